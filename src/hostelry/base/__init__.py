@@ -1,0 +1,1 @@
+"""Clock, ids, errors, logging and HTTP values; imports nothing of ours."""

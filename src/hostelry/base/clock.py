@@ -1,0 +1,54 @@
+"""The only source of time; decisions take `now` as an argument and never import this module."""
+
+import asyncio
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall-clock seconds since the epoch, and waiting."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+    async def sleep(self, delay_s: float) -> None:
+        """Return after `delay_s` seconds of this clock."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()
+
+    async def sleep(self, delay_s: float) -> None:
+        """Return after `delay_s` real seconds."""
+        await asyncio.sleep(delay_s)
+
+
+class ManualClock:
+    """A clock that moves only when told to; `sleep` moves it and yields once."""
+
+    def __init__(self, now: float = 1_700_000_000.0) -> None:
+        self._now = now
+
+    def now(self) -> float:
+        """Seconds since the epoch, as last set."""
+        return self._now
+
+    def advance(self, delta_s: float) -> None:
+        """Move the clock forward by `delta_s` seconds."""
+        self._now += delta_s
+
+    async def sleep(self, delay_s: float) -> None:
+        """Advance by `delay_s` and let other tasks run once."""
+        self.advance(delay_s)
+        await asyncio.sleep(0)
+
+
+def monotonic_s() -> float:
+    """Seconds of a clock that never goes back; for measuring durations at the edges."""
+    return time.monotonic()

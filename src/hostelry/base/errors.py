@@ -1,0 +1,63 @@
+"""The errors every part shares.
+
+HostelryError
+├── ServiceError       the caller's fault, or a modelled AWS error; written to the client by `aws`
+├── RetryableError     try again later: requeue with backoff, or answer 429/503
+│   ├── CapacityError  no instance can hold what was asked for
+│   └── Conflict       a record moved since it was read
+└── TerminalError      trying again cannot help; becomes a FailureReason
+
+Anything else that is raised is a defect of ours: 500 with a request id, traceback in the log.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class HostelryError(Exception):
+    """Base of every error this project raises on purpose."""
+
+
+class ServiceError(HostelryError):
+    """An error answer in AWS's form.
+
+    Args:
+        code: the AWS error code, for example ``ValidationException``.
+        message: names the thing, the value and the limit.
+        http_status: status of the answer; 400 to 599.
+        members: further members of the modelled error shape, by AWS name.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        http_status: int = 400,
+        members: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.http_status = http_status
+        self.members = dict(members or {})
+
+
+class RetryableError(HostelryError):
+    """The same request may succeed later."""
+
+
+class CapacityError(RetryableError):
+    """No instance can hold what was asked for; the message says what was asked and what is free."""
+
+
+class Conflict(RetryableError):  # noqa: N818 - the Store seam's own word
+    """A record changed since it was read, or exists where none was expected."""
+
+
+class TerminalError(HostelryError):
+    """Retrying cannot help; the message becomes the resource's FailureReason."""
+
+
+def validation_error(message: str) -> ServiceError:
+    """The control plane's answer to a request that asks for something impossible (HTTP 400)."""
+    return ServiceError("ValidationException", message)

@@ -1,0 +1,32 @@
+"""HTTP messages as plain values, shared by the wire, the door and control."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """One whole request.
+
+    Args:
+        method: upper case.
+        path: as received, still percent-encoded, without the query.
+        query: as received, without the question mark; empty where there is none.
+        headers: lower-cased names; a repeated header's values joined by ``,``.
+        body: the bytes after any transfer encoding, content encoding untouched.
+    """
+
+    method: str
+    path: str
+    query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """One whole response; header names in any case, one value each."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""

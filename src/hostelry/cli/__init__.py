@@ -1,0 +1,1 @@
+"""Arguments to config; talks to a running hostelry through its public APIs; prints."""

@@ -1,0 +1,1 @@
+"""Model servers that keep the container contract: /ping, /invocations and the adapter routes."""

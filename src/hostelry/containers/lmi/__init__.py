@@ -1,0 +1,1 @@
+"""The LLM model server: LMI's contract over the engine."""

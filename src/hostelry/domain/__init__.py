@@ -1,0 +1,1 @@
+"""Pure: frozen values of the control plane, status tables and validation."""

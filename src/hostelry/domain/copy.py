@@ -1,0 +1,134 @@
+"""Instances and copies: the records between what is wanted and what the agents run."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from hostelry.domain.model import ArtifactSource, Container
+from hostelry.domain.scope import Scope
+from hostelry.domain.shape import Requirements, Shape
+
+
+class InstanceState(Enum):
+    """Where an instance is in its life."""
+
+    LAUNCHING = "launching"
+    RUNNING = "running"
+    TERMINATING = "terminating"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """One ML instance of a variant; `agent_address` is set once its agent answers."""
+
+    id: str
+    scope: Scope
+    endpoint_name: str
+    variant_name: str
+    generation: int
+    instance_type: str
+    shape: Shape
+    state: InstanceState
+    created_at: float
+    agent_address: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterPlacement:
+    """An adapter that a copy must have registered.
+
+    `id` is the name the model server knows it by: the component's name and its generation, so that
+    a replaced adapter never shares an id with its predecessor. `alias` is the component's name.
+    """
+
+    id: str
+    alias: str
+    source: ArtifactSource
+
+
+class CopyPhase(Enum):
+    """How far a copy has come; a phase is reported by the agent, in this order."""
+
+    PENDING = "pending"
+    DOWNLOADING = "downloading"
+    STARTING = "starting"  # the process runs; /ping does not answer 200 yet
+    PROVING = "proving"  # /ping answers; a real invocation is under way
+    READY = "ready"  # a real invocation produced an answer
+    UNHEALTHY = "unhealthy"  # was ready; now fails its health checks
+    FAILED = "failed"  # gave up; `reason` says why
+    STOPPING = "stopping"
+
+
+class AdapterPhase(Enum):
+    """How far an adapter on a copy has come."""
+
+    PENDING = "pending"
+    READY = "ready"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterStatus:
+    """An adapter on a copy, as its agent saw it last."""
+
+    id: str
+    phase: AdapterPhase
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopySpec:
+    """What an agent must run; equal specs mean the same process may go on."""
+
+    id: str
+    owner: str  # "component/NAME" or "variant/NAME"; names the copy in logs and errors
+    container: Container
+    requirements: Requirements | None
+    download_timeout_s: float
+    startup_timeout_s: float
+    adapters: tuple[AdapterPlacement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyStatus:
+    """A copy as its agent saw it last.
+
+    `address` is ``http://host:port`` once the process listens. `log_tail` holds the model server's
+    last lines when the phase is FAILED or UNHEALTHY.
+    """
+
+    id: str
+    phase: CopyPhase
+    reason: str | None = None
+    address: str | None = None
+    adapters: tuple[AdapterStatus, ...] = ()
+    log_tail: str = ""
+    restarts: int = 0
+    memory_bytes: int = 0
+    pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """A copy's record: where it is placed, what it runs, and what was last observed of it.
+
+    `draining` is set once nothing wants it any more: it leaves the routes first and is stopped
+    when its requests are done or `drain_deadline_at` passes.
+    """
+
+    scope: Scope
+    endpoint_name: str
+    variant_name: str
+    component_name: str | None
+    generation: int
+    instance_id: str
+    spec: CopySpec
+    status: CopyStatus
+    created_at: float
+    ready_at: float | None = None
+    drain_deadline_at: float | None = None
+    proven_adapters: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def draining(self) -> bool:
+        """Whether the copy is on its way out."""
+        return self.drain_deadline_at is not None

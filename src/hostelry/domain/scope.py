@@ -1,0 +1,15 @@
+"""Who owns a resource: an account in a region. Names are unique within a scope."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """An account (12 digits) in a region (for example ``us-west-2``)."""
+
+    account: str
+    region: str
+
+    def arn(self, kind: str, name: str) -> str:
+        """ARN of the SageMaker resource `name` of `kind`, for example ``inference-component``."""
+        return f"arn:aws:sagemaker:{self.region}:{self.account}:{kind}/{name.lower()}"

@@ -1,0 +1,1 @@
+"""The multi-LoRA LLM engine: knows tokens, not AWS; usable alone as a library."""

@@ -1,0 +1,1 @@
+"""The engine: add and abort requests, the step loop."""

@@ -1,0 +1,1 @@
+"""Each kernel beside its plain-torch twin, which defines the result."""

@@ -1,0 +1,1 @@
+"""Attention, norm, rotary embedding and linear layers."""

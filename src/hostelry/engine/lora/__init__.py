@@ -1,0 +1,1 @@
+"""Adapter files: parsing, validation, weights."""

@@ -1,0 +1,1 @@
+"""Pure: the page pool and its accounting."""

@@ -1,0 +1,93 @@
+"""What goes into the engine and what comes out: plain values of token ids."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class FinishReason(Enum):
+    """Why a request ended."""
+
+    LENGTH = "length"  # max_new_tokens or the model's length reached
+    EOS = "eos_token"  # the model ended it, or a stop token id was sampled
+    STOP = "stop_sequence"  # a stop string was found
+    ABORT = "abort"  # cancelled
+    ERROR = "error"  # failed; the request's output carries the message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How the next token is chosen.
+
+    `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 are off. `seed` None draws one;
+    with a seed the tokens depend on the request alone. Penalties as in the OpenAI and Hugging Face
+    definitions. `num_logprobs` alternatives are reported beside each token (None: no logprobs).
+    Raises ValueError where a value is out of range.
+    """
+
+    max_new_tokens: int = 30
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int | None = None
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    num_logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check every range."""
+        limits: Sequence[tuple[str, float, float, float]] = (
+            ("max_new_tokens", self.max_new_tokens, 1, float("inf")),
+            ("temperature", self.temperature, 0, 100),
+            ("top_k", self.top_k, 0, float("inf")),
+            ("min_p", self.min_p, 0, 1),
+            ("presence_penalty", self.presence_penalty, -2, 2),
+            ("frequency_penalty", self.frequency_penalty, -2, 2),
+            ("num_logprobs", self.num_logprobs or 0, 0, 20),
+        )
+        for name, value, low, high in limits:
+            if not low <= value <= high:
+                raise ValueError(f"{name} is {value}; it must be between {low} and {high}")
+        for name, value in (("top_p", self.top_p), ("repetition_penalty", self.repetition_penalty)):
+            if not value > 0:
+                raise ValueError(f"{name} is {value}; it must be greater than 0")
+        if self.top_p > 1:
+            raise ValueError(f"top_p is {self.top_p}; it must be at most 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One sequence to continue; `adapter` names a loaded adapter, None is the base model."""
+
+    id: str
+    prompt_token_ids: tuple[int, ...]
+    sampling: SamplingParams
+    adapter: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLogprob:
+    """A token and the natural logarithm of its probability before penalties and truncation."""
+
+    token_id: int
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """One step of one request.
+
+    `token_id` is None only when the request ended without a further token (abort, error).
+    `finish_reason` is set on the last output; `error` says what went wrong.
+    """
+
+    request_id: str
+    token_id: int | None
+    logprob: float | None = None
+    top_logprobs: tuple[TokenLogprob, ...] = ()
+    finish_reason: FinishReason | None = None
+    error: str | None = None

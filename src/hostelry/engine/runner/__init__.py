@@ -1,0 +1,1 @@
+"""Builds a step's tensors and runs the model."""

@@ -1,0 +1,1 @@
+"""Where instances live: Fleet, Agent and Launcher; the only code that starts processes."""

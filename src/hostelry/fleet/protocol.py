@@ -1,0 +1,67 @@
+"""The seams to where things run. Nothing above fleet/ starts a process."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from hostelry.domain.copy import CopySpec, CopyStatus, Instance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningInstance:
+    """An instance whose agent is alive; `address` is ``http://host:port``."""
+
+    id: str
+    address: str
+
+
+class Fleet(Protocol):
+    """Where instances live. Idempotent by instance id."""
+
+    async def launch(self, instance: Instance) -> RunningInstance:
+        """Start the instance's agent, or return the one that already runs.
+
+        Copies that outlived a dead agent of the same id are adopted by the new one.
+        Raises CapacityError when no machine can hold it, TerminalError when the agent cannot start.
+        """
+        ...
+
+    async def terminate(self, instance_id: str) -> None:
+        """Stop the agent and every copy on it and remove its folder; no error if it is gone."""
+        ...
+
+    async def list(self) -> Sequence[RunningInstance]:
+        """Every instance whose agent answers now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What an agent runs; `version` changes whenever anything in `copies` does."""
+
+    instance_id: str
+    version: str
+    copies: tuple[CopyStatus, ...]
+
+
+class Agent(Protocol):
+    """One instance's agent, level-triggered: the same call twice is a no-op."""
+
+    async def apply(self, copies: Sequence[CopySpec]) -> None:
+        """Run exactly `copies`: start what is missing, stop what is not named.
+
+        Returns when the wish is recorded (and survives the agent's death), not when it is met.
+        Raises RetryableError when the agent cannot be reached.
+        """
+        ...
+
+    async def observe(self, have: str | None = None, timeout_s: float = 0.0) -> Observation:
+        """The present state; waits up to `timeout_s` for one whose version is not `have`.
+
+        Raises RetryableError when the agent cannot be reached.
+        """
+        ...
+
+    async def log_tail(self, copy_id: str, max_lines: int = 100) -> str:
+        """The last lines the copy's model server printed; empty when it never started."""
+        ...

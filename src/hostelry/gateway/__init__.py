@@ -1,0 +1,1 @@
+"""The data plane: routes, admission, copy choice, proxying and streaming."""

@@ -1,0 +1,1 @@
+"""Pure: which instance holds which copy, or why none can."""

@@ -1,0 +1,1 @@
+"""Work queue and reconcilers: load, plan, apply, write status."""

@@ -1,0 +1,1 @@
+"""Pure: which copy gets this request."""

@@ -1,0 +1,181 @@
+"""The home folder: where everything of one hostelry lies, and the few files its processes share.
+
+docs/architecture.md section 5 draws the folder. Only composition roots and the command line read it.
+"""
+
+import os
+import secrets
+import string
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+ENVIRONMENT_VARIABLE = "HOSTELRY_HOME"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """The keys of one hostelry, made at the first `up`; file mode 0600.
+
+    `role_name` is what sts:GetCallerIdentity shows as the assumed role, and iam:GetRole finds.
+    """
+
+    account_id: str
+    region: str
+    access_key_id: str
+    secret_access_key: str
+    internal_key: str
+    openai_api_key: str
+    role_name: str = "HostelryExecutionRole"
+
+    @property
+    def role_arn(self) -> str:
+        """ARN of the execution role that programs find and pass on."""
+        return f"arn:aws:iam::{self.account_id}:role/{self.role_name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpConfig:
+    """What `hostelry up` was started with; every process of the platform reads it from config.json.
+
+    Ports are on `host`. `s3_endpoint` None means the embedded object store on `s3_port`.
+    """
+
+    host: str = "127.0.0.1"
+    door_port: int = 8787
+    s3_port: int = 8788
+    control_port: int
+    s3_endpoint: str | None = None
+    insecure_no_auth: bool = False
+    max_body_bytes: int = 25 * 1024 * 1024
+    invoke_timeout_s: float = 60.0
+    stream_timeout_s: float = 480.0
+
+    @property
+    def door_url(self) -> str:
+        """The one door."""
+        return f"http://{self.host}:{self.door_port}"
+
+    @property
+    def control_url(self) -> str:
+        """Control, for the other processes of this hostelry only."""
+        return f"http://127.0.0.1:{self.control_port}"
+
+    @property
+    def s3_url(self) -> str:
+        """The object store that artifacts are read from."""
+        return self.s3_endpoint or f"http://{self.host}:{self.s3_port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Paths under one hostelry's home folder."""
+
+    root: Path
+
+    @classmethod
+    def default(cls) -> "Home":
+        """``$HOSTELRY_HOME``, or ``~/.hostelry``."""
+        given = os.environ.get(ENVIRONMENT_VARIABLE)
+        return cls(Path(given).expanduser() if given else Path.home() / ".hostelry")
+
+    @property
+    def credentials(self) -> Path:
+        """The keys; mode 0600."""
+        return self.root / "credentials.json"
+
+    @property
+    def config(self) -> Path:
+        """The `UpConfig` of the running (or last) `up`."""
+        return self.root / "config.json"
+
+    @property
+    def state(self) -> Path:
+        """The store's SQLite file."""
+        return self.root / "state.db"
+
+    @property
+    def routes(self) -> Path:
+        """The gateway's last routes."""
+        return self.root / "routes.json"
+
+    @property
+    def images(self) -> Path:
+        """The operator's own image rules; optional."""
+        return self.root / "images.toml"
+
+    @property
+    def run(self) -> Path:
+        """One file per live process."""
+        return self.root / "run"
+
+    @property
+    def logs(self) -> Path:
+        """One log per process."""
+        return self.root / "logs"
+
+    @property
+    def objects(self) -> Path:
+        """The embedded object store's data."""
+        return self.root / "objects"
+
+    @property
+    def instances(self) -> Path:
+        """One folder per ML instance of the local fleet."""
+        return self.root / "instances"
+
+    def make(self) -> None:
+        """Create the folder tree, private to its owner."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (self.run, self.logs, self.objects, self.instances):
+            folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def new_credentials(
+    account_id: str,
+    region: str,
+    access_key_id: str | None = None,
+    secret_access_key: str | None = None,
+) -> Credentials:
+    """Fresh keys; a given AWS key pair is taken over, for an object store that knows it already."""
+    letters = string.ascii_uppercase + string.digits
+    return Credentials(
+        account_id=account_id,
+        region=region,
+        access_key_id=access_key_id or "AKIA" + "".join(secrets.choice(letters) for _ in range(16)),
+        secret_access_key=secret_access_key or secrets.token_urlsafe(30),
+        internal_key=secrets.token_urlsafe(32),
+        openai_api_key="sk-hostelry-" + secrets.token_urlsafe(24),
+    )
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write `data` whole or not at all, readable by the owner only; survives a crash at any point."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    scratch.replace(path)
+
+
+def save_credentials(home: Home, credentials: Credentials) -> None:
+    """Store the keys with mode 0600."""
+    write_private(home.credentials, msgspec.json.encode(credentials))
+
+
+def load_credentials(home: Home) -> Credentials:
+    """The stored keys; raises FileNotFoundError before the first `up`."""
+    return msgspec.json.decode(home.credentials.read_bytes(), type=Credentials)
+
+
+def save_config(home: Home, config: UpConfig) -> None:
+    """Store what `up` was started with."""
+    write_private(home.config, msgspec.json.encode(config))
+
+
+def load_config(home: Home) -> UpConfig:
+    """What `up` was started with; raises FileNotFoundError before the first `up`."""
+    return msgspec.json.decode(home.config.read_bytes(), type=UpConfig)

@@ -1,0 +1,1 @@
+"""Versioned records with compare-and-set, list and watch."""

@@ -1,0 +1,72 @@
+"""The Store seam: versioned records, kept until deleted, safe against every crash."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from hostelry.domain.scope import Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """A record's identity: its kind (for example ``endpoint``), owner and name."""
+
+    kind: str
+    scope: Scope
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A stored document. `version` is the store-wide revision of its last write: it only grows."""
+
+    key: Key
+    version: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One write seen by `changes`; `record` is None when it was deleted."""
+
+    revision: int
+    key: Key
+    record: Record | None
+
+
+class Store(Protocol):
+    """Durable when a call returns: an acknowledged write survives the death of any process.
+
+    Thread-safe. Calls are synchronous and take about a millisecond.
+    """
+
+    def get(self, key: Key) -> Record | None:
+        """The record, or None."""
+        ...
+
+    def put(self, key: Key, body: bytes, *, expect: int | None) -> Record:
+        """Write if the present version is `expect` (None: the record must not exist).
+
+        Raises Conflict when it is not.
+        """
+        ...
+
+    def delete(self, key: Key, *, expect: int) -> None:
+        """Remove if the present version is `expect`; raises Conflict when it is not."""
+        ...
+
+    def list(self, kind: str, scope: Scope | None = None) -> Sequence[Record]:
+        """Every record of `kind` (in `scope`, or in all), ordered by name."""
+        ...
+
+    def changes(self, since: int) -> Sequence[Change]:
+        """Every key changed after revision `since`, once, with its present record; oldest first."""
+        ...
+
+    def revision(self) -> int:
+        """Revision of the newest write; 0 when there was none."""
+        ...
+
+    def wait(self, since: int, timeout_s: float) -> bool:
+        """Block until the revision exceeds `since`; False when `timeout_s` passed first."""
+        ...
