@@ -1,6 +1,6 @@
 """The home folder: where everything of one hostelry lies, and the few files its processes share.
 
-docs/architecture.md section 5 draws the folder. Only composition roots and the command line read it.
+docs/architecture.md section 5 draws the folder. Only composition roots and the CLI read it.
 """
 
 import os
@@ -151,7 +151,7 @@ def new_credentials(
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write `data` whole or not at all, readable by the owner only; survives a crash at any point."""
+    """Write `data` whole or not at all, even across a crash; readable by the owner only."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
