@@ -1,0 +1,1 @@
+"""Alembic's environment; `schema.migrate` runs it when a store is opened."""

@@ -1,0 +1,100 @@
+"""Typed records over a store: what the control plane reads and writes."""
+
+import threading
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import msgspec
+
+from hostelry.domain.component import InferenceComponent
+from hostelry.domain.copy import Copy, Instance
+from hostelry.domain.endpoint import Endpoint
+from hostelry.domain.endpoint_config import EndpointConfig
+from hostelry.domain.model import Model
+from hostelry.domain.scope import Scope
+from hostelry.domain.tags import TagSet
+from hostelry.store.errors import StoreRefused
+from hostelry.store.protocol import Key, Record, Store
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned(Generic[T]):
+    """A value as it was read or written, and the version to expect when replacing it."""
+
+    value: T
+    version: int
+
+
+class Records(Generic[T]):
+    """Every record of one kind, as values of one type."""
+
+    def __init__(self, store: Store, kind: str, type: type[T]) -> None:
+        self.kind = kind
+        self._store = store
+        self._type = type
+
+    def get(self, scope: Scope, name: str) -> Versioned[T] | None:
+        """The value, or None."""
+        record = self._store.get(self._key(scope, name))
+        return None if record is None else self._decoded(record)
+
+    def put(self, scope: Scope, name: str, value: T, *, expect: int | None) -> Versioned[T]:
+        """Write if the present version is `expect` (None: it must not exist); else Conflict."""
+        body = msgspec.json.encode(value, order="deterministic")
+        record = self._store.put(self._key(scope, name), body, expect=expect)
+        return Versioned(value, record.version)
+
+    def delete(self, scope: Scope, name: str, *, expect: int) -> None:
+        """Remove if the present version is `expect`; else Conflict."""
+        self._store.delete(self._key(scope, name), expect=expect)
+
+    def list(self, scope: Scope | None = None) -> list[Versioned[T]]:
+        """Every value (in `scope`, or in all), ordered by name."""
+        return [self._decoded(record) for record in self._store.list(self.kind, scope)]
+
+    def _key(self, scope: Scope, name: str) -> Key:
+        return Key(kind=self.kind, scope=scope, name=name)
+
+    def _decoded(self, record: Record) -> Versioned[T]:
+        try:
+            value = msgspec.json.decode(record.body, type=self._type)
+        except msgspec.DecodeError as error:
+            raise StoreRefused(
+                f"the stored {self.kind} {record.key.name!r} cannot be read: {error}"
+            ) from error
+        return Versioned(value, record.version)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Every kind of record of the control plane.
+
+    `instances` and `copies` are named by their ids, `tags` by the resource's ARN. `writing` is held
+    by an API operation from its first check to its last write.
+    """
+
+    store: Store
+    models: Records[Model]
+    endpoint_configs: Records[EndpointConfig]
+    endpoints: Records[Endpoint]
+    components: Records[InferenceComponent]
+    instances: Records[Instance]
+    copies: Records[Copy]
+    tags: Records[TagSet]
+    writing: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
+
+
+def open_state(store: Store) -> State:
+    """Typed records over `store`."""
+    return State(
+        store=store,
+        models=Records(store, "model", Model),
+        endpoint_configs=Records(store, "endpoint_config", EndpointConfig),
+        endpoints=Records(store, "endpoint", Endpoint),
+        components=Records(store, "component", InferenceComponent),
+        instances=Records(store, "instance", Instance),
+        copies=Records(store, "copy", Copy),
+        tags=Records(store, "tags", TagSet),
+    )

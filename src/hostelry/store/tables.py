@@ -1,0 +1,28 @@
+"""The store's two tables, in SQLAlchemy Core; the migrations make them."""
+
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text
+
+METADATA = MetaData()
+
+# A deleted record stays as a tombstone (body NULL) so that watchers learn of it.
+RECORDS = Table(
+    "records",
+    METADATA,
+    Column("kind", Text, primary_key=True),
+    Column("account", Text, primary_key=True),
+    Column("region", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("revision", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=True),
+    Index("records_by_revision", "revision", unique=True),
+)
+
+# One row (id 1). Its update is the first statement of every write, which puts writers in one line
+# on every database: revisions become visible in their order.
+COUNTER = Table(
+    "counter",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("forgotten", BigInteger, nullable=False),
+)

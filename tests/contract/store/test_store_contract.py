@@ -1,0 +1,239 @@
+"""One suite for every store: what the seam promises."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hostelry.base.errors import Conflict
+from hostelry.domain.scope import Scope
+from hostelry.store.errors import RevisionTooOld
+from hostelry.store.memory import MemoryStore
+from hostelry.store.protocol import Key
+from hostelry.store.sqlite import SqliteStore
+
+HERE = Scope("123456789012", "us-west-2")
+THERE = Scope("123456789012", "eu-central-1")
+TOMBSTONES_KEPT = 3
+AnyStore = MemoryStore | SqliteStore
+
+
+def key(name: str, scope: Scope = HERE, kind: str = "endpoint") -> Key:
+    return Key(kind=kind, scope=scope, name=name)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AnyStore]:
+    makers: dict[str, Callable[[], AnyStore]] = {
+        "memory": lambda: MemoryStore(tombstones_kept=TOMBSTONES_KEPT),
+        "sqlite": lambda: SqliteStore(tmp_path / "state.db", tombstones_kept=TOMBSTONES_KEPT),
+    }
+    made = makers[request.param]()
+    yield made
+    made.close()
+
+
+def test_a_new_store_is_empty_at_revision_0(store: AnyStore) -> None:
+    assert store.revision() == 0
+    assert store.get(key("a")) is None
+    assert list(store.list("endpoint")) == []
+    assert list(store.changes(0)) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"{}", id="JSON"),
+        pytest.param(b"", id="an empty body, which is not a deleted one"),
+        pytest.param(bytes(range(256)), id="every byte"),
+        pytest.param(b"x" * 3_000_000, id="three megabytes"),
+    ],
+)
+def test_what_was_put_is_got(store: AnyStore, body: bytes) -> None:
+    written = store.put(key("a"), body, expect=None)
+    assert store.get(key("a")) == written
+    assert written.body == body
+    assert [record.body for record in store.list("endpoint")] == [body]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("arn:aws:sagemaker:us-west-2:123456789012:model/m", id="an ARN"),
+        pytest.param("'; DROP TABLE records; --", id="SQL"),
+        pytest.param("%_*", id="wildcards"),
+        pytest.param("Größe 模型 🦙", id="any script"),
+        pytest.param("", id="an empty name"),
+    ],
+)
+def test_a_name_is_only_a_name(store: AnyStore, name: str) -> None:
+    written = store.put(key(name), b"1", expect=None)
+    store.put(key("other"), b"2", expect=None)
+    assert store.get(key(name)) == written
+    store.delete(key(name), expect=written.version)
+    assert [record.key.name for record in store.list("endpoint")] == ["other"]
+
+
+def test_the_same_name_in_another_scope_or_kind_is_another_record(store: AnyStore) -> None:
+    store.put(key("a"), b"here", expect=None)
+    store.put(key("a", THERE), b"there", expect=None)
+    store.put(key("a", kind="model"), b"model", expect=None)
+    found = store.get(key("a", THERE))
+    assert found is not None
+    assert found.body == b"there"
+    assert [record.body for record in store.list("endpoint", HERE)] == [b"here"]
+    assert {record.body for record in store.list("endpoint")} == {b"here", b"there"}
+
+
+def test_versions_only_grow_also_over_a_delete(store: AnyStore) -> None:
+    first = store.put(key("a"), b"1", expect=None)
+    second = store.put(key("a"), b"2", expect=first.version)
+    store.delete(key("a"), expect=second.version)
+    third = store.put(key("a"), b"3", expect=None)
+    assert 0 < first.version < second.version < third.version == store.revision()
+
+
+def test_put_of_an_existing_name_conflicts(store: AnyStore) -> None:
+    version = store.put(key("a"), b"1", expect=None).version
+    with pytest.raises(Conflict, match=f"endpoint 'a' is version {version}; expected absent"):
+        store.put(key("a"), b"2", expect=None)
+
+
+def test_put_over_an_older_version_conflicts_and_changes_nothing(store: AnyStore) -> None:
+    old = store.put(key("a"), b"1", expect=None)
+    new = store.put(key("a"), b"2", expect=old.version)
+    with pytest.raises(Conflict, match=f"is version {new.version}; expected version {old.version}"):
+        store.put(key("a"), b"3", expect=old.version)
+    assert store.get(key("a")) == new
+    assert store.revision() == new.version
+
+
+def test_delete_needs_the_present_version(store: AnyStore) -> None:
+    old = store.put(key("a"), b"1", expect=None)
+    new = store.put(key("a"), b"2", expect=old.version)
+    with pytest.raises(Conflict):
+        store.delete(key("a"), expect=old.version)
+    store.delete(key("a"), expect=new.version)
+    assert store.get(key("a")) is None
+    with pytest.raises(Conflict, match="is absent"):
+        store.delete(key("a"), expect=new.version)
+
+
+def test_an_update_of_a_deleted_record_conflicts(store: AnyStore) -> None:
+    written = store.put(key("a"), b"1", expect=None)
+    store.delete(key("a"), expect=written.version)
+    with pytest.raises(Conflict, match="is absent; expected version"):
+        store.put(key("a"), b"2", expect=written.version)
+
+
+def test_list_is_ordered_by_name(store: AnyStore) -> None:
+    for name in ("b", "B", "a-10", "a-2", "ä"):
+        store.put(key(name), b"", expect=None)
+    names = [record.key.name for record in store.list("endpoint")]
+    assert names == ["B", "a-10", "a-2", "b", "ä"]
+
+
+def test_changes_show_each_key_once_with_its_present_record(store: AnyStore) -> None:
+    first = store.put(key("a"), b"1", expect=None)
+    store.put(key("b"), b"1", expect=None)
+    second = store.put(key("a"), b"2", expect=first.version)
+    changes = store.changes(0)
+    assert [(it.key.name, it.record and it.record.body) for it in changes] == [
+        ("b", b"1"),
+        ("a", b"2"),
+    ]
+    assert [it.revision for it in changes] == sorted(it.revision for it in changes)
+    assert list(store.changes(second.version)) == []
+
+
+def test_changes_show_a_deleted_key_with_no_record(store: AnyStore) -> None:
+    written = store.put(key("a"), b"1", expect=None)
+    store.delete(key("a"), expect=written.version)
+    (change,) = store.changes(written.version)
+    assert (change.key, change.record, change.revision) == (key("a"), None, store.revision())
+    again = store.put(key("a"), b"2", expect=None)
+    (change,) = store.changes(written.version)
+    assert change.record == again
+
+
+def test_old_tombstones_are_forgotten_and_a_watcher_that_old_is_told(store: AnyStore) -> None:
+    start = store.put(key("start"), b"", expect=None).version
+    for number in range(TOMBSTONES_KEPT + 2):
+        written = store.put(key(str(number)), b"", expect=None)
+        store.delete(key(str(number)), expect=written.version)
+    with pytest.raises(RevisionTooOld, match="list the records"):
+        store.changes(start)
+    from_nothing = store.changes(0)
+    assert [it.key.name for it in from_nothing if it.record] == ["start"]
+    assert len(from_nothing) == 1 + TOMBSTONES_KEPT
+    assert len(store.changes(store.revision() - 1)) == 1
+
+
+def test_wait_returns_at_once_for_what_was_missed(store: AnyStore) -> None:
+    store.put(key("a"), b"", expect=None)
+    assert store.wait(0, 0.0)
+
+
+def test_wait_gives_up_when_nothing_happens(store: AnyStore) -> None:
+    assert not store.wait(store.revision(), 0.01)
+
+
+def test_wait_wakes_on_a_write_of_another_thread(store: AnyStore) -> None:
+    seen: list[bool] = []
+    waiter = threading.Thread(target=lambda: seen.append(store.wait(0, 60.0)))
+    waiter.start()
+    store.put(key("a"), b"", expect=None)
+    waiter.join(60.0)
+    assert seen == [True]
+
+
+def test_of_two_threads_racing_on_a_version_exactly_one_wins(store: AnyStore) -> None:
+    rounds = 60
+    barrier = threading.Barrier(2)
+    wins: list[tuple[int, bytes]] = []
+
+    def race(body: bytes) -> None:
+        expect: int | None = None
+        for number in range(rounds):
+            barrier.wait(60.0)
+            try:
+                store.put(key("a"), body, expect=expect)
+                wins.append((number, body))
+            except Conflict:
+                pass
+            barrier.wait(60.0)
+            present = store.get(key("a"))
+            assert present is not None
+            expect = present.version
+
+    racers = [threading.Thread(target=race, args=(body,)) for body in (b"left", b"right")]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join(120.0)
+    assert [number for number, _ in wins] == list(range(rounds))
+    assert store.revision() == rounds
+
+
+def test_no_increment_is_lost_between_threads(store: AnyStore) -> None:
+    store.put(key("count"), b"0", expect=None)
+
+    def count(times: int) -> None:
+        while times:
+            record = store.get(key("count"))
+            assert record is not None
+            try:
+                store.put(record.key, b"%d" % (int(record.body) + 1), expect=record.version)
+                times -= 1
+            except Conflict:
+                continue
+
+    threads = [threading.Thread(target=count, args=(25,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120.0)
+    record = store.get(key("count"))
+    assert record is not None
+    assert record.body == b"100"
