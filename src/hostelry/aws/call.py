@@ -1,0 +1,143 @@
+"""Control-plane calls: requests to `Call`s, results and errors to responses.
+
+Knows botocore's models and the protocols they name; knows nothing of what an operation does.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.model import StructureShape
+
+from hostelry.aws import codecs, query
+from hostelry.aws.constraints import check_params
+from hostelry.aws.failure import serialize_failure, tree_response
+from hostelry.aws.models import (
+    is_implemented_service,
+    operation_model,
+    service_model,
+    service_operations,
+    services_by_target,
+    services_by_version,
+)
+from hostelry.aws.runtime import is_runtime_path, runtime_error
+from hostelry.aws.target import (
+    CBOR,
+    JSON,
+    QUERY,
+    Target,
+    find_target,
+    form_fields,
+    is_form,
+    plain_body,
+)
+from hostelry.aws.tree import JSON_READERS, read_tree, write_tree
+from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest, HttpResponse
+
+__all__ = [
+    "Call",
+    "find_target",
+    "is_implemented_service",
+    "parse_call",
+    "serialize_error",
+    "serialize_result",
+    "service_operations",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One validated request.
+
+    Args:
+        service: boto3 name, for example ``application-autoscaling``.
+        operation: AWS name, for example ``CreateEndpoint``.
+        params: members by AWS name, as the model types them; timestamps in epoch seconds.
+        protocol: botocore's name of the protocol it came in and is answered in.
+        request_id: goes into the answer.
+    """
+
+    service: str
+    operation: str
+    params: dict[str, Any]
+    protocol: str
+    request_id: str
+
+
+def parse_call(request: HttpRequest, request_id: str) -> Call:
+    """The call that `request` makes, valid against its model.
+
+    Raises ServiceError UnknownOperationException, SerializationException or ValidationException.
+    """
+    target = find_target(request)
+    shape = operation_model(target.service, target.operation).input_shape
+    params: dict[str, Any] = {}
+    if shape is not None:
+        params = _read_params(shape, request, target)
+        check_params(shape, params)
+    return Call(
+        service=target.service,
+        operation=target.operation,
+        params=params,
+        protocol=target.protocol,
+        request_id=request_id,
+    )
+
+
+def _read_params(shape: StructureShape, request: HttpRequest, target: Target) -> dict[str, Any]:
+    if target.protocol == QUERY:
+        return query.read_form(shape, target.fields)
+    body = plain_body(request)
+    params: dict[str, Any]
+    if target.protocol == CBOR:
+        params = read_tree(shape, codecs.decode_cbor(body), "", codecs.CBOR_READERS)
+    else:
+        params = read_tree(shape, codecs.decode_json(body), "", JSON_READERS)
+    return params
+
+
+def serialize_result(call: Call, result: Mapping[str, Any]) -> HttpResponse:
+    """The answer to `call`; members of `result` that are None count as absent.
+
+    Raises TypeError or ValueError where `result` breaks the operation's output shape.
+    """
+    shape = operation_model(call.service, call.operation).output_shape
+    if shape is None and result:
+        raise ValueError(f"{call.operation} has no output, got members {sorted(result)}")
+    headers = {"x-amzn-RequestId": call.request_id}
+    if call.protocol == QUERY:
+        namespace = service_model(call.service).metadata["xmlNamespace"]
+        body = query.result_xml(call.operation, namespace, shape, result, call.request_id)
+        return HttpResponse(200, {"Content-Type": "text/xml", **headers}, body)
+    writers = codecs.CBOR_WRITERS if call.protocol == CBOR else codecs.JSON_WRITERS
+    tree = None if shape is None else write_tree(shape, result, call.operation, writers)
+    return tree_response(200, tree, call.service, call.protocol, headers)
+
+
+def serialize_error(
+    error: ServiceError, call: Call | None, request_id: str, request: HttpRequest | None = None
+) -> HttpResponse:
+    """The error answer in the protocol of `call`, or else in the one `request` seems to speak."""
+    if call is not None:
+        return serialize_failure(error, call.service, call.protocol, request_id)
+    if request is None:
+        return serialize_failure(error, None, JSON, request_id)
+    if is_runtime_path(request.path):
+        return runtime_error(error, request_id)
+    service, protocol = _guess(request)
+    return serialize_failure(error, service, protocol, request_id)
+
+
+def _guess(request: HttpRequest) -> tuple[str | None, str]:
+    """Service, where it can be told, and protocol of a request that need not be readable."""
+    target = request.headers.get("x-amz-target", "")
+    if request.path.startswith("/service/"):
+        return services_by_target().get(request.path.split("/")[2]), CBOR
+    if target or not is_form(request):
+        return services_by_target().get(target.rpartition(".")[0]), JSON
+    try:
+        version = form_fields(request).get("Version", "")
+    except ServiceError:
+        version = ""
+    return services_by_version().get(version), QUERY

@@ -1,0 +1,59 @@
+"""botocore's service models, loaded once and when first asked for; the only source of shapes."""
+
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+
+from botocore.loaders import Loader
+from botocore.model import OperationModel, ServiceModel
+
+CONTROL_SERVICES = ("sagemaker", "application-autoscaling", "cloudwatch", "sts", "iam")
+"""Services whose calls `call.parse_call` reads, by boto3 name."""
+
+OPEN_ENUMS = frozenset({"ProductionVariantInstanceType"})
+"""Enums that only list what AWS rents out: an instance type of one's own is a fair request here."""
+
+
+@cache
+def service_model(service: str) -> ServiceModel:
+    """The newest model of `service` that the installed botocore ships; a user's own are ignored."""
+    loader = Loader(
+        extra_search_paths=[Loader.BUILTIN_DATA_PATH], include_default_search_paths=False
+    )
+    return ServiceModel(loader.load_service_model(service, "service-2"), service)
+
+
+@cache
+def service_operations(service: str) -> frozenset[str]:
+    """Names of all operations that the model of `service` knows."""
+    return frozenset(service_model(service).operation_names)
+
+
+def operation_model(service: str, operation: str) -> OperationModel:
+    """The model of one operation; raises botocore's OperationNotFoundError for an unknown one."""
+    return service_model(service).operation_model(operation)
+
+
+def is_implemented_service(service: str) -> bool:
+    """Whether calls of `service` (boto3 name) can be read and answered."""
+    return service in CONTROL_SERVICES or service == "sagemaker-runtime"
+
+
+@cache
+def services_by_target() -> Mapping[str, str]:
+    """Target prefix (of X-Amz-Target and of Smithy paths) -> service."""
+    prefixes = {service_model(name).metadata.get("targetPrefix"): name for name in CONTROL_SERVICES}
+    prefixes.pop(None, None)
+    return MappingProxyType(prefixes)
+
+
+@cache
+def services_by_version() -> Mapping[str, str]:
+    """API version of a form body -> the service that speaks the query protocol under it."""
+    return MappingProxyType(
+        {
+            service_model(name).api_version: name
+            for name in CONTROL_SERVICES
+            if "query" in service_model(name).metadata["protocols"]
+        }
+    )

@@ -1,0 +1,50 @@
+"""Java regular expressions of the service models, as Python ones; knows no shapes."""
+
+import re
+import sys
+import unicodedata
+from functools import cache, lru_cache
+from itertools import groupby
+
+_SURROGATE_PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_ASCII_PROPERTIES = {"ASCII": r"\x00-\x7f", "Print": r"\x20-\x7e"}
+
+
+@lru_cache(maxsize=1024)
+def compiled(pattern: str) -> re.Pattern[str]:
+    """`pattern` for `fullmatch`; like Java's, its classes are ASCII unless they name Unicode."""
+    joined = _SURROGATE_PAIR.sub(_code_point, pattern)
+    in_class = False
+    parts = []
+    for token in re.findall(r"\\p\{\w+\}|\\.|.", joined, re.DOTALL):
+        if token.startswith(r"\p{"):
+            ranges = _ranges(token[3:-1])
+            parts.append(ranges if in_class else f"[{ranges}]")
+            continue
+        in_class = token == "[" or (in_class and token != "]")
+        parts.append(r"\Z" if token == r"\z" else token)
+    return re.compile("".join(parts), re.ASCII)
+
+
+def _code_point(pair: re.Match[str]) -> str:
+    high, low = (int(half, 16) for half in pair.groups())
+    return f"\\U{0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00):08x}"
+
+
+def _ranges(name: str) -> str:
+    return _ASCII_PROPERTIES.get(name) or _category_ranges(name)
+
+
+@cache
+def _category_ranges(category: str) -> str:
+    """The inside of a character class holding every code point of a general category, as 'L'."""
+    points = [
+        point
+        for point in range(sys.maxunicode + 1)
+        if unicodedata.category(chr(point)).startswith(category)
+    ]
+    runs = (
+        [point for _, point in run]
+        for _, run in groupby(enumerate(points), lambda pair: pair[1] - pair[0])
+    )
+    return "".join(f"\\U{run[0]:08x}-\\U{run[-1]:08x}" for run in runs)

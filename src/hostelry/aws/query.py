@@ -1,0 +1,203 @@
+"""The query protocol: form bodies to values, values to XML; knows no services and no headers.
+
+A form names every leaf by its path: ``Dimensions.member.1.Name=x``, ``Map.entry.1.key=k``. The
+models served name no member otherwise and flatten no list; a test holds that.
+"""
+
+import base64
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qsl
+from xml.sax.saxutils import escape
+
+from botocore.model import ListShape, MapShape, Shape, StructureShape
+
+from hostelry.aws.tree import (
+    Reader,
+    check_type,
+    finite,
+    from_base64,
+    integer_reader,
+    present_members,
+    serialization_error,
+)
+
+MAX_FORM_FIELDS = 20_000
+MAX_PATH_PARTS = 32
+_LEAF = ""
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+Node = dict[str, Any]
+"""A form as a tree: path part -> Node; the text of a leaf under the empty name."""
+
+
+def decode_form(body: bytes) -> dict[str, str]:
+    """The fields of a form body; the last of several equal names wins."""
+    try:
+        pairs = parse_qsl(
+            body.decode("utf-8"),
+            keep_blank_values=True,
+            max_num_fields=MAX_FORM_FIELDS,
+            errors="strict",
+        )
+    except ValueError as error:
+        raise serialization_error(f"The body is not a form: {error}") from None
+    return dict(pairs)
+
+
+def read_form(shape: StructureShape, fields: Mapping[str, str]) -> dict[str, Any]:
+    """The values that `fields` give to the members of `shape`; other fields are ignored."""
+    root: Node = {}
+    for name, text in fields.items():
+        parts = name.split(".")
+        if len(parts) > MAX_PATH_PARTS:
+            raise serialization_error(f"A field is nested deeper than {MAX_PATH_PARTS} levels")
+        node = root
+        for part in parts:
+            node = node.setdefault(part, {}) if part else node
+        node[_LEAF] = text
+    values: dict[str, Any] = _read(shape, root, "")
+    return values
+
+
+def _read(shape: Shape, node: Node, path: str) -> Any:
+    if isinstance(shape, StructureShape):
+        return {
+            name: _read(shape.members[name], child, f"{path}.{name}")
+            for name, child in node.items()
+            if name in shape.members
+        }
+    if isinstance(shape, ListShape):
+        items = _numbered(node.get("member", {}), path)
+        return [_read(shape.member, child, f"{path}.{at}") for at, child in items]
+    if isinstance(shape, MapShape):
+        entries = _numbered(node.get("entry", {}), path)
+        return {
+            _read(shape.key, child.get("key", {}), f"{path}.{at}.key"): _read(
+                shape.value, child.get("value", {}), f"{path}.{at}.value"
+            )
+            for at, child in entries
+        }
+    try:
+        return FORM_READERS[shape.type_name](node[_LEAF])
+    except KeyError:
+        raise serialization_error(f"A value is missing at '{path.lstrip('.')}'") from None
+    except (ValueError, OverflowError) as error:
+        raise serialization_error(f"{error} at '{path.lstrip('.')}'") from None
+
+
+def _numbered(node: Node, path: str) -> list[tuple[int, Node]]:
+    """Children in the order of their numbers; gaps are closed, as AWS does."""
+    numbers = [name for name in node if name != _LEAF]
+    odd = [name for name in numbers if not (name.isascii() and name.isdigit() and len(name) < 10)]
+    if odd:
+        raise serialization_error(f"'{odd[0]:.50}' is not a list index at '{path.lstrip('.')}'")
+    return sorted(((int(name), node[name]) for name in numbers), key=lambda item: item[0])
+
+
+def _whole(text: str) -> int:
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+        raise ValueError(f"'{text:.50}' can not be converted to an Integer")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    if len(text) > 400 or not _DECIMAL.fullmatch(text):
+        raise ValueError(f"'{text:.50}' can not be converted to a Number")
+    return finite(float(text))
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"'{text:.50}' can not be converted to a Boolean")
+    return text.lower() == "true"
+
+
+def _instant(text: str) -> float:
+    """Epoch seconds of an ISO 8601 instant (UTC where it names no zone) or of a plain number."""
+    if _DECIMAL.fullmatch(text):
+        return _number(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"'{text:.50}' can not be converted to a Timestamp") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+FORM_READERS: Mapping[str, Reader] = {
+    "string": str,
+    "integer": integer_reader("integer", _whole),
+    "long": integer_reader("long", _whole),
+    "float": _number,
+    "double": _number,
+    "boolean": _truth,
+    "blob": from_base64,
+    "timestamp": _instant,
+}
+
+
+def result_xml(
+    operation: str, namespace: str, shape: StructureShape | None, value: Any, request_id: str
+) -> bytes:
+    """The XML answer; raises TypeError or ValueError where `value` breaks `shape`."""
+    wrapper = f"{operation}Result"
+    inner = "" if shape is None else f"<{wrapper}>{_write(shape, value, wrapper)}</{wrapper}>"
+    metadata = f"<ResponseMetadata><RequestId>{_text(request_id)}</RequestId></ResponseMetadata>"
+    return (
+        f'<{operation}Response xmlns="{namespace}">{inner}{metadata}</{operation}Response>'
+    ).encode()
+
+
+def error_xml(fault: Mapping[str, str], namespace: str, request_id: str) -> bytes:
+    """The XML error answer; `fault` holds Type, Code, Message and further members."""
+    inner = "".join(f"<{name}>{_text(text)}</{name}>" for name, text in fault.items())
+    attribute = f' xmlns="{namespace}"' if namespace else ""
+    return (
+        f"<ErrorResponse{attribute}><Error>{inner}</Error>"
+        f"<RequestId>{_text(request_id)}</RequestId></ErrorResponse>"
+    ).encode()
+
+
+def _write(shape: Shape, value: Any, path: str) -> str:
+    return "".join(_pieces(shape, value, path))
+
+
+def _pieces(shape: Shape, value: Any, path: str) -> Iterator[str]:
+    if isinstance(shape, StructureShape):
+        for name, member, item in present_members(shape, value, path):
+            yield f"<{name}>{_write(member, item, f'{path}.{name}')}</{name}>"
+        return
+    check_type(shape, value, path)
+    if isinstance(shape, ListShape):
+        for item in value:
+            yield f"<member>{_write(shape.member, item, f'{path}[]')}</member>"
+    elif isinstance(shape, MapShape):
+        for key, item in value.items():
+            yield f"<entry><key>{_text(key)}</key>"
+            yield f"<value>{_write(shape.value, item, f'{path}.{key}')}</value></entry>"
+    else:
+        yield _text(_scalar(shape.type_name, value))
+
+
+def _scalar(type_name: str, value: Any) -> str:
+    if type_name == "boolean":
+        return "true" if value else "false"
+    if type_name == "blob":
+        return base64.b64encode(value).decode()
+    if type_name == "timestamp":
+        return iso8601(value)
+    return str(value)
+
+
+def iso8601(epoch_s: float) -> str:
+    """An instant as AWS prints it, for example ``2026-11-21T08:30:00Z``; microseconds if any."""
+    return datetime.fromtimestamp(epoch_s, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _text(text: str) -> str:
+    """`text` escaped; what XML 1.0 cannot carry becomes the replacement character."""
+    return escape(_NOT_XML.sub("\ufffd", text), {"\r": "&#13;"})

@@ -1,0 +1,197 @@
+"""The runtime API's messages (rest-json): what the door reads from and writes to its clients.
+
+This is the hot path: constraints are compiled once, and checked with a length and a match.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any
+from urllib.parse import unquote
+
+from botocore.model import Shape
+
+from hostelry.aws.codecs import encode_json
+from hostelry.aws.constraints import broken_demands, member_path, violation, violations_error
+from hostelry.aws.failure import error_members, error_shapes, error_status
+from hostelry.aws.models import operation_model
+from hostelry.aws.pattern import compiled
+from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest, HttpResponse
+
+SERVICE = "sagemaker-runtime"
+_INVOKE = "InvokeEndpoint"
+_INVOKE_STREAM = "InvokeEndpointWithResponseStream"
+_ACTIONS = {"invocations": _INVOKE, "invocations-response-stream": _INVOKE_STREAM}
+_UNSERVED_ACTIONS = {"async-invocations": "InvokeEndpointAsync"}
+_WORD_START = re.compile(r"(?<!^)(?=[A-Z])")
+_UNBOUNDED = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """One InvokeEndpoint, or InvokeEndpointWithResponseStream where `stream`; its body apart.
+
+    A header that was not sent is None. Source: SageMaker runtime API reference, InvokeEndpoint.
+    """
+
+    endpoint_name: str
+    stream: bool
+    content_type: str | None = None
+    accept: str | None = None
+    custom_attributes: str | None = None
+    target_model: str | None = None
+    target_variant: str | None = None
+    target_container_hostname: str | None = None
+    inference_id: str | None = None
+    enable_explanations: str | None = None
+    inference_component_name: str | None = None
+    session_id: str | None = None
+    prefix_aware_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rule:
+    """Where one member travels and what its shape demands, ready to be checked."""
+
+    member: str
+    field: str
+    header: str
+    shape: Shape
+    least: int
+    most: int
+    fullmatch: Any
+
+    def holds(self, value: str) -> bool:
+        return self.least <= len(value) <= self.most and self.fullmatch(value) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rules:
+    name: _Rule
+    headers: tuple[_Rule, ...]
+
+
+@cache
+def _rules(operation: str) -> _Rules:
+    shape = operation_model(SERVICE, operation).input_shape
+    known = {field.name for field in fields(Invocation)}
+    rules = [_rule(name, member) for name, member in shape.members.items()]
+    return _Rules(
+        name=next(rule for rule in rules if rule.field == "endpoint_name"),
+        headers=tuple(rule for rule in rules if rule.header and rule.field in known),
+    )
+
+
+def _rule(name: str, shape: Shape) -> _Rule:
+    in_header = shape.serialization.get("location") == "header"
+    return _Rule(
+        member=name,
+        field=_WORD_START.sub("_", name).lower(),
+        header=shape.serialization["name"].lower() if in_header else "",
+        shape=shape,
+        least=shape.metadata.get("min", 0),
+        most=shape.metadata.get("max", _UNBOUNDED),
+        fullmatch=compiled(shape.metadata.get("pattern", r"[\s\S]*")).fullmatch,
+    )
+
+
+def is_runtime_path(path: str) -> bool:
+    """Whether a request to `path` is for the runtime API."""
+    return path.startswith("/endpoints/")
+
+
+def parse_invocation(request: HttpRequest) -> Invocation:
+    """What the invocation in `request` asks for; its body is left alone.
+
+    Raises ServiceError ValidationError (400) for a header or name that breaks the model, for a path
+    or method that is no invocation, and for the runtime operations that are not served.
+    """
+    name, operation = _split(request)
+    rules = _rules(operation)
+    given: dict[str, Any] = {"endpoint_name": name, "stream": operation is _INVOKE_STREAM}
+    broken = [] if rules.name.holds(name) else [(rules.name, name)]
+    headers = request.headers
+    for rule in rules.headers:
+        value = headers.get(rule.header)
+        if value is not None:
+            given[rule.field] = value
+            if not rule.holds(value):
+                broken.append((rule, value))
+    if broken:
+        raise violations_error(list(_told(broken)), "ValidationError")
+    return Invocation(**given)
+
+
+def _told(broken: list[tuple[_Rule, str]]) -> Iterator[str]:
+    for rule, value in broken:
+        for demand in broken_demands(rule.shape, value):
+            yield violation(rule.shape, value, member_path(rule.member), demand)
+
+
+def _split(request: HttpRequest) -> tuple[str, str]:
+    """Endpoint name and operation of a runtime path."""
+    parts = request.path.split("/")
+    action = parts[3] if len(parts) == 4 and parts[1] == "endpoints" else ""
+    operation = _ACTIONS.get(action)
+    if operation is not None and request.method == "POST":
+        return unquote(parts[2]) if "%" in parts[2] else parts[2], operation
+    asked = f"{request.method} {request.path:.200}"
+    if action in _UNSERVED_ACTIONS:
+        raise _invalid(
+            f"{_UNSERVED_ACTIONS[action]} ({asked}) is not implemented here; "
+            f"use {_INVOKE} or {_INVOKE_STREAM}"
+        )
+    raise _invalid(f"{asked} is no runtime call: POST /endpoints/NAME/({'|'.join(_ACTIONS)})")
+
+
+def _invalid(message: str) -> ServiceError:
+    return ServiceError("ValidationError", message, 400)
+
+
+def invocation_response_headers(
+    *,
+    request_id: str,
+    invoked_production_variant: str,
+    content_type: str | None,
+    custom_attributes: str | None = None,
+    new_session_id: str | None = None,
+    closed_session_id: str | None = None,
+    stream: bool = False,
+) -> dict[str, str]:
+    """Headers of a 200 answer; `content_type` is what the container said of its body.
+
+    Source: SageMaker runtime API reference, InvokeEndpoint and InvokeEndpointWithResponseStream.
+    """
+    headers = {
+        "x-amzn-RequestId": request_id,
+        "x-Amzn-Invoked-Production-Variant": invoked_production_variant,
+    }
+    if stream:
+        headers["Content-Type"] = "application/vnd.amazon.eventstream"
+    optional = (
+        ("X-Amzn-SageMaker-Content-Type" if stream else "Content-Type", content_type),
+        ("X-Amzn-SageMaker-Custom-Attributes", custom_attributes),
+        ("X-Amzn-SageMaker-New-Session-Id", new_session_id),
+        ("X-Amzn-SageMaker-Closed-Session-Id", closed_session_id),
+    )
+    return headers | {name: value for name, value in optional if value is not None}
+
+
+def runtime_error(error: ServiceError, request_id: str) -> HttpResponse:
+    """The rest-json error answer; texts are cut to the lengths that the model allows."""
+    shape = error_shapes(SERVICE).get(error.code)
+    members = error_members(error, shape)
+    if shape is not None:
+        members = {name: _cut(shape.members[name], value) for name, value in members.items()}
+    headers = {
+        "Content-Type": "application/json",
+        "x-amzn-ErrorType": error.code,
+        "x-amzn-RequestId": request_id,
+    }
+    return HttpResponse(error_status(error, shape), headers, encode_json(members))
+
+
+def _cut(shape: Shape, value: Any) -> Any:
+    return value[: shape.metadata.get("max")] if isinstance(value, str) else value

@@ -1,0 +1,127 @@
+"""Which operation of which service a request asks for, and in which protocol."""
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hostelry.aws.models import (
+    service_model,
+    service_operations,
+    services_by_target,
+    services_by_version,
+)
+from hostelry.aws.query import decode_form
+from hostelry.aws.tree import serialization_error
+from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest
+
+JSON = "json"
+QUERY = "query"
+CBOR = "smithy-rpc-v2-cbor"
+
+MAX_UNZIPPED_BYTES = 16 * 1024 * 1024
+_GZIP_WINDOW_BITS = 31
+_FORM = "application/x-www-form-urlencoded"
+_SMITHY_ROOT = "/service/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Service by boto3 name, operation by AWS name, protocol by botocore's name.
+
+    `fields` are the form's fields in the query protocol, else empty.
+    """
+
+    service: str
+    operation: str
+    protocol: str
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+
+def find_target(request: HttpRequest) -> Target:
+    """What `request` asks for: an operation that its service's model knows.
+
+    Raises ServiceError UnknownOperationException, or SerializationException for a broken form.
+    """
+    if request.path.startswith(_SMITHY_ROOT):
+        return _smithy_target(request.path)
+    header = request.headers.get("x-amz-target")
+    if header is not None:
+        prefix, _, operation = header.rpartition(".")
+        return _known(services_by_target().get(prefix), operation, JSON, header)
+    if is_form(request):
+        return _form_target(form_fields(request))
+    raise unknown_operation(
+        f"{request.method} {request.path:.200} names no operation: "
+        "send X-Amz-Target, or a form with Action and Version"
+    )
+
+
+def is_form(request: HttpRequest) -> bool:
+    """Whether the query protocol is spoken: a form body, or the same fields in a GET's query."""
+    if request.method == "GET":
+        return "Action=" in request.query
+    return request.headers.get("content-type", "").lower().startswith(_FORM)
+
+
+def form_fields(request: HttpRequest) -> dict[str, str]:
+    """The form that `request` carries; raises ServiceError SerializationException."""
+    body = request.query.encode() if request.method == "GET" else plain_body(request)
+    return decode_form(body)
+
+
+def unknown_operation(message: str) -> ServiceError:
+    """The answer to an operation that does not exist."""
+    return ServiceError("UnknownOperationException", message, 400)
+
+
+def _smithy_target(path: str) -> Target:
+    parts = path.split("/")
+    if len(parts) != 5 or parts[3] != "operation":
+        raise unknown_operation(f"{path:.200} is not /service/NAME/operation/OPERATION")
+    return _known(services_by_target().get(parts[2]), parts[4], CBOR, f"{parts[2]}.{parts[4]}")
+
+
+def _form_target(fields: dict[str, str]) -> Target:
+    version = fields.pop("Version", "")
+    operation = fields.pop("Action", "")
+    service = services_by_version().get(version)
+    return _known(service, operation, QUERY, f"{operation} of version {version}", fields)
+
+
+def _known(
+    service: str | None,
+    operation: str,
+    protocol: str,
+    asked: str,
+    fields: Mapping[str, str] | None = None,
+) -> Target:
+    known = service is not None and operation in service_operations(service)
+    if service is None or not known:
+        raise unknown_operation(f"Operation {asked:.200} does not exist in a service served here")
+    if protocol not in service_model(service).metadata["protocols"]:
+        raise unknown_operation(f"Operation {asked:.200} is not served in protocol {protocol}")
+    return Target(service=service, operation=operation, protocol=protocol, fields=fields or {})
+
+
+def plain_body(request: HttpRequest) -> bytes:
+    """The body without its content encoding; at most `MAX_UNZIPPED_BYTES` where it was zipped."""
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding in ("identity", ""):
+        return request.body
+    if encoding != "gzip":
+        raise serialization_error(f"Content-Encoding '{encoding:.50}' is not gzip")
+    return _unzipped(request.body)
+
+
+def _unzipped(body: bytes) -> bytes:
+    stream = zlib.decompressobj(_GZIP_WINDOW_BITS)
+    try:
+        plain = stream.decompress(body, MAX_UNZIPPED_BYTES + 1)
+    except zlib.error as error:
+        raise serialization_error(f"The body is not gzip: {error}") from None
+    if len(plain) > MAX_UNZIPPED_BYTES:
+        raise serialization_error(f"The body is over {MAX_UNZIPPED_BYTES} bytes when unzipped")
+    if not stream.eof or stream.unused_data:
+        raise serialization_error("The body is not one whole gzip stream")
+    return plain
