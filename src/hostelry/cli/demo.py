@@ -1,0 +1,93 @@
+"""`hostelry demo`: the main job, end to end, on a platform of its own in a temporary home."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hostelry.base.clock import monotonic_s
+from hostelry.base.errors import TerminalError
+from hostelry.cli.demo_model import demo_model_folder
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+CLI = (sys.executable, "-m", "hostelry.cli.main")
+
+
+def demo(
+    examples: Annotated[
+        Path, typer.Option(help="The repository's examples/ folder.", show_default=False)
+    ] = EXAMPLES,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the platform running and say where.")
+    ] = False,
+) -> None:
+    """Start a platform, run examples/many_adapters.py against it, and stop it.
+
+    One base model and three LoRA adapters behind plain boto3; a few minutes on two cores.
+    """
+    program = examples / "many_adapters.py"
+    if not program.exists():
+        raise TerminalError(f"{program} is missing; give the checkout's examples/ by --examples")
+    started_s = monotonic_s()
+    say("Preparing the demo model (SmolLM2-135M-Instruct; once, about 20 seconds) ...")
+    model = demo_model_folder()
+    home = Path(tempfile.mkdtemp(prefix="hostelry-demo-"))
+    try:
+        with platform(home, keep=keep):
+            say(f"Running {program.name}, which is plain boto3 ...\n")
+            program_line = [sys.executable, str(program), "--model", str(model)]
+            run([*CLI, "exec", "--home", str(home), "--", *program_line])
+    finally:
+        if not keep:
+            shutil.rmtree(home, ignore_errors=True)
+    say(f"\nDone in {monotonic_s() - started_s:.0f} s.")
+
+
+@contextmanager
+def platform(home: Path, *, keep: bool) -> Iterator[None]:
+    """A platform on free ports in `home`; stopped at the end unless it is to be kept."""
+    door, s3 = free_ports(2)
+    say(f"Starting the platform in {home} ...")
+    where = ["--home", str(home)]
+    try:
+        run([*CLI, "up", *where, "--port", str(door), "--s3-port", str(s3), "--detach"])
+        yield
+    finally:
+        if keep:
+            say(f"The platform goes on: hostelry status --home {home}")
+        else:
+            say("Stopping the platform ...")
+            run([*CLI, "down", *where])
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports on loopback that nothing listened on a moment ago, all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def run(command: list[str]) -> None:
+    """Run a command in the foreground; raises TerminalError when it fails."""
+    done = subprocess.run(command, check=False, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    if done.returncode:
+        raise TerminalError(f"{' '.join(command)} ended with status {done.returncode}")
+
+
+def say(line: str) -> None:
+    """Print at once, so that progress is seen while it happens."""
+    typer.echo(line)
+    sys.stdout.flush()
