@@ -1,1 +1,1 @@
-"""Each kernel beside its plain-torch twin, which defines the result."""
+"""Each kernel's plain-torch form, which defines its result."""

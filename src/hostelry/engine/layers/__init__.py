@@ -1,1 +1,1 @@
-"""Attention, norm, rotary embedding and linear layers."""
+"""Attention, norm, rope and linear layers over one explicit ForwardBatch."""

@@ -1,1 +1,1 @@
-"""Adapter files: parsing, validation, weights."""
+"""LoRA adapters: applied exactly as PEFT would, or refused naming the field."""

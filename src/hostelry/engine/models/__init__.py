@@ -1,1 +1,1 @@
-"""One file an architecture."""
+"""One file an architecture, and how a Hugging Face folder is read."""

@@ -1,1 +1,1 @@
-"""Pure: the page pool and its accounting."""
+"""PURE: the page pool and who owns which page; knows neither tokens nor tensors."""

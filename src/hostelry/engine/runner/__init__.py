@@ -1,1 +1,1 @@
-"""Builds a step's tensors and runs the model."""
+"""Turns a plan's integers into one ForwardBatch and runs the model; owns the cache tensors."""

@@ -1,1 +1,1 @@
-"""Logits to tokens."""
+"""Logits in, token ids out; each row depends on its own request alone."""

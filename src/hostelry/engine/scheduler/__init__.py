@@ -1,1 +1,1 @@
-"""Pure: the tokens of the next step under token, page and adapter budgets."""
+"""PURE: the tokens of the next step under token, page and adapter budgets."""

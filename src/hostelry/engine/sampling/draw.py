@@ -1,0 +1,19 @@
+"""Random numbers that are a function of a seed and a counter; no generator keeps state.
+
+Source: the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+"""
+
+_MASK = (1 << 64) - 1
+_STEP = 0x9E3779B97F4A7C15
+
+
+def uniform(seed: int, index: int) -> float:
+    """A number in [0, 1), the same for the same seed and index wherever and whenever asked."""
+    return (_mixed(_mixed(seed & _MASK) + (index + 1) * _STEP) >> 11) / (1 << 53)
+
+
+def _mixed(value: int) -> int:
+    value &= _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)

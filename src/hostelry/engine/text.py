@@ -1,0 +1,121 @@
+"""Token ids to text as they come, and stop strings in it; pure, and without tensors.
+
+A token may be part of a character, and how it reads may depend on the token before it, so text is
+taken from decoding a window of recent tokens, never a token alone.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+_REPLACEMENT = "\ufffd"  # what a decoder makes of bytes that are no whole character
+_MAX_PENDING = 3  # bytes of a character whose last byte is missing; each may show as one of these
+_WINDOW_TOKENS = 16  # decoded anew with each token; longer windows are cut at a whole character
+_FORCED_WINDOW_TOKENS = 256  # cut even without one: the tokens are no text at all
+_KEPT_TOKENS = 8  # after a forced cut; more than the longest character has bytes
+
+
+class IncrementalDetokenizer:
+    """Text of a growing list of tokens; all deltas together equal the decoding of all tokens.
+
+    Args:
+        decode: text of a list of token ids; whether it skips special tokens is its own affair.
+        prompt_tail: tokens before the first, whose text is not reported but decides how the first
+            token reads (a leading space, say).
+    """
+
+    def __init__(self, decode: Callable[[list[int]], str], prompt_tail: Sequence[int] = ()) -> None:
+        self._decode = decode
+        self._window = list(prompt_tail)[-_KEPT_TOKENS:]
+        self._num_reported = len(decode(self._window)) if self._window else 0
+        self._boundary = len(self._window)  # tokens of the window up to the last whole character
+
+    def push(self, token_id: int) -> str:
+        """The text that became certain with this token; empty inside a character."""
+        self._window.append(token_id)
+        text = self._decode(self._window)
+        certain = len(text) - _num_pending(text)
+        delta = text[self._num_reported : certain]
+        self._num_reported = max(self._num_reported, certain)
+        self._cut(text, is_whole=certain == len(text))
+        return delta
+
+    def finish(self) -> str:
+        """What is still held back: an unfinished character reads as the replacement character."""
+        if not self._window:
+            return ""
+        rest = self._decode(self._window)[self._num_reported :]
+        self._num_reported += len(rest)
+        return rest
+
+    def _cut(self, text: str, *, is_whole: bool) -> None:
+        """Shorten the window, at a whole character as long as there is one."""
+        pending = len(text) - self._num_reported
+        if is_whole and len(self._window) > _WINDOW_TOKENS and self._boundary > 0:
+            del self._window[: self._boundary]
+            self._num_reported = len(self._decode(self._window))
+        elif len(self._window) > _FORCED_WINDOW_TOKENS:
+            del self._window[:-_KEPT_TOKENS]
+            self._boundary = 0
+            self._num_reported = len(self._decode(self._window)) - pending
+        if is_whole:
+            self._boundary = len(self._window)
+
+
+def _num_pending(text: str) -> int:
+    """Characters at the end that the next token may still change."""
+    count = 0
+    while count < _MAX_PENDING and text.endswith(_REPLACEMENT, 0, len(text) - count):
+        count += 1
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class StopResult:
+    """Text that may be shown, and the stop string that ended it (None: none yet)."""
+
+    text: str
+    stop: str | None = None
+
+
+class StopStrings:
+    """Looks for stop strings in text that comes in pieces, however it is cut.
+
+    Text that may be the beginning of a stop string is held back. The stop string whose end comes
+    first wins, of several ending together the longest. Raises ValueError for an empty one.
+    """
+
+    def __init__(self, stops: Sequence[str], *, include_stop: bool = False) -> None:
+        if any(not stop for stop in stops):
+            raise ValueError("a stop string is empty")
+        self._stops = tuple(stops)
+        self._include_stop = include_stop
+        self._held = ""
+
+    def feed(self, delta: str) -> StopResult:
+        """Add text. After a result with `stop` nothing more is to be fed."""
+        text = self._held + delta
+        found = [(text.find(stop) + len(stop), -len(stop), stop) for stop in self._stops]
+        found = [match for match in found if match[0] + match[1] >= 0]
+        if found:
+            end, negative_length, stop = min(found)
+            self._held = ""
+            return StopResult(
+                text[:end] if self._include_stop else text[: end + negative_length], stop
+            )
+        num_held = self._num_held(text)
+        self._held = text[len(text) - num_held :]
+        return StopResult(text[: len(text) - num_held])
+
+    def flush(self) -> str:
+        """The text held back, once no more will come."""
+        held, self._held = self._held, ""
+        return held
+
+    def _num_held(self, text: str) -> int:
+        """Length of the longest end of `text` that begins a stop string."""
+        longest = max((len(stop) for stop in self._stops), default=1) - 1
+        for length in range(min(longest, len(text)), 0, -1):
+            end = text[len(text) - length :]
+            if any(stop.startswith(end) for stop in self._stops):
+                return length
+        return 0
