@@ -1,0 +1,172 @@
+"""A model server without a model: echoes, streams, stalls and dies as it is told to.
+
+``python -m benchmarks.echo_model`` prints ``ready PORT`` and serves until it is killed. What it
+does is told by X-Amzn-SageMaker-Custom-Attributes, as ``name=value`` pairs parted by ``;``:
+
+- nothing: the body comes back with its Content-Type
+- ``show``: a JSON object of the headers and path it received
+- ``status=N``: that status, with the body
+- ``sleep_ms=N``: waits first; ``/cancelled`` counts the callers that went away meanwhile
+- ``chunks=N;interval_ms=M``: N chunks of 16 bytes, M apart, each the time it was sent at
+- ``die=start|middle``: exits before the first byte of an answer, or after a first chunk
+- ``close=start|middle``: likewise closes the connection, and lives on
+
+The OpenAI routes answer with the headers they got as the text, streamed where the body asks for it.
+"""
+
+import argparse
+import asyncio
+import os
+import socket
+import struct
+
+import msgspec
+import uvloop
+
+from hostelry.base.clock import SystemClock, monotonic_s
+from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.gateway.exchange import Exchange
+from hostelry.gateway.http_reader import HttpLimits, RefusedError
+from hostelry.gateway.http_server import HttpServer
+
+ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"
+STAMP = struct.Struct(">dQ")  # the time a chunk was sent at, its number
+
+
+class EchoModel:
+    """The handler; counts what a test asks about."""
+
+    def __init__(self) -> None:
+        self.num_served = 0
+        self.num_cancelled = 0
+
+    async def handle(self, exchange: Exchange) -> None:
+        """Answer as told."""
+        self.num_served += 1
+        wish = wishes(exchange.request)
+        try:
+            await asyncio.sleep(wish.get("sleep_ms", 0) / 1000) if "sleep_ms" in wish else None
+            await self._answer(exchange, wish)
+        except asyncio.CancelledError:
+            self.num_cancelled += 1
+            raise
+
+    async def _answer(self, exchange: Exchange, wish: dict[str, int]) -> None:
+        request = exchange.request
+        if request.path == "/cancelled":
+            exchange.respond(HttpResponse(200, {}, str(self.num_cancelled).encode()))
+        elif request.path == "/served":
+            exchange.respond(HttpResponse(200, {}, str(self.num_served).encode()))
+        elif request.path.startswith("/v1/"):
+            await complete(exchange)
+        elif "die" in wish or "close" in wish:
+            await end_early(exchange, wish)
+        elif "chunks" in wish:
+            await stream(exchange, wish["chunks"], wish.get("interval_ms", 0) / 1000)
+        else:
+            exchange.respond(echo(request, wish))
+
+
+def wishes(request: HttpRequest) -> dict[str, int]:
+    """What the custom attributes ask for; words count as numbers by their first letter."""
+    told: dict[str, int] = {}
+    given = request.headers.get(ATTRIBUTES)
+    for pair in given.split(";") if given else ():
+        name, _, value = pair.partition("=")
+        told[name] = int(value) if value.isdigit() else ord((value or "-")[0])
+    return told
+
+
+def echo(request: HttpRequest, wish: dict[str, int]) -> HttpResponse:
+    """The body, or what the server saw of the request."""
+    headers = {"Content-Type": request.headers.get("content-type", "application/octet-stream")}
+    if ATTRIBUTES in request.headers:
+        headers["X-Amzn-SageMaker-Custom-Attributes"] = request.headers[ATTRIBUTES]
+    body = request.body
+    if "show" in wish:
+        seen = {"path": request.path, "headers": dict(request.headers), "pid": os.getpid()}
+        body = msgspec.json.encode(seen)
+    return HttpResponse(wish.get("status", 200), headers, body)
+
+
+async def stream(exchange: Exchange, num_chunks: int, interval_s: float) -> None:
+    """Time-stamped chunks at a steady pace, whatever time sending takes."""
+    exchange.start(200, {"Content-Type": "application/jsonlines"})
+    next_at_s = monotonic_s()
+    for number in range(num_chunks):
+        next_at_s += interval_s
+        await asyncio.sleep(max(0.0, next_at_s - monotonic_s()))
+        await exchange.send(STAMP.pack(monotonic_s(), number))
+    exchange.finish()
+
+
+async def end_early(exchange: Exchange, wish: dict[str, int]) -> None:
+    """Die, or close the connection, before or in the middle of an answer."""
+    if ord("m") in (wish.get("die"), wish.get("close")):
+        exchange.start(200, {"Content-Type": "text/plain"})
+        await exchange.send(b"first")
+        await asyncio.sleep(0.05)
+    if "die" in wish:
+        os._exit(9)
+
+
+async def complete(exchange: Exchange) -> None:
+    """A completion whose text is the headers that came with the request."""
+    request = exchange.request
+    asked = msgspec.json.decode(request.body)
+    seen = {name: value for name, value in request.headers.items() if name.startswith("x-")}
+    text = msgspec.json.encode(seen).decode()
+    model = request.headers.get("x-hostelry-model", asked["model"])
+    chat = request.path.startswith("/v1/chat/")
+    if not asked.get("stream"):
+        answer = completion_object(model, text, chat=chat, part=False)
+        body = msgspec.json.encode(answer)
+        exchange.respond(HttpResponse(200, {"Content-Type": "application/json"}, body))
+        return
+    exchange.start(200, {"Content-Type": "text/event-stream"})
+    for word in (text[:5], text[5:]):
+        part = completion_object(model, word, chat=chat, part=True)
+        await exchange.send(b"data: " + msgspec.json.encode(part) + b"\n\n")
+    await exchange.send(b"data: [DONE]\n\n")
+    exchange.finish()
+
+
+def completion_object(model: str, text: str, *, chat: bool, part: bool) -> dict[str, object]:
+    """An OpenAI completion, or one part of a streamed one."""
+    choice: dict[str, object] = {"index": 0, "finish_reason": None if part else "stop"}
+    if chat:
+        choice["delta" if part else "message"] = {"role": "assistant", "content": text}
+    else:
+        choice["text"] = text
+    kind = ("chat.completion" + (".chunk" if part else "")) if chat else "text_completion"
+    return {"id": "echo-1", "object": kind, "created": 0, "model": model, "choices": [choice]}
+
+
+def refused(refusal: RefusedError) -> HttpResponse:
+    """The answer to what is no HTTP."""
+    return HttpResponse(refusal.status, {}, refusal.reason.encode())
+
+
+async def serve(port: int) -> None:
+    """Serve on `port` (0: any free one) until killed."""
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(("127.0.0.1", port))
+    bound.listen(2048)
+    bound.setblocking(False)
+    limits = HttpLimits(max_body_bytes=64 * 1024 * 1024)
+    server = HttpServer(EchoModel().handle, refused, limits, SystemClock())
+    await server.start(bound)
+    print(f"ready {bound.getsockname()[1]}", flush=True)
+    await asyncio.Event().wait()
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=0)
+    uvloop.run(serve(parser.parse_args().port))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Who calls: the account behind a signature, or behind the OpenAI key."""
+
+from collections.abc import Callable
+from hmac import compare_digest
+
+from hostelry.aws.sigv4 import Identity, Verifier
+from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest
+from hostelry.domain.scope import Scope
+
+
+class Callers:
+    """Tells callers apart.
+
+    Args:
+        verifier: knows the access keys.
+        owner: the account and region of this hostelry; who calls with the OpenAI key.
+        openai_key: the bearer key of the OpenAI routes.
+        allow_unsigned: let AWS calls without a signature through as the owner. A signature that is
+            there is verified all the same.
+        now: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        verifier: Verifier,
+        owner: Scope,
+        openai_key: str,
+        allow_unsigned: bool,
+        now: Callable[[], float],
+    ) -> None:
+        self.owner = owner
+        self._verifier = verifier
+        self._openai_key = openai_key.encode()
+        self._allow_unsigned = allow_unsigned
+        self._now = now
+
+    def identify(self, request: HttpRequest) -> Identity:
+        """Who signed `request`; raises ServiceError 403 where nobody credible did.
+
+        An unsigned request's `service` is empty, where it is let through.
+        """
+        if self._allow_unsigned and is_unsigned(request):
+            return Identity(
+                access_key_id="",
+                account_id=self.owner.account,
+                region=self.owner.region,
+                service="",
+            )
+        return self._verifier.verify(request, self._now())
+
+    def holds_openai_key(self, request: HttpRequest) -> bool:
+        """Whether the request carries the bearer key; compared in constant time."""
+        if self._allow_unsigned and "authorization" not in request.headers:
+            return True
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        held = compare_digest(key.strip().encode("utf-8", "replace"), self._openai_key)
+        return scheme.lower() == "bearer" and held
+
+
+def is_unsigned(request: HttpRequest) -> bool:
+    """Whether the request does not even claim to be signed."""
+    return "authorization" not in request.headers and "X-Amz-Signature=" not in request.query
+
+
+def check_service(identity: Identity, service: str) -> None:
+    """Raise where the signature was made for another service than the one it is used for."""
+    if identity.service not in ("", service):
+        raise ServiceError(
+            "InvalidSignatureException",
+            f"Credential should be scoped to correct service: '{service}', "
+            f"but it is scoped to '{identity.service}'.",
+            403,
+        )

@@ -1,0 +1,93 @@
+"""The one door: which room a request belongs to, and an answer for everything that goes wrong."""
+
+import logging
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from hostelry import __version__
+from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.base.ids import new_request_id
+from hostelry.gateway.exchange import Exchange
+from hostelry.gateway.http_reader import RefusedError
+
+log = logging.getLogger(__name__)
+OWN_PATHS = frozenset({"/ping", "/health"})
+UNREAD = HttpRequest("POST", "/")
+
+
+class Room(Protocol):
+    """One kind of API behind the door."""
+
+    async def serve(self, exchange: Exchange, request_id: str) -> None:
+        """Answer the exchange; raises ServiceError before the answer's first byte."""
+        ...
+
+    def error_answer(
+        self, error: ServiceError, request: HttpRequest, request_id: str
+    ) -> HttpResponse:
+        """`error` in the form that this API's clients read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Sends requests to their rooms; knows paths and nothing of what is behind them."""
+
+    runtime: Room
+    openai: Room
+    control: Room
+
+    async def handle(self, exchange: Exchange) -> None:
+        """Answer one request; never raises, except when cancelled."""
+        request = exchange.request
+        if request.path in OWN_PATHS:
+            exchange.respond(own_answer(request))
+            return
+        room = self._room(request.path)
+        request_id = new_request_id()
+        try:
+            await room.serve(exchange, request_id)
+        except ServiceError as error:
+            self._fail(exchange, room, error, request_id)
+        except Exception:
+            log.exception("request %s: %s %s", request_id, request.method, request.path)
+            failure = ServiceError(
+                "InternalFailure",
+                f"The door failed on request {request_id}; its log has the cause.",
+                500,
+            )
+            self._fail(exchange, room, failure, request_id)
+
+    def refusal_answer(self, refusal: RefusedError) -> HttpResponse:
+        """The answer to bytes that did not become a request."""
+        request = refusal.request or UNREAD
+        code = (
+            "ValidationError" if request.path.startswith("/endpoints/") else "ValidationException"
+        )
+        error = ServiceError(code, refusal.reason, refusal.status)
+        room = self._room(request.path)
+        answer = room.error_answer(error, request, new_request_id())
+        return HttpResponse(refusal.status, answer.headers, answer.body)
+
+    def _room(self, path: str) -> Room:
+        if path.startswith("/endpoints/"):
+            return self.runtime
+        return self.openai if path.startswith("/v1/") else self.control
+
+    @staticmethod
+    def _fail(exchange: Exchange, room: Room, error: ServiceError, request_id: str) -> None:
+        """Say it, unless an answer has begun: then only cutting the connection says it."""
+        if not exchange.started:
+            exchange.respond(room.error_answer(error, exchange.request, request_id))
+
+
+def own_answer(request: HttpRequest) -> HttpResponse:
+    """What the door says of itself to anyone."""
+    headers = {"Content-Type": "application/json"}
+    if request.method not in ("GET", "HEAD"):
+        body = {"message": f"{request.method} {request.path}: use GET."}
+        return HttpResponse(405, headers, msgspec.json.encode(body))
+    return HttpResponse(200, headers, msgspec.json.encode({"status": "ok", "version": __version__}))

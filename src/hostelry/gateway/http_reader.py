@@ -1,0 +1,193 @@
+"""Bytes of one client connection -> whole requests, within limits; no transport, no clock.
+
+The grammar is llhttp's in its strict mode, which refuses both framings at once, repeated or odd
+Content-Length values, folded header lines, bare line feeds and spaces before a colon. The rules
+here are the ones it leaves to its user: sizes, versions, hosts and transfer codings.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+
+import httptools
+
+from hostelry.base.errors import HostelryError
+from hostelry.base.http import HttpRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpLimits:
+    """What a client may ask of one connection.
+
+    A body must come in at `min_body_bytes_per_s` or faster once `body_grace_s` has passed. A client
+    that takes nothing of its answer for `write_stall_s` is cut off.
+    """
+
+    max_head_bytes: int = 64 * 1024
+    max_headers: int = 100
+    max_body_bytes: int = 25 * 1024 * 1024
+    header_timeout_s: float = 10.0
+    idle_timeout_s: float = 75.0
+    body_grace_s: float = 10.0
+    min_body_bytes_per_s: float = 1024.0
+    write_stall_s: float = 60.0
+    linger_s: float = 5.0
+
+
+class RefusedError(HostelryError):
+    """The connection's bytes are not a request that is served; it closes after the answer.
+
+    `request` is what was read of it (no body), or None where not even the head was whole.
+    """
+
+    def __init__(self, status: int, reason: str, request: HttpRequest | None = None) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+        self.request = request
+
+
+class Phase(Enum):
+    """What the next bytes of the connection belong to."""
+
+    IDLE = "idle"  # between requests
+    HEAD = "head"
+    BODY = "body"
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A whole request, and what its sender expects of the connection."""
+
+    request: HttpRequest
+    keep_alive: bool
+    chunked_answer: bool  # the client's HTTP version knows chunked transfer coding
+
+
+def head_refusal(version: str, path: str, names: list[str], headers: dict[str, str]) -> str | None:
+    """Why a complete head is not served, or None."""
+    if version not in ("1.1", "1.0"):
+        return f"HTTP/{version} is not spoken here; use HTTP/1.1."
+    if not path.startswith("/"):
+        return "The request target must be a path that starts with '/'."
+    if names.count("host") > 1 or (version == "1.1" and "host" not in headers):
+        return "An HTTP/1.1 request must carry exactly one Host header."
+    coding = headers.get("transfer-encoding")
+    if coding is not None and (coding.strip().lower() != "chunked" or version == "1.0"):
+        return f"Transfer-Encoding {coding!r} is not spoken here; use chunked with HTTP/1.1."
+    return None
+
+
+class RequestReader:
+    """Feeds on a connection's bytes; whole requests come out of `requests` in order."""
+
+    def __init__(self, limits: HttpLimits) -> None:
+        self.requests: deque[Received] = deque()
+        self.phase = Phase.IDLE
+        self.body_bytes = 0
+        self.wants_continue = False  # the client waits for "100 Continue" before it sends the body
+        self._limits = limits
+        self._parser = httptools.HttpRequestParser(self)
+        self._refusal: RefusedError | None = None
+        self._reset()
+
+    def feed(self, data: bytes) -> None:
+        """Take the connection's next bytes; raises RefusedError, after which it must not be fed."""
+        self._fed_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            raise RefusedError(400, "Upgrading the connection is not supported.") from None
+        except httptools.HttpParserError as error:
+            raise self._refusal or RefusedError(400, f"Malformed HTTP: {error}.") from None
+        if self.phase is Phase.HEAD and self._fed_bytes > self._limits.max_head_bytes:
+            raise self._too_long_head()
+
+    def on_message_begin(self) -> None:
+        """A request's first byte came."""
+        self._reset()
+        self.phase = Phase.HEAD
+
+    def on_url(self, part: bytes) -> None:
+        """A piece of the request target."""
+        self._url += part
+        self._count_head(len(part))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header field; fields after the body (trailers) are dropped."""
+        if self.phase is Phase.BODY:
+            self._count_head(len(name) + len(value) + 4)
+            return
+        key = name.decode("latin-1").lower()
+        text = value.decode("latin-1")
+        self._names.append(key)
+        self._count_head(len(name) + len(value) + 4)
+        present = self._headers.get(key)
+        self._headers[key] = text if present is None else f"{present},{text}"
+
+    def on_headers_complete(self) -> None:
+        """The head is whole: refuse what will not be served before its body is sent."""
+        self.phase = Phase.BODY
+        target = self._url.decode("latin-1")
+        self._path, _, self._query = target.partition("?")
+        version = self._parser.get_http_version()
+        reason = head_refusal(version, self._path, self._names, self._headers)
+        if reason is not None:
+            self._refuse(RefusedError(400, reason))
+        if int(self._headers.get("content-length", "0")) > self._limits.max_body_bytes:
+            self._refuse(self._too_long_body())
+        self.wants_continue = self._headers.get("expect", "").lower() == "100-continue"
+
+    def on_body(self, part: bytes) -> None:
+        """A piece of the body, its transfer coding removed."""
+        self.body_bytes += len(part)
+        if self.body_bytes > self._limits.max_body_bytes:
+            self._refuse(self._too_long_body())
+        self._body.append(part)
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        request = self._request(body)
+        version_11 = self._parser.get_http_version() == "1.1"
+        self.requests.append(Received(request, self._parser.should_keep_alive(), version_11))
+        self._reset()
+
+    def _request(self, body: bytes) -> HttpRequest:
+        method = self._parser.get_method().decode("ascii")
+        return HttpRequest(method, self._path, self._query, self._headers, body)
+
+    def _count_head(self, num_bytes: int) -> None:
+        self._head_bytes += num_bytes
+        if self._head_bytes > self._limits.max_head_bytes:
+            self._refuse(self._too_long_head())
+        if len(self._names) > self._limits.max_headers:
+            self._refuse(
+                RefusedError(431, f"A request may have at most {self._limits.max_headers} headers.")
+            )
+
+    def _too_long_head(self) -> RefusedError:
+        return RefusedError(431, f"A request's head may have {self._limits.max_head_bytes} bytes.")
+
+    def _too_long_body(self) -> RefusedError:
+        limit = self._limits.max_body_bytes
+        return RefusedError(
+            413, f"The body is larger than the limit of {limit} bytes.", self._request(b"")
+        )
+
+    def _refuse(self, refusal: RefusedError) -> None:
+        self._refusal = refusal
+        raise refusal
+
+    def _reset(self) -> None:
+        self.phase = Phase.IDLE
+        self.body_bytes = 0
+        self.wants_continue = False
+        self._fed_bytes = 0
+        self._head_bytes = 0
+        self._url = b""
+        self._path = ""
+        self._query = ""
+        self._names: list[str] = []
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []

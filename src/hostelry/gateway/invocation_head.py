@@ -1,0 +1,36 @@
+"""The head of a request as it goes to a copy: the contract's headers and nothing else."""
+
+from collections.abc import Iterable
+
+from hostelry.aws.runtime import Invocation
+from hostelry.gateway.route_table import Destination
+
+# A copy is asked by address; what it is called there does not matter to it.
+_COMMON = "HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+ADAPTER_IDENTIFIER = "X-Amzn-SageMaker-Adapter-Identifier"
+ADAPTER_ALIAS = "X-Amzn-SageMaker-Adapter-Alias"
+
+
+def invocation_head(invocation: Invocation, destination: Destination, body_bytes: int) -> bytes:
+    """``POST /invocations`` for `invocation` on a copy of `destination`."""
+    api = "InvokeEndpointWithResponseStream" if invocation.stream else "InvokeEndpoint"
+    return post_head(
+        "/invocations",
+        body_bytes,
+        (
+            ("X-Amzn-SageMaker-Forwarded-Api", api),
+            ("Content-Type", invocation.content_type),
+            ("Accept", invocation.accept),
+            ("X-Amzn-SageMaker-Custom-Attributes", invocation.custom_attributes),
+            ("X-Amzn-SageMaker-Inference-Id", invocation.inference_id),
+            ("X-Amzn-SageMaker-Session-Id", invocation.session_id),
+            (ADAPTER_IDENTIFIER, destination.adapter_id),
+            (ADAPTER_ALIAS, destination.adapter_alias),
+        ),
+    )
+
+
+def post_head(path: str, body_bytes: int, headers: Iterable[tuple[str, str | None]]) -> bytes:
+    """The head of a POST to a copy; headers without a value are left out."""
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers if value is not None])
+    return f"POST {path} {_COMMON}{body_bytes}\r\n{lines}\r\n".encode("latin-1", "replace")

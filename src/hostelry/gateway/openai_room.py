@@ -1,0 +1,184 @@
+"""The OpenAI routes: the same models, for OpenAI's clients.
+
+Source: OpenAI API reference, Models, Chat, Completions, Error codes.
+"""
+
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+
+from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.gateway.callers import Callers
+from hostelry.gateway.copies import Copies, Placed
+from hostelry.gateway.exchange import Exchange
+from hostelry.gateway.invocation_head import ADAPTER_ALIAS, ADAPTER_IDENTIFIER, post_head
+from hostelry.gateway.openai_model import NamedModel, find_model
+from hostelry.gateway.reply import ConnectError, DeadlineError, Reply, UpstreamError
+from hostelry.gateway.routes import RouteSource
+from hostelry.gateway.upstream import Timeouts
+
+COMPLETION_PATHS = ("/v1/chat/completions", "/v1/completions")
+EVENT_STREAM = "text/event-stream"
+
+
+class _Asked(msgspec.Struct):
+    """The only member of a completion request that the door reads."""
+
+    model: str
+
+
+class OpenAiRoom:
+    """Serves ``/v1/models``, ``/v1/chat/completions`` and ``/v1/completions``."""
+
+    def __init__(
+        self,
+        callers: Callers,
+        routes: RouteSource,
+        copies: Copies,
+        timeout_s: float,
+        max_answer_bytes: int,
+    ) -> None:
+        self._callers = callers
+        self._routes = routes
+        self._copies = copies
+        self._timeouts = Timeouts(total_s=timeout_s)
+        self._max_answer_bytes = max_answer_bytes
+
+    async def serve(self, exchange: Exchange, request_id: str) -> None:
+        """Answer one request; raises ServiceError before the answer's first byte."""
+        request = exchange.request
+        if not self._callers.holds_openai_key(request):
+            raise ServiceError(
+                "invalid_api_key",
+                "Incorrect API key provided. Send `Authorization: Bearer KEY` with the key that "
+                "`hostelry env` prints as OPENAI_API_KEY.",
+                401,
+            )
+        if request.path in COMPLETION_PATHS:
+            _check_method(request, "POST")
+            await self._complete(exchange, request_id)
+        else:
+            exchange.respond(self._models(request, request_id))
+
+    def error_answer(
+        self, error: ServiceError, request: HttpRequest, request_id: str
+    ) -> HttpResponse:
+        """`error` in OpenAI's form."""
+        body = msgspec.json.encode({"error": _error_object(error)})
+        headers = {"Content-Type": "application/json", "x-request-id": request_id}
+        return HttpResponse(error.http_status, headers, body)
+
+    def _models(self, request: HttpRequest, request_id: str) -> HttpResponse:
+        table, owner = self._routes.table, self._callers.owner
+        if request.path == "/v1/models":
+            _check_method(request, "GET")
+            models = [_model_object(it.component_name or "") for it in table.llms(owner.account)]
+            return _json({"object": "list", "data": models}, request_id)
+        if not request.path.startswith("/v1/models/"):
+            raise ServiceError(
+                "unknown_url", f"Unknown request URL: {request.method} {request.path:.200}.", 404
+            )
+        _check_method(request, "GET")
+        name = unquote(request.path.removeprefix("/v1/models/"))
+        find_model(table, owner, name)
+        return _json(_model_object(name), request_id)
+
+    async def _complete(self, exchange: Exchange, request_id: str) -> None:
+        request = exchange.request
+        name = asked_model(request.body)
+        model = find_model(self._routes.table, self._callers.owner, name)
+        placed = await self._place(request, name, model)
+        try:
+            await self._pass_on(exchange, placed.reply, request_id)
+        finally:
+            placed.close()
+
+    async def _place(self, request: HttpRequest, name: str, model: NamedModel) -> Placed:
+        head = post_head(
+            request.path,
+            len(request.body),
+            (
+                ("Content-Type", request.headers.get("content-type", "application/json")),
+                ("Accept", request.headers.get("accept")),
+                ("X-Hostelry-Model", name),
+                (ADAPTER_IDENTIFIER, model.adapter_id),
+                (ADAPTER_ALIAS, model.adapter_alias),
+            ),
+        )
+        copies, routing = model.destination.copies, model.destination.routing
+        try:
+            return await self._copies.send(copies, routing, (head, request.body), self._timeouts)
+        except ConnectError:
+            raise ServiceError(
+                "no_capacity", f"No copy of model `{name}` can take the request now.", 503
+            ) from None
+        except UpstreamError as error:
+            raise _failure(error) from error
+
+    async def _pass_on(self, exchange: Exchange, reply: Reply, request_id: str) -> None:
+        content_type = reply.headers.get("content-type", "application/json")
+        headers = {"Content-Type": content_type, "x-request-id": request_id}
+        try:
+            if not content_type.startswith(EVENT_STREAM):
+                body = await reply.body(self._max_answer_bytes)
+                exchange.respond(HttpResponse(reply.status, headers, body))
+                return
+            chunk = await reply.next_chunk()
+        except UpstreamError as error:
+            raise _failure(error) from error
+        exchange.start(reply.status, headers | {"Cache-Control": "no-cache"})
+        try:
+            while chunk is not None:
+                await exchange.send(chunk)
+                chunk = await reply.next_chunk()
+        except UpstreamError as error:
+            told = msgspec.json.encode({"error": _error_object(_failure(error))})
+            await exchange.send(b"data: %b\n\n" % told)
+        exchange.finish()
+
+
+def asked_model(body: bytes) -> str:
+    """The `model` of a completion request; raises ServiceError 400."""
+    try:
+        return msgspec.json.decode(body, type=_Asked).model
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ServiceError(
+            "invalid_request_body",
+            f"The body must be a JSON object whose `model` is a string: {error}.",
+            400,
+            {"param": "model"},
+        ) from None
+
+
+def _check_method(request: HttpRequest, method: str) -> None:
+    if request.method != method:
+        raise ServiceError(
+            "method_not_allowed", f"{request.method} {request.path:.200}: use {method}.", 405
+        )
+
+
+def _failure(error: UpstreamError) -> ServiceError:
+    if isinstance(error, DeadlineError):
+        return ServiceError("timeout", "The model did not finish its answer in time.", 504)
+    return ServiceError("model_failed", "The model server broke off before its answer ended.", 502)
+
+
+def _error_object(error: ServiceError) -> dict[str, Any]:
+    kind = "invalid_request_error" if error.http_status < 500 else "server_error"
+    return {
+        "message": error.message,
+        "type": kind,
+        "param": error.members.get("param"),
+        "code": error.code,
+    }
+
+
+def _model_object(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "hostelry"}
+
+
+def _json(value: Any, request_id: str) -> HttpResponse:
+    headers = {"Content-Type": "application/json", "x-request-id": request_id}
+    return HttpResponse(200, headers, msgspec.json.encode(value))

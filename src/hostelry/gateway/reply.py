@@ -1,0 +1,176 @@
+"""One answer of a copy, as it arrives: its head, then its body whole or chunk by chunk."""
+
+import asyncio
+from collections import deque
+from enum import Enum
+from typing import Protocol
+
+from hostelry.base.errors import HostelryError
+
+PAUSE_ABOVE_BYTES = 256 * 1024
+RESUME_BELOW_BYTES = 64 * 1024
+
+
+class UpstreamError(HostelryError):
+    """A copy did not answer as it should."""
+
+
+class ConnectError(UpstreamError):
+    """No connection could be made: the request was certainly not processed."""
+
+
+class BrokenError(UpstreamError):
+    """The connection ended, or what came was not HTTP, before the answer was whole."""
+
+
+class DeadlineError(UpstreamError):
+    """The time limit passed before the answer was whole."""
+
+
+class TooLargeError(UpstreamError):
+    """The answer is larger than what may be passed on."""
+
+
+class Line(Protocol):
+    """The connection an answer comes over."""
+
+    def pause_reading(self) -> None:
+        """Take no more bytes from the copy."""
+        ...
+
+    def resume_reading(self) -> None:
+        """Take bytes again."""
+        ...
+
+    def release(self, reusable: bool) -> None:
+        """The answer is done with: keep the connection for another request, or cut it."""
+        ...
+
+
+class ReplyPhase(Enum):
+    """How much of an answer has come."""
+
+    AWAITED = "awaited"
+    HEAD = "head"  # the head is whole, the body is not
+    WHOLE = "whole"
+    FAILED = "failed"
+
+
+class Reply:
+    """One answer; used by one task, fed by its connection.
+
+    `close` must be called once, whatever happened: it gives the connection back, or cuts it, which
+    tells the copy that nobody listens any more.
+    """
+
+    def __init__(self, line: Line) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.bytes_seen = 0
+        self.phase = ReplyPhase.AWAITED
+        self.reusable = False
+        self.error: UpstreamError | None = None
+        self._line = line
+        self._chunks: deque[bytes] = deque()
+        self._buffered_bytes = 0
+        self._limit_bytes: int | None = None
+        self._paused = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._closed = False
+
+    async def head(self) -> None:
+        """Return once status and headers are there; raises UpstreamError."""
+        while self.phase is ReplyPhase.AWAITED:
+            await self._wait()
+        if self.phase is ReplyPhase.FAILED and self.status == 0:
+            raise self._failure()
+
+    async def body(self, limit_bytes: int) -> bytes:
+        """The whole body; raises UpstreamError, TooLargeError above `limit_bytes`."""
+        self._limit_bytes = limit_bytes
+        while self.phase in (ReplyPhase.AWAITED, ReplyPhase.HEAD):
+            self._check_limit()
+            self._resume()
+            await self._wait()
+        if self.phase is ReplyPhase.FAILED:
+            raise self._failure()
+        self._check_limit()
+        return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+
+    async def next_chunk(self) -> bytes | None:
+        """The body's next piece as it came, None after the last; raises UpstreamError."""
+        while not self._chunks:
+            if self.phase is ReplyPhase.FAILED:
+                raise self._failure()
+            if self.phase is ReplyPhase.WHOLE:
+                return None
+            self._resume()
+            await self._wait()
+        chunk = self._chunks.popleft()
+        self._buffered_bytes -= len(chunk)
+        return chunk
+
+    def close(self) -> None:
+        """Done with this answer; a second call does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._line.release(self.phase is ReplyPhase.WHOLE and self.reusable)
+
+    def head_came(self, status: int, headers: dict[str, str]) -> None:
+        """Status and headers are whole."""
+        self.status = status
+        self.headers = headers
+        self.phase = ReplyPhase.HEAD
+        if self._limit_bytes is None:
+            self._wake()
+
+    def chunk_came(self, chunk: bytes) -> None:
+        """A piece of the body."""
+        self._chunks.append(chunk)
+        self._buffered_bytes += len(chunk)
+        if self._limit_bytes is None:
+            if self._buffered_bytes > PAUSE_ABOVE_BYTES and not self._paused:
+                self._paused = True
+                self._line.pause_reading()
+            self._wake()
+        elif self._buffered_bytes > self._limit_bytes:
+            self._wake()
+
+    def completed(self, reusable: bool) -> None:
+        """The body is whole; `reusable` when the connection may carry another request."""
+        self.phase = ReplyPhase.WHOLE
+        self.reusable = reusable
+        self._wake()
+
+    def failed(self, error: UpstreamError) -> None:
+        """Nothing more will come."""
+        if self.phase in (ReplyPhase.AWAITED, ReplyPhase.HEAD):
+            self.phase = ReplyPhase.FAILED
+            self.error = error
+            self._wake()
+
+    def expect_whole(self, limit_bytes: int) -> None:
+        """Do not wake the reader before the body is whole; `body` will be called."""
+        self._limit_bytes = limit_bytes
+
+    def _check_limit(self) -> None:
+        if self._limit_bytes is not None and self._buffered_bytes > self._limit_bytes:
+            raise TooLargeError(
+                f"The answer is larger than the limit of {self._limit_bytes} bytes."
+            )
+
+    def _failure(self) -> UpstreamError:
+        return self.error or BrokenError("The answer broke off.")
+
+    def _resume(self) -> None:
+        if self._paused and self._buffered_bytes < RESUME_BELOW_BYTES:
+            self._paused = False
+            self._line.resume_reading()
+
+    async def _wait(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        await self._waiter
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,0 +1,114 @@
+"""A route snapshot, indexed: every look-up of a request is one dictionary access."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.routes import (
+    ComponentRoute,
+    CopyRoute,
+    EndpointRoute,
+    RouteSnapshot,
+    VariantRoute,
+)
+from hostelry.domain.scope import Scope
+
+EMPTY_SNAPSHOT = RouteSnapshot(version="", endpoints=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """Where requests for one variant or component may go.
+
+    `component_name` is None on a model endpoint. `adapter_id` and `adapter_alias` are set for an
+    adapter component.
+    """
+
+    scope: Scope
+    endpoint_name: str
+    variant_name: str
+    component_name: str | None
+    routing: RoutingStrategy
+    copies: tuple[CopyRoute, ...]
+    adapter_id: str | None = None
+    adapter_alias: str | None = None
+    serves_llm: bool = False
+
+
+class RouteTable:
+    """Answers the door's questions about one snapshot; never changes."""
+
+    def __init__(self, snapshot: RouteSnapshot) -> None:
+        self.version = snapshot.version
+        self._endpoints: dict[tuple[str, str, str], EndpointRoute] = {}
+        self._components: dict[tuple[str, str, str], Destination] = {}
+        self._variants: dict[tuple[str, str, str, str], Destination] = {}
+        self._llms: dict[tuple[str, str], list[Destination]] = {}
+        for endpoint in snapshot.endpoints:
+            self._add(endpoint)
+
+    def endpoint(self, scope: Scope, name: str) -> EndpointRoute | None:
+        """The endpoint of that name, or None."""
+        return self._endpoints.get((scope.account, scope.region, name))
+
+    def component(self, scope: Scope, name: str) -> Destination | None:
+        """The inference component of that name, or None."""
+        return self._components.get((scope.account, scope.region, name))
+
+    def variant(self, endpoint: EndpointRoute, variant: VariantRoute) -> Destination:
+        """Where requests for that variant of a model endpoint go."""
+        scope = endpoint.scope
+        return self._variants[scope.account, scope.region, endpoint.name, variant.name]
+
+    def llm(self, scope: Scope, name: str) -> Destination | None:
+        """The component that serves an LLM under that name; one in the scope's region goes first.
+
+        OpenAI clients know no regions, so any region of the account will do.
+        """
+        found = self._llms.get((scope.account, name), [])
+        return next(
+            (it for it in found if it.scope.region == scope.region), next(iter(found), None)
+        )
+
+    def llms(self, account: str) -> Iterator[Destination]:
+        """Every component of the account that serves an LLM, by name."""
+        for (owner, _), found in sorted(self._llms.items()):
+            if owner == account:
+                yield found[0]
+
+    def _add(self, endpoint: EndpointRoute) -> None:
+        scope = endpoint.scope
+        self._endpoints[scope.account, scope.region, endpoint.name] = endpoint
+        for variant in endpoint.variants:
+            key = (scope.account, scope.region, endpoint.name, variant.name)
+            self._variants[key] = _variant_destination(endpoint, variant)
+        for component in endpoint.components:
+            destination = _component_destination(endpoint, component)
+            self._components[scope.account, scope.region, component.name] = destination
+            if component.serves_llm:
+                self._llms.setdefault((scope.account, component.name), []).append(destination)
+
+
+def _variant_destination(endpoint: EndpointRoute, variant: VariantRoute) -> Destination:
+    return Destination(
+        scope=endpoint.scope,
+        endpoint_name=endpoint.name,
+        variant_name=variant.name,
+        component_name=None,
+        routing=variant.routing,
+        copies=variant.copies,
+    )
+
+
+def _component_destination(endpoint: EndpointRoute, component: ComponentRoute) -> Destination:
+    return Destination(
+        scope=endpoint.scope,
+        endpoint_name=endpoint.name,
+        variant_name=component.variant_name,
+        component_name=component.name,
+        routing=component.routing,
+        copies=component.copies,
+        adapter_id=component.adapter_id,
+        adapter_alias=component.name if component.adapter_id is not None else None,
+        serves_llm=component.serves_llm,
+    )

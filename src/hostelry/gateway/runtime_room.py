@@ -1,0 +1,152 @@
+"""The runtime API: InvokeEndpoint and InvokeEndpointWithResponseStream, start to last byte."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hostelry.aws.eventstream import payload_part, stream_exception
+from hostelry.aws.runtime import (
+    Invocation,
+    invocation_response_headers,
+    parse_invocation,
+    runtime_error,
+)
+from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.domain.scope import Scope
+from hostelry.gateway.callers import Callers, check_service
+from hostelry.gateway.copies import Copies, Placed
+from hostelry.gateway.destination import find_destination, unavailable
+from hostelry.gateway.exchange import Exchange
+from hostelry.gateway.invocation_head import invocation_head
+from hostelry.gateway.model_error import TIMED_OUT, answered_with_error, gave_no_answer
+from hostelry.gateway.reply import ConnectError, DeadlineError, Reply, UpstreamError
+from hostelry.gateway.route_table import Destination
+from hostelry.gateway.routes import RouteSource
+from hostelry.gateway.upstream import Timeouts
+
+SERVICE = "sagemaker"
+MAX_ERROR_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvocationLimits:
+    """How large an answer may be, and how long a container may take."""
+
+    max_answer_bytes: int = 25 * 1024 * 1024
+    invoke_timeout_s: float = 60.0
+    stream_timeout_s: float = 480.0
+
+
+class RuntimeRoom:
+    """Serves ``/endpoints/NAME/invocations`` and ``.../invocations-response-stream``."""
+
+    def __init__(
+        self,
+        callers: Callers,
+        routes: RouteSource,
+        copies: Copies,
+        limits: InvocationLimits,
+        draw: Callable[[], float],
+    ) -> None:
+        self._callers = callers
+        self._routes = routes
+        self._copies = copies
+        self._max_answer_bytes = limits.max_answer_bytes
+        self._invoke_timeouts = Timeouts(total_s=limits.invoke_timeout_s)
+        self._stream_timeouts = Timeouts(total_s=limits.stream_timeout_s)
+        self._draw = draw
+
+    async def serve(self, exchange: Exchange, request_id: str) -> None:
+        """Answer one invocation; raises ServiceError before the answer's first byte."""
+        request = exchange.request
+        scope = self._caller_scope(request)
+        invocation = parse_invocation(request)
+        destination = find_destination(self._routes.table, scope, invocation, self._draw())
+        placed = await self._place(invocation, destination, request.body)
+        try:
+            if invocation.stream:
+                await self._stream(exchange, destination, placed.reply, request_id)
+            else:
+                await self._whole(exchange, destination, placed.reply, request_id)
+        finally:
+            placed.close()
+
+    def error_answer(
+        self, error: ServiceError, request: HttpRequest, request_id: str
+    ) -> HttpResponse:
+        """`error` in the runtime API's form."""
+        return runtime_error(error, request_id)
+
+    def _caller_scope(self, request: HttpRequest) -> Scope:
+        identity = self._callers.identify(request)
+        check_service(identity, SERVICE)
+        return Scope(identity.account_id, identity.region)
+
+    async def _place(self, invocation: Invocation, destination: Destination, body: bytes) -> Placed:
+        head = invocation_head(invocation, destination, len(body))
+        timeouts = self._stream_timeouts if invocation.stream else self._invoke_timeouts
+        whole_below_bytes = None if invocation.stream else self._max_answer_bytes
+        try:
+            return await self._copies.send(
+                destination.copies, destination.routing, (head, body), timeouts, whole_below_bytes
+            )
+        except ConnectError:
+            raise unavailable(destination.endpoint_name) from None
+        except UpstreamError as error:
+            raise gave_no_answer(destination, error) from error
+
+    async def _whole(
+        self, exchange: Exchange, destination: Destination, reply: Reply, request_id: str
+    ) -> None:
+        try:
+            body = await reply.body(self._max_answer_bytes)
+        except UpstreamError as error:
+            raise gave_no_answer(destination, error) from error
+        if not 200 <= reply.status < 300:
+            raise answered_with_error(destination, reply.status, body)
+        headers = answer_headers(reply, destination, request_id, stream=False)
+        exchange.respond(HttpResponse(200, headers, body))
+
+    async def _stream(
+        self, exchange: Exchange, destination: Destination, reply: Reply, request_id: str
+    ) -> None:
+        """Nothing is sent before the container's first chunk, so that a failure has its status."""
+        try:
+            if not 200 <= reply.status < 300:
+                body = await reply.body(MAX_ERROR_BYTES)
+                raise answered_with_error(destination, reply.status, body)
+            chunk = await reply.next_chunk()
+        except UpstreamError as error:
+            raise gave_no_answer(destination, error) from error
+        exchange.start(200, answer_headers(reply, destination, request_id, stream=True))
+        try:
+            while chunk is not None:
+                await exchange.send(payload_part(chunk))
+                chunk = await reply.next_chunk()
+        except UpstreamError as error:
+            await exchange.send(broken_stream(error))
+        exchange.finish()
+
+
+def answer_headers(
+    reply: Reply, destination: Destination, request_id: str, *, stream: bool
+) -> dict[str, str]:
+    """Headers of a 200 answer, from what the container sent."""
+    given = reply.headers.get
+    return invocation_response_headers(
+        request_id=request_id,
+        invoked_production_variant=destination.variant_name,
+        content_type=given("content-type"),
+        custom_attributes=given("x-amzn-sagemaker-custom-attributes"),
+        new_session_id=given("x-amzn-sagemaker-new-session-id"),
+        closed_session_id=given("x-amzn-sagemaker-closed-session-id"),
+        stream=stream,
+    )
+
+
+def broken_stream(error: UpstreamError) -> bytes:
+    """The frame that ends a stream whose container failed."""
+    if isinstance(error, DeadlineError):
+        return stream_exception("ModelStreamError", TIMED_OUT, "ModelInvocationTimeExceeded")
+    message = "The model server closed the stream before its end."
+    return stream_exception("ModelStreamError", message, "StreamBroken")

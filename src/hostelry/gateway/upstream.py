@@ -1,0 +1,275 @@
+"""The door's HTTP client: connections to copies and to control, kept open between requests."""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import cast
+from urllib.parse import urlsplit
+
+import httptools
+
+from hostelry.base.clock import monotonic_s
+from hostelry.gateway.reply import (
+    BrokenError,
+    ConnectError,
+    DeadlineError,
+    Reply,
+    ReplyPhase,
+)
+
+MAX_HEAD_BYTES = 64 * 1024
+MAX_IDLE_CONNECTIONS = 256  # per copy
+# A kept connection that ends this soon after a request was put on it, with no byte of an answer,
+# was being closed already; one that ends later may have died of the request: it is not sent again.
+STALE_WINDOW_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Limits of one call, in seconds from its start; `first_byte_s` None means `total_s`."""
+
+    total_s: float
+    connect_s: float = 2.0
+    first_byte_s: float | None = None
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """One connection to a copy; carries one request at a time."""
+
+    def __init__(self, pool: "UpstreamPool", address: str) -> None:
+        self.address = address
+        self.usable = True
+        self.was_stale = False  # closed before the copy can have seen the last request
+        self._pool = pool
+        self._transport: asyncio.Transport
+        self._parser = httptools.HttpResponseParser(self)
+        self._reply: Reply | None = None
+        self._headers: dict[str, str] = {}
+        self._head_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._sent_at_s = 0.0
+        self._num_requests = 0
+        self._paused = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The copy accepted."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def send(self, parts: tuple[bytes, bytes], timeouts: Timeouts) -> Reply:
+        """Put a request (head, body) on the line; its answer fills the reply that is returned."""
+        head, body = parts
+        reply = self._reply = Reply(self)
+        self._num_requests += 1
+        self._sent_at_s = monotonic_s()
+        self._headers = {}
+        self._head_bytes = 0
+        if body:
+            self._transport.writelines((head, body))
+        else:
+            self._transport.write(head)
+        first_s = timeouts.total_s if timeouts.first_byte_s is None else timeouts.first_byte_s
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(first_s, self._expire, max(timeouts.total_s - first_s, 0.0))
+        return reply
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the answer; bytes without a request end the connection."""
+        reply = self._reply
+        if reply is None:
+            self.abort()
+            return
+        reply.bytes_seen += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._break(f"The copy's answer was not HTTP: {error}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The copy closed; an answer without a length is whole then, any other is broken."""
+        self.usable = False
+        self._pool.forget(self)
+        reply = self._reply
+        if reply is None:
+            return
+        self.was_stale = (
+            self._num_requests > 1
+            and reply.bytes_seen == 0
+            and monotonic_s() - self._sent_at_s < STALE_WINDOW_S
+        )
+        unframed = not {"content-length", "transfer-encoding"} & reply.headers.keys()
+        if reply.phase is ReplyPhase.HEAD and unframed and exc is None:
+            self._finish(reusable=False)
+        else:
+            reply.failed(BrokenError("The copy closed the connection before its answer was whole."))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header field of the answer."""
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise BrokenError(f"its head is larger than {MAX_HEAD_BYTES} bytes")
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        """The answer's head is whole; an interim answer (1xx) is not the answer."""
+        status = self._parser.get_status_code()
+        if status >= 200 and self._reply is not None:
+            self._reply.head_came(status, self._headers)
+            self._headers = {}  # what follows the body (trailers) is dropped
+
+    def on_body(self, part: bytes) -> None:
+        """A piece of the answer's body."""
+        if self._reply is not None:
+            self._reply.chunk_came(part)
+
+    def on_message_complete(self) -> None:
+        """The answer is whole."""
+        if self._reply is None or self._reply.phase is ReplyPhase.AWAITED:
+            self._headers = {}
+            return
+        self._finish(self._parser.should_keep_alive())
+
+    def pause_reading(self) -> None:
+        """Take no more bytes from the copy."""
+        if self.usable and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Take bytes again."""
+        if self.usable and self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def release(self, reusable: bool) -> None:
+        """Keep the connection for another request, or cut it."""
+        self._disarm()
+        self._reply = None
+        if reusable and self.usable:
+            self.resume_reading()
+            if self._pool.keep(self):
+                return
+        self.abort()
+
+    def abort(self) -> None:
+        """Cut the connection now."""
+        self.usable = False
+        self._transport.abort()
+
+    def _finish(self, reusable: bool) -> None:
+        self._disarm()
+        if self._reply is not None:
+            self._reply.completed(reusable)
+
+    def _break(self, reason: str) -> None:
+        self.usable = False
+        if self._reply is not None:
+            self._reply.failed(BrokenError(reason))
+        self._transport.abort()
+
+    def _expire(self, further_s: float) -> None:
+        reply = self._reply
+        if reply is None:
+            return
+        if further_s > 0 and reply.phase is ReplyPhase.HEAD:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(further_s, self._expire, 0.0)
+            return
+        reply.failed(DeadlineError("The time limit passed before the answer was whole."))
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class UpstreamPool:
+    """Open connections by address; an address is ``http://host:port``."""
+
+    def __init__(self) -> None:
+        self._idle: dict[str, deque[UpstreamConnection]] = {}
+
+    async def send(
+        self,
+        address: str,
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None = None,
+    ) -> Reply:
+        """One request's reply, its head there already; the caller closes it.
+
+        `parts` are the request's head and body. With `whole_below_bytes` the reply is not returned
+        before its body is whole (or larger than that). A kept connection that the copy had closed
+        before it saw the request is replaced by a fresh one. Raises ConnectError where no
+        connection can be made, BrokenError, DeadlineError.
+        """
+        kept = self._take(address)
+        if kept is not None:
+            try:
+                return await self._send(kept, parts, timeouts, whole_below_bytes)
+            except BrokenError:
+                if not kept.was_stale:
+                    raise
+        fresh = await self._connect(address, timeouts.connect_s)
+        return await self._send(fresh, parts, timeouts, whole_below_bytes)
+
+    def keep(self, connection: UpstreamConnection) -> bool:
+        """Take `connection` for a later request, unless enough are kept."""
+        idle = self._idle.setdefault(connection.address, deque())
+        if len(idle) >= MAX_IDLE_CONNECTIONS:
+            return False
+        idle.append(connection)
+        return True
+
+    def forget(self, connection: UpstreamConnection) -> None:
+        """`connection` is closed."""
+        idle = self._idle.get(connection.address)
+        if idle is not None and connection in idle:
+            idle.remove(connection)
+            if not idle:
+                del self._idle[connection.address]
+
+    def close(self) -> None:
+        """Cut every idle connection."""
+        for idle in tuple(self._idle.values()):
+            for connection in tuple(idle):
+                connection.abort()
+        self._idle.clear()
+
+    def _take(self, address: str) -> UpstreamConnection | None:
+        idle = self._idle.get(address)
+        while idle:
+            connection = idle.pop()
+            if connection.usable:
+                return connection
+        return None
+
+    async def _connect(self, address: str, timeout_s: float) -> UpstreamConnection:
+        parts = urlsplit(address)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout_s):
+                _, connection = await loop.create_connection(
+                    lambda: UpstreamConnection(self, address),
+                    parts.hostname or "",
+                    parts.port or 80,
+                )
+        except (OSError, TimeoutError) as error:
+            raise ConnectError(f"No connection to {address}: {error or 'timed out'}.") from error
+        return connection
+
+    @staticmethod
+    async def _send(
+        connection: UpstreamConnection,
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None,
+    ) -> Reply:
+        reply = connection.send(parts, timeouts)
+        if whole_below_bytes is not None:
+            reply.expect_whole(whole_below_bytes)
+        try:
+            await reply.head()
+        except BaseException:
+            reply.close()
+            raise
+        return reply

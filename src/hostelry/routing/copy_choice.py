@@ -1,0 +1,22 @@
+"""Which of a target's copies gets a request: RANDOM and LEAST_OUTSTANDING_REQUESTS."""
+
+from collections.abc import Sequence
+
+from hostelry.domain.endpoint_config import RoutingStrategy
+
+
+def choose_copy(strategy: RoutingStrategy, outstanding: Sequence[int], draw: float) -> int:
+    """Index of the copy that gets the request.
+
+    Args:
+        strategy: how the variant spreads its requests.
+        outstanding: requests under way, per copy; at least one copy.
+        draw: a uniform random number in [0, 1); decides RANDOM, and ties of the other.
+
+    Source: SageMaker API reference, ProductionVariant.RoutingConfig.
+    """
+    if strategy is RoutingStrategy.RANDOM:
+        return int(draw * len(outstanding))
+    least = min(outstanding)
+    idlest = [index for index, count in enumerate(outstanding) if count == least]
+    return idlest[int(draw * len(idlest))]

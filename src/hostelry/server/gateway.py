@@ -1,0 +1,148 @@
+"""The gateway process: wires the door and serves until it is told to stop.
+
+``python -m hostelry.server.gateway --home DIR``
+"""
+
+import argparse
+import asyncio
+import logging
+import random
+import resource
+import signal
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+
+from hostelry.aws.sigv4 import Secret, Verifier
+from hostelry.base.clock import SystemClock, monotonic_s
+from hostelry.base.logging import configure_logging
+from hostelry.domain.scope import Scope
+from hostelry.gateway.callers import Callers
+from hostelry.gateway.control_room import ControlRoom
+from hostelry.gateway.copies import Copies
+from hostelry.gateway.door import Door
+from hostelry.gateway.http_reader import HttpLimits
+from hostelry.gateway.http_server import HttpServer
+from hostelry.gateway.openai_room import OpenAiRoom
+from hostelry.gateway.outstanding import Outstanding
+from hostelry.gateway.routes import ControlRoutes, RouteFile, RouteSource
+from hostelry.gateway.runtime_room import InvocationLimits, RuntimeRoom
+from hostelry.gateway.upstream import UpstreamPool
+from hostelry.server.home import (
+    Credentials,
+    Home,
+    UpConfig,
+    load_config,
+    load_credentials,
+    write_private,
+)
+
+log = logging.getLogger(__name__)
+STOP_GRACE_S = 10.0
+BACKLOG = 2048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayParts:
+    """A gateway, wired: the door, and the counts that a test may look at."""
+
+    door: Door
+    outstanding: Outstanding
+
+
+def build_door(
+    config: UpConfig, credentials: Credentials, routes: RouteSource, pool: UpstreamPool
+) -> GatewayParts:
+    """The door of one hostelry over `routes`."""
+    clock = SystemClock()
+    secrets = {
+        credentials.access_key_id: Secret(
+            secret_access_key=credentials.secret_access_key, account_id=credentials.account_id
+        )
+    }
+    owner = Scope(credentials.account_id, credentials.region)
+    callers = Callers(
+        Verifier(secrets.get),
+        owner,
+        credentials.openai_api_key,
+        config.insecure_no_auth,
+        clock.now,
+    )
+    draw = random.Random().random
+    outstanding = Outstanding()
+    copies = Copies(pool, outstanding, draw, monotonic_s)
+    limits = InvocationLimits(
+        max_answer_bytes=config.max_body_bytes,
+        invoke_timeout_s=config.invoke_timeout_s,
+        stream_timeout_s=config.stream_timeout_s,
+    )
+    door = Door(
+        runtime=RuntimeRoom(callers, routes, copies, limits, draw),
+        openai=OpenAiRoom(callers, routes, copies, config.stream_timeout_s, config.max_body_bytes),
+        control=ControlRoom(callers, pool, config.control_url, credentials.internal_key),
+    )
+    return GatewayParts(door=door, outstanding=outstanding)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket that a restarted gateway can take over at once."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind((host, port))
+    bound.listen(BACKLOG)
+    bound.setblocking(False)
+    return bound
+
+
+async def serve(home: Home) -> None:
+    """Serve until SIGTERM or SIGINT, then finish what is under way."""
+    config, credentials = load_config(home), load_credentials(home)
+    clock = SystemClock()
+    pool = UpstreamPool()
+    routes = ControlRoutes(
+        pool,
+        config.control_url,
+        credentials.internal_key,
+        RouteFile(home.routes, write_private),
+        clock,
+    )
+    parts = build_door(config, credentials, routes, pool)
+    limits = HttpLimits(max_body_bytes=config.max_body_bytes)
+    server = HttpServer(parts.door.handle, parts.door.refusal_answer, limits, clock)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    await server.start(bind(config.host, config.door_port))
+    log.info("the door is open at %s", config.door_url)
+    if config.insecure_no_auth:
+        log.warning("signatures are not required: anyone who reaches the door is the owner")
+    following = loop.create_task(routes.follow())
+    await stopping.wait()
+    log.info("closing: %d connections", server.num_connections)
+    following.cancel()
+    await server.stop(STOP_GRACE_S)
+    pool.close()
+
+
+def raise_file_limit() -> None:
+    """Allow as many connections as the system lets this process have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--home", type=Path, required=True, help="the hostelry's home folder")
+    arguments = parser.parse_args()
+    configure_logging("gateway")
+    raise_file_limit()
+    uvloop.run(serve(Home(arguments.home)))
+
+
+if __name__ == "__main__":
+    main()
