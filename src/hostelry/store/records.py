@@ -54,6 +54,12 @@ class Records(Generic[T]):
         """Every value (in `scope`, or in all), ordered by name."""
         return [self._decoded(record) for record in self._store.list(self.kind, scope)]
 
+    def has_name(self, scope: Scope, name: str) -> bool:
+        """Whether a record has this name in any case: names that differ in case share an ARN."""
+        wanted = name.lower()
+        records = self._store.list(self.kind, scope)
+        return any(record.key.name.lower() == wanted for record in records)
+
     def _key(self, scope: Scope, name: str) -> Key:
         return Key(kind=self.kind, scope=scope, name=name)
 

@@ -1,0 +1,107 @@
+"""What DescribeInferenceComponent shows."""
+
+from collections import Counter
+from typing import Any
+
+from hostelry.api.component_spec import Given
+from hostelry.api.context import Context, Result
+from hostelry.api.endpoint_summary import deployed_image, serves
+from hostelry.api.refusals import short_reason
+from hostelry.domain.component import InferenceComponent
+from hostelry.domain.copy import Copy
+
+ECHOED = (
+    "InstanceType",
+    "ModelName",
+    "StartupParameters",
+    "ComputeResourceRequirements",
+    "BaseInferenceComponentName",
+    "DataCacheConfig",
+    "SchedulingConfig",
+)
+ECHOED_OF_CONTAINER = ("ArtifactUrl", "Environment", "ContainerMetricsConfig")
+
+
+def component_summary(context: Context, component: InferenceComponent) -> Result:
+    """DescribeInferenceComponent's answer."""
+    result: Result = {
+        "InferenceComponentName": component.name,
+        "InferenceComponentArn": component.arn,
+        "EndpointName": component.endpoint_name,
+        "EndpointArn": context.scope.arn("endpoint", component.endpoint_name),
+        "VariantName": component.variant_name,
+        "InferenceComponentStatus": component.status.value,
+        "CreationTime": component.created_at,
+        "LastModifiedTime": component.modified_at,
+        "RuntimeConfig": runtime_summary(context, component),
+        **specification_summaries(component),
+    }
+    if component.failure_reason:
+        result["FailureReason"] = short_reason(component.failure_reason)
+    return result
+
+
+def specification_summaries(component: InferenceComponent) -> Result:
+    """Specification or Specifications, as it was given."""
+    several = component.given.get("Specifications")
+    if several:
+        return {"Specifications": [specification_summary(component, it) for it in several]}
+    return {"Specification": specification_summary(component, component.given["Specification"])}
+
+
+def specification_summary(component: InferenceComponent, given: Given) -> Result:
+    """What was given, and the image it came to."""
+    summary: Result = {name: given[name] for name in ECHOED if given.get(name) is not None}
+    container = container_summary(component, given.get("Container") or {})
+    return {**summary, "Container": container} if container else summary
+
+
+def container_summary(component: InferenceComponent, given: Given) -> dict[str, Any]:
+    """The container's given fields, and for a base its image."""
+    summary = {name: given[name] for name in ECHOED_OF_CONTAINER if given.get(name) is not None}
+    image = given.get("Image") or (component.spec.container.image if component.spec else None)
+    if image:
+        summary["DeployedImage"] = deployed_image(image, component.created_at)
+    return summary
+
+
+def runtime_summary(context: Context, component: InferenceComponent) -> Result:
+    """How many copies are wanted and serve, by instance type."""
+    scope, state = context.scope, context.state
+    copies = [
+        copy
+        for copy in (stored.value for stored in state.copies.list(scope))
+        if copy.endpoint_name == component.endpoint_name and counts_for(copy, component)
+    ]
+    types = {it.value.id: it.value.instance_type for it in state.instances.list(scope)}
+    by_type = Counter(types[it.instance_id] for it in copies if it.instance_id in types)
+    summary: Result = {
+        "DesiredCopyCount": wanted_copies(context, component),
+        "CurrentCopyCount": len(copies),
+    }
+    if by_type:
+        summary["PlacementStatus"] = [
+            {"InstanceType": name, "CurrentCopyCount": count}
+            for name, count in sorted(by_type.items())
+        ]
+    return summary
+
+
+def counts_for(copy: Copy, component: InferenceComponent) -> bool:
+    """Whether `copy` serves the component: its own, or one of its base's that has the adapter."""
+    if not serves(copy):
+        return False
+    if component.adapter is None:
+        return copy.component_name == component.name
+    proven = {it.id for it in copy.spec.adapters if it.alias == component.name}
+    return copy.component_name == component.adapter.base_name and bool(
+        proven & copy.proven_adapters
+    )
+
+
+def wanted_copies(context: Context, component: InferenceComponent) -> int:
+    """Copies wanted; an adapter is wanted on every copy of its base."""
+    if component.adapter is None:
+        return component.desired_copies
+    base = context.state.components.get(context.scope, component.adapter.base_name)
+    return base.value.desired_copies if base else 0

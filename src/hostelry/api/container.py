@@ -1,0 +1,93 @@
+"""From a ContainerDefinition to a domain container."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hostelry.api.refusals import refuse_fields, unsupported
+from hostelry.base.errors import validation_error
+from hostelry.domain.model import ArtifactSource, Container, SourceKind
+
+UNSUPPORTED = (
+    "AdditionalModelDataSources",
+    "ModelPackageName",
+    "InferenceSpecificationName",
+    "MultiModelConfig",
+)
+UNSUPPORTED_SOURCE = ("ManifestS3Uri", "ManifestEtag", "HubAccessConfig", "ETag")
+
+# By S3DataType and CompressionType. Source: S3ModelDataSource in the API reference.
+SOURCE_KINDS: Mapping[tuple[str, str], SourceKind] = {
+    ("S3Object", "Gzip"): SourceKind.ARCHIVE,
+    ("S3Object", "None"): SourceKind.OBJECT,
+    ("S3Prefix", "None"): SourceKind.PREFIX,
+}
+
+
+def container_of(given: Mapping[str, Any], path: str) -> Container:
+    """The container that `given` defines; `path` names it in messages."""
+    refuse_fields(given, UNSUPPORTED, f"{path}.")
+    if given.get("Mode", "SingleModel") != "SingleModel":
+        raise unsupported(f"{path}.Mode={given['Mode']}")
+    if not given.get("Image"):
+        raise validation_error(f"{path}.Image is required.")
+    return Container(
+        image=given["Image"],
+        source=source_of(given, path),
+        environment=dict(given.get("Environment") or {}),
+        hostname=given.get("ContainerHostname"),
+    )
+
+
+def source_of(given: Mapping[str, Any], path: str) -> ArtifactSource | None:
+    """Where the container's model lies; None where it brings none."""
+    url = given.get("ModelDataUrl")
+    s3_source = (given.get("ModelDataSource") or {}).get("S3DataSource")
+    if url and s3_source:
+        raise validation_error(
+            f"{path}.ModelDataUrl and {path}.ModelDataSource exclude each other; give one of them."
+        )
+    if url:
+        return archive_at(url, f"{path}.ModelDataUrl")
+    if s3_source:
+        return s3_source_of(s3_source, f"{path}.ModelDataSource.S3DataSource")
+    return None
+
+
+def s3_source_of(given: Mapping[str, Any], path: str) -> ArtifactSource:
+    """The source that an S3DataSource describes."""
+    refuse_fields(given, UNSUPPORTED_SOURCE, f"{path}.")
+    uri = given["S3Uri"]
+    kind = SOURCE_KINDS.get((given["S3DataType"], given["CompressionType"]))
+    if kind is None:
+        raise validation_error(
+            f"{path}: CompressionType {given['CompressionType']} does not go with S3DataType"
+            f" {given['S3DataType']}; an archive is one object, so use S3Object with Gzip."
+        )
+    check_s3_uri(uri, f"{path}.S3Uri")
+    if (kind is SourceKind.PREFIX) != uri.endswith("/"):
+        ends = "must" if kind is SourceKind.PREFIX else "must not"
+        raise validation_error(
+            f'{path}.S3Uri "{uri}" {ends} end with "/" where S3DataType is {given["S3DataType"]}.'
+        )
+    return ArtifactSource(uri=uri, kind=kind)
+
+
+def archive_at(uri: str, path: str) -> ArtifactSource:
+    """The .tar.gz object at `uri`."""
+    check_s3_uri(uri, path)
+    if uri.endswith("/"):
+        raise validation_error(
+            f'{path} "{uri}" must name one .tar.gz object; for the objects under a prefix use a'
+            " model with ModelDataSource, S3DataType S3Prefix and CompressionType None."
+        )
+    return ArtifactSource(uri=uri, kind=SourceKind.ARCHIVE)
+
+
+def check_s3_uri(uri: str, path: str) -> None:
+    """Refuse everything but ``s3://bucket/key``."""
+    scheme, _, rest = uri.partition("://")
+    if scheme != "s3":
+        raise unsupported(f'{path} "{uri}"', "Give it as s3://bucket/key.")
+    bucket, _, key = rest.partition("/")
+    if not bucket or not key:
+        raise validation_error(f'{path} "{uri}" names no object; give it as s3://bucket/key.')

@@ -1,0 +1,34 @@
+"""What an operation is given besides its parameters."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hostelry.domain.scope import Scope
+from hostelry.domain.shape import Shape
+from hostelry.store.records import State
+
+Params = Mapping[str, Any]
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """One call's caller, state and instant.
+
+    `scope` owns what the call names. `shape_of` gives an instance type's declared shape.
+    `role_arn` and `role_name` are the execution role that sts and iam answer with.
+    """
+
+    scope: Scope
+    state: State
+    now: float
+    shape_of: Callable[[str], Shape]
+    role_arn: str
+    role_name: str
+    role_created_at: float = 0.0
+
+
+def new_generation(context: Context) -> int:
+    """A generation greater than every one before, also of a deleted resource of the same name."""
+    return context.state.store.revision() + 1

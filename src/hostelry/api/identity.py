@@ -1,0 +1,51 @@
+"""sts GetCallerIdentity and iam GetRole: enough for programs that look for their execution role.
+
+`sagemaker.get_execution_role()` wants an assumed-role identity, whose role it then looks up.
+"""
+
+import json
+from urllib.parse import quote
+
+from hostelry.api.context import Context, Params, Result
+from hostelry.base.errors import ServiceError
+
+SESSION_NAME = "hostelry"
+ROLE_ID = "AROAHOSTELRYEXECROLE0"
+TRUST_POLICY = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Principal": {"Service": "sagemaker.amazonaws.com"},
+            "Action": "sts:AssumeRole",
+        }
+    ],
+}
+
+
+def get_caller_identity(context: Context, _: Params) -> Result:
+    """GetCallerIdentity: every caller acts in the execution role."""
+    account = context.scope.account
+    return {
+        "UserId": f"{ROLE_ID}:{SESSION_NAME}",
+        "Account": account,
+        "Arn": f"arn:aws:sts::{account}:assumed-role/{context.role_name}/{SESSION_NAME}",
+    }
+
+
+def get_role(context: Context, params: Params) -> Result:
+    """GetRole: the execution role, and no other."""
+    name = params["RoleName"]
+    if name != context.role_name:
+        raise ServiceError("NoSuchEntity", f"The role with name {name} cannot be found.", 404)
+    return {
+        "Role": {
+            "Path": "/",
+            "RoleName": name,
+            "RoleId": ROLE_ID,
+            "Arn": context.role_arn,
+            "CreateDate": context.role_created_at,
+            "AssumeRolePolicyDocument": quote(json.dumps(TRUST_POLICY)),
+            "MaxSessionDuration": 3600,
+        }
+    }

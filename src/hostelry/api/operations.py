@@ -1,0 +1,66 @@
+"""Every control-plane operation by service and name, and the one way to perform it."""
+
+from collections.abc import Callable, Mapping
+
+from hostelry.api import component, endpoint, endpoint_config, identity, model, tag
+from hostelry.api.context import Context, Params, Result
+from hostelry.api.values import check_values
+from hostelry.base.errors import Conflict, ServiceError
+
+Operation = Callable[[Context, Params], Result]
+
+OPERATIONS: Mapping[tuple[str, str], Operation] = {
+    ("sagemaker", "CreateModel"): model.create_model,
+    ("sagemaker", "DescribeModel"): model.describe_model,
+    ("sagemaker", "ListModels"): model.list_models,
+    ("sagemaker", "DeleteModel"): model.delete_model,
+    ("sagemaker", "CreateEndpointConfig"): endpoint_config.create_endpoint_config,
+    ("sagemaker", "DescribeEndpointConfig"): endpoint_config.describe_endpoint_config,
+    ("sagemaker", "ListEndpointConfigs"): endpoint_config.list_endpoint_configs,
+    ("sagemaker", "DeleteEndpointConfig"): endpoint_config.delete_endpoint_config,
+    ("sagemaker", "CreateEndpoint"): endpoint.create_endpoint,
+    ("sagemaker", "DescribeEndpoint"): endpoint.describe_endpoint,
+    ("sagemaker", "ListEndpoints"): endpoint.list_endpoints,
+    ("sagemaker", "DeleteEndpoint"): endpoint.delete_endpoint,
+    ("sagemaker", "CreateInferenceComponent"): component.create_inference_component,
+    ("sagemaker", "DescribeInferenceComponent"): component.describe_inference_component,
+    ("sagemaker", "ListInferenceComponents"): component.list_inference_components,
+    ("sagemaker", "DeleteInferenceComponent"): component.delete_inference_component,
+    ("sagemaker", "AddTags"): tag.add_tags,
+    ("sagemaker", "ListTags"): tag.list_tags,
+    ("sagemaker", "DeleteTags"): tag.delete_tags,
+    ("sts", "GetCallerIdentity"): identity.get_caller_identity,
+    ("iam", "GetRole"): identity.get_role,
+}
+READS = ("Describe", "List", "Get")
+# Reconcilers write beside us; each lost race means that one of them got on.
+ATTEMPTS = 20
+
+
+def perform(context: Context, service: str, operation: str, params: Params) -> Result:
+    """The operation's result, as the members of its output shape; timestamps in epoch seconds.
+
+    `params` have passed the service model. Raises ServiceError where the call is refused.
+    """
+    run = OPERATIONS.get((service, operation))
+    if run is None:
+        raise ServiceError(
+            "UnknownOperationException",
+            f"Hostelry does not implement {service}:{operation}. The compatibility table in its"
+            " README lists what it does.",
+        )
+    check_values(params)
+    if operation.startswith(READS):
+        return run(context, params)
+    with context.state.writing:
+        return until_settled(run, context, params)
+
+
+def until_settled(run: Operation, context: Context, params: Params) -> Result:
+    """The result, from the first checks again whenever a record moved meanwhile."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return run(context, params)
+        except Conflict:
+            continue
+    return run(context, params)

@@ -1,0 +1,66 @@
+"""The error texts that clients and SDKs key on.
+
+Source: DescribeEndpoint, CreateModel and their kin; the waiters and the SageMaker SDK look for
+"Could not find" and "Cannot create already existing" in the text of a ValidationException.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hostelry.base.errors import ServiceError, validation_error
+from hostelry.domain.scope import Scope
+
+MAX_REASON = 1024
+
+# The resource's kind in ARNs, and the words for it in messages.
+KIND_WORDS: Mapping[str, str] = {
+    "model": "model",
+    "endpoint-config": "endpoint configuration",
+    "endpoint": "endpoint",
+    "inference-component": "inference component",
+}
+
+
+def not_found(scope: Scope, kind: str, name: str) -> ServiceError:
+    """The answer for a name that nothing has."""
+    return validation_error(f'Could not find {KIND_WORDS[kind]} "{scope.arn(kind, name)}".')
+
+
+def already_exists(scope: Scope, kind: str, name: str) -> ServiceError:
+    """The answer to a second create of a name."""
+    return validation_error(
+        f'Cannot create already existing {KIND_WORDS[kind]} "{scope.arn(kind, name)}".'
+    )
+
+
+def in_progress(kind: str, arn: str) -> ServiceError:
+    """The answer to an update while another change is under way."""
+    return validation_error(f'Cannot update in-progress {KIND_WORDS[kind]} "{arn}".')
+
+
+def unsupported(field: str, advice: str = "") -> ServiceError:
+    """The answer to a field whose meaning this version cannot keep."""
+    return validation_error(
+        f"{field} is not supported by this version of Hostelry." + (f" {advice}" if advice else "")
+    )
+
+
+def refuse_fields(params: Mapping[str, Any], fields: tuple[str, ...], path: str = "") -> None:
+    """Raise `unsupported` for the first of `fields` that is given; `path` leads to `params`."""
+    for field in fields:
+        if params.get(field) is not None:
+            raise unsupported(path + field)
+
+
+def refuse_isolation(params: Mapping[str, Any]) -> None:
+    """Raise `unsupported` where network isolation is asked for: it cannot be given here."""
+    if params.get("EnableNetworkIsolation"):
+        raise unsupported(
+            "EnableNetworkIsolation=true",
+            "Model servers are processes of this machine and share its network.",
+        )
+
+
+def short_reason(reason: str) -> str:
+    """A failure reason within the 1024 characters that AWS's shape allows."""
+    return reason if len(reason) <= MAX_REASON else reason[: MAX_REASON - 3] + "..."

@@ -1,0 +1,90 @@
+"""AddTags, ListTags and DeleteTags, and the tags given at a creation."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hostelry.api.context import Context, Params, Result
+from hostelry.api.refusals import KIND_WORDS
+from hostelry.base.errors import validation_error
+from hostelry.domain.tags import MAX_TAGS, TagSet
+from hostelry.store.records import Records
+
+
+def add_tags(context: Context, params: Params) -> Result:
+    """AddTags: adds or overwrites; answers every tag the resource has then."""
+    arn = existing_arn(context, params["ResourceArn"])
+    tags = {**read_tags(context, arn), **tags_of(params["Tags"])}
+    write_tags(context, arn, tags)
+    return {"Tags": tag_list(tags)}
+
+
+def list_tags(context: Context, params: Params) -> Result:
+    """ListTags: all on one page, since a resource has at most 50."""
+    if params.get("NextToken"):
+        raise validation_error("NextToken is not valid for this request: tags fill one page.")
+    return {"Tags": tag_list(read_tags(context, existing_arn(context, params["ResourceArn"])))}
+
+
+def delete_tags(context: Context, params: Params) -> Result:
+    """DeleteTags: keys that the resource does not have are no error."""
+    arn = existing_arn(context, params["ResourceArn"])
+    gone = set(params["TagKeys"])
+    kept = {key: value for key, value in read_tags(context, arn).items() if key not in gone}
+    write_tags(context, arn, kept)
+    return {}
+
+
+def tags_of(given: Sequence[Mapping[str, str]] | None) -> dict[str, str]:
+    """The tags of a request, checked."""
+    tags: dict[str, str] = {}
+    for tag in given or ():
+        key = tag["Key"]
+        if key in tags:
+            raise validation_error(f'Tag keys must be unique; "{key}" was given twice.')
+        if key.lower().startswith("aws:"):
+            raise validation_error(f'Tag key "{key}" begins with "aws:", which is reserved.')
+        tags[key] = tag["Value"]
+    return tags
+
+
+def tag_list(tags: Mapping[str, str]) -> list[Result]:
+    """Tags in AWS's form."""
+    return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+
+def read_tags(context: Context, arn: str) -> Mapping[str, str]:
+    """The resource's tags; empty where it has none."""
+    stored = context.state.tags.get(context.scope, arn)
+    return stored.value.tags if stored else {}
+
+
+def write_tags(context: Context, arn: str, tags: Mapping[str, str]) -> None:
+    """Make `tags` the resource's tags, whatever they were."""
+    if len(tags) > MAX_TAGS:
+        raise validation_error(f"{len(tags)} tags on {arn}; a resource has at most {MAX_TAGS}.")
+    records, scope = context.state.tags, context.scope
+    stored = records.get(scope, arn)
+    if tags:
+        value = TagSet(scope=scope, arn=arn, tags=dict(tags))
+        records.put(scope, arn, value, expect=stored.version if stored else None)
+    elif stored:
+        records.delete(scope, arn, expect=stored.version)
+
+
+def existing_arn(context: Context, arn: str) -> str:
+    """`arn` in the form it is stored under; raises ValidationException where nothing has it."""
+    records_of: Mapping[str, Records[Any]] = {
+        "model": context.state.models,
+        "endpoint-config": context.state.endpoint_configs,
+        "endpoint": context.state.endpoints,
+        "inference-component": context.state.components,
+    }
+    kind, _, name = arn.partition("sagemaker:")[2].split(":", 2)[-1].partition("/")
+    if kind not in records_of:
+        raise validation_error(
+            f'"{arn}" is not a resource that Hostelry can tag; it tags {", ".join(KIND_WORDS)}.'
+        )
+    stored = context.scope.arn(kind, name)
+    if arn.lower() != stored or not records_of[kind].has_name(context.scope, name):
+        raise validation_error(f'Could not find {KIND_WORDS[kind]} "{arn}".')
+    return stored
