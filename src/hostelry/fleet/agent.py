@@ -1,0 +1,200 @@
+"""An instance's agent: holds the wish and one hosted copy for each of its specs.
+
+Level-triggered: the wish is recorded, then whatever differs from it is started, adapted or stopped.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import msgspec
+
+from hostelry.base.errors import TerminalError
+from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
+from hostelry.fleet.copy_log import CopyLog
+from hostelry.fleet.hosted_copy import HostedCopy, Means
+from hostelry.fleet.lifecycle import plan_copies
+from hostelry.fleet.processes import members, process_table, resident_bytes, stop_processes
+from hostelry.fleet.protocol import Observation
+from hostelry.fleet.records import InstanceFolder, plain_name
+
+log = logging.getLogger(__name__)
+
+MEASURE_EVERY_S = 5.0
+MEMORY_STEP = 0.05
+MEMORY_FLOOR_BYTES = 16 * 1024 * 1024
+
+
+class InstanceAgent:
+    """Runs the copies of one instance; implements `fleet.protocol.Agent`."""
+
+    def __init__(self, instance_id: str, folder: InstanceFolder, means: Means) -> None:
+        self._instance_id = instance_id
+        self._folder = folder
+        self._means = means
+        self._wish: tuple[CopySpec, ...] = ()
+        self._hosted: dict[str, HostedCopy] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._stopping: dict[str, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+        self._recording = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Take over what a predecessor left: its wish, its copies, and copies nobody wants."""
+        self._wish = self._folder.load_wish()
+        wanted = {spec.id for spec in self._wish}
+        for copy_id in self._folder.copy_ids():
+            if copy_id not in wanted:
+                self._stop(copy_id, self._clear(copy_id))
+        self._pursue()
+
+    async def adopted(self, timeout_s: float) -> None:
+        """Return once every copy that was adopted is proven again, or `timeout_s` passed."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not all(hosted.settled for hosted in self._hosted.values()):
+                    await self._changed.wait()
+        except TimeoutError:
+            log.warning("copies are still being proven %g s after the start", timeout_s)
+
+    async def apply(self, copies: Sequence[CopySpec]) -> None:
+        """Run exactly `copies`; returns once the wish is on disk.
+
+        Raises TerminalError for ids that are no plain names or come twice.
+        """
+        wish = tuple(copies)
+        ids = [plain_name(spec.id) for spec in wish]
+        if len(set(ids)) != len(ids):
+            raise TerminalError(f"an id comes twice among the copies: {', '.join(sorted(ids))}")
+        async with self._recording:
+            if wish != self._wish:
+                await asyncio.to_thread(self._folder.save_wish, wish)
+                self._wish = wish
+        self._pursue()
+
+    async def observe(self, have: str | None = None, timeout_s: float = 0.0) -> Observation:
+        """The present state; waits up to `timeout_s` for one whose version is not `have`."""
+        observation = self._observation()
+        try:
+            async with asyncio.timeout(timeout_s):
+                while observation.version == have:
+                    await self._changed.wait()
+                    observation = self._observation()
+        except TimeoutError:
+            pass
+        return observation
+
+    async def log_tail(self, copy_id: str, max_lines: int = 100) -> str:
+        """The last lines of the copy's log; empty when there is none."""
+        return CopyLog(self._folder.copy(copy_id).log).tail(max_lines)
+
+    async def stop(self) -> None:
+        """Forget the wish and stop every copy; returns when none is left."""
+        await self.apply(())
+        while self._stopping:
+            await asyncio.wait(list(self._stopping.values()))
+
+    async def measure(self) -> None:
+        """Measure memory and bound the logs, for ever."""
+        while True:
+            await asyncio.sleep(MEASURE_EVERY_S)
+            hosted = list(self._hosted.values())
+            sizes = await asyncio.to_thread(_measure, hosted)
+            for copy, memory_bytes in zip(hosted, sizes, strict=True):
+                if worth_reporting(copy.status.memory_bytes, memory_bytes):
+                    copy.measured(memory_bytes)
+
+    def _pursue(self) -> None:
+        """Start, adapt and stop until what runs is what is wished."""
+        running = {
+            copy_id: hosted.spec
+            for copy_id, hosted in self._hosted.items()
+            if copy_id not in self._stopping
+        }
+        plan = plan_copies(self._wish, running, self._stopping)
+        for spec in plan.adapt:
+            self._hosted[spec.id].adapt(spec)
+        for copy_id in plan.stop:
+            self._stop(copy_id, self._stop_copy(copy_id))
+        for spec in plan.start:
+            self._host(spec)
+        self._notify()
+
+    def _host(self, spec: CopySpec) -> None:
+        hosted = HostedCopy(spec, self._folder.copy(spec.id), self._means, self._notify)
+        self._hosted[spec.id] = hosted
+        task = asyncio.create_task(hosted.run(), name=f"copy {spec.id}")
+        task.add_done_callback(lambda done: _report_defect(done, hosted))
+        self._running[spec.id] = task
+
+    def _stop(self, copy_id: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name=f"stop {copy_id}")
+        self._stopping[copy_id] = task
+
+        def stopped(done: "asyncio.Task[None]") -> None:
+            del self._stopping[copy_id]
+            if not done.cancelled() and (error := done.exception()) is not None:
+                log.error("stopping copy %s failed", copy_id, exc_info=error)
+            self._pursue()
+
+        task.add_done_callback(stopped)
+
+    async def _stop_copy(self, copy_id: str) -> None:
+        running = self._running.pop(copy_id)
+        running.cancel()
+        await asyncio.wait([running])
+        try:
+            await self._hosted[copy_id].stop()
+        finally:
+            del self._hosted[copy_id]
+
+    async def _clear(self, copy_id: str) -> None:
+        """End what a predecessor left of a copy that is not wished."""
+        folder = self._folder.copy(copy_id)
+        hosted = folder.load()
+        await stop_processes(
+            folder.root, hosted.process if hosted else None, self._means.policy.stop_grace_s
+        )
+        self._means.artifacts.release(copy_id)
+        await asyncio.to_thread(folder.remove)
+
+    def _observation(self) -> Observation:
+        statuses = {copy_id: hosted.status for copy_id, hosted in self._hosted.items()}
+        for copy_id in self._stopping:
+            statuses.setdefault(copy_id, CopyStatus(id=copy_id, phase=CopyPhase.STOPPING))
+        copies = tuple(statuses[copy_id] for copy_id in sorted(statuses))
+        return Observation(instance_id=self._instance_id, version=version_of(copies), copies=copies)
+
+    def _notify(self) -> None:
+        """Wake everyone who waits for a change."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def version_of(copies: Sequence[CopyStatus]) -> str:
+    """A digest that changes whenever anything in `copies` does."""
+    return hashlib.sha256(msgspec.json.encode(copies)).hexdigest()[:32]
+
+
+def worth_reporting(known_bytes: int, measured_bytes: int) -> bool:
+    """Whether a copy's memory moved by more than a twentieth: every report wakes control."""
+    step_bytes = max(MEMORY_FLOOR_BYTES, known_bytes * MEMORY_STEP)
+    return abs(measured_bytes - known_bytes) > step_bytes
+
+
+def _measure(hosted: Sequence[HostedCopy]) -> list[int]:
+    """Resident memory of each copy, from one look at the process table; bounds their logs too."""
+    table = process_table()
+    for copy in hosted:
+        CopyLog(copy.folder.log).bound()
+    return [
+        resident_bytes(members(table, copy.folder.root, copy.record.process)) for copy in hosted
+    ]
+
+
+def _report_defect(done: "asyncio.Task[None]", hosted: HostedCopy) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        log.error("copy %s: its task broke", hosted.spec.id, exc_info=error)
+        hosted.crashed(error)

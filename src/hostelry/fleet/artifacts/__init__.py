@@ -1,0 +1,1 @@
+"""Models' and adapters' files: fetched from S3 once per instance, unpacked safely, kept bounded."""

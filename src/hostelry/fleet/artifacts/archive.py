@@ -1,0 +1,300 @@
+"""Unpacks a tar archive that nobody vouches for, into a folder, or refuses it whole.
+
+Plain files and folders only. Every refusal names the member and the limit; after one, nothing of
+the archive is left. Bytes are counted as they come out of the decompressor, so that an archive is
+refused when it passes a limit, not after it filled the disk.
+"""
+
+import gzip
+import os
+import shutil
+import tarfile
+import unicodedata
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Self
+
+from hostelry.fleet.artifacts.protocol import ArtifactError
+
+MIB = 1024 * 1024
+GIB = 1024 * MIB
+BLOCK_BYTES = MIB
+MAX_HEADER_BYTES = MIB
+EXTENDED_HEADERS = frozenset(
+    {tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE}
+    | {tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK}
+)
+KINDS = {
+    tarfile.SYMTYPE: "a symbolic link",
+    tarfile.LNKTYPE: "a hard link",
+    tarfile.CHRTYPE: "a character device",
+    tarfile.BLKTYPE: "a block device",
+    tarfile.FIFOTYPE: "a named pipe",
+    tarfile.GNUTYPE_SPARSE: "a sparse file",
+    tarfile.CONTTYPE: "a contiguous file",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveLimits:
+    """What an archive may hold; the ratio is unpacked to packed bytes, past `ratio_floor_bytes`."""
+
+    max_members: int = 100_000
+    max_total_bytes: int = 200 * GIB
+    max_member_bytes: int = 100 * GIB
+    max_ratio: float = 200.0
+    ratio_floor_bytes: int = 8 * MIB
+    max_path_bytes: int = 1024
+    max_name_bytes: int = 255
+
+
+@dataclass(slots=True)
+class Contents:
+    """What has been unpacked so far; names in one Unicode form, as some file systems store them."""
+
+    files: set[str] = field(default_factory=set)
+    folders: set[str] = field(default_factory=set)
+    total_bytes: int = 0
+    members: int = 0
+
+
+def unpack(
+    archive: Path,
+    target: Path,
+    limits: ArchiveLimits,
+    check_cancelled: Callable[[], None] = lambda: None,
+) -> None:
+    """Unpack the .tar.gz or .tar file into `target`, which must not exist.
+
+    Files become 0644, or 0755 when their owner may execute them. `check_cancelled` is called
+    between blocks and may raise. Raises ArtifactError; then `target` is gone again.
+    """
+    target.mkdir()
+    try:
+        with _reported(archive), _plain_tar(archive, limits, check_cancelled) as stream:
+            _unpack_members(stream, target, limits)
+            stream.drain()
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
+
+
+class _StrictInfo(tarfile.TarInfo):
+    """A header that is refused where tarfile would stop early or read without bound."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """The parsed header block."""
+        try:
+            info = super().frombuf(buf, encoding, errors)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # typeshed leaves it out
+            raise
+        except UnicodeDecodeError as error:
+            raise ArtifactError(f"a member's name is not UTF-8: {bytes(buf[:100])!r}") from error
+        except tarfile.HeaderError as error:
+            raise ArtifactError(f"the archive is cut off or corrupt: {error}") from error
+        if info.type in EXTENDED_HEADERS and not 0 <= info.size <= MAX_HEADER_BYTES:
+            raise ArtifactError(
+                f"an extended header of {info.size} bytes; at most {MAX_HEADER_BYTES} are read"
+            )
+        return info
+
+
+class _CountedFile:
+    """The packed file, counting what was read of it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.bytes_read = 0
+
+    def read(self, size: int = -1) -> bytes:
+        """Up to `size` bytes."""
+        block = self._file.read(size)
+        self.bytes_read += len(block)
+        return block
+
+
+class _PlainTar:
+    """The unpacked stream, held to the limits on size and ratio at every read."""
+
+    def __init__(
+        self,
+        stream: IO[bytes],
+        packed: _CountedFile,
+        limits: ArchiveLimits,
+        check_cancelled: Callable[[], None],
+    ) -> None:
+        self._stream = stream
+        self._packed = packed
+        self._limits = limits
+        self._check_cancelled = check_cancelled
+        self._bytes = 0
+
+    def read(self, size: int = -1) -> bytes:
+        """Up to `size` bytes; raises ArtifactError once a limit is passed."""
+        self._check_cancelled()
+        block = self._stream.read(size)
+        self._bytes += len(block)
+        limits = self._limits
+        # Headers and padding come on top of the members' own bytes.
+        if self._bytes > limits.max_total_bytes + 1024 * (limits.max_members + 20):
+            raise ArtifactError(f"it unpacks to more than {limits.max_total_bytes} bytes")
+        ratio = self._bytes / max(1, self._packed.bytes_read)
+        if self._bytes > limits.ratio_floor_bytes and ratio > limits.max_ratio:
+            raise ArtifactError(
+                f"it unpacks to more than {limits.max_ratio:g} times its size "
+                f"({self._bytes} bytes out of {self._packed.bytes_read})"
+            )
+        return block
+
+    def drain(self) -> None:
+        """Read to the end, which verifies the checksum of a compressed stream."""
+        while self.read(BLOCK_BYTES):
+            pass
+
+
+@contextmanager
+def _plain_tar(
+    archive: Path, limits: ArchiveLimits, check_cancelled: Callable[[], None]
+) -> Iterator[_PlainTar]:
+    with archive.open("rb") as file:
+        start = file.read(512)
+        file.seek(0)
+        packed = _CountedFile(file)
+        if start[:2] == b"\x1f\x8b":
+            source: Any = packed
+            with gzip.GzipFile(fileobj=source, mode="rb") as unpacked:
+                plain: Any = unpacked
+                yield _PlainTar(plain, packed, limits, check_cancelled)
+        elif start[257:262] == b"ustar":
+            counted: Any = packed
+            yield _PlainTar(counted, packed, limits, check_cancelled)
+        elif start[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
+            raise ArtifactError("it is a zip archive; model data must be a .tar.gz")
+        else:
+            raise ArtifactError("it is neither a .tar.gz nor a .tar")
+
+
+def _unpack_members(stream: _PlainTar, target: Path, limits: ArchiveLimits) -> None:
+    contents = Contents()
+    source: Any = stream
+    with tarfile.open(
+        fileobj=source,
+        mode="r|",
+        bufsize=BLOCK_BYTES,
+        tarinfo=_StrictInfo,
+        encoding="utf-8",
+        errors="strict",
+    ) as tar:
+        while (member := tar.next()) is not None:
+            path = check_member(member, contents, limits)
+            if member.isdir():
+                (target / path).mkdir(parents=True, exist_ok=True)
+            else:
+                _write_file(tar, member, target / path)
+            # tarfile keeps every header, for a search by name that is never made here.
+            tar.members.clear()  # type: ignore[attr-defined]  # typeshed leaves `members` out
+
+
+def check_member(member: tarfile.TarInfo, contents: Contents, limits: ArchiveLimits) -> str:
+    """The member's clean relative path, entered into `contents`; "" for the root folder itself.
+
+    Raises ArtifactError naming the member and what is wrong with it.
+    """
+    contents.members += 1
+    if contents.members > limits.max_members:
+        raise ArtifactError(f"it has more than {limits.max_members} members")
+    _check_kind(member)
+    path = _clean_path(member.name, limits)
+    _check_size(member, contents, limits)
+    if path:
+        _enter(path, member, contents)
+    elif not member.isdir():
+        raise ArtifactError(f"member {member.name!r} is a file without a name")
+    return path
+
+
+def _check_kind(member: tarfile.TarInfo) -> None:
+    if member.issparse():
+        raise ArtifactError(f"member {member.name!r} is a sparse file; only plain files are taken")
+    if member.isdir() or member.type in (tarfile.REGTYPE, tarfile.AREGTYPE):
+        return
+    kind = KINDS.get(member.type, f"of unknown type {member.type!r}")
+    raise ArtifactError(f"member {member.name!r} is {kind}; only plain files are taken")
+
+
+def _clean_path(name: str, limits: ArchiveLimits) -> str:
+    if name.startswith("/"):
+        raise ArtifactError(f"member {name!r} has an absolute path")
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise ArtifactError(f"member {name!r} leaves the archive's folder")
+    try:
+        encoded = [part.encode("utf-8") for part in parts]
+    except UnicodeEncodeError as error:
+        raise ArtifactError(f"a member's name is not UTF-8: {name!r}") from error
+    if "\0" in name:
+        raise ArtifactError(f"member {name!r} has a NUL in its name")
+    too_long = any(len(part) > limits.max_name_bytes for part in encoded)
+    if too_long or sum(len(part) + 1 for part in encoded) > limits.max_path_bytes:
+        raise ArtifactError(
+            f"member {name[:80]!r}... has too long a name: {limits.max_name_bytes} bytes a part "
+            f"and {limits.max_path_bytes} in all are allowed"
+        )
+    return "/".join(parts)
+
+
+def _check_size(member: tarfile.TarInfo, contents: Contents, limits: ArchiveLimits) -> None:
+    if not 0 <= member.size <= limits.max_member_bytes:
+        raise ArtifactError(
+            f"member {member.name!r} has {member.size} bytes; {limits.max_member_bytes} are allowed"
+        )
+    contents.total_bytes += member.size
+    if contents.total_bytes > limits.max_total_bytes:
+        raise ArtifactError(
+            f"it unpacks to more than {limits.max_total_bytes} bytes, at member {member.name!r}"
+        )
+
+
+def _enter(path: str, member: tarfile.TarInfo, contents: Contents) -> None:
+    """Refuse a path that is taken; a folder may come again."""
+    name = unicodedata.normalize("NFC", path)
+    parts = name.split("/")
+    above = {"/".join(parts[:depth]) for depth in range(1, len(parts))}
+    if name in contents.files or (name in contents.folders and not member.isdir()):
+        raise ArtifactError(f"member {member.name!r} comes twice")
+    if blocked := above & contents.files:
+        raise ArtifactError(f"member {member.name!r} lies below the file {min(blocked)!r}")
+    contents.folders |= above
+    (contents.folders if member.isdir() else contents.files).add(name)
+
+
+def _write_file(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    source = tar.extractfile(member)
+    assert source is not None
+    mode = 0o755 if member.mode & 0o100 else 0o644
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    with source, os.fdopen(descriptor, "wb") as file:
+        shutil.copyfileobj(source, file, BLOCK_BYTES)
+    written = path.stat().st_size
+    if written != member.size:
+        raise ArtifactError(
+            f"the archive is cut off: member {member.name!r} has {written} of {member.size} bytes"
+        )
+
+
+@contextmanager
+def _reported(archive: Path) -> Iterator[None]:
+    """Let every fault of the archive surface as ArtifactError."""
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ArtifactError(f"the archive is cut off or corrupt: {error}") from error
+    except tarfile.TarError as error:
+        raise ArtifactError(f"the archive is no readable tar: {error}") from error
+    except (UnicodeError, ValueError, OverflowError, RecursionError) as error:
+        raise ArtifactError(f"the archive has an unreadable header: {error}") from error

@@ -1,0 +1,197 @@
+"""The artifacts of an instance on disk: entries, who holds them, and a bound on their size.
+
+    cache/KEY/entry.json, cache/KEY/files/...   one artifact, published whole by a rename
+    cache/leases/HOLDER.../KEY                  HOLDER uses it: it is not evicted
+    cache/.making-KEY-...                       under way; removed at the next start
+
+Knows nothing of where artifacts come from. Blocking calls; thread-safe within one process.
+"""
+
+import os
+import shutil
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from hostelry.fleet.artifacts.protocol import ArtifactError
+
+DEFAULT_MAX_BYTES = 50 * 1000**3
+LEASES = "leases"
+MAKING = ".making-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """entry.json: what an artifact is, and each file's path and size."""
+
+    key: str
+    uri: str
+    kind: str
+    size_bytes: int
+    files: tuple[tuple[str, int], ...]
+
+
+class ArtifactCache:
+    """Entries below `root`, at most `max_bytes` of them; least recently used goes first."""
+
+    def __init__(self, root: Path, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+        self._root = root
+        self._max_bytes = max_bytes
+        self._lock = threading.RLock()
+        self._reserved: dict[str, int] = {}
+        (root / LEASES).mkdir(parents=True, exist_ok=True)
+        for left in root.glob(f"{MAKING}*"):
+            shutil.rmtree(left, ignore_errors=True)
+
+    def find(self, key: str) -> Path | None:
+        """The files of the entry, marked as used now; None where there is no whole one.
+
+        An entry whose files are not what was published is removed.
+        """
+        with self._lock:
+            entry = self._load(key)
+            if entry is None:
+                return None
+            files = self._root / key / "files"
+            if not _is_whole(files, entry):
+                self._remove(key)
+                return None
+            os.utime(self._root / key / "entry.json")
+            return files
+
+    def held(self, holder: str, uri: str, kind: str) -> Path | None:
+        """The files `holder` already holds for this source; None where it holds none."""
+        with self._lock:
+            for key in self._keys_held(holder):
+                entry = self._load(key)
+                if entry is not None and (entry.uri, entry.kind) == (uri, kind):
+                    return self.find(key)
+        return None
+
+    def hold(self, holder: str, key: str) -> None:
+        """Keep the entry, present or to come, until `holder` releases it."""
+        with self._lock:
+            folder = self._root / LEASES / holder
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / key).touch()
+
+    def release(self, holder: str, key: str | None = None) -> None:
+        """Give back one entry, or all that `holder` and the holders below it hold."""
+        with self._lock:
+            folder = self._root / LEASES / holder
+            if key is not None:
+                (folder / key).unlink(missing_ok=True)
+            else:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def holders(self) -> list[str]:
+        """The first part of every holder's name."""
+        return sorted(path.name for path in (self._root / LEASES).iterdir())
+
+    def reserve(self, key: str, size_bytes: int) -> None:
+        """Make room for `size_bytes`, evicting what nobody holds.
+
+        Raises ArtifactError when the bound, or the disk, cannot hold it.
+        """
+        with self._lock:
+            self._reserved[key] = size_bytes
+            used = self._evict()
+            if used > self._max_bytes:
+                del self._reserved[key]
+                raise ArtifactError(
+                    f"it needs {size_bytes} bytes; the artifact cache may hold {self._max_bytes} "
+                    f"and {used - size_bytes} are in use"
+                )
+            free = shutil.disk_usage(self._root).free
+            if size_bytes > free:
+                del self._reserved[key]
+                raise ArtifactError(
+                    f"it needs {size_bytes} bytes of disk; {free} are free in {self._root}"
+                )
+
+    def making(self, key: str) -> Path:
+        """A fresh folder to make the entry in."""
+        return Path(tempfile.mkdtemp(prefix=f"{MAKING}{key}-", dir=self._root))
+
+    def discard(self, key: str, made: Path) -> None:
+        """Forget an entry that could not be made."""
+        shutil.rmtree(made, ignore_errors=True)
+        with self._lock:
+            self._reserved.pop(key, None)
+
+    def publish(self, key: str, made: Path, uri: str, kind: str) -> Path:
+        """Let the files in `made`/files be the entry, all at once; read-only from now on."""
+        files = _finish(made / "files")
+        size_bytes = sum(size for _, size in files)
+        self.reserve(key, size_bytes)
+        entry = Entry(key=key, uri=uri, kind=kind, size_bytes=size_bytes, files=files)
+        (made / "entry.json").write_bytes(msgspec.json.encode(entry))
+        with self._lock:
+            self._remove(key)
+            made.rename(self._root / key)
+            self._reserved.pop(key, None)
+            return self._root / key / "files"
+
+    def used_bytes(self) -> int:
+        """What the entries, and those under way, take."""
+        with self._lock:
+            published = sum(entry.size_bytes for entry in self._entries())
+            return published + sum(self._reserved.values())
+
+    def _evict(self) -> int:
+        """Remove unheld entries, oldest use first, until the bound holds; bytes then used."""
+        used = self.used_bytes()
+        if used <= self._max_bytes:
+            return used
+        held = {path.name for path in (self._root / LEASES).rglob("*") if path.is_file()}
+        idle = [entry for entry in self._entries() if entry.key not in held]
+        for entry in sorted(idle, key=self._used_at):
+            if used <= self._max_bytes:
+                break
+            self._remove(entry.key)
+            used -= entry.size_bytes
+        return used
+
+    def _used_at(self, entry: Entry) -> int:
+        return (self._root / entry.key / "entry.json").stat().st_mtime_ns
+
+    def _entries(self) -> list[Entry]:
+        keys = [path.parent.name for path in self._root.glob("[!.]*/entry.json")]
+        return [entry for key in keys if (entry := self._load(key)) is not None]
+
+    def _load(self, key: str) -> Entry | None:
+        try:
+            return msgspec.json.decode((self._root / key / "entry.json").read_bytes(), type=Entry)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def _keys_held(self, holder: str) -> list[str]:
+        folder = self._root / LEASES / holder
+        return [path.name for path in folder.iterdir() if path.is_file()] if folder.exists() else []
+
+    def _remove(self, key: str) -> None:
+        """Take the entry away at once; its files go after."""
+        if (self._root / key).exists():
+            gone = self.making(key)
+            (self._root / key).rename(gone / "old")
+            shutil.rmtree(gone, ignore_errors=True)
+
+
+def _is_whole(files: Path, entry: Entry) -> bool:
+    try:
+        return all((files / path).lstat().st_size == size for path, size in entry.files)
+    except OSError:
+        return False
+
+
+def _finish(files: Path) -> tuple[tuple[str, int], ...]:
+    """Make every file read-only; the paths and sizes."""
+    found = []
+    for path in sorted(files.rglob("*")):
+        if path.is_file():
+            path.chmod(path.stat().st_mode & 0o555)
+            found.append((str(path.relative_to(files)), path.stat().st_size))
+    return tuple(found)

@@ -1,0 +1,173 @@
+"""The object store as artifacts need it: facts, listings and ranges of objects. Blocking calls.
+
+Wraps boto3; every failure surfaces as ArtifactError or ArtifactUnavailableError naming the URI.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from urllib3.exceptions import HTTPError
+
+from hostelry.fleet.artifacts.protocol import ArtifactError, ArtifactUnavailableError
+
+MAX_CONNECTIONS = 32
+CONNECT_TIMEOUT_S = 3
+READ_TIMEOUT_S = 30
+MAX_LISTED = 100_000
+# The answers after which the same request may do better.
+PASSING_CODES = frozenset({"PreconditionFailed", "RequestTimeout", "SlowDown", "412", "408", "429"})
+STREAM_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectFacts:
+    """One object as it is now; `etag` pins it. `md5` is its content's digest where S3 says it."""
+
+    bucket: str
+    key: str
+    size_bytes: int
+    etag: str
+    md5: str | None = None
+
+    @property
+    def uri(self) -> str:
+        """The object's s3:// URI."""
+        return f"s3://{self.bucket}/{self.key}"
+
+
+def split_uri(uri: str) -> tuple[str, str]:
+    """Bucket and key of ``s3://bucket/key``; raises ArtifactError for anything else."""
+    scheme, _, rest = uri.partition("://")
+    bucket, _, key = rest.partition("/")
+    if scheme != "s3" or not bucket:
+        raise ArtifactError(f'"{uri}" is not an S3 URI of the form s3://bucket/key')
+    return bucket, key
+
+
+def new_client(endpoint: str, access_key_id: str, secret_access_key: str, region: str) -> Any:
+    """A boto3 client for the object store at `endpoint`, path-style."""
+    return boto3.session.Session().client(
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id=access_key_id,
+        aws_secret_access_key=secret_access_key,
+        region_name=region,
+        config=Config(
+            s3={"addressing_style": "path"},
+            signature_version="s3v4",
+            retries={"mode": "standard", "total_max_attempts": 3},
+            connect_timeout=CONNECT_TIMEOUT_S,
+            read_timeout=READ_TIMEOUT_S,
+            max_pool_connections=MAX_CONNECTIONS,
+            proxies={},
+        ),
+    )
+
+
+class S3Objects:
+    """Objects of one S3 endpoint; thread-safe."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def head(self, uri: str) -> ObjectFacts:
+        """The object at `uri`; raises ArtifactError naming bucket and key when it is not there."""
+        bucket, key = split_uri(uri)
+        if not key:
+            raise ArtifactError(f'"{uri}" names a bucket and no object in it')
+        try:
+            with _reported(uri):
+                answer = self._client.head_object(Bucket=bucket, Key=key)
+        except ArtifactError as error:
+            # HEAD has no body that tells a missing bucket from a missing object.
+            self._check_bucket(bucket, uri)
+            raise ArtifactError(f'{error} (bucket "{bucket}", key "{key}")') from error
+        etag = answer["ETag"]
+        encrypted = answer.get("ServerSideEncryption", "").startswith("aws:kms")
+        return ObjectFacts(
+            bucket=bucket,
+            key=key,
+            size_bytes=answer["ContentLength"],
+            etag=etag,
+            md5=None if encrypted else _md5_of(etag),
+        )
+
+    def list(self, uri: str) -> list[ObjectFacts]:
+        """Every object below the prefix `uri`, by key; folder markers are left out.
+
+        Raises ArtifactError when there is none, or more than MAX_LISTED.
+        """
+        bucket, prefix = split_uri(uri)
+        found: list[ObjectFacts] = []
+        with _reported(uri):
+            pages = self._client.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=bucket, Prefix=prefix):
+                found += [_listed(bucket, row) for row in page.get("Contents", ())]
+                if len(found) > MAX_LISTED:
+                    raise ArtifactError(f"more than {MAX_LISTED} objects lie below {uri}")
+        found = [facts for facts in found if not facts.key.endswith("/")]
+        if not found:
+            raise ArtifactError(
+                f'NoSuchKey: no object in the bucket "{bucket}" has a key that begins with '
+                f'"{prefix}"'
+            )
+        return sorted(found, key=lambda facts: facts.key)
+
+    def read(self, facts: ObjectFacts, start: int, end: int) -> Iterator[bytes]:
+        """The bytes from `start` up to and without `end`, of this very version of the object."""
+        with _reported(facts.uri):
+            answer = self._client.get_object(
+                Bucket=facts.bucket,
+                Key=facts.key,
+                Range=f"bytes={start}-{end - 1}",
+                IfMatch=facts.etag,
+            )
+            body = answer["Body"]
+            try:
+                yield from body.iter_chunks(STREAM_BYTES)
+            finally:
+                body.close()
+
+    def _check_bucket(self, bucket: str, uri: str) -> None:
+        try:
+            with _reported(uri):
+                self._client.head_bucket(Bucket=bucket)
+        except ArtifactError as error:
+            raise ArtifactError(f'NoSuchBucket: bucket "{bucket}" of {uri}: {error}') from error
+
+
+def _listed(bucket: str, row: dict[str, Any]) -> ObjectFacts:
+    etag = row["ETag"]
+    return ObjectFacts(bucket=bucket, key=row["Key"], size_bytes=row["Size"], etag=etag)
+
+
+def _md5_of(etag: str) -> str | None:
+    """The digest an ETag is, for an object that was put in one piece."""
+    digest = etag.strip('"').lower()
+    is_hex = len(digest) == 32 and all(letter in "0123456789abcdef" for letter in digest)
+    return digest if is_hex else None
+
+
+@contextmanager
+def _reported(uri: str) -> Iterator[None]:
+    try:
+        yield
+    except ClientError as error:
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        text = f"{_name_of(code)}: {uri}: {error}"
+        if status >= 500 or code in PASSING_CODES:
+            raise ArtifactUnavailableError(text) from error
+        raise ArtifactError(text) from error
+    except (BotoCoreError, HTTPClientError, HTTPError) as error:
+        raise ArtifactUnavailableError(f"the object store failed on {uri}: {error}") from error
+
+
+def _name_of(code: str) -> str:
+    """S3's name of an error that HEAD could only number."""
+    return {"404": "NoSuchKey", "403": "AccessDenied", "412": "PreconditionFailed"}.get(code, code)

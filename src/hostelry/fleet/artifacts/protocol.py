@@ -1,0 +1,46 @@
+"""The seam to where artifacts come from."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from hostelry.base.errors import RetryableError, TerminalError
+from hostelry.domain.model import ArtifactSource
+
+
+class ArtifactError(TerminalError):
+    """The artifact cannot be used; trying again cannot help. Names the bucket and the key."""
+
+
+class ArtifactUnavailableError(RetryableError):
+    """The object store did not answer, or not in full; the same fetch may succeed later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """One want: `source`'s files, for `holder` (a path of plain names, the copy's id first).
+
+    `note` takes progress lines, from any thread; `cancelled` ends the work between two blocks.
+    """
+
+    source: ArtifactSource
+    holder: str
+    note: Callable[[str], None]
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+
+class Artifacts(Protocol):
+    """Local folders with artifacts in them, shared by every copy of the instance."""
+
+    async def fetch(self, want: Fetch) -> Path:
+        """The folder with the artifact's files; it stays until `holder` releases it.
+
+        Raises ArtifactError, or ArtifactUnavailableError when it may succeed later.
+        """
+        ...
+
+    def release(self, holder: str) -> None:
+        """Give back all that `holder` and the holders below it hold; it may be nothing."""
+        ...

@@ -1,0 +1,207 @@
+"""Artifacts from an object store through the instance's cache: each is fetched once, for all.
+
+Concurrent wants of the same version share one fetch; it is given up when nobody waits for it.
+"""
+
+import asyncio
+import errno
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostelry.domain.model import ArtifactSource, SourceKind
+from hostelry.fleet.artifacts.archive import ArchiveLimits, unpack
+from hostelry.fleet.artifacts.cache import ArtifactCache
+from hostelry.fleet.artifacts.download import Progress, download
+from hostelry.fleet.artifacts.objects import ObjectFacts, S3Objects, split_uri
+from hostelry.fleet.artifacts.protocol import ArtifactError, ArtifactUnavailableError, Fetch
+
+MAX_FETCHES = 4
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """A source as it lies in the object store now; `key` names it in the cache."""
+
+    key: str
+    source: ArtifactSource
+    objects: tuple[ObjectFacts, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes to download."""
+        return sum(facts.size_bytes for facts in self.objects)
+
+
+@dataclass(slots=True)
+class _Flight:
+    """One fetch under way, and how many wait for it."""
+
+    work: "asyncio.Future[Path]"
+    cancelled: threading.Event
+    waiters: int = 0
+
+
+class ArtifactStore:
+    """Implements `Artifacts` over S3 and a cache folder."""
+
+    def __init__(
+        self, objects: S3Objects, cache: ArtifactCache, limits: ArchiveLimits | None = None
+    ) -> None:
+        self._objects = objects
+        self._cache = cache
+        self._limits = limits or ArchiveLimits()
+        self._flights: dict[str, _Flight] = {}
+        self._threads = ThreadPoolExecutor(MAX_FETCHES, "artifact")
+        self._asking = ThreadPoolExecutor(MAX_FETCHES, "artifact-version")
+
+    async def fetch(self, want: Fetch) -> Path:
+        """The folder with the artifact's files; it stays until `want.holder` releases it.
+
+        What the holder has already is returned without asking the object store: a copy that starts
+        again finds the files it had. Raises ArtifactError, or ArtifactUnavailableError.
+        """
+        loop = asyncio.get_running_loop()
+        source = want.source
+        held = await loop.run_in_executor(
+            self._asking, self._cache.held, want.holder, source.uri, source.kind.value
+        )
+        if held is not None:
+            return held
+        version = await loop.run_in_executor(self._asking, self._version, source)
+        self._cache.hold(want.holder, version.key)
+        try:
+            return await self._join(version, want.note)
+        except BaseException:
+            self._cache.release(want.holder, version.key)
+            raise
+
+    def release(self, holder: str) -> None:
+        """Give back all that `holder` and the holders below it hold."""
+        self._cache.release(holder)
+
+    async def _join(self, version: Version, note: Callable[[str], None]) -> Path:
+        flight = self._flights.get(version.key)
+        while flight is not None and flight.cancelled.is_set():
+            await asyncio.wait([flight.work])
+            flight = self._flights.get(version.key)
+        if flight is None:
+            flight = self._take_off(version, note)
+        flight.waiters += 1
+        try:
+            return await asyncio.shield(flight.work)
+        finally:
+            flight.waiters -= 1
+            if flight.waiters == 0:
+                flight.cancelled.set()
+
+    def _take_off(self, version: Version, note: Callable[[str], None]) -> _Flight:
+        cancelled = threading.Event()
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(self._threads, self._obtain, version, note, cancelled)
+        flight = _Flight(work=work, cancelled=cancelled)
+        self._flights[version.key] = flight
+
+        def land(done: "asyncio.Future[Path]") -> None:
+            del self._flights[version.key]
+            if not done.cancelled():
+                done.exception()  # a fetch nobody waits for any more may fail in silence
+
+        work.add_done_callback(land)
+        return flight
+
+    def _version(self, source: ArtifactSource) -> Version:
+        """What the source is now; asks the object store."""
+        if source.kind is SourceKind.PREFIX:
+            objects = tuple(self._objects.list(source.uri))
+        else:
+            objects = (self._objects.head(source.uri),)
+        digest = hashlib.sha256(f"{source.kind.value}\n{source.uri}".encode())
+        for facts in objects:
+            digest.update(f"\n{facts.key}\0{facts.etag}\0{facts.size_bytes}".encode())
+        return Version(key=digest.hexdigest()[:40], source=source, objects=objects)
+
+    def _obtain(
+        self, version: Version, note: Callable[[str], None], cancelled: threading.Event
+    ) -> Path:
+        """The entry's files, from the cache or made now; runs in a worker thread."""
+        found = self._cache.find(version.key)
+        if found is not None:
+            note(f"{version.source.uri} is in the cache")
+            return found
+
+        def check_cancelled() -> None:
+            if cancelled.is_set():
+                raise ArtifactUnavailableError(f"the download of {version.source.uri} was given up")
+
+        with _disk_faults(version.source.uri):
+            self._cache.reserve(version.key, version.size_bytes)
+            made = self._cache.making(version.key)
+            try:
+                self._make(version, made, note, check_cancelled)
+                return self._cache.publish(
+                    version.key, made, version.source.uri, version.source.kind.value
+                )
+            finally:
+                self._cache.discard(version.key, made)
+
+    def _make(
+        self,
+        version: Version,
+        made: Path,
+        note: Callable[[str], None],
+        check_cancelled: Callable[[], None],
+    ) -> None:
+        progress = Progress(version.source.uri, version.size_bytes, note)
+        files = made / "files"
+        if version.source.kind is SourceKind.ARCHIVE:
+            packed = made / "packed"
+            download(self._objects, version.objects[0], packed, progress, check_cancelled)
+            note(f"unpacking {version.source.uri}")
+            unpack(packed, files, self._limits, check_cancelled)
+            packed.unlink()
+            return
+        files.mkdir()
+        for path, facts in zip(local_paths(version), version.objects, strict=True):
+            (files / path).parent.mkdir(parents=True, exist_ok=True)
+            download(self._objects, facts, files / path, progress, check_cancelled)
+            (files / path).chmod(0o644)
+
+
+def local_paths(version: Version) -> list[str]:
+    """Where each object goes below the model folder; raises ArtifactError for an unsafe key.
+
+    One object keeps its key's last part, those of a prefix what follows the prefix.
+    """
+    if version.source.kind is not SourceKind.PREFIX:
+        return [_checked(version.objects[0].key.rpartition("/")[2], version.objects[0])]
+    _, prefix = split_uri(version.source.uri)
+    return [
+        _checked(facts.key.removeprefix(prefix).removeprefix("/"), facts)
+        for facts in version.objects
+    ]
+
+
+def _checked(path: str, facts: ObjectFacts) -> str:
+    parts = path.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise ArtifactError(f"{facts.uri}: the key cannot be a path below the model folder")
+    if any(len(part.encode()) > 255 for part in parts) or len(path.encode()) > 1024:
+        raise ArtifactError(f"{facts.uri}: the key is too long for a path")
+    return path
+
+
+@contextmanager
+def _disk_faults(uri: str) -> Iterator[None]:
+    """Let a full disk, and any other fault of it, surface as what it is."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise ArtifactError(f"the disk is full: {uri} does not fit ({error})") from error
+        raise ArtifactError(f"{uri} cannot be stored: {error}") from error

@@ -1,0 +1,360 @@
+"""One copy on this instance: from its artifacts to a proven model server, and back again.
+
+One task walks PENDING, DOWNLOADING, STARTING, PROVING, READY and starts over when the process ends.
+What to do next is decided in lifecycle.py; this module does it.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from hostelry.base.clock import monotonic_s
+from hostelry.base.errors import TerminalError
+from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
+from hostelry.domain.shape import Shape
+from hostelry.fleet.adapters import CopyAdapters
+from hostelry.fleet.artifacts.protocol import Artifacts
+from hostelry.fleet.copy_log import CopyLog
+from hostelry.fleet.environment import CopyPlace, copy_environment, refused_variables
+from hostelry.fleet.images import ImageRule, ImageRules, unknown_image
+from hostelry.fleet.launcher import Launcher, LaunchOrder, free_port
+from hostelry.fleet.lifecycle import (
+    Attempts,
+    CopyPolicy,
+    Ending,
+    EndKind,
+    GiveUp,
+    Health,
+    Restart,
+    Verdict,
+    after_end,
+    after_ping,
+    spec_digest,
+    verdict,
+)
+from hostelry.fleet.model_files import ModelFiles
+from hostelry.fleet.model_server import Answer, ModelServer
+from hostelry.fleet.processes import WatchedProcess, stop_processes
+from hostelry.fleet.reasons import exit_detail, start_failure
+from hostelry.fleet.records import CopyFolder, CopyRecord
+
+LOG_TAIL_LINES = 20
+ENDED = (CopyPhase.FAILED, CopyPhase.UNHEALTHY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What every copy of an instance is made with."""
+
+    images: ImageRules
+    images_file: Path
+    artifacts: Artifacts
+    launcher: Launcher
+    http: httpx.AsyncClient
+    region: str
+    shape: Shape
+    operator_environment: Mapping[str, str] = field(repr=False)
+    policy: CopyPolicy = field(default_factory=CopyPolicy)
+
+
+class HostedCopy:
+    """A copy and the task that keeps it running."""
+
+    def __init__(
+        self, spec: CopySpec, folder: CopyFolder, means: Means, changed: Callable[[], None]
+    ) -> None:
+        self.spec = spec
+        self._folder = folder
+        self._means = means
+        self._changed = changed
+        self._log = CopyLog(folder.log)
+        self._status = CopyStatus(id=spec.id, phase=CopyPhase.PENDING)
+        self._record = CopyRecord(spec_digest=spec_digest(spec))
+        self._attempts = Attempts()
+        self._ready_at: float | None = None
+        self._files = ModelFiles(
+            spec=spec,
+            model=folder.model,
+            artifacts=means.artifacts,
+            policy=means.policy,
+            note=self._log.note,
+            waiting=lambda cause: self._report(self._status.phase, cause),
+        )
+        self._adapters = CopyAdapters(
+            spec.id,
+            means.artifacts,
+            spec.download_timeout_s,
+            self._log.note,
+            self._adapters_changed,
+        )
+        self._adapters.wish(spec.adapters)
+
+    @property
+    def status(self) -> CopyStatus:
+        """The copy as it stands."""
+        return replace(self._status, adapters=self._adapters.statuses)
+
+    @property
+    def folder(self) -> CopyFolder:
+        """Where the copy's record, log and model lie."""
+        return self._folder
+
+    @property
+    def record(self) -> CopyRecord:
+        """What a successor of this agent would read."""
+        return self._record
+
+    @property
+    def settled(self) -> bool:
+        """Whether the copy is past adoption: it answers, failed, or is being started anew."""
+        return self._status.phase not in (CopyPhase.PENDING, CopyPhase.PROVING)
+
+    def adapt(self, spec: CopySpec) -> None:
+        """Follow a spec that differs in its adapters only."""
+        self.spec = spec
+        self._adapters.wish(spec.adapters)
+        self._changed()
+
+    def measured(self, memory_bytes: int) -> None:
+        """Report what the copy's processes hold in memory."""
+        self._status = replace(self._status, memory_bytes=memory_bytes)
+        self._changed()
+
+    async def run(self) -> None:
+        """Keep the copy running until cancelled; return once it has failed for good."""
+        try:
+            await self._walk()
+        except (TerminalError, OSError) as error:
+            self._fail(str(error))
+
+    async def stop(self) -> None:
+        """End every process of the copy, forget its artifacts and remove its folder."""
+        self._report(CopyPhase.STOPPING)
+        await stop_processes(
+            self._folder.root, self._record.process, self._means.policy.stop_grace_s
+        )
+        self._means.artifacts.release(self.spec.id)
+        await asyncio.to_thread(self._folder.remove)
+
+    def crashed(self, error: BaseException) -> None:
+        """Report that the agent's own task for this copy broke: a defect of ours."""
+        self._fail(f"The agent failed on this copy: {type(error).__name__}: {error}")
+
+    async def _walk(self) -> None:
+        self._folder.root.mkdir(parents=True, exist_ok=True)
+        process = await self._adopt()
+        if self._record.failure is not None:
+            raise TerminalError(self._record.failure)
+        rule = self._means.images.resolve(self.spec.container.image)
+        if rule is None:
+            raise TerminalError(unknown_image(self.spec.container.image, self._means.images_file))
+        while True:
+            if process is None:
+                process = await self._start(rule)
+            ending = await self._attend(process, rule)
+            self._log.note(ending.detail)
+            await stop_processes(self._folder.root, process.identity, grace_s=0.0)
+            process = None
+            self._attempts, step = after_end(self._attempts, ending, self._means.policy)
+            if isinstance(step, GiveUp):
+                raise TerminalError(start_failure(self.spec, ending))
+            await self._pause(step, ending)
+
+    async def _adopt(self) -> WatchedProcess | None:
+        """The process a predecessor of this agent left, when it runs what is wished."""
+        found = self._folder.load()
+        if found is None or found.spec_digest != self._record.spec_digest:
+            await stop_processes(self._folder.root, found.process if found else None, grace_s=1.0)
+            return None
+        self._record = found
+        self._attempts = Attempts(ever_ready=found.ever_ready)
+        process = self._means.launcher.adopt(found.process) if found.process else None
+        if process is None:
+            await stop_processes(self._folder.root, found.process, grace_s=1.0)
+            return None
+        self._adapters.process_started(found.adapters)
+        self._log.note(f"adopted process {process.identity.pid}")
+        self._report(
+            CopyPhase.PROVING,
+            pid=process.identity.pid,
+            address=self._address,
+            restarts=found.restarts,
+        )
+        return process
+
+    async def _start(self, rule: ImageRule) -> WatchedProcess:
+        if not self._attempts.ever_ready:
+            self._report(CopyPhase.DOWNLOADING)
+        substitutes = await self._files.fetch()
+        port = free_port()
+        place = CopyPlace(
+            folder=self._folder.root,
+            model_folder=self._folder.model,
+            port=port,
+            region=self._means.region,
+            shape=self._means.shape,
+        )
+        for name in refused_variables(self.spec):
+            self._log.note(f"the container's Environment may not set {name}; it is left out")
+        order = LaunchOrder(
+            argv=rule.argv,
+            environment=copy_environment(
+                self._means.operator_environment, self.spec, place, substitutes
+            ),
+            folder=self._folder.root,
+            log=self._folder.log,
+        )
+        self._log.note(f"starting {' '.join(rule.argv)} on port {port}")
+        process = self._means.launcher.start(order)
+        self._adapters.process_started(())
+        self._remember(process=process.identity, port=port, adapters=())
+        self._report(CopyPhase.STARTING, pid=process.identity.pid, address=self._address)
+        return process
+
+    async def _attend(self, process: WatchedProcess, rule: ImageRule) -> Ending:
+        """Watch one process to its end, whichever way that comes."""
+        self._ready_at = None
+        exited = asyncio.create_task(process.wait())
+        followed = asyncio.create_task(self._follow(rule))
+        try:
+            await asyncio.wait([exited, followed], return_when=asyncio.FIRST_COMPLETED)
+            if exited.done():
+                return self._ending(EndKind.EXITED, exit_detail(exited.result()))
+            return followed.result()
+        finally:
+            await _cancel(exited, followed)
+
+    async def _follow(self, rule: ImageRule) -> Ending:
+        server = ModelServer(self._address, self._means.http)
+        deadline = monotonic_s() + self.spec.startup_timeout_s
+        ending = await self._bring_up(server, rule, deadline)
+        if ending is not None:
+            return ending
+        timeout_s = self._means.policy.probe_timeout_s
+        adapters = asyncio.create_task(self._adapters.serve(server, rule.probe, timeout_s))
+        pings = asyncio.create_task(self._watch(server, rule))
+        try:
+            await asyncio.wait([adapters, pings], return_when=asyncio.FIRST_COMPLETED)
+            if adapters.done():
+                adapters.result()  # it never returns: what it raised is ours to raise
+            return pings.result()
+        finally:
+            await _cancel(adapters, pings)
+
+    async def _bring_up(
+        self, server: ModelServer, rule: ImageRule, deadline: float
+    ) -> Ending | None:
+        """Wait for /ping, then prove; None once READY."""
+        policy = self._means.policy
+        while not await server.ping(policy.ping_timeout_s):
+            if monotonic_s() >= deadline:
+                return self._too_late("GET /ping never answered 200")
+            await asyncio.sleep(policy.starting_ping_every_s)
+        self._report(CopyPhase.PROVING)
+        refusals = 0
+        while True:
+            left_s = max(0.1, deadline - monotonic_s())
+            answer = await server.prove(rule.probe, min(policy.probe_timeout_s, left_s))
+            if answer.fault is None:
+                self._proven()
+                return None
+            self._log.note(f"probe: {answer.fault}")
+            refusals = refusals + 1 if answer.refused else 0
+            if refusals >= policy.max_probe_refusals:
+                return self._ending(EndKind.PROBE_REFUSED, _probe_detail(answer))
+            if monotonic_s() >= deadline:
+                return self._too_late(_probe_detail(answer))
+            await asyncio.sleep(policy.ping_every_s)
+
+    async def _watch(self, server: ModelServer, rule: ImageRule) -> Ending:
+        """Ping a ready copy until it hangs."""
+        policy = self._means.policy
+        health = Health()
+        while True:
+            await asyncio.sleep(policy.ping_every_s)
+            health = after_ping(health, await server.ping(policy.ping_timeout_s), monotonic_s())
+            match verdict(health, monotonic_s(), policy):
+                case Verdict.HUNG:
+                    return self._ending(
+                        EndKind.HUNG,
+                        f"The model server did not answer /ping for {policy.hung_after_s:g} s "
+                        "and was killed.",
+                    )
+                case Verdict.UNHEALTHY if self._status.phase is CopyPhase.READY:
+                    self._report(
+                        CopyPhase.UNHEALTHY, f"/ping failed {health.misses} times in a row."
+                    )
+                case Verdict.HEALTHY if self._status.phase is CopyPhase.UNHEALTHY:
+                    answer = await server.prove(rule.probe, policy.probe_timeout_s)
+                    if answer.fault is None:
+                        self._proven()
+
+    def _proven(self) -> None:
+        if self._ready_at is None:
+            self._ready_at = monotonic_s()
+        self._attempts = replace(self._attempts, ever_ready=True)
+        self._remember(ever_ready=True)
+        self._report(CopyPhase.READY)
+
+    async def _pause(self, step: Restart, ending: Ending) -> None:
+        self._remember(process=None, restarts=self._record.restarts + 1)
+        self._report(
+            CopyPhase.UNHEALTHY if self._attempts.ever_ready else CopyPhase.STARTING,
+            f"{ending.detail} It is started again in {step.delay_s:g} s.",
+            restarts=self._record.restarts,
+            pid=None,
+            memory_bytes=0,
+        )
+        await asyncio.sleep(step.delay_s)
+
+    def _too_late(self, cause: str) -> Ending:
+        return self._ending(
+            EndKind.STARTUP_TIMEOUT,
+            f"It was not ready within {self.spec.startup_timeout_s:g} s: {cause}.",
+        )
+
+    def _ending(self, kind: EndKind, detail: str) -> Ending:
+        ready_for_s = None if self._ready_at is None else monotonic_s() - self._ready_at
+        return Ending(kind=kind, detail=detail, ready_for_s=ready_for_s)
+
+    def _fail(self, reason: str) -> None:
+        # The failure may be a full disk: then it is reported although it cannot be recorded.
+        with contextlib.suppress(OSError):
+            self._log.note(f"failed: {reason}")
+            self._remember(failure=reason)
+        self._report(CopyPhase.FAILED, reason, pid=None, address=None, memory_bytes=0)
+
+    def _remember(self, **members: Any) -> None:
+        """Change members of the copy's record, on disk too."""
+        self._record = replace(self._record, **members)
+        self._folder.save(self._record)
+
+    def _report(self, phase: CopyPhase, reason: str | None = None, **members: Any) -> None:
+        """Change the status; a copy that is out of order shows its log's end."""
+        tail = self._log.tail(LOG_TAIL_LINES) if phase in ENDED else ""
+        self._status = replace(self._status, phase=phase, reason=reason, log_tail=tail, **members)
+        self._changed()
+
+    @property
+    def _address(self) -> str:
+        return f"http://127.0.0.1:{self._record.port}"
+
+    def _adapters_changed(self) -> None:
+        if self._record.adapters != self._adapters.registered:
+            self._remember(adapters=self._adapters.registered)
+        self._changed()
+
+
+async def _cancel(*tasks: "asyncio.Task[Any]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _probe_detail(answer: Answer) -> str:
+    return f"The request that proves readiness failed: {answer.fault}"

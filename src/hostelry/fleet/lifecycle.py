@@ -1,0 +1,174 @@
+"""Decisions about copies, from plain values.
+
+What to do after a process ended, what pings say, which copies to start and stop. No clock and no
+I/O: instants and durations come in as arguments.
+"""
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import msgspec
+
+from hostelry.domain.copy import CopySpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyPolicy:
+    """How patient an agent is. Source of the ping limits: SageMaker's container contract."""
+
+    first_backoff_s: float = 1.0
+    max_backoff_s: float = 60.0
+    max_failed_starts: int = 3
+    stable_after_s: float = 60.0
+    starting_ping_every_s: float = 0.2
+    ping_every_s: float = 1.0
+    ping_timeout_s: float = 2.0
+    misses_until_unhealthy: int = 3
+    hung_after_s: float = 10.0
+    probe_timeout_s: float = 60.0
+    max_probe_refusals: int = 3
+    stop_grace_s: float = 10.0
+
+
+class EndKind(Enum):
+    """Why a process of a copy is no more."""
+
+    EXITED = "exited"
+    NOT_STARTED = "not started"  # the program could not be executed
+    STARTUP_TIMEOUT = "startup timeout"  # never became ready in time; we killed it
+    PROBE_REFUSED = "probe refused"  # healthy, and refuses the probe for what it is
+    HUNG = "hung"  # stopped answering pings; we killed it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """The end of one process; `ready_for_s` is None when it never became ready."""
+
+    kind: EndKind
+    detail: str
+    ready_for_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempts:
+    """What is remembered of a copy's processes so far.
+
+    `failed_starts` counts exits before the copy's first readiness, `crashes` ends after it since
+    the last time it was stable.
+    """
+
+    ever_ready: bool = False
+    failed_starts: int = 0
+    crashes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """Start the copy again after `delay_s`."""
+
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveUp:
+    """The copy failed for good."""
+
+
+def after_end(
+    attempts: Attempts, ending: Ending, policy: CopyPolicy
+) -> tuple[Attempts, Restart | GiveUp]:
+    """What to do once a process ended: a copy that was ready once is restarted for ever."""
+    if ending.ready_for_s is not None:
+        steady = ending.ready_for_s >= policy.stable_after_s
+        crashes = 1 if steady else attempts.crashes + 1
+        attempts = replace(attempts, ever_ready=True, crashes=crashes)
+        return attempts, Restart(delay_s=backoff_s(crashes, policy))
+    if attempts.ever_ready:
+        attempts = replace(attempts, crashes=attempts.crashes + 1)
+        return attempts, Restart(delay_s=backoff_s(attempts.crashes, policy))
+    attempts = replace(attempts, failed_starts=attempts.failed_starts + 1)
+    if ending.kind is EndKind.EXITED and attempts.failed_starts < policy.max_failed_starts:
+        return attempts, Restart(delay_s=backoff_s(attempts.failed_starts, policy))
+    return attempts, GiveUp()
+
+
+def backoff_s(failures: int, policy: CopyPolicy) -> float:
+    """Wait before the start that follows the `failures`-th failure in a row: 1, 2, 4 ... 60 s."""
+    # The exponent is bounded too: 2.0 ** 2000 is an error, not a long wait.
+    return min(policy.max_backoff_s, policy.first_backoff_s * 2.0 ** min(failures - 1, 30))
+
+
+class Verdict(Enum):
+    """What the pings of a ready copy say."""
+
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"  # out of the routes, may recover
+    HUNG = "hung"  # to be killed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """Pings missed in a row, and when the first of them was."""
+
+    misses: int = 0
+    first_miss_at: float | None = None
+
+
+def after_ping(health: Health, answered: bool, now: float) -> Health:
+    """The health after one more ping; `now` in seconds of any one clock."""
+    if answered:
+        return Health()
+    first = now if health.first_miss_at is None else health.first_miss_at
+    return Health(misses=health.misses + 1, first_miss_at=first)
+
+
+def verdict(health: Health, now: float, policy: CopyPolicy) -> Verdict:
+    """Whether a copy of this health may serve, must leave the routes, or must die."""
+    if health.first_miss_at is not None and now - health.first_miss_at >= policy.hung_after_s:
+        return Verdict.HUNG
+    if health.misses >= policy.misses_until_unhealthy:
+        return Verdict.UNHEALTHY
+    return Verdict.HEALTHY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyPlan:
+    """What brings an instance to its wish; all empty when it is there."""
+
+    start: tuple[CopySpec, ...] = ()
+    adapt: tuple[CopySpec, ...] = ()
+    stop: tuple[str, ...] = ()
+
+
+def plan_copies(
+    wished: Sequence[CopySpec], running: Mapping[str, CopySpec], stopping: Collection[str]
+) -> CopyPlan:
+    """Start what is missing, pass on changed adapters, stop what is not named or is another.
+
+    An id that is still stopping starts once it is gone.
+    """
+    wanted = {spec.id: spec for spec in wished}
+    same = {
+        copy_id
+        for copy_id, spec in running.items()
+        if copy_id in wanted and spec_digest(wanted[copy_id]) == spec_digest(spec)
+    }
+    return CopyPlan(
+        start=tuple(
+            spec for spec in wanted.values() if spec.id not in running and spec.id not in stopping
+        ),
+        adapt=tuple(
+            wanted[copy_id]
+            for copy_id in sorted(same)
+            if wanted[copy_id].adapters != running[copy_id].adapters
+        ),
+        stop=tuple(sorted(copy_id for copy_id in running if copy_id not in same)),
+    )
+
+
+def spec_digest(spec: CopySpec) -> str:
+    """Equal for specs that the same process may go on for: everything but the adapters."""
+    body = msgspec.json.encode(replace(spec, adapters=()), order="deterministic")
+    return hashlib.sha256(body).hexdigest()[:32]

@@ -1,0 +1,141 @@
+"""What an agent says to a copy: ping, the probe that proves it, and its adapters.
+
+Source: SageMaker's container contract; DJL Serving's adapter routes, which take query parameters,
+and the model-hosting-container-standards package's, which take a JSON body. Both are sent.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from hostelry.domain.copy import AdapterPlacement
+from hostelry.fleet.images import Probe
+
+ADAPTER_ID_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
+ADAPTER_ALIAS_HEADER = "X-Amzn-SageMaker-Adapter-Alias"
+MAX_ANSWER_BYTES = 1024 * 1024
+MAX_QUOTED_CHARS = 300
+ADAPTER_TIMEOUT_S = 120.0
+# Statuses that say that the request itself is wrong: trying again cannot help.
+REFUSALS = frozenset({400, 401, 403, 404, 405, 413, 415, 422})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """How a call ended; `fault` is None when it did what was asked."""
+
+    status: int | None = None
+    fault: str | None = None
+
+    @property
+    def refused(self) -> bool:
+        """Whether the server understood the call and will not do it."""
+        return self.fault is not None and self.status in REFUSALS
+
+
+class ModelServer:
+    """One copy, as its agent calls it. No method raises for what the server does."""
+
+    def __init__(self, address: str, http: httpx.AsyncClient) -> None:
+        self._address = address
+        self._http = http
+
+    async def ping(self, timeout_s: float) -> bool:
+        """Whether /ping answers 200 in time."""
+        answer, _ = await self._call("GET", "/ping", timeout_s=timeout_s)
+        return answer.status == 200
+
+    async def prove(
+        self, probe: Probe, timeout_s: float, adapter: AdapterPlacement | None = None
+    ) -> Answer:
+        """Send the probe as a real invocation, through `adapter` where one is given."""
+        headers = {"Content-Type": probe.content_type, "Accept": "application/json"}
+        if adapter is not None:
+            headers |= {ADAPTER_ID_HEADER: adapter.id, ADAPTER_ALIAS_HEADER: adapter.alias}
+        answer, body = await self._call(
+            "POST", "/invocations", timeout_s=timeout_s, headers=headers, body=probe.body
+        )
+        if answer.fault is None and probe.json_field is not None:
+            return Answer(status=answer.status, fault=_field_fault(body, probe.json_field))
+        return answer
+
+    async def register(self, adapter: AdapterPlacement, folder: str) -> Answer:
+        """Load the adapter's weights under its id; one that is there already is well."""
+        answer, _ = await self._call(
+            "POST",
+            f"/adapters?name={quote(adapter.id, safe='')}&src={quote(folder, safe='')}",
+            timeout_s=ADAPTER_TIMEOUT_S,
+            headers={"Content-Type": "application/json", ADAPTER_ALIAS_HEADER: adapter.alias},
+            body=msgspec.json.encode({"name": adapter.id, "src": folder}),
+        )
+        return Answer(status=409) if answer.status == 409 else answer
+
+    async def unregister(self, adapter_id: str) -> Answer:
+        """Unload the adapter; one that is not there is well."""
+        answer, _ = await self._call(
+            "DELETE", f"/adapters/{quote(adapter_id, safe='')}", timeout_s=ADAPTER_TIMEOUT_S
+        )
+        return Answer(status=404) if answer.status == 404 else answer
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        timeout_s: float,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+    ) -> tuple[Answer, bytes]:
+        call = f"{method} {path.partition('?')[0]}"
+        try:
+            # httpx's own limits count from byte to byte; this one holds for the whole call.
+            async with (
+                asyncio.timeout(timeout_s),
+                self._http.stream(
+                    method, self._address + path, headers=headers, content=body, timeout=timeout_s
+                ) as response,
+            ):
+                text = await _read_bounded(response)
+        except (TimeoutError, httpx.TimeoutException):
+            return Answer(fault=f"{call} did not answer within {timeout_s:g} s"), b""
+        except httpx.HTTPError as error:
+            return Answer(fault=f"{call} failed: {error or type(error).__name__}"), b""
+        if response.status_code == 200:
+            return Answer(status=200), text
+        quoted = text[:MAX_QUOTED_CHARS].decode("utf-8", "replace").strip()
+        fault = f"{call} answered {response.status_code}: {quoted or 'no body'}"
+        return Answer(status=response.status_code, fault=fault), text
+
+
+def new_http() -> httpx.AsyncClient:
+    """A client for loopback: no proxies, no TLS, no user's netrc."""
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+    return httpx.AsyncClient(
+        transport=httpx.AsyncHTTPTransport(verify=False, limits=limits), trust_env=False
+    )
+
+
+async def _read_bounded(response: httpx.Response) -> bytes:
+    """The body's first bytes; a server that never stops talking is cut off."""
+    read = bytearray()
+    async for piece in response.aiter_bytes():
+        read += piece
+        if len(read) > MAX_ANSWER_BYTES:
+            break
+    return bytes(read)
+
+
+def _field_fault(body: bytes, field: str) -> str | None:
+    quoted = body[:MAX_QUOTED_CHARS].decode("utf-8", "replace")
+    try:
+        answer = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return f"POST /invocations answered 200 without JSON: {quoted}"
+    first = answer[0] if isinstance(answer, list) and answer else answer
+    if isinstance(first, dict) and field in first:
+        return None
+    return f"POST /invocations answered 200 without {field}: {quoted}"

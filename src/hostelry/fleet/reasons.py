@@ -1,0 +1,52 @@
+"""The FailureReason of a copy: SageMaker's form first, then our own cause.
+
+Source: the forms DescribeEndpoint's FailureReason is known to take; for components the same with
+the component's name.
+"""
+
+from hostelry.domain.copy import CopySpec
+from hostelry.fleet.lifecycle import Ending, EndKind
+
+
+def start_failure(spec: CopySpec, ending: Ending) -> str:
+    """Why a copy never became ready."""
+    container = _container(spec.owner)
+    if ending.kind is EndKind.STARTUP_TIMEOUT:
+        return f"The {container} did not pass the ping health check. {ending.detail}"
+    if ending.kind is EndKind.PROBE_REFUSED:
+        return f"The {container} passes its health check but serves no request. {ending.detail}"
+    return (
+        f"CannotStartContainerError. Please ensure the model container for {_owner(spec.owner)} "
+        f"starts correctly. {ending.detail}"
+    )
+
+
+def download_failure(spec: CopySpec, uri: str, cause: str) -> str:
+    """Why a copy's artifacts could not be had."""
+    return (
+        f'Failed to download model data for {_owner(spec.owner)} from URL: "{uri}". Please ensure '
+        f"that there is an object located at the URL and that it can be read. {cause}"
+    )
+
+
+def exit_detail(code: int | None) -> str:
+    """How a process ended, in words."""
+    if code is None:
+        return "The model server's process is gone."
+    if code < 0:
+        return f"The model server was ended by signal {-code}."
+    return f"The model server exited with code {code}."
+
+
+def _container(owner: str) -> str:
+    kind, _, name = owner.partition("/")
+    if kind == "variant":
+        return f"primary container for production variant {name}"
+    return f"container for {_owner(owner)}"
+
+
+def _owner(owner: str) -> str:
+    kind, _, name = owner.partition("/")
+    if kind == "variant":
+        return f"variant {name}"
+    return f"inference component {name}" if kind == "component" else owner

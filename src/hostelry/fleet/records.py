@@ -1,0 +1,197 @@
+"""The small files of an instance's folder; each is written whole or not at all.
+
+Layout: docs/architecture.md section 5. Knows names and formats, starts and stops nothing.
+"""
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from hostelry.base.errors import TerminalError
+from hostelry.domain.copy import CopySpec
+
+T = TypeVar("T")
+SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessIdentity:
+    """A process, beyond doubt: a pid alone may have been given to another program since.
+
+    `start_ticks` is the kernel's start time of the process, `boot_id` the boot it is counted from.
+    """
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentRecord:
+    """agent.json: the agent that runs this instance. `port` is 0 until it listens."""
+
+    process: ProcessIdentity
+    port: int
+
+    @property
+    def address(self) -> str:
+        """Where the agent answers."""
+        return f"http://127.0.0.1:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyRecord:
+    """copy.json: what a successor of this agent must know of a copy.
+
+    `adapters` are the ids registered with the model server; `failure` is set once it was given up.
+    """
+
+    spec_digest: str
+    process: ProcessIdentity | None = None
+    port: int = 0
+    restarts: int = 0
+    ever_ready: bool = False
+    adapters: tuple[str, ...] = ()
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFolder:
+    """Paths of one copy."""
+
+    root: Path
+
+    @property
+    def record(self) -> Path:
+        """The copy's `CopyRecord`."""
+        return self.root / "copy.json"
+
+    @property
+    def log(self) -> Path:
+        """What the model server printed."""
+        return self.root / "log"
+
+    @property
+    def model(self) -> Path:
+        """The model's artifacts, as the model server sees them."""
+        return self.root / "model"
+
+    def load(self) -> CopyRecord | None:
+        """The record; None where there is none that can be read."""
+        return _load(self.record, CopyRecord)
+
+    def save(self, record: CopyRecord) -> None:
+        """Write the record durably."""
+        write_whole(self.record, msgspec.json.encode(record))
+
+    def remove(self) -> None:
+        """Remove the folder with all that is in it; what the model points to stays."""
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceFolder:
+    """Paths of one instance."""
+
+    root: Path
+
+    @property
+    def instance(self) -> Path:
+        """The instance as it was launched."""
+        return self.root / "instance.json"
+
+    @property
+    def agent(self) -> Path:
+        """The agent's `AgentRecord`."""
+        return self.root / "agent.json"
+
+    @property
+    def starting(self) -> Path:
+        """The `ProcessIdentity` of the agent that was started last, before it writes agent.json."""
+        return self.root / "starting.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one agent of this instance for its life."""
+        return self.root / "agent.lock"
+
+    @property
+    def agent_log(self) -> Path:
+        """What the agent printed."""
+        return self.root / "agent.log"
+
+    @property
+    def wish(self) -> Path:
+        """The copies wanted, as `PUT /copies` gave them."""
+        return self.root / "wish.json"
+
+    @property
+    def cache(self) -> Path:
+        """Artifacts, once per instance."""
+        return self.root / "cache"
+
+    @property
+    def copies(self) -> Path:
+        """One folder a copy."""
+        return self.root / "copies"
+
+    def copy(self, copy_id: str) -> CopyFolder:
+        """The folder of one copy; raises TerminalError for an id that is no plain name."""
+        return CopyFolder(self.copies / plain_name(copy_id))
+
+    def copy_ids(self) -> list[str]:
+        """Every copy that has a folder."""
+        if not self.copies.is_dir():
+            return []
+        return sorted(path.name for path in self.copies.iterdir() if path.is_dir())
+
+    def load_agent(self) -> AgentRecord | None:
+        """The agent's record; None where there is none that can be read."""
+        return _load(self.agent, AgentRecord)
+
+    def load_starting(self) -> ProcessIdentity | None:
+        """The agent process started last; None where there is none that can be read."""
+        return _load(self.starting, ProcessIdentity)
+
+    def load_wish(self) -> tuple[CopySpec, ...]:
+        """The recorded wish; empty before the first."""
+        return _load(self.wish, tuple[CopySpec, ...]) or ()
+
+    def save_wish(self, copies: tuple[CopySpec, ...]) -> None:
+        """Record the wish durably."""
+        write_whole(self.wish, msgspec.json.encode(copies))
+
+
+def plain_name(name: str) -> str:
+    """`name`, once it is known to be one path component; raises TerminalError otherwise."""
+    if not SAFE_ID.fullmatch(name):
+        raise TerminalError(f"{name!r} is not an id: 1 to 128 of A-Z a-z 0-9 . _ - are allowed")
+    return name
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write `data` whole or not at all, even across a power cut; readable by the owner only."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    scratch.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _load(path: Path, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError, msgspec.ValidationError):
+        return None

@@ -1,0 +1,64 @@
+"""What an instance type offers, by its name; the figures lie in shapes.toml and are declared."""
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+from hostelry.domain.shape import Shape
+
+GIB = 1024**3
+
+
+class _Default(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    cpus: float
+    memory_gib: float
+    accelerators: int
+
+
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """shapes.toml; each table is explained there."""
+
+    default: _Default
+    ladder: dict[str, int]
+    gib_per_cpu: dict[str, float]
+    sizes: dict[str, dict[str, tuple[float, float, int]]]
+
+
+def shape_of(instance_type: str) -> Shape:
+    """Declared shape of ``ml.FAMILY.SIZE``; the default shape for a name the table does not hold.
+
+    Source: AWS's instance type pages; types as in botocore's ProductionVariantInstanceType.
+    """
+    return declared_shape(instance_type) or default_shape()
+
+
+def default_shape() -> Shape:
+    """What an instance type that no table names is taken to offer."""
+    default = _table().default
+    return _shape(default.cpus, default.memory_gib, default.accelerators)
+
+
+def declared_shape(instance_type: str) -> Shape | None:
+    """The shape the table declares for this very type; None where it has none."""
+    _, _, rest = instance_type.partition("ml.")
+    family, _, size = rest.partition(".")
+    table = _table()
+    row = table.sizes.get(family, {}).get(size)
+    if row is not None:
+        return _shape(*row)
+    if family in table.gib_per_cpu and size in table.ladder:
+        cpus = table.ladder[size]
+        return _shape(cpus, cpus * table.gib_per_cpu[family], 0)
+    return None
+
+
+def _shape(cpus: float, memory_gib: float, accelerators: int) -> Shape:
+    return Shape(cpus=cpus, memory_bytes=int(memory_gib * GIB), accelerators=accelerators)
+
+
+@cache
+def _table() -> _Table:
+    text = files("hostelry.fleet").joinpath("shapes.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), _Table)

@@ -1,0 +1,29 @@
+"""Which artifacts a container needs: its model, and those its variables name by S3 URI."""
+
+from collections.abc import Mapping
+
+from hostelry.domain.model import ArtifactSource, Container, SourceKind
+
+MODEL_VARIABLES = ("HF_MODEL_ID", "OPTION_MODEL_ID")
+ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar")
+
+
+def container_sources(
+    container: Container,
+) -> tuple[ArtifactSource | None, Mapping[str, ArtifactSource]]:
+    """The model's source, and the source each model variable names (those with an s3:// value).
+
+    A Hugging Face id is left alone: the model server resolves it itself.
+    """
+    named = {
+        name: _named_source(value)
+        for name in MODEL_VARIABLES
+        if (value := container.environment.get(name, "")).startswith("s3://")
+    }
+    return container.source, named
+
+
+def _named_source(uri: str) -> ArtifactSource:
+    if uri.endswith(ARCHIVE_SUFFIXES):
+        return ArtifactSource(uri=uri, kind=SourceKind.ARCHIVE)
+    return ArtifactSource(uri=uri.rstrip("/") + "/", kind=SourceKind.PREFIX)

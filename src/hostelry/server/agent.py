@@ -1,0 +1,122 @@
+"""An agent's process: ``python -m hostelry.server.agent --home DIR --instance-id ID``.
+
+Wires the agent of one ML instance of the local fleet. Ends on SIGTERM, leaving its copies to a
+successor; ends with its copies on POST /shutdown.
+"""
+
+import argparse
+import asyncio
+import fcntl
+import logging
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+import uvicorn
+
+from hostelry.base.errors import TerminalError
+from hostelry.base.logging import configure_logging
+from hostelry.domain.copy import Instance
+from hostelry.fleet.agent import InstanceAgent
+from hostelry.fleet.agent_server import AgentRoutes, loopback_socket
+from hostelry.fleet.artifacts.cache import ArtifactCache
+from hostelry.fleet.artifacts.objects import S3Objects, new_client
+from hostelry.fleet.artifacts.store import ArtifactStore
+from hostelry.fleet.hosted_copy import Means
+from hostelry.fleet.images import ImageRules
+from hostelry.fleet.launcher import ProcessLauncher
+from hostelry.fleet.model_server import new_http
+from hostelry.fleet.processes import own_identity
+from hostelry.fleet.records import AgentRecord, InstanceFolder, write_whole
+from hostelry.server.home import Home, load_config, load_credentials
+
+log = logging.getLogger(__name__)
+
+ADOPTION_TIMEOUT_S = 3.0
+
+
+async def serve(home: Home, instance_id: str) -> None:
+    """Run the agent of `instance_id` until it is told to end."""
+    folder = InstanceFolder((home.instances / instance_id).resolve())
+    instance = msgspec.json.decode(folder.instance.read_bytes(), type=Instance)
+    async with new_http() as http:
+        agent = InstanceAgent(
+            instance_id,
+            folder,
+            Means(
+                images=ImageRules.load(home.images),
+                images_file=home.images,
+                artifacts=artifact_store(home, folder),
+                launcher=ProcessLauncher(),
+                http=http,
+                region=instance.scope.region,
+                shape=instance.shape,
+                operator_environment=dict(os.environ),
+            ),
+        )
+        await agent.start()
+        await agent.adopted(ADOPTION_TIMEOUT_S)
+        await answer(agent, folder, load_credentials(home).internal_key)
+
+
+def artifact_store(home: Home, folder: InstanceFolder) -> ArtifactStore:
+    """The instance's artifacts, from the object store this hostelry was started with."""
+    config, credentials = load_config(home), load_credentials(home)
+    client = new_client(
+        config.s3_url, credentials.access_key_id, credentials.secret_access_key, credentials.region
+    )
+    return ArtifactStore(S3Objects(client), ArtifactCache(folder.cache))
+
+
+async def answer(agent: InstanceAgent, folder: InstanceFolder, internal_key: str) -> None:
+    """Serve the agent's HTTP; agent.json names the port once it is listened on."""
+    listener = loopback_socket()
+    server: uvicorn.Server
+
+    def finish() -> None:
+        server.should_exit = True
+
+    server = uvicorn.Server(
+        uvicorn.Config(
+            AgentRoutes(agent, finish).app(internal_key),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=1,
+        )
+    )
+    record = AgentRecord(process=own_identity(), port=listener.getsockname()[1])
+    write_whole(folder.agent, msgspec.json.encode(record))
+    measuring = asyncio.create_task(agent.measure())
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        measuring.cancel()
+
+
+def main() -> None:
+    """Parse the arguments and run; exit code 1 and a line on standard error when it cannot."""
+    parser = argparse.ArgumentParser(prog="python -m hostelry.server.agent", description=__doc__)
+    parser.add_argument("--home", type=Path, required=True, help="the home folder")
+    parser.add_argument("--instance-id", required=True, help="the instance this agent runs")
+    arguments = parser.parse_args()
+    configure_logging(f"agent {arguments.instance_id}")
+    home = Home(arguments.home)
+    folder = InstanceFolder((home.instances / arguments.instance_id).resolve())
+    with folder.lock.open("w") as lock:
+        try:
+            # Held until the process ends; copies do not inherit it.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            record = AgentRecord(process=own_identity(), port=0)
+            write_whole(folder.agent, msgspec.json.encode(record))
+            asyncio.run(serve(home, arguments.instance_id))
+        except BlockingIOError:
+            sys.exit(f"another agent runs instance {arguments.instance_id}")
+        except (TerminalError, OSError, msgspec.DecodeError) as error:
+            log.exception("the agent cannot run")
+            sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""A tiny model server for tests: /ping, an echo at /invocations, adapters, and faults on demand.
+
+Plain standard library. How it behaves is said in ECHO_MODE: ``ok``, ``exit`` (at the start),
+``never`` (never healthy), ``refuse`` (invocations answer 400), ``once`` (exits at every start but
+the first), ``fork`` (leaves a child that ignores SIGTERM).
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlsplit
+
+MODE = os.environ.get("ECHO_MODE", "ok")
+ADAPTERS: dict[str, str] = {}
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        if self.path == "/ping":
+            self.answer(503 if MODE == "never" else 200, b"")
+        elif self.path == "/environment":
+            self.answer(200, json.dumps(dict(os.environ)).encode())
+        elif self.path == "/model":
+            model = Path(os.environ["HOSTELRY_MODEL_DIR"])
+            files = {str(it.relative_to(model)): it.stat().st_size for it in model.rglob("*")}
+            self.answer(200, json.dumps(files).encode())
+        elif self.path == "/adapters":
+            self.answer(200, json.dumps(ADAPTERS).encode())
+        else:
+            self.answer(404, b"no such path")
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        url = urlsplit(self.path)
+        if url.path == "/invocations":
+            self.invoke(body)
+        elif url.path == "/adapters":
+            query = parse_qs(url.query)
+            self.register(query["name"][0], query["src"][0])
+        else:
+            self.answer(404, b"no such path")
+
+    def do_DELETE(self) -> None:
+        name = unquote(self.path.removeprefix("/adapters/"))
+        self.answer(200 if ADAPTERS.pop(name, None) else 404, b"")
+
+    def invoke(self, body: bytes) -> None:
+        adapter = self.headers.get("X-Amzn-SageMaker-Adapter-Identifier")
+        if MODE == "refuse":
+            self.answer(400, b"this model wants something else")
+        elif adapter is not None and adapter not in ADAPTERS:
+            self.answer(424, f"adapter {adapter} is not registered".encode())
+        else:
+            self.answer(200, body)
+
+    def register(self, name: str, source: str) -> None:
+        if not (Path(source) / "adapter_config.json").exists():
+            self.answer(424, b"no adapter_config.json")
+        elif name in ADAPTERS:
+            self.answer(409, b"already registered")
+        else:
+            ADAPTERS[name] = source
+            self.answer(200, b'{"status": "registered"}')
+
+    def answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        del format, args
+
+
+def main() -> None:
+    port = int(os.environ["SAGEMAKER_BIND_TO_PORT"])
+    print(f"echo server, mode {MODE}, port {port}", flush=True)
+    if MODE == "exit":
+        sys.exit("this server does not want to start")
+    if MODE == "fork":
+        stubborn = "import signal as s, time; s.signal(s.SIGTERM, s.SIG_IGN); time.sleep(600)"
+        child = subprocess.Popen([sys.executable, "-c", stubborn])
+        Path("child.pid").write_text(str(child.pid))
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
+
+
+if __name__ == "__main__":
+    main()
