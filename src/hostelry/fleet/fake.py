@@ -1,0 +1,243 @@
+"""A fleet in memory, for tests: agents and copies with switches for what can go wrong.
+
+Copies live in the fleet and not in their agent, so that they outlive it as real ones do.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from hostelry.base.errors import CapacityError, RetryableError
+from hostelry.domain.copy import (
+    AdapterPhase,
+    AdapterStatus,
+    CopyPhase,
+    CopySpec,
+    CopyStatus,
+    Instance,
+)
+from hostelry.fleet.protocol import Observation, RunningInstance
+
+LIFE = (
+    CopyPhase.PENDING,
+    CopyPhase.DOWNLOADING,
+    CopyPhase.STARTING,
+    CopyPhase.PROVING,
+    CopyPhase.READY,
+)
+
+
+@dataclass(kw_only=True)
+class FakeSwitches:
+    """What goes wrong, and how fast things go; may be turned at any time.
+
+    `slow` leaves copies where they are until `FakeFleet.tick`; otherwise they are ready at once.
+    `broken_images` and `broken_adapters` (by URI) give the reason that is reported.
+    `launch_error` is raised by every launch; `hang` makes launches and agents never answer.
+    """
+
+    max_instances: int = 1_000
+    slow: bool = False
+    hang: bool = False
+    launch_error: Exception | None = None
+    broken_images: dict[str, str] = field(default_factory=dict)
+    broken_adapters: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class FakeMachine:
+    """What stays of an instance when its agent dies: the wish and the running copies."""
+
+    instance_id: str
+    life: int = 0
+    alive: bool = True
+    wish: tuple[CopySpec, ...] = ()
+    copies: dict[str, CopyStatus] = field(default_factory=dict)
+    started: int = 0
+    num_applies: int = 0
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def address(self) -> str:
+        """Where the present agent answers; another one after each start."""
+        return f"http://{self.instance_id}:{self.life}"
+
+
+class FakeFleet:
+    """`Fleet` in memory; `connect` gives the agents of the instances it launched."""
+
+    def __init__(self, switches: FakeSwitches | None = None) -> None:
+        self.switches = switches or FakeSwitches()
+        self.machines: dict[str, FakeMachine] = {}
+        self.terminated: list[str] = []
+        self.num_copies_started = 0
+
+    async def launch(self, instance: Instance) -> RunningInstance:
+        """Start the instance's agent, or return the one that runs."""
+        await self._hang()
+        machine = self.machines.get(instance.id)
+        if machine is None or not machine.alive:
+            if self.switches.launch_error is not None:
+                raise self.switches.launch_error
+            machine = self._started(instance.id)
+        return RunningInstance(id=instance.id, address=machine.address)
+
+    async def terminate(self, instance_id: str) -> None:
+        """Stop the agent and its copies."""
+        if self.machines.pop(instance_id, None) is not None:
+            self.terminated.append(instance_id)
+
+    async def list(self) -> Sequence[RunningInstance]:
+        """Every instance whose agent lives."""
+        alive = [it for it in self.machines.values() if it.alive]
+        return [RunningInstance(id=it.instance_id, address=it.address) for it in alive]
+
+    def connect(self, address: str) -> "FakeAgent":
+        """The agent at `address`, dead or alive."""
+        return FakeAgent(self, address)
+
+    def kill_agent(self, instance_id: str) -> None:
+        """The agent dies; its copies go on."""
+        self.machines[instance_id].alive = False
+        self._touch(self.machines[instance_id])
+
+    def lose(self, instance_id: str) -> None:
+        """The whole instance vanishes with its copies."""
+        machine = self.machines.pop(instance_id)
+        machine.alive = False
+        self._touch(machine)
+
+    def crash_copy(self, copy_id: str, reason: str, log_tail: str = "") -> None:
+        """The copy dies for good."""
+        machine = self._machine_of(copy_id)
+        failed = replace(
+            machine.copies[copy_id], phase=CopyPhase.FAILED, reason=reason, log_tail=log_tail
+        )
+        machine.copies[copy_id] = failed
+        self._touch(machine)
+
+    def set_phase(self, copy_id: str, phase: CopyPhase) -> None:
+        """The copy's health changes."""
+        machine = self._machine_of(copy_id)
+        machine.copies[copy_id] = replace(machine.copies[copy_id], phase=phase)
+        self._touch(machine)
+
+    def tick(self) -> None:
+        """Every copy and adapter comes one phase further."""
+        for machine in self.machines.values():
+            for spec in machine.wish:
+                status = machine.copies[spec.id]
+                machine.copies[spec.id] = self._further(spec, status)
+            self._touch(machine)
+
+    def machine_at(self, address: str) -> FakeMachine:
+        """The machine whose living agent answers at `address`; raises RetryableError."""
+        for machine in self.machines.values():
+            if machine.alive and machine.address == address:
+                return machine
+        raise RetryableError(f"no agent answers at {address}")
+
+    def applied(self, machine: FakeMachine, wish: tuple[CopySpec, ...]) -> None:
+        """Take over a wish: copies that are not named end, new ones start."""
+        machine.wish = wish
+        machine.num_applies += 1
+        machine.copies = {
+            it.id: machine.copies.get(it.id) or self._start_copy(machine, it) for it in wish
+        }
+        if not self.switches.slow:
+            for _ in LIFE:
+                machine.copies = {it.id: self._further(it, machine.copies[it.id]) for it in wish}
+        self._touch(machine)
+
+    def _start_copy(self, machine: FakeMachine, spec: CopySpec) -> CopyStatus:
+        self.num_copies_started += 1
+        machine.started += 1
+        return CopyStatus(id=spec.id, phase=CopyPhase.PENDING)
+
+    def _further(self, spec: CopySpec, status: CopyStatus) -> CopyStatus:
+        if status.phase is CopyPhase.READY:
+            return replace(status, adapters=self._adapters(spec))
+        if status.phase not in LIFE:
+            return status
+        reason = self.switches.broken_images.get(spec.container.image)
+        if reason is not None:
+            return replace(status, phase=CopyPhase.FAILED, reason=reason)
+        phase = LIFE[LIFE.index(status.phase) + 1]
+        return replace(status, phase=phase, address=f"http://copy/{spec.id}")
+
+    def _adapters(self, spec: CopySpec) -> tuple[AdapterStatus, ...]:
+        broken = self.switches.broken_adapters
+        return tuple(
+            AdapterStatus(
+                id=it.id,
+                phase=AdapterPhase.FAILED if it.source.uri in broken else AdapterPhase.READY,
+                reason=broken.get(it.source.uri),
+            )
+            for it in spec.adapters
+        )
+
+    def _started(self, instance_id: str) -> FakeMachine:
+        machine = self.machines.get(instance_id)
+        if machine is None:
+            if len(self.machines) >= self.switches.max_instances:
+                limit = self.switches.max_instances
+                raise CapacityError(f"all {limit} machines are taken; delete an endpoint first")
+            machine = FakeMachine(instance_id=instance_id)
+            self.machines[instance_id] = machine
+        machine.life += 1
+        machine.alive = True
+        return machine
+
+    def _machine_of(self, copy_id: str) -> FakeMachine:
+        return next(it for it in self.machines.values() if copy_id in it.copies)
+
+    async def _hang(self) -> None:
+        if self.switches.hang:
+            await asyncio.Event().wait()
+
+    @staticmethod
+    def _touch(machine: FakeMachine) -> None:
+        machine.moved.set()
+        machine.moved = asyncio.Event()
+
+
+class FakeAgent:
+    """`Agent` of one life of a machine; unreachable once that agent died."""
+
+    def __init__(self, fleet: FakeFleet, address: str) -> None:
+        self._fleet = fleet
+        self._address = address
+
+    async def apply(self, copies: Sequence[CopySpec]) -> None:
+        """Run exactly `copies`."""
+        await self._hang()
+        self._fleet.applied(self._machine(), tuple(copies))
+
+    async def observe(self, have: str | None = None, timeout_s: float = 0.0) -> Observation:
+        """The present state; waits for one whose version is not `have`."""
+        await self._hang()
+        machine = self._machine()
+        if timeout_s > 0 and _observation(machine).version == have:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await machine.moved.wait()
+            except TimeoutError:
+                pass
+        return _observation(self._machine())
+
+    async def log_tail(self, copy_id: str, max_lines: int = 100) -> str:
+        """The copy's last lines."""
+        lines = self._machine().copies[copy_id].log_tail.splitlines()
+        return "\n".join(lines[-max_lines:])
+
+    def _machine(self) -> FakeMachine:
+        return self._fleet.machine_at(self._address)
+
+    async def _hang(self) -> None:
+        if self._fleet.switches.hang:
+            await asyncio.Event().wait()
+
+
+def _observation(machine: FakeMachine) -> Observation:
+    copies = tuple(machine.copies[it] for it in sorted(machine.copies))
+    return Observation(instance_id=machine.instance_id, version=str(hash(copies)), copies=copies)

@@ -1,0 +1,57 @@
+"""When a status that is not final gives up; every such status has a deadline."""
+
+from dataclasses import replace
+
+from hostelry.domain.component import ComponentStatus, InferenceComponent
+from hostelry.domain.deadline import delete_deadline, start_deadline
+from hostelry.domain.endpoint import Endpoint, EndpointStatus
+from hostelry.reconcile.world import World
+
+FINAL_ENDPOINT = frozenset(
+    {
+        EndpointStatus.IN_SERVICE,
+        EndpointStatus.FAILED,
+        EndpointStatus.OUT_OF_SERVICE,
+        EndpointStatus.UPDATE_ROLLBACK_FAILED,
+    }
+)
+FINAL_COMPONENT = frozenset({ComponentStatus.IN_SERVICE, ComponentStatus.FAILED})
+
+
+def with_deadlines(world: World, now: float) -> World:
+    """The world in which every status that is not final has a deadline, and no final one has."""
+    if world.endpoint is not None:
+        world = replace(world, endpoint=_endpoint(world.endpoint, now))
+    for component in world.components.values():
+        world = world.with_component(_component(component, now))
+    return world
+
+
+def is_overdue(record: Endpoint | InferenceComponent, now: float) -> bool:
+    """Whether the deadline of a record's status has passed."""
+    return record.deadline_at is not None and now >= record.deadline_at
+
+
+def _endpoint(endpoint: Endpoint, now: float) -> Endpoint:
+    if endpoint.status in FINAL_ENDPOINT:
+        return replace(endpoint, deadline_at=None)
+    if endpoint.deadline_at is not None:
+        return endpoint
+    if endpoint.status is EndpointStatus.DELETING:
+        return replace(endpoint, deadline_at=delete_deadline(now))
+    variants = [it.variant for it in (endpoint.pending or endpoint.active).variants]
+    download_s = max(it.download_timeout_s for it in variants)
+    startup_s = max(it.startup_timeout_s for it in variants)
+    return replace(endpoint, deadline_at=start_deadline(now, download_s, startup_s))
+
+
+def _component(component: InferenceComponent, now: float) -> InferenceComponent:
+    if component.status in FINAL_COMPONENT:
+        return replace(component, deadline_at=None)
+    if component.deadline_at is not None:
+        return component
+    if component.status is ComponentStatus.DELETING:
+        return replace(component, deadline_at=delete_deadline(now))
+    spec = component.spec
+    timeouts = (0.0, 0.0) if spec is None else (spec.download_timeout_s, spec.startup_timeout_s)
+    return replace(component, deadline_at=start_deadline(now, *timeouts))

@@ -1,0 +1,193 @@
+"""Drives one instance to what is wanted of it, and knows what was last seen of it.
+
+The only code that talks to the fleet and to an agent. It is told the whole wish, never a step.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hostelry.base.clock import Clock
+from hostelry.base.errors import CapacityError, RetryableError, TerminalError
+from hostelry.domain.copy import CopySpec, Instance
+from hostelry.fleet.protocol import Agent, Fleet, Observation, RunningInstance
+from hostelry.reconcile.edge import survives
+from hostelry.reconcile.queue import backoff_s
+from hostelry.reconcile.world import InstanceFacts
+
+LOG = logging.getLogger(__name__)
+POLL_S = 20.0
+LAUNCH_S = 60.0
+TERMINATE_S = 60.0
+CALL_S = 10.0  # beyond what an agent was asked to wait
+
+Connect = Callable[[str], Agent]
+
+
+class InstanceDriver:
+    """One instance. `changed` is called, with its id, whenever `facts` has moved."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        fleet: Fleet,
+        connect: Connect,
+        clock: Clock,
+        changed: Callable[[str], None],
+    ) -> None:
+        self.instance = instance
+        self.facts = InstanceFacts()
+        self.looked = asyncio.Event()  # set once the agent answered, or could not be started
+        self._fleet = fleet
+        self._connect = connect
+        self._clock = clock
+        self._changed = changed
+        self._wish: tuple[CopySpec, ...] | None = ()
+        self._told: tuple[CopySpec, ...] | None = None
+        self._agent: Agent | None = None
+        self._failures = 0
+        self._new_wish = asyncio.Event()
+        self._step_under_way: asyncio.Task[bool] | None = None
+
+    def want(self, wish: Sequence[CopySpec] | None) -> None:
+        """Have the agent run exactly `wish`; None: end the instance, whatever is under way."""
+        wanted = None if wish is None else tuple(wish)
+        if self._wish is None or wanted == self._wish:
+            return
+        self._wish = wanted
+        self._new_wish.set()
+        if wanted is None and self._step_under_way is not None:
+            self._step_under_way.cancel()
+
+    async def run(self) -> None:
+        """Drive the instance until it has ended, or this is cancelled."""
+        while not self.facts.gone:
+            if not await self._step_survived():
+                await self._pause()
+
+    async def _step_survived(self) -> bool:
+        """One step; False when it failed. A wish to end the instance breaks it off."""
+        name = f"instance {self.instance.id}"
+        step = asyncio.ensure_future(survives(name, lambda: self.step(POLL_S)))
+        self._step_under_way = step
+        try:
+            await asyncio.wait({step})
+        finally:
+            self._step_under_way = None
+            await _ended(step)
+        ended_well = step.cancelled() or step.result()
+        self._failures = 0 if ended_well else self._failures + 1
+        self.looked.set()
+        return ended_well
+
+    async def _pause(self) -> None:
+        """Wait before the next attempt; a new wish ends the wait."""
+        self._new_wish.clear()
+        sleep = asyncio.ensure_future(self._clock.sleep(backoff_s(self._failures)))
+        woken = asyncio.ensure_future(self._new_wish.wait())
+        try:
+            await asyncio.wait({sleep, woken}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleep.cancel()
+            woken.cancel()
+
+    async def step(self, wait_s: float) -> None:
+        """Bring the instance one step nearer to its wish, waiting up to `wait_s` for news of it.
+
+        Raises RetryableError or TerminalError when that failed; `facts` says so too.
+        """
+        if self._wish is None:
+            await self._terminate()
+            return
+        agent = self._agent or await self._launch()
+        try:
+            await self._tell_and_look(agent, wait_s)
+        except (RetryableError, TimeoutError) as error:
+            self._agent, self._told = None, None
+            raise RetryableError(f"agent of {self.instance.id} does not answer: {error}") from error
+
+    async def _terminate(self) -> None:
+        async with asyncio.timeout(TERMINATE_S):
+            await self._fleet.terminate(self.instance.id)
+        self._set(replace(self.facts, gone=True))
+
+    async def _launch(self) -> Agent:
+        try:
+            running = await self._launched()
+        except CapacityError as error:
+            self._set(replace(self.facts, problem=str(error), terminal=False))
+            raise
+        except (RetryableError, TerminalError) as error:
+            self._set(
+                replace(
+                    self.facts,
+                    problem=str(error),
+                    terminal=isinstance(error, TerminalError),
+                    attempts=self.facts.attempts + 1,
+                )
+            )
+            raise RetryableError(f"agent could not be started: {error}") from error
+        self._agent, self._told = self._connect(running.address), None
+        self.facts = replace(self.facts, address=running.address)
+        return self._agent
+
+    async def _launched(self) -> RunningInstance:
+        try:
+            async with asyncio.timeout(LAUNCH_S):
+                return await self._fleet.launch(self.instance)
+        except TimeoutError:
+            raise RetryableError(f"its agent did not start within {LAUNCH_S:g} s") from None
+
+    async def _tell_and_look(self, agent: Agent, wait_s: float) -> None:
+        """Give the agent its wish if it does not have it, then wait for news or another wish."""
+        wish = self._wish
+        assert wish is not None, "an instance that is to end is not told anything"
+        self._new_wish.clear()
+        if wish != self._told:
+            async with asyncio.timeout(CALL_S):
+                await agent.apply(wish)
+            self._told = wish
+            wait_s = 0.0
+        seen = self.facts.observation
+        have = None if seen is None else seen.version
+        observing = asyncio.ensure_future(agent.observe(have, wait_s))
+        woken = asyncio.ensure_future(self._new_wish.wait())
+        try:
+            await asyncio.wait(
+                {observing, woken},
+                return_when=asyncio.FIRST_COMPLETED,
+                timeout=wait_s + CALL_S,
+            )
+            if observing.done():
+                self._see(await observing, frozenset(it.id for it in wish))
+            elif not woken.done():
+                raise RetryableError(f"no answer within {wait_s + CALL_S:g} s")
+        finally:
+            woken.cancel()
+            await _ended(observing)
+
+    def _see(self, observation: Observation, told: frozenset[str]) -> None:
+        after = replace(
+            self.facts,
+            observation=observation,
+            applied=told,
+            problem=None,
+            terminal=False,
+            attempts=0,
+        )
+        self._set(after)
+
+    def _set(self, facts: InstanceFacts) -> None:
+        if facts != self.facts:
+            self.facts = facts
+            self._changed(self.instance.id)
+
+
+async def _ended(task: asyncio.Future[Any]) -> None:
+    """Return once `task` is over, cancelling it if it is not."""
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError, RetryableError):
+        await task

@@ -1,0 +1,63 @@
+"""Takes what the agents reported into the records; what nobody reported keeps its last state."""
+
+from dataclasses import replace
+
+from hostelry.domain.copy import (
+    AdapterPhase,
+    AdapterPlacement,
+    Copy,
+    CopyPhase,
+    CopyStatus,
+    Instance,
+    InstanceState,
+)
+from hostelry.reconcile.world import InstanceFacts, World
+
+
+def with_observations(world: World, now: float) -> World:
+    """The world with every instance and copy as its agent saw it last."""
+    instances = [_seen_instance(it, world.facts_of(it.id)) for it in world.instances.values()]
+    copies = [_seen_copy(it, world.facts_of(it.instance_id), now) for it in world.copies.values()]
+    return world.with_instances(instances).with_copies(copies)
+
+
+def _seen_instance(instance: Instance, facts: InstanceFacts) -> Instance:
+    """RUNNING once its agent answered; the address follows an agent that was started again."""
+    if facts.observation is None or facts.address is None:
+        return instance
+    launched = instance.state is InstanceState.LAUNCHING
+    state = InstanceState.RUNNING if launched else instance.state
+    return replace(instance, state=state, agent_address=facts.address)
+
+
+def _seen_copy(copy: Copy, facts: InstanceFacts, now: float) -> Copy:
+    status = _status(copy, facts)
+    ready_at = copy.ready_at
+    if status.phase is not CopyPhase.READY:
+        ready_at = None
+    elif ready_at is None and adapters_settled(copy.spec.adapters, status):
+        ready_at = now
+    proven = frozenset(it.id for it in status.adapters if it.phase is AdapterPhase.READY)
+    return replace(copy, status=status, ready_at=ready_at, proven_adapters=proven)
+
+
+def _status(copy: Copy, facts: InstanceFacts) -> CopyStatus:
+    if facts.observation is None:
+        return copy.status
+    seen = next((it for it in facts.observation.copies if it.id == copy.spec.id), None)
+    if seen is None:
+        lost = copy.spec.id in facts.applied
+        return CopyStatus(id=copy.spec.id, phase=CopyPhase.PENDING) if lost else copy.status
+    return _steady(seen, copy.status)
+
+
+def _steady(seen: CopyStatus, known: CopyStatus) -> CopyStatus:
+    """`seen`, or `known` where only the memory in use has moved: not worth a write."""
+    unmoved = replace(seen, memory_bytes=known.memory_bytes) == known
+    return known if unmoved else seen
+
+
+def adapters_settled(wanted: tuple[AdapterPlacement, ...], status: CopyStatus) -> bool:
+    """Whether each wanted adapter is registered, or known to be impossible, on the copy."""
+    settled = {it.id for it in status.adapters if it.phase is not AdapterPhase.PENDING}
+    return all(it.id in settled for it in wanted)

@@ -1,0 +1,122 @@
+"""An adapter component's status: it is in service once every ready copy of its base has it."""
+
+from dataclasses import replace
+
+from hostelry.domain.component import AdapterSpec, ComponentStatus, InferenceComponent
+from hostelry.domain.copy import AdapterPhase, AdapterStatus, Copy, CopyPhase
+from hostelry.reconcile.adapters import adapter_id, adapter_leaves_at
+from hostelry.reconcile.deadlines import is_overdue
+from hostelry.reconcile.plan_component import active_hosts, failed, host_failure
+from hostelry.reconcile.reasons import failure_reason
+from hostelry.reconcile.world import LIVE_COMPONENT, Givens, World
+
+FORGET_S = 10.0
+
+
+def plan_adapter(
+    world: World, component: InferenceComponent, givens: Givens
+) -> InferenceComponent | None:
+    """The adapter component with the status that its base's copies make; None once deleted."""
+    adapter = component.adapter
+    assert adapter is not None, "an adapter component has an adapter"
+    if component.status is ComponentStatus.DELETING:
+        return _deleted(world, component, adapter, givens)
+    if component.status is ComponentStatus.IN_SERVICE:
+        return _without_predecessor(component, givens)
+    if component.status is ComponentStatus.FAILED:
+        return component
+    failure = _failure(world, component, adapter)
+    if failure is None and _is_everywhere(world, component, adapter):
+        return _in_service(component, None, givens.now)
+    if failure is None and is_overdue(component, givens.now):
+        failure = _still_missing(world, component, adapter)
+    if failure is None:
+        return component
+    if component.status is ComponentStatus.UPDATING and component.previous_adapter is not None:
+        back = replace(component, adapter=component.previous_adapter, previous_adapter=None)
+        return _in_service(back, failure, givens.now)
+    return failed(component, failure, givens.now)
+
+
+def _in_service(
+    component: InferenceComponent, failure: str | None, now: float
+) -> InferenceComponent:
+    return replace(
+        component,
+        status=ComponentStatus.IN_SERVICE,
+        deadline_at=None,
+        failure_reason=None if failure is None else failure_reason(failure),
+        modified_at=now,
+    )
+
+
+def _without_predecessor(component: InferenceComponent, givens: Givens) -> InferenceComponent:
+    """The adapter that was replaced is let go once the routes to it have gone."""
+    if component.previous_adapter is None or givens.now < adapter_leaves_at(component):
+        return component
+    return replace(component, previous_adapter=None)
+
+
+def _ready_copies(world: World, component: InferenceComponent, base_name: str) -> list[Copy]:
+    copies = world.copies_on(active_hosts(world, component), base_name)
+    return [it for it in copies if it.status.phase is CopyPhase.READY]
+
+
+def _status_on(copy: Copy, wanted_id: str) -> AdapterStatus:
+    pending = AdapterStatus(id=wanted_id, phase=AdapterPhase.PENDING)
+    return next((it for it in copy.status.adapters if it.id == wanted_id), pending)
+
+
+def _failure(world: World, component: InferenceComponent, adapter: AdapterSpec) -> str | None:
+    """Why the adapter can never be served, as far as is known now."""
+    base = world.components.get(adapter.base_name)
+    if base is None:
+        return f"Base inference component {adapter.base_name} does not exist any more."
+    if base.status not in LIVE_COMPONENT:
+        return f"Base inference component {adapter.base_name} is {base.status.value}."
+    gone = host_failure(world, component)
+    if gone is not None:
+        return gone
+    wanted_id = adapter_id(component.name, adapter)
+    for copy in _ready_copies(world, component, adapter.base_name):
+        status = _status_on(copy, wanted_id)
+        if status.phase is AdapterPhase.FAILED:
+            return status.reason or f"copy {copy.spec.id} refused the adapter without a reason"
+    return None
+
+
+def _is_everywhere(world: World, component: InferenceComponent, adapter: AdapterSpec) -> bool:
+    wanted_id = adapter_id(component.name, adapter)
+    copies = _ready_copies(world, component, adapter.base_name)
+    has_it = [_status_on(it, wanted_id).phase is AdapterPhase.READY for it in copies]
+    base = world.components[adapter.base_name]
+    nothing_to_wait_for = base.desired_copies == 0 and not copies
+    return nothing_to_wait_for or (bool(has_it) and all(has_it))
+
+
+def _still_missing(world: World, component: InferenceComponent, adapter: AdapterSpec) -> str:
+    wanted_id = adapter_id(component.name, adapter)
+    copies = _ready_copies(world, component, adapter.base_name)
+    waiting = [
+        it.spec.id for it in copies if _status_on(it, wanted_id).phase is not AdapterPhase.READY
+    ]
+    if not copies:
+        return f"Timed out: no copy of the base {adapter.base_name} is ready to take the adapter."
+    return f"Timed out: the adapter is not registered on {', '.join(waiting)}."
+
+
+def _deleted(
+    world: World, component: InferenceComponent, adapter: AdapterSpec, givens: Givens
+) -> InferenceComponent | None:
+    """Gone once no copy reports the adapter, or soon after it was taken out of their wishes."""
+    leaves_at = adapter_leaves_at(component)
+    if givens.now < leaves_at:
+        return component
+    wanted_id = adapter_id(component.name, adapter)
+    copies = [it for it in world.copies.values() if it.component_name == adapter.base_name]
+    held = any(_is_known(it, wanted_id) for it in copies)
+    return component if held and givens.now < leaves_at + FORGET_S else None
+
+
+def _is_known(copy: Copy, wanted_id: str) -> bool:
+    return any(it.id == wanted_id for it in copy.status.adapters)

@@ -1,0 +1,133 @@
+"""A base component's status: Creating and Updating end with its copies ready, failed or late."""
+
+from dataclasses import replace
+
+from hostelry.domain.component import ComponentStatus, InferenceComponent
+from hostelry.domain.copy import Copy, CopyPhase, Instance
+from hostelry.domain.endpoint import EndpointStatus, EndpointVariant
+from hostelry.reconcile.deadlines import is_overdue
+from hostelry.reconcile.plan_copies import cannot_ever_fit, shortage
+from hostelry.reconcile.reasons import copy_failure, failure_reason, what_is_missing
+from hostelry.reconcile.world import Givens, World, is_routable
+
+
+def plan_component(
+    world: World, component: InferenceComponent, givens: Givens
+) -> InferenceComponent | None:
+    """The base component with the status that its copies make; None once it is deleted."""
+    if component.status is ComponentStatus.DELETING:
+        return _deleted(world, component, givens)
+    if component.status not in (ComponentStatus.CREATING, ComponentStatus.UPDATING):
+        return component
+    failure = _failure(world, component, givens)
+    if failure is None and _is_up(world, component):
+        return in_service(component, None, givens.now)
+    if failure is None and is_overdue(component, givens.now):
+        failure = _still_missing(world, component)
+    if failure is None:
+        return component
+    if component.status is ComponentStatus.CREATING:
+        return failed(component, failure, givens.now)
+    spec = component.previous_spec or component.spec
+    return in_service(replace(component, spec=spec), failure, givens.now)
+
+
+def in_service(
+    component: InferenceComponent, failure: str | None, now: float
+) -> InferenceComponent:
+    """The component InService; `failure` tells why an update was rolled back."""
+    return replace(
+        component,
+        status=ComponentStatus.IN_SERVICE,
+        previous_spec=None,
+        deadline_at=None,
+        failure_reason=None if failure is None else failure_reason(failure),
+        modified_at=now,
+    )
+
+
+def failed(component: InferenceComponent, failure: str, now: float) -> InferenceComponent:
+    """The component Failed, for the reason given."""
+    return replace(
+        component,
+        status=ComponentStatus.FAILED,
+        deadline_at=None,
+        failure_reason=failure_reason(failure),
+        modified_at=now,
+    )
+
+
+def host_failure(world: World, component: InferenceComponent) -> str | None:
+    """Why the endpoint that a component is created on cannot take it; None when it can."""
+    if world.endpoint is None:
+        return f"Endpoint {component.endpoint_name} does not exist any more."
+    if world.endpoint.status in (EndpointStatus.FAILED, EndpointStatus.DELETING):
+        return f"Endpoint {component.endpoint_name} is {world.endpoint.status.value}."
+    return None
+
+
+def active_hosts(world: World, component: InferenceComponent) -> list[Instance]:
+    """The instances that a component's traffic is served from."""
+    if world.endpoint is None:
+        return []
+    return world.hosts(world.endpoint.active.generation, component.variant_name)
+
+
+def _copies(world: World, component: InferenceComponent) -> list[Copy]:
+    return world.copies_on(active_hosts(world, component), component.name)
+
+
+def _is_up(world: World, component: InferenceComponent) -> bool:
+    """All wanted copies are ready, and none of another generation is left."""
+    assert component.spec is not None, "a base component has a spec"
+    copies = _copies(world, component)
+    new = [it for it in copies if it.generation == component.spec.generation]
+    ready = sum(1 for it in new if is_routable(it))
+    return ready >= component.desired_copies and len(new) == len(copies)
+
+
+def _failure(world: World, component: InferenceComponent, givens: Givens) -> str | None:
+    """Why the wanted copies can never be ready, as far as is known now."""
+    assert component.spec is not None, "a base component has a spec"
+    gone = host_failure(world, component)
+    if gone is not None:
+        return gone
+    variant = _variant(world, component)
+    if variant is None:
+        return f"Endpoint {component.endpoint_name} has no variant {component.variant_name}."
+    impossible = cannot_ever_fit(component, variant.variant, givens)
+    if impossible is not None and component.desired_copies > 0:
+        return "CapacityError: " + impossible
+    for copy in _copies(world, component):
+        is_new = copy.generation == component.spec.generation
+        if is_new and copy.status.phase is CopyPhase.FAILED:
+            return copy_failure(copy)
+    return None
+
+
+def _variant(world: World, component: InferenceComponent) -> EndpointVariant | None:
+    assert world.endpoint is not None, "the endpoint was looked at before"
+    variants = world.endpoint.active.variants
+    return next((it for it in variants if it.variant.name == component.variant_name), None)
+
+
+def _still_missing(world: World, component: InferenceComponent) -> str:
+    assert component.spec is not None, "a base component has a spec"
+    copies = [it for it in _copies(world, component) if it.generation == component.spec.generation]
+    missing = what_is_missing(component.desired_copies, copies)
+    if len(copies) >= component.desired_copies:
+        return f"Timed out: {missing}"
+    short = shortage(world, component, active_hosts(world, component))
+    return f"CapacityError: {short or 'an instance became free too late'}; {missing}"
+
+
+def _deleted(
+    world: World, component: InferenceComponent, givens: Givens
+) -> InferenceComponent | None:
+    left = sorted(it.spec.id for it in world.copies.values() if it.component_name == component.name)
+    if not left:
+        return None
+    if not is_overdue(component, givens.now):
+        return component
+    late = f"Copies could not be stopped in time: {', '.join(left)}. Delete again."
+    return failed(component, late, givens.now)

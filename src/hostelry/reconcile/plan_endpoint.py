@@ -1,0 +1,224 @@
+"""An endpoint's status: what is up decides; a failed or late update falls back to what served."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hostelry.domain.component import ComponentStatus, InferenceComponent
+from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
+from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
+from hostelry.reconcile.deadlines import is_overdue
+from hostelry.reconcile.reasons import copy_failure, failure_reason, what_is_missing
+from hostelry.reconcile.world import Givens, World, is_routable
+
+UPDATING = frozenset({EndpointStatus.UPDATING, EndpointStatus.ROLLING_BACK})
+
+
+def plan_endpoint(world: World, givens: Givens) -> World:
+    """The world with the endpoint's status as what is up makes it; gone once nothing is left."""
+    endpoint = world.endpoint
+    if endpoint is None:
+        return world
+    after: Endpoint | None = endpoint
+    if endpoint.status is EndpointStatus.CREATING:
+        after = _created(world, endpoint, givens)
+    elif endpoint.status in UPDATING and endpoint.pending is not None:
+        after = _switched(world, endpoint, endpoint.pending, givens)
+    elif endpoint.status in UPDATING:
+        after = _resized(world, endpoint, givens)
+    elif endpoint.status is EndpointStatus.DELETING:
+        after = _deleted(world, endpoint, givens)
+    return replace(world, endpoint=after)
+
+
+def reuse_instances(world: World) -> World:
+    """The world after an update that can keep the instances it finds, and the copies on them.
+
+    That is an update of a component endpoint that changes neither variants nor instance types.
+    """
+    endpoint = world.endpoint
+    if endpoint is None or endpoint.pending is None:
+        return world
+    active, pending = endpoint.active, endpoint.pending
+    if not endpoint.takes_components or _types(active) != _types(pending):
+        return world
+    kept = [
+        replace(it, generation=pending.generation)
+        for it in world.instances.values()
+        if it.generation == active.generation
+    ]
+    world = world.with_instances(kept)
+    return replace(world, endpoint=replace(endpoint, active=pending, pending=None))
+
+
+def _types(deployment: Deployment) -> dict[str, str] | None:
+    if not deployment.config.takes_components:
+        return None
+    return {it.variant.name: it.variant.instance_type for it in deployment.variants}
+
+
+def _created(world: World, endpoint: Endpoint, givens: Givens) -> Endpoint:
+    failure = deployment_failure(world, endpoint.active)
+    if failure is None and is_up(world, endpoint.active):
+        return _in_service(endpoint, None, givens.now)
+    if failure is None and is_overdue(endpoint, givens.now):
+        failure = "Timed out. " + _still_missing(world, endpoint.active)
+    if failure is None:
+        return endpoint
+    failed = replace(endpoint, status=EndpointStatus.FAILED, deadline_at=None)
+    return replace(failed, failure_reason=failure_reason(failure), modified_at=givens.now)
+
+
+def _switched(world: World, endpoint: Endpoint, pending: Deployment, givens: Givens) -> Endpoint:
+    failure = deployment_failure(world, pending)
+    if failure is None and is_up(world, pending):
+        return _in_service(replace(endpoint, active=pending, pending=None), None, givens.now)
+    if failure is None and is_overdue(endpoint, givens.now):
+        failure = "The update timed out. " + _still_missing(world, pending)
+    if failure is None:
+        return endpoint
+    return _in_service(replace(endpoint, pending=None), failure, givens.now)
+
+
+def _resized(world: World, endpoint: Endpoint, givens: Givens) -> Endpoint:
+    failure = deployment_failure(world, endpoint.active)
+    if failure is None and is_up(world, endpoint.active):
+        return _in_service(endpoint, None, givens.now)
+    if failure is None and is_overdue(endpoint, givens.now):
+        failure = "The update timed out. " + _still_missing(world, endpoint.active)
+    if failure is None:
+        return endpoint
+    variants = tuple(_as_is(world, endpoint.active, it) for it in endpoint.active.variants)
+    kept = replace(endpoint, active=replace(endpoint.active, variants=variants))
+    return _in_service(kept, failure, givens.now)
+
+
+def _as_is(world: World, deployment: Deployment, wanted: EndpointVariant) -> EndpointVariant:
+    """The variant with the instance count that is up; at least one."""
+    up = _up_instances(world, deployment, wanted)
+    count = min(wanted.desired_instance_count, max(1, len(up)))
+    return replace(wanted, desired_instance_count=count)
+
+
+def _deleted(world: World, endpoint: Endpoint, givens: Givens) -> Endpoint | None:
+    if not world.instances:
+        return None
+    if not is_overdue(endpoint, givens.now):
+        return endpoint
+    left = ", ".join(sorted(world.instances))
+    reason = failure_reason(f"Instances could not be terminated in time: {left}. Delete again.")
+    failed = replace(endpoint, status=EndpointStatus.FAILED, deadline_at=None)
+    return replace(failed, failure_reason=reason, modified_at=givens.now)
+
+
+def _in_service(endpoint: Endpoint, failure: str | None, now: float) -> Endpoint:
+    return replace(
+        endpoint,
+        status=EndpointStatus.IN_SERVICE,
+        deadline_at=None,
+        failure_reason=None if failure is None else failure_reason(failure),
+        modified_at=now,
+    )
+
+
+def is_up(world: World, deployment: Deployment) -> bool:
+    """Whether a deployment can take the endpoint's traffic: every instance, and every copy."""
+    return all(
+        len(_up_instances(world, deployment, it)) >= it.desired_instance_count
+        for it in deployment.variants
+    ) and all(_has_moved(world, it, deployment) for it in _to_move(world, deployment))
+
+
+def _up_instances(world: World, deployment: Deployment, wanted: EndpointVariant) -> list[Instance]:
+    hosts = world.hosts(deployment.generation, wanted.variant.name)
+    running = [it for it in hosts if it.state is InstanceState.RUNNING]
+    if wanted.model is None:
+        return running
+    serving = {it.instance_id for it in world.copies_on(hosts, None) if is_routable(it)}
+    return [it for it in running if it.id in serving]
+
+
+def _to_move(world: World, deployment: Deployment) -> list[InferenceComponent]:
+    """Base components that must run on a pending deployment before it takes over."""
+    endpoint = world.endpoint
+    if endpoint is None or deployment is not endpoint.pending:
+        return []
+    return [
+        it
+        for it in world.components.values()
+        if it.spec is not None and it.status is ComponentStatus.IN_SERVICE
+    ]
+
+
+def _has_moved(world: World, component: InferenceComponent, pending: Deployment) -> bool:
+    """Whether as many copies are ready on the pending deployment as serve on the active one."""
+    endpoint = world.endpoint
+    assert endpoint is not None, "only an endpoint has a pending deployment"
+    now_serving = _serving(world, component, endpoint.active)
+    wanted = min(component.desired_copies, max(1, now_serving))
+    return _serving(world, component, pending) >= wanted
+
+
+def _serving(world: World, component: InferenceComponent, deployment: Deployment) -> int:
+    hosts = world.hosts(deployment.generation, component.variant_name)
+    return sum(1 for it in world.copies_on(hosts, component.name) if is_routable(it))
+
+
+def deployment_failure(world: World, deployment: Deployment) -> str | None:
+    """Why a deployment that is coming up will not: the first failed copy or instance."""
+    for wanted in deployment.variants:
+        if wanted.model is not None and len(wanted.model.containers) != 1:
+            count = len(wanted.model.containers)
+            return (
+                f"Model {wanted.model.name} has {count} containers; "
+                f"a variant of this endpoint can run a model of one container."
+            )
+        hosts = world.hosts(deployment.generation, wanted.variant.name)
+        failure = _launch_failure(world, hosts) or _failed_copy(_copies(world, hosts))
+        if failure is not None:
+            return failure
+    return None
+
+
+def _copies(world: World, hosts: Sequence[Instance]) -> list[Copy]:
+    """Copies whose failure is the deployment's: the model's."""
+    return world.copies_on(hosts, None)
+
+
+def _launch_failure(world: World, hosts: Sequence[Instance]) -> str | None:
+    for host in hosts:
+        facts = world.facts_of(host.id)
+        if facts.terminal and host.state is InstanceState.LAUNCHING:
+            return f"Instance {host.id} ({host.instance_type}) could not start: {facts.problem}"
+    return None
+
+
+def _failed_copy(copies: Sequence[Copy]) -> str | None:
+    for copy in copies:
+        if copy.status.phase is CopyPhase.FAILED:
+            return copy_failure(copy)
+    return None
+
+
+def _still_missing(world: World, deployment: Deployment) -> str:
+    return " ".join(_variant_missing(world, deployment, it) for it in deployment.variants)
+
+
+def _variant_missing(world: World, deployment: Deployment, wanted: EndpointVariant) -> str:
+    hosts = world.hosts(deployment.generation, wanted.variant.name)
+    launching = [it for it in hosts if it.state is InstanceState.LAUNCHING]
+    problems = [_launch_problem(world, it) for it in launching]
+    name, count = wanted.variant.name, wanted.desired_instance_count
+    if launching:
+        running = len(hosts) - len(launching)
+        start = f"CapacityError: variant {name}: {running} of {count} instances run"
+        return "; ".join([start, *problems]) + "."
+    copies = world.copies_on(hosts, None)
+    if wanted.model is None:
+        copies = [it for it in world.copies.values() if it.instance_id in {h.id for h in hosts}]
+        count = len(copies)
+    return f"Variant {name}: {what_is_missing(count, copies)}."
+
+
+def _launch_problem(world: World, instance: Instance) -> str:
+    problem = world.facts_of(instance.id).problem or "its agent has not answered yet"
+    return f"{instance.id}: {problem}"

@@ -1,0 +1,120 @@
+"""The keyed work queue: level-triggered, one worker a key at a time, backoff on error."""
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+from hostelry.base.clock import Clock
+from hostelry.reconcile.edge import survives
+
+K = TypeVar("K", bound=Hashable)
+
+FIRST_BACKOFF_S = 0.05
+MAX_BACKOFF_S = 15.0
+
+
+def backoff_s(failures: int) -> float:
+    """How long to wait after `failures` failures in a row: doubling, bounded; 0 after none."""
+    if failures == 0:
+        return 0.0
+    return min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(failures - 1, 20))
+
+
+class WorkQueue(Generic[K]):
+    """Calls `work(key)` for each key that was added, soon, at least once after the last `add`.
+
+    `work` returns the instant at which it wants to be called again though nothing is added, or
+    None. A key that is added while it is worked on is worked on once more.
+    """
+
+    def __init__(self, work: Callable[[K], Awaitable[float | None]], clock: Clock) -> None:
+        self._work = work
+        self._clock = clock
+        self._waiting: dict[K, None] = {}
+        self._busy: set[K] = set()
+        self._failures: dict[K, int] = {}
+        self._alarms: list[tuple[float, int, K]] = []
+        self._due: dict[K, float] = {}
+        self._order = itertools.count()
+        self._added = asyncio.Event()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    def add(self, key: K) -> None:
+        """Have `key` worked on; many adds before that are one."""
+        self._waiting[key] = None
+        self._quiet.clear()
+        self._added.set()
+
+    def add_at(self, key: K, at: float) -> None:
+        """Have `key` worked on at the instant `at`; an earlier one that is set already stands."""
+        if at >= self._due.get(key, float("inf")):
+            return
+        self._due[key] = at
+        heapq.heappush(self._alarms, (at, next(self._order), key))
+        self._added.set()
+
+    async def run(self, num_workers: int) -> None:
+        """Work until cancelled, on at most `num_workers` keys at a time."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._ring()
+                self._added.clear()
+                for key in self._free_keys(num_workers):
+                    self._busy.add(key)
+                    tasks.create_task(self._work_on(key))
+                await self._until_next()
+
+    async def quiet(self) -> None:
+        """Return once nothing is waiting and nothing is worked on; alarms and backoffs may be."""
+        await self._quiet.wait()
+
+    def _free_keys(self, num_workers: int) -> list[K]:
+        free = [key for key in self._waiting if key not in self._busy]
+        chosen = free[: max(0, num_workers - len(self._busy))]
+        for key in chosen:
+            del self._waiting[key]
+        return chosen
+
+    def _ring(self) -> None:
+        """Add the keys whose time has come."""
+        now = self._clock.now()
+        while self._alarms and self._alarms[0][0] <= now:
+            at, _, key = heapq.heappop(self._alarms)
+            if self._due.get(key) == at:
+                del self._due[key]
+                self.add(key)
+
+    async def _until_next(self) -> None:
+        """Return when a key was added or came free, or an alarm is due."""
+        if not self._alarms:
+            await self._added.wait()
+            return
+        delay_s = max(0.0, self._alarms[0][0] - self._clock.now())
+        added = asyncio.ensure_future(self._added.wait())
+        alarm = asyncio.ensure_future(self._clock.sleep(delay_s))
+        try:
+            await asyncio.wait({added, alarm}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            added.cancel()
+            alarm.cancel()
+
+    async def _work_on(self, key: K) -> None:
+        again_at: list[float | None] = [None]
+
+        async def work() -> None:
+            again_at[0] = await self._work(key)
+
+        if await survives(f"reconciling {key}", work):
+            self._failures.pop(key, None)
+        else:
+            self._failures[key] = self._failures.get(key, 0) + 1
+            again_at[0] = self._clock.now() + backoff_s(self._failures[key])
+        self._busy.discard(key)
+        if again_at[0] is not None:
+            self.add_at(key, again_at[0])
+        if not self._waiting and not self._busy:
+            self._quiet.set()
+        self._added.set()

@@ -1,0 +1,176 @@
+"""Drives what exists to what is recorded: load, plan, write, tell the instances."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hostelry.base.clock import Clock
+from hostelry.base.ids import new_copy_id, new_instance_id
+from hostelry.domain.shape import Shape
+from hostelry.fleet.protocol import Fleet
+from hostelry.reconcile.driver import Connect
+from hostelry.reconcile.edge import survives
+from hostelry.reconcile.instances import Instances
+from hostelry.reconcile.plan import next_look_at, plan, wishes
+from hostelry.reconcile.plan_routes import plan_routes
+from hostelry.reconcile.queue import WorkQueue
+from hostelry.reconcile.record import all_keys, load, load_all, write, writes
+from hostelry.reconcile.route_board import RouteBoard
+from hostelry.reconcile.world import Givens, GroupKey, InstanceFacts, World
+from hostelry.store.errors import RevisionTooOld
+from hostelry.store.protocol import Change
+from hostelry.store.records import State
+
+LOG = logging.getLogger(__name__)
+NUM_WORKERS = 4
+WATCH_S = 1.0
+RESYNC_S = 30.0
+FIRST_LOOK_S = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the reconcilers work with, beside the store."""
+
+    fleet: Fleet
+    connect: Connect
+    clock: Clock
+    shape_of: Callable[[str], Shape]
+    is_llm: Callable[[str], bool]
+
+
+def one_pass(
+    state: State, key: GroupKey, facts: Mapping[str, InstanceFacts], givens: Givens
+) -> World:
+    """Load, plan and write one endpoint; the world that is recorded then.
+
+    Raises Conflict when a record moved meanwhile: the pass is made again from what is there.
+    """
+    loaded = load(state, key, facts)
+    after = plan(loaded.world, givens)
+    write(state, loaded, writes(loaded.world, after))
+    return after
+
+
+class Reconciler:
+    """One control process's reconciling; `run` until cancelled."""
+
+    def __init__(self, state: State, around: Surroundings) -> None:
+        self.routes = RouteBoard()
+        self.queue: WorkQueue[GroupKey] = WorkQueue(self.reconcile, around.clock)
+        self.instances = Instances(
+            around.fleet, around.connect, around.clock, lambda key: self.queue.add(key)
+        )
+        self._state = state
+        self._around = around
+        self._is_open = False
+        self._followed = state.store.revision()
+
+    async def run(self) -> None:
+        """Watch, reconcile and publish until cancelled; agents and copies go on after that."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.queue.run(NUM_WORKERS))
+                tasks.create_task(self._watch())
+                tasks.create_task(self._resync())
+        finally:
+            await self.instances.close()
+
+    async def reconcile(self, key: GroupKey) -> float | None:
+        """One pass over one endpoint; the instant at which time alone asks for another."""
+        now = self._around.clock.now()
+        givens = Givens(
+            now=now,
+            new_instance_id=new_instance_id,
+            new_copy_id=new_copy_id,
+            shape_of=self._around.shape_of,
+        )
+        facts = self.instances.facts
+        after = await asyncio.to_thread(one_pass, self._state, key, facts, givens)
+        for instance_id, wish in wishes(after, now).items():
+            self.instances.want(after.instances[instance_id], wish)
+        for instance_id in self.instances.known(key):
+            if instance_id not in after.instances:
+                self.instances.forget(instance_id)
+        return next_look_at(after, now)
+
+    async def publish(self) -> None:
+        """Show the routes as they are recorded, once everything was looked at."""
+        if self._is_open:
+            worlds = await asyncio.to_thread(load_all, self._state)
+            self.routes.publish(plan_routes(worlds, self._around.is_llm))
+
+    async def end_orphans(self) -> None:
+        """Terminate running instances that have no record."""
+        running = await self._around.fleet.list()
+        recorded = await asyncio.to_thread(self._state.instances.list)
+        known = {it.value.id for it in recorded}
+        for orphan in running:
+            if orphan.id not in known:
+                LOG.warning("instance %s has no record; terminating it", orphan.id)
+                await self._around.fleet.terminate(orphan.id)
+
+    async def open(self) -> None:
+        """Look at everything once, then begin to publish routes.
+
+        What cannot be reached in time keeps the state that is recorded of it.
+        """
+        await self._enqueue_all()
+        await self.queue.quiet()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_LOOK_S):
+                await self.instances.looked_at()
+        await self._enqueue_all()
+        await self.queue.quiet()
+        self._is_open = True
+        await self.publish()
+
+    async def _resync(self) -> None:
+        await survives("ending orphans", self.end_orphans)
+        while not await survives("first look", self.open):
+            await self._around.clock.sleep(1.0)
+        while True:
+            await self._around.clock.sleep(RESYNC_S)
+            await survives("resync", self._enqueue_all)
+            await survives("ending orphans", self.end_orphans)
+
+    async def _enqueue_all(self) -> None:
+        for key in await asyncio.to_thread(all_keys, self._state):
+            self.queue.add(key)
+
+    async def _watch(self) -> None:
+        while True:
+            if not await survives("watching the store", self._follow):
+                await self._around.clock.sleep(1.0)
+
+    async def _follow(self) -> None:
+        """Enqueue what changed since the last call, and publish what it changed of the routes."""
+        store, since = self._state.store, self._followed
+        if not await asyncio.to_thread(store.wait, since, WATCH_S):
+            return
+        try:
+            changes = await asyncio.to_thread(store.changes, since)
+        except RevisionTooOld:
+            self._followed = store.revision()
+            await self._enqueue_all()
+        else:
+            for key in await asyncio.to_thread(self._keys_of, changes):
+                self.queue.add(key)
+            self._followed = max([since, *(it.revision for it in changes)])
+        await self.publish()
+
+    def _keys_of(self, changes: Sequence[Change]) -> set[GroupKey]:
+        """Endpoints that the changes are about; a removal was planned with its endpoint already."""
+        keys: set[GroupKey] = set()
+        for change in changes:
+            scope, name = change.key.scope, change.key.name
+            if change.key.kind == "endpoint":
+                keys.add(GroupKey(scope, name))
+                continue
+            for records in (self._state.components, self._state.instances, self._state.copies):
+                found = records.get(scope, name) if records.kind == change.key.kind else None
+                if found is not None:
+                    keys.add(GroupKey(scope, found.value.endpoint_name))
+        return keys

@@ -1,0 +1,171 @@
+"""Reads one endpoint's world from the store, and writes the difference to the next one.
+
+Writes go in an order in which a stop after any of them leaves a state that serves what it served
+and can be planned from again: what is new or was observed, then statuses, then what leaves.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from hostelry.domain.copy import Copy, Instance, InstanceState
+from hostelry.reconcile.world import GroupKey, InstanceFacts, World
+from hostelry.store.records import Records, State
+
+T = TypeVar("T")
+Address = tuple[str, str]  # kind, name
+
+RANK_NEW, RANK_ENDPOINT, RANK_COMPONENT, RANK_LEAVING, RANK_GONE = range(5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A world, and the version of each of its records when it was read."""
+
+    key: GroupKey
+    world: World
+    versions: Mapping[Address, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """One record to be written; `value` None removes it. `arn` names a removed resource's tags."""
+
+    rank: int
+    kind: str
+    name: str
+    value: Any | None
+    arn: str | None = None
+
+
+def load(state: State, key: GroupKey, facts: Mapping[str, InstanceFacts]) -> Loaded:
+    """The endpoint named by `key` with everything on it, as it is recorded now."""
+    versions: dict[Address, int] = {}
+    endpoint = state.endpoints.get(key.scope, key.endpoint_name)
+    if endpoint is not None:
+        versions["endpoint", key.endpoint_name] = endpoint.version
+    instances = _mine(state.instances, key, versions, lambda it: it.id)
+    world = World(
+        endpoint=None if endpoint is None else endpoint.value,
+        components=_mine(state.components, key, versions, lambda it: it.name),
+        instances=instances,
+        copies=_mine(state.copies, key, versions, lambda it: it.spec.id),
+        facts={it: facts[it] for it in instances if it in facts},
+    )
+    return Loaded(key=key, world=world, versions=versions)
+
+
+def _mine(
+    records: Records[T], key: GroupKey, versions: dict[Address, int], name_of: Callable[[Any], str]
+) -> dict[str, T]:
+    found: dict[str, T] = {}
+    for record in records.list(key.scope):
+        value: Any = record.value
+        if value.endpoint_name == key.endpoint_name:
+            found[name_of(value)] = record.value
+            versions[records.kind, name_of(value)] = record.version
+    return found
+
+
+def load_all(state: State) -> list[World]:
+    """Every endpoint's world, without facts; for the routes and for showing."""
+    worlds: dict[GroupKey, dict[str, dict[str, Any]]] = {}
+    for kind, records in _groups(state).items():
+        for record in records.list():
+            value: Any = record.value
+            key = GroupKey(value.scope, value.endpoint_name)
+            group = worlds.setdefault(key, {"component": {}, "instance": {}, "copy": {}})
+            group[kind][_name(value)] = value
+    found: list[World] = []
+    for stored in state.endpoints.list():
+        endpoint = stored.value
+        group = worlds.get(GroupKey(endpoint.scope, endpoint.name), {})
+        found.append(
+            World(
+                endpoint=endpoint,
+                components=group.get("component", {}),
+                instances=group.get("instance", {}),
+                copies=group.get("copy", {}),
+            )
+        )
+    return found
+
+
+def all_keys(state: State) -> set[GroupKey]:
+    """Every endpoint that has a record, or that a record still belongs to."""
+    keys = {GroupKey(it.value.scope, it.value.name) for it in state.endpoints.list()}
+    for records in _groups(state).values():
+        keys |= {GroupKey(it.value.scope, it.value.endpoint_name) for it in records.list()}
+    return keys
+
+
+def _groups(state: State) -> dict[str, Records[Any]]:
+    return {"component": state.components, "instance": state.instances, "copy": state.copies}
+
+
+def _name(value: Any) -> str:
+    if isinstance(value, Copy):
+        return value.spec.id
+    return value.id if isinstance(value, Instance) else str(value.name)
+
+
+def writes(before: World, after: World) -> list[Write]:
+    """What to write, in order, to take the records from `before` to `after`."""
+    found = [
+        *_endpoint_write(before, after),
+        *_differences("component", before.components, after.components),
+        *_differences("instance", before.instances, after.instances),
+        *_differences("copy", before.copies, after.copies),
+    ]
+    return sorted(found, key=lambda it: (it.rank, RANK_OF_REMOVAL.index(it.kind), it.name))
+
+
+RANK_OF_REMOVAL = ("copy", "instance", "component", "endpoint")
+
+
+def _endpoint_write(before: World, after: World) -> Iterator[Write]:
+    old, new = before.endpoint, after.endpoint
+    if old is None or old == new:
+        return
+    rank = RANK_GONE if new is None else RANK_ENDPOINT
+    yield Write(rank=rank, kind="endpoint", name=old.name, value=new, arn=old.arn)
+
+
+def _differences(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Write]:
+    for name, value in after.items():
+        if before.get(name) != value:
+            yield Write(rank=_rank(kind, value), kind=kind, name=name, value=value)
+    for name, value in before.items():
+        if name not in after:
+            arn = getattr(value, "arn", None)
+            yield Write(rank=RANK_GONE, kind=kind, name=name, value=None, arn=arn)
+
+
+def _rank(kind: str, value: Any) -> int:
+    if kind == "component":
+        return RANK_COMPONENT
+    if isinstance(value, Copy):
+        return RANK_LEAVING if value.draining else RANK_NEW
+    leaving = isinstance(value, Instance) and value.state is InstanceState.TERMINATING
+    return RANK_LEAVING if leaving else RANK_NEW
+
+
+def write(state: State, loaded: Loaded, changes: Sequence[Write]) -> None:
+    """Write `changes` over what was loaded; raises Conflict where a record moved meanwhile."""
+    kinds: dict[str, Records[Any]] = {"endpoint": state.endpoints, **_groups(state)}
+    for change in changes:
+        expect = loaded.versions.get((change.kind, change.name))
+        records, scope = kinds[change.kind], loaded.key.scope
+        with state.writing:
+            if change.value is not None:
+                records.put(scope, change.name, change.value, expect=expect)
+                continue
+            assert expect is not None, "only a record that was read is removed"
+            records.delete(scope, change.name, expect=expect)
+            _forget_tags(state, loaded.key, change)
+
+
+def _forget_tags(state: State, key: GroupKey, change: Write) -> None:
+    tags = None if change.arn is None else state.tags.get(key.scope, change.arn)
+    if change.arn is not None and tags is not None:
+        state.tags.delete(key.scope, change.arn, expect=tags.version)

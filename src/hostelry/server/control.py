@@ -1,0 +1,135 @@
+"""Control's process: ``python -m hostelry.server.control --home DIR``.
+
+Wires store, AWS operations, reconcilers and HTTP. May be killed at any moment: what it
+acknowledged is in the store, what runs goes on and is found again by the next one.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvicorn
+import uvloop
+from starlette.types import ASGIApp
+
+from hostelry.base.clock import SystemClock
+from hostelry.base.errors import TerminalError
+from hostelry.base.logging import configure_logging
+from hostelry.fleet.client import HttpAgent
+from hostelry.fleet.images import ImageRules
+from hostelry.fleet.local import LocalFleet
+from hostelry.fleet.shapes import shape_of
+from hostelry.reconcile.reconciler import Reconciler, Surroundings
+from hostelry.server.control_app import Served, control_app
+from hostelry.server.home import Credentials, Home, load_config, load_credentials
+from hostelry.store.records import open_state
+from hostelry.store.sqlite import SqliteStore
+
+HOST = "127.0.0.1"
+
+
+class ControlServer(uvicorn.Server):
+    """uvicorn that leaves signals to its owner, so that what follows it is still run."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Install nothing."""
+        yield
+
+
+async def serve(home: Home) -> None:
+    """Run control until SIGTERM or SIGINT."""
+    config, credentials = load_config(home), load_credentials(home)
+    store = SqliteStore(home.state)
+    try:
+        state = open_state(store)
+        clock = SystemClock()
+        reconciler = Reconciler(state, _surroundings(home, credentials, clock))
+        app = control_app(
+            Served(
+                state=state,
+                reconciler=reconciler,
+                credentials=credentials,
+                clock=clock,
+                shape_of=shape_of,
+                max_body_bytes=config.max_body_bytes,
+                role_created_at=home.credentials.stat().st_mtime,
+            )
+        )
+        await _run(_server(app, config.control_port), reconciler)
+    finally:
+        store.close()
+
+
+def _surroundings(home: Home, credentials: Credentials, clock: SystemClock) -> Surroundings:
+    command = [sys.executable, "-m", "hostelry.server.agent", "--home", str(home.root)]
+    images = ImageRules.load(home.images)
+
+    def is_llm(image: str) -> bool:
+        rule = images.resolve(image)
+        return rule is not None and rule.kind == "lmi"
+
+    return Surroundings(
+        fleet=LocalFleet(home.instances, command, credentials.internal_key),
+        connect=lambda address: HttpAgent(address, credentials.internal_key),
+        clock=clock,
+        shape_of=shape_of,
+        is_llm=is_llm,
+    )
+
+
+def _server(app: ASGIApp, port: int) -> ControlServer:
+    return ControlServer(
+        uvicorn.Config(
+            app,
+            host=HOST,
+            port=port,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=1,
+        )
+    )
+
+
+async def _run(server: ControlServer, reconciler: Reconciler) -> None:
+    """Serve and reconcile; ends when the server does, and fails when reconciling ends first."""
+
+    def stop() -> None:
+        server.should_exit = True
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    reconciling = asyncio.create_task(reconciler.run())
+    serving = asyncio.create_task(server.serve())
+    await asyncio.wait({reconciling, serving}, return_when=asyncio.FIRST_COMPLETED)
+    if not serving.done():
+        stop()
+        await serving
+        await reconciling
+        raise TerminalError("reconciling ended by itself")
+    reconciling.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await reconciling
+    await serving
+
+
+def main() -> None:
+    """Parse the arguments and run; exit code 1 and a line on standard error when it cannot."""
+    parser = argparse.ArgumentParser(prog="python -m hostelry.server.control", description=__doc__)
+    parser.add_argument("--home", type=Path, required=True, help="the home folder")
+    home = Home(parser.parse_args().home)
+    configure_logging("control")
+    try:
+        uvloop.run(serve(home))
+    except (TerminalError, OSError) as error:
+        sys.exit(f"control cannot run: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,317 @@
+"""Small values to plan with, and a town: a store, a fake fleet and a clock that move by hand."""
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hostelry.base.clock import ManualClock
+from hostelry.base.errors import RetryableError
+from hostelry.domain.component import (
+    AdapterSpec,
+    ComponentSpec,
+    ComponentStatus,
+    InferenceComponent,
+)
+from hostelry.domain.copy import CopyStatus, InstanceState
+from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
+from hostelry.domain.endpoint_config import EndpointConfig, ManagedInstanceScaling, Variant
+from hostelry.domain.model import ArtifactSource, Container, Model, SourceKind
+from hostelry.domain.routes import ComponentRoute, EndpointRoute, RouteSnapshot
+from hostelry.domain.scope import Scope
+from hostelry.domain.shape import Requirements, Shape
+from hostelry.fleet.fake import FakeFleet, FakeSwitches
+from hostelry.reconcile.driver import InstanceDriver
+from hostelry.reconcile.plan import wishes
+from hostelry.reconcile.plan_routes import plan_routes
+from hostelry.reconcile.reconciler import one_pass
+from hostelry.reconcile.record import all_keys, load_all
+from hostelry.reconcile.world import Givens, GroupKey, InstanceFacts
+from hostelry.store.memory import MemoryStore
+from hostelry.store.protocol import Store
+from hostelry.store.records import State, open_state
+
+GB = 1024**3
+SCOPE = Scope("111122223333", "us-west-2")
+KEY = GroupKey(SCOPE, "ep")
+NOW = 1_700_000_000.0
+IMAGE = "djl-inference:0.29.0-lmi"
+SHAPES = {
+    "ml.small": Shape(cpus=4, memory_bytes=16 * GB, accelerators=1),
+    "ml.big": Shape(cpus=48, memory_bytes=192 * GB, accelerators=4),
+}
+
+
+def shape_of(instance_type: str) -> Shape:
+    return SHAPES[instance_type]
+
+
+def container(image: str = IMAGE) -> Container:
+    return Container(image=image)
+
+
+def variant(
+    *,
+    model: str | None = None,
+    count: int = 1,
+    instance_type: str = "ml.big",
+    max_instances: int | None = None,
+    name: str = "AllTraffic",
+) -> Variant:
+    bounds = None
+    if max_instances is not None:
+        bounds = ManagedInstanceScaling(enabled=True, min_instances=1, max_instances=max_instances)
+    return Variant(
+        name=name,
+        model_name=model,
+        instance_type=instance_type,
+        initial_instance_count=count,
+        scaling=bounds,
+        download_timeout_s=60.0,
+        startup_timeout_s=60.0,
+    )
+
+
+def deployment(*variants: Variant, generation: int = 1, image: str = IMAGE) -> Deployment:
+    config = EndpointConfig(
+        scope=SCOPE,
+        name=f"config-{generation}",
+        arn=SCOPE.arn("endpoint-config", f"config-{generation}"),
+        created_at=NOW,
+        variants=variants,
+        given={},
+    )
+    return Deployment(
+        generation=generation,
+        config=config,
+        variants=tuple(
+            EndpointVariant(
+                variant=it,
+                model=None if it.model_name is None else model(it.model_name, image),
+                desired_instance_count=it.initial_instance_count,
+                desired_weight=it.weight,
+            )
+            for it in variants
+        ),
+        started_at=NOW,
+    )
+
+
+def model(name: str, image: str = IMAGE, count: int = 1) -> Model:
+    return Model(
+        scope=SCOPE,
+        name=name,
+        arn=SCOPE.arn("model", name),
+        created_at=NOW,
+        containers=(container(image),) * count,
+        given={},
+    )
+
+
+def endpoint(active: Deployment, status: EndpointStatus = EndpointStatus.CREATING) -> Endpoint:
+    return Endpoint(
+        scope=SCOPE,
+        name="ep",
+        arn=SCOPE.arn("endpoint", "ep"),
+        created_at=NOW,
+        modified_at=NOW,
+        status=status,
+        active=active,
+        given={},
+    )
+
+
+def needs(accelerators: float = 1, memory_gb: float = 1, cpus: float = 1) -> Requirements:
+    return Requirements(min_memory_bytes=int(memory_gb * GB), cpus=cpus, accelerators=accelerators)
+
+
+def component(
+    name: str = "base",
+    *,
+    copies: int = 1,
+    requirements: Requirements | None = None,
+    image: str = IMAGE,
+    generation: int = 1,
+    status: ComponentStatus = ComponentStatus.CREATING,
+) -> InferenceComponent:
+    return InferenceComponent(
+        scope=SCOPE,
+        name=name,
+        arn=SCOPE.arn("inference-component", name),
+        endpoint_name="ep",
+        variant_name="AllTraffic",
+        created_at=NOW,
+        modified_at=NOW,
+        status=status,
+        desired_copies=copies,
+        spec=component_spec(requirements, image, generation),
+        given={},
+    )
+
+
+def component_spec(
+    requirements: Requirements | None = None, image: str = IMAGE, generation: int = 1
+) -> ComponentSpec:
+    return ComponentSpec(
+        generation=generation,
+        container=container(image),
+        requirements=requirements or needs(),
+        download_timeout_s=60.0,
+        startup_timeout_s=60.0,
+    )
+
+
+def adapter_spec(uri: str = "s3://b/a.tar.gz", generation: int = 1) -> AdapterSpec:
+    source = ArtifactSource(uri=uri, kind=SourceKind.ARCHIVE)
+    return AdapterSpec(generation=generation, base_name="base", source=source)
+
+
+def adapter(
+    name: str = "spanish", *, uri: str = "s3://b/a.tar.gz", generation: int = 1
+) -> InferenceComponent:
+    return replace(component(name, copies=0), spec=None, adapter=adapter_spec(uri, generation))
+
+
+class Town:
+    """What control drives, moved by hand: `turn` is one pass and one step of every instance."""
+
+    def __init__(self, *, store: Store | None = None, switches: FakeSwitches | None = None) -> None:
+        self.clock = ManualClock(NOW)
+        self.state: State = open_state(store or MemoryStore())
+        self.fleet = FakeFleet(switches)
+        self.switches = self.fleet.switches
+        self.drivers: dict[str, InstanceDriver] = {}
+        self._ids = itertools.count(1)
+        self._runner = asyncio.Runner()
+
+    def close(self) -> None:
+        self._runner.close()
+
+    def givens(self) -> Givens:
+        return Givens(
+            now=self.clock.now(),
+            new_instance_id=lambda: f"i-{next(self._ids):03}",
+            new_copy_id=lambda: f"c-{next(self._ids):03}",
+            shape_of=shape_of,
+        )
+
+    def add(self, *records: Endpoint | InferenceComponent) -> None:
+        for record in records:
+            if isinstance(record, Endpoint):
+                self.state.endpoints.put(SCOPE, record.name, record, expect=None)
+            else:
+                self.state.components.put(SCOPE, record.name, record, expect=None)
+
+    def change_endpoint(self, **changes: object) -> None:
+        found = self.state.endpoints.get(SCOPE, "ep")
+        assert found is not None
+        after = replace(found.value, **changes)  # type: ignore[arg-type] # fields by name
+        self.state.endpoints.put(SCOPE, "ep", after, expect=found.version)
+
+    def change_component(self, name: str = "base", **changes: object) -> None:
+        found = self.state.components.get(SCOPE, name)
+        assert found is not None
+        after = replace(found.value, **changes)  # type: ignore[arg-type] # fields by name
+        self.state.components.put(SCOPE, name, after, expect=found.version)
+
+    def restart_control(self) -> None:
+        """Control dies and starts again: all that it knew is what is recorded."""
+        self.drivers = {}
+
+    def pass_once(self) -> None:
+        """One pass over every endpoint; the instances hear of it only if it ends well."""
+        givens = self.givens()
+        for key in sorted(all_keys(self.state), key=str):
+            after = one_pass(self.state, key, self.facts(), givens)
+            for instance_id, wish in wishes(after, givens.now).items():
+                if instance_id not in self.drivers:
+                    self.drivers[instance_id] = InstanceDriver(
+                        after.instances[instance_id],
+                        self.fleet,
+                        self.fleet.connect,
+                        self.clock,
+                        lambda _: None,
+                    )
+                self.drivers[instance_id].want(wish)
+            for instance_id in set(self.drivers) - set(after.instances):
+                del self.drivers[instance_id]
+
+    def facts(self) -> dict[str, InstanceFacts]:
+        return {it: driver.facts for it, driver in self.drivers.items()}
+
+    def step_instances(self) -> None:
+        """Each instance comes one step nearer to its wish."""
+
+        async def step_all() -> None:
+            for instance_id in sorted(self.drivers):
+                try:
+                    await self.drivers[instance_id].step(0.0)
+                except RetryableError:
+                    continue
+
+        self._runner.run(step_all())
+
+    def turn(self, times: int = 1, *, seconds: float = 0.1) -> None:
+        for _ in range(times):
+            self.pass_once()
+            self.step_instances()
+            self.clock.advance(seconds)
+
+    def settle(self) -> None:
+        """Turns until nothing is left to do but wait for the far future."""
+        self.turn(40, seconds=0.2)
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        found = self.state.endpoints.get(SCOPE, "ep")
+        return None if found is None else found.value
+
+    def status(self) -> EndpointStatus | None:
+        return None if self.endpoint is None else self.endpoint.status
+
+    def component(self, name: str = "base") -> InferenceComponent | None:
+        found = self.state.components.get(SCOPE, name)
+        return None if found is None else found.value
+
+    def component_status(self, name: str = "base") -> ComponentStatus | None:
+        found = self.component(name)
+        return None if found is None else found.status
+
+    def routes(self) -> RouteSnapshot:
+        return plan_routes(load_all(self.state), lambda image: image == IMAGE)
+
+    def endpoint_route(self) -> EndpointRoute | None:
+        return next(iter(self.routes().endpoints), None)
+
+    def component_route(self, name: str = "base") -> ComponentRoute | None:
+        route = self.endpoint_route()
+        components = () if route is None else route.components
+        return next((it for it in components if it.name == name), None)
+
+    def routed_copies(self, name: str = "base") -> tuple[str, ...]:
+        route = self.component_route(name)
+        return () if route is None else tuple(it.id for it in route.copies)
+
+    def running_copies(self) -> dict[str, CopyStatus]:
+        return {
+            copy_id: status
+            for machine in self.fleet.machines.values()
+            for copy_id, status in machine.copies.items()
+        }
+
+    def check_integrity(self) -> None:
+        """Declared resources are never oversubscribed, and nothing runs without a record."""
+        for world in load_all(self.state):
+            for instance in world.instances.values():
+                mine = [it for it in world.copies.values() if it.instance_id == instance.id]
+                held: Sequence[Requirements] = [
+                    it.spec.requirements for it in mine if it.spec.requirements is not None
+                ]
+                assert sum(it.accelerators for it in held) <= instance.shape.accelerators
+                assert sum(it.cpus for it in held) <= instance.shape.cpus
+                assert sum(it.min_memory_bytes for it in held) <= instance.shape.memory_bytes
+        recorded = {it.value.id for it in self.state.instances.list()}
+        assert set(self.fleet.machines) <= recorded
+
+    def instances(self) -> list[tuple[str, InstanceState]]:
+        return [(it.value.id, it.value.state) for it in self.state.instances.list()]
