@@ -1,1 +1,1 @@
-"""The LLM model server: LMI's contract over the engine."""
+"""The LLM model server: LMI's container contract (routes, schemas, settings) over the engine."""

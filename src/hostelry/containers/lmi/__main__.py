@@ -1,0 +1,110 @@
+"""Run the LLM model server: `python -m hostelry.containers.lmi`.
+
+The composition root: the only module of this server that reads the environment.
+"""
+
+import argparse
+import logging
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import uvloop
+
+from hostelry.base.clock import SystemClock
+from hostelry.base.logging import configure_logging
+from hostelry.containers.lmi.config import ConfigurationError, LmiConfig, resolve_config
+from hostelry.containers.lmi.lifecycle import serve
+from hostelry.containers.lmi.service import Service
+
+DEFAULT_MODEL_DIR = "/opt/ml/model"
+DEFAULT_PORT = 8080
+DEFAULT_HOST = "127.0.0.1"
+BACKLOG = 1024
+EXIT_FAILURE = 1
+EXIT_CONFIGURATION = 2
+
+log = logging.getLogger("hostelry.containers.lmi")
+
+
+def arguments(argv: Sequence[str], env: Mapping[str, str]) -> argparse.Namespace:
+    """Flags, with the container contract's variables as their defaults."""
+    parser = argparse.ArgumentParser(
+        prog="python -m hostelry.containers.lmi",
+        description="Serve one LLM and its LoRA adapters behind LMI's container contract: "
+        "GET /ping, POST /invocations, OpenAI's /v1 routes and the /adapters routes.",
+        epilog="Options of the model come from serving.properties in the model folder, OPTION_* "
+        "and HF_* variables, as in LMI.",
+    )
+    parser.add_argument(
+        "--port",
+        default=env.get("SAGEMAKER_BIND_TO_PORT") or str(DEFAULT_PORT),
+        help="port to listen on (SAGEMAKER_BIND_TO_PORT; default 8080)",
+    )
+    parser.add_argument(
+        "--host",
+        default=env.get("SAGEMAKER_BIND_HOST") or DEFAULT_HOST,
+        help="address to listen on (SAGEMAKER_BIND_HOST; default 127.0.0.1, this machine only)",
+    )
+    parser.add_argument(
+        "--model-dir",
+        type=Path,
+        default=Path(env.get("HOSTELRY_MODEL_DIR") or DEFAULT_MODEL_DIR),
+        help="the model folder (HOSTELRY_MODEL_DIR; default /opt/ml/model)",
+    )
+    given = parser.parse_args(argv)
+    if not given.port.isdigit() or not 0 < int(given.port) < 65536:
+        raise ConfigurationError(f"the port is {given.port!r}; it must be 1 to 65535")
+    return given
+
+
+def read_config(env: Mapping[str, str], model_dir: Path) -> LmiConfig:
+    """The configuration of the model in `model_dir`; raises ConfigurationError."""
+    if not model_dir.is_dir() and not (env.get("OPTION_MODEL_ID") or env.get("HF_MODEL_ID")):
+        raise ConfigurationError(
+            f"the model folder {model_dir} does not exist; name it with --model-dir or "
+            "HOSTELRY_MODEL_DIR"
+        )
+    listing = [path.name for path in model_dir.iterdir()] if model_dir.is_dir() else []
+    properties = model_dir / "serving.properties"
+    try:
+        text = properties.read_text(encoding="utf-8") if properties.is_file() else ""
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{properties} is not UTF-8 text: {error}") from error
+    return resolve_config(env, text, listing, model_dir)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until told to stop; 0 after a drain, 1 after a failure, 2 for a wrong configuration."""
+    configure_logging("lmi")
+    try:
+        given = arguments(sys.argv[1:] if argv is None else argv, os.environ)
+        config = read_config(os.environ, given.model_dir)
+        listener = listen(given.host, int(given.port))
+    except ConfigurationError as error:
+        log.error("%s", error)  # noqa: TRY400 - the message is the whole story
+        return EXIT_CONFIGURATION
+    for warning in config.warnings:
+        log.warning("%s", warning)
+    service = Service(config=config, clock=SystemClock())
+    failure = uvloop.run(serve(service, listener))
+    if failure:
+        log.info("the server ends")
+    return EXIT_FAILURE if failure else 0
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; raises ConfigurationError when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot listen on {host} port {port}: {error.strerror}; choose another --port"
+        ) from error
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,127 @@
+"""From an invocation to generated text: tokenize, check the length, run, detokenize."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from hostelry.base.ids import new_request_id
+from hostelry.containers.lmi.backend import EngineBackend, EngineFailedError, ModelFacts
+from hostelry.containers.lmi.generated import Generated, Piece
+from hostelry.containers.lmi.invocation import Invocation, Prompt, PromptText
+from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
+from hostelry.containers.lmi.sequence_text import SequenceText
+from hostelry.containers.lmi.text_codec import TextCodec
+from hostelry.engine.request import FinishReason, Output, Request
+
+LONG_PROMPT_CHARACTERS = 20_000  # longer texts are tokenized beside the event loop
+
+
+@dataclass(slots=True, kw_only=True)
+class Running:
+    """One sequence of an answer: its request, its text so far."""
+
+    index: int
+    request: Request
+    text: SequenceText
+    generated: Generated
+
+
+async def prepare(invocation: Invocation, codec: TextCodec, facts: ModelFacts) -> list[Running]:
+    """The sequences of `invocation`, tokenized and checked against the model; raises Refusal."""
+    characters = sum(len(it.text) for it in invocation.prompts if isinstance(it, PromptText))
+    if characters > LONG_PROMPT_CHARACTERS:
+        return await asyncio.to_thread(prepare_now, invocation, codec, facts)
+    return prepare_now(invocation, codec, facts)
+
+
+def prepare_now(invocation: Invocation, codec: TextCodec, facts: ModelFacts) -> list[Running]:
+    """`prepare` in the calling thread."""
+    return [
+        running(index, prompt, invocation, codec, facts)
+        for index, prompt in enumerate(invocation.prompts)
+    ]
+
+
+def running(
+    index: int, prompt: Prompt, invocation: Invocation, codec: TextCodec, facts: ModelFacts
+) -> Running:
+    """The sequence of one prompt."""
+    token_ids = prompt_token_ids(prompt, codec)
+    if invocation.truncate:
+        token_ids = token_ids[-invocation.truncate :]
+    check_prompt(token_ids, facts)
+    room = facts.max_model_len - len(token_ids)
+    sampling = replace(
+        invocation.sampling, max_new_tokens=min(invocation.max_new_tokens or room, room)
+    )
+    text = prompt.text if isinstance(prompt, PromptText) else None
+    if text is None:
+        text = codec.decode(token_ids, skip_special_tokens=False)
+    return Running(
+        index=index,
+        request=Request(
+            id=new_request_id(),
+            prompt_token_ids=token_ids,
+            sampling=sampling,
+            adapter=invocation.adapters[index],
+        ),
+        text=SequenceText(codec, token_ids, invocation.texts),
+        generated=Generated(prompt_text=text, prompt_token_ids=token_ids),
+    )
+
+
+def prompt_token_ids(prompt: Prompt, codec: TextCodec) -> tuple[int, ...]:
+    """The ids of a prompt."""
+    if isinstance(prompt, PromptText):
+        return codec.encode(prompt.text, add_special_tokens=prompt.add_special_tokens)
+    return prompt
+
+
+def check_prompt(token_ids: tuple[int, ...], facts: ModelFacts) -> None:
+    """Refuse a prompt that is empty, too long, or not of this model's tokens."""
+    if not token_ids:
+        raise bad_request("the prompt is empty; send at least one token", "prompt")
+    if len(token_ids) >= facts.max_model_len:
+        raise Refusal(
+            Cause.TOO_LONG,
+            f"the prompt has {len(token_ids)} tokens, but prompt and answer together have at most "
+            f"{facts.max_model_len} (max_model_len); shorten the prompt or set truncate",
+            "prompt",
+        )
+    if max(token_ids) >= facts.vocab_size:
+        raise bad_request(
+            f"prompt holds token id {max(token_ids)}; the model's vocabulary has "
+            f"{facts.vocab_size}",
+            "prompt",
+        )
+
+
+async def run(
+    sequences: Sequence[Running], backend: EngineBackend
+) -> AsyncGenerator[list[tuple[Running, Piece]]]:
+    """Each step's pieces; a sequence whose stop string is complete is aborted in the engine.
+
+    Raises what the backend raises, and EngineFailedError when the engine reports a failure of one
+    sequence.
+    """
+    by_id = {each.request.id: each for each in sequences}
+    async with aclosing(backend.generate([each.request for each in sequences])) as steps:
+        async for outputs in steps:
+            pieces = []
+            for output in outputs:
+                sequence = by_id[output.request_id]
+                if sequence.generated.finish_reason is None:
+                    pieces.append((sequence, await take(sequence, output, backend)))
+            yield pieces
+
+
+async def take(sequence: Running, output: Output, backend: EngineBackend) -> Piece:
+    """The piece that `output` adds to `sequence`."""
+    if output.finish_reason is FinishReason.ERROR:
+        raise EngineFailedError(output.error or "the engine failed at this request")
+    piece = sequence.text.push(output)
+    sequence.generated.pieces.append(piece)
+    if piece.finish_reason and not output.finish_reason:
+        await backend.abort([output.request_id])
+    return piece

@@ -1,0 +1,30 @@
+"""Reading a request's body within its limit."""
+
+from starlette.requests import ClientDisconnect, Request
+
+from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
+
+
+async def read_body(request: Request, limit_bytes: int) -> bytes:
+    """The whole body; raises Refusal as soon as it is known to be longer than `limit_bytes`."""
+    declared = request.headers.get("content-length", "0")
+    if declared.isdigit() and int(declared) > limit_bytes:
+        raise too_large(int(declared), limit_bytes)
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > limit_bytes:
+                raise too_large(len(body), limit_bytes)
+    except ClientDisconnect as error:
+        raise bad_request("the client closed the connection before the end of its body") from error
+    return bytes(body)
+
+
+def too_large(size_bytes: int, limit_bytes: int) -> Refusal:
+    """The answer to a body that is longer than the configured limit."""
+    return Refusal(
+        Cause.TOO_LARGE,
+        f"the body has {size_bytes} bytes or more; the limit is {limit_bytes} "
+        "(SAGEMAKER_MAX_PAYLOAD_IN_MB, max_request_size)",
+    )

@@ -1,0 +1,253 @@
+"""The server's configuration as one frozen value, decided from LMI's options.
+
+Pure. What a machine or this version cannot honour is a warning where answers stay right, and a
+ConfigurationError naming key, value and what is allowed where they would not.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hostelry.base.errors import HostelryError
+from hostelry.containers.lmi.invocation import Formatter
+from hostelry.containers.lmi.option_table import ACCEPTED, PASSIVE_PROPERTIES, REFUSED
+from hostelry.containers.lmi.options import Options, Setting, merge_options
+from hostelry.containers.lmi.refusal import StatusCodes, Surface
+
+DEFAULT_MAX_LORAS = 4
+MIB = 1024 * 1024
+DEFAULT_MAX_REQUEST_BYTES = 64 * MIB
+
+DTYPES: Mapping[str, str] = {
+    "auto": "auto",
+    "fp32": "fp32",
+    "float32": "fp32",
+    "float": "fp32",
+    "fp16": "fp16",
+    "float16": "fp16",
+    "half": "fp16",
+    "bf16": "bf16",
+    "bfloat16": "bf16",
+}
+DIALECTS: Mapping[str, Surface] = {
+    "auto": Surface.ASYNC,
+    "disable": Surface.ASYNC,
+    "vllm": Surface.LEGACY,
+    "trtllm": Surface.LEGACY,
+    "lmi-dist": Surface.LEGACY,
+}
+TASKS = ("auto", "generate", "text-generation")
+ENGINES = ("Python", "MPI")
+IDLE_VALUES = frozenset({"", "0", "1", "false", "none", "max", "auto"})  # nothing to warn about
+
+
+class ConfigurationError(HostelryError):
+    """The server cannot start as it is configured; the message names key, value and choices."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LmiConfig:
+    """How this server runs.
+
+    `model_id` None means that the model lies in `model_dir`. `max_batched_tokens`,
+    `max_model_len` and `num_threads` None leave the choice to the engine. `served` are the names
+    by which requests may call the base model; answers carry `model_name`. `max_loras` bounds the
+    distinct adapters of one step (None: no bound), `max_cpu_loras` the pinned ones; how many are
+    registered is not limited.
+    """
+
+    model_dir: Path
+    model_id: str | None = None
+    revision: str | None = None
+    model_name: str = "lmi"
+    served: tuple[str, ...] = ("lmi",)
+    dialect: Surface = Surface.ASYNC
+    dtype: str = "auto"
+    max_batch_size: int = 32
+    max_batched_tokens: int | None = None
+    max_model_len: int | None = None
+    num_threads: int | None = None
+    job_queue_size: int = 1000
+    max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES
+    enable_lora: bool = False
+    max_loras: int | None = None
+    max_cpu_loras: int = 4
+    max_lora_rank: int = 16
+    output_formatter: str | None = None
+    tgi_compat: bool = False
+    chat_template: str | None = None
+    predict_timeout_s: float = 240.0
+    loading_timeout_s: float = 1800.0
+    codes: StatusCodes = field(default_factory=StatusCodes)
+    warnings: tuple[str, ...] = ()
+
+
+def resolve_config(
+    env: Mapping[str, str],
+    properties_text: str,
+    listing: Collection[str],
+    model_dir: Path,
+) -> LmiConfig:
+    """The configuration that environment, serving.properties and the folder's names amount to.
+
+    `listing` holds the names in `model_dir`. Raises ConfigurationError.
+    """
+    options = merge_options(env, properties_text)
+    read = Reader(options)
+    warnings = [*options.warnings, *doubts(options, listing)]
+    dialect = read.dialect()
+    max_loras = read.optional_integer("max_loras", 1)
+    model_id = read.text("model_id")
+    names = [it.strip() for it in (read.text("served_model_name") or "lmi").split(",")]
+    return LmiConfig(
+        model_dir=model_dir,
+        model_id=model_id,
+        revision=read.text("revision"),
+        model_name=names[0],
+        served=tuple(dict.fromkeys([*names, *([model_id] if model_id else [])])),
+        dialect=dialect,
+        dtype=DTYPES[read.choice("dtype", "auto", tuple(DTYPES))],
+        max_batch_size=read.integer(
+            "max_rolling_batch_size", 256 if dialect is Surface.LEGACY else 32, 1
+        ),
+        max_batched_tokens=read.optional_integer("max_rolling_batch_prefill_tokens", 1),
+        max_model_len=read.optional_integer("max_model_len", 2),
+        num_threads=cpu_threads(env),
+        job_queue_size=read.integer("job_queue_size", 1000, 0),
+        max_request_bytes=max_request_bytes(env, read),
+        enable_lora=read.flag("enable_lora", False),
+        max_loras=max_loras,
+        max_cpu_loras=read.integer("max_cpu_loras", max_loras or DEFAULT_MAX_LORAS, max_loras or 1),
+        max_lora_rank=read.integer("max_lora_rank", 16, 1),
+        output_formatter=read.formatter(),
+        tgi_compat=read.flag("tgi_compat", False),
+        chat_template=read.text("chat_template"),
+        predict_timeout_s=read.integer("predict_timeout", 240, 1),
+        loading_timeout_s=read.integer("model_loading_timeout", 1800, 1),
+        codes=read.codes(),
+        warnings=tuple(warnings),
+    )
+
+
+class Reader:
+    """Typed reads of options; a value that cannot be is a ConfigurationError."""
+
+    def __init__(self, options: Options) -> None:
+        self._settings = options.settings
+
+    def text(self, name: str) -> str | None:
+        """The option's text."""
+        setting = self._settings.get(name)
+        return setting.value if setting else None
+
+    def flag(self, name: str, default: bool) -> bool:
+        """True or false, in any case."""
+        return self.choice(name, str(default).lower(), ("true", "false"), str.lower) == "true"
+
+    def choice(
+        self,
+        name: str,
+        default: str,
+        allowed: tuple[str, ...],
+        form: Callable[[str], str] = str.lower,
+    ) -> str:
+        """One of `allowed`."""
+        setting = self._settings.get(name)
+        if setting is None:
+            return default
+        value = form(setting.value)
+        if value not in allowed:
+            raise wrong(setting, f"one of {', '.join(allowed)}")
+        return value
+
+    def integer(self, name: str, default: int, low: int) -> int:
+        """A whole number of at least `low`."""
+        value = self.optional_integer(name, low)
+        return default if value is None else value
+
+    def optional_integer(self, name: str, low: int) -> int | None:
+        """A whole number of at least `low`; None when absent."""
+        setting = self._settings.get(name)
+        if setting is None:
+            return None
+        digits = setting.value.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit()) or int(setting.value) < low:
+            raise wrong(setting, f"a whole number of at least {low}")
+        return int(setting.value)
+
+    def dialect(self) -> Surface:
+        """The rolling batch's where one is named, else the async handler's."""
+        name = self.choice("rolling_batch", "auto", tuple(DIALECTS))
+        if DIALECTS[name] is Surface.LEGACY and self.flag("async_mode", False):
+            raise wrong(self._settings["async_mode"], f"false with rolling_batch={name}")
+        self.choice("task", "auto", TASKS)
+        self.choice("engine", "Python", ENGINES, str)
+        return DIALECTS[name]
+
+    def formatter(self) -> str | None:
+        """The configured output formatter."""
+        allowed = tuple(each.value for each in Formatter)
+        return self.choice("output_formatter", "", allowed) or None
+
+    def codes(self) -> StatusCodes:
+        """The statuses that a deployment may change."""
+        return StatusCodes(
+            bad_request=self.integer("/bad_request_http_code", 400, 400),
+            queue_full=self.integer("/throttle_error_http_code", 503, 400),
+            not_ready=self.integer("/wlm_error_http_code", 503, 400),
+            timeout=self.integer("/timeout_http_code", 400, 400),
+            server_error=self.integer("/server_error_http_code", 500, 400),
+        )
+
+
+def wrong(setting: Setting, allowed: str) -> ConfigurationError:
+    """The refusal of one setting."""
+    return ConfigurationError(f"{setting.given_as} is {setting.value!r}; it must be {allowed}")
+
+
+def cpu_threads(env: Mapping[str, str]) -> int | None:
+    """Whole CPUs of the copy's reservation, at least one; None where nothing is reserved."""
+    text = env.get("HOSTELRY_CPUS")
+    if not text:
+        return None
+    try:
+        return max(1, int(float(text)))
+    except (ValueError, OverflowError):
+        raise wrong(Setting(text, "HOSTELRY_CPUS"), "a number of CPUs") from None
+
+
+def max_request_bytes(env: Mapping[str, str], read: Reader) -> int:
+    """The largest body: SageMaker's bytes, else its megabytes, else the server's property."""
+    for variable, unit in (("SAGEMAKER_MAX_REQUEST_SIZE", 1), ("SAGEMAKER_MAX_PAYLOAD_IN_MB", MIB)):
+        text = env.get(variable)
+        if text:
+            if not text.isdigit() or int(text) < 1:
+                raise wrong(Setting(text, variable), "a whole number of at least 1")
+            return int(text) * unit
+    return read.integer("/max_request_size", DEFAULT_MAX_REQUEST_BYTES, 1)
+
+
+def doubts(options: Options, listing: Collection[str]) -> list[str]:
+    """Warnings for what is accepted and not done; raises where that would change answers."""
+    found: list[str] = []
+    for name, setting in options.settings.items():
+        if name in REFUSED and setting.value.lower() not in REFUSED[name].harmless:
+            raise wrong(setting, REFUSED[name].allowed)
+        if name.startswith("/"):
+            if name[1:] not in PASSIVE_PROPERTIES:
+                found.append(f"{setting.given_as} is not a known property; it is not used")
+        elif name not in ACCEPTED:
+            found.append(f"{setting.given_as} is not a known option; it is not used")
+        elif ACCEPTED[name] and setting.value.lower() not in IDLE_VALUES:
+            found.append(f"{setting.given_as}={setting.value}: {ACCEPTED[name]}")
+    if options.settings.get("rolling_batch", Setting("", "")).value.lower() == "lmi-dist":
+        found.append("rolling_batch=lmi-dist was removed from LMI; vllm is used in its place")
+    entry = options.settings.get("entryPoint")
+    if entry and not entry.value.startswith("djl_python"):
+        raise wrong(entry, "one of LMI's own djl_python handlers; custom code is not run here")
+    if "model.py" in listing:
+        raise ConfigurationError(
+            "the model folder holds model.py; custom inference code is not run by this server. "
+            "Remove it, or bring an image of your own"
+        )
+    return found

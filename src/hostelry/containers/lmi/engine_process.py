@@ -1,0 +1,241 @@
+"""The engine process: loads the model, then loops add, abort and step over one socket.
+
+Started by `process_backend` with the socket as a file descriptor. It never outlives its parent: the
+kernel kills it when the parent dies, and a closed socket ends it too. Signals to the process
+group are left to the parent, which ends this process by closing the socket.
+"""
+
+import argparse
+import ctypes
+import logging
+import os
+import select
+import signal
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from hostelry.base.logging import configure_logging
+from hostelry.containers.lmi.backend import BackendStats, ModelFacts
+from hostelry.containers.lmi.messages import (
+    TO_ENGINE,
+    Abort,
+    Add,
+    AskStats,
+    Done,
+    Failed,
+    FromEngine,
+    LoadAdapter,
+    Loaded,
+    Refused,
+    Start,
+    Stepped,
+    ToEngine,
+    Unframer,
+    UnloadAdapter,
+    frame,
+)
+from hostelry.engine.engine import AdapterError, Engine, EngineConfig, UnknownAdapterError
+
+PR_SET_PDEATHSIG = 1
+RECEIVE_BYTES = 1 << 20
+
+log = logging.getLogger(__name__)
+
+
+class ParentGoneError(Exception):
+    """The HTTP process closed its end."""
+
+
+class Channel:
+    """The blocking end of the socket."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._stream = stream
+        self._unframer = Unframer()
+
+    def receive(self, *, wait: bool) -> list[ToEngine]:
+        """What has arrived; with `wait`, at least one message. Raises ParentGoneError."""
+        messages: list[ToEngine] = []
+        while (wait and not messages) or select.select([self._stream], [], [], 0)[0]:
+            data = self._stream.recv(RECEIVE_BYTES)
+            if not data:
+                raise ParentGoneError
+            messages += [TO_ENGINE.decode(body) for body in self._unframer.feed(data)]
+        return messages
+
+    def send(self, message: FromEngine) -> None:
+        """Write `message` whole. Raises ParentGoneError."""
+        try:
+            self._stream.sendall(frame(message))
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise ParentGoneError from error
+
+
+class EngineLoop:
+    """Takes messages between steps; everything a step gives leaves in one message."""
+
+    def __init__(self, engine: Engine, channel: Channel) -> None:
+        self._engine = engine
+        self._channel = channel
+
+    def run(self) -> None:
+        """Serve until the parent goes away."""
+        while True:
+            for message in self._channel.receive(wait=not self._engine.has_work):
+                self._take(message)
+            outputs = self._engine.step() if self._engine.has_work else []
+            if outputs:
+                self._channel.send(Stepped(tuple(outputs)))
+
+    def _take(self, message: ToEngine) -> None:
+        match message:
+            case Add():
+                self._add(message)
+            case Abort(request_ids):
+                self._abort(request_ids)
+            case LoadAdapter(call, name, folder):
+                self._channel.send(self._load_adapter(call, name, Path(folder)))
+            case UnloadAdapter(call, name):
+                self._channel.send(self._unload_adapter(call, name))
+            case AskStats(call):
+                self._channel.send(Done(call, stats=stats(self._engine)))
+            case Start():
+                raise ValueError("the engine was started already")
+
+    def _add(self, message: Add) -> None:
+        added: list[str] = []
+        for request in message.requests:
+            try:
+                self._engine.add(request)
+            except (UnknownAdapterError, ValueError) as error:
+                self._abort(added)
+                missing = isinstance(error, UnknownAdapterError)
+                ids = tuple(each.id for each in message.requests)
+                self._channel.send(
+                    Refused(ids, "adapter_missing" if missing else "request", str(error))
+                )
+                return
+            added.append(request.id)
+
+    def _abort(self, request_ids: Sequence[str]) -> None:
+        for request_id in request_ids:
+            self._engine.abort(request_id)
+
+    def _load_adapter(self, call: int, name: str, folder: Path) -> Done:
+        if any(each.name == name for each in self._engine.adapters):
+            return Done(call, "adapter_exists", f"adapter {name} is loaded already")
+        try:
+            self._engine.load_adapter(name, folder)
+        except (AdapterError, OSError) as error:
+            return Done(call, "adapter_refused", str(error))
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            return Done(call, "capacity", f"no memory for adapter {name}: {error}")
+        return Done(call)
+
+    def _unload_adapter(self, call: int, name: str) -> Done:
+        try:
+            self._engine.unload_adapter(name)
+        except UnknownAdapterError as error:
+            return Done(call, "adapter_missing", str(error))
+        return Done(call)
+
+
+def stats(engine: Engine) -> BackendStats:
+    """The engine's present load."""
+    now = engine.stats
+    return BackendStats(
+        running_requests=now.num_running,
+        waiting_requests=now.num_waiting,
+        free_pages=now.num_free_pages,
+        total_pages=now.num_pages,
+        generated_tokens=now.num_generated_tokens,
+        preemptions=now.num_preemptions,
+        adapter_bytes=now.adapter_bytes,
+        kv_cache_bytes=now.kv_cache_bytes,
+    )
+
+
+def facts(engine: Engine) -> ModelFacts:
+    """What the HTTP process must know of the loaded model."""
+    model = engine.model
+    return ModelFacts(
+        vocab_size=model.vocab_size,
+        max_model_len=model.max_model_len,
+        eos_token_ids=tuple(model.eos_token_ids),
+        dtype=model.dtype,
+        warnings=tuple(engine.warnings),
+    )
+
+
+def load(start: Start) -> Engine:
+    """The engine with its model and first adapters.
+
+    Raises what the engine raises; an adapter's failure names the adapter and its folder.
+    """
+    settings = start.settings
+    defaults = EngineConfig()
+    config = EngineConfig(
+        dtype=settings.dtype,
+        max_batch_size=settings.max_batch_size,
+        max_batched_tokens=settings.max_batched_tokens or defaults.max_batched_tokens,
+        max_model_len=settings.max_model_len,
+        num_threads=settings.num_threads,
+        max_lora_rank=settings.max_lora_rank,
+        max_loras=settings.max_loras,
+    )
+    engine = Engine.load(Path(settings.folder), config)
+    for name, folder in start.adapters:
+        try:
+            engine.load_adapter(name, Path(folder))
+        except (AdapterError, OSError) as error:
+            raise AdapterError(f"adapter {name} in {folder} cannot be loaded: {error}") from error
+        log.info("Registered adapter %s from %s successfully", name, folder)
+    return engine
+
+
+def serve(channel: Channel) -> int:
+    """Load on the first message and run until the parent goes away; the exit status."""
+    try:
+        start = channel.receive(wait=True)[0]
+        if not isinstance(start, Start):
+            raise TypeError(f"the first message is {type(start).__name__}, not Start")  # noqa: TRY301 - one edge reports every failure
+        engine = load(start)
+        channel.send(Loaded(facts(engine)))
+        EngineLoop(engine, channel).run()
+    except ParentGoneError:
+        return 0
+    except Exception as error:
+        log.exception("the engine failed")
+        with suppress(ParentGoneError):
+            channel.send(Failed(f"{type(error).__name__}: {error}"))
+        return 1
+    return 0
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent dies."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main() -> int:
+    """Run as `python -m hostelry.containers.lmi.engine_process --socket-fd N --parent PID`."""
+    parser = argparse.ArgumentParser(description="The engine process of the LLM model server.")
+    parser.add_argument("--socket-fd", type=int, required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    arguments = parser.parse_args()
+    die_with_parent()
+    if os.getppid() != arguments.parent:
+        return 0
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    configure_logging("lmi-engine")
+    with socket.socket(fileno=arguments.socket_fd) as stream:
+        return serve(Channel(stream))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,59 @@
+"""The bodies of error answers, one form a surface."""
+
+from typing import Any
+
+from hostelry.containers.lmi.refusal import (
+    EXCEPTION_NAMES,
+    OPENAI_TYPES,
+    Cause,
+    Refusal,
+    StatusCodes,
+    Surface,
+    status_of,
+)
+
+# Causes that the server around the handlers reports, whatever the body asked for.
+FRONT_END_CAUSES = frozenset(
+    {Cause.TOO_LARGE, Cause.QUEUE_FULL, Cause.NOT_READY, Cause.TIMEOUT, Cause.NOT_FOUND}
+)
+
+
+def error_answer(refusal: Refusal, surface: Surface, codes: StatusCodes) -> tuple[int, Any]:
+    """Status and JSON body for `refusal`."""
+    status = status_of(refusal.cause, surface, codes)
+    if surface is Surface.OPENAI:
+        return status, openai_error(status, refusal.message, refusal.param)
+    if surface is Surface.FRONT_END or refusal.cause in FRONT_END_CAUSES:
+        return status, front_end_error(status, refusal.message)
+    if refusal.cause is Cause.ENGINE:
+        return status, {
+            "code": status,
+            "message": "Inference Engine Failure",
+            "error": refusal.message,
+        }
+    if surface is Surface.LEGACY:
+        return status, legacy_error(status, refusal.message)
+    prefix = "Input parsing failed: " if refusal.cause is Cause.BAD_REQUEST else ""
+    return status, {"code": status, "error": prefix + refusal.message}
+
+
+def front_end_error(status: int, message: str) -> dict[str, Any]:
+    """The form of errors that no handler wrote."""
+    name = EXCEPTION_NAMES.get(status, "InternalServerException")
+    return {"code": status, "type": name, "message": message}
+
+
+def openai_error(status: int, message: str, param: str | None = None) -> dict[str, Any]:
+    """The form that OpenAI clients turn into their exceptions."""
+    kind = OPENAI_TYPES.get(status, "InternalServerError")
+    return {"error": {"message": message, "type": kind, "param": param, "code": status}}
+
+
+def legacy_error(status: int, message: str) -> dict[str, Any]:
+    """The rolling batch's form: an answer without text."""
+    return {
+        "generated_text": None,
+        "error": message,
+        "code": status,
+        "details": {"finish_reason": "error"},
+    }

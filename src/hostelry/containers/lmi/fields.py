@@ -1,0 +1,121 @@
+"""Typed reads from a JSON object that a stranger wrote; every refusal names field and limits."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from hostelry.containers.lmi.refusal import bad_request
+
+SHOWN_CHARACTERS = 80
+MAX_INTEGER = 2**63 - 1
+
+
+def parse_json(body: bytes) -> Any:
+    """The JSON value in `body`; raises Refusal for anything that is not JSON."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise bad_request(f"the body is not valid JSON: {error}") from error
+
+
+def shown(value: object) -> str:
+    """A value as it appears in an error message, cut to a readable length."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "..."
+
+
+class Fields:
+    """The members of one JSON object; null counts as absent."""
+
+    def __init__(self, members: object, where: str) -> None:
+        if not isinstance(members, dict):
+            raise bad_request(f"{where} is {shown(members)}; it must be a JSON object", where)
+        self._members: Mapping[str, Any] = members
+
+    def __contains__(self, name: str) -> bool:
+        return self._members.get(name) is not None
+
+    def raw(self, name: str) -> Any:
+        """The value as parsed; None when absent."""
+        return self._members.get(name)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """A boolean, also as the text true or false."""
+        value = self._members.get(name)
+        if value is None:
+            return default
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        raise bad_request(f"{name} is {shown(value)}; it must be true or false", name)
+
+    def integer(self, name: str, low: int, high: int = MAX_INTEGER) -> int | None:
+        """A whole number between `low` and `high`."""
+        value = self.number(name, low, high)
+        if value is None:
+            return None
+        if value != int(value):
+            raise bad_request(f"{name} is {value}; it must be a whole number", name)
+        return int(value)
+
+    def number(self, name: str, low: float, high: float = math.inf) -> float | None:
+        """A finite number between `low` and `high`."""
+        value = self._members.get(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise bad_request(f"{name} is {shown(value)}; it must be a number", name)
+        if not low <= value <= high or abs(value) == math.inf:
+            raise bad_request(
+                f"{name} is {shown(value)}; it must be at least {low}"
+                + ("" if high in (math.inf, MAX_INTEGER) else f" and at most {high}"),
+                name,
+            )
+        return value
+
+    def text(self, name: str) -> str | None:
+        """A string."""
+        value = self._members.get(name)
+        if value is None or isinstance(value, str):
+            return value
+        raise bad_request(f"{name} is {shown(value)}; it must be a string", name)
+
+    def texts(self, name: str, *, most: int, longest: int) -> tuple[str, ...]:
+        """A string or a list of strings, none empty; absent is no strings."""
+        value = self._members.get(name)
+        values = [] if value is None else [value] if isinstance(value, str) else value
+        if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
+            raise bad_request(
+                f"{name} is {shown(value)}; it must be a string or a list of strings", name
+            )
+        if len(values) > most or any(not 0 < len(each) <= longest for each in values):
+            raise bad_request(
+                f"{name} is {shown(value)}; at most {most} strings of 1 to {longest} characters",
+                name,
+            )
+        return tuple(values)
+
+    def integers(self, name: str, *, most: int) -> tuple[int, ...]:
+        """A list of whole numbers, none negative; absent is none."""
+        value = self._members.get(name)
+        values = [] if value is None else value
+        if not isinstance(values, list) or not all(is_token_id(each) for each in values):
+            raise bad_request(f"{name} is {shown(value)}; it must be a list of token ids", name)
+        if len(values) > most:
+            raise bad_request(f"{name} has {len(values)} members; at most {most}", name)
+        return tuple(values)
+
+    def refuse(self, name: str, accepted: tuple[object, ...], because: str) -> None:
+        """Refuse any value of `name` but absence and the `accepted` ones."""
+        value = self._members.get(name)
+        if value is None or any(value == each for each in accepted):
+            return
+        raise bad_request(f"{name} is {shown(value)}: {because}", name)
+
+
+def is_token_id(value: object) -> bool:
+    """Whether `value` is a whole number that is not negative."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,181 @@
+"""A model server from its start to its end: load, serve, drain, fail."""
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import uvicorn
+
+from hostelry.containers.lmi.app import build_app
+from hostelry.containers.lmi.backend import EngineFailedError
+from hostelry.containers.lmi.chat_template import load_chat_template
+from hostelry.containers.lmi.config import ConfigurationError, LmiConfig
+from hostelry.containers.lmi.messages import EngineSettings, Start
+from hostelry.containers.lmi.model_source import ADAPTERS, adapter_folders, model_folder
+from hostelry.containers.lmi.process_backend import ProcessBackend
+from hostelry.containers.lmi.registry import AdapterRegistry
+from hostelry.containers.lmi.service import LoadedModel, Phase, Service
+from hostelry.containers.lmi.text_codec import TextCodec
+
+DRAIN_S = 8.0
+FAILED_ANSWERS_S = 1.0  # how long a failed server still answers, so that its clients learn why
+
+log = logging.getLogger(__name__)
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its signal handling: this server drains before it stops listening."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Capture none."""
+        yield
+
+
+async def serve(service: Service, listener: socket.socket) -> str | None:
+    """Run on `listener` until SIGTERM or SIGINT; the reason when it ends by a failure instead."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    server = Server(
+        uvicorn.Config(
+            build_app(service),
+            loop="none",
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=1,
+        )
+    )
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    serving.add_done_callback(lambda _: stop.set())
+    try:
+        return await live(service, stop)
+    finally:
+        server.should_exit = True
+        await serving
+
+
+async def live(service: Service, stop: asyncio.Event) -> str | None:
+    """Load, serve, and end; the reason when the end is a failure and not `stop`."""
+    backend = ProcessBackend()
+    try:
+        reason = await run_until(stop, service, backend)
+        if reason is None:
+            await drain(service)
+        else:
+            await fail(service, reason)
+        return reason
+    finally:
+        await backend.close()
+
+
+async def run_until(stop: asyncio.Event, service: Service, backend: ProcessBackend) -> str | None:
+    """Load and serve; why neither goes on, None once `stop` is set."""
+    async with ended_by(stop) as stopping:
+        loading = asyncio.ensure_future(load(service, backend))
+        await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if not loading.done():
+            loading.cancel()
+            return None
+        try:
+            service.model = loading.result()
+        except (ConfigurationError, EngineFailedError, ValueError, OSError) as error:
+            return str(error)
+        service.phase = Phase.READY
+        died = asyncio.ensure_future(backend.died.wait())
+        await asyncio.wait((died, stopping), return_when=asyncio.FIRST_COMPLETED)
+        died.cancel()
+    return None if stop.is_set() else "Inference Engine Failure: the engine process died"
+
+
+@asynccontextmanager
+async def ended_by(stop: asyncio.Event) -> AsyncIterator[asyncio.Task[bool]]:
+    """A task that ends when `stop` is set, cancelled on the way out."""
+    task = asyncio.ensure_future(stop.wait())
+    try:
+        yield task
+    finally:
+        task.cancel()
+
+
+async def load(service: Service, backend: ProcessBackend) -> LoadedModel:
+    """Fetch and load model, tokenizer, template and first adapters.
+
+    Raises ConfigurationError, ValueError or EngineFailedError saying what cannot be loaded.
+    """
+    config = service.config
+    folder = await asyncio.to_thread(model_folder, config)
+    adapters = first_adapters(config, folder)
+    log.info("loading %s with %d adapters", folder, len(adapters))
+    await backend.start(Start(engine_settings(config, folder), named(adapters)))
+    codec = await asyncio.to_thread(TextCodec.load, folder)
+    chat = load_chat_template(folder, config.chat_template, service.clock)
+    try:
+        async with asyncio.timeout(config.loading_timeout_s):
+            facts = await backend.wait_ready()
+    except TimeoutError:
+        raise EngineFailedError(
+            f"the model did not load within {config.loading_timeout_s:g} s (model_loading_timeout)"
+        ) from None
+    for warning in facts.warnings:
+        log.warning("%s", warning)
+    registry = AdapterRegistry(backend, enabled=config.enable_lora, max_pinned=config.max_cpu_loras)
+    registry.adopt(adapters)
+    log.info("ready: %s, at most %d tokens a request", facts.dtype, facts.max_model_len)
+    return LoadedModel(backend=backend, codec=codec, chat=chat, registry=registry)
+
+
+def first_adapters(config: LmiConfig, folder: Path) -> list[tuple[str, Path]]:
+    """The adapters that lie beside serving.properties and in the model's folder."""
+    found = adapter_folders((config.model_dir, folder))
+    if found and not config.enable_lora:
+        log.warning(
+            "%d folders in %s are not used: option.enable_lora is false", len(found), ADAPTERS
+        )
+        return []
+    return found
+
+
+def named(adapters: list[tuple[str, Path]]) -> tuple[tuple[str, str], ...]:
+    """Adapters as the engine process is told of them."""
+    return tuple((name, str(folder)) for name, folder in adapters)
+
+
+def engine_settings(config: LmiConfig, folder: Path) -> EngineSettings:
+    """What the engine process needs of the configuration."""
+    return EngineSettings(
+        folder=str(folder),
+        dtype=config.dtype,
+        max_batch_size=config.max_batch_size,
+        max_batched_tokens=config.max_batched_tokens,
+        max_model_len=config.max_model_len,
+        num_threads=config.num_threads,
+        max_lora_rank=config.max_lora_rank,
+        max_loras=config.max_loras,
+    )
+
+
+async def drain(service: Service) -> None:
+    """Refuse new requests and wait for those in flight, at most DRAIN_S."""
+    service.phase = Phase.DRAINING
+    log.info("draining %d requests", service.in_flight)
+    try:
+        await asyncio.wait_for(service.idle.wait(), DRAIN_S)
+    except TimeoutError:
+        log.warning("%d requests did not end within %g s", service.in_flight, DRAIN_S)
+
+
+async def fail(service: Service, reason: str) -> None:
+    """Let requests in flight get their error answers before the server ends."""
+    service.phase = Phase.FAILED
+    log.error("%s", reason)
+    await asyncio.sleep(FAILED_ANSWERS_S if service.model else 0)

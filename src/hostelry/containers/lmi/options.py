@@ -1,0 +1,129 @@
+"""LMI's configuration sources merged into one mapping of option names to values.
+
+Pure: texts and mappings in, options out. First wins: serving.properties, OPTION_*, HF_* and the
+other plain names, names of older servers. SageMaker's own variables overwrite all of them.
+Source: DJL Serving's LMI configuration guide.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+PREFIX = "option."
+
+# Option names whose environment form is not just lower case.
+SPELLINGS: Mapping[str, str] = {"entrypoint": "entryPoint"}
+
+# Keys of serving.properties that stand without the prefix and have a meaning here.
+UNPREFIXED = frozenset({"engine", "job_queue_size", "batch_size", "max_batch_delay"})
+
+ALIASES: Mapping[str, str] = {
+    "max_num_batched_tokens": "max_rolling_batch_prefill_tokens",
+    "max_num_seqs": "max_rolling_batch_size",
+    "quantization": "quantize",
+    "cpu_offload_gb": "cpu_offload_gb_per_gpu",
+}
+
+# Environment variables that are read when nothing above them set the option.
+PLAIN_NAMES: Mapping[str, str] = {
+    "HF_MODEL_ID": "model_id",
+    "HF_REVISION": "revision",
+    "HF_MODEL_TRUST_REMOTE_CODE": "trust_remote_code",
+    "TENSOR_PARALLEL_DEGREE": "tensor_parallel_degree",
+    "MODEL_LOADING_TIMEOUT": "model_loading_timeout",
+    "PREDICT_TIMEOUT": "predict_timeout",
+    "SERVING_JOB_QUEUE_SIZE": "job_queue_size",
+    "SERVING_BATCH_SIZE": "batch_size",
+    "HF_MODEL_QUANTIZE": "quantize",
+    "SM_NUM_GPUS": "tensor_parallel_degree",
+    "MAX_CONCURRENT_REQUESTS": "job_queue_size",
+    "MAX_BATCH_PREFILL_TOKENS": "max_rolling_batch_prefill_tokens",
+    "MAX_BATCH_SIZE": "max_rolling_batch_size",
+}
+
+# Environment variables that overwrite the option.
+OVERWRITING: Mapping[str, str] = {
+    "SAGEMAKER_STARTUP_TIMEOUT": "model_loading_timeout",
+    "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "predict_timeout",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value and the name it was given under, for messages."""
+
+    value: str
+    given_as: str
+
+
+@dataclass(slots=True)
+class Options:
+    """Settings by option name, and what was odd about their sources."""
+
+    settings: dict[str, Setting] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def put_if_absent(self, name: str, value: str, given_as: str) -> None:
+        """Set `name` unless a source of higher precedence did."""
+        if value:
+            self.settings.setdefault(ALIASES.get(name, name), Setting(value, given_as))
+
+
+def merge_options(env: Mapping[str, str], properties_text: str) -> Options:
+    """Every option that is set, from all sources in LMI's order."""
+    options = Options()
+    for key, value in parse_properties(properties_text, options.warnings).items():
+        take_property(options, key, value)
+    for variable, value in sorted(env.items()):
+        if variable.startswith("OPTION_"):
+            name = variable.removeprefix("OPTION_").lower()
+            options.put_if_absent(SPELLINGS.get(name, name), value, variable)
+    for variable, name in PLAIN_NAMES.items():
+        options.put_if_absent(name, env.get(variable, ""), variable)
+    graphs = env.get("ENABLE_CUDA_GRAPHS", "").lower()
+    if graphs in ("true", "false"):
+        eager = "false" if graphs == "true" else "true"
+        options.put_if_absent("enforce_eager", eager, "ENABLE_CUDA_GRAPHS")
+    for variable, name in OVERWRITING.items():
+        if env.get(variable):
+            options.settings[name] = Setting(env[variable], variable)
+    return options
+
+
+def take_property(options: Options, key: str, value: str) -> None:
+    """One pair of serving.properties."""
+    if key.startswith(PREFIX):
+        name = key.removeprefix(PREFIX)
+        options.put_if_absent(SPELLINGS.get(name.lower(), name), value, key)
+    elif key in UNPREFIXED:
+        options.put_if_absent(key, value, key)
+    else:
+        options.put_if_absent("/" + key, value, key)
+
+
+def parse_properties(text: str, warnings: list[str]) -> dict[str, str]:
+    """The pairs of a Java properties file; later ones win. Odd lines add to `warnings`."""
+    pairs: dict[str, str] = {}
+    for line in logical_lines(text):
+        cuts = [line.find(mark) for mark in "=:" if mark in line]
+        if not cuts:
+            warnings.append(f"serving.properties: {line[:80]!r} is not of the form key=value")
+            continue
+        cut = min(cuts)
+        pairs[line[:cut].strip()] = line[cut + 1 :].strip()
+    return pairs
+
+
+def logical_lines(text: str) -> list[str]:
+    """Lines without comments and blanks; a backslash at the end joins the next line."""
+    lines: list[str] = []
+    open_line = ""
+    for raw in text.removeprefix("\ufeff").splitlines():
+        line = open_line + raw.strip()
+        open_line = ""
+        if not line or line[0] in "#!":
+            continue
+        if line.endswith("\\"):
+            open_line = line[:-1]
+            continue
+        lines.append(line)
+    return [*lines, open_line] if open_line else lines

@@ -1,0 +1,109 @@
+"""Why a request is not answered, and the status each surface gives it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from hostelry.base.errors import HostelryError
+
+
+class Surface(Enum):
+    """Whose error form the answer has."""
+
+    ASYNC = "async"  # LMI's current handler on /invocations
+    LEGACY = "legacy"  # LMI's rolling batch on /invocations
+    OPENAI = "openai"  # the /v1 routes
+    FRONT_END = "front_end"  # the server around the handlers: sizes, queue, adapters
+
+
+class Cause(Enum):
+    """What went wrong, as far as the status depends on it."""
+
+    BAD_REQUEST = "bad_request"
+    TOO_LONG = "too_long"
+    UNKNOWN_ADAPTER = "unknown_adapter"
+    TOO_LARGE = "too_large"
+    QUEUE_FULL = "queue_full"
+    NOT_READY = "not_ready"
+    TIMEOUT = "timeout"
+    ENGINE = "engine"
+    NOT_FOUND = "not_found"
+    CONFLICT = "conflict"
+    DEPENDENCY = "dependency"
+    NO_MEMORY = "no_memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusCodes:
+    """The statuses that LMI lets a deployment change."""
+
+    bad_request: int = 400
+    queue_full: int = 503
+    not_ready: int = 503
+    timeout: int = 400
+    server_error: int = 500
+
+
+FIXED: Mapping[Cause, int] = {
+    Cause.TOO_LONG: 400,
+    Cause.UNKNOWN_ADAPTER: 424,
+    Cause.TOO_LARGE: 413,
+    Cause.NOT_FOUND: 404,
+    Cause.CONFLICT: 409,
+    Cause.DEPENDENCY: 424,
+    Cause.NO_MEMORY: 507,
+}
+HANDLER_FAILED = 424  # what LMI's handlers answer to nearly everything bad in a request
+
+EXCEPTION_NAMES: Mapping[int, str] = {
+    400: "BadRequestException",
+    404: "ResourceNotFoundException",
+    405: "MethodNotAllowedException",
+    409: "ConflictStatusException",
+    413: "PayloadTooLargeException",
+    424: "DependencyFailedException",
+    429: "ServiceUnavailableException",
+    503: "ServiceUnavailableException",
+    507: "InsufficientMemoryException",
+}
+OPENAI_TYPES: Mapping[int, str] = {
+    400: "BadRequestError",
+    404: "NotFoundError",
+    413: "BadRequestError",
+    424: "FailedDependencyError",
+    429: "RateLimitError",
+    503: "ServiceUnavailableError",
+}
+
+
+class Refusal(HostelryError):  # noqa: N818 - an answer to the client, most often not our error
+    """The answer to a request that is not carried out; the message is for the client.
+
+    `param` names the offending field of the body, where there is one.
+    """
+
+    def __init__(self, cause: Cause, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.cause = cause
+        self.message = message
+        self.param = param
+
+
+def bad_request(message: str, param: str | None = None) -> Refusal:
+    """The request asks for something impossible; the message names the field and its limits."""
+    return Refusal(Cause.BAD_REQUEST, message, param)
+
+
+def status_of(cause: Cause, surface: Surface, codes: StatusCodes) -> int:
+    """The HTTP status of `cause` on `surface`."""
+    if cause is Cause.BAD_REQUEST:
+        return HANDLER_FAILED if surface is Surface.ASYNC else codes.bad_request
+    if cause is Cause.UNKNOWN_ADAPTER and surface is Surface.OPENAI:
+        return 404
+    configured = {
+        Cause.QUEUE_FULL: codes.queue_full,
+        Cause.NOT_READY: codes.not_ready,
+        Cause.TIMEOUT: codes.timeout,
+        Cause.ENGINE: codes.server_error,
+    }
+    return configured.get(cause) or FIXED[cause]

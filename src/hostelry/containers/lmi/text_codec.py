@@ -1,0 +1,44 @@
+"""The model's tokenizer; imports no tensors."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+
+class TextCodec:
+    """Text to token ids and back."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        added = tokenizer.get_added_tokens_decoder().items()
+        self._special = frozenset(token_id for token_id, token in added if token.special)
+
+    @classmethod
+    def load(cls, folder: Path) -> "TextCodec":
+        """The tokenizer.json of a model folder; raises ValueError when there is none."""
+        path = folder / "tokenizer.json"
+        if not path.exists():
+            raise ValueError(
+                f"{folder} has no tokenizer.json; save the model's fast tokenizer into it"
+            )
+        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        return cls(tokenizer)
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
+        """The ids of `text`; with the tokens that begin and end a text where asked."""
+        return tuple(self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        """The text of `token_ids`."""
+        return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens))
+
+    def token_text(self, token_id: int) -> str:
+        """One token alone as text; replacement characters where it is part of a character."""
+        return self.decode((token_id,), skip_special_tokens=False)
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether the token is one of the model's control tokens."""
+        return token_id in self._special
