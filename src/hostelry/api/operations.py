@@ -2,7 +2,16 @@
 
 from collections.abc import Callable, Mapping
 
-from hostelry.api import component, endpoint, endpoint_config, identity, model, tag
+from hostelry.api import (
+    component,
+    component_update,
+    endpoint,
+    endpoint_config,
+    endpoint_update,
+    identity,
+    model,
+    tag,
+)
 from hostelry.api.context import Context, Params, Result
 from hostelry.api.values import check_values
 from hostelry.base.errors import Conflict, ServiceError
@@ -21,10 +30,20 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("sagemaker", "CreateEndpoint"): endpoint.create_endpoint,
     ("sagemaker", "DescribeEndpoint"): endpoint.describe_endpoint,
     ("sagemaker", "ListEndpoints"): endpoint.list_endpoints,
+    ("sagemaker", "UpdateEndpoint"): endpoint_update.update_endpoint,
+    (
+        "sagemaker",
+        "UpdateEndpointWeightsAndCapacities",
+    ): endpoint_update.update_endpoint_weights_and_capacities,
     ("sagemaker", "DeleteEndpoint"): endpoint.delete_endpoint,
     ("sagemaker", "CreateInferenceComponent"): component.create_inference_component,
     ("sagemaker", "DescribeInferenceComponent"): component.describe_inference_component,
     ("sagemaker", "ListInferenceComponents"): component.list_inference_components,
+    ("sagemaker", "UpdateInferenceComponent"): component_update.update_inference_component,
+    (
+        "sagemaker",
+        "UpdateInferenceComponentRuntimeConfig",
+    ): component_update.update_inference_component_runtime_config,
     ("sagemaker", "DeleteInferenceComponent"): component.delete_inference_component,
     ("sagemaker", "AddTags"): tag.add_tags,
     ("sagemaker", "ListTags"): tag.list_tags,

@@ -112,3 +112,19 @@ def check_requirements(requirements: Requirements, instance_type: str, shape: Sh
             raise validation_error(
                 f"{name} is {asked:g}, but one {instance_type} instance offers {offered:g}."
             )
+
+
+def check_instance_count(variant: Variant, count: int) -> None:
+    """Refuse a wanted instance count that the variant cannot have."""
+    if variant.scaling is not None and variant.scaling.enabled:
+        low, high = variant.scaling.min_instances, variant.scaling.max_instances
+        if not low <= count <= high:
+            raise validation_error(
+                f'DesiredInstanceCount {count} of variant "{variant.name}" is outside of its'
+                f" ManagedInstanceScaling bounds, {low} to {high}."
+            )
+    elif count < 1:
+        raise validation_error(
+            f'DesiredInstanceCount {count} of variant "{variant.name}" is not possible; at least 1'
+            " instance is needed."
+        )

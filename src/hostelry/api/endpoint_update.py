@@ -1,0 +1,187 @@
+"""UpdateEndpoint and UpdateEndpointWeightsAndCapacities."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from hostelry.api.context import Context, Params, Result
+from hostelry.api.deployment import check_deployment_config, deployment_deadline, deployment_of
+from hostelry.api.endpoint import KIND, find_endpoint
+from hostelry.api.endpoint_config import find_endpoint_config
+from hostelry.api.refusals import in_progress, refuse_fields, unsupported
+from hostelry.base.errors import ServiceError, validation_error
+from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
+from hostelry.domain.status import Event, can, next_status
+from hostelry.domain.validation import check_instance_count
+
+# Final statuses other than InService, and what gets an endpoint out of them.
+WAYS_OUT: Mapping[EndpointStatus, str] = {
+    EndpointStatus.FAILED: "delete it and create it again",
+    EndpointStatus.OUT_OF_SERVICE: "delete it and create it again",
+    EndpointStatus.UPDATE_ROLLBACK_FAILED: "repair it with UpdateEndpoint",
+}
+
+
+def update_endpoint(context: Context, params: Params) -> Result:
+    """UpdateEndpoint: a new deployment beside the one that serves, which goes on meanwhile."""
+    found = find_endpoint(context, params["EndpointName"])
+    endpoint = found.value
+    check_deployment_config(params.get("DeploymentConfig"))
+    check_updatable(endpoint)
+    config = find_endpoint_config(context, params["EndpointConfigName"]).value
+    active = endpoint.active.config
+    if (config.arn, config.created_at) == (active.arn, active.created_at):
+        raise validation_error(
+            f'The endpoint configuration "{config.arn}" is already in use by endpoint'
+            f' "{endpoint.arn}"; create a new endpoint configuration to update it.'
+        )
+    pending = retained(deployment_of(context, config), endpoint.active, params)
+    check_same_kind(endpoint, pending)
+    updated = replace(
+        updating(context, endpoint, pending),
+        pending=pending,
+        given={**endpoint.given, **deployment_config(endpoint, params)},
+    )
+    context.state.endpoints.put(context.scope, endpoint.name, updated, expect=found.version)
+    return {"EndpointArn": endpoint.arn}
+
+
+def update_endpoint_weights_and_capacities(context: Context, params: Params) -> Result:
+    """UpdateEndpointWeightsAndCapacities: of any number of variants at once."""
+    found = find_endpoint(context, params["EndpointName"])
+    endpoint = found.value
+    changes = changes_by_variant(endpoint, params)
+    check_updatable(endpoint)
+    if endpoint.status is not EndpointStatus.IN_SERVICE:
+        raise cannot_update(endpoint)
+    variants = tuple(
+        resized(wanted, changes.get(wanted.variant.name, {})) for wanted in endpoint.active.variants
+    )
+    active = replace(endpoint.active, variants=variants)
+    updated = replace(updating(context, endpoint, active), active=active)
+    context.state.endpoints.put(context.scope, endpoint.name, updated, expect=found.version)
+    return {"EndpointArn": endpoint.arn}
+
+
+def updating(context: Context, endpoint: Endpoint, wanted: Deployment) -> Endpoint:
+    """The endpoint on its way to `wanted`."""
+    return replace(
+        endpoint,
+        status=next_status(endpoint.status, Event.UPDATE),
+        modified_at=context.now,
+        deadline_at=deployment_deadline(context, wanted),
+        failure_reason=None,
+    )
+
+
+def check_updatable(endpoint: Endpoint) -> None:
+    """Refuse an update that the endpoint's status has no row for."""
+    if not can(endpoint.status, Event.UPDATE):
+        raise cannot_update(endpoint)
+
+
+def cannot_update(endpoint: Endpoint) -> ServiceError:
+    """The answer to an update in a status that does not take it."""
+    way_out = WAYS_OUT.get(endpoint.status)
+    if way_out is None:
+        return in_progress(KIND, endpoint.arn)
+    return validation_error(
+        f'Cannot update endpoint "{endpoint.arn}" in status {endpoint.status.value}; {way_out}.'
+    )
+
+
+def retained(pending: Deployment, active: Deployment, params: Params) -> Deployment:
+    """`pending` with the live counts and weights that the request asks to keep, by variant name."""
+    if not params.get("RetainAllVariantProperties"):
+        return pending
+    excluded = {
+        it["VariantPropertyType"] for it in params.get("ExcludeRetainedVariantProperties") or ()
+    }
+    live = {it.variant.name: it for it in active.variants}
+    return replace(
+        pending,
+        variants=tuple(
+            with_retained(it, live[it.variant.name], excluded) if it.variant.name in live else it
+            for it in pending.variants
+        ),
+    )
+
+
+def with_retained(
+    wanted: EndpointVariant, live: EndpointVariant, excluded: set[str]
+) -> EndpointVariant:
+    """`wanted` with what `live` has of the properties that are not `excluded`."""
+    if "DesiredInstanceCount" not in excluded:
+        wanted = replace(wanted, desired_instance_count=live.desired_instance_count)
+    if "DesiredWeight" not in excluded:
+        wanted = replace(wanted, desired_weight=live.desired_weight)
+    return wanted
+
+
+def check_same_kind(endpoint: Endpoint, pending: Deployment) -> None:
+    """Refuse to turn a model endpoint into one for components, and to move components elsewhere."""
+    if endpoint.takes_components != pending.config.takes_components:
+        kinds = ("models", "inference components")
+        now, then = kinds if not endpoint.takes_components else reversed(kinds)
+        raise validation_error(
+            f'Endpoint "{endpoint.arn}" hosts {now}; an update cannot make it host {then}.'
+        )
+    if not endpoint.takes_components:
+        return
+    (old,), (new,) = endpoint.active.variants, pending.variants
+    if old.variant.name != new.variant.name:
+        raise validation_error(
+            f'Endpoint "{endpoint.arn}" hosts inference components on variant'
+            f' "{old.variant.name}"; an update must keep that name, not "{new.variant.name}".'
+        )
+    if old.variant.instance_type != new.variant.instance_type:
+        raise unsupported(
+            f"An update from {old.variant.instance_type} to {new.variant.instance_type} of an"
+            " endpoint for inference components",
+            "Create another endpoint and move the components to it.",
+        )
+
+
+def deployment_config(endpoint: Endpoint, params: Params) -> Mapping[str, Any]:
+    """What DescribeEndpoint shows as LastDeploymentConfig from now on."""
+    given = params.get("DeploymentConfig")
+    if given is None and params.get("RetainDeploymentConfig"):
+        given = endpoint.given.get("DeploymentConfig")
+    return {"DeploymentConfig": given}
+
+
+def changes_by_variant(endpoint: Endpoint, params: Params) -> dict[str, Mapping[str, Any]]:
+    """The changes asked for, checked, by variant name."""
+    live = {it.variant.name: it for it in endpoint.active.variants}
+    changes: dict[str, Mapping[str, Any]] = {}
+    for number, change in enumerate(params["DesiredWeightsAndCapacities"], start=1):
+        name, path = change["VariantName"], f"DesiredWeightsAndCapacities.{number}."
+        if name not in live:
+            raise validation_error(
+                f'Could not find variant "{name}" of endpoint "{endpoint.arn}"; its variants are'
+                f" {', '.join(live)}."
+            )
+        if name in changes:
+            raise validation_error(f'Variant "{name}" is named twice; give its changes together.')
+        refuse_fields(change, ("ServerlessUpdateConfig",), path)
+        check_change(change, live[name], path)
+        changes[name] = change
+    return changes
+
+
+def check_change(change: Mapping[str, Any], live: EndpointVariant, path: str) -> None:
+    """Refuse a change of nothing, and a count the variant cannot have."""
+    count = change.get("DesiredInstanceCount")
+    if count is None and change.get("DesiredWeight") is None:
+        raise validation_error(f"{path}DesiredWeight or {path}DesiredInstanceCount is required.")
+    if count is not None:
+        check_instance_count(live.variant, count)
+
+
+def resized(wanted: EndpointVariant, change: Mapping[str, Any]) -> EndpointVariant:
+    """`wanted` with the weight and count that `change` gives."""
+    return replace(
+        wanted,
+        desired_weight=float(change.get("DesiredWeight", wanted.desired_weight)),
+        desired_instance_count=change.get("DesiredInstanceCount", wanted.desired_instance_count),
+    )
