@@ -1,0 +1,86 @@
+"""What a program needs in its environment to use a hostelry instead of AWS. Pure."""
+
+import shlex
+from collections.abc import Mapping
+
+from hostelry.base.errors import TerminalError
+from hostelry.server.home import Credentials, UpConfig
+from hostelry.server.ports import reachable_host
+
+# Settings of the user that would win over ours, or that make no sense with an endpoint of our own.
+REMOVED = (
+    "AWS_PROFILE",
+    "AWS_DEFAULT_PROFILE",
+    "AWS_SESSION_TOKEN",
+    "AWS_SECURITY_TOKEN",
+    "AWS_ROLE_ARN",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+    "AWS_USE_FIPS_ENDPOINT",
+    "AWS_USE_DUALSTACK_ENDPOINT",
+    "AWS_CA_BUNDLE",
+)
+REMOVED_PREFIX = "AWS_ENDPOINT_URL"
+
+
+def client_variables(config: UpConfig, credentials: Credentials) -> dict[str, str]:
+    """The variables that `hostelry env` prints."""
+    door = f"http://{url_host(config.host)}:{config.door_port}"
+    s3 = config.s3_endpoint or f"http://{url_host(config.host)}:{config.s3_port}"
+    return {
+        "AWS_ENDPOINT_URL": door,
+        "AWS_ENDPOINT_URL_S3": s3,
+        "AWS_ACCESS_KEY_ID": credentials.access_key_id,
+        "AWS_SECRET_ACCESS_KEY": credentials.secret_access_key,
+        "AWS_DEFAULT_REGION": credentials.region,
+        "AWS_REGION": credentials.region,
+        "OPENAI_BASE_URL": f"{door}/v1",
+        "OPENAI_API_KEY": credentials.openai_api_key,
+    }
+
+
+def url_host(host: str) -> str:
+    """`host` as it stands in a URL that programs on this machine use."""
+    reachable = reachable_host(host)
+    return f"[{reachable}]" if ":" in reachable else reachable
+
+
+def without_users_aws(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without the user's AWS settings that would interfere."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in REMOVED and not name.startswith(REMOVED_PREFIX)
+    }
+
+
+def no_proxy(environment: Mapping[str, str], host: str) -> str:
+    """NO_PROXY with this hostelry's host added, so that a proxy is not asked for loopback."""
+    given = environment.get("NO_PROXY") or environment.get("no_proxy") or ""
+    entries = [entry for entry in given.split(",") if entry]
+    wanted = ["127.0.0.1", "localhost", reachable_host(host)]
+    return ",".join([*entries, *(w for w in dict.fromkeys(wanted) if w not in entries)])
+
+
+def shell_lines(shell: str, variables: Mapping[str, str]) -> list[str]:
+    """Lines that set the variables in `sh` (bash, zsh), `fish` or `powershell`."""
+    match shell:
+        case "sh" | "bash" | "zsh":
+            return [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+        case "fish":
+            return [f"set -gx {name} {fish_quote(value)};" for name, value in variables.items()]
+        case "powershell":
+            return [f"$Env:{name} = {powershell_quote(value)}" for name, value in variables.items()]
+    raise TerminalError(f"--shell {shell}: expected sh, bash, zsh, fish or powershell")
+
+
+def fish_quote(value: str) -> str:
+    """A single-quoted fish string."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def powershell_quote(value: str) -> str:
+    """A single-quoted PowerShell string."""
+    return "'" + value.replace("'", "''") + "'"

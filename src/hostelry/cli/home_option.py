@@ -1,0 +1,46 @@
+"""The --home option of every command, and what a command needs of the home it names."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hostelry.base.errors import TerminalError
+from hostelry.server.home import (
+    ENVIRONMENT_VARIABLE,
+    Credentials,
+    Home,
+    UpConfig,
+    load_config,
+    load_credentials,
+)
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--home",
+        envvar=ENVIRONMENT_VARIABLE,
+        help="Home folder of the hostelry. Default: ~/.hostelry",
+        show_default=False,
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+def home_at(given: Path | None) -> Home:
+    """The home named by --home or the environment, as an absolute path."""
+    if given is None:
+        given = Home.default().root
+    return Home(Path(os.path.abspath(given.expanduser())))
+
+
+def settled(home: Home) -> tuple[UpConfig, Credentials]:
+    """Configuration and keys of a home; raises TerminalError where `up` never ran."""
+    try:
+        return load_config(home), load_credentials(home)
+    except FileNotFoundError:
+        raise TerminalError(
+            f"there is no hostelry in {home.root} yet: start one with `hostelry up`, "
+            "or name its folder with --home"
+        ) from None

@@ -1,0 +1,67 @@
+"""Which log files a name means: a process, an instance, a copy, an endpoint or a component."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hostelry.base.errors import TerminalError
+from hostelry.fleet.records import InstanceFolder
+from hostelry.server.home import Home
+
+
+def platform_logs(home: Home) -> dict[str, Path]:
+    """The logs of the platform's processes, by name."""
+    return {path.stem: path for path in sorted(home.logs.glob("*.log"))}
+
+
+def fleet_logs(home: Home) -> dict[str, Path]:
+    """The logs of agents (by instance id) and copies (by copy id) that are on disk."""
+    found: dict[str, Path] = {}
+    for root in sorted(path for path in home.instances.glob("*") if path.is_dir()):
+        folder = InstanceFolder(root)
+        found[root.name] = folder.agent_log
+        for copy_id in sorted(folder.copy_ids()):
+            found[copy_id] = folder.copy(copy_id).log
+    return {name: path for name, path in found.items() if path.exists()}
+
+
+def copies_of(state: Mapping[str, Any] | None, name: str) -> list[str]:
+    """Ids of the copies of the endpoint or component `name`, as control tells."""
+    endpoints = (state or {}).get("endpoints", [])
+    return [
+        copy["id"]
+        for endpoint in endpoints
+        for copy in endpoint.get("copies", ())
+        if endpoint["name"] == name or copy.get("owner", "").partition("/")[2] == name
+    ]
+
+
+def bases_of(state: Mapping[str, Any] | None, name: str) -> str:
+    """The component whose copies serve `name`: its base where it is an adapter, else itself."""
+    for endpoint in (state or {}).get("endpoints", []):
+        for component in endpoint.get("components", ()):
+            if component["name"] == name and component.get("base"):
+                return str(component["base"])
+    return name
+
+
+def find_logs(home: Home, state: Mapping[str, Any] | None, name: str | None) -> dict[str, Path]:
+    """Title and path of each log that `name` means; every process's log where it is None.
+
+    A copy or instance may be named by the start of its id. Raises TerminalError naming what there
+    is when nothing matches.
+    """
+    platform, fleet = platform_logs(home), fleet_logs(home)
+    if name is None:
+        return platform
+    if name in platform:
+        return {name: platform[name]}
+    owned = copies_of(state, bases_of(state, name))
+    matches = {it: path for it, path in fleet.items() if it in owned or it.startswith(name)}
+    if not matches:
+        known = ", ".join([*platform, *fleet]) or "none yet"
+        raise TerminalError(
+            f"no log for {name}: it is no process, endpoint, component, instance or copy with "
+            f"output on disk. There are: {known}"
+        )
+    return matches

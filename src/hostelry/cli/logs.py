@@ -1,0 +1,87 @@
+"""`hostelry logs`."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hostelry.cli.home_option import HomeOption, home_at, settled
+from hostelry.cli.log_files import find_logs
+from hostelry.cli.state import control_state
+
+FOLLOW_PAUSE_S = 0.2
+TAIL_BYTES_PER_LINE = 400
+MAX_TAIL_BYTES = 8 * 1024 * 1024
+
+
+def logs(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="A process (up, gateway, control, objectstore), an endpoint, a component, "
+            "an instance id or a copy id; every process where it is left out.",
+            show_default=False,
+        ),
+    ] = None,
+    home: HomeOption = None,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="Lines of each log.")] = 50,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Go on printing; Ctrl-C ends it.")
+    ] = False,
+) -> None:
+    """Print the last lines of a log, of a process or of the model servers behind a name.
+
+    Example: hostelry logs control -n 100
+
+    Example: hostelry logs my-component -f
+    """
+    at = home_at(home)
+    config, credentials = settled(at)
+    found = find_logs(at, control_state(config, credentials), name)
+    several = len(found) > 1
+    positions: dict[str, int] = {}
+    for title, path in found.items():
+        if several:
+            typer.echo(f"==> {title} <==")
+        positions[title] = path.stat().st_size
+        for line in last_lines(path, lines):
+            typer.echo(line)
+    if follow:
+        for title, text in appended(found, positions):
+            typer.echo(f"{title}| {text}" if several else text)
+
+
+def last_lines(path: Path, count: int) -> list[str]:
+    """The last `count` lines of a text file."""
+    if count == 0:
+        return []
+    wanted = min(MAX_TAIL_BYTES, max(64 * 1024, count * TAIL_BYTES_PER_LINE))
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - wanted))
+        return file.read().decode(errors="replace").splitlines()[-count:]
+
+
+def appended(found: dict[str, Path], positions: dict[str, int]) -> Iterator[tuple[str, str]]:
+    """Title and line of everything that is written from now on; a cut file is read anew."""
+    while True:
+        for title, path in found.items():
+            for line in new_lines(path, title, positions):
+                yield title, line
+        time.sleep(FOLLOW_PAUSE_S)
+
+
+def new_lines(path: Path, title: str, positions: dict[str, int]) -> list[str]:
+    """Whole lines written to `path` since `positions[title]`, which is moved."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(positions[title] if size >= positions[title] else 0)
+            written = file.read(MAX_TAIL_BYTES)
+            whole = written[: written.rfind(b"\n") + 1]
+            positions[title] = file.tell() - len(written) + len(whole)
+    except FileNotFoundError:
+        return []
+    return whole.decode(errors="replace").splitlines()

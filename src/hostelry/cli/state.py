@@ -1,0 +1,61 @@
+"""What runs, as `hostelry status` and `hostelry logs` see it: processes, and control's account."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import msgspec
+
+from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.server.process_table import group_memory_bytes, process_stat, uptime_s
+from hostelry.server.run_file import PLATFORM_NAMES, live_run_file
+
+TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformProcess:
+    """One process of the platform; `pid` None when it is not running."""
+
+    name: str
+    pid: int | None = None
+    port: int | None = None
+    uptime_s: float | None = None
+    memory_bytes: int | None = None
+
+
+def platform_processes(home: Home, config: UpConfig) -> list[PlatformProcess]:
+    """Every process that this hostelry should have, running or not."""
+    names = [n for n in PLATFORM_NAMES if n != "objectstore" or config.s3_endpoint is None]
+    return [platform_process(home, name) for name in names]
+
+
+def platform_process(home: Home, name: str) -> PlatformProcess:
+    """One process as it is now."""
+    record = live_run_file(home, name)
+    stat = process_stat(record.pid) if record is not None else None
+    if record is None or stat is None:
+        return PlatformProcess(name=name)
+    return PlatformProcess(
+        name=name,
+        pid=record.pid,
+        port=record.port,
+        uptime_s=uptime_s(stat),
+        memory_bytes=group_memory_bytes(stat.group),
+    )
+
+
+def control_state(config: UpConfig, credentials: Credentials) -> dict[str, Any] | None:
+    """Control's own account of everything; None while it does not answer."""
+    try:
+        answer = httpx.get(
+            f"{config.control_url}/internal/state",
+            headers={"X-Hostelry-Key": credentials.internal_key},
+            timeout=TIMEOUT_S,
+            trust_env=False,
+        )
+        answer.raise_for_status()
+        state: dict[str, Any] = msgspec.json.decode(answer.content, type=dict[str, Any])
+    except (httpx.HTTPError, msgspec.DecodeError):
+        return None
+    return state

@@ -1,0 +1,219 @@
+"""`hostelry up` and `hostelry down`."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from hostelry.base.clock import monotonic_s
+from hostelry.cli.client_environment import client_variables
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
+from hostelry.server.detached import Progress as Told
+from hostelry.server.detached import start_detached
+from hostelry.server.down import Leftover, stop_hostelry
+from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.server.up import Report, run_up
+from hostelry.server.up_options import UpOptions
+
+
+def up(  # noqa: PLR0913 - one parameter an option of the command
+    home: HomeOption = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port of the door.")] = 8787,
+    s3_port: Annotated[int, typer.Option(help="Port of the object store.")] = 8788,
+    s3_endpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="Use this S3 instead of the embedded one; its keys are taken from "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+            show_default=False,
+        ),
+    ] = None,
+    region: Annotated[
+        str | None, typer.Option(help="Region, at the first up. [default: us-east-1]")
+    ] = None,
+    account_id: Annotated[
+        str | None, typer.Option(help="Account id, at the first up. [default: 111122223333]")
+    ] = None,
+    insecure_no_auth: Annotated[
+        bool, typer.Option("--insecure-no-auth", help="Accept unsigned requests; loopback only.")
+    ] = False,
+    max_body_mb: Annotated[float, typer.Option(help="Largest request body.")] = 25.0,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return when ready; go on in the background.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Start the platform: the door, control and the object store.
+
+    It is ready when the door and the object store each answered a signed call. Keys are made at
+    the first start and kept in the home folder.
+
+    Example: hostelry up
+
+    Example: hostelry up --detach --home ./h --port 9000 --s3-port 9001
+
+    Example: AWS_ACCESS_KEY_ID=k AWS_SECRET_ACCESS_KEY=s hostelry up --s3-endpoint http://nas:9000
+    """
+    options = UpOptions(
+        home=home_at(home).root,
+        host=host,
+        port=port,
+        s3_port=s3_port,
+        s3_endpoint=s3_endpoint,
+        region=region,
+        account_id=account_id,
+        insecure_no_auth=insecure_no_auth,
+        max_body_mb=max_body_mb,
+    )
+    if detach:
+        up_detached(options, as_json=as_json)
+    else:
+        up_here(options, as_json=as_json)
+
+
+def up_here(options: UpOptions, *, as_json: bool) -> None:
+    """Run the platform in this process until Ctrl-C or `hostelry down`."""
+    started = monotonic_s()
+    with waiting() as display:
+
+        def ready(config: UpConfig, credentials: Credentials) -> None:
+            display.pause()
+            print_ready(Home(options.home), config, credentials, monotonic_s() - started, as_json)
+            if not as_json:
+                typer.echo("Ctrl-C, or `hostelry down`, stops it.")
+
+        report = Report(phase=display.phase, say=display.say, ready=ready)
+        asyncio.run(run_up(options, os.environ, report))
+    typer.echo("Hostelry has stopped.", err=True)
+
+
+def up_detached(options: UpOptions, *, as_json: bool) -> None:
+    """Start the platform in the background and return when it is ready."""
+    started = monotonic_s()
+    with waiting() as display:
+
+        def told(progress: Told) -> None:
+            if progress.phase is not None:
+                display.phase(progress.phase)
+            if progress.said is not None:
+                display.say(progress.said)
+
+        start_detached(options, told)
+    at = Home(options.home)
+    config, credentials = settled(at)
+    print_ready(at, config, credentials, monotonic_s() - started, as_json)
+
+
+def down(
+    home: HomeOption = None,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds after which what is left is killed.")
+    ] = 60.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Stop the platform with every agent and copy, and wait until all of it is gone.
+
+    Endpoints and uploaded objects are kept: the next `hostelry up` brings them back.
+
+    Example: hostelry down
+
+    Example: hostelry down --home ./h --timeout 20
+    """
+    at = home_at(home)
+    settled(at)
+    started = monotonic_s()
+    with waiting() as display:
+        outcome = stop_hostelry(at, timeout, display.phase)
+    took_s = monotonic_s() - started
+    if as_json:
+        typer.echo(msgspec.json.encode({"outcome": outcome.value, "seconds": round(took_s, 1)}))
+    else:
+        typer.echo(down_sentence(at, outcome, took_s))
+
+
+def down_sentence(home: Home, outcome: Leftover, took_s: float) -> str:
+    """What `down` found and did."""
+    match outcome:
+        case Leftover.NOTHING:
+            return f"No hostelry was running in {home.root}."
+        case Leftover.SWEPT:
+            return f"Hostelry was not running in {home.root}; ended what it had left behind."
+        case Leftover.KILLED:
+            return f"Hostelry did not stop in time and was killed after {took_s:.1f} s."
+        case Leftover.STOPPED:
+            return f"Hostelry has stopped ({took_s:.1f} s)."
+
+
+def print_ready(
+    home: Home, config: UpConfig, credentials: Credentials, took_s: float, as_json: bool
+) -> None:
+    """Say where everything is, and what to do next."""
+    variables = client_variables(config, credentials)
+    door, s3 = variables["AWS_ENDPOINT_URL"], variables["AWS_ENDPOINT_URL_S3"]
+    if as_json:
+        ready = {"ready": True, "door": door, "object_store": s3, "home": str(home.root)}
+        typer.echo(msgspec.json.encode({**ready, "seconds": round(took_s, 2)}))
+        return
+    flag = "" if home.root == Home.default().root else f" --home {home.root}"
+    typer.echo(
+        f"Hostelry is ready ({took_s:.1f} s).\n"
+        f"  door          {door}\n"
+        f"  object store  {s3}\n"
+        f"  home          {home.root}\n"
+        f'  use it        eval "$(hostelry env{flag})"\n'
+        f"                hostelry exec{flag} -- python your_program.py"
+    )
+    if config.insecure_no_auth:
+        typer.echo("  WARNING       unsigned requests are accepted (--insecure-no-auth)")
+
+
+class WaitDisplay:
+    """The phase under way and its elapsed time; plain lines where there is no terminal."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        self._live = Progress(*columns, console=console, transient=True)
+        self._task = self._live.add_task("starting", total=None)
+        self._on_terminal = console.is_terminal
+        self._started = monotonic_s()
+
+    def phase(self, text: str) -> None:
+        """Show what is being waited for."""
+        if self._on_terminal:
+            self._live.update(self._task, description=text)
+            self._live.start()
+        else:
+            self._print(f"{monotonic_s() - self._started:5.1f} s  {text}")
+
+    def say(self, text: str) -> None:
+        """Print a sentence that stays."""
+        self._print(text)
+
+    def pause(self) -> None:
+        """Show nothing until the next phase."""
+        self._live.stop()
+
+    def _print(self, text: str) -> None:
+        if self._on_terminal:
+            self._live.console.print(text, markup=False, highlight=False)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def waiting() -> Iterator[WaitDisplay]:
+    """A display for one wait, cleared at its end."""
+    display = WaitDisplay()
+    try:
+        yield display
+    finally:
+        display.pause()

@@ -1,0 +1,131 @@
+"""`hostelry up --detach`: the same `up` in the background, watched until it is ready.
+
+``python -m hostelry.server.detached OPTIONS_JSON`` prints its progress as JSON lines to standard
+output, closes that when it is ready or has failed, and logs to logs/up.log from then on.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import IO
+
+import msgspec
+
+from hostelry.base.errors import TerminalError
+from hostelry.base.logging import configure_logging
+from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.server.up import Report, log_line, run_up
+from hostelry.server.up_options import UpOptions
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line from the background: exactly one member is set."""
+
+    phase: str | None = None
+    said: str | None = None
+    error: str | None = None
+    ready: bool = False
+
+
+def start_detached(options: UpOptions, told: Callable[[Progress], None]) -> int:
+    """Start `up` in the background and return its pid once it is ready.
+
+    `told` gets each phase and sentence on the way. Raises TerminalError with the reason when it
+    cannot start; by then it has stopped again.
+    """
+    home = Home(options.home)
+    home.make()
+    log = os.open(home.logs / "up.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    argv = [sys.executable, "-m", __name__, encode_options(options)]
+    try:
+        process = subprocess.Popen(
+            argv,
+            cwd=home.root,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+    try:
+        return until_ready(process, home, told)
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+
+
+def encode_options(options: UpOptions) -> str:
+    """The options as one JSON argument."""
+    return msgspec.json.encode(options, enc_hook=str).decode()
+
+
+def decode_options(text: str) -> UpOptions:
+    """The options of `encode_options`."""
+    return msgspec.json.decode(text, type=UpOptions, dec_hook=lambda kind, value: kind(value))
+
+
+def until_ready(
+    process: "subprocess.Popen[bytes]", home: Home, told: Callable[[Progress], None]
+) -> int:
+    """Read the background's progress to its end."""
+    assert process.stdout is not None
+    with process.stdout as lines:
+        for line in lines:
+            progress = msgspec.json.decode(line, type=Progress)
+            if progress.error is not None:
+                raise TerminalError(progress.error)
+            if progress.ready:
+                return process.pid
+            told(progress)
+    raise TerminalError(
+        f"it ended with code {process.wait()} before it was ready; see {home.logs / 'up.log'}"
+    )
+
+
+def reporter(stream: IO[bytes]) -> Report:
+    """A report that writes `Progress` lines until ready, and the log always."""
+
+    def send(progress: Progress) -> None:
+        if not stream.closed:
+            stream.write(msgspec.json.encode(progress) + b"\n")
+            stream.flush()
+
+    def phase(text: str) -> None:
+        log_line(text)
+        send(Progress(phase=text))
+
+    def say(text: str) -> None:
+        log_line(text)
+        send(Progress(said=text))
+
+    def ready(config: UpConfig, credentials: Credentials) -> None:
+        log_line(f"ready at {config.door_url} (account {credentials.account_id})")
+        send(Progress(ready=True))
+        stream.close()
+
+    return Report(phase=phase, say=say, ready=ready)
+
+
+def main() -> int:
+    """Run `up` with the options of the command line; 1 where it could not start."""
+    configure_logging("up")
+    options = decode_options(sys.argv[1])
+    stream = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    try:
+        asyncio.run(run_up(options, os.environ, reporter(stream)))
+    except TerminalError as error:
+        log_line(str(error))
+        if not stream.closed:
+            stream.write(msgspec.json.encode(Progress(error=str(error))) + b"\n")
+            stream.close()
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""Loopback ports: which are free, and a clear word about one that is taken."""
+
+import ipaddress
+import socket
+from contextlib import ExitStack
+
+from hostelry.base.errors import TerminalError
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """`count` different ports that nobody listens on now."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((host, 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+
+
+def require_free_port(host: str, port: int, flag: str, purpose: str) -> None:
+    """Raise TerminalError naming the port and the flag that changes it, if it cannot be bound."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen(1)
+        except OSError as error:
+            raise TerminalError(
+                f"port {port} on {host} cannot be used for the {purpose} ({error.strerror}); "
+                f"stop what listens there or choose another with {flag}"
+            ) from None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def reachable_host(host: str) -> str:
+    """The host a program on this machine connects to when a server is bound to `host`."""
+    return "127.0.0.1" if host in ("0.0.0.0", "::", "") else host

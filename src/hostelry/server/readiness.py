@@ -1,0 +1,63 @@
+"""Ready means: a signed call was answered, by the door and by the object store."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.session import Session
+
+from hostelry.server.home import Credentials
+
+# A cold object store answers its first call slowly; anything beyond this is asked again.
+ONE_CALL_S = 3.0
+
+
+# The user's own profile and configuration have no say in how the platform is asked.
+NO_CONFIGURATION = {
+    "profile": (None, None, None, None),
+    "config_file": (None, None, os.devnull, None),
+    "credentials_file": (None, None, os.devnull, None),
+}
+
+
+def client(service: str, url: str, credentials: Credentials) -> Any:
+    """A botocore client of one hostelry that tries each call once."""
+    config = Config(
+        connect_timeout=ONE_CALL_S,
+        read_timeout=ONE_CALL_S,
+        retries={"total_max_attempts": 1},
+        proxies={},
+        use_fips_endpoint=False,
+        use_dualstack_endpoint=False,
+    )
+    return Session(session_vars=NO_CONFIGURATION).create_client(
+        service,
+        region_name=credentials.region,
+        endpoint_url=url,
+        aws_access_key_id=credentials.access_key_id,
+        aws_secret_access_key=credentials.secret_access_key,
+        config=config,
+    )
+
+
+def why_not_ready(call: Callable[[], Any]) -> str | None:
+    """None once `call` is answered, else why it was not."""
+    try:
+        call()
+    except (ClientError, BotoCoreError) as error:
+        return str(error)
+    return None
+
+
+def door_check(url: str, credentials: Credentials) -> Callable[[], str | None]:
+    """A check that the door and control behind it answer a signed sts:GetCallerIdentity."""
+    sts = client("sts", url, credentials)
+    return lambda: why_not_ready(sts.get_caller_identity)
+
+
+def store_check(url: str, credentials: Credentials) -> Callable[[], str | None]:
+    """A check that the object store answers a signed s3:ListBuckets."""
+    s3 = client("s3", url, credentials)
+    return lambda: why_not_ready(s3.list_buckets)

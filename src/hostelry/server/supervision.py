@@ -1,0 +1,86 @@
+"""Decisions of the supervisor, as values: when to restart what died, when to give up, what to say.
+
+Pure: instants are seconds of one clock and passed in; nothing here starts or signals a process.
+"""
+
+import signal
+from dataclasses import dataclass
+
+FIRST_DELAY_S = 0.2
+MAX_DELAY_S = 10.0
+# A process that ran this long before it died starts again with a clean slate.
+STEADY_S = 30.0
+# Before the platform was ever ready, more deaths than this mean that it cannot start.
+MAX_STARTUP_DEATHS = 3
+# Afterwards it is tried for ever, but called by its name.
+CRASH_LOOP_DEATHS = 5
+SHOWN_LOG_LINES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """One process's present life: when it started, and the quick deaths just before."""
+
+    started_at: float
+    quick_deaths: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """Start it again after `delay_s`; `quick_deaths` goes into its next `Life`."""
+
+    delay_s: float
+    quick_deaths: int
+    crash_looping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """It cannot start; the platform stops."""
+
+    deaths: int
+
+
+def after_death(life: Life, *, platform_was_ready: bool, now: float) -> Restart | GiveUp:
+    """What to do about a process that died at `now` without being asked to."""
+    steady = now - life.started_at >= STEADY_S
+    deaths = 1 if steady else life.quick_deaths + 1
+    if not platform_was_ready and deaths >= MAX_STARTUP_DEATHS:
+        return GiveUp(deaths)
+    return Restart(
+        delay_s=restart_delay_s(deaths),
+        quick_deaths=deaths,
+        crash_looping=deaths >= CRASH_LOOP_DEATHS,
+    )
+
+
+def restart_delay_s(deaths: int) -> float:
+    """Wait before a start after `deaths` quick deaths (>= 1): doubles from 0.2 s up to 10 s."""
+    return min(MAX_DELAY_S, FIRST_DELAY_S * 2.0 ** min(deaths - 1, 16))
+
+
+def exit_phrase(returncode: int) -> str:
+    """How a process ended, in words; `returncode` as subprocess gives it (negative = signal)."""
+    if returncode >= 0:
+        return f"exited with code {returncode}"
+    try:
+        name = signal.Signals(-returncode).name
+    except ValueError:
+        name = f"signal {-returncode}"
+    return f"was killed by {name}"
+
+
+def death_message(name: str, returncode: int, decision: Restart | GiveUp, log_tail: str) -> str:
+    """What the operator reads when a process died: how, what follows, and its last log lines."""
+    ended = f"{name} {exit_phrase(returncode)}"
+    if isinstance(decision, GiveUp):
+        head = f"{ended}, {decision.deaths} times in a row; it cannot start"
+    elif decision.crash_looping:
+        head = (
+            f"{ended}, {decision.quick_deaths} times in a row (crash loop); "
+            f"next try in {decision.delay_s:g} s"
+        )
+    else:
+        head = f"{ended}; restarting in {decision.delay_s:g} s"
+    lines = [line for line in log_tail.splitlines() if line.strip()][-SHOWN_LOG_LINES:]
+    return "\n".join([head, *(f"    {name}| {line}" for line in lines)])

@@ -1,0 +1,142 @@
+"""What `hostelry up` was asked for, checked, and turned into keys and configuration. Pure."""
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from hostelry.base.errors import TerminalError
+from hostelry.server.home import Credentials, UpConfig, new_credentials
+from hostelry.server.ports import is_loopback
+
+DEFAULT_ACCOUNT = "111122223333"  # the account number of AWS's own examples
+DEFAULT_REGION = "us-east-1"
+ACCOUNT_PATTERN = re.compile(r"\d{12}")
+REGION_PATTERN = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d{1,2}")
+MAX_BODY_LIMIT_MB = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpOptions:
+    """The arguments of `hostelry up`; None where the home's earlier choice or the default holds."""
+
+    home: Path
+    host: str = "127.0.0.1"
+    port: int = 8787
+    s3_port: int = 8788
+    s3_endpoint: str | None = None
+    region: str | None = None
+    account_id: str | None = None
+    insecure_no_auth: bool = False
+    max_body_mb: float = 25.0
+
+    @property
+    def embedded_store(self) -> bool:
+        """Whether the platform brings its own object store."""
+        return self.s3_endpoint is None
+
+
+def check_options(options: UpOptions) -> None:
+    """Raise TerminalError naming the flag, the value and what is allowed."""
+    check_host(options)
+    for flag, port in (("--port", options.port), ("--s3-port", options.s3_port)):
+        if not 1 <= port <= 65535:
+            raise TerminalError(f"{flag} {port}: a port is a number from 1 to 65535")
+    if options.embedded_store and options.port == options.s3_port:
+        raise TerminalError(f"--port and --s3-port are both {options.port}; they must differ")
+    if options.account_id is not None and not ACCOUNT_PATTERN.fullmatch(options.account_id):
+        raise TerminalError(f"--account-id {options.account_id}: an account id has 12 digits")
+    if options.region is not None and not REGION_PATTERN.fullmatch(options.region):
+        raise TerminalError(f"--region {options.region}: expected a name like us-east-1")
+    if not 0 < options.max_body_mb <= MAX_BODY_LIMIT_MB:
+        raise TerminalError(
+            f"--max-body-mb {options.max_body_mb:g}: expected more than 0 and "
+            f"at most {MAX_BODY_LIMIT_MB}"
+        )
+    if options.s3_endpoint is not None:
+        check_endpoint(options.s3_endpoint)
+
+
+def check_host(options: UpOptions) -> None:
+    """Raise TerminalError where the address is none, or would be open to the network unsigned."""
+    if options.host != "localhost":
+        try:
+            ipaddress.ip_address(options.host)
+        except ValueError:
+            raise TerminalError(
+                f"--host {options.host}: expected an IP address of this machine, or localhost"
+            ) from None
+    if options.insecure_no_auth and not is_loopback(options.host):
+        raise TerminalError(
+            f"--insecure-no-auth with --host {options.host} would let everybody who reaches this "
+            "machine in; it is allowed on loopback only"
+        )
+
+
+def check_endpoint(url: str) -> None:
+    """Raise TerminalError unless `url` names an S3 endpoint as boto3 takes it."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+        raise TerminalError(f"--s3-endpoint {url}: expected a URL like http://127.0.0.1:9000")
+
+
+def decide_credentials(
+    options: UpOptions, stored: Credentials | None, environment: Mapping[str, str]
+) -> Credentials:
+    """The keys of this start: the home's own, or with --s3-endpoint the operator's AWS pair.
+
+    Raises TerminalError where the flags contradict what the home was made with, or where another
+    object store is named and no key for it is known.
+    """
+    pair = operator_pair(environment) if options.s3_endpoint is not None else None
+    if options.s3_endpoint is not None and pair is None and stored is None:
+        raise TerminalError(
+            "--s3-endpoint needs that store's keys: set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY; they become this hostelry's keys too: one pair fits both"
+        )
+    if stored is None:
+        account, region = options.account_id or DEFAULT_ACCOUNT, options.region or DEFAULT_REGION
+        return new_credentials(account, region, *(pair or (None, None)))
+    for flag, wanted, have in (
+        ("--account-id", options.account_id, stored.account_id),
+        ("--region", options.region, stored.region),
+    ):
+        if wanted is not None and wanted != have:
+            raise TerminalError(
+                f"{flag} {wanted}: {options.home} was made for {have}, and the names in it belong "
+                "to that; use another --home"
+            )
+    if pair is None:
+        return stored
+    return replace(stored, access_key_id=pair[0], secret_access_key=pair[1])
+
+
+def operator_pair(environment: Mapping[str, str]) -> tuple[str, str] | None:
+    """The AWS key pair of the environment, if both halves are there.
+
+    Raises TerminalError for temporary keys: their session token would have to be sent along.
+    """
+    key, secret = environment.get("AWS_ACCESS_KEY_ID"), environment.get("AWS_SECRET_ACCESS_KEY")
+    if not key or not secret:
+        return None
+    if environment.get("AWS_SESSION_TOKEN"):
+        raise TerminalError(
+            "AWS_SESSION_TOKEN is set: temporary keys expire and cannot become a hostelry's keys; "
+            "use a permanent pair for --s3-endpoint"
+        )
+    return key, secret
+
+
+def decide_config(options: UpOptions, control_port: int) -> UpConfig:
+    """The configuration that every process of the platform reads."""
+    return UpConfig(
+        host=options.host,
+        door_port=options.port,
+        s3_port=options.s3_port,
+        control_port=control_port,
+        s3_endpoint=options.s3_endpoint,
+        insecure_no_auth=options.insecure_no_auth,
+        max_body_bytes=int(options.max_body_mb * 1024 * 1024),
+    )
