@@ -14,7 +14,7 @@ from hostelry.base.errors import HostelryError
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import EndpointStatus
 
-Status = TypeVar("Status", EndpointStatus, ComponentStatus)
+Status = TypeVar("Status", bound=EndpointStatus | ComponentStatus)
 
 
 class Event(Enum):

@@ -1,8 +1,9 @@
 """Typed records over a store: what the control plane reads and writes."""
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -42,7 +43,7 @@ class Records(Generic[T]):
 
     def put(self, scope: Scope, name: str, value: T, *, expect: int | None) -> Versioned[T]:
         """Write if the present version is `expect` (None: it must not exist); else Conflict."""
-        body = msgspec.json.encode(value, order="deterministic")
+        body = msgspec.json.encode(value, enc_hook=as_dictionary, order="deterministic")
         record = self._store.put(self._key(scope, name), body, expect=expect)
         return Versioned(value, record.version)
 
@@ -71,6 +72,13 @@ class Records(Generic[T]):
                 f"the stored {self.kind} {record.key.name!r} cannot be read: {error}"
             ) from error
         return Versioned(value, record.version)
+
+
+def as_dictionary(value: Any) -> dict[Any, Any]:
+    """A mapping that is not a dictionary as one; raises TypeError for anything else."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"a record cannot hold an object of type {type(value).__name__}")
+    return dict(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

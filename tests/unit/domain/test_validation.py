@@ -1,0 +1,216 @@
+from dataclasses import replace
+
+import pytest
+
+from hostelry.base.errors import ServiceError
+from hostelry.domain.deadline import delete_deadline, start_deadline
+from hostelry.domain.endpoint_config import EndpointConfig, ManagedInstanceScaling, Variant
+from hostelry.domain.model import Container
+from hostelry.domain.scope import Scope
+from hostelry.domain.shape import Requirements, Shape
+from hostelry.domain.validation import (
+    MAX_ENVIRONMENT_BYTES,
+    check_environment,
+    check_instance_count,
+    check_requirements,
+    check_variants,
+)
+
+GIB = 1024**3
+SHAPE = Shape(cpus=8, memory_bytes=32 * GIB, accelerators=2)
+FITS = Requirements(min_memory_bytes=GIB, cpus=2, accelerators=1)
+OF_MODEL = Variant(name="a", model_name="m", instance_type="ml.m5.xlarge", initial_instance_count=1)
+FOR_COMPONENTS = replace(OF_MODEL, model_name=None)
+SCALED = ManagedInstanceScaling(enabled=True, min_instances=1, max_instances=2)
+
+
+def refusal(error: ServiceError) -> str:
+    assert (error.code, error.http_status) == ("ValidationException", 400)
+    return error.message
+
+
+@pytest.mark.parametrize(
+    "variants",
+    [
+        pytest.param([OF_MODEL], id="one model"),
+        pytest.param([OF_MODEL, replace(OF_MODEL, name="b")], id="two models"),
+        pytest.param([FOR_COMPONENTS], id="for components"),
+        pytest.param([replace(FOR_COMPONENTS, scaling=SCALED)], id="with managed scaling"),
+        pytest.param(
+            [
+                replace(
+                    FOR_COMPONENTS,
+                    initial_instance_count=5,
+                    scaling=replace(SCALED, enabled=False),
+                )
+            ],
+            id="bounds that are switched off bind nothing",
+        ),
+    ],
+)
+def test_variants_that_make_an_endpoint_pass(variants: list[Variant]) -> None:
+    check_variants(variants, has_execution_role=True)
+
+
+@pytest.mark.parametrize(
+    ("variants", "role", "says"),
+    [
+        pytest.param([OF_MODEL, OF_MODEL], True, '"a" was given 2 times', id="one name twice"),
+        pytest.param(
+            [OF_MODEL, replace(FOR_COMPONENTS, name="b")],
+            True,
+            '"b" has no ModelName while others have one',
+            id="with and without a model",
+        ),
+        pytest.param(
+            [FOR_COMPONENTS, replace(FOR_COMPONENTS, name="b")],
+            True,
+            "exactly one production variant; 2",
+            id="two variants for components",
+        ),
+        pytest.param(
+            [FOR_COMPONENTS], False, "ExecutionRoleArn is required", id="no role for components"
+        ),
+        pytest.param(
+            [replace(OF_MODEL, scaling=SCALED)],
+            True,
+            "ManagedInstanceScaling is only supported for inference component endpoints.",
+            id="managed scaling of a model",
+        ),
+        pytest.param(
+            [replace(FOR_COMPONENTS, scaling=replace(SCALED, min_instances=3))],
+            True,
+            "MinInstanceCount 3 is greater than MaxInstanceCount 2",
+            id="bounds that contradict",
+        ),
+        pytest.param(
+            [replace(FOR_COMPONENTS, scaling=SCALED, initial_instance_count=3)],
+            True,
+            "InitialInstanceCount 3 of variant",
+            id="an initial count above the bounds",
+        ),
+    ],
+)
+def test_variants_that_make_none_are_refused(
+    variants: list[Variant], role: bool, says: str
+) -> None:
+    with pytest.raises(ServiceError) as caught:
+        check_variants(variants, has_execution_role=role)
+    assert says in refusal(caught.value)
+
+
+def test_an_environment_is_bounded_over_all_containers() -> None:
+    half = Container(image="i", environment={"A": "x" * (MAX_ENVIRONMENT_BYTES // 2 - 1)})
+    check_environment([half, half])
+    with pytest.raises(ServiceError) as caught:
+        check_environment([half, half, Container(image="i", environment={"B": ""})])
+    assert f"{MAX_ENVIRONMENT_BYTES + 1} bytes" in refusal(caught.value)
+
+
+def test_an_environment_is_counted_in_bytes() -> None:
+    with pytest.raises(ServiceError):
+        check_environment([Container(image="i", environment={"A": "é" * (16 * 1024)})])
+
+
+@pytest.mark.parametrize(
+    ("needs", "says"),
+    [
+        pytest.param(
+            replace(FITS, max_memory_bytes=GIB // 2),
+            "MaxMemoryRequiredInMb 512 is less than MinMemoryRequiredInMb 1024",
+            id="a maximum below the minimum",
+        ),
+        pytest.param(
+            replace(FITS, accelerators=1.5), "is 1.5; it must be a whole number", id="half a device"
+        ),
+        pytest.param(
+            replace(FITS, accelerators=3),
+            "NumberOfAcceleratorDevicesRequired is 3, but one ml.x instance offers 2",
+            id="too many devices",
+        ),
+        pytest.param(
+            replace(FITS, cpus=8.25),
+            "NumberOfCpuCoresRequired is 8.25, but one ml.x instance offers 8",
+            id="too many CPUs",
+        ),
+        pytest.param(
+            replace(FITS, min_memory_bytes=33 * GIB),
+            "MinMemoryRequiredInMb is 33792, but one ml.x instance offers 32768",
+            id="too much memory",
+        ),
+    ],
+)
+def test_requirements_that_no_instance_meets_are_refused(needs: Requirements, says: str) -> None:
+    with pytest.raises(ServiceError) as caught:
+        check_requirements(needs, "ml.x", SHAPE)
+    assert says in refusal(caught.value)
+
+
+@pytest.mark.parametrize(
+    "needs",
+    [
+        pytest.param(FITS, id="a part of it"),
+        pytest.param(replace(FITS, max_memory_bytes=GIB), id="a maximum equal to the minimum"),
+        pytest.param(
+            Requirements(min_memory_bytes=32 * GIB, cpus=8, accelerators=2), id="all of it"
+        ),
+    ],
+)
+def test_requirements_that_an_empty_instance_meets_pass(needs: Requirements) -> None:
+    check_requirements(needs, "ml.x", SHAPE)
+
+
+@pytest.mark.parametrize(
+    ("variant", "count", "says"),
+    [
+        pytest.param(OF_MODEL, 1, None, id="one"),
+        pytest.param(OF_MODEL, 0, "at least 1 instance is needed", id="none"),
+        pytest.param(replace(FOR_COMPONENTS, scaling=SCALED), 2, None, id="the upper bound"),
+        pytest.param(
+            replace(FOR_COMPONENTS, scaling=SCALED), 3, "bounds, 1 to 2", id="above the bounds"
+        ),
+        pytest.param(
+            replace(FOR_COMPONENTS, scaling=replace(SCALED, min_instances=0)),
+            0,
+            None,
+            id="none where the bounds allow it",
+        ),
+        pytest.param(
+            replace(FOR_COMPONENTS, scaling=replace(SCALED, enabled=False)),
+            7,
+            None,
+            id="above bounds that are switched off",
+        ),
+    ],
+)
+def test_a_wanted_instance_count(variant: Variant, count: int, says: str | None) -> None:
+    if says is None:
+        check_instance_count(variant, count)
+        return
+    with pytest.raises(ServiceError) as caught:
+        check_instance_count(variant, count)
+    assert says in refusal(caught.value)
+
+
+def test_deadlines_leave_room_for_the_timeouts() -> None:
+    assert start_deadline(1000.0, 60.0, 120.0) > 1000.0 + 60.0 + 120.0
+    assert delete_deadline(1000.0) > 1000.0
+
+
+def test_a_configuration_takes_components_when_no_variant_names_a_model() -> None:
+    config = EndpointConfig(
+        scope=Scope("123456789012", "us-west-2"),
+        name="c",
+        arn="arn",
+        created_at=0.0,
+        variants=(FOR_COMPONENTS,),
+        given={},
+    )
+    assert config.takes_components
+    assert not replace(config, variants=(OF_MODEL,)).takes_components
+
+
+def test_an_arn_is_lower_case() -> None:
+    assert Scope("123456789012", "us-west-2").arn("endpoint", "My-Endpoint") == (
+        "arn:aws:sagemaker:us-west-2:123456789012:endpoint/my-endpoint"
+    )

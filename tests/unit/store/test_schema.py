@@ -1,0 +1,76 @@
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from hostelry.base.errors import HostelryError
+from hostelry.store.errors import StoreRefused, StoreUnavailable
+from hostelry.store.schema import SCHEMA_REVISION, migrate, migration_config
+from hostelry.store.sqlite import sqlite_engine, store_error
+from hostelry.store.tables import METADATA
+
+
+def test_the_revisions_make_the_tables_that_the_code_uses(tmp_path: Path) -> None:
+    engine = sqlite_engine(tmp_path / "state.db")
+    with engine.connect() as connection, connection.begin():
+        migrate(connection)
+        assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
+    engine.dispose()
+
+
+def test_the_newest_revision_is_the_one_that_is_opened() -> None:
+    script = ScriptDirectory.from_config(migration_config())
+    assert script.get_heads() == [SCHEMA_REVISION]
+
+
+def test_a_migration_that_is_cut_short_leaves_nothing(tmp_path: Path) -> None:
+    engine = sqlite_engine(tmp_path / "state.db")
+    with engine.connect() as connection:
+        transaction = connection.begin()
+        migrate(connection)
+        transaction.rollback()
+    with engine.connect() as connection:
+        assert sa.inspect(connection).get_table_names() == []
+    engine.dispose()
+
+
+def test_the_revisions_run_on_an_engine_that_is_not_sqlite_by_file() -> None:
+    engine = sa.create_engine("sqlite+pysqlite://")
+    with engine.connect() as connection, connection.begin():
+        migrate(connection)
+        migrate(connection)
+        assert set(sa.inspect(connection).get_table_names()) >= set(METADATA.tables)
+    engine.dispose()
+
+
+def error_with_code(code: int) -> sa.exc.DBAPIError:
+    raw = Exception("what SQLite said")
+    raw.sqlite_errorcode = code  # type: ignore[attr-defined] # as sqlite3 sets it
+    return sa.exc.OperationalError("INSERT", {}, raw)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "says"),
+    [
+        pytest.param(8, StoreRefused, "read-only", id="readonly"),
+        pytest.param(8 | (6 << 8), StoreRefused, "read-only", id="an extended readonly"),
+        pytest.param(11, StoreRefused, "damaged", id="corrupt"),
+        pytest.param(14, StoreRefused, "cannot be opened", id="cannot open"),
+        pytest.param(26, StoreRefused, "not a database", id="not a database"),
+        pytest.param(13, StoreUnavailable, "disk is full", id="full"),
+        pytest.param(5, StoreUnavailable, "another process", id="busy"),
+        pytest.param(10 | (3 << 8), StoreUnavailable, "disk failed", id="an extended I/O error"),
+        pytest.param(1, StoreUnavailable, "answered with an error", id="anything else"),
+    ],
+)
+def test_the_databases_errors_say_what_to_do(
+    code: int, kind: type[HostelryError], says: str
+) -> None:
+    error = store_error(Path("home/state.db"), error_with_code(code))
+    assert type(error) is kind
+    assert says in str(error)
+    assert "home/state.db" in str(error)
+    assert "what SQLite said" in str(error)
