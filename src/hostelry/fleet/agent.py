@@ -45,6 +45,7 @@ class InstanceAgent:
         """Take over what a predecessor left: its wish, its copies, and copies nobody wants."""
         self._wish = self._folder.load_wish()
         wanted = {spec.id for spec in self._wish}
+        self._means.artifacts.retain(wanted)
         for copy_id in self._folder.copy_ids():
             if copy_id not in wanted:
                 self._stop(copy_id, self._clear(copy_id))

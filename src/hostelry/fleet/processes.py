@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,8 @@ MARKER_VARIABLE = "HOSTELRY_COPY_FOLDER"
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 PROC = Path("/proc")
 SCAN_PAUSE_S = 0.05
+ORPHAN_GRACE_S = 1.0
+KILL_PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,43 +169,64 @@ class WatchedProcess:
 
 
 async def stop_processes(
-    folder: Path, leader: ProcessIdentity | None, grace_s: float, kill_s: float = 5.0
+    folder: Path, leader: ProcessIdentity | None, grace_s: float
 ) -> list[ProcessIdentity]:
     """End every process of the copy in `folder`: TERM, KILL after `grace_s`.
 
-    Returns those that are still there `kill_s` after the KILL: none, unless the kernel holds one.
+    Returns those the kernel still holds after that: none, as a rule.
     """
-    for number, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, kill_s)):
-        told: set[ProcessIdentity] = set()
-        deadline = monotonic_s() + patience_s
-        while True:
-            left = members(process_table(), folder, leader)
-            if not left:
-                return []
-            if monotonic_s() >= deadline:
-                break
-            # Every member is told once to end; killed again and again, since it may have forked.
-            send([it for it in left if number is signal.SIGKILL or it not in told], number)
-            told.update(left)
-            await asyncio.sleep(SCAN_PAUSE_S)
-    return left
+    stopping = _Stopping([(folder, leader)], grace_s)
+    for _ in stopping.looks():
+        await asyncio.sleep(SCAN_PAUSE_S)
+    return stopping.left
 
 
-def stop_all(groups: Sequence[tuple[Path, ProcessIdentity | None]], grace_s: float) -> None:
-    """End the processes of every (folder, leader) at once, blocking: TERM, KILL after `grace_s`."""
-    for number, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5.0)):
-        told: set[ProcessIdentity] = set()
-        deadline = monotonic_s() + patience_s
-        while True:
-            table = process_table()
-            left = {it for folder, leader in groups for it in members(table, folder, leader)}
-            if not left:
-                return
-            if monotonic_s() >= deadline:
-                break
-            send(left if number is signal.SIGKILL else left - told, number)
-            told |= left
-            time.sleep(SCAN_PAUSE_S)
+def stop_all(
+    groups: Sequence[tuple[Path, ProcessIdentity | None]], grace_s: float
+) -> list[ProcessIdentity]:
+    """As `stop_processes` for every (folder, leader) at once, blocking."""
+    stopping = _Stopping(groups, grace_s)
+    for _ in stopping.looks():
+        time.sleep(SCAN_PAUSE_S)
+    return stopping.left
+
+
+class _Stopping:
+    """The end of some copies, one look at the process table after the other."""
+
+    def __init__(
+        self, groups: Sequence[tuple[Path, ProcessIdentity | None]], grace_s: float
+    ) -> None:
+        self._groups = groups
+        self._kill_at = monotonic_s() + grace_s
+        self._give_up_at: float | None = None
+        self._told: set[ProcessIdentity] = set()
+        self.left: list[ProcessIdentity] = []
+
+    def looks(self) -> Iterator[None]:
+        """One look for each item; the caller pauses between them."""
+        while self._goes_on():
+            yield
+
+    def _goes_on(self) -> bool:
+        """Signal what is there; False once nothing is, or nothing can be done about it."""
+        table = process_table()
+        found = {it for folder, leader in self._groups for it in members(table, folder, leader)}
+        self.left = sorted(found, key=lambda it: it.pid)
+        now = monotonic_s()
+        if not found or (self._give_up_at is not None and now >= self._give_up_at):
+            return False
+        if not any(leader in found for _, leader in self._groups):
+            # What outlives its model server has nobody left to end it in good order.
+            self._kill_at = min(self._kill_at, now + ORPHAN_GRACE_S)
+        if now >= self._kill_at:
+            # Killed again at every look, since it may have forked meanwhile.
+            self._give_up_at = self._give_up_at or now + KILL_PATIENCE_S
+            send(found, signal.SIGKILL)
+        else:
+            send(found - self._told, signal.SIGTERM)
+            self._told |= found
+        return True
 
 
 async def _readable(descriptor: int) -> None:

@@ -96,7 +96,9 @@ class _StrictInfo(tarfile.TarInfo):
             raise ArtifactError(f"a member's name is not UTF-8: {bytes(buf[:100])!r}") from error
         except tarfile.HeaderError as error:
             raise ArtifactError(f"the archive is cut off or corrupt: {error}") from error
-        if info.type in EXTENDED_HEADERS and not 0 <= info.size <= MAX_HEADER_BYTES:
+        if info.size < 0:
+            raise ArtifactError(f"member {info.name!r} has a size of {info.size} bytes")
+        if info.type in EXTENDED_HEADERS and info.size > MAX_HEADER_BYTES:
             raise ArtifactError(
                 f"an extended header of {info.size} bytes; at most {MAX_HEADER_BYTES} are read"
             )
@@ -197,6 +199,8 @@ def _unpack_members(stream: _PlainTar, target: Path, limits: ArchiveLimits) -> N
                 _write_file(tar, member, target / path)
             # tarfile keeps every header, for a search by name that is never made here.
             tar.members.clear()  # type: ignore[attr-defined]  # typeshed leaves `members` out
+    if contents.members == 0:
+        raise ArtifactError("the archive is empty")
 
 
 def check_member(member: tarfile.TarInfo, contents: Contents, limits: ArchiveLimits) -> str:

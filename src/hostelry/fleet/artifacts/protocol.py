@@ -1,7 +1,7 @@
 """The seam to where artifacts come from."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -39,6 +39,10 @@ class Artifacts(Protocol):
 
         Raises ArtifactError, or ArtifactUnavailableError when it may succeed later.
         """
+        ...
+
+    def retain(self, copy_ids: Collection[str]) -> None:
+        """Release every holder that is none of these copies and none below one."""
         ...
 
     def release(self, holder: str) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import errno
 import hashlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -80,6 +80,11 @@ class ArtifactStore:
         except BaseException:
             self._cache.release(want.holder, version.key)
             raise
+
+    def retain(self, copy_ids: Collection[str]) -> None:
+        """Release every holder that is none of these copies and none below one."""
+        for holder in set(self._cache.holders()) - set(copy_ids):
+            self._cache.release(holder)
 
     def release(self, holder: str) -> None:
         """Give back all that `holder` and the holders below it hold."""

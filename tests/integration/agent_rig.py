@@ -1,0 +1,234 @@
+"""A home with real agents and the echo model server, and an object store, for one test each."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from hostelry.base.clock import monotonic_s
+from hostelry.domain.copy import (
+    AdapterPlacement,
+    CopyPhase,
+    CopySpec,
+    CopyStatus,
+    Instance,
+    InstanceState,
+)
+from hostelry.domain.model import ArtifactSource, Container, SourceKind
+from hostelry.domain.scope import Scope
+from hostelry.fleet.artifacts.objects import new_client
+from hostelry.fleet.client import HttpAgent
+from hostelry.fleet.local import LocalFleet
+from hostelry.fleet.processes import identify
+from hostelry.fleet.records import InstanceFolder
+from hostelry.fleet.shapes import shape_of
+from hostelry.fleet.sweep import stop_everything
+from hostelry.server.home import Home, UpConfig, new_credentials, save_config, save_credentials
+from hostelry.server.objectstore import prepare, remove_sockets
+from hostelry.server.ports import free_ports
+
+ECHO = Path(__file__).parent / "servers" / "echo_server.py"
+IMAGES = f"""
+[[image]]
+pattern = "echo:*"
+command = ["{sys.executable}", "{ECHO}"]
+[image.probe]
+content_type = "application/json"
+body = '{{"probe": true}}'
+
+[[image]]
+pattern = "nowhere:*"
+command = ["/nowhere/server"]
+[image.probe]
+content_type = "application/json"
+body = "{{}}"
+"""
+PATIENCE_S = 40.0
+
+
+@dataclass(frozen=True)
+class Rig:
+    """A home whose instances are real; everything in it is stopped at the test's end."""
+
+    home: Home
+    fleet: LocalFleet
+    key: str
+
+    async def launch(self, instance_id: str = "i-1") -> HttpAgent:
+        return HttpAgent((await self.fleet.launch(instance(instance_id))).address, self.key)
+
+    def folder(self, instance_id: str = "i-1") -> InstanceFolder:
+        return InstanceFolder((self.home.instances / instance_id).resolve())
+
+    def agent_pid(self, instance_id: str = "i-1") -> int:
+        record = self.folder(instance_id).load_agent()
+        assert record is not None
+        return record.process.pid
+
+
+def instance(instance_id: str) -> Instance:
+    return Instance(
+        id=instance_id,
+        scope=Scope("123456789012", "us-west-2"),
+        endpoint_name="e",
+        variant_name="v",
+        generation=1,
+        instance_type="ml.m5.large",
+        shape=shape_of("ml.m5.large"),
+        state=InstanceState.LAUNCHING,
+        created_at=0.0,
+    )
+
+
+def echo(
+    copy_id: str = "c-1",
+    mode: str = "ok",
+    *,
+    image: str = "echo:1",
+    startup_timeout_s: float = 30.0,
+    source: ArtifactSource | None = None,
+    environment: Mapping[str, str] | None = None,
+    adapters: tuple[AdapterPlacement, ...] = (),
+) -> CopySpec:
+    return CopySpec(
+        id=copy_id,
+        owner=f"component/{copy_id}",
+        container=Container(
+            image=image, source=source, environment={"ECHO_MODE": mode, **(environment or {})}
+        ),
+        requirements=None,
+        download_timeout_s=20.0,
+        startup_timeout_s=startup_timeout_s,
+        adapters=adapters,
+    )
+
+
+def adapter(adapter_id: str, uri: str) -> AdapterPlacement:
+    source = ArtifactSource(uri=uri, kind=SourceKind.ARCHIVE)
+    return AdapterPlacement(id=adapter_id, alias=adapter_id.partition("@")[0], source=source)
+
+
+async def until(
+    agent: HttpAgent, holds: Callable[[dict[str, CopyStatus]], bool]
+) -> dict[str, CopyStatus]:
+    """The copies by id, as soon as `holds` does."""
+    deadline = monotonic_s() + PATIENCE_S
+    have = None
+    while True:
+        observation = await agent.observe(have, 5.0)
+        have = observation.version
+        copies = {copy.id: copy for copy in observation.copies}
+        if holds(copies):
+            return copies
+        assert monotonic_s() < deadline, copies
+
+
+async def until_ready(agent: HttpAgent, copy_id: str = "c-1") -> CopyStatus:
+    def ready(copies: dict[str, CopyStatus]) -> bool:
+        assert copies[copy_id].phase is not CopyPhase.FAILED, copies[copy_id]
+        return copies[copy_id].phase is CopyPhase.READY
+
+    return (await until(agent, ready))[copy_id]
+
+
+async def until_failed(agent: HttpAgent, copy_id: str = "c-1") -> CopyStatus:
+    copies = await until(agent, lambda it: it[copy_id].phase is CopyPhase.FAILED)
+    return copies[copy_id]
+
+
+async def until_gone(pid: int) -> None:
+    deadline = monotonic_s() + PATIENCE_S
+    while identify(pid) is not None:
+        assert monotonic_s() < deadline, f"process {pid} is still there"
+        await asyncio.sleep(0.05)
+
+
+async def ask(status: CopyStatus, path: str) -> Any:
+    """What the echo server tells of itself."""
+    async with httpx.AsyncClient(trust_env=False) as http:
+        return (await http.get(f"{status.address}{path}")).json()
+
+
+def kill(pid: int | None, number: signal.Signals = signal.SIGKILL) -> None:
+    assert pid is not None
+    os.kill(pid, number)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+@contextmanager
+def rig(folder: Path, s3_url: str = "http://127.0.0.1:9") -> Iterator[Rig]:
+    """A home under `folder`; its agents read artifacts from `s3_url`."""
+    home = Home(folder / "home")
+    home.make()
+    credentials = new_credentials("123456789012", "us-west-2", "AKIATEST", "secret-of-the-test")
+    save_credentials(home, credentials)
+    save_config(home, UpConfig(control_port=1, s3_endpoint=s3_url))
+    home.images.write_text(IMAGES)
+    command = [sys.executable, "-m", "hostelry.server.agent", "--home", str(home.root)]
+    try:
+        yield Rig(
+            home=home,
+            fleet=LocalFleet(home.instances, command, credentials.internal_key),
+            key=credentials.internal_key,
+        )
+    finally:
+        stop_everything(home.instances, grace_s=2.0)
+
+
+@dataclass(frozen=True)
+class ObjectStore:
+    """A running SeaweedFS with the bucket ``models``."""
+
+    url: str
+    client: Any
+
+    def put(self, key: str, body: bytes) -> str:
+        self.client.put_object(Bucket="models", Key=key, Body=body)
+        return f"s3://models/{key}"
+
+
+@contextmanager
+def object_store(folder: Path) -> Iterator[ObjectStore]:
+    home = Home(folder / "objectstore-home")
+    home.make()
+    credentials = new_credentials("123456789012", "us-west-2", "AKIATEST", "secret-of-the-test")
+    [port] = free_ports(1)
+    command = prepare(home, port, credentials, os.environ)
+    process = subprocess.Popen(
+        command.argv, env=dict(command.env), stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
+    )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        client = new_client(url, "AKIATEST", "secret-of-the-test", "us-west-2")
+        run(_until_it_answers(client))
+        yield ObjectStore(url=url, client=client)
+        client.close()
+    finally:
+        process.kill()
+        process.wait()
+        remove_sockets(command.argv)
+
+
+async def _until_it_answers(client: Any) -> None:
+    deadline = monotonic_s() + PATIENCE_S
+    while True:
+        try:
+            client.create_bucket(Bucket="models")
+        except client.exceptions.ClientError:
+            raise
+        except Exception:  # noqa: BLE001 - whatever boto3 raises while nothing listens yet
+            assert monotonic_s() < deadline, "the object store does not answer"
+            await asyncio.sleep(0.1)
+        else:
+            return

@@ -1,0 +1,217 @@
+"""Agents and copies as real processes: how copies come up, why they fail, how they end."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.integration.agent_rig import (
+    ask,
+    echo,
+    kill,
+    rig,
+    run,
+    until,
+    until_failed,
+    until_gone,
+    until_ready,
+)
+
+from hostelry.base.errors import TerminalError
+from hostelry.domain.copy import CopyPhase
+from hostelry.fleet.agent_server import KEY_HEADER
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_copy_is_ready_once_an_invocation_was_answered(tmp_path: Path) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([echo(environment={"LD_PRELOAD": "/evil.so", "MINE": "1"})])
+        status = await until_ready(agent)
+        given = await ask(status, "/environment")
+        assert given["MINE"] == "1"
+        assert given["HOSTELRY_CPUS"] == "2"
+        assert status.address == f"http://127.0.0.1:{given['SAGEMAKER_BIND_TO_PORT']}"
+        assert await ask(status, "/model") == {}
+        wicked = [name for name in given if "KEY" in name or "SECRET" in name or name[:3] == "LD_"]
+        assert wicked == []
+        assert there.key not in given.values()
+        assert "echo server, mode ok" in await agent.log_tail("c-1")
+        assert await agent.log_tail("c-none") == ""
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def test_copies_that_cannot_run_fail_with_their_cause(tmp_path: Path) -> None:
+    wish = [
+        echo("unknown", image="sklearn:1"),
+        echo("absent", image="nowhere:1"),
+        echo("exits", "exit"),
+        echo("never", "never", startup_timeout_s=2.0),
+        echo("refuses", "refuse"),
+    ]
+    causes = {
+        "unknown": ['No rule for the image "sklearn:1"', "images.toml"],
+        "absent": ["cannot start /nowhere/server"],
+        "exits": ["CannotStartContainerError", "inference component exits", "exited with code 1"],
+        "never": ["did not pass the ping health check", "within 2 s"],
+        "refuses": ["serves no request", "400", "wants something else"],
+    }
+
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply(wish)
+        for copy_id, texts in causes.items():
+            status = await until_failed(agent, copy_id)
+            assert status.reason is not None
+            assert [text for text in texts if text not in status.reason] == []
+            assert status.pid is None
+        exits = (await until_failed(agent, "exits")).log_tail
+        assert exits.count("this server does not want to start") == 3
+        kill(there.agent_pid())
+        agent = await there.launch()
+        copies = await until(agent, lambda it: len(it) == len(wish))
+        assert {copy.phase for copy in copies.values()} == {CopyPhase.FAILED}, "failed is final"
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def test_a_killed_copy_is_noticed_and_started_again(tmp_path: Path) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([echo()])
+        before = await until_ready(agent)
+        kill(before.pid)
+        copies = await until(agent, lambda it: it["c-1"].phase is CopyPhase.UNHEALTHY)
+        assert "ended by signal 9" in (copies["c-1"].reason or "")
+        assert "echo server" in copies["c-1"].log_tail
+        after = await until_ready(agent)
+        assert after.pid != before.pid
+        assert after.restarts == 1
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def test_a_stopped_copy_leaves_nothing_running(tmp_path: Path) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([echo("a", "fork"), echo("b", "fork"), echo("c")])
+        pids = []
+        for copy_id in ("a", "b"):
+            status = await until_ready(agent, copy_id)
+            child = there.folder().copy(copy_id).root / "child.pid"
+            pids += [status.pid or 0, int(child.read_text())]
+        # "a" goes by the wish; "b" by the end of its instance.
+        await agent.apply([echo("b", "fork"), echo("c")])
+        await until(agent, lambda it: "a" not in it)
+        assert not there.folder().copy("a").root.exists()
+        await until_gone(pids[0])
+        await until_gone(pids[1])
+        agent_pid = there.agent_pid()
+        await there.fleet.terminate("i-1")
+        for pid in [*pids, agent_pid]:
+            await until_gone(pid)
+        assert not there.folder().root.exists()
+        assert list(await there.fleet.list()) == []
+        await there.fleet.terminate("i-1")
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def test_a_copy_wished_again_while_it_stops_comes_back(tmp_path: Path) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([echo()])
+        before = await until_ready(agent)
+        await agent.apply([])
+        await agent.apply([echo()])
+        copies = await until(agent, lambda it: "c-1" in it and it["c-1"].pid != before.pid)
+        assert set(copies) == {"c-1"}
+        assert (await until_ready(agent)).restarts == 0
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def test_a_changed_spec_replaces_the_process(tmp_path: Path) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([echo()])
+        before = await until_ready(agent)
+        await agent.apply([echo(environment={"NEW": "1"})])
+        await until(agent, lambda it: "c-1" in it and it["c-1"].pid not in (None, before.pid))
+        after = await until_ready(agent)
+        assert (await ask(after, "/environment"))["NEW"] == "1"
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def test_the_agent_answers_only_to_the_key_and_to_sense(tmp_path: Path) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        address = (await there.fleet.list())[0].address
+        right = {KEY_HEADER: there.key}
+        async with httpx.AsyncClient(base_url=address, trust_env=False) as http:
+            for headers in ({}, {KEY_HEADER: "wrong"}, {KEY_HEADER: there.key + "x"}):
+                for method, path in (("GET", "/observe"), ("PUT", "/copies"), ("POST", "/nope")):
+                    answer = await http.request(method, path, headers=headers)
+                    assert answer.status_code == 403
+            for body in (b"", b"{", b"{}", b'[{"id": 1}]', b'[{"id": "c-1"}]'):
+                assert (await http.put("/copies", headers=right, content=body)).status_code == 400
+            assert (await http.get("/observe?wait_s=soon", headers=right)).status_code == 400
+            assert (await http.get("/logs/..%2f..", headers=right)).status_code in (400, 404)
+            assert (await http.get("/nope", headers=right)).status_code == 404
+        with pytest.raises(TerminalError, match="is not an id"):
+            await agent.apply([echo("../../evil")])
+        with pytest.raises(TerminalError, match="comes twice"):
+            await agent.apply([echo(), echo()])
+        assert (await agent.observe()).copies == ()
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def test_an_observer_waits_for_news_and_no_longer(tmp_path: Path) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        first = await agent.observe()
+        assert (await agent.observe(first.version, 0.2)).version == first.version
+        waiting = asyncio.create_task(agent.observe(first.version, 20.0))
+        await agent.apply([echo("x", image="sklearn:1")])
+        assert (await waiting).version != first.version
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def test_an_agent_that_cannot_start_says_why(tmp_path: Path) -> None:
+    async def work() -> None:
+        there.home.images.write_text("[[image]]\npattern = 1\n")
+        with pytest.raises(TerminalError, match=r"(?s)exited with code 1.*images\.toml"):
+            await there.launch()
+        there.home.images.unlink()
+        await there.launch()
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def test_instances_are_launched_once_however_often_they_are_asked_for(tmp_path: Path) -> None:
+    async def work() -> None:
+        await asyncio.gather(*(there.launch(name) for name in ("i-1", "i-1", "i-2", "i-1")))
+        assert [it.id for it in await there.fleet.list()] == ["i-1", "i-2"]
+        pid = there.agent_pid()
+        await there.launch()
+        assert there.agent_pid() == pid
+        recorded = json.loads(there.folder().instance.read_bytes())
+        assert recorded["instance_type"] == "ml.m5.large"
+
+    with rig(tmp_path) as there:
+        run(work())

@@ -1,0 +1,175 @@
+from dataclasses import replace
+
+import pytest
+
+from hostelry.domain.copy import AdapterPlacement, CopySpec
+from hostelry.domain.model import ArtifactSource, Container, SourceKind
+from hostelry.fleet.lifecycle import (
+    Attempts,
+    CopyPlan,
+    CopyPolicy,
+    Ending,
+    EndKind,
+    GiveUp,
+    Health,
+    Restart,
+    Verdict,
+    after_end,
+    after_ping,
+    backoff_s,
+    plan_copies,
+    spec_digest,
+    verdict,
+)
+
+POLICY = CopyPolicy()
+ADAPTER = AdapterPlacement(
+    id="es@1",
+    alias="es",
+    source=ArtifactSource(uri="s3://b/es.tar.gz", kind=SourceKind.ARCHIVE),
+)
+
+
+def spec(copy_id: str, image: str = "lmi", adapters: tuple[AdapterPlacement, ...] = ()) -> CopySpec:
+    return CopySpec(
+        id=copy_id,
+        owner="component/x",
+        container=Container(image=image),
+        requirements=None,
+        download_timeout_s=60.0,
+        startup_timeout_s=60.0,
+        adapters=adapters,
+    )
+
+
+def ending(kind: EndKind, ready_for_s: float | None = None) -> Ending:
+    return Ending(kind=kind, detail="because", ready_for_s=ready_for_s)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "end", "expected"),
+    [
+        pytest.param(
+            Attempts(), ending(EndKind.EXITED), Restart(delay_s=1), id="a first failed start"
+        ),
+        pytest.param(
+            Attempts(failed_starts=1),
+            ending(EndKind.EXITED),
+            Restart(delay_s=2),
+            id="a second failed start waits twice as long",
+        ),
+        pytest.param(
+            Attempts(failed_starts=2),
+            ending(EndKind.EXITED),
+            GiveUp(),
+            id="a third failed start in a row is the last",
+        ),
+        pytest.param(
+            Attempts(),
+            ending(EndKind.STARTUP_TIMEOUT),
+            GiveUp(),
+            id="a copy that never becomes ready in time is given up",
+        ),
+        pytest.param(
+            Attempts(), ending(EndKind.PROBE_REFUSED), GiveUp(), id="one that refuses the probe too"
+        ),
+        pytest.param(
+            Attempts(), ending(EndKind.NOT_STARTED), GiveUp(), id="a program that is not there"
+        ),
+        pytest.param(
+            Attempts(ever_ready=True, crashes=2),
+            ending(EndKind.EXITED, ready_for_s=5),
+            Restart(delay_s=4),
+            id="a crash loop waits longer each time",
+        ),
+        pytest.param(
+            Attempts(ever_ready=True, crashes=9),
+            ending(EndKind.EXITED, ready_for_s=60),
+            Restart(delay_s=1),
+            id="a copy that was stable is restarted at once",
+        ),
+        pytest.param(
+            Attempts(ever_ready=True, crashes=20),
+            ending(EndKind.STARTUP_TIMEOUT),
+            Restart(delay_s=60),
+            id="a copy that was ready once is never given up",
+        ),
+        pytest.param(
+            Attempts(ever_ready=True, crashes=5000),
+            ending(EndKind.HUNG, ready_for_s=1),
+            Restart(delay_s=60),
+            id="thousands of crashes overflow nothing",
+        ),
+    ],
+)
+def test_after_end(attempts: Attempts, end: Ending, expected: Restart | GiveUp) -> None:
+    assert after_end(attempts, end, POLICY)[1] == expected
+
+
+def test_a_copy_that_crashes_once_ready_counts_no_failed_start() -> None:
+    attempts, _ = after_end(Attempts(failed_starts=2), ending(EndKind.EXITED, 3.0), POLICY)
+    assert attempts == Attempts(ever_ready=True, failed_starts=2, crashes=1)
+    assert isinstance(after_end(attempts, ending(EndKind.EXITED), POLICY)[1], Restart)
+
+
+def test_backoff_grows_from_one_to_sixty_seconds() -> None:
+    assert [backoff_s(n, POLICY) for n in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+@pytest.mark.parametrize(
+    ("pings", "expected"),
+    [
+        pytest.param([(1, True)], Verdict.HEALTHY, id="an answer"),
+        pytest.param([(1, False), (4, False)], Verdict.HEALTHY, id="two misses are forgiven"),
+        pytest.param(
+            [(1, False), (4, False), (7, False)], Verdict.UNHEALTHY, id="three misses are not"
+        ),
+        pytest.param(
+            [(1, False), (4, False), (7, False), (8, True)], Verdict.HEALTHY, id="it comes back"
+        ),
+        pytest.param(
+            [(1, False), (4, False), (7, False), (11, False)], Verdict.HUNG, id="ten seconds away"
+        ),
+        pytest.param(
+            [(1, False), (9, True), (11, False)], Verdict.HEALTHY, id="an answer starts the count"
+        ),
+    ],
+)
+def test_health(pings: list[tuple[float, bool]], expected: Verdict) -> None:
+    health = Health()
+    for now, answered in pings:
+        health = after_ping(health, answered, now)
+    assert verdict(health, pings[-1][0], POLICY) is expected
+
+
+def test_plan_starts_what_is_missing_and_stops_what_is_not_named() -> None:
+    plan = plan_copies([spec("a"), spec("b")], {"b": spec("b"), "c": spec("c")}, set())
+    assert plan == CopyPlan(start=(spec("a"),), stop=("c",))
+
+
+def test_the_same_wish_twice_is_nothing_to_do() -> None:
+    assert plan_copies([spec("a")], {"a": spec("a")}, set()) == CopyPlan()
+
+
+def test_changed_adapters_are_passed_on_to_the_running_copy() -> None:
+    changed = spec("a", adapters=(ADAPTER,))
+    assert plan_copies([changed], {"a": spec("a")}, set()) == CopyPlan(adapt=(changed,))
+
+
+def test_another_container_under_the_same_id_stops_first_and_starts_once_it_is_gone() -> None:
+    wished = [spec("a", image="new")]
+    assert plan_copies(wished, {"a": spec("a")}, set()) == CopyPlan(stop=("a",))
+    assert plan_copies(wished, {}, {"a"}) == CopyPlan()
+    assert plan_copies(wished, {}, set()) == CopyPlan(start=(wished[0],))
+
+
+def test_digest_ignores_adapters_and_nothing_else() -> None:
+    assert spec_digest(spec("a")) == spec_digest(spec("a", adapters=(ADAPTER,)))
+    others = [spec("a", image="x"), replace(spec("a"), startup_timeout_s=61.0)]
+    assert spec_digest(spec("a")) not in [spec_digest(other) for other in others]
+
+
+def test_digest_does_not_depend_on_the_order_of_variables() -> None:
+    one = replace(spec("a"), container=Container(image="i", environment={"A": "1", "B": "2"}))
+    two = replace(spec("a"), container=Container(image="i", environment={"B": "2", "A": "1"}))
+    assert spec_digest(one) == spec_digest(two)
