@@ -1,15 +1,30 @@
 """Puts a request on one of a destination's copies, and on another where the first refuses."""
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute
 from hostelry.gateway.outstanding import Outstanding
 from hostelry.gateway.reply import ConnectError, Reply
-from hostelry.gateway.upstream import Timeouts, UpstreamPool
+from hostelry.gateway.upstream import Timeouts
 from hostelry.routing.copy_choice import choose_copy
 
 AVOID_S = 1.0
+
+
+class Upstream(Protocol):
+    """Sends requests to addresses; raises as `UpstreamPool.send` does."""
+
+    async def send(
+        self,
+        address: str,
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None = None,
+    ) -> Reply:
+        """One request's reply, its head there already; the caller closes it."""
+        ...
 
 
 class Placed:
@@ -40,7 +55,7 @@ class Copies:
 
     def __init__(
         self,
-        pool: UpstreamPool,
+        pool: Upstream,
         outstanding: Outstanding,
         draw: Callable[[], float],
         now_s: Callable[[], float],

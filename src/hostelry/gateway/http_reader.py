@@ -93,12 +93,11 @@ class RequestReader:
 
     def feed(self, data: bytes) -> None:
         """Take the connection's next bytes; raises RefusedError, after which it must not be fed."""
-        self._fed_bytes += len(data)
+        if self.phase is Phase.HEAD:
+            self._fed_bytes += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            raise RefusedError(400, "Upgrading the connection is not supported.") from None
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             raise self._refusal or RefusedError(400, f"Malformed HTTP: {error}.") from None
         if self.phase is Phase.HEAD and self._fed_bytes > self._limits.max_head_bytes:
             raise self._too_long_head()
@@ -132,6 +131,8 @@ class RequestReader:
         self._path, _, self._query = target.partition("?")
         version = self._parser.get_http_version()
         reason = head_refusal(version, self._path, self._names, self._headers)
+        if self._parser.should_upgrade():
+            reason = "Upgrading the connection is not supported."
         if reason is not None:
             self._refuse(RefusedError(400, reason))
         if int(self._headers.get("content-length", "0")) > self._limits.max_body_bytes:
@@ -183,7 +184,7 @@ class RequestReader:
         self.phase = Phase.IDLE
         self.body_bytes = 0
         self.wants_continue = False
-        self._fed_bytes = 0
+        self._fed_bytes = 0  # of an unfinished head: the parser keeps an unfinished line to itself
         self._head_bytes = 0
         self._url = b""
         self._path = ""

@@ -19,6 +19,7 @@ from hostelry.gateway.reply import (
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_IDLE_CONNECTIONS = 256  # per copy
+JOIN_BELOW_BYTES = 16 * 1024
 # A kept connection that ends this soon after a request was put on it, with no byte of an answer,
 # was being closed already; one that ends later may have died of the request: it is not sent again.
 STALE_WINDOW_S = 0.1
@@ -63,10 +64,10 @@ class UpstreamConnection(asyncio.Protocol):
         self._sent_at_s = monotonic_s()
         self._headers = {}
         self._head_bytes = 0
-        if body:
-            self._transport.writelines((head, body))
+        if len(body) < JOIN_BELOW_BYTES:
+            self._transport.write(head + body)
         else:
-            self._transport.write(head)
+            self._transport.writelines((head, body))
         first_s = timeouts.total_s if timeouts.first_byte_s is None else timeouts.first_byte_s
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(first_s, self._expire, max(timeouts.total_s - first_s, 0.0))

@@ -1,0 +1,73 @@
+"""Routes that several tests look things up in."""
+
+from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.routes import (
+    ComponentRoute,
+    CopyRoute,
+    EndpointRoute,
+    RouteSnapshot,
+    VariantRoute,
+)
+from hostelry.domain.scope import Scope
+
+HERE = Scope("111122223333", "us-west-2")
+ELSEWHERE = Scope("111122223333", "eu-west-1")
+STRANGER = Scope("999999999999", "us-west-2")
+COPIES = (
+    CopyRoute(id="c-1", address="http://127.0.0.1:1"),
+    CopyRoute(id="c-2", address="http://127.0.0.1:2"),
+)
+
+
+def component(
+    name: str, copies: tuple[CopyRoute, ...] = COPIES, adapter_id: str | None = None
+) -> ComponentRoute:
+    return ComponentRoute(
+        name=name,
+        variant_name="AllTraffic",
+        routing=RoutingStrategy.LEAST_OUTSTANDING_REQUESTS,
+        copies=copies,
+        adapter_id=adapter_id,
+        serves_llm=True,
+    )
+
+
+def variant(name: str, weight: float, copies: tuple[CopyRoute, ...] = COPIES) -> VariantRoute:
+    return VariantRoute(name=name, weight=weight, routing=RoutingStrategy.RANDOM, copies=copies)
+
+
+SNAPSHOT = RouteSnapshot(
+    version="v1",
+    endpoints=(
+        EndpointRoute(
+            scope=HERE,
+            name="llms",
+            takes_components=True,
+            components=(
+                component("base"),
+                component("pirate", adapter_id="pirate-3"),
+                component("asleep", copies=()),
+                component("unregistered", copies=(), adapter_id="unregistered-1"),
+            ),
+        ),
+        EndpointRoute(scope=HERE, name="empty", takes_components=True),
+        EndpointRoute(
+            scope=HERE,
+            name="models",
+            takes_components=False,
+            variants=(variant("blue", 1.0), variant("green", 3.0), variant("dark", 0.0, ())),
+        ),
+        EndpointRoute(
+            scope=HERE,
+            name="down",
+            takes_components=False,
+            variants=(variant("only", 1.0, ()),),
+        ),
+        EndpointRoute(
+            scope=ELSEWHERE,
+            name="llms",
+            takes_components=True,
+            components=(component("base", COPIES[:1]), component("abroad")),
+        ),
+    ),
+)

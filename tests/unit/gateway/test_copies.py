@@ -1,0 +1,103 @@
+import asyncio
+from collections.abc import Iterable
+
+import pytest
+from tests.unit.gateway.routes_sample import COPIES
+
+from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.gateway.copies import AVOID_S, Copies, Placed
+from hostelry.gateway.fake import FakeUpstream
+from hostelry.gateway.outstanding import Outstanding
+from hostelry.gateway.reply import BrokenError, ConnectError, DeadlineError, UpstreamError
+from hostelry.gateway.upstream import Timeouts
+
+FIRST, SECOND = (copy.address for copy in COPIES)
+REQUEST = (b"POST / HTTP/1.1\r\n\r\n", b"")
+LEAST = RoutingStrategy.LEAST_OUTSTANDING_REQUESTS
+
+
+class Rig:
+    """Two copies, of which some fail, and a draw that always names the first."""
+
+    def __init__(self, failures: dict[str, UpstreamError] | None = None) -> None:
+        self.now_s = 50.0
+        self.upstream = FakeUpstream(failures)
+        self.outstanding = Outstanding()
+        self.placed: list[Placed] = []
+        self.copies = Copies(self.upstream, self.outstanding, lambda: 0.0, lambda: self.now_s)
+
+    def send(self, num: int = 1) -> list[str]:
+        """The addresses asked while `num` requests are put on their copies, one by one."""
+        self.upstream.asked.clear()
+
+        async def scenario() -> None:
+            for _ in range(num):
+                placed = await self.copies.send(COPIES, LEAST, REQUEST, Timeouts(total_s=1))
+                assert self.outstanding.total > 0
+                self.placed.append(placed)
+
+        self.placed.clear()
+        asyncio.run(scenario())
+        return list(self.upstream.asked)
+
+    def close(self) -> None:
+        for placed in self.placed:
+            placed.close()
+
+
+def test_a_request_counts_until_it_is_closed_and_the_idlest_copy_is_next() -> None:
+    rig = Rig()
+    assert rig.send(3) == [FIRST, SECOND, FIRST]
+    assert (rig.outstanding.of("c-1"), rig.outstanding.of("c-2")) == (2, 1)
+    rig.close()
+    rig.close()
+    assert rig.outstanding.total == 0
+
+
+def test_a_copy_that_refuses_is_replaced_and_avoided_for_a_second() -> None:
+    rig = Rig({FIRST: ConnectError("refused")})
+    assert rig.send() == [FIRST, SECOND]
+    rig.close()
+    assert rig.send() == [SECOND]
+    rig.close()
+    rig.upstream.failures.clear()
+    rig.now_s += AVOID_S
+    assert rig.send() == [FIRST]
+
+
+def test_an_avoided_copy_is_asked_where_there_is_no_other() -> None:
+    rig = Rig({FIRST: ConnectError("refused"), SECOND: ConnectError("refused")})
+    with pytest.raises(ConnectError):
+        rig.send()
+    assert sorted(rig.upstream.asked) == [FIRST, SECOND]
+    with pytest.raises(ConnectError):
+        rig.send()
+    assert sorted(rig.upstream.asked) == [FIRST, SECOND]
+    assert rig.outstanding.total == 0
+
+
+@pytest.mark.parametrize("failure", [BrokenError("died"), DeadlineError("late")])
+def test_a_request_that_may_have_been_processed_is_not_sent_again(failure: UpstreamError) -> None:
+    rig = Rig({FIRST: failure})
+    with pytest.raises(type(failure)):
+        rig.send()
+    assert rig.upstream.asked == [FIRST]
+    assert rig.outstanding.total == 0
+
+
+def test_giving_a_place_back_twice_counts_once() -> None:
+    outstanding = Outstanding()
+    give_back = outstanding.reserve("c-1")
+    outstanding.reserve("c-1")
+    give_back()
+    give_back()
+    assert outstanding.of("c-1") == 1
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 0, 2]])
+def test_counts_end_at_zero_in_whatever_order_places_come_back(order: Iterable[int]) -> None:
+    outstanding = Outstanding()
+    places = [outstanding.reserve(copy) for copy in ("c-1", "c-2", "c-1")]
+    for index in order:
+        places[index]()
+    assert outstanding.total == 0

@@ -1,0 +1,309 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from hostelry.base.http import HttpResponse
+from hostelry.gateway.exchange import Exchange
+from hostelry.gateway.fake import FakeTransport
+from hostelry.gateway.http_connection import HttpConnection, ServerState
+from hostelry.gateway.http_reader import HttpLimits, RefusedError
+
+GET = b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n"
+LIMITS = HttpLimits(max_body_bytes=1000)
+
+
+class Rig:
+    """A connection over a recorded transport, at a time that the test sets."""
+
+    def __init__(self, handler: Callable[[Exchange], Awaitable[None]]) -> None:
+        self.now_s = 1000.0
+        self.state = ServerState(
+            handler=handler,
+            refusal_answer=refusal_answer,
+            limits=LIMITS,
+            now_s=lambda: self.now_s,
+            common_head=b"Server: s\r\n",
+        )
+        self.transport = FakeTransport()
+        self.connection = HttpConnection(self.state)
+        self.connection.connection_made(self.transport)
+
+    async def feed(self, *pieces: bytes) -> bytes:
+        """What is written once the pieces were received, one after the other."""
+        self.transport.written = b""
+        for piece in pieces:
+            self.connection.data_received(piece)
+            await settle()
+        return self.transport.written
+
+    async def pass_time(self, delta_s: float) -> bytes:
+        """What is written once that time has passed and the limits were looked at."""
+        self.transport.written = b""
+        self.now_s += delta_s
+        self.connection.sweep(self.now_s)
+        await settle()
+        return self.transport.written
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def refusal_answer(refusal: RefusedError) -> HttpResponse:
+    return HttpResponse(refusal.status, {"X-Refused": "1"}, refusal.reason.encode())
+
+
+async def echo(exchange: Exchange) -> None:
+    exchange.respond(HttpResponse(200, {}, exchange.request.path.encode()))
+
+
+async def hang(exchange: Exchange) -> None:
+    await asyncio.Event().wait()
+
+
+def test_a_request_is_answered_and_the_connection_kept() -> None:
+    async def scenario() -> None:
+        rig = Rig(echo)
+        assert await rig.feed(GET % 1) == (
+            b"HTTP/1.1 200 OK\r\nServer: s\r\nContent-Length: 2\r\n\r\n/1"
+        )
+        assert (await rig.feed(GET % 2)).endswith(b"/2")
+        assert not rig.transport.closed
+
+    asyncio.run(scenario())
+
+
+def test_pipelined_requests_are_answered_in_order_and_reading_waits_for_them() -> None:
+    release = asyncio.Event()
+
+    async def slow_first(exchange: Exchange) -> None:
+        if exchange.request.path == "/1":
+            await release.wait()
+        await echo(exchange)
+
+    async def scenario() -> None:
+        rig = Rig(slow_first)
+        assert await rig.feed(GET % 1, GET % 2 + GET % 3) == b""
+        assert not rig.transport.reading
+        release.set()
+        await settle()
+        order = [rig.transport.written.index(path) for path in (b"/1", b"/2", b"/3")]
+        assert order == sorted(order)
+        assert rig.transport.reading
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_leaves_cancels_its_request() -> None:
+    cancelled = []
+
+    async def handler(exchange: Exchange) -> None:
+        try:
+            await hang(exchange)
+        except asyncio.CancelledError:
+            cancelled.append(exchange.request.path)
+            raise
+
+    async def scenario() -> None:
+        rig = Rig(handler)
+        await rig.feed(GET % 7)
+        rig.connection.connection_lost(None)
+        await settle()
+        assert cancelled == ["/7"]
+        assert not rig.state.connections
+
+    asyncio.run(scenario())
+
+
+def test_a_refused_request_is_answered_and_the_rest_of_it_is_thrown_away() -> None:
+    async def scenario() -> None:
+        rig = Rig(echo)
+        answer = await rig.feed(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\nabc")
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert b"Connection: close\r\n" in answer
+        assert rig.transport.eof_written
+        assert await rig.feed(b"x" * 900, GET % 1) == b""
+        await rig.pass_time(LIMITS.linger_s - 1)
+        assert not rig.transport.aborted
+        await rig.pass_time(2)
+        assert rig.transport.aborted
+
+    asyncio.run(scenario())
+
+
+def test_a_refusal_behind_a_request_waits_for_its_answer() -> None:
+    async def scenario() -> None:
+        rig = Rig(echo)
+        written = await rig.feed(GET % 1 + b"NONSENSE\r\n\r\n")
+        assert written.index(b"/1") < written.index(b"HTTP/1.1 400 ")
+
+    asyncio.run(scenario())
+
+
+def test_expect_continue_is_answered_before_the_body_comes() -> None:
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n"
+
+    async def scenario() -> None:
+        rig = Rig(echo)
+        assert await rig.feed(head % 3) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        assert (await rig.feed(b"abc")).startswith(b"HTTP/1.1 200 ")
+        assert (await rig.feed(head % 2000)).startswith(b"HTTP/1.1 413 ")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("begun", "after_s", "expected"),
+    [
+        pytest.param(b"GET / HT", 9, b"", id="a head may take its time"),
+        pytest.param(b"GET / HT", 11, b"HTTP/1.1 408 ", id="but not more than ten seconds"),
+        pytest.param(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 999\r\n\r\nab", 9, b"",
+                     id="a body may begin slowly"),
+        pytest.param(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 999\r\n\r\nab", 11,
+                     b"HTTP/1.1 408 ", id="but must reach its floor rate"),
+        pytest.param(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 999\r\n\r\n" + b"a" * 998,
+                     10.9, b"", id="a body above the floor rate goes on"),
+    ],
+)  # fmt: skip
+def test_slow_senders(begun: bytes, after_s: float, expected: bytes) -> None:
+    async def scenario() -> None:
+        rig = Rig(echo)
+        await rig.feed(begun)
+        assert (await rig.pass_time(after_s))[: len(b"HTTP/1.1 408 ")] == expected
+
+    asyncio.run(scenario())
+
+
+def test_one_byte_at_a_time_does_not_extend_the_time_for_a_head() -> None:
+    async def scenario() -> None:
+        rig = Rig(echo)
+        answers = []
+        for byte in b"GET / HTTP/1":
+            await rig.feed(bytes([byte]))
+            answers.append(await rig.pass_time(1))
+        assert answers[8] == b""
+        assert answers[10].startswith(b"HTTP/1.1 408 ")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("served", "after_s", "closed"),
+    [
+        pytest.param(False, 9, False, id="a new connection may wait a little"),
+        pytest.param(False, 11, True, id="but must ask something"),
+        pytest.param(True, 60, False, id="a kept one may idle"),
+        pytest.param(True, 80, True, id="but not for ever"),
+    ],
+)
+def test_idle_connections(served: bool, after_s: float, closed: bool) -> None:
+    async def scenario() -> None:
+        rig = Rig(echo)
+        if served:
+            await rig.feed(GET % 1)
+        assert await rig.pass_time(after_s) == b""
+        assert rig.transport.closed is closed
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_takes_nothing_is_cut_off_and_one_that_takes_some_is_not() -> None:
+    async def scenario() -> None:
+        rig = Rig(hang)
+        await rig.feed(GET % 1)
+        rig.transport.unsent_bytes = 5000
+        for unsent_bytes in (4000, 3000, 3000):
+            await rig.pass_time(40)
+            assert not rig.transport.aborted
+            rig.transport.unsent_bytes = unsent_bytes
+        await rig.pass_time(40)
+        await rig.pass_time(61)
+        assert rig.transport.aborted
+
+    asyncio.run(scenario())
+
+
+def test_a_stream_waits_while_its_client_is_slow() -> None:
+    sent = []
+
+    async def stream(exchange: Exchange) -> None:
+        exchange.start(200, {})
+        for number in range(3):
+            await exchange.send(b"%d" % number)
+            sent.append(number)
+        exchange.finish()
+
+    async def scenario() -> None:
+        rig = Rig(stream)
+        rig.connection.pause_writing()
+        await rig.feed(GET % 1)
+        assert sent == []
+        rig.connection.resume_writing()
+        await settle()
+        assert sent == [0, 1, 2]
+        assert rig.transport.written.endswith(
+            b"Transfer-Encoding: chunked\r\n\r\n1\r\n0\r\n1\r\n1\r\n1\r\n2\r\n0\r\n\r\n"
+        )
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_that_was_never_finished_ends_with_the_connection_cut() -> None:
+    async def begin_only(exchange: Exchange) -> None:
+        exchange.start(200, {})
+
+    async def scenario() -> None:
+        rig = Rig(begin_only)
+        await rig.feed(GET % 1)
+        assert rig.transport.aborted
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("draining", [False, True])
+def test_a_draining_server_closes_after_the_answer(draining: bool) -> None:
+    async def scenario() -> None:
+        rig = Rig(echo)
+        rig.state.draining = draining
+        answer = await rig.feed(GET % 1)
+        assert (b"Connection: close\r\n" in answer) is draining
+        assert rig.transport.closed is draining
+
+    asyncio.run(scenario())
+
+
+def test_http_1_0_clients_get_streams_without_chunks() -> None:
+    async def stream(exchange: Exchange) -> None:
+        exchange.start(200, {})
+        await exchange.send(b"abc")
+        await exchange.send(b"")
+        exchange.finish()
+
+    async def scenario() -> None:
+        rig = Rig(stream)
+        answer = await rig.feed(b"GET / HTTP/1.0\r\n\r\n")
+        assert answer.endswith(b"Connection: close\r\n\r\nabc")
+        assert rig.transport.closed
+
+    asyncio.run(scenario())
+
+
+def test_head_requests_get_the_length_but_no_body() -> None:
+    async def scenario() -> None:
+        answer = await Rig(echo).feed(b"HEAD /x HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert answer.endswith(b"Content-Length: 2\r\n\r\n")
+
+    asyncio.run(scenario())
+
+
+def test_line_breaks_in_a_header_value_cannot_end_the_header() -> None:
+    async def careless(exchange: Exchange) -> None:
+        exchange.respond(HttpResponse(200, {"X-A": "a\r\nX-Evil: 1\n", "X-B": "b"}))
+
+    async def scenario() -> None:
+        answer = await Rig(careless).feed(GET % 1)
+        assert b"\r\nX-A: a X-Evil: 1\r\nX-B: b\r\n" in answer
+
+    asyncio.run(scenario())

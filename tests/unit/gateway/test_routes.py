@@ -1,0 +1,60 @@
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.unit.gateway.routes_sample import HERE, SNAPSHOT
+
+from hostelry.gateway.route_table import EMPTY_SNAPSHOT
+from hostelry.gateway.routes import FixedRoutes, RouteFile
+from hostelry.server.home import write_private
+
+
+def test_routes_survive_on_disk_private_to_their_owner(tmp_path: Path) -> None:
+    path = tmp_path / "routes.json"
+    RouteFile(path, write_private).save(SNAPSHOT)
+    assert RouteFile(path, write_private).load() == SNAPSHOT
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [it.name for it in tmp_path.iterdir()] == ["routes.json"]
+
+
+def test_no_file_means_no_routes_yet(tmp_path: Path) -> None:
+    assert RouteFile(tmp_path / "routes.json", write_private).load() == EMPTY_SNAPSHOT
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="an empty file"),
+        pytest.param(b"{", id="half a file"),
+        pytest.param(msgspec.json.encode(SNAPSHOT)[:-20], id="a torn file"),
+        pytest.param(b"\x00" * 100, id="zeros, as after a power cut"),
+        pytest.param(b'{"version": 1, "endpoints": []}', id="the wrong types"),
+        pytest.param(b'{"version": "\xff", "endpoints": []}', id="no UTF-8"),
+    ],
+)
+def test_a_broken_file_is_set_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
+) -> None:
+    path = tmp_path / "routes.json"
+    path.write_bytes(content)
+    assert RouteFile(path, write_private).load() == EMPTY_SNAPSHOT
+    assert not path.exists()
+    assert (tmp_path / "routes.json.broken").read_bytes() == content
+    assert "routes.json.broken" in caplog.text
+
+
+def test_a_file_that_cannot_be_read_is_no_crash(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "routes.json"
+    path.mkdir()
+    assert RouteFile(path, write_private).load() == EMPTY_SNAPSHOT
+    assert "cannot be read" in caplog.text
+
+
+def test_fixed_routes_change_when_told_and_leave_the_old_table_alone() -> None:
+    routes = FixedRoutes(SNAPSHOT)
+    before = routes.table
+    routes.replace(EMPTY_SNAPSHOT)
+    assert routes.table.endpoint(HERE, "llms") is None
+    assert before.endpoint(HERE, "llms") is not None
