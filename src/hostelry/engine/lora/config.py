@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hostelry.engine.lora.errors import AdapterError
+from hostelry.engine.lora.patterns import check_pattern
 
 # Fields that say nothing about the result at inference.
 _NEUTRAL = frozenset(
@@ -78,7 +79,7 @@ _REFUSED = frozenset(
 # lora_ga) train against a changed base, so that the adapter is wrong on the plain one.
 _PLAIN_INITS = ("gaussian", "eva", "mica", "orthogonal")
 
-_MAX_PATTERN_CHARS = 2000
+_MAX_PATTERNS = 2000  # in one table; more than the modules of the largest models
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +218,7 @@ def _first_match(table: Mapping[str, Any], path: str) -> str:
 def _names(fields: Mapping[str, Any], name: str) -> str | Sequence[str]:
     value = fields.get(name) or []
     if isinstance(value, str):
-        return _pattern(name, value)
+        return check_pattern(name, value)
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return tuple(value)
     raise AdapterError(f"{name} is {_shown(value)}; it must be a pattern or a list of names")
@@ -235,29 +236,18 @@ def _layers_pattern(fields: Mapping[str, Any]) -> Sequence[str]:
     patterns = [value] if isinstance(value, str) else value
     if not isinstance(patterns, list):
         raise AdapterError(f"layers_pattern is {_shown(value)}; it must be text or a list of text")
-    return tuple(_pattern("layers_pattern", pattern) for pattern in patterns)
+    return tuple(check_pattern("layers_pattern", pattern) for pattern in patterns)
 
 
 def _pattern_table(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     table = fields.get(name) or {}
     if not isinstance(table, dict):
         raise AdapterError(f"{name} is {_shown(table)}; it must be an object")
+    if len(table) > _MAX_PATTERNS:
+        raise AdapterError(f"{name} has {len(table)} entries; at most {_MAX_PATTERNS}")
     for key in table:
-        _pattern(name, key)
+        check_pattern(name, key, max_repeats=2)
     return table
-
-
-def _pattern(name: str, value: object) -> str:
-    """A pattern that can be compiled and matched in bounded time."""
-    if not isinstance(value, str):
-        raise AdapterError(f"{name} holds {_shown(value)}; it must be text")
-    if len(value) > _MAX_PATTERN_CHARS:
-        raise AdapterError(f"{name} has {len(value)} characters; at most {_MAX_PATTERN_CHARS}")
-    try:
-        re.compile(value)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise AdapterError(f"{name} holds {_shown(value)}, no valid pattern: {error}") from error
-    return value
 
 
 def _integer(name: str, value: object) -> int:

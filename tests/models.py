@@ -1,0 +1,101 @@
+"""Small models and adapters made on the spot; no pytest, so that benchmarks may use them too."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+ALL_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+def tiny_llama(folder: Path, **overrides: Any) -> Path:
+    """Write a random Llama of two layers with grouped queries to `folder`; returns the folder.
+
+    `overrides` are fields of transformers' LlamaConfig; `seed` and `dtype` (a name of torch's) too.
+    """
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    seed = overrides.pop("seed", 0)
+    dtype = getattr(torch, overrides.pop("dtype", "float32"))
+    fields = {
+        "vocab_size": 199,
+        "hidden_size": 64,
+        "intermediate_size": 112,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 256,
+        "initializer_range": 0.2,
+        "tie_word_embeddings": True,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+    }
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(LlamaConfig(**{**fields, **overrides}))
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                torch.nn.init.normal_(parameter, std=0.2)
+    model.to(dtype).save_pretrained(folder)
+    return folder
+
+
+def random_adapter(
+    folder: Path,
+    model_folder: Path,
+    rank: int,
+    targets: Sequence[str] = ALL_TARGETS,
+    seed: int = 0,
+    **config: Any,
+) -> Path:
+    """Write a random LoRA adapter in PEFT's format for the model; returns the folder.
+
+    `config` are further fields of adapter_config.json. `file` names the weights' file, whose ending
+    chooses the format; `std` is the weights' standard deviation, `dtype` their type's name.
+    """
+    file = config.pop("file", "adapter_model.safetensors")
+    std = config.pop("std", 0.1)
+    dtype = getattr(torch, config.pop("dtype", "float32"))
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for path, (out_features, in_features) in _linear_shapes(model_folder).items():
+        if path.rsplit(".", 1)[-1] in targets:
+            down = torch.randn(rank, in_features, generator=generator) * std
+            up = torch.randn(out_features, rank, generator=generator) * std
+            tensors[f"base_model.model.{path}.lora_A.weight"] = down.to(dtype)
+            tensors[f"base_model.model.{path}.lora_B.weight"] = up.to(dtype)
+    fields = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": rank,
+        "lora_alpha": 2 * rank,
+        "target_modules": list(targets),
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "inference_mode": True,
+        "base_model_name_or_path": None,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "adapter_config.json").write_text(json.dumps({**fields, **config}), encoding="utf-8")
+    if file.endswith(".bin"):
+        torch.save(tensors, folder / file)
+    else:
+        save_file(tensors, folder / file, metadata={"format": "pt"})
+    return folder
+
+
+def _linear_shapes(model_folder: Path) -> dict[str, tuple[int, int]]:
+    """(out, in) of every linear module of the layers, by path."""
+    shapes = {}
+    with safe_open(model_folder / "model.safetensors", framework="pt") as reader:
+        for name in reader.keys():  # noqa: SIM118 - the reader is no mapping
+            path = name.removesuffix(".weight")
+            if path.rsplit(".", 1)[-1] in ALL_TARGETS and name.endswith(".weight"):
+                out_features, in_features = reader.get_slice(name).get_shape()
+                shapes[path] = (out_features, in_features)
+    return shapes

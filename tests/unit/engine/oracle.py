@@ -1,0 +1,130 @@
+"""transformers and PEFT, in fp32 on a CPU: what the engine's answers are held against."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hostelry.engine.engine import Engine, EngineConfig
+from hostelry.engine.request import Output, Request, SamplingParams
+from hostelry.engine.runner.runner import Runner, RunnerChunk
+
+PROMPTS = (
+    (5, 9, 33, 12, 77, 120, 4),
+    (150, 3, 3, 8),
+    (61,),
+    tuple(range(20, 60)),
+    (7, 188, 42, 99, 13, 13, 101, 56, 34, 91, 17),
+)
+
+
+def reference_model(folder: Path, adapters: dict[str, Path] | None = None) -> Any:
+    """The model in fp32, with these adapters if there are any."""
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of one about the other
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        model.eval()
+        for name, path in (adapters or {}).items():
+            if isinstance(model, PeftModel):
+                model.load_adapter(path, name)
+            else:
+                model = PeftModel.from_pretrained(model, path, name)
+    return model
+
+
+@torch.inference_mode()
+def reference_logits(model: Any, prompt: Sequence[int], adapter: str | None) -> torch.Tensor:
+    """Logits after the prompt's last token."""
+    ids = torch.tensor([list(prompt)])
+    if adapter is None and not hasattr(model, "peft_config"):
+        logits = model(input_ids=ids).logits
+    elif adapter is None:
+        with model.disable_adapter():
+            logits = model(input_ids=ids).logits
+    else:
+        model.set_adapter(adapter)
+        logits = model(input_ids=ids).logits
+    result: torch.Tensor = logits[0, -1].float()
+    return result
+
+
+def reference_tokens(
+    model: Any, prompt: Sequence[int], adapter: str | None, count: int
+) -> list[int]:
+    """The greedy continuation, end tokens not heeded; every token from a whole forward pass."""
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(int(reference_logits(model, tokens, adapter).argmax()))
+    return tokens[len(prompt) :]
+
+
+@dataclass(frozen=True)
+class Logits:
+    """The engine's runner alone: logits after a prompt."""
+
+    runner: Runner
+    engine: Engine
+
+    @classmethod
+    def of(cls, engine: Engine) -> "Logits":
+        return cls(engine._parts.runner, engine)
+
+    def after(self, prompt: Sequence[int], adapter: str | None = None) -> torch.Tensor:
+        held = None if adapter is None else self.engine._registry.acquire(adapter)
+        pages = list(range(-(-len(prompt) // self.engine._config.page_tokens)))
+        chunk = RunnerChunk(
+            token_ids=list(prompt),
+            start=0,
+            pages=pages,
+            slot=held.slot if held else None,
+            samples=True,
+        )
+        logits = self.runner.run([chunk], pages)[0]
+        if held is not None:
+            self.engine._registry.release(held)
+        return logits
+
+
+def greedy(
+    request_id: str, prompt: Sequence[int], count: int, adapter: str | None = None
+) -> Request:
+    """A greedy request of exactly `count` tokens."""
+    return Request(
+        id=request_id,
+        prompt_token_ids=tuple(prompt),
+        sampling=SamplingParams(max_new_tokens=count, ignore_eos=True),
+        adapter=adapter,
+    )
+
+
+def run(engine: Engine, requests: Sequence[Request], *, check: bool = True) -> dict[str, list[int]]:
+    """Tokens by request id of requests added together, integrity checked after each step."""
+    for request in requests:
+        engine.add(request)
+    tokens: dict[str, list[int]] = {request.id: [] for request in requests}
+    for output in drain(engine, check=check):
+        assert output.error is None, output.error
+        if output.token_id is not None:
+            tokens[output.request_id].append(output.token_id)
+    return tokens
+
+
+def drain(engine: Engine, *, check: bool = True) -> list[Output]:
+    """All outputs until there is no work left."""
+    outputs = []
+    while engine.has_work:
+        outputs += engine.step()
+        if check:
+            engine._scheduler.check_integrity()
+    return outputs
+
+
+def variant(config: EngineConfig, **changes: Any) -> EngineConfig:
+    """The configuration with some fields changed."""
+    return replace(config, **changes)
