@@ -21,7 +21,8 @@ LOGPROB = -0.5
 class FakeBackend:
     """Answers every request of an adapter with the same token ids, one a step, then ends it.
 
-    `gate` cleared holds all steps. `fail_after` tokens the engine dies. A folder named `bad` is an
+    `gate` cleared holds all steps, as it is after `hold_after` of them. `started` is set by the
+    first request. `fail_after` tokens the engine dies. A folder named `bad` is an
     adapter with bad weights. `aborted` collects the ids that were ended early.
     """
 
@@ -30,16 +31,19 @@ class FakeBackend:
         answers: Mapping[str | None, Sequence[int]],
         *,
         fail_after: int | None = None,
+        hold_after: int | None = None,
         facts: ModelFacts = FACTS,
     ) -> None:
         self._answers = {name: tuple(ids) for name, ids in answers.items()}
         self._fail_after = fail_after
+        self._hold_after = hold_after
         self._running: set[str] = set()
         self.facts = facts
         self.adapters = {name for name in answers if name is not None}
         self.aborted: list[str] = []
         self.seen: list[Request] = []
         self.ready = True
+        self.started = asyncio.Event()
         self.gate = asyncio.Event()
         self.gate.set()
 
@@ -50,17 +54,21 @@ class FakeBackend:
                 raise AdapterMissingError(f"adapter {request.adapter} is not loaded")
         self.seen += requests
         self._running |= {request.id for request in requests}
+        self.started.set()
         try:
             position = 0
             while running := [each for each in requests if each.id in self._running]:
-                await self.gate.wait()
-                self._fail_at(position)
+                await self._reach(position)
                 yield tuple(self._output(request, position) for request in running)
                 position += 1
         finally:
             await self.abort([each.id for each in requests if each.id in self._running])
 
-    def _fail_at(self, position: int) -> None:
+    async def _reach(self, position: int) -> None:
+        await asyncio.sleep(0)
+        if position == self._hold_after:
+            self.gate.clear()
+        await self.gate.wait()
         if position == self._fail_after:
             self.ready = False
             raise EngineFailedError("the engine process ended unexpectedly")

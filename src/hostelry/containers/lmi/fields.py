@@ -41,6 +41,11 @@ class Fields:
         """The value as parsed; None when absent."""
         return self._members.get(name)
 
+    def members(self, name: str) -> "Fields":
+        """The members of a JSON object; absent is one without members."""
+        value = self._members.get(name)
+        return Fields({} if value is None else value, name)
+
     def flag(self, name: str, default: bool = False) -> bool:
         """A boolean, also as the text true or false."""
         value = self._members.get(name)

@@ -25,7 +25,7 @@ DEFAULT_MAX_NEW_TOKENS = 30
 
 def parse_inputs(body: Fields, context: ParseContext) -> Invocation:
     """The invocation that a body with `inputs` asks for; raises Refusal."""
-    parameters = Fields(body.raw("parameters") or {}, "parameters")
+    parameters = body.members("parameters")
     refuse_unsupported(parameters)
     prompts, listed = parse_prompts(body.raw("inputs"))
     formatter = choose_formatter(body, parameters, context)

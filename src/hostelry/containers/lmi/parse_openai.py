@@ -70,7 +70,7 @@ def openai_invocation(
     """What both OpenAI schemas have in common."""
     refuse_unsupported(body)
     adapter = choose_by_model(context.caller, body, context.served, context.registered)
-    options = Fields(body.raw("stream_options") or {}, "stream_options")
+    options = body.members("stream_options")
     sampling = parse_sampling(
         body,
         temperature=parse_temperature(body, 1.0, MAX_OPENAI_TEMPERATURE),

@@ -1,0 +1,383 @@
+"""The forms of answers in both dialects and both OpenAI schemas, over a backend with known text."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.containers.tiny import EOS, ask, config, fake, ids, service
+
+from hostelry.containers.lmi.fake import LOGPROB, FakeBackend
+from hostelry.containers.lmi.service import Service
+
+HI = {None: "Hi", "es": "hola", "fr": "salut"}
+ID_H, ID_I = ids("Hi")
+LORA = {"OPTION_ENABLE_LORA": "true"}
+
+
+def legacy(**env: str) -> Service:
+    return service(HI, settings=config(**LORA, OPTION_ROLLING_BATCH="vllm", **env))
+
+
+def current(**env: str) -> Service:
+    return service(HI, settings=config(**LORA, **env))
+
+
+def greedy(prompt: Any = "ab", stream: bool = False, **parameters: Any) -> dict[str, Any]:
+    return {"inputs": prompt, "parameters": {"seed": 3, **parameters}, "stream": stream}
+
+
+def test_the_async_dialects_plain_answer() -> None:
+    answer = ask(current(), "/invocations", greedy())
+    assert (answer.status, answer.type) == (200, "application/json")
+    assert answer.text == '{"generated_text":"Hi"}\n'
+
+
+def test_the_async_dialects_details() -> None:
+    details = ask(current(), "/invocations", greedy(details=True)).json["details"]
+    assert details == {
+        "finish_reason": "eos_token",
+        "generated_tokens": 3,
+        "seed": 3,
+        "prefill": [],
+        "tokens": [
+            {"id": ID_H, "text": "H", "logprob": LOGPROB},
+            {"id": ID_I, "text": "i", "logprob": LOGPROB},
+            {"id": EOS, "text": "", "logprob": LOGPROB},
+        ],
+    }
+
+
+def test_the_async_dialects_stream() -> None:
+    answer = ask(current(), "/invocations", greedy(stream=True, details=True, max_new_tokens=2))
+    assert answer.type == "application/jsonlines"
+    assert answer.lines == [
+        {
+            "index": 0,
+            "token": {"id": ID_H, "text": "H", "logprob": LOGPROB},
+            "generated_text": None,
+            "details": None,
+        },
+        {
+            "index": 0,
+            "token": {"id": ID_I, "text": "i", "logprob": LOGPROB},
+            "generated_text": "Hi",
+            "details": {
+                "finish_reason": "length",
+                "seed": 3,
+                "generated_tokens": 2,
+                "input_length": 2,
+            },
+        },
+    ]
+
+
+def test_the_legacy_dialects_details() -> None:
+    answer = ask(legacy(), "/invocations", greedy(details=True, max_new_tokens=1))
+    assert answer.json == {
+        "generated_text": "H",
+        "details": {
+            "finish_reason": "length",
+            "generated_tokens": 1,
+            "inputs": "ab",
+            "prefill": [],
+            "tokens": [{"id": ID_H, "text": "H", "log_prob": LOGPROB}],
+        },
+    }
+
+
+def test_the_legacy_dialects_stream() -> None:
+    answer = ask(legacy(), "/invocations", greedy(stream=True, details=True))
+    assert answer.lines == [
+        {"token": {"id": ID_H, "text": "H", "log_prob": LOGPROB}},
+        {"token": {"id": ID_I, "text": "i", "log_prob": LOGPROB}},
+        {
+            "token": {"id": EOS, "text": "", "log_prob": LOGPROB},
+            "generated_text": "Hi",
+            "details": {"finish_reason": "eos_token", "generated_tokens": 3, "inputs": "ab"},
+        },
+    ]
+
+
+def test_tgis_form_is_a_list_with_short_names_and_details() -> None:
+    answer = ask(legacy(OPTION_TGI_COMPAT="true"), "/invocations", greedy(max_new_tokens=1))
+    (only,) = answer.json
+    assert only["details"]["tokens"] == [
+        {"id": ID_H, "text": "H", "logprob": LOGPROB, "special": False}
+    ]
+
+
+def test_tgis_stream_is_events() -> None:
+    answer = ask(legacy(OPTION_TGI_COMPAT="true"), "/invocations", greedy(stream=True))
+    assert answer.type == "text/event-stream"
+    assert [event["token"]["special"] for event in answer.events] == [False, False, True]
+    assert answer.events[-1]["generated_text"] == "Hi"
+
+
+def test_top_tokens() -> None:
+    answer = ask(legacy(), "/invocations", greedy(details=True, top_n_tokens=1, max_new_tokens=1))
+    assert answer.json["details"]["top_tokens"] == [
+        [{"id": ID_H, "text": "H", "log_prob": LOGPROB}]
+    ]
+
+
+@pytest.mark.parametrize("served", [pytest.param(legacy, id="l"), pytest.param(current, id="a")])
+def test_a_list_of_inputs_answers_a_list_in_its_order(served: Any) -> None:
+    body = {"inputs": ["a", "b", "c"], "adapters": ["fr", "", "es"]}
+    answer = ask(served(), "/invocations", body)
+    assert [each["generated_text"] for each in answer.json] == ["salut", "Hi", "hola"]
+
+
+def test_a_streamed_list_gives_a_line_a_step() -> None:
+    body = {"inputs": ["a", "b"], "adapters": ["es", ""], "stream": True}
+    lines = ask(current(), "/invocations", body).lines
+    assert [line["outputs"] for line in lines] == [
+        ["h", "H"], ["o", "i"], ["l", ""], ["a", ""], ["", ""],
+    ]  # fmt: skip
+
+
+def test_a_list_of_one_is_still_a_list() -> None:
+    answer = ask(current(), "/invocations", {"inputs": ["a"], "adapters": ["es"]})
+    assert answer.json == [{"generated_text": "hola"}]
+
+
+def test_the_prompt_comes_first_when_asked_for() -> None:
+    answer = ask(current(), "/invocations", greedy(return_full_text=True))
+    assert answer.json == {"generated_text": "abHi"}
+
+
+@pytest.mark.parametrize(
+    ("stop", "include", "text"),
+    [
+        pytest.param(["l"], False, "ho", id="text before the stop string"),
+        pytest.param(["ol"], False, "h", id="a stop string over two tokens"),
+        pytest.param(["ol"], True, "hol", id="with the stop string where asked"),
+        pytest.param(["la!"], False, "hola", id="a beginning that is held back comes at the end"),
+    ],
+)
+def test_stop_strings(stop: list[str], include: bool, text: str) -> None:
+    served = current()
+    body = greedy(stop_sequences=stop, include_stop_str_in_output=include, details=True)
+    answer = ask(served, "/invocations?adapter=es", body)
+    assert answer.json["generated_text"] == text
+    found = text != "hola"
+    assert answer.json["details"]["finish_reason"] == ("stop_sequence" if found else "eos_token")
+    assert len(fake(served).aborted) == found
+
+
+def test_a_character_of_several_tokens_is_shown_whole() -> None:
+    served = service({None: "né€"})
+    lines = ask(served, "/invocations", greedy(stream=True)).lines
+    texts = [line["token"]["text"] for line in lines]
+    assert texts == ["n", "", "é", "", "", "€", ""]
+
+
+def test_truncate_keeps_the_end_of_the_prompt() -> None:
+    served = current()
+    ask(served, "/invocations", greedy("abcdef", truncate=2))
+    assert fake(served).seen[0].prompt_token_ids == ids("ef")
+
+
+def test_an_answer_never_outgrows_the_models_length() -> None:
+    served = current()
+    ask(served, "/invocations", greedy("a" * 250, max_new_tokens=100))
+    assert fake(served).seen[0].sampling.max_new_tokens == 6
+
+
+CHAT = {"messages": [{"role": "user", "content": "x"}]}
+
+
+def test_a_chat_completion() -> None:
+    answer = ask(current(), "/v1/chat/completions", {**CHAT, "model": "es"})
+    body = answer.json
+    assert body["id"].startswith("chatcmpl-")
+    assert (body["object"], body["model"]) == ("chat.completion", "es")
+    assert body["choices"] == [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": "hola"},
+            "logprobs": None,
+            "finish_reason": "stop",
+        }
+    ]
+    used = body["usage"]
+    assert used["completion_tokens"] == 5
+    assert used["total_tokens"] == used["prompt_tokens"] + 5
+
+
+def test_a_streamed_chat_completion() -> None:
+    body = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
+    answer = ask(current(), "/v1/chat/completions", body)
+    assert answer.type == "text/event-stream"
+    *chunks, closing, end = answer.events
+    assert end == "[DONE]"
+    assert closing["choices"] == []
+    assert closing["usage"]["completion_tokens"] == 3
+    assert [chunk["choices"][0]["delta"] for chunk in chunks] == [
+        {"role": "assistant", "content": ""}, {"content": "H"}, {"content": "i"}, {"content": ""},
+    ]  # fmt: skip
+    assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
+
+
+def test_a_chat_through_invocations_streams_bare_lines() -> None:
+    answer = ask(current(), "/invocations", {**CHAT, "stream": True})
+    assert answer.type == "application/jsonlines"
+    assert "DONE" not in answer.text
+    assert answer.lines[1]["choices"][0]["delta"] == {"content": "H"}
+
+
+def test_the_legacy_dialect_gives_chats_lmis_finish_reasons() -> None:
+    body = {**CHAT, "max_tokens": 1}
+    assert ask(legacy(), "/invocations", body).json["choices"][0]["finish_reason"] == "length"
+    assert ask(legacy(), "/invocations", CHAT).json["choices"][0]["finish_reason"] == "eos_token"
+
+
+def test_logprobs_of_a_chat() -> None:
+    body = {**CHAT, "logprobs": True, "top_logprobs": 1, "max_tokens": 1}
+    (entry,) = ask(current(), "/v1/chat/completions", body).json["choices"][0]["logprobs"][
+        "content"
+    ]
+    token = {"token": "H", "logprob": LOGPROB, "bytes": [72]}
+    assert entry == {**token, "top_logprobs": [token]}
+
+
+def test_a_completion_of_several_prompts_echoed() -> None:
+    body = {"prompt": ["a", list(ids("b"))], "echo": True, "logprobs": 1}
+    answer = ask(current(), "/v1/completions", body).json
+    assert answer["object"] == "text_completion"
+    assert [choice["text"] for choice in answer["choices"]] == ["aHi", "bHi"]
+    logprobs = answer["choices"][0]["logprobs"]
+    assert logprobs["tokens"][:2] == ["H", "i"]
+    assert logprobs["text_offset"] == [0, 1, 2]
+    assert logprobs["top_logprobs"][0] == {"H": LOGPROB}
+
+
+def test_a_streamed_completion() -> None:
+    events = ask(current(), "/v1/completions", {"prompt": "a", "stream": True}).events
+    assert [event["choices"][0]["text"] for event in events[:-1]] == ["H", "i", ""]
+    assert events[-1] == "[DONE]"
+
+
+@pytest.mark.parametrize(
+    ("headers", "adapter", "model"),
+    [
+        pytest.param({"X-Hostelry-Model": "mine"}, None, "mine", id="the base under its name"),
+        pytest.param(
+            {"X-Hostelry-Model": "mine-es", "X-Amzn-SageMaker-Adapter-Identifier": "es"},
+            "es", "mine-es", id="an adapter under its component's name",
+        ),
+    ],
+)  # fmt: skip
+def test_the_doors_header_decides(headers: dict[str, str], adapter: str | None, model: str) -> None:
+    served = current()
+    answer = ask(served, "/v1/chat/completions", {**CHAT, "model": "fr"}, headers=headers)
+    assert answer.json["model"] == model
+    assert fake(served).seen[0].adapter == adapter
+
+
+@pytest.mark.parametrize(
+    ("env", "path", "body", "status", "expected"),
+    [
+        pytest.param(
+            {}, "/invocations", {"inputs": 1}, 424,
+            {
+                "code": 424,
+                "error": "Input parsing failed: inputs is 1; "
+                "it must be a string or a non-empty list of strings",
+            },
+            id="async: a parse failure is 424",
+        ),
+        pytest.param(
+            {"OPTION_ROLLING_BATCH": "vllm"}, "/invocations", {"inputs": 1}, 400,
+            {
+                "generated_text": None,
+                "error": "inputs is 1; it must be a string or a non-empty list of strings",
+                "code": 400,
+                "details": {"finish_reason": "error"},
+            },
+            id="legacy: a bad request is 400",
+        ),
+        pytest.param(
+            {}, "/invocations", {"inputs": "a", "adapters": "de"}, 424,
+            {"code": 424, "error": "Adapter de is not registered"},
+            id="an unknown adapter is 424",
+        ),
+        pytest.param(
+            {}, "/v1/completions", {"prompt": "a", "n": 2}, 400,
+            {
+                "error": {
+                    "message": "n is 2: this server makes one sequence per input; "
+                    "send the input several times instead",
+                    "type": "BadRequestError",
+                    "param": "n",
+                    "code": 400,
+                }
+            },
+            id="OpenAI's error object",
+        ),
+    ],
+)  # fmt: skip
+def test_error_forms(env: dict[str, str], path: str, body: Any, status: int, expected: Any) -> None:
+    answer = ask(service(settings=config(**LORA, **env)), path, body)
+    assert (answer.status, answer.json) == (status, expected)
+
+
+def test_a_prompt_that_is_too_long_names_both_numbers() -> None:
+    for path, name in (("/invocations", "inputs"), ("/v1/completions", "prompt")):
+        answer = ask(current(), path, {name: "a" * 300})
+        assert answer.status == 400
+        assert "300 tokens" in answer.text
+        assert "256" in answer.text
+
+
+def test_an_unknown_model_is_404_for_openai_clients() -> None:
+    answer = ask(current(), "/v1/chat/completions", {**CHAT, "model": "gpt-9"})
+    assert (answer.status, answer.json["error"]["type"]) == (404, "NotFoundError")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        pytest.param("/invocations", {"inputs": "a", "stream": True}, id="a stream"),
+        pytest.param("/invocations", {"inputs": "a"}, id="a whole answer"),
+        pytest.param("/v1/chat/completions", {**CHAT, "stream": True}, id="a chat's stream"),
+    ],
+)
+def test_an_engine_that_dies_before_the_first_token_is_a_500(path: str, body: Any) -> None:
+    served = service(backend=FakeBackend({None: ids("abc")}, fail_after=0))
+    assert ask(served, path, body).status == 500
+
+
+def test_the_async_dialects_broken_stream() -> None:
+    served = service(backend=FakeBackend({None: ids("abc")}, fail_after=2))
+    lines = ask(served, "/invocations", {"inputs": "x", "stream": True}).lines
+    assert lines[1]["token"]["text"] == "b"
+    assert lines[2]["code"] == 500
+    assert len(lines) == 3
+
+
+def test_the_legacy_dialects_broken_stream() -> None:
+    served = service(
+        settings=config(OPTION_ROLLING_BATCH="vllm"),
+        backend=FakeBackend({None: ids("abc")}, fail_after=2),
+    )
+    last = ask(served, "/invocations", {"inputs": "x", "stream": True}).lines[-1]
+    assert last["token"] == {"id": -1, "text": "", "log_prob": -1, "special_token": True}
+    assert last["details"] == {"finish_reason": "error", "generated_tokens": 2}
+
+
+def test_openais_broken_stream() -> None:
+    served = service(backend=FakeBackend({None: ids("abc")}, fail_after=1))
+    events = ask(served, "/v1/completions", {"prompt": "x", "stream": True}).events
+    assert events[-2]["error"]["code"] == 500
+    assert events[-1] == "[DONE]"
+
+
+def test_a_step_that_takes_too_long_is_a_timeout() -> None:
+    settings = replace(config(), predict_timeout_s=0.05)
+    for stream in (False, True):
+        served = service({None: "Hi"}, settings=settings)
+        fake(served).gate.clear()
+        answer = ask(served, "/invocations", {"inputs": "x", "stream": stream})
+        assert (answer.status, served.in_flight) == (400, 0)
+        assert "Time out in: 0.05" in answer.text
+        assert len(fake(served).aborted) == 1

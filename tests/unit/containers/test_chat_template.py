@@ -1,0 +1,128 @@
+"""Chat templates: the same text as transformers renders, and templates that misbehave."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.containers.tiny import SPECIAL, TEMPLATE, byte_tokenizer, write_tokenizer
+from transformers import PreTrainedTokenizerFast
+
+from hostelry.base.clock import ManualClock
+from hostelry.containers.lmi.chat_template import ChatTemplate, load_chat_template
+from hostelry.containers.lmi.refusal import Refusal
+
+CLOCK = ManualClock()
+USER = {"role": "user", "content": "¿Qué tal?"}
+SYSTEM = {"role": "system", "content": "Be <b>brief</b> & clear."}
+ASSISTANT = {"role": "assistant", "content": "bien"}
+
+LLAMA_LIKE = """{{- bos_token }}
+{%- for message in messages %}
+    {%- if message.role not in ['user', 'assistant', 'system'] %}
+        {{- raise_exception('unknown role ' + message.role) }}
+    {%- endif %}
+    {{- '<|start|>' + message.role + '<|sep|>' + message.content | trim + '<|end|>' }}
+    {%- if loop.index > 8 %}{% break %}{% endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|start|>assistant<|sep|>' }}
+{%- endif %}
+"""
+BLOCKS = """{% for m in messages %}
+  {% if m.role == 'assistant' %}
+    {% generation %}{{ m.content }}{{ eos_token }}{% endgeneration %}
+  {% else %}
+    [{{ m | tojson }}]
+  {% endif %}
+{% endfor %}"""
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        pytest.param(TEMPLATE, id="the demo model's"),
+        pytest.param(LLAMA_LIKE, id="one with trimmed blocks and a break"),
+        pytest.param(BLOCKS, id="one with generation blocks and JSON"),
+    ],
+)
+@pytest.mark.parametrize(
+    "messages",
+    [
+        pytest.param([USER], id="one question"),
+        pytest.param([SYSTEM, USER, ASSISTANT, USER], id="a dialogue"),
+    ],
+)
+@pytest.mark.parametrize("prompted", [True, False])
+def test_text_is_the_one_transformers_renders(
+    template: str, messages: Sequence[dict[str, str]], prompted: bool
+) -> None:
+    tokens = {"bos_token": SPECIAL[1], "eos_token": SPECIAL[2]}
+    oracle = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call] # transformers is untyped
+        tokenizer_object=byte_tokenizer(), **tokens
+    )
+    expected = oracle.apply_chat_template(
+        list(messages),
+        chat_template=template,
+        tokenize=False,
+        add_generation_prompt=prompted,
+    )
+    ours = ChatTemplate(template, tokens, CLOCK)
+    assert ours.render(messages, add_generation_prompt=prompted) == expected
+
+
+def test_the_date_is_the_clocks() -> None:
+    template = ChatTemplate("{{ strftime_now('%Y') }}", {}, ManualClock(0.0))
+    assert template.render([USER]) in ("1969", "1970")
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        pytest.param("{{ raise_exception('no system role') }}", "no system role", id="objects"),
+        pytest.param("{{ messages[5].content }}", "no element 5", id="reads what is not there"),
+        pytest.param("{{ 1 // 0 }}", "zero", id="divides by zero"),
+        pytest.param("{{ 'a' + 1 }}", "str", id="adds a number to a text"),
+        pytest.param("{{ ''.__class__.__mro__ }}", "unsafe", id="reaches for Python's insides"),
+        pytest.param("{% for i in range(10**9) %}{% endfor %}", "range", id="counts for ever"),
+        pytest.param("{{ messages.append(1) }}", "unsafe", id="changes its input"),
+    ],
+)
+def test_a_template_that_misbehaves_is_the_requests_error(source: str, told: str) -> None:
+    with pytest.raises(Refusal, match=told):
+        ChatTemplate(source, {}, CLOCK).render([USER])
+
+
+def test_a_template_that_is_none_is_told_at_start() -> None:
+    with pytest.raises(ValueError, match="cannot be read"):
+        ChatTemplate("{% for %}", {}, CLOCK)
+
+
+def test_where_a_template_comes_from(tmp_path: Path) -> None:
+    assert load_chat_template(tmp_path, None, CLOCK) is None
+    write_tokenizer(tmp_path)
+    assert "helpful" in text(load_chat_template(tmp_path, None, CLOCK))
+    (tmp_path / "chat_template.jinja").write_text("from the file {{ bos_token }}")
+    assert text(load_chat_template(tmp_path, None, CLOCK)) == "from the file <|im_start|>"
+    assert text(load_chat_template(tmp_path, "inline {{ eos_token }}", CLOCK)) == (
+        "inline <|im_end|>"
+    )
+    (tmp_path / "other.jinja").write_text("other")
+    assert text(load_chat_template(tmp_path, "other.jinja", CLOCK)) == "other"
+    with pytest.raises(ValueError, match="neither file nor template"):
+        load_chat_template(tmp_path, "missing.jinja", CLOCK)
+
+
+def test_of_several_templates_the_default_is_used(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer_config.json").write_text(
+        '{"bos_token": {"content": "<s>"}, "chat_template": '
+        '[{"name": "tool_use", "template": "no"}, '
+        '{"name": "default", "template": "{{bos_token}}"}]}'
+    )
+    assert text(load_chat_template(tmp_path, None, CLOCK)) == "<s>"
+
+
+def text(template: Any) -> str:
+    rendered = template.render([USER])
+    assert isinstance(rendered, str)
+    return rendered

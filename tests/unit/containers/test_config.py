@@ -1,0 +1,207 @@
+"""LMI's configuration sources and what they amount to."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostelry.containers.lmi.config import ConfigurationError, resolve_config
+from hostelry.containers.lmi.options import parse_properties
+from hostelry.containers.lmi.refusal import Surface
+
+SEED_ENV = {
+    "OPTION_MODEL_ID": "TheBloke/Llama-2-7B-Chat-fp16",
+    "OPTION_TRUST_REMOTE_CODE": "true",
+    "OPTION_TENSOR_PARALLEL_DEGREE": "2",
+    "OPTION_ROLLING_BATCH": "lmi-dist",
+    "OPTION_MAX_ROLLING_BATCH_SIZE": "32",
+    "OPTION_DTYPE": "fp16",
+    "OPTION_ENABLE_LORA": "true",
+    "OPTION_GPU_MEMORY_UTILIZATION": "0.8",
+    "OPTION_MAX_LORA_RANK": "64",
+    "OPTION_MAX_CPU_LORAS": "4",
+}
+
+
+def resolve(env: dict[str, str], properties: str = "", *names: str) -> Any:
+    return resolve_config(env, properties, names, Path("/model"))
+
+
+@pytest.mark.parametrize(
+    ("env", "properties", "field", "expected"),
+    [
+        pytest.param({}, "", "dtype", "auto", id="dtype is auto by default"),
+        pytest.param({}, "", "max_batch_size", 32, id="32 requests a batch by default"),
+        pytest.param({}, "", "enable_lora", False, id="adapters are off by default"),
+        pytest.param({}, "", "max_lora_rank", 16, id="rank 16 is the largest by default"),
+        pytest.param({}, "", "job_queue_size", 1000, id="1000 requests may wait by default"),
+        pytest.param(
+            {"OPTION_DTYPE": "fp32"}, "option.dtype=bf16", "dtype", "bf16",
+            id="serving.properties comes before OPTION_*",
+        ),
+        pytest.param(
+            {"OPTION_MODEL_ID": "a/b", "HF_MODEL_ID": "c/d"}, "", "model_id", "a/b",
+            id="OPTION_* comes before HF_*",
+        ),
+        pytest.param({"HF_MODEL_ID": "c/d"}, "", "model_id", "c/d", id="HF_MODEL_ID is read"),
+        pytest.param({"HF_REVISION": "v2"}, "", "revision", "v2", id="HF_REVISION is read"),
+        pytest.param(
+            {"MAX_BATCH_SIZE": "7"}, "", "max_batch_size", 7, id="names of TGI are translated"
+        ),
+        pytest.param(
+            {"MAX_BATCH_SIZE": "7", "OPTION_MAX_ROLLING_BATCH_SIZE": "9"}, "",
+            "max_batch_size", 9, id="a name of TGI yields to LMI's",
+        ),
+        pytest.param(
+            {"MAX_BATCH_PREFILL_TOKENS": "512"}, "", "max_batched_tokens", 512,
+            id="prefill tokens under TGI's name",
+        ),
+        pytest.param(
+            {}, "option.max_num_batched_tokens=99", "max_batched_tokens", 99,
+            id="the engine's own name is an alias",
+        ),
+        pytest.param({}, "job_queue_size=5", "job_queue_size", 5, id="unprefixed property"),
+        pytest.param(
+            {"SERVING_JOB_QUEUE_SIZE": "6"}, "", "job_queue_size", 6, id="SERVING_* variable"
+        ),
+        pytest.param(
+            {"SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "9"}, "option.predict_timeout=5",
+            "predict_timeout_s", 9, id="SageMaker's variables overwrite the file",
+        ),
+        pytest.param(
+            {"SAGEMAKER_STARTUP_TIMEOUT": "90"}, "", "loading_timeout_s", 90,
+            id="SageMaker's start-up time-out",
+        ),
+        pytest.param(
+            {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "2"}, "", "max_request_bytes", 2 * 1024 * 1024,
+            id="payload limit in megabytes",
+        ),
+        pytest.param(
+            {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "2", "SAGEMAKER_MAX_REQUEST_SIZE": "77"}, "",
+            "max_request_bytes", 77, id="the limit in bytes comes before megabytes",
+        ),
+        pytest.param(
+            {}, "max_request_size=88", "max_request_bytes", 88, id="the server's own property"
+        ),
+        pytest.param({"OPTION_DTYPE": "half"}, "", "dtype", "fp16", id="long names of dtypes"),
+        pytest.param({"HOSTELRY_CPUS": "3.7"}, "", "num_threads", 3, id="whole reserved CPUs"),
+        pytest.param({"HOSTELRY_CPUS": "0.5"}, "", "num_threads", 1, id="at least one thread"),
+        pytest.param(
+            {"OPTION_ROLLING_BATCH": "vllm"}, "", "dialect", Surface.LEGACY,
+            id="a rolling batch speaks the legacy dialect",
+        ),
+        pytest.param(
+            {"OPTION_ROLLING_BATCH": "auto"}, "", "dialect", Surface.ASYNC,
+            id="auto becomes the async handler",
+        ),
+        pytest.param(
+            {"OPTION_ROLLING_BATCH": "trtllm"}, "", "max_batch_size", 256,
+            id="a named rolling batch holds 256",
+        ),
+        pytest.param(
+            {"OPTION_SERVED_MODEL_NAME": "a, b", "HF_MODEL_ID": "c/d"}, "", "served",
+            ("a", "b", "c/d"), id="every served name and the model id call the base",
+        ),
+        pytest.param({"OPTION_DTYPE": ""}, "", "dtype", "auto", id="an empty variable is unset"),
+    ],
+)  # fmt: skip
+def test_settings(env: dict[str, str], properties: str, field: str, expected: Any) -> None:
+    assert getattr(resolve(env, properties), field) == expected
+
+
+def test_the_settings_of_an_old_multi_adapter_deployment_are_met() -> None:
+    settings = resolve(SEED_ENV)
+    assert (settings.dialect, settings.dtype) == (Surface.LEGACY, "fp16")
+    assert settings.enable_lora
+    assert (settings.max_lora_rank, settings.max_cpu_loras) == (64, 4)
+    told = "\n".join(settings.warnings)
+    assert "OPTION_TENSOR_PARALLEL_DEGREE=2" in told
+    assert "lmi-dist" in told
+
+
+@pytest.mark.parametrize(
+    ("env", "properties", "told"),
+    [
+        pytest.param(
+            {"OPTION_FROBNICATE": "1"}, "", "OPTION_FROBNICATE is not a known option",
+            id="unknown option",
+        ),
+        pytest.param({}, "option.x.y=1", "option.x.y", id="unknown option in the file"),
+        pytest.param({}, "colour=red", "colour is not a known property", id="unknown property"),
+        pytest.param({}, "a line of prose", "'a line of prose'", id="a line that is no pair"),
+        pytest.param({"SM_NUM_GPUS": "4"}, "", "SM_NUM_GPUS=4", id="more than one accelerator"),
+        pytest.param({}, "option.quantize=awq", "not quantized", id="quantization at load"),
+    ],
+)  # fmt: skip
+def test_what_is_not_done_is_told_and_not_fatal(
+    env: dict[str, str], properties: str, told: str
+) -> None:
+    assert any(told in warning for warning in resolve(env, properties).warnings)
+
+
+def test_a_plain_configuration_has_no_warnings() -> None:
+    env = {"OPTION_TENSOR_PARALLEL_DEGREE": "max", "OPTION_MODEL_ID": "a/b", "PATH": "/bin"}
+    properties = "engine=Python\nminWorkers=1\noption.enable_lora=true\n"
+    assert resolve(env, properties).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("env", "properties", "names", "told"),
+    [
+        pytest.param(
+            {"OPTION_DTYPE": "int3"}, "", (), "OPTION_DTYPE is 'int3'; it must be one of auto",
+            id="dtype that does not exist",
+        ),
+        pytest.param(
+            {}, "option.max_model_len=many", (), "option.max_model_len is 'many'", id="no number"
+        ),
+        pytest.param({}, "option.max_lora_rank=-1", (), "at least 1", id="negative rank"),
+        pytest.param({}, "option.max_loras=²", (), "whole number", id="a digit that is no number"),
+        pytest.param({}, "option.enable_lora=yes", (), "true, false", id="neither true nor false"),
+        pytest.param({}, "option.rolling_batch=fast", (), "lmi-dist", id="unknown rolling batch"),
+        pytest.param({}, "option.task=classify", (), "generate", id="a task that is not served"),
+        pytest.param({}, "engine=MXNet", (), "engine is 'MXNet'", id="an engine that is gone"),
+        pytest.param(
+            {}, "option.rolling_batch=vllm\noption.async_mode=true", (), "async_mode",
+            id="rolling batch and async mode",
+        ),
+        pytest.param(
+            {}, "option.entryPoint=model.py", (), "custom code", id="an entry point of one's own"
+        ),
+        pytest.param({}, "", ("model.py",), "model.py", id="custom code in the model folder"),
+        pytest.param({}, "option.bedrock_compat=true", (), "Bedrock", id="a form not written here"),
+        pytest.param({"HOSTELRY_CPUS": "few"}, "", (), "HOSTELRY_CPUS", id="CPUs in words"),
+        pytest.param(
+            {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}, "", (), "SAGEMAKER_MAX_PAYLOAD_IN_MB",
+            id="a payload limit of nothing",
+        ),
+        pytest.param(
+            {}, "option.max_loras=8\noption.max_cpu_loras=4", (), "at least 8",
+            id="fewer adapters kept than used at once",
+        ),
+        pytest.param({}, "option.output_formatter=xml", (), "jsonlines", id="unknown formatter"),
+    ],
+)  # fmt: skip
+def test_an_impossible_setting_names_key_value_and_choices(
+    env: dict[str, str], properties: str, names: tuple[str, ...], told: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=told.replace("(", r"\(")):
+        resolve(env, properties, *names)
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        pytest.param("a=1\nb = 2 \n", {"a": "1", "b": "2"}, id="pairs, trimmed"),
+        pytest.param("a: 1\nb=x:y\n", {"a": "1", "b": "x:y"}, id="the first mark cuts"),
+        pytest.param("# no\n! no\n\na=1", {"a": "1"}, id="comments and blanks"),
+        pytest.param("a=1\na=2", {"a": "2"}, id="the last one wins"),
+        pytest.param("a=x\\\n  y\nb=1", {"a": "xy", "b": "1"}, id="a backslash joins lines"),
+        pytest.param("\ufeffa=1\r\nb=2\r\n", {"a": "1", "b": "2"}, id="written on Windows"),
+        pytest.param("a=x\\", {"a": "x"}, id="a backslash at the very end"),
+    ],
+)
+def test_properties(text: str, pairs: dict[str, str]) -> None:
+    warnings: list[str] = []
+    assert parse_properties(text, warnings) == pairs
+    assert warnings == []

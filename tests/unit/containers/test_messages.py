@@ -1,0 +1,86 @@
+"""Frames between the two processes, and where a model's files are looked for."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostelry.containers.lmi.config import ConfigurationError, LmiConfig
+from hostelry.containers.lmi.messages import (
+    FROM_ENGINE,
+    TO_ENGINE,
+    Abort,
+    Add,
+    Done,
+    Refused,
+    Stepped,
+    Unframer,
+    frame,
+)
+from hostelry.containers.lmi.model_source import adapter_folders, local_model, model_folder
+from hostelry.engine.request import FinishReason, Output, Request, SamplingParams, TokenLogprob
+
+REQUEST = Request(
+    id="r", prompt_token_ids=(1, 2), sampling=SamplingParams(seed=2**63 - 1), adapter="es"
+)
+OUTPUT = Output(
+    request_id="r",
+    token_id=5,
+    logprob=-0.25,
+    top_logprobs=(TokenLogprob(token_id=5, logprob=-0.25),),
+    finish_reason=FinishReason.EOS,
+)
+
+
+def test_messages_arrive_as_they_were_sent() -> None:
+    for message in (Add((REQUEST,)), Abort(("r",))):
+        assert TO_ENGINE.decode(frame(message)[4:]) == message
+    for answer in (Stepped((OUTPUT,)), Refused(("r",), "request", "why"), Done(3)):
+        assert FROM_ENGINE.decode(frame(answer)[4:]) == answer
+
+
+@given(cuts=st.lists(st.integers(1, 40)), count=st.integers(0, 6))
+def test_frames_are_found_however_the_stream_is_cut(cuts: list[int], count: int) -> None:
+    messages = [Abort((str(number),) * number) for number in range(count)]
+    stream = b"".join(frame(message) for message in messages)
+    unframer = Unframer()
+    bodies = []
+    for cut in cuts:
+        bodies += unframer.feed(stream[:cut])
+        stream = stream[cut:]
+    bodies += unframer.feed(stream)
+    assert [TO_ENGINE.decode(body) for body in bodies] == messages
+
+
+def test_local_models(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    assert local_model("base", tmp_path) == tmp_path / "base"
+    assert local_model("/opt/ml/model/base", tmp_path) == tmp_path / "base"
+    assert local_model("/opt/ml/model", tmp_path) == tmp_path
+    assert local_model("/somewhere", tmp_path) == Path("/somewhere")
+    assert local_model("org/name", tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("model_id", "told"),
+    [
+        pytest.param("s3://bucket/prefix", "before this server starts", id="an S3 prefix"),
+        pytest.param(None, "holds no config.json", id="an empty model folder"),
+        pytest.param("/does/not/exist", "holds no config.json", id="a folder that is not"),
+    ],
+)
+def test_a_model_that_cannot_be_found(model_id: str | None, told: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        model_folder(LmiConfig(model_dir=tmp_path, model_id=model_id))
+
+
+def test_adapters_are_found_beside_the_properties_and_in_the_model(tmp_path: Path) -> None:
+    for name in ("one/adapters/es", "one/adapters/.cache", "two/adapters/fr"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "one/adapters/readme.txt").write_text("x")
+    found = adapter_folders((tmp_path / "one", tmp_path / "two", tmp_path / "one"))
+    assert [name for name, _ in found] == ["es", "fr"]
+    (tmp_path / "two/adapters/es").mkdir()
+    with pytest.raises(ConfigurationError, match="adapter es lies in both"):
+        adapter_folders((tmp_path / "one", tmp_path / "two"))

@@ -1,0 +1,304 @@
+"""The server around the handlers: health, limits, adapters, clients that go away."""
+
+import asyncio
+import json
+from collections.abc import MutableMapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.containers.tiny import Answer, ask, ask_all, config, fake, ids, service
+
+from hostelry.containers.lmi.app import build_app
+from hostelry.containers.lmi.fake import FakeBackend
+from hostelry.containers.lmi.service import Phase, Service
+
+LORA = config("option.enable_lora=true")
+
+
+@pytest.mark.parametrize(
+    ("phase", "alive", "status"),
+    [
+        pytest.param(Phase.LOADING, True, 503, id="not while the model loads"),
+        pytest.param(Phase.READY, True, 200, id="ready"),
+        pytest.param(Phase.READY, False, 500, id="the engine is dead or stands still"),
+        pytest.param(Phase.FAILED, True, 500, id="failed"),
+        pytest.param(Phase.DRAINING, True, 503, id="shutting down"),
+    ],
+)
+def test_ping_is_honest(phase: Phase, alive: bool, status: int) -> None:
+    served = service()
+    fake(served).ready = alive
+    served.phase = phase
+    assert ask(served, "/ping", method="GET").status == status
+
+
+@pytest.mark.parametrize(
+    ("phase", "status"),
+    [
+        pytest.param(Phase.LOADING, 503, id="loading"),
+        pytest.param(Phase.DRAINING, 503, id="shutting down"),
+        pytest.param(Phase.FAILED, 500, id="failed"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/invocations", "/v1/completions", "/adapters"])
+def test_requests_outside_the_ready_phase(phase: Phase, status: int, path: str) -> None:
+    served = service()
+    served.phase = phase
+    assert ask(served, path, {"inputs": "a", "prompt": "a"}).status == status
+
+
+def test_a_body_over_the_limit_is_413() -> None:
+    served = service(settings=config(SAGEMAKER_MAX_REQUEST_SIZE="100"))
+    answer = ask(served, "/invocations", {"inputs": "a" * 100})
+    assert (answer.status, answer.json["code"]) == (413, 413)
+    assert "limit is 100" in answer.json["message"]
+
+
+def test_a_full_queue_is_503() -> None:
+    settings = config("job_queue_size=1\noption.max_rolling_batch_size=1")
+    served = service(settings=settings)
+    answers = ask_all(served, [("POST", "/invocations", {"inputs": "a"}, {})] * 4)
+    statuses = [answer.status for answer in answers]
+    assert sorted(set(statuses)) == [200, 503]
+    refused = next(answer for answer in answers if answer.status == 503)
+    assert "Worker queue capacity exceeded" in refused.json["message"]
+    assert served.in_flight == 0
+
+
+def test_the_status_of_a_full_queue_can_be_changed() -> None:
+    settings = config(
+        "job_queue_size=0\noption.max_rolling_batch_size=1\nthrottle_error_http_code=429"
+    )
+    answers = ask_all(
+        service(settings=settings), [("POST", "/invocations", {"inputs": "a"}, {})] * 3
+    )
+    assert 429 in {answer.status for answer in answers}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        pytest.param("GET", "/nothing", 404, id="an unknown path"),
+        pytest.param("GET", "/v1/nothing", 404, id="an unknown OpenAI path"),
+        pytest.param("GET", "/invocations", 405, id="a wrong method"),
+        pytest.param("GET", "/models/other", 404, id="an unknown model"),
+        pytest.param("GET", "/models/other/adapters", 404, id="adapters of an unknown model"),
+    ],
+)
+def test_what_is_not_there(method: str, path: str, status: int) -> None:
+    answer = ask(service(), path, method=method)
+    assert answer.status == status
+    told = answer.json
+    assert (told["error"] if path.startswith("/v1/") else told)["code"] == status
+
+
+def test_models_are_listed_in_both_forms() -> None:
+    served = service()
+    names = [each["id"] for each in ask(served, "/v1/models", method="GET").json["data"]]
+    assert names == ["lmi", "es", "fr"]
+    assert ask(served, "/models", method="GET").json["models"][0]["modelName"] == "lmi"
+    described = ask(served, "/models/lmi", method="GET").json
+    assert (described["status"], described["adapters"]) == ("READY", 2)
+
+
+def register(served: Service, folder: Path, name: str, more: str = "") -> Answer:
+    return ask(served, f"/adapters?name={name}&src={folder}{more}")
+
+
+def test_an_adapter_lives_from_its_registration_to_its_end(tmp_path: Path) -> None:
+    served = service(settings=LORA)
+    alias = {"X-Amzn-SageMaker-Adapter-Alias": "german"}
+    answer = ask(served, f"/adapters?name=de&src={tmp_path}", headers=alias)
+    assert (answer.status, answer.json) == (200, {"status": "Adapter german registered"})
+    assert ask(served, "/adapters/de", method="GET").json["src"] == str(tmp_path)
+    assert ask(served, "/invocations", {"inputs": "a", "adapters": "de"}).status == 200
+    gone = ask(served, "/adapters/de", method="DELETE")
+    assert gone.json == {"status": "Adapter german unregistered"}
+    assert ask(served, "/invocations", {"inputs": "a", "adapters": "de"}).status == 424
+    assert ask(served, "/adapters/de", method="DELETE").status == 404
+
+
+def test_a_registration_by_body_alone_is_answered_in_plain_text(tmp_path: Path) -> None:
+    answer = ask(service(settings=LORA), "/adapters", {"name": "de", "src": str(tmp_path)})
+    assert (answer.status, answer.text) == (200, "Adapter de registered")
+    assert answer.type.startswith("text/plain")
+
+
+def test_the_model_may_come_first_in_the_path(tmp_path: Path) -> None:
+    served = service(settings=LORA)
+    assert ask(served, f"/models/lmi/adapters?name=de&src={tmp_path}").status == 200
+    assert ask(served, "/models/lmi/adapters/de", method="GET").json["name"] == "de"
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "told"),
+    [
+        pytest.param("name=de", 400, "Parameter src is required", id="no source"),
+        pytest.param("src=/x", 400, "Parameter name is required", id="no name"),
+        pytest.param("name=es&src={}", 409, "already exists", id="a name that is taken"),
+        pytest.param("name=de&src={}/none", 424, "is not a folder", id="a folder that is not"),
+        pytest.param("name=de&src={}/bad", 424, "use_dora", id="weights that are refused"),
+        pytest.param("name=de&src=s3://b/k", 409, "only local folders", id="a remote source"),
+        pytest.param("name=de&src={}&pin=true&preload=false", 424, "preload", id="pinned unloaded"),
+        pytest.param("name=de&src={}&pin=perhaps", 400, "true or false", id="perhaps pinned"),
+        pytest.param("name=a%2Fb&src={}", 400, "without a slash", id="a name like a path"),
+        pytest.param("name=a%0Ab&src={}", 400, "printable", id="a name of two lines"),
+    ],
+)
+def test_registrations_that_fail_leave_nothing_listed(
+    query: str, status: int, told: str, tmp_path: Path
+) -> None:
+    (tmp_path / "bad").mkdir()
+    served = service(settings=LORA)
+    answer = ask(served, "/adapters?" + query.format(tmp_path))
+    assert (answer.status, answer.json["code"]) == (status, status)
+    assert told in answer.json["message"]
+    listed = ask(served, "/adapters", method="GET").json["adapters"]
+    assert [each["name"] for each in listed] == ["es", "fr"]
+
+
+def test_only_so_many_adapters_can_be_pinned(tmp_path: Path) -> None:
+    settings = config("option.enable_lora=true\noption.max_loras=1\noption.max_cpu_loras=1")
+    served = service(settings=settings)
+    assert register(served, tmp_path, "a", "&pin=true").status == 200
+    refused = register(served, tmp_path, "b", "&pin=true")
+    assert refused.status == 507
+    assert "No free lora slots" in refused.json["message"]
+    assert register(served, tmp_path, "b").status == 200
+
+
+def test_without_lora_adapters_cannot_be_registered(tmp_path: Path) -> None:
+    answer = register(service(settings=config()), tmp_path, "de")
+    assert answer.status == 400
+    assert answer.json["message"].startswith("LoRA is not enabled.")
+
+
+def test_an_adapter_without_preload_is_loaded_by_its_first_request(tmp_path: Path) -> None:
+    served = service(settings=LORA)
+    assert register(served, tmp_path, "de", "&preload=false").status == 200
+    assert "de" not in fake(served).adapters
+    assert ask(served, "/invocations", {"inputs": "a", "adapters": "de"}).status == 200
+    assert "de" in fake(served).adapters
+
+
+def test_a_late_load_that_fails_is_the_requests_error(tmp_path: Path) -> None:
+    served = service(settings=LORA)
+    (tmp_path / "bad").mkdir()
+    assert register(served, tmp_path / "bad", "de", "&preload=false").status == 200
+    answer = ask(served, "/invocations", {"inputs": "a", "adapters": "de"})
+    assert answer.status == 424
+    assert "use_dora" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        pytest.param("/adapters/es/update?preload=true", 200, id="preload again"),
+        pytest.param("/adapters/es/update?pin=true", 200, id="pin"),
+        pytest.param("/adapters/es/update?src=/elsewhere", 424, id="another folder"),
+        pytest.param("/adapters/xx/update?pin=true", 404, id="an unknown adapter"),
+    ],
+)
+def test_updates(path: str, status: int) -> None:
+    assert ask(service(settings=LORA), path).status == status
+
+
+def test_a_pin_stays() -> None:
+    served = service(settings=LORA)
+    assert ask(served, "/adapters/es/update?pin=true").json == {"status": "Adapter es updated"}
+    assert ask(served, "/adapters/es", method="GET").json["pin"] is True
+    assert ask(served, "/adapters/es/update?pin=false").status == 424
+
+
+def test_adapters_are_listed_in_pages() -> None:
+    served = service({None: "x", **{f"a{number}": "x" for number in range(5)}}, settings=LORA)
+    seen: list[str] = []
+    token = "0"
+    while token:
+        page = ask(served, f"/adapters?limit=2&next_page_token={token}", method="GET").json
+        seen += [each["name"] for each in page["adapters"]]
+        token = page.get("nextPageToken", "")
+    assert seen == [f"a{number}" for number in range(5)]
+    for wrong in ("limit=0", "limit=x", "next_page_token=99", "next_page_token=-1"):
+        assert ask(served, f"/adapters?{wrong}", method="GET").status == 400
+
+
+class Connection:
+    """A client that sends a body and then hangs up when told."""
+
+    def __init__(self, body: Any) -> None:
+        self._body = json.dumps(body).encode()
+        self._sent = False
+        self.leave = asyncio.Event()
+        self.messages: list[MutableMapping[str, Any]] = []
+        self.first_chunk = asyncio.Event()
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        if not self._sent:
+            self._sent = True
+            return {"type": "http.request", "body": self._body, "more_body": False}
+        await self.leave.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:
+        self.messages.append(message)
+        if message["type"] == "http.response.body":
+            self.first_chunk.set()
+
+    @property
+    def scope(self) -> MutableMapping[str, Any]:
+        return {
+            "type": "http", "method": "POST", "path": "/invocations", "raw_path": b"/invocations",
+            "query_string": b"", "headers": [], "root_path": "", "scheme": "http",
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "stream", [pytest.param(True, id="stream"), pytest.param(False, id="whole")]
+)
+def test_a_client_that_leaves_ends_its_request(stream: bool) -> None:
+    async def run() -> Service:
+        served = service(backend=FakeBackend({None: ids("abcdefgh")}))
+        backend = fake(served)
+        connection = Connection({"inputs": "x", "stream": stream})
+        backend.gate.clear()
+        app = build_app(served)
+        task = asyncio.create_task(app(connection.scope, connection.receive, connection.send))
+        await backend.started.wait()
+        assert served.in_flight == 1
+        connection.leave.set()
+        await task
+        return served
+
+    served = asyncio.run(run())
+    assert fake(served).aborted == [fake(served).seen[0].id]
+    assert (served.in_flight, served.idle.is_set()) == (0, True)
+
+
+def test_the_first_chunk_is_sent_before_the_second_token_exists() -> None:
+    async def run() -> list[MutableMapping[str, Any]]:
+        served = service(backend=FakeBackend({None: ids("abc")}, hold_after=1))
+        connection = Connection({"inputs": "x", "stream": True})
+        app = build_app(served)
+        task = asyncio.create_task(app(connection.scope, connection.receive, connection.send))
+        await connection.first_chunk.wait()
+        sent = list(connection.messages)
+        connection.leave.set()
+        await task
+        return sent
+
+    start, first = asyncio.run(run())
+    assert start["status"] == 200
+    assert b'"text":"a"' in first["body"]
+
+
+def test_many_requests_at_once_keep_their_answers_apart() -> None:
+    served = service(settings=replace(LORA, max_batch_size=64))
+    names = ["", "es", "fr"] * 10
+    bodies = [{"inputs": "a", "adapters": name} for name in names]
+    requests: list[Any] = [("POST", "/invocations", body, {}) for body in bodies]
+    texts = [answer.json["generated_text"] for answer in ask_all(served, requests)]
+    expected = {"": "a base answer", "es": "hola", "fr": "salut"}
+    assert texts == [expected[name] for name in names]

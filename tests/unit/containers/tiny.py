@@ -1,0 +1,146 @@
+"""A byte tokenizer, a chat template and a served fake model, for the tests of the LLM server."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from hostelry.base.clock import ManualClock
+from hostelry.containers.lmi.app import build_app
+from hostelry.containers.lmi.chat_template import ChatTemplate
+from hostelry.containers.lmi.config import LmiConfig, resolve_config
+from hostelry.containers.lmi.fake import FakeBackend
+from hostelry.containers.lmi.registry import AdapterRegistry
+from hostelry.containers.lmi.service import LoadedModel, Phase, Service
+from hostelry.containers.lmi.text_codec import TextCodec
+
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+EOS = 2
+TEMPLATE = (
+    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+    "{{ '<|im_start|>system\nYou are a helpful AI assistant<|im_end|>\n' }}{% endif %}"
+    "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def byte_tokenizer() -> Tokenizer:
+    """One token a byte of UTF-8, after three control tokens."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {text: index for index, text in enumerate([*SPECIAL, *alphabet])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in SPECIAL])
+    return tokenizer
+
+
+def write_tokenizer(folder: Path) -> None:
+    """tokenizer.json and tokenizer_config.json of the byte tokenizer, with its chat template."""
+    byte_tokenizer().save(str(folder / "tokenizer.json"))
+    settings = {"bos_token": SPECIAL[1], "eos_token": SPECIAL[2], "chat_template": TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+CODEC = TextCodec(byte_tokenizer())
+
+
+def ids(text: str) -> tuple[int, ...]:
+    """The byte tokens of `text`."""
+    return CODEC.encode(text, add_special_tokens=False)
+
+
+def config(properties: str = "", **env: str) -> LmiConfig:
+    """A configuration from options."""
+    return resolve_config(env, properties, (), Path("/model"))
+
+
+def service(
+    answers: Mapping[str | None, str] | None = None,
+    *,
+    settings: LmiConfig | None = None,
+    backend: FakeBackend | None = None,
+) -> Service:
+    """A ready server over a fake backend that answers each adapter with its text."""
+    settings = settings or config("option.enable_lora=true")
+    texts = answers or {None: "a base answer", "es": "hola", "fr": "salut"}
+    backend = backend or FakeBackend({name: ids(text) for name, text in texts.items()})
+    registry = AdapterRegistry(
+        backend, enabled=settings.enable_lora, max_pinned=settings.max_cpu_loras
+    )
+    registry.adopt((name, Path("/model/adapters") / name) for name in sorted(backend.adapters))
+    clock = ManualClock()
+    chat = ChatTemplate(TEMPLATE, {"bos_token": SPECIAL[1]}, clock)
+    model = LoadedModel(backend=backend, codec=CODEC, chat=chat, registry=registry)
+    return Service(config=settings, clock=clock, model=model, phase=Phase.READY)
+
+
+def fake(served: Service) -> FakeBackend:
+    """The fake backend behind a service."""
+    assert served.model is not None
+    assert isinstance(served.model.backend, FakeBackend)
+    return served.model.backend
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response as a test looks at it."""
+
+    status: int
+    type: str
+    text: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+    @property
+    def lines(self) -> list[Any]:
+        """The JSON lines of a stream."""
+        return [json.loads(line) for line in self.text.splitlines() if line]
+
+    @property
+    def events(self) -> list[Any]:
+        """The data of server-sent events; the end mark as text."""
+        data = [part.removeprefix("data: ") for part in self.text.split("\n\n") if part]
+        return [each if each == "[DONE]" else json.loads(each) for each in data]
+
+
+def ask(
+    served: Service,
+    path: str,
+    body: Any = None,
+    *,
+    method: str = "POST",
+    headers: Mapping[str, str] | None = None,
+) -> Answer:
+    """One request to the application; a body that is not bytes is sent as JSON."""
+    return ask_all(served, [(method, path, body, headers or {})])[0]
+
+
+def ask_all(
+    served: Service, requests: Sequence[tuple[str, str, Any, Mapping[str, str]]]
+) -> list[Answer]:
+    """Several requests, all at once."""
+
+    async def run() -> list[Answer]:
+        transport = httpx.ASGITransport(app=build_app(served))
+        async with httpx.AsyncClient(transport=transport, base_url="http://copy") as client:
+            asking = [send(client, *request) for request in requests]
+            return list(await asyncio.gather(*asking))
+
+    return asyncio.run(run())
+
+
+async def send(
+    client: httpx.AsyncClient, method: str, path: str, body: Any, headers: Mapping[str, str]
+) -> Answer:
+    """One request through an open client."""
+    content = body if isinstance(body, bytes) else None if body is None else json.dumps(body)
+    response = await client.request(method, path, content=content, headers=dict(headers))
+    return Answer(response.status_code, response.headers.get("content-type", ""), response.text)
