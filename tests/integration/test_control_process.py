@@ -16,7 +16,7 @@ import boto3
 import httpx
 import pytest
 from botocore.config import Config
-from botocore.exceptions import ClientError, HTTPClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from hostelry.fleet.local import LocalFleet
 from hostelry.server.home import (
@@ -229,7 +229,7 @@ def test_nothing_acknowledged_is_lost_by_killing_control_in_the_middle(
             if number == 30:
                 assert control.process is not None
                 control.process.kill()
-        except HTTPClientError:
+        except BotoCoreError:
             continue  # not acknowledged
     assert 30 <= len(acknowledged) < 60
     assert control.process is not None

@@ -33,13 +33,15 @@ class FakeSwitches:
 
     `slow` leaves copies where they are until `FakeFleet.tick`; otherwise they are ready at once.
     `broken_images` and `broken_adapters` (by URI) give the reason that is reported.
-    `launch_error` is raised by every launch; `hang` makes launches and agents never answer.
+    `launch_error` is raised by every launch, `terminate_error` by every terminate; with `hang`
+    launches and agents never answer.
     """
 
     max_instances: int = 1_000
     slow: bool = False
     hang: bool = False
     launch_error: Exception | None = None
+    terminate_error: Exception | None = None
     broken_images: dict[str, str] = field(default_factory=dict)
     broken_adapters: dict[str, str] = field(default_factory=dict)
 
@@ -84,6 +86,8 @@ class FakeFleet:
 
     async def terminate(self, instance_id: str) -> None:
         """Stop the agent and its copies."""
+        if self.switches.terminate_error is not None:
+            raise self.switches.terminate_error
         if self.machines.pop(instance_id, None) is not None:
             self.terminated.append(instance_id)
 

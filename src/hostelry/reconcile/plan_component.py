@@ -115,7 +115,7 @@ def _still_missing(world: World, component: InferenceComponent) -> str:
     assert component.spec is not None, "a base component has a spec"
     copies = [it for it in _copies(world, component) if it.generation == component.spec.generation]
     missing = what_is_missing(component.desired_copies, copies)
-    if len(copies) >= component.desired_copies:
+    if len(copies) >= component.desired_copies or not all(is_routable(it) for it in copies):
         return f"Timed out: {missing}"
     short = shortage(world, component, active_hosts(world, component))
     return f"CapacityError: {short or 'an instance became free too late'}; {missing}"

@@ -149,14 +149,23 @@ def _more_room(
     world: World, component: InferenceComponent, deployment: Deployment, givens: Givens
 ) -> World:
     """Stops old copies of the component where that helps, or asks for another instance."""
+    assert component.spec is not None, "a base component has a spec"
     hosts = world.hosts(deployment.generation, component.variant_name)
     ids = {host.id for host in hosts}
     if any(it.draining and it.instance_id in ids for it in world.copies.values()):
         return world  # what is leaving may be room enough
+    if _is_exchanging(world.copies_on(hosts, component.name), component.spec):
+        return world  # one at a time, so that the others serve
     in_the_way = _fewest_in_the_way(world, component, hosts)
     if in_the_way:
         return world.with_copies([drained(it, givens.now) for it in in_the_way])
     return _scaled_out(world, component, deployment, givens)
+
+
+def _is_exchanging(copies: Sequence[Copy], spec: ComponentSpec) -> bool:
+    """Whether a new copy is coming up beside old ones."""
+    new = [it for it in copies if it.generation == spec.generation]
+    return len(new) < len(copies) and not all(is_routable(it) for it in new)
 
 
 def _fewest_in_the_way(

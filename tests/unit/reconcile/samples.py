@@ -1,6 +1,7 @@
 """Small values to plan with, and a town: a store, a fake fleet and a clock that move by hand."""
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,13 +14,14 @@ from hostelry.domain.component import (
     ComponentStatus,
     InferenceComponent,
 )
-from hostelry.domain.copy import CopyStatus, InstanceState
+from hostelry.domain.copy import CopySpec, CopyStatus, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.endpoint_config import EndpointConfig, ManagedInstanceScaling, Variant
 from hostelry.domain.model import ArtifactSource, Container, Model, SourceKind
 from hostelry.domain.routes import ComponentRoute, EndpointRoute, RouteSnapshot
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Requirements, Shape
+from hostelry.domain.tags import TagSet
 from hostelry.fleet.fake import FakeFleet, FakeSwitches
 from hostelry.reconcile.driver import InstanceDriver
 from hostelry.reconcile.plan import wishes
@@ -202,6 +204,9 @@ class Town:
             else:
                 self.state.components.put(SCOPE, record.name, record, expect=None)
 
+    def add_tags(self, arn: str, tags: dict[str, str]) -> None:
+        self.state.tags.put(SCOPE, arn, TagSet(scope=SCOPE, arn=arn, tags=tags), expect=None)
+
     def change_endpoint(self, **changes: object) -> None:
         found = self.state.endpoints.get(SCOPE, "ep")
         assert found is not None
@@ -244,10 +249,9 @@ class Town:
 
         async def step_all() -> None:
             for instance_id in sorted(self.drivers):
-                try:
-                    await self.drivers[instance_id].step(0.0)
-                except RetryableError:
-                    continue
+                with contextlib.suppress(RetryableError, TimeoutError):
+                    async with asyncio.timeout(0 if self.switches.hang else None):
+                        await self.drivers[instance_id].step(0.0)
 
         self._runner.run(step_all())
 
@@ -298,6 +302,10 @@ class Town:
             for machine in self.fleet.machines.values()
             for copy_id, status in machine.copies.items()
         }
+
+    def wishes(self) -> list[CopySpec]:
+        """What every agent was told to run."""
+        return [spec for machine in self.fleet.machines.values() for spec in machine.wish]
 
     def check_integrity(self) -> None:
         """Declared resources are never oversubscribed, and nothing runs without a record."""

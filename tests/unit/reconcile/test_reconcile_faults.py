@@ -1,0 +1,343 @@
+"""Whatever write fails, whoever dies, and whenever: it ends in the same place."""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+from tests.unit.reconcile.samples import (
+    Town,
+    adapter,
+    adapter_spec,
+    component,
+    component_spec,
+    deployment,
+    endpoint,
+    variant,
+)
+
+from hostelry.base.errors import Conflict, HostelryError
+from hostelry.domain.component import ComponentStatus
+from hostelry.domain.copy import CopyPhase
+from hostelry.domain.endpoint import EndpointStatus
+from hostelry.domain.scope import Scope
+from hostelry.store.errors import StoreUnavailable
+from hostelry.store.memory import MemoryStore
+from hostelry.store.protocol import Change, Key, Record
+
+FINAL = {EndpointStatus.IN_SERVICE, EndpointStatus.FAILED, None}
+FINAL_COMPONENT = {ComponentStatus.IN_SERVICE, ComponentStatus.FAILED, None}
+
+
+class Killed(Exception):  # noqa: N818 - not an error of the code under test
+    """Control died here."""
+
+
+class FaultyStore(MemoryStore):
+    """A store whose write number `fails_at`, counted while `armed`, raises `fault`."""
+
+    def __init__(self, fault: Exception) -> None:
+        super().__init__()
+        self.fault = fault
+        self.fails_at: int | None = None
+        self.armed = False
+        self.num_writes = 0
+
+    def put(self, key: Key, body: bytes, *, expect: int | None) -> Record:
+        self._count()
+        return super().put(key, body, expect=expect)
+
+    def delete(self, key: Key, *, expect: int) -> None:
+        self._count()
+        super().delete(key, expect=expect)
+
+    def get(self, key: Key) -> Record | None:
+        return super().get(key)
+
+    def list(self, kind: str, scope: Scope | None = None) -> Sequence[Record]:
+        return super().list(kind, scope)
+
+    def changes(self, since: int) -> Sequence[Change]:
+        return super().changes(since)
+
+    def _count(self) -> None:
+        if not self.armed:
+            return
+        self.num_writes += 1
+        if self.num_writes == self.fails_at:
+            raise self.fault
+
+
+def create(town: Town) -> None:
+    town.add(endpoint(deployment(variant())), component(copies=2), adapter())
+
+
+def create_model_endpoint(town: Town) -> None:
+    town.add(endpoint(deployment(variant(model="m", count=2))))
+
+
+def update_endpoint(town: Town) -> None:
+    pending = deployment(variant(model="m2", count=1), generation=2)
+    town.change_endpoint(status=EndpointStatus.UPDATING, pending=pending)
+
+
+def update_component(town: Town) -> None:
+    found = town.component()
+    assert found is not None
+    town.change_component(
+        status=ComponentStatus.UPDATING,
+        spec=component_spec(generation=9),
+        previous_spec=found.spec,
+    )
+
+
+def update_adapter(town: Town) -> None:
+    found = town.component("spanish")
+    assert found is not None
+    town.change_component(
+        "spanish",
+        status=ComponentStatus.UPDATING,
+        adapter=adapter_spec("s3://b/new.tar.gz", 9),
+        previous_adapter=found.adapter,
+        modified_at=town.clock.now(),
+    )
+
+
+def move(town: Town) -> None:
+    pending = deployment(variant(instance_type="ml.small", count=2), generation=2)
+    town.change_endpoint(status=EndpointStatus.UPDATING, pending=pending)
+
+
+def keep(town: Town) -> None:
+    pending = deployment(variant(count=2), generation=2)
+    town.change_endpoint(status=EndpointStatus.UPDATING, pending=pending)
+
+
+def delete_components(town: Town) -> None:
+    for name in ("spanish", "base"):
+        if town.component(name) is not None:
+            town.change_component(
+                name, status=ComponentStatus.DELETING, modified_at=town.clock.now()
+            )
+
+
+def delete_endpoint(town: Town) -> None:
+    town.change_endpoint(status=EndpointStatus.DELETING)
+
+
+def delete_all(town: Town) -> None:
+    delete_components(town)
+    delete_endpoint(town)
+
+
+LIVES = [
+    pytest.param([create, update_component, update_adapter], id="component and adapter updates"),
+    pytest.param([create, move, delete_all], id="moved to other instances and deleted"),
+    pytest.param([create, keep, delete_components], id="kept by an update and deleted"),
+    pytest.param([create_model_endpoint, update_endpoint, delete_endpoint], id="model endpoint"),
+]
+Life = Sequence[Callable[[Town], None]]
+
+
+def outcome(town: Town) -> tuple[object, ...]:
+    """Everything about the end of a life that must not depend on what went wrong in it."""
+    statuses = [(it.value.name, it.value.status) for it in town.state.components.list()]
+    route = town.endpoint_route()
+    numbers = [] if route is None else [(it.name, len(it.copies)) for it in route.components]
+    variants = [] if route is None else [(it.name, len(it.copies)) for it in route.variants]
+    return (
+        town.status(),
+        statuses,
+        numbers,
+        variants,
+        len(town.fleet.machines),
+        len(town.running_copies()),
+        len(town.state.copies.list()),
+        len(town.state.instances.list()),
+    )
+
+
+def live(town: Town, life: Life, store: FaultyStore) -> tuple[object, ...]:
+    """Lead `life`, armed; each time control is killed it starts again."""
+    for event in life:
+        store.armed = False
+        event(town)
+        store.armed = True
+        for _ in range(45):
+            try:
+                town.turn(seconds=0.2)
+            except HostelryError:
+                continue
+            except Killed:
+                town.restart_control()
+            town.check_integrity()
+    return outcome(town)
+
+
+@pytest.fixture
+def towns() -> Iterator[Callable[[FaultyStore], Town]]:
+    built: list[Town] = []
+
+    def build(store: FaultyStore) -> Town:
+        built.append(Town(store=store))
+        return built[-1]
+
+    yield build
+    for town in built:
+        town.close()
+
+
+@pytest.mark.parametrize("life", LIVES)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Conflict("moved"), id="a conflict at each write"),
+        pytest.param(StoreUnavailable("disk full"), id="a full disk at each write"),
+        pytest.param(Killed(), id="control killed at each write"),
+    ],
+)
+def test_a_fault_at_each_single_write_changes_nothing_in_the_end(
+    towns: Callable[[FaultyStore], Town], life: Life, fault: Exception
+) -> None:
+    calm = FaultyStore(fault)
+    expected = live(towns(calm), life, calm)
+    assert calm.num_writes > 10
+    for fails_at in range(1, calm.num_writes + 1):
+        store = FaultyStore(fault)
+        store.fails_at = fails_at
+        assert live(towns(store), life, store) == expected, f"write {fails_at}"
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_three_passes_equal_one_at_every_moment(town: Town, life: Life) -> None:
+    for event in life:
+        event(town)
+        for _ in range(45):
+            town.pass_once()
+            revision = town.state.store.revision()
+            town.pass_once()
+            town.pass_once()
+            assert town.state.store.revision() == revision
+            town.step_instances()
+            town.clock.advance(0.2)
+
+
+@pytest.mark.parametrize("turns", range(0, 40, 3))
+@pytest.mark.parametrize("life", LIVES)
+def test_a_delete_at_any_moment_leaves_nothing(town: Town, life: Life, turns: int) -> None:
+    life[0](town)
+    town.turn(turns // 4, seconds=0.2)
+    life[1](town)
+    town.turn(turns, seconds=0.2)
+    delete_all(town)
+    town.turn(30, seconds=0.2)
+    assert town.endpoint is None
+    assert town.state.components.list() == []
+    assert town.state.instances.list() == []
+    assert town.state.copies.list() == []
+    assert town.fleet.machines == {}
+
+
+def kill_agent(town: Town, dice: random.Random) -> None:
+    if town.fleet.machines:
+        town.fleet.kill_agent(dice.choice(sorted(town.fleet.machines)))
+
+
+def lose_instance(town: Town, dice: random.Random) -> None:
+    if town.fleet.machines:
+        town.fleet.lose(dice.choice(sorted(town.fleet.machines)))
+
+
+def crash_copy(town: Town, dice: random.Random) -> None:
+    if town.running_copies():
+        town.fleet.crash_copy(dice.choice(sorted(town.running_copies())), "crashed")
+
+
+def restart_copy(town: Town, dice: random.Random) -> None:
+    if town.running_copies():
+        town.fleet.set_phase(dice.choice(sorted(town.running_copies())), CopyPhase.PENDING)
+
+
+def restart_control(town: Town, dice: random.Random) -> None:
+    town.restart_control()
+
+
+def turn_slow(town: Town, dice: random.Random) -> None:
+    town.switches.slow = dice.random() < 0.5
+
+
+def tick(town: Town, dice: random.Random) -> None:
+    town.fleet.tick()
+
+
+def scale(town: Town, dice: random.Random) -> None:
+    if town.component_status() is ComponentStatus.IN_SERVICE:
+        town.change_component(status=ComponentStatus.UPDATING, desired_copies=dice.randint(0, 5))
+
+
+def respecify(town: Town, dice: random.Random) -> None:
+    found = town.component()
+    if found is not None and found.status is ComponentStatus.IN_SERVICE:
+        town.change_component(
+            status=ComponentStatus.UPDATING,
+            spec=component_spec(generation=town.state.store.revision() + 1),
+            previous_spec=found.spec,
+        )
+
+
+def readapt(town: Town, dice: random.Random) -> None:
+    found = town.component("spanish")
+    if found is not None and found.status is ComponentStatus.IN_SERVICE:
+        town.change_component(
+            "spanish",
+            status=ComponentStatus.UPDATING,
+            adapter=adapter_spec("s3://b/n", town.state.store.revision() + 1),
+            previous_adapter=found.adapter,
+            modified_at=town.clock.now(),
+        )
+
+
+MISFORTUNES = (
+    kill_agent,
+    lose_instance,
+    crash_copy,
+    restart_copy,
+    restart_control,
+    turn_slow,
+    tick,
+    scale,
+    respecify,
+    readapt,
+)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_misfortune_ends_in_peace(town: Town, seed: int) -> None:
+    dice = random.Random(seed)
+    town.add(
+        endpoint(deployment(variant(count=dice.randint(1, 2), max_instances=3))),
+        component(copies=dice.randint(1, 4)),
+        adapter(),
+    )
+    for _ in range(60):
+        dice.choice(MISFORTUNES)(town, dice)
+        town.turn(dice.randint(0, 3), seconds=dice.choice([0.1, 1.0, 5.0]))
+        town.check_integrity()
+    town.switches.slow = False
+    for _ in range(80):
+        town.fleet.tick()
+        town.turn(seconds=5.0)
+    assert town.status() in FINAL
+    statuses = {it.value.status for it in town.state.components.list()}
+    assert statuses <= FINAL_COMPONENT
+    recorded = {it.value.spec.id for it in town.state.copies.list()}
+    assert set(town.running_copies()) == recorded
+    base = town.component()
+    assert base is not None
+    if base.status is ComponentStatus.IN_SERVICE:
+        assert len(town.routed_copies()) == min(base.desired_copies, 12)
+    else:
+        assert recorded == set()
+    delete_all(town)
+    town.turn(20, seconds=1.0)
+    assert town.endpoint is None
+    assert town.fleet.machines == {}

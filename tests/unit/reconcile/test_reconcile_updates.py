@@ -1,0 +1,161 @@
+"""Endpoint updates: beside what serves, then switched; failures and deadlines fall back."""
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.reconcile.samples import Town, component, deployment, endpoint, needs, variant
+
+from hostelry.domain.component import ComponentStatus
+from hostelry.domain.endpoint import EndpointStatus
+
+UPDATING = EndpointStatus.UPDATING
+
+
+def serving(town: Town, count: int = 1) -> None:
+    town.add(endpoint(deployment(variant(model="m", count=count))))
+    town.settle()
+    assert town.status() is EndpointStatus.IN_SERVICE
+
+
+def routed(town: Town) -> list[str]:
+    route = town.endpoint_route()
+    assert route is not None, "an endpoint that is updated goes on serving"
+    return [it.id for it in route.variants[0].copies]
+
+
+def test_the_new_configuration_takes_over_once_all_of_it_is_ready(town: Town) -> None:
+    serving(town)
+    old = routed(town)
+    town.switches.slow = True
+    pending = deployment(variant(model="m2", count=2), generation=2)
+    town.change_endpoint(status=UPDATING, pending=pending)
+    for _ in range(4):
+        town.turn()
+        assert routed(town) == old
+        town.fleet.tick()
+    town.switches.slow = False
+    for _ in range(40):
+        town.turn()
+        assert routed(town), "at no instant is there nothing to route to"
+        town.check_integrity()
+    assert town.endpoint is not None
+    assert town.status() is EndpointStatus.IN_SERVICE
+    assert town.endpoint.active.config.name == "config-2"
+    assert town.endpoint.pending is None
+    assert len(routed(town)) == 2
+    assert len(town.fleet.machines) == 2
+    assert not set(routed(town)) & set(old)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["a copy fails", "the deadline passes"])
+def test_a_new_configuration_that_does_not_come_up_is_dropped(town: Town, late: bool) -> None:
+    serving(town)
+    old = routed(town)
+    if late:
+        town.switches.slow = True
+    else:
+        town.switches.broken_images["bad"] = "no such model server"
+    pending = deployment(variant(model="m2"), generation=2, image="bad")
+    town.change_endpoint(status=UPDATING, pending=pending)
+    town.turn(5)
+    if late:
+        assert town.status() is UPDATING
+        town.clock.advance(10_000)
+    town.settle()
+    assert town.endpoint is not None
+    assert town.status() is EndpointStatus.IN_SERVICE
+    assert town.endpoint.active.config.name == "config-1"
+    wanted = "The update timed out" if late else "no such model server"
+    assert (town.endpoint.failure_reason or "").startswith(wanted)
+    assert routed(town) == old
+    assert len(town.fleet.machines) == 1
+
+
+def test_the_instance_count_grows_and_shrinks(town: Town) -> None:
+    serving(town)
+    first = routed(town)
+
+    def resize(count: int) -> None:
+        assert town.endpoint is not None
+        active = town.endpoint.active
+        sized = replace(active.variants[0], desired_instance_count=count)
+        town.change_endpoint(status=UPDATING, active=replace(active, variants=(sized,)))
+
+    resize(3)
+    town.turn()
+    assert town.status() is UPDATING
+    town.settle()
+    assert town.status() is EndpointStatus.IN_SERVICE
+    assert len(routed(town)) == len(town.fleet.machines) == 3
+    resize(1)
+    town.turn()
+    assert len(routed(town)) == 1, "a copy that goes leaves the routes first"
+    assert len(town.running_copies()) == 3, "and runs until they have spread"
+    town.settle()
+    assert routed(town) == first
+    assert len(town.fleet.machines) == 1
+
+
+def test_a_count_that_cannot_be_reached_falls_back_to_what_is_up(town: Town) -> None:
+    serving(town)
+    town.switches.max_instances = 2
+    assert town.endpoint is not None
+    active = town.endpoint.active
+    sized = replace(active.variants[0], desired_instance_count=4)
+    town.change_endpoint(status=UPDATING, active=replace(active, variants=(sized,)))
+    town.settle()
+    assert town.status() is UPDATING
+    town.clock.advance(10_000)
+    town.settle()
+    assert town.endpoint is not None
+    assert town.status() is EndpointStatus.IN_SERVICE
+    assert town.endpoint.active.variants[0].desired_instance_count == 2
+    assert "2 of 4 instances run" in (town.endpoint.failure_reason or "")
+    assert len(routed(town)) == 2
+
+
+def test_a_component_endpoint_of_the_same_instance_type_keeps_its_copies(town: Town) -> None:
+    town.add(endpoint(deployment(variant())), component(copies=2))
+    town.settle()
+    before, started = town.routed_copies(), town.fleet.num_copies_started
+    pending = deployment(variant(count=2), generation=2)
+    town.change_endpoint(status=UPDATING, pending=pending)
+    for _ in range(30):
+        town.turn()
+        assert town.routed_copies() == before
+    assert town.endpoint is not None
+    assert town.status() is EndpointStatus.IN_SERVICE
+    assert town.endpoint.active.generation == 2
+    assert town.fleet.num_copies_started == started
+    assert len(town.fleet.machines) == 2
+
+
+def test_a_component_endpoint_of_another_type_moves_its_copies_first(town: Town) -> None:
+    town.add(endpoint(deployment(variant())), component(copies=2))
+    town.settle()
+    before = town.routed_copies()
+    pending = deployment(variant(count=2, instance_type="ml.small"), generation=2)
+    town.change_endpoint(status=UPDATING, pending=pending)
+    for _ in range(40):
+        town.turn()
+        assert len(town.routed_copies()) == 2
+        assert town.component_status() is ComponentStatus.IN_SERVICE
+    assert town.status() is EndpointStatus.IN_SERVICE
+    assert not set(town.routed_copies()) & set(before)
+    assert len(town.fleet.machines) == 2
+
+
+def test_a_type_that_cannot_hold_the_components_is_given_up_at_the_deadline(town: Town) -> None:
+    town.add(endpoint(deployment(variant())), component(requirements=needs(2)))
+    town.settle()
+    before = town.routed_copies()
+    pending = deployment(variant(instance_type="ml.small"), generation=2)
+    town.change_endpoint(status=UPDATING, pending=pending)
+    town.settle()
+    town.clock.advance(10_000)
+    town.settle()
+    assert town.endpoint is not None
+    assert town.status() is EndpointStatus.IN_SERVICE
+    assert town.endpoint.active.generation == 1
+    assert (town.endpoint.failure_reason or "").startswith("The update timed out")
+    assert town.routed_copies() == before
