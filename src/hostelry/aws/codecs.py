@@ -52,7 +52,8 @@ def decode_cbor(body: bytes) -> Any:
     try:
         tree = decoder.decode()
     except (cbor2.CBORDecodeError, ValueError) as error:
-        raise serialization_error(f"The body is not CBOR: {error}") from None
+        cause = error.__cause__ or error
+        raise serialization_error(f"The body is not CBOR: {cause}") from None
     if stream.tell() != len(body):
         raise serialization_error("The body is not CBOR: bytes are left after the first item")
     return tree

@@ -11,6 +11,8 @@ from hostelry.base.errors import ServiceError
 
 MAX_SHOWN_CHARACTERS = 1024
 MAX_SHOWN_VIOLATIONS = 100
+MAX_MATCHED_CHARACTERS = 131_072
+"""A text longer than any the models allow is not matched against a pattern, but refused."""
 _NUMBERS = frozenset({"integer", "long", "float", "double"})
 
 
@@ -52,7 +54,8 @@ def _demands(shape: Shape, value: Any) -> Iterator[tuple[str, bool]]:
         yield f"Member must have {measure} greater than or equal to {least}", size >= least
     pattern = shape.metadata.get("pattern")
     if pattern is not None:
-        met = compiled(pattern).fullmatch(value) is not None
+        matchable = len(value) <= MAX_MATCHED_CHARACTERS
+        met = matchable and compiled(pattern).fullmatch(value) is not None
         yield f"Member must satisfy regular expression pattern: {pattern}", met
     choices = shape.metadata.get("enum")
     if choices and shape.name not in OPEN_ENUMS:

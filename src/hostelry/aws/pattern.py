@@ -7,13 +7,13 @@ from functools import cache, lru_cache
 from itertools import groupby
 
 _SURROGATE_PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
-_ASCII_PROPERTIES = {"ASCII": r"\x00-\x7f", "Print": r"\x20-\x7e"}
+_ASCII_PROPERTIES = {"ASCII": r"\x00-\x7f", "Print": r"\x20-\x7e", "Alnum": "a-zA-Z0-9"}
 
 
 @lru_cache(maxsize=1024)
 def compiled(pattern: str) -> re.Pattern[str]:
     """`pattern` for `fullmatch`; like Java's, its classes are ASCII unless they name Unicode."""
-    joined = _SURROGATE_PAIR.sub(_code_point, pattern)
+    joined = _SURROGATE_PAIR.sub(_code_point, pattern).replace("${", "(?:$){")
     in_class = False
     parts = []
     for token in re.findall(r"\\p\{\w+\}|\\.|.", joined, re.DOTALL):

@@ -1,0 +1,68 @@
+"""Java's patterns, and the assumptions about the models that the walkers rest on."""
+
+from typing import Any
+
+import pytest
+
+from hostelry.aws.models import (
+    CONTROL_SERVICES,
+    is_implemented_service,
+    service_model,
+    service_operations,
+)
+from hostelry.aws.pattern import compiled
+
+
+@pytest.mark.parametrize("service", [*CONTROL_SERVICES, "sagemaker-runtime"])
+def test_every_pattern_of_the_models_can_be_read(service: str) -> None:
+    model = service_model(service)
+    shapes = [model.shape_for(name) for name in model.shape_names]
+    patterns = {shape.metadata["pattern"] for shape in shapes if "pattern" in shape.metadata}
+    assert patterns
+    for pattern in patterns:
+        compiled(pattern)
+
+
+@pytest.mark.parametrize("service", CONTROL_SERVICES)
+def test_the_models_use_no_trait_that_the_walkers_leave_out(service: str) -> None:
+    model = service_model(service)
+    for name in model.shape_names:
+        shape = model.shape_for(name)
+        inner: list[Any] = {
+            "structure": lambda shape=shape: list(shape.members.values()),
+            "list": lambda shape=shape: [shape.member],
+            "map": lambda shape=shape: [shape.key, shape.value],
+        }.get(shape.type_name, list)()
+        for part in (shape, *inner):
+            # jsonvalue: one member of CreateFlowDefinition, which is not served.
+            traits = part.serialization.keys() - {"resultWrapper", "box", "jsonvalue"}
+            assert not traits, f"{name}.{part.name} has {traits}"
+        assert not shape.metadata.get("document")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "fits_not"),
+    [
+        pytest.param(r"[\p{L}\p{Z}\p{N}_-]*", "été 5\u2003_", "a!", id="Unicode categories"),
+        pytest.param(r"\p{Print}+", "a ~", "\u00e9", id="a property outside a class is ASCII"),
+        pytest.param(r"\A\S[\p{Print}]*\z", "x y", " x", id="Java's anchors"),
+        pytest.param(
+            r"[\u0020-\uD7FF\uD800\uDC00-\uDBFF\uDFFF]*", "a\U0001f98a", "\x01", id="pairs"
+        ),
+        pytest.param(r"[\]a]+", "]a", "b", id="an escaped bracket does not end a class"),
+        pytest.param(r"\w+", "az_9", "é", id="word characters are ASCII"),
+        pytest.param(r"(a*)${1,128}", "aa", "b", id="a repeated anchor"),
+        pytest.param(r"^(NEW)$|^[a-c]+$", "abc", "abc\n", id="a line's end is the text's end"),
+    ],
+)
+def test_a_pattern_means_what_it_means_in_java(pattern: str, fits: str, fits_not: str) -> None:
+    assert compiled(pattern).fullmatch(fits)
+    assert not compiled(pattern).fullmatch(fits_not)
+
+
+def test_which_services_and_operations_are_known() -> None:
+    assert is_implemented_service("sagemaker")
+    assert is_implemented_service("sagemaker-runtime")
+    assert not is_implemented_service("s3")
+    assert "CreateInferenceComponent" in service_operations("sagemaker")
+    assert "GetCallerIdentity" in service_operations("sts")

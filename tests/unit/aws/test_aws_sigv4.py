@@ -1,0 +1,352 @@
+"""Signatures: botocore signs, we verify; then one thing is changed at a time."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from email.utils import formatdate
+from hashlib import sha256
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from botocore.auth import SigV4Auth, SigV4QueryAuth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hostelry.aws.sigv4 import UNSIGNED_PAYLOAD, Identity, Secret, Verifier
+from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest
+
+KEY, SECRET, ACCOUNT = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "111122223333"
+HOST = "127.0.0.1:8787"
+BODY = b'{"ModelName": "m"}'
+TARGET = {"Content-Type": "application/x-amz-json-1.1", "X-Amz-Target": "SageMaker.DeleteModel"}
+QUIET = settings(deadline=None, max_examples=150, derandomize=True)
+VERIFIER = Verifier(
+    lambda key: Secret(secret_access_key=SECRET, account_id=ACCOUNT) if key == KEY else None
+)
+
+
+def sign(
+    method: str = "POST",
+    url: str = "/",
+    body: bytes = BODY,
+    headers: Mapping[str, str] = TARGET,
+    service: str = "sagemaker",
+    signer: type[SigV4Auth] = SigV4Auth,
+    secret: str = SECRET,
+    token: str | None = None,
+    **options: Any,
+) -> tuple[HttpRequest, float]:
+    """A request signed by botocore as it would arrive, and the instant at which it was signed."""
+    request = AWSRequest(method, f"http://{HOST}{url}", headers=dict(headers), data=body)
+    credentials = Credentials(KEY, secret, token)
+    signer(credentials, service, "us-west-2", **options).add_auth(request)
+    parts = urlsplit(request.url)
+    lowered: dict[str, str] = {"host": HOST}
+    for name in {name.lower() for name in request.headers}:
+        values = [as_text(value).strip() for value in request.headers.get_all(name)]
+        lowered[name] = ",".join(values)
+    stamp = request.context["timestamp"]
+    arrived = HttpRequest(method, parts.path, parts.query, lowered, body)
+    return arrived, instant(stamp)
+
+
+def as_text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode()
+
+
+def instant(stamp: str) -> float:
+    return datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+
+
+def with_header(request: HttpRequest, name: str, value: str | None) -> HttpRequest:
+    headers = {key: old for key, old in request.headers.items() if key != name}
+    return replace(request, headers=headers | ({} if value is None else {name: value}))
+
+
+def refused(request: HttpRequest, now: float, verifier: Verifier = VERIFIER) -> tuple[str, str]:
+    with pytest.raises(ServiceError) as caught:
+        verifier.verify(request, now)
+    assert caught.value.http_status == 403
+    return caught.value.code, caught.value.message
+
+
+SEGMENTS = st.sampled_from(
+    ["a", "..", ".", "", "%2F", "%252e", "a b", "~x", "a+b", "(x)", "é", "*"]
+)
+PATHS = st.lists(SEGMENTS, max_size=5).map(lambda parts: "/" + "/".join(parts))
+QUERY_PARTS = st.sampled_from(["b=2", "a=1", "a", "a=", "a=0", "c=%20x", "d=~", "=v", "Z=1"])
+QUERIES = st.lists(QUERY_PARTS, max_size=4).map("&".join)
+NAMES = st.sampled_from(["X-Amz-Meta", "X-Amzn-SageMaker-Inference-Id", "Accept", "my-header"])
+VALUES = st.sampled_from(["v", "  padded  ", "two   spaces", "a,b", "", "caf\u00e9", 'q="x  y"'])
+
+
+@QUIET
+@given(
+    method=st.sampled_from(["POST", "GET", "DELETE"]),
+    path=PATHS,
+    query=QUERIES,
+    headers=st.dictionaries(NAMES, VALUES),
+    body=st.binary(max_size=50),
+    token=st.none() | st.just("session/token=="),
+)
+def test_what_botocore_signs_is_believed(
+    method: str, path: str, query: str, headers: dict[str, str], body: bytes, token: str | None
+) -> None:
+    url = path + ("?" + query if query else "")
+    request, now = sign(method, url, body, headers, token=token)
+    assert VERIFIER.verify(request, now) == Identity(
+        access_key_id=KEY, account_id=ACCOUNT, region="us-west-2", service="sagemaker"
+    )
+
+
+@QUIET
+@given(path=PATHS, query=QUERIES.filter(lambda text: "=v" not in text), body=st.just(b""))
+def test_what_botocore_presigns_is_believed(path: str, query: str, body: bytes) -> None:
+    url = path + ("?" + query if query else "")
+    request, now = sign("GET", url, body, {}, "sts", SigV4QueryAuth, expires=60)
+    assert VERIFIER.verify(request, now).service == "sts"
+    assert VERIFIER.verify(request, now + 60).access_key_id == KEY
+    assert refused(request, now + 61)[0] == "SignatureDoesNotMatch"
+
+
+@QUIET
+@given(at=st.integers(0, 10_000), flip=st.integers(1, 255))
+def test_a_body_with_one_changed_byte_is_refused(at: int, flip: int) -> None:
+    request, now = sign()
+    body = bytearray(request.body)
+    body[at % len(body)] ^= flip
+    altered = replace(request, body=bytes(body))
+    assert refused(altered, now)[0] == "InvalidSignatureException"
+
+
+def a_second_off(stamp: str) -> str:
+    return f"{stamp[:14]}{(int(stamp[14]) + 1) % 10}Z"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda r: replace(r, method="PUT"), id="the method"),
+        pytest.param(lambda r: replace(r, path="/other"), id="the path"),
+        pytest.param(lambda r: replace(r, query="a=1"), id="the query"),
+        pytest.param(lambda r: replace(r, body=b""), id="the body is taken away"),
+        pytest.param(lambda r: with_header(r, "host", "evil.example"), id="the host"),
+        pytest.param(
+            lambda r: with_header(r, "x-amz-target", "SageMaker.DeleteEndpoint"), id="the operation"
+        ),
+        pytest.param(lambda r: with_header(r, "content-type", None), id="a header is gone"),
+        pytest.param(
+            lambda r: with_header(r, "authorization", r.headers["authorization"][:-1] + "g"),
+            id="the signature",
+        ),
+        pytest.param(
+            lambda r: with_header(r, "authorization", r.headers["authorization"] + "\u00e9\ud800"),
+            id="the signature is no ASCII",
+        ),
+        pytest.param(
+            lambda r: with_header(
+                r, "authorization", r.headers["authorization"].replace("us-west-2", "eu-west-1")
+            ),
+            id="the region",
+        ),
+        pytest.param(
+            lambda r: with_header(
+                r, "authorization", r.headers["authorization"].replace("host;", "")
+            ),
+            id="the host is not signed",
+        ),
+        pytest.param(
+            lambda r: with_header(r, "x-amz-content-sha256", "0" * 64), id="a hash of another body"
+        ),
+        pytest.param(
+            lambda r: with_header(r, "x-amz-content-sha256", UNSIGNED_PAYLOAD),
+            id="an unsigned wish to leave the body unsigned",
+        ),
+        pytest.param(
+            lambda r: with_header(r, "x-amz-date", a_second_off(r.headers["x-amz-date"])),
+            id="the time",
+        ),
+        pytest.param(lambda r: with_header(r, "x-amz-date", "20200101T000000Z"), id="the day"),
+    ],
+)
+def test_one_changed_thing_is_refused(change: Any) -> None:
+    request, now = sign(body=BODY)
+    VERIFIER.verify(request, now)
+    assert refused(change(request), now)[0] == "InvalidSignatureException"
+
+
+def test_a_query_service_has_its_own_names_for_it() -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    request, now = sign(body=b"Action=GetCallerIdentity", headers=form, service="sts")
+    assert VERIFIER.verify(request, now).service == "sts"
+    assert refused(replace(request, body=b"x"), now)[0] == "SignatureDoesNotMatch"
+    nobody = Verifier(lambda key: None)
+    assert refused(request, now, nobody)[0] == "InvalidClientTokenId"
+
+
+def test_a_wrong_key_and_a_wrong_secret() -> None:
+    request, now = sign()
+    code, message = refused(request, now, Verifier(lambda key: None))
+    assert code == "UnrecognizedClientException"
+    assert message == "The security token included in the request is invalid."
+    request, now = sign(secret="another")
+    assert refused(request, now)[0] == "InvalidSignatureException"
+
+
+@pytest.mark.parametrize(("late_s", "word"), [(301, "expired"), (-301, "not yet current")])
+def test_a_skewed_clock_is_refused(late_s: float, word: str) -> None:
+    request, now = sign()
+    assert VERIFIER.verify(request, now + 300).account_id == ACCOUNT
+    assert VERIFIER.verify(request, now - 300).account_id == ACCOUNT
+    code, message = refused(request, now + late_s)
+    assert code == "InvalidSignatureException"
+    assert message.startswith(f"Signature {word}: {request.headers['x-amz-date']} is ")
+    wide = Verifier(lambda key: Secret(secret_access_key=SECRET, account_id=ACCOUNT), 400)
+    assert wide.verify(request, now + late_s).account_id == ACCOUNT
+
+
+def test_an_added_operation_must_be_signed() -> None:
+    request, now = sign(headers={"Content-Type": "text/plain"})
+    added = with_header(request, "x-amz-target", "SageMaker.DeleteModel")
+    code, message = refused(added, now)
+    assert code == "InvalidSignatureException"
+    assert "X-Amz-Target" in message
+
+
+def test_headers_that_nobody_signed_change_nothing() -> None:
+    request, now = sign()
+    for name in ("x-amz-security-token", "user-agent", "traceparent"):
+        VERIFIER.verify(with_header(request, name, "anything"), now)
+
+
+def test_a_stated_hash_must_be_the_body_s() -> None:
+    request, now = sign()
+    stated = with_header(request, "x-amz-content-sha256", sha256(BODY).hexdigest())
+    assert VERIFIER.verify(stated, now).access_key_id == KEY
+
+
+def test_an_unsigned_payload_needs_a_signed_wish() -> None:
+    headers = {"X-Amz-Content-SHA256": UNSIGNED_PAYLOAD}
+    request, now = sign(headers=headers)
+    assert VERIFIER.verify(replace(request, body=b"any other"), now).access_key_id == KEY
+
+
+@pytest.mark.parametrize("zone", ["-0000", "GMT", "+0000"])
+def test_a_date_header_stands_in_for_the_amazon_one(zone: str) -> None:
+    request, now = sign(headers={"Date": "x"})
+    assert "x-amz-date" not in request.headers
+    assert request.headers["date"] == formatdate(now)
+    assert VERIFIER.verify(request, now).access_key_id == KEY
+    other = request.headers["date"].replace("-0000", zone)
+    if zone != "-0000":
+        assert refused(with_header(request, "date", other), now)[1].startswith("The request sig")
+
+
+@pytest.mark.parametrize("query", ["", "a=1", "X-Amz-Credential=x"])
+def test_no_signature_at_all(query: str) -> None:
+    code, message = refused(HttpRequest("POST", "/", query, {"host": HOST}), 0.0)
+    assert (code, message) == (
+        "MissingAuthenticationTokenException",
+        "Missing Authentication Token",
+    )
+
+
+CREDENTIAL = f"Credential={KEY}/20261121/us-west-2/sagemaker/aws4_request"
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        "",
+        "Bearer sk-x",
+        "AWS4-HMAC-SHA256",
+        "AWS4-HMAC-SHA256 ",
+        "AWS4-HMAC-SHA256 Signature=",
+        f"AWS4-HMAC-SHA256 {CREDENTIAL}, SignedHeaders=host",
+        f"AWS4-HMAC-SHA256 {CREDENTIAL}, Signature=0",
+        f"AWS4-HMAC-SHA256 {CREDENTIAL}, SignedHeaders, Signature=0",
+        "AWS4-HMAC-SHA256 SignedHeaders=host, Signature=0",
+        "AWS4-HMAC-SHA256 Credential=a/b/c, SignedHeaders=host, Signature=0",
+        "AWS4-HMAC-SHA256 Credential=a/b/c/d/e, SignedHeaders=host, Signature=0",
+        "AWS4-HMAC-SHA256 Credential=/b/c/d/aws4_request, SignedHeaders=host, Signature=0",
+        f"AWS4-ECDSA-P256-SHA256 {CREDENTIAL}, SignedHeaders=host, Signature=0",
+    ],
+)
+def test_an_authorization_that_cannot_be_read(authorization: str) -> None:
+    headers = {"host": HOST, "authorization": authorization, "x-amz-date": "20261121T000000Z"}
+    code, message = refused(HttpRequest("POST", "/", "", headers), 1_795_219_200.0)
+    assert code == "IncompleteSignatureException"
+    assert message
+
+
+@pytest.mark.parametrize(
+    "dates",
+    [
+        {},
+        {"x-amz-date": ""},
+        {"x-amz-date": "2026-11-21T00:00"},
+        {"x-amz-date": "20261121 000000Z"},
+        {"x-amz-date": "20261121T00000aZ"},
+        {"x-amz-date": "20261341T000000Z"},
+        {"x-amz-date": "\u0662\u0660261121T000000Z"},
+        {"date": ""},
+        {"date": "tomorrow"},
+        {"date": "Fri, 99 Nov 2026 99:99:99 GMT"},
+        {"date": "Thu, 01 Jan 2026 00:00:00 +99999999999999"},
+    ],
+)
+def test_a_time_that_cannot_be_read(dates: dict[str, str]) -> None:
+    authorization = f"AWS4-HMAC-SHA256 {CREDENTIAL}, SignedHeaders=host, Signature=0"
+    headers = {"host": HOST, "authorization": authorization, **dates}
+    code, _ = refused(HttpRequest("POST", "/", "", headers), 1_795_219_200.0)
+    assert code == "IncompleteSignatureException"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param("X-Amz-Algorithm=AWS4", "X-Amz-Algorithm=AWS5", id="another algorithm"),
+        pytest.param("X-Amz-Expires=60", "X-Amz-Expires=0", id="no lifetime"),
+        pytest.param("X-Amz-Expires=60", "X-Amz-Expires=604801", id="over a week"),
+        pytest.param("X-Amz-Expires=60", "X-Amz-Expires=soon", id="no number"),
+        pytest.param("X-Amz-Expires=60", "X-Amz-Expires=", id="an empty lifetime"),
+        pytest.param("X-Amz-Date=", "X-Amz-Day=", id="no date"),
+        pytest.param("&X-Amz-Signature=", "&aX-Amz-Signature=", id="no signature"),
+    ],
+)
+def test_a_presigned_query_that_cannot_be_read(old: str, new: str) -> None:
+    request, now = sign("GET", "/?a=1", b"", {}, "sts", SigV4QueryAuth, expires=60)
+    assert old in request.query
+    broken = replace(request, query=request.query.replace(old, new))
+    assert refused(broken, now)[0] == "IncompleteSignatureException"
+
+
+@pytest.mark.parametrize("part", ["a=1", "X-Amz-Expires=60", "X-Amz-SignedHeaders=host"])
+def test_a_presigned_query_with_a_changed_part_is_refused(part: str) -> None:
+    request, now = sign("GET", "/?a=1", b"", {}, "sts", SigV4QueryAuth, expires=60)
+    changes = {"a=1": "a=2", "X-Amz-Expires=60": "X-Amz-Expires=61"}
+    changed = replace(request, query=request.query.replace(part, changes.get(part, part + "%3Bx")))
+    assert refused(changed, now)[0] == "SignatureDoesNotMatch"
+
+
+@settings(deadline=None, max_examples=200, derandomize=True)
+@given(
+    authorization=st.text(max_size=60)
+    | st.text(max_size=30).map(lambda t: "AWS4-HMAC-SHA256 " + t),
+    query=st.text(max_size=60),
+    date=st.text(max_size=20),
+    path=st.text(max_size=20),
+)
+def test_nonsense_is_refused_and_never_breaks_us(
+    authorization: str, query: str, date: str, path: str
+) -> None:
+    signed = f"AWS4-HMAC-SHA256 {CREDENTIAL}, SignedHeaders=host;x, Signature={authorization}"
+    for text in (authorization, signed):
+        headers = {"authorization": text, "x-amz-date": "20261121T000000Z", "x": date, "host": path}
+        refused(HttpRequest("POST", path, query, headers, b"x"), 1_795_219_200.0)
+        refused(HttpRequest("POST", path, query, {"authorization": text, "date": date}), 0.0)
+    refused(HttpRequest("GET", path, "X-Amz-Signature=" + query, {}), 0.0)
