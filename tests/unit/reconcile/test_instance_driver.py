@@ -1,0 +1,181 @@
+"""One instance's driver: launch, tell, look; and end it whatever is under way."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from tests.unit.reconcile.samples import KEY, NOW, SCOPE, SHAPES, container
+
+from hostelry.base.clock import ManualClock
+from hostelry.base.errors import CapacityError, RetryableError, TerminalError
+from hostelry.domain.copy import CopyPhase, CopySpec, Instance, InstanceState
+from hostelry.fleet.fake import FakeFleet
+from hostelry.reconcile.driver import InstanceDriver
+from hostelry.reconcile.instances import Instances
+from hostelry.reconcile.world import GroupKey
+
+INSTANCE = Instance(
+    id="i-1",
+    scope=SCOPE,
+    endpoint_name="ep",
+    variant_name="AllTraffic",
+    generation=1,
+    instance_type="ml.big",
+    shape=SHAPES["ml.big"],
+    state=InstanceState.LAUNCHING,
+    created_at=NOW,
+)
+
+
+def copy_spec(copy_id: str) -> CopySpec:
+    return CopySpec(
+        id=copy_id,
+        owner="component/base",
+        container=container(),
+        requirements=None,
+        download_timeout_s=60,
+        startup_timeout_s=60,
+    )
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    for _ in range(10_000):
+        if holds():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it does not happen")
+
+
+def drive(scenario: Callable[[FakeFleet, InstanceDriver], Awaitable[None]]) -> list[str]:
+    """Run a driver beside `scenario`; what it reported as changed."""
+    changed: list[str] = []
+
+    async def main() -> None:
+        fleet = FakeFleet()
+        driver = InstanceDriver(INSTANCE, fleet, fleet.connect, ManualClock(), changed.append)
+        running = asyncio.create_task(driver.run())
+        try:
+            await scenario(fleet, driver)
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+
+    asyncio.run(main())
+    return changed
+
+
+def phases(driver: InstanceDriver) -> dict[str, CopyPhase]:
+    seen = driver.facts.observation
+    return {} if seen is None else {it.id: it.phase for it in seen.copies}
+
+
+def test_it_launches_tells_and_sees() -> None:
+    async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
+        driver.want([copy_spec("c-1")])
+        await until(lambda: phases(driver) == {"c-1": CopyPhase.READY})
+        await driver.looked.wait()
+        assert driver.facts.applied == {"c-1"}
+        assert driver.facts.address == fleet.machines["i-1"].address
+        applies = fleet.machines["i-1"].num_applies
+        driver.want([copy_spec("c-1")])
+        driver.want([copy_spec("c-1"), copy_spec("c-2")])
+        await until(lambda: set(phases(driver)) == {"c-1", "c-2"})
+        assert fleet.machines["i-1"].num_applies == applies + 1, "the same wish is not told twice"
+
+    assert set(drive(scenario)) == {"i-1"}
+
+
+def test_news_of_a_copy_arrives_without_asking() -> None:
+    async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
+        driver.want([copy_spec("c-1")])
+        await until(lambda: phases(driver) == {"c-1": CopyPhase.READY})
+        fleet.crash_copy("c-1", "out of memory")
+        await until(lambda: phases(driver) == {"c-1": CopyPhase.FAILED})
+
+    drive(scenario)
+
+
+def test_a_dead_agent_is_noticed_at_once_and_started_again_with_its_wish() -> None:
+    async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
+        driver.want([copy_spec("c-1")])
+        await until(lambda: phases(driver) == {"c-1": CopyPhase.READY})
+        address = driver.facts.address
+        fleet.kill_agent("i-1")
+        await until(lambda: driver.facts.address != address)
+        await until(lambda: fleet.machines["i-1"].num_applies == 2)
+        assert phases(driver) == {"c-1": CopyPhase.READY}, "what was seen last still holds"
+
+    drive(scenario)
+
+
+def test_failed_launches_are_counted_and_told_and_tried_again() -> None:
+    async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
+        fleet.switches.launch_error = TerminalError("no Python")
+        await until(lambda: driver.facts.attempts == 2)
+        assert driver.facts.problem == "no Python"
+        assert driver.facts.terminal
+        fleet.switches.launch_error = CapacityError("full")
+        await until(lambda: driver.facts.problem == "full")
+        assert not driver.facts.terminal
+        assert driver.facts.attempts == 2, "a full fleet is no fault of the instance"
+        fleet.switches.launch_error = RetryableError("slow")
+        await until(lambda: driver.facts.attempts == 3)
+        fleet.switches.launch_error = None
+        await until(lambda: driver.facts.observation is not None)
+        assert driver.facts.problem is None
+        assert driver.facts.attempts == 0
+
+    drive(scenario)
+
+
+def test_a_defect_in_the_fleet_does_not_end_the_driver() -> None:
+    async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
+        fleet.switches.launch_error = ZeroDivisionError()
+        await driver.looked.wait()
+        fleet.switches.launch_error = None
+        await until(lambda: driver.facts.observation is not None)
+
+    drive(scenario)
+
+
+def test_an_end_breaks_off_a_launch_that_hangs() -> None:
+    async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
+        fleet.switches.hang = True
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        driver.want(None)
+        await until(lambda: driver.facts.gone)
+
+    drive(scenario)
+
+
+def test_an_end_is_tried_until_it_is_done_and_cannot_be_taken_back() -> None:
+    async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
+        await until(lambda: driver.facts.observation is not None)
+        fleet.switches.terminate_error = RetryableError("busy")
+        driver.want(None)
+        driver.want([copy_spec("c-1")])
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not driver.facts.gone
+        fleet.switches.terminate_error = None
+        await until(lambda: driver.facts.gone)
+        assert fleet.terminated == ["i-1"]
+
+    drive(scenario)
+
+
+def test_closing_leaves_agents_and_copies_alone() -> None:
+    async def main() -> None:
+        keys: list[GroupKey] = []
+        fleet = FakeFleet()
+        instances = Instances(fleet, fleet.connect, ManualClock(), keys.append)
+        instances.want(INSTANCE, [copy_spec("c-1")])
+        assert instances.known(KEY) == ["i-1"]
+        await instances.looked_at()
+        await until(lambda: "i-1" in instances.facts)
+        assert set(keys) == {KEY}
+        await instances.close()
+        assert instances.known(KEY) == []
+        assert list(fleet.machines["i-1"].copies) == ["c-1"]
+
+    asyncio.run(main())

@@ -1,0 +1,154 @@
+"""The whole reconciler on its own: it watches, drives, publishes, and tidies up."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from tests.unit.reconcile.samples import (
+    IMAGE,
+    SCOPE,
+    adapter,
+    component,
+    deployment,
+    endpoint,
+    shape_of,
+    variant,
+)
+from tests.unit.reconcile.test_instance_driver import INSTANCE
+
+from hostelry.base.clock import Clock, SystemClock
+from hostelry.domain.component import ComponentStatus
+from hostelry.domain.copy import Instance
+from hostelry.domain.endpoint import EndpointStatus
+from hostelry.fleet.fake import FakeFleet
+from hostelry.reconcile.overview import overview
+from hostelry.reconcile.reconciler import Reconciler, Surroundings
+from hostelry.reconcile.record import load_all
+from hostelry.store.memory import MemoryStore
+from hostelry.store.records import State, open_state
+
+Scenario = Callable[[State, FakeFleet, Reconciler], Awaitable[None]]
+
+
+def around(fleet: FakeFleet, clock: Clock) -> Surroundings:
+    return Surroundings(
+        fleet=fleet,
+        connect=fleet.connect,
+        clock=clock,
+        shape_of=shape_of,
+        is_llm=lambda image: image == IMAGE,
+    )
+
+
+async def beside(state: State, fleet: FakeFleet, scenario: Scenario) -> None:
+    """Run `scenario` beside a reconciler, which is stopped after it."""
+    reconciler = Reconciler(state, around(fleet, SystemClock()))
+    running = asyncio.create_task(reconciler.run())
+    try:
+        async with asyncio.timeout(30):
+            await scenario(state, fleet, reconciler)
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+async def routes_until(reconciler: Reconciler, holds: Callable[[dict[str, int]], bool]) -> None:
+    """Return once the published routes, as copies by component, are as asked."""
+    have: str | None = None
+    while True:
+        found = await reconciler.routes.newer_than(have, 30)
+        assert found is not None
+        have = found.version
+        shown = {it.name: len(it.copies) for route in found.endpoints for it in route.components}
+        if holds(shown):
+            return
+
+
+def test_from_a_written_record_to_published_routes_and_back() -> None:
+    async def scenario(state: State, fleet: FakeFleet, reconciler: Reconciler) -> None:
+        for record in (component(copies=2), adapter()):
+            state.components.put(SCOPE, record.name, record, expect=None)
+        state.endpoints.put(SCOPE, "ep", endpoint(deployment(variant())), expect=None)
+        await routes_until(reconciler, lambda it: it == {"base": 2, "spanish": 2})
+        (shown,) = overview(load_all(state), reconciler.instances.facts)
+        assert [it["ready_copies"] for it in shown["components"]] == [2, 0]
+        assert [it["base"] for it in shown["components"]] == [None, "base"]
+        assert [it["problem"] for it in shown["instances"]] == [None]
+        assert [it["phase"] for it in shown["copies"]] == ["ready", "ready"]
+        for name in ("spanish", "base"):
+            found = state.components.get(SCOPE, name)
+            assert found is not None
+            gone = replace(found.value, status=ComponentStatus.DELETING)
+            with state.writing:
+                found = state.components.get(SCOPE, name)
+                assert found is not None
+                state.components.put(SCOPE, name, gone, expect=found.version)
+        await routes_until(reconciler, lambda it: it == {})
+
+    asyncio.run(beside(open_state(MemoryStore()), FakeFleet(), scenario))
+
+
+def test_instances_without_a_record_are_ended_and_the_others_adopted() -> None:
+    async def first(state: State, fleet: FakeFleet, reconciler: Reconciler) -> None:
+        state.endpoints.put(SCOPE, "ep", endpoint(deployment(variant())), expect=None)
+        state.components.put(SCOPE, "base", component(), expect=None)
+        await routes_until(reconciler, lambda it: it == {"base": 1})
+
+    async def second(state: State, fleet: FakeFleet, reconciler: Reconciler) -> None:
+        await routes_until(reconciler, lambda it: it == {"base": 1})
+        assert fleet.terminated == ["i-orphan"]
+        assert fleet.num_copies_started == 1
+
+    async def both() -> None:
+        state, fleet = open_state(MemoryStore()), FakeFleet()
+        await beside(state, fleet, first)
+        await fleet.launch(orphan())
+        await beside(state, fleet, second)
+
+    asyncio.run(both())
+
+
+def orphan() -> Instance:
+    return replace(INSTANCE, id="i-orphan")
+
+
+def test_the_first_routes_of_a_restarted_control_are_never_empty() -> None:
+    async def first(state: State, fleet: FakeFleet, reconciler: Reconciler) -> None:
+        state.endpoints.put(SCOPE, "ep", endpoint(deployment(variant())), expect=None)
+        state.components.put(SCOPE, "base", component(copies=3), expect=None)
+        await routes_until(reconciler, lambda it: it == {"base": 3})
+
+    async def second(state: State, fleet: FakeFleet, reconciler: Reconciler) -> None:
+        found = await reconciler.routes.newer_than(None, 30)
+        assert found is not None
+        assert len(found.endpoints[0].components[0].copies) == 3
+
+    async def both() -> None:
+        state, fleet = open_state(MemoryStore()), FakeFleet()
+        await beside(state, fleet, first)
+        for instance_id in fleet.machines:
+            fleet.kill_agent(instance_id)
+        await beside(state, fleet, second)
+
+    asyncio.run(both())
+
+
+def test_a_store_that_forgot_old_deletes_is_listed_again() -> None:
+    async def scenario(state: State, fleet: FakeFleet, reconciler: Reconciler) -> None:
+        await reconciler.routes.newer_than(None, 30)
+        with state.writing:
+            for number in range(20):
+                name = f"ep-{number}"
+                active = endpoint(deployment(variant()))
+                put = state.endpoints.put(SCOPE, name, replace(active, name=name), expect=None)
+                state.endpoints.delete(SCOPE, name, expect=put.version)
+            state.endpoints.put(SCOPE, "ep", endpoint(deployment(variant())), expect=None)
+        while True:
+            found = state.endpoints.get(SCOPE, "ep")
+            assert found is not None
+            if found.value.status is EndpointStatus.IN_SERVICE:
+                return
+            await reconciler.queue.quiet()
+            await asyncio.to_thread(state.store.wait, state.store.revision(), 0.05)
+
+    asyncio.run(beside(open_state(MemoryStore(tombstones_kept=2)), FakeFleet(), scenario))
