@@ -69,19 +69,19 @@ def measure_invocations(
     stack: Stack, setting: Setting, source: random.Random
 ) -> list[dict[str, Any]]:
     """A row for each payload and number of connections."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for payload_bytes in setting.payload_bytes:
         bodies = [source.randbytes(payload_bytes) for _ in range(num_bodies(payload_bytes))]
         direct = [direct_request(body, {}) for body in bodies]
         signed = [signed_request(stack, "invocations", body, {}) for body in bodies]
-        for num_connections in setting.connections:
-            rows.append(
-                compare(
-                    {"payload": f"{payload_bytes // 1024} KB", "connections": num_connections},
-                    run_load(stack.echo_port, direct, num_connections, setting),
-                    run_load(stack.door_port, signed, num_connections, setting),
-                )
+        rows += [
+            compare(
+                {"payload": f"{payload_bytes // 1024} KB", "connections": num_connections},
+                run_load(stack.echo_port, direct, num_connections, setting),
+                run_load(stack.door_port, signed, num_connections, setting),
             )
+            for num_connections in setting.connections
+        ]
     return rows
 
 

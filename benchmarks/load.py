@@ -61,25 +61,31 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the first request."""
         self._transport = cast(asyncio.Transport, transport)
         self._send()
 
     def data_received(self, data: bytes) -> None:
+        """Read on."""
         self._parser.feed_data(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """An end that was not asked for is an error."""
         self.errors += not self.stopped
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        """Note whether chunks are framed."""
         if name.lower() == b"content-type":
             self._framed = value == EVENT_STREAM
 
     def on_body(self, part: bytes) -> None:
+        """Look for whole chunks."""
         if self._streams:
             self._stream += part
             self._take_chunks()
 
     def on_message_complete(self) -> None:
+        """Note how long it took, and send the next request."""
         now_s = monotonic_s()
         if self._parser.get_status_code() != 200:
             self.errors += 1
@@ -91,6 +97,7 @@ class Connection(asyncio.Protocol):
             self._send()
 
     def stop(self) -> None:
+        """Send no more."""
         self.stopped = True
         self._transport.abort()
 

@@ -54,9 +54,7 @@ def running_stack() -> Iterator[Stack]:
         command = [sys.executable, "-m", "hostelry.server.gateway", "--home", str(home.root)]
         with stopped_after(subprocess.Popen(command, stderr=subprocess.DEVNULL)) as gateway:
             wait_for_door(config.door_url, gateway)
-            yield Stack(
-                credentials=credentials, door_port=config.door_port, echo_port=echo_port
-            )
+            yield Stack(credentials=credentials, door_port=config.door_port, echo_port=echo_port)
 
 
 @contextlib.contextmanager
@@ -71,9 +69,9 @@ def running_echo() -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def stopped_after(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> Iterator[
-    subprocess.Popen[str] | subprocess.Popen[bytes]
-]:
+def stopped_after(
+    process: subprocess.Popen[str] | subprocess.Popen[bytes],
+) -> Iterator[subprocess.Popen[str] | subprocess.Popen[bytes]]:
     """Terminate `process` at the end, kill it if it does not heed."""
     try:
         yield process
@@ -110,9 +108,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for_door(
-    url: str, process: subprocess.Popen[str] | subprocess.Popen[bytes]
-) -> None:
+def wait_for_door(url: str, process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
     """Return once the door answers; raises RuntimeError where it does not come up."""
     give_up_at_s = monotonic_s() + READY_TIMEOUT_S
     while process.poll() is None and monotonic_s() < give_up_at_s:

@@ -1,0 +1,29 @@
+"""``python -m benchmarks [NAME]``: every benchmark, or one, at its short setting."""
+
+import argparse
+import importlib.util
+import subprocess
+import sys
+
+NAMES = ("gateway_overhead", "multi_lora")
+
+
+def main() -> None:
+    """Run each in a process of its own; the exit code tells whether all of them ran."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("name", nargs="?", choices=NAMES, help="one benchmark; default all")
+    name = parser.parse_args().name
+    present = [it for it in NAMES if importlib.util.find_spec(f"benchmarks.{it}")]
+    failed = [it for it in ([name] if name else present) if not succeeds(it)]
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
+
+
+def succeeds(name: str) -> bool:
+    """Whether the benchmark of that name ran to its end."""
+    print(f"== {name}", flush=True)
+    return subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], check=False).returncode == 0
+
+
+if __name__ == "__main__":
+    main()

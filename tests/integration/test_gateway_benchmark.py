@@ -1,0 +1,35 @@
+"""The benchmark of the door runs, and says where its numbers come from."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+pytestmark = pytest.mark.integration
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_benchmark_measures_without_errors_and_records_its_circumstances(
+    tmp_path: Path,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.gateway_overhead", "--setting", "tiny"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    result = msgspec.json.decode((tmp_path / "bench-results/gateway_overhead.json").read_bytes())
+    assert {"commit", "hardware", "seed", "command", "setting"} <= result.keys()
+    rows = result["measured"]["invocations"] + result["measured"]["streams"]
+    assert len(rows) == 2
+    for row in rows:
+        assert row["errors"] == 0
+        assert row["door/s"] > 0
+        assert row["direct/s"] > 0

@@ -1,0 +1,73 @@
+"""A storm of callers that finish, leave early, and meet dying copies: every place is given back."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+from tests.integration.gateway_rig import (
+    EchoProcess,
+    GatewayRig,
+    dead_copy,
+    model_endpoint,
+    snapshot_of,
+)
+
+from hostelry.base.clock import SystemClock
+from hostelry.gateway.http_reader import HttpLimits
+from hostelry.gateway.http_server import HttpServer
+from hostelry.gateway.routes import FixedRoutes
+from hostelry.gateway.upstream import UpstreamPool
+from hostelry.server.gateway import bind, build_door
+
+pytestmark = pytest.mark.integration
+NUM_CALLERS = 120
+TOLD = ["", "sleep_ms=30", "status=500", "close=start", "close=middle", "chunks=5;interval_ms=10"]
+
+
+async def call(rig: GatewayRig, source: random.Random) -> None:
+    """One caller: whole or streamed, patient or gone after a moment."""
+    action = source.choice(["invocations", "invocations-response-stream"])
+    told = {"X-Amzn-SageMaker-Custom-Attributes": source.choice(TOLD), "Connection": "close"}
+    request = rig.signed(f"/endpoints/storm/{action}", b"x" * source.randrange(3000), told)
+    reader, writer = await asyncio.open_connection("127.0.0.1", rig.config.door_port)
+    writer.write(request[: source.choice([len(request), len(request), 100])])
+    patience_s = source.choice([0.0, 0.005, 0.02, 2.0])
+    try:
+        async with asyncio.timeout(patience_s):
+            await reader.read()
+    except (TimeoutError, ConnectionError):
+        pass
+    finally:
+        writer.transport.abort()
+
+
+async def storm(rig: GatewayRig, copy: EchoProcess, seed: int) -> tuple[int, int]:
+    """Requests under way at the height of the storm and after it."""
+    pool = UpstreamPool()
+    routes = FixedRoutes(snapshot_of("1", model_endpoint("storm", copy.route, dead_copy())))
+    parts = build_door(rig.config, rig.credentials, routes, pool)
+    door = parts.door
+    server = HttpServer(door.handle, door.refusal_answer, HttpLimits(), SystemClock())
+    await server.start(bind("127.0.0.1", rig.config.door_port))
+    source = random.Random(seed)
+    callers = [asyncio.create_task(call(rig, source)) for _ in range(NUM_CALLERS)]
+    highest = 0
+    while not all(it.done() for it in callers):
+        highest = max(highest, parts.outstanding.total)
+        await asyncio.sleep(0.002)
+    await asyncio.gather(*callers)
+    await server.stop(5.0)
+    pool.close()
+    return highest, parts.outstanding.total
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_nothing_is_counted_after_a_storm(tmp_path: Path, seed: int) -> None:
+    copy = EchoProcess("storm")
+    try:
+        highest, left = asyncio.run(storm(GatewayRig(tmp_path), copy, seed))
+    finally:
+        copy.kill()
+    assert highest > 0
+    assert left == 0
