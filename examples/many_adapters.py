@@ -11,6 +11,7 @@ up.
 
 import argparse
 import json
+import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -234,13 +235,15 @@ def stream_answer(component: str) -> tuple[float, float]:
 
 def copy_memory_mb() -> dict[str, float]:
     """Resident memory of each component's copy in MB, as `hostelry status` measures it."""
-    shown = subprocess.run(
-        ["hostelry", "status", "--json"], capture_output=True, text=True, check=False
-    )
-    if shown.returncode:
+    command = shutil.which("hostelry")
+    if command is None:
         return {}
-    copies = json.loads(shown.stdout).get("copies", [])
-    return {copy["component_name"]: copy["status"]["memory_bytes"] / 1e6 for copy in copies}
+    shown = subprocess.run([command, "status", "--json"], capture_output=True, check=True)
+    return {
+        copy["owner"].removeprefix("component/"): copy["memory_bytes"] / 1e6
+        for endpoint in json.loads(shown.stdout)["state"]["endpoints"]
+        for copy in endpoint["copies"]
+    }
 
 
 def clean_up(adapters: list[str], bases: list[str]) -> None:

@@ -82,7 +82,10 @@ def free_ports(count: int) -> list[int]:
 
 def run(command: list[str]) -> None:
     """Run a command in the foreground; raises TerminalError when it fails."""
-    done = subprocess.run(command, check=False, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    # The example asks `hostelry status` for memory figures, also where no environment is activated.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PATH": path}
+    done = subprocess.run(command, check=False, env=environment)
     if done.returncode:
         raise TerminalError(f"{' '.join(command)} ended with status {done.returncode}")
 
