@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import botocore.session
 import pytest
@@ -12,6 +13,10 @@ from botocore.validate import ParamValidator
 from hostelry.api.context import Context
 from hostelry.api.operations import perform
 from hostelry.base.clock import ManualClock
+from hostelry.base.errors import ServiceError
+from hostelry.domain.copy import Copy, CopyPhase, CopySpec, CopyStatus, Instance, InstanceState
+from hostelry.domain.endpoint import Endpoint
+from hostelry.domain.model import Container
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
 from hostelry.store.memory import MemoryStore
@@ -114,3 +119,152 @@ def check_string(shape: Any, value: str, path: str) -> None:
     if pattern and r"\p{" not in pattern:
         assert re.fullmatch(pattern, value), f"{path}: {value!r} does not match {pattern}"
     assert len(value) <= shape.metadata.get("max", 10**9), path
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Resources with the few values a test does not care about."""
+
+    call: Callable[..., dict[str, Any]]
+
+    image: ClassVar = "763104351884.dkr.ecr.us-west-2.amazonaws.com/djl-inference:0.27.0-deepspeed"
+    archive: ClassVar = "s3://bucket/model.tar.gz"
+    needs: ClassVar = {"MinMemoryRequiredInMb": 1024, "NumberOfAcceleratorDevicesRequired": 1}
+    variant: ClassVar = {
+        "VariantName": "main",
+        "InstanceType": "ml.g5.12xlarge",
+        "InitialInstanceCount": 1,
+    }
+
+    def model(self, name: str = "m", **more: Any) -> None:
+        container = {
+            "Image": self.image,
+            "ModelDataUrl": self.archive,
+            "Environment": {"A": "1", "B": "2"},
+        }
+        given = {"ExecutionRoleArn": ROLE, "PrimaryContainer": container, **more}
+        self.call("CreateModel", ModelName=name, **given)
+
+    def config(self, name: str = "c", *variants: dict[str, Any], **more: Any) -> None:
+        given = {
+            "ExecutionRoleArn": ROLE,
+            "ProductionVariants": [{**self.variant, **it} for it in variants or ({},)],
+            **more,
+        }
+        self.call("CreateEndpointConfig", EndpointConfigName=name, **given)
+
+    def endpoint(self, name: str = "e", *variants: dict[str, Any], **more: Any) -> None:
+        """An endpoint of the variants given, or one for components, and its NAME-config."""
+        self.config(f"{name}-config", *variants)
+        self.call("CreateEndpoint", EndpointName=name, EndpointConfigName=f"{name}-config", **more)
+
+    def component(self, name: str = "base", endpoint: str = "e", **more: Any) -> None:
+        specification = {
+            "Container": {"Image": self.image, "ArtifactUrl": self.archive},
+            "ComputeResourceRequirements": self.needs,
+        }
+        given: dict[str, Any] = {
+            "Specification": specification,
+            "RuntimeConfig": {"CopyCount": 1},
+            **more,
+        }
+        self.call(
+            "CreateInferenceComponent",
+            InferenceComponentName=name,
+            EndpointName=endpoint,
+            **{key: value for key, value in given.items() if value is not None},
+        )
+
+    def adapter(
+        self, name: str = "es", base: str = "base", endpoint: str = "e", **more: Any
+    ) -> None:
+        specification = {
+            "BaseInferenceComponentName": base,
+            "Container": {"ArtifactUrl": f"s3://bucket/{name}.tar.gz"},
+            **more,
+        }
+        self.component(name, endpoint, Specification=specification, RuntimeConfig=None)
+
+
+@pytest.fixture
+def make(call: Callable[..., dict[str, Any]]) -> Maker:
+    return Maker(call)
+
+
+@pytest.fixture
+def refused(call: Callable[..., dict[str, Any]]) -> Callable[..., str]:
+    """`refused(operation, **params)`: the text of the ValidationException it answers with."""
+
+    def refused(operation: str, **params: Any) -> str:
+        with pytest.raises(ServiceError) as caught:
+            call(operation, **params)
+        assert (caught.value.code, caught.value.http_status) == ("ValidationException", 400)
+        return caught.value.message
+
+    return refused
+
+
+@pytest.fixture
+def endpoint(state: State, scope: Scope) -> Callable[[], Endpoint]:
+    """The stored endpoint "e"."""
+
+    def stored() -> Endpoint:
+        found = state.endpoints.get(scope, "e")
+        assert found is not None
+        return found.value
+
+    return stored
+
+
+@pytest.fixture
+def change(state: State, scope: Scope) -> Callable[..., None]:
+    """`change(**fields)`: what a reconciler does to the endpoint "e"."""
+
+    def change(**fields: Any) -> None:
+        found = state.endpoints.get(scope, "e")
+        assert found is not None
+        changed = replace(found.value, **fields)
+        state.endpoints.put(scope, "e", changed, expect=found.version)
+
+    return change
+
+
+@pytest.fixture
+def run(state: State, scope: Scope) -> Callable[..., None]:
+    """`run(id, variant, generation, **fields of the copy)`: an instance with a copy on it."""
+
+    def run(name: str, variant: str, generation: int, phase: CopyPhase, **fields: Any) -> None:
+        instance = Instance(
+            id=f"i-{name}",
+            scope=scope,
+            endpoint_name="e",
+            variant_name=variant,
+            generation=generation,
+            instance_type="ml.m5.xlarge",
+            shape=Shape(cpus=4, memory_bytes=1),
+            state=InstanceState.RUNNING,
+            created_at=0.0,
+        )
+        spec = CopySpec(
+            id=f"c-{name}",
+            owner=f"variant/{variant}",
+            container=Container(image="i"),
+            requirements=None,
+            download_timeout_s=1.0,
+            startup_timeout_s=1.0,
+        )
+        copy = Copy(
+            scope=scope,
+            endpoint_name="e",
+            variant_name=variant,
+            component_name=None,
+            generation=generation,
+            instance_id=instance.id,
+            spec=spec,
+            status=CopyStatus(id=spec.id, phase=phase),
+            created_at=0.0,
+        )
+        state.instances.put(scope, instance.id, instance, expect=None)
+        state.copies.put(scope, spec.id, replace(copy, **fields), expect=None)
+
+    return run

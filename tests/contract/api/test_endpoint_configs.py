@@ -1,0 +1,239 @@
+"""Endpoint configurations: what is echoed, and what is refused."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostelry.base.clock import ManualClock
+from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.scope import Scope
+from hostelry.store.records import State
+
+Call = Callable[..., dict[str, Any]]
+Refused = Callable[..., str]
+ARN = "arn:aws:sagemaker:us-west-2:123456789012:"
+ROLE = "arn:aws:iam::123456789012:role/HostelryExecutionRole"
+MAIN = {"VariantName": "main", "InstanceType": "ml.g5.12xlarge", "InitialInstanceCount": 1}
+OF_MODEL = {**MAIN, "ModelName": "m"}
+
+
+def test_a_configuration_is_echoed_with_its_arn_and_time(
+    call: Call, make: Any, clock: ManualClock
+) -> None:
+    more = {
+        "KmsKeyId": "key",
+        "VpcConfig": {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]},
+        "MetricsConfig": {"EnableEnhancedMetrics": True},
+        "DataCaptureConfig": {
+            "EnableCapture": False,
+            "InitialSamplingPercentage": 1,
+            "DestinationS3Uri": "s3://b/k",
+            "CaptureOptions": [{"CaptureMode": "Input"}],
+        },
+    }
+    variant = {
+        "InferenceAmiVersion": "al2-ami-sagemaker-inference-gpu-2",
+        "VolumeSizeInGB": 30,
+        "EnableSSMAccess": False,
+    }
+    make.config("My-Config", variant, **more)
+    shown = call("DescribeEndpointConfig", EndpointConfigName="My-Config")
+    assert shown["EndpointConfigArn"] == ARN + "endpoint-config/my-config"
+    assert shown["CreationTime"] == clock.now()
+    assert shown["ProductionVariants"] == [{**MAIN, **variant}]
+    assert {name: shown[name] for name in more} == more
+    assert shown["ExecutionRoleArn"] == ROLE
+    call("DeleteEndpointConfig", EndpointConfigName="My-Config")
+    assert call("ListEndpointConfigs")["EndpointConfigs"] == []
+
+
+def test_what_a_variant_says_is_what_is_stored(state: State, scope: Scope, make: Any) -> None:
+    make.config(
+        "c",
+        {
+            "InitialVariantWeight": 0.5,
+            "ModelDataDownloadTimeoutInSeconds": 600,
+            "ContainerStartupHealthCheckTimeoutInSeconds": 300,
+            "ManagedInstanceScaling": {"Status": "ENABLED", "MaxInstanceCount": 3},
+            "RoutingConfig": {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"},
+        },
+    )
+    stored = state.endpoint_configs.get(scope, "c")
+    assert stored is not None
+    (variant,) = stored.value.variants
+    assert (variant.weight, variant.download_timeout_s, variant.startup_timeout_s) == (
+        0.5,
+        600.0,
+        300.0,
+    )
+    assert variant.routing is RoutingStrategy.LEAST_OUTSTANDING_REQUESTS
+    assert variant.scaling is not None
+    assert (variant.scaling.enabled, variant.scaling.max_instances) == (True, 3)
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        pytest.param(
+            {"ProductionVariants": [OF_MODEL, OF_MODEL]}, '"main" was given 2 times', id="one name"
+        ),
+        pytest.param(
+            {"ProductionVariants": [{**OF_MODEL, "ModelName": "gone"}]},
+            f'Could not find model "{ARN}model/gone".',
+            id="a model that is not there",
+        ),
+        pytest.param(
+            {"ProductionVariants": [OF_MODEL, {**MAIN, "VariantName": "other"}]},
+            "never share an endpoint",
+            id="with and without a model",
+        ),
+        pytest.param(
+            {"ProductionVariants": [MAIN, {**MAIN, "VariantName": "other"}]},
+            "exactly one production variant",
+            id="two variants for components",
+        ),
+        pytest.param(
+            {"ProductionVariants": [MAIN], "ExecutionRoleArn": None},
+            "ExecutionRoleArn is required",
+            id="no role for components",
+        ),
+        pytest.param(
+            {"ProductionVariants": [{**OF_MODEL, "ManagedInstanceScaling": {"Status": "ENABLED"}}]},
+            "ManagedInstanceScaling is only supported for inference component endpoints.",
+            id="managed scaling of a model",
+        ),
+        pytest.param(
+            {
+                "ProductionVariants": [
+                    {
+                        **MAIN,
+                        "ManagedInstanceScaling": {
+                            "Status": "ENABLED",
+                            "MinInstanceCount": 3,
+                            "MaxInstanceCount": 2,
+                        },
+                    }
+                ]
+            },
+            "MinInstanceCount 3 is greater than MaxInstanceCount 2",
+            id="bounds that contradict",
+        ),
+        pytest.param(
+            {
+                "ProductionVariants": [
+                    {
+                        **MAIN,
+                        "ManagedInstanceScaling": {
+                            "Status": "ENABLED",
+                            "ScaleInPolicy": {"Strategy": "CONSOLIDATION"},
+                        },
+                    }
+                ]
+            },
+            "ManagedInstanceScaling.ScaleInPolicy is not supported",
+            id="a scale-in policy",
+        ),
+        pytest.param(
+            {"ProductionVariants": [{"VariantName": "main", "ModelName": "m"}]},
+            "InstanceType is required",
+            id="no instance type",
+        ),
+        pytest.param(
+            {
+                "ProductionVariants": [
+                    {"VariantName": "main", "ModelName": "m", "InstanceType": "ml.m5.xlarge"}
+                ]
+            },
+            "InitialInstanceCount is required",
+            id="no instance count",
+        ),
+        pytest.param(
+            {"ProductionVariants": [{**OF_MODEL, "InitialVariantWeight": float("nan")}]},
+            "'ProductionVariants.1.InitialVariantWeight' must be a finite number",
+            id="a weight that is no number",
+        ),
+        pytest.param(
+            {
+                "ProductionVariants": [
+                    {
+                        "VariantName": "main",
+                        "ModelName": "m",
+                        "ServerlessConfig": {"MemorySizeInMB": 1024, "MaxConcurrency": 1},
+                    }
+                ]
+            },
+            "ProductionVariants.1.ServerlessConfig is not supported by this version of Hostelry",
+            id="serverless",
+        ),
+        pytest.param(
+            {
+                "ProductionVariants": [
+                    {**MAIN, "InstancePools": [{"InstanceType": "ml.m5.xlarge", "Priority": 1}]}
+                ]
+            },
+            "InstancePools is not supported",
+            id="instance pools",
+        ),
+        pytest.param(
+            {
+                "ProductionVariants": [
+                    {**MAIN, "RoutingConfig": {"RoutingStrategy": "PREFIX_AWARE"}}
+                ]
+            },
+            "RoutingStrategy=PREFIX_AWARE is not supported",
+            id="routing by prefix",
+        ),
+        pytest.param(
+            {
+                "AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://b/k"}},
+                "ProductionVariants": [OF_MODEL],
+            },
+            "AsyncInferenceConfig is not supported",
+            id="asynchronous",
+        ),
+        pytest.param(
+            {
+                "DataCaptureConfig": {
+                    "InitialSamplingPercentage": 1,
+                    "DestinationS3Uri": "s3://b/k",
+                    "CaptureOptions": [{"CaptureMode": "Input"}],
+                },
+                "ProductionVariants": [OF_MODEL],
+            },
+            "DataCaptureConfig is not supported",
+            id="data capture, which is on unless said otherwise",
+        ),
+        pytest.param(
+            {"ShadowProductionVariants": [OF_MODEL], "ProductionVariants": [OF_MODEL]},
+            "ShadowProductionVariants is not supported",
+            id="a shadow variant",
+        ),
+        pytest.param(
+            {"EnableNetworkIsolation": True, "ProductionVariants": [MAIN]},
+            "EnableNetworkIsolation=true is not supported",
+            id="network isolation",
+        ),
+    ],
+)
+def test_a_configuration_that_cannot_be_is_refused(
+    call: Call, make: Any, refused: Refused, params: dict[str, Any], says: str
+) -> None:
+    make.model()
+    given = {"ExecutionRoleArn": ROLE, **params}
+    given = {name: value for name, value in given.items() if value is not None}
+    assert says in refused("CreateEndpointConfig", EndpointConfigName="c", **given)
+    assert call("ListEndpointConfigs")["EndpointConfigs"] == []
+
+
+def test_a_second_configuration_of_a_name_is_refused(make: Any, refused: Refused) -> None:
+    make.config("c")
+    text = refused(
+        "CreateEndpointConfig",
+        EndpointConfigName="C",
+        ExecutionRoleArn=ROLE,
+        ProductionVariants=[MAIN],
+    )
+    assert text == (
+        f'Cannot create already existing endpoint configuration "{ARN}endpoint-config/c".'
+    )

@@ -1,0 +1,317 @@
+"""UpdateEndpoint and UpdateEndpointWeightsAndCapacities."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostelry.base.clock import ManualClock
+from hostelry.domain.endpoint import Endpoint, EndpointStatus
+from hostelry.domain.scope import Scope
+from hostelry.store.records import State
+
+Call = Callable[..., dict[str, Any]]
+Refused = Callable[..., str]
+ARN = "arn:aws:sagemaker:us-west-2:123456789012:"
+OF_MODEL = {"VariantName": "AllTraffic", "ModelName": "m", "InstanceType": "ml.m5.xlarge"}
+OTHER = {**OF_MODEL, "VariantName": "other"}
+SCALED = {"Status": "ENABLED", "MinInstanceCount": 1, "MaxInstanceCount": 2}
+
+
+def in_service(call: Call, make: Any, change: Callable[..., None], *variants: Any) -> None:
+    if variants:
+        make.model()
+    make.endpoint("e", *variants)
+    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+
+
+def test_an_update_is_pending_beside_what_serves(
+    call: Call,
+    make: Any,
+    change: Callable[..., None],
+    clock: ManualClock,
+    endpoint: Callable[[], Endpoint],
+) -> None:
+    in_service(call, make, change, {**OF_MODEL, "InitialInstanceCount": 2})
+    make.config("new", OF_MODEL)
+    clock.advance(60.0)
+    change(failure_reason="of an update before")
+    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="new")
+    shown = call("DescribeEndpoint", EndpointName="e")
+    assert (shown["EndpointStatus"], shown["EndpointConfigName"]) == ("Updating", "e-config")
+    assert "FailureReason" not in shown
+    pending = shown["PendingDeploymentSummary"]
+    assert (pending["EndpointConfigName"], pending["StartTime"]) == ("new", clock.now())
+    assert pending["ProductionVariants"][0]["InstanceType"] == "ml.m5.xlarge"
+    assert shown["LastModifiedTime"] == clock.now()
+    stored = endpoint()
+    assert stored.pending is not None
+    assert stored.pending.generation > stored.active.generation
+    assert stored.deadline_at is not None
+
+
+def test_a_generation_is_never_used_again(
+    call: Call,
+    make: Any,
+    change: Callable[..., None],
+    endpoint: Callable[[], Endpoint],
+    state: State,
+    scope: Scope,
+) -> None:
+    in_service(call, make, change)
+    generations = [endpoint().active.generation]
+    for number in range(2):
+        make.config(f"new-{number}")
+        call("UpdateEndpoint", EndpointName="e", EndpointConfigName=f"new-{number}")
+        pending = endpoint().pending
+        assert pending is not None
+        generations.append(pending.generation)
+        change(status=EndpointStatus.IN_SERVICE, pending=None)
+    found = state.endpoints.get(scope, "e")
+    assert found is not None
+    state.endpoints.delete(scope, "e", expect=found.version)
+    call("CreateEndpoint", EndpointName="e", EndpointConfigName="new-0")
+    generations.append(endpoint().active.generation)
+    assert generations == sorted(set(generations))
+
+
+@pytest.mark.parametrize(
+    ("params", "count", "weight"),
+    [
+        pytest.param({}, 1, 1.0, id="nothing unless asked"),
+        pytest.param({"RetainAllVariantProperties": True}, 3, 0.25, id="everything"),
+        pytest.param(
+            {
+                "RetainAllVariantProperties": True,
+                "ExcludeRetainedVariantProperties": [
+                    {"VariantPropertyType": "DesiredInstanceCount"},
+                    {"VariantPropertyType": "DataCaptureConfig"},
+                ],
+            },
+            1,
+            0.25,
+            id="all but the count",
+        ),
+        pytest.param(
+            {
+                "RetainAllVariantProperties": True,
+                "ExcludeRetainedVariantProperties": [{"VariantPropertyType": "DesiredWeight"}],
+            },
+            3,
+            1.0,
+            id="all but the weight",
+        ),
+    ],
+)
+def test_an_update_retains_what_it_is_told_to(
+    call: Call,
+    make: Any,
+    change: Callable[..., None],
+    endpoint: Callable[[], Endpoint],
+    params: dict[str, Any],
+    count: int,
+    weight: float,
+) -> None:
+    in_service(call, make, change, OF_MODEL)
+    wanted = {"VariantName": "AllTraffic", "DesiredInstanceCount": 3, "DesiredWeight": 0.25}
+    call(
+        "UpdateEndpointWeightsAndCapacities",
+        EndpointName="e",
+        DesiredWeightsAndCapacities=[wanted],
+    )
+    change(status=EndpointStatus.IN_SERVICE)
+    make.config("new", OF_MODEL, OTHER)
+    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="new", **params)
+    pending = endpoint().pending
+    assert pending is not None
+    kept, added = pending.variants
+    assert (kept.desired_instance_count, kept.desired_weight) == (count, weight)
+    assert (added.desired_instance_count, added.desired_weight) == (1, 1.0)
+
+
+def test_the_deployment_configuration_of_an_update_is_shown_and_can_be_kept(
+    call: Call, make: Any, change: Callable[..., None]
+) -> None:
+    all_at_once = {
+        "BlueGreenUpdatePolicy": {
+            "TrafficRoutingConfiguration": {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": 0}
+        }
+    }
+    in_service(call, make, change)
+    rows: list[tuple[dict[str, Any], Any]] = [
+        ({"DeploymentConfig": all_at_once}, all_at_once),
+        ({"RetainDeploymentConfig": True}, all_at_once),
+        ({}, None),
+    ]
+    for number, (params, shown) in enumerate(rows):
+        make.config(f"c{number}")
+        call("UpdateEndpoint", EndpointName="e", EndpointConfigName=f"c{number}", **params)
+        assert call("DescribeEndpoint", EndpointName="e").get("LastDeploymentConfig") == shown
+        change(status=EndpointStatus.IN_SERVICE, pending=None)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        pytest.param("gone", "Could not find endpoint configuration", id="no configuration"),
+        pytest.param("e-config", "is already in use", id="the one in use"),
+        pytest.param("of-model", "hosts inference components; an update cannot", id="of a model"),
+        pytest.param("renamed", 'must keep that name, not "renamed"', id="another variant name"),
+        pytest.param("moved", "ml.g5.12xlarge to ml.m5.xlarge", id="another instance type"),
+    ],
+)
+def test_an_update_of_a_component_endpoint_that_cannot_be_is_refused(
+    call: Call,
+    make: Any,
+    change: Callable[..., None],
+    endpoint: Callable[[], Endpoint],
+    refused: Refused,
+    config: str,
+    says: str,
+) -> None:
+    in_service(call, make, change)
+    make.model()
+    make.config("of-model", OF_MODEL)
+    make.config("renamed", {"VariantName": "renamed"})
+    make.config("moved", {"InstanceType": "ml.m5.xlarge"})
+    before = endpoint()
+    assert says in refused("UpdateEndpoint", EndpointName="e", EndpointConfigName=config)
+    assert endpoint() == before
+
+
+def test_a_model_endpoint_cannot_become_one_for_components(
+    call: Call, make: Any, change: Callable[..., None], refused: Refused
+) -> None:
+    in_service(call, make, change, OF_MODEL)
+    make.config("new")
+    text = refused("UpdateEndpoint", EndpointName="e", EndpointConfigName="new")
+    assert "hosts models; an update cannot make it host inference components" in text
+
+
+def test_a_configuration_of_the_same_name_made_anew_is_another(
+    call: Call, make: Any, change: Callable[..., None], clock: ManualClock
+) -> None:
+    in_service(call, make, change)
+    call("DeleteEndpointConfig", EndpointConfigName="e-config")
+    clock.advance(1.0)
+    make.config("e-config")
+    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="e-config")
+    assert call("DescribeEndpoint", EndpointName="e")["EndpointStatus"] == "Updating"
+
+
+IN_PROGRESS = f'Cannot update in-progress endpoint "{ARN}endpoint/e".'
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        pytest.param(EndpointStatus.CREATING, IN_PROGRESS, id="creating"),
+        pytest.param(EndpointStatus.UPDATING, IN_PROGRESS, id="updating"),
+        pytest.param(EndpointStatus.ROLLING_BACK, IN_PROGRESS, id="rolling back"),
+        pytest.param(EndpointStatus.SYSTEM_UPDATING, IN_PROGRESS, id="system updating"),
+        pytest.param(EndpointStatus.DELETING, IN_PROGRESS, id="deleting"),
+        pytest.param(EndpointStatus.FAILED, "in status Failed; delete it", id="failed"),
+        pytest.param(EndpointStatus.OUT_OF_SERVICE, "in status OutOfService", id="out of service"),
+    ],
+)
+def test_an_update_in_the_wrong_status_is_refused(
+    make: Any, change: Callable[..., None], refused: Refused, status: EndpointStatus, says: str
+) -> None:
+    make.endpoint("e")
+    make.config("new")
+    change(status=status)
+    assert says in refused("UpdateEndpoint", EndpointName="e", EndpointConfigName="new")
+    weight = {"VariantName": "main", "DesiredWeight": 1.0}
+    assert says in refused(
+        "UpdateEndpointWeightsAndCapacities",
+        EndpointName="e",
+        DesiredWeightsAndCapacities=[weight],
+    )
+
+
+def test_an_update_repairs_a_failed_rollback_and_a_rescale_does_not(
+    call: Call, make: Any, change: Callable[..., None], refused: Refused
+) -> None:
+    make.endpoint("e")
+    make.config("new")
+    change(status=EndpointStatus.UPDATE_ROLLBACK_FAILED)
+    weight = {"VariantName": "main", "DesiredWeight": 1.0}
+    assert "repair it with UpdateEndpoint" in refused(
+        "UpdateEndpointWeightsAndCapacities",
+        EndpointName="e",
+        DesiredWeightsAndCapacities=[weight],
+    )
+    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="new")
+    assert call("DescribeEndpoint", EndpointName="e")["EndpointStatus"] == "Updating"
+
+
+def test_weights_and_counts_of_several_variants_change_at_once(
+    call: Call, make: Any, change: Callable[..., None]
+) -> None:
+    in_service(call, make, change, OF_MODEL, OTHER)
+    call(
+        "UpdateEndpointWeightsAndCapacities",
+        EndpointName="e",
+        DesiredWeightsAndCapacities=[
+            {"VariantName": "AllTraffic", "DesiredWeight": 0.0},
+            {"VariantName": "other", "DesiredInstanceCount": 4},
+        ],
+    )
+    shown = call("DescribeEndpoint", EndpointName="e")
+    assert shown["EndpointStatus"] == "Updating"
+    first, second = shown["ProductionVariants"]
+    assert (first["DesiredWeight"], first["DesiredInstanceCount"]) == (0.0, 1)
+    assert (second["DesiredWeight"], second["DesiredInstanceCount"]) == (1.0, 4)
+    assert "PendingDeploymentSummary" not in shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        pytest.param([{"VariantName": "gone", "DesiredWeight": 1.0}], "Could not find", id="gone"),
+        pytest.param(
+            [{"VariantName": "main", "DesiredWeight": 1.0}] * 2, "named twice", id="named twice"
+        ),
+        pytest.param([{"VariantName": "main"}], "is required", id="no change"),
+        pytest.param(
+            [{"VariantName": "main", "DesiredInstanceCount": 3}],
+            "outside of its ManagedInstanceScaling bounds, 1 to 2",
+            id="a count outside of the bounds",
+        ),
+        pytest.param(
+            [{"VariantName": "main", "ServerlessUpdateConfig": {"MaxConcurrency": 1}}],
+            "DesiredWeightsAndCapacities.1.ServerlessUpdateConfig is not supported",
+            id="serverless",
+        ),
+        pytest.param(
+            [{"VariantName": "main", "DesiredWeight": float("inf")}], "finite", id="no number"
+        ),
+    ],
+)
+def test_a_change_of_weights_that_cannot_be_is_refused(
+    call: Call,
+    make: Any,
+    change: Callable[..., None],
+    refused: Refused,
+    changes: list[dict[str, Any]],
+    says: str,
+) -> None:
+    in_service(call, make, change, {"ManagedInstanceScaling": SCALED})
+    assert says in refused(
+        "UpdateEndpointWeightsAndCapacities",
+        EndpointName="e",
+        DesiredWeightsAndCapacities=changes,
+    )
+    assert call("DescribeEndpoint", EndpointName="e")["EndpointStatus"] == "InService"
+
+
+def test_a_models_variant_keeps_an_instance(
+    call: Call, make: Any, change: Callable[..., None], refused: Refused
+) -> None:
+    in_service(call, make, change, OF_MODEL)
+    text = refused(
+        "UpdateEndpointWeightsAndCapacities",
+        EndpointName="e",
+        DesiredWeightsAndCapacities=[{"VariantName": "AllTraffic", "DesiredInstanceCount": 0}],
+    )
+    assert "at least 1 instance" in text

@@ -1,0 +1,337 @@
+"""Models, tags and the caller's identity."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostelry.base.clock import ManualClock
+from hostelry.base.errors import ServiceError
+from hostelry.domain.model import ArtifactSource, SourceKind
+from hostelry.domain.scope import Scope
+from hostelry.store.records import State
+
+Call = Callable[..., dict[str, Any]]
+Refused = Callable[..., str]
+ARN = "arn:aws:sagemaker:us-west-2:123456789012:"
+IMAGE = "registry/image:tag"
+S3_SOURCE = {"S3Uri": "s3://b/k/", "S3DataType": "S3Prefix", "CompressionType": "None"}
+
+
+def test_a_model_is_echoed_with_its_arn_and_time(call: Call, make: Any, clock: ManualClock) -> None:
+    vpc = {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}
+    make.model("My-Model", VpcConfig=vpc)
+    shown = call("DescribeModel", ModelName="My-Model")
+    assert shown["ModelArn"] == ARN + "model/my-model"
+    assert shown["CreationTime"] == clock.now()
+    assert shown["PrimaryContainer"]["Environment"] == {"A": "1", "B": "2"}
+    assert shown["VpcConfig"] == vpc
+    assert "Tags" not in shown
+    assert call("DeleteModel", ModelName="My-Model") == {}
+    assert call("ListModels")["Models"] == []
+
+
+@pytest.mark.parametrize(
+    ("container", "source"),
+    [
+        pytest.param({}, None, id="no artifacts"),
+        pytest.param(
+            {"ModelDataUrl": "s3://b/m.tar.gz"},
+            ArtifactSource(uri="s3://b/m.tar.gz", kind=SourceKind.ARCHIVE),
+            id="an archive by URL",
+        ),
+        pytest.param(
+            {"ModelDataSource": {"S3DataSource": S3_SOURCE}},
+            ArtifactSource(uri="s3://b/k/", kind=SourceKind.PREFIX),
+            id="a prefix",
+        ),
+        pytest.param(
+            {
+                "ModelDataSource": {
+                    "S3DataSource": {**S3_SOURCE, "S3Uri": "s3://b/k", "S3DataType": "S3Object"}
+                }
+            },
+            ArtifactSource(uri="s3://b/k", kind=SourceKind.OBJECT),
+            id="one object",
+        ),
+        pytest.param(
+            {
+                "ModelDataSource": {
+                    "S3DataSource": {
+                        "S3Uri": "s3://b/k",
+                        "S3DataType": "S3Object",
+                        "CompressionType": "Gzip",
+                        "ModelAccessConfig": {"AcceptEula": True},
+                    }
+                }
+            },
+            ArtifactSource(uri="s3://b/k", kind=SourceKind.ARCHIVE),
+            id="an archive by source, with its licence accepted",
+        ),
+    ],
+)
+def test_where_a_models_artifacts_lie(
+    call: Call, state: State, scope: Scope, container: dict[str, Any], source: ArtifactSource | None
+) -> None:
+    call("CreateModel", ModelName="m", PrimaryContainer={"Image": IMAGE, **container})
+    stored = state.models.get(scope, "m")
+    assert stored is not None
+    assert stored.value.containers[0].source == source
+
+
+def test_one_container_in_a_list_is_the_model(call: Call) -> None:
+    containers = [{"Image": IMAGE, "ContainerHostname": "only"}]
+    call("CreateModel", ModelName="m", Containers=containers)
+    assert call("DescribeModel", ModelName="m")["Containers"] == containers
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        pytest.param({}, "Exactly one of PrimaryContainer and Containers", id="no container"),
+        pytest.param(
+            {"PrimaryContainer": {"Image": IMAGE}, "Containers": [{"Image": IMAGE}]},
+            "both were given",
+            id="both forms of container",
+        ),
+        pytest.param({"Containers": []}, "Containers is empty", id="an empty list"),
+        pytest.param(
+            {"Containers": [{"Image": IMAGE}] * 2},
+            "Containers with 2 entries is not supported by this version of Hostelry",
+            id="a pipeline",
+        ),
+        pytest.param(
+            {"Containers": [{"Image": IMAGE}], "InferenceExecutionConfig": {"Mode": "Direct"}},
+            "InferenceExecutionConfig.Mode=Direct is not supported",
+            id="direct invocation",
+        ),
+        pytest.param({"PrimaryContainer": {}}, "PrimaryContainer.Image is required", id="no image"),
+        pytest.param(
+            {"PrimaryContainer": {"Image": IMAGE, "Mode": "MultiModel"}},
+            "PrimaryContainer.Mode=MultiModel is not supported",
+            id="a multi-model container",
+        ),
+        pytest.param(
+            {"PrimaryContainer": {"ModelPackageName": "p"}},
+            "PrimaryContainer.ModelPackageName is not supported",
+            id="a model package",
+        ),
+        pytest.param(
+            {
+                "PrimaryContainer": {
+                    "Image": IMAGE,
+                    "ModelDataUrl": "s3://b/m.tar.gz",
+                    "ModelDataSource": {"S3DataSource": S3_SOURCE},
+                }
+            },
+            "exclude each other",
+            id="two sources",
+        ),
+        pytest.param(
+            {"PrimaryContainer": {"Image": IMAGE, "ModelDataUrl": "s3://b/folder/"}},
+            "must name one .tar.gz object",
+            id="a folder as archive",
+        ),
+        pytest.param(
+            {"PrimaryContainer": {"Image": IMAGE, "ModelDataUrl": "s3://bucket-only"}},
+            "names no object",
+            id="a bucket without key",
+        ),
+        pytest.param(
+            {"PrimaryContainer": {"Image": IMAGE, "ModelDataUrl": "https://host/b/m.tar.gz"}},
+            "Give it as s3://bucket/key",
+            id="https",
+        ),
+        pytest.param(
+            {
+                "PrimaryContainer": {
+                    "Image": IMAGE,
+                    "ModelDataSource": {"S3DataSource": {**S3_SOURCE, "S3Uri": "s3://b/k"}},
+                }
+            },
+            'must end with "/"',
+            id="a prefix without slash",
+        ),
+        pytest.param(
+            {
+                "PrimaryContainer": {
+                    "Image": IMAGE,
+                    "ModelDataSource": {"S3DataSource": {**S3_SOURCE, "S3DataType": "S3Object"}},
+                }
+            },
+            'must not end with "/"',
+            id="an object with slash",
+        ),
+        pytest.param(
+            {
+                "PrimaryContainer": {
+                    "Image": IMAGE,
+                    "ModelDataSource": {"S3DataSource": {**S3_SOURCE, "CompressionType": "Gzip"}},
+                }
+            },
+            "CompressionType Gzip does not go with S3DataType S3Prefix",
+            id="a compressed prefix",
+        ),
+        pytest.param(
+            {
+                "PrimaryContainer": {
+                    "Image": IMAGE,
+                    "ModelDataSource": {
+                        "S3DataSource": {**S3_SOURCE, "ManifestS3Uri": "s3://b/manifest"}
+                    },
+                }
+            },
+            "S3DataSource.ManifestS3Uri is not supported",
+            id="a manifest",
+        ),
+        pytest.param(
+            {
+                "PrimaryContainer": {
+                    "Image": IMAGE,
+                    "Environment": {f"K{n}": "x" * 1000 for n in range(40)},
+                }
+            },
+            "at most 32768 are allowed",
+            id="a large environment",
+        ),
+        pytest.param(
+            {"PrimaryContainer": {"Image": IMAGE, "Environment": {"A": "\ud800"}}},
+            "'PrimaryContainer.Environment.A' is not valid Unicode",
+            id="half a character",
+        ),
+        pytest.param(
+            {"PrimaryContainer": {"Image": IMAGE}, "EnableNetworkIsolation": True},
+            "EnableNetworkIsolation=true is not supported",
+            id="network isolation",
+        ),
+        pytest.param(
+            {"PrimaryContainer": {"Image": IMAGE}, "Tags": [{"Key": "k", "Value": "v"}] * 2},
+            '"k" was given twice',
+            id="a tag twice",
+        ),
+        pytest.param(
+            {"PrimaryContainer": {"Image": IMAGE}, "Tags": [{"Key": "AWS:x", "Value": ""}]},
+            "which is reserved",
+            id="a reserved tag",
+        ),
+    ],
+)
+def test_a_model_that_cannot_be_is_refused(
+    call: Call, refused: Refused, params: dict[str, Any], says: str
+) -> None:
+    assert says in refused("CreateModel", ModelName="m", **params)
+    assert call("ListModels")["Models"] == []
+
+
+def test_a_name_is_taken_in_any_case(make: Any, refused: Refused) -> None:
+    make.model("llama")
+    text = refused("CreateModel", ModelName="Llama", PrimaryContainer={"Image": IMAGE})
+    assert text == f'Cannot create already existing model "{ARN}model/llama".'
+
+
+def test_another_account_or_region_has_names_of_its_own(call_as: Call) -> None:
+    scopes = [
+        Scope(account, region)
+        for account in ("123456789012", "210987654321")
+        for region in ("us-west-2", "eu-central-1")
+    ]
+    for scope in scopes:
+        call_as(scope, "CreateModel", ModelName="m", PrimaryContainer={"Image": scope.region})
+    call_as(scopes[0], "DeleteModel", ModelName="m")
+    with pytest.raises(ServiceError, match="Could not find model"):
+        call_as(scopes[0], "DescribeModel", ModelName="m")
+    for scope in scopes[1:]:
+        shown = call_as(scope, "DescribeModel", ModelName="m")
+        assert shown["PrimaryContainer"]["Image"] == scope.region
+        assert scope.account in shown["ModelArn"]
+
+
+def tags(**given: str) -> list[dict[str, str]]:
+    return [{"Key": key, "Value": value} for key, value in given.items()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        pytest.param("model", "m", id="model"),
+        pytest.param("endpoint-config", "e-config", id="endpoint configuration"),
+        pytest.param("endpoint", "e", id="endpoint"),
+        pytest.param("inference-component", "base", id="component"),
+    ],
+)
+def test_every_resource_can_be_tagged(call: Call, make: Any, kind: str, name: str) -> None:
+    make.model()
+    make.endpoint()
+    make.component()
+    arn = f"{ARN}{kind}/{name}"
+    assert call("AddTags", ResourceArn=arn, Tags=tags(a="1", b="2"))["Tags"] == tags(a="1", b="2")
+    assert call("AddTags", ResourceArn=arn, Tags=tags(b="3"))["Tags"] == tags(a="1", b="3")
+    call("DeleteTags", ResourceArn=arn, TagKeys=["a", "never there"])
+    assert call("ListTags", ResourceArn=arn) == {"Tags": tags(b="3")}
+    call("DeleteTags", ResourceArn=arn, TagKeys=["b"])
+    assert call("ListTags", ResourceArn=arn) == {"Tags": []}
+
+
+def test_tags_of_a_creation_go_with_the_resource(call: Call, make: Any) -> None:
+    make.model(Tags=tags(team="nlp"))
+    arn = ARN + "model/m"
+    assert call("ListTags", ResourceArn=arn)["Tags"] == tags(team="nlp")
+    call("DeleteModel", ModelName="m")
+    make.model()
+    assert call("ListTags", ResourceArn=arn)["Tags"] == []
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        pytest.param({"ResourceArn": ARN + "model/gone"}, "Could not find model", id="no model"),
+        pytest.param(
+            {"ResourceArn": "arn:aws:sagemaker:us-west-2:210987654321:model/m"},
+            "Could not find model",
+            id="another account's",
+        ),
+        pytest.param(
+            {"ResourceArn": ARN + "training-job/t"}, "is not a resource", id="another kind"
+        ),
+        pytest.param({"ResourceArn": ARN + "model"}, "Could not find model", id="no name"),
+        pytest.param(
+            {"ResourceArn": ARN + "model/m", "NextToken": "x"}, "NextToken", id="a token of nothing"
+        ),
+    ],
+)
+def test_tags_of_what_is_not_there(
+    make: Any, refused: Refused, params: dict[str, Any], says: str
+) -> None:
+    make.model()
+    assert says in refused("ListTags", **params)
+
+
+def test_a_resource_has_at_most_50_tags(call: Call, make: Any, refused: Refused) -> None:
+    make.model(Tags=tags(**{f"k{n}": "" for n in range(50)}))
+    arn = ARN + "model/m"
+    assert "at most 50" in refused("AddTags", ResourceArn=arn, Tags=tags(one_more=""))
+    assert len(call("ListTags", ResourceArn=arn)["Tags"]) == 50
+
+
+def test_the_caller_is_an_assumed_role(call: Call) -> None:
+    identity = call("GetCallerIdentity", "sts")
+    assert identity["Account"] == "123456789012"
+    assert identity["Arn"] == (
+        "arn:aws:sts::123456789012:assumed-role/HostelryExecutionRole/hostelry"
+    )
+
+
+def test_the_role_of_the_caller_is_found_and_no_other(call: Call) -> None:
+    role = call("GetRole", "iam", RoleName="HostelryExecutionRole")["Role"]
+    assert role["Arn"] == "arn:aws:iam::123456789012:role/HostelryExecutionRole"
+    with pytest.raises(ServiceError, match="role with name Admin cannot be found") as caught:
+        call("GetRole", "iam", RoleName="Admin")
+    assert (caught.value.code, caught.value.http_status) == ("NoSuchEntity", 404)
+
+
+def test_an_operation_that_is_not_there_is_named(call: Call) -> None:
+    with pytest.raises(ServiceError) as caught:
+        call("ListTrainingJobs")
+    assert caught.value.code == "UnknownOperationException"
+    assert caught.value.http_status == 400
+    assert caught.value.message.startswith("Hostelry does not implement sagemaker:ListTrainingJobs")
