@@ -22,6 +22,7 @@ from hostelry.containers.lmi.service import LoadedModel, Phase, Service
 from hostelry.containers.lmi.text_codec import TextCodec
 
 DRAIN_S = 8.0
+KEEP_ALIVE_S = 300  # longer than the door keeps a connection idle, so that the door closes first
 FAILED_ANSWERS_S = 1.0  # how long a failed server still answers, so that its clients learn why
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ async def serve(service: Service, listener: socket.socket) -> str | None:
             log_config=None,
             access_log=False,
             server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=1,
         )
     )

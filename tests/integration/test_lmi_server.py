@@ -1,0 +1,384 @@
+"""The LLM server as real processes: a random tiny Llama, real adapters, kills and signals."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.models import random_adapter, tiny_llama
+from tests.unit.containers.tiny import write_tokenizer
+
+from hostelry.base.clock import monotonic_s
+
+pytestmark = pytest.mark.integration
+
+START_S = 90.0
+END_S = 30.0
+LONG = {"max_new_tokens": 7000, "do_sample": False, "ignore_eos_token": True}
+SHORT = {"max_new_tokens": 12, "do_sample": False, "ignore_eos_token": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server and where to reach it."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+    log: Path
+
+    def client(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=60.0)
+
+    def engine_pid(self) -> int:
+        """The engine process: the server's one child."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        (pid,) = children.split()
+        return int(pid)
+
+    def status(self) -> int | None:
+        """What /ping answers; None when nothing answers."""
+        try:
+            return httpx.get(f"{self.url}/ping", timeout=5.0).status_code
+        except httpx.HTTPError:
+            return None
+
+
+def eventually(condition: Callable[[], bool], what: str, limit_s: float = END_S) -> None:
+    """Wait until `condition` holds."""
+    deadline = monotonic_s() + limit_s
+    while not condition():
+        assert monotonic_s() < deadline, f"not within {limit_s:g} s: {what}"
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def start(folder: Path, log: Path, **env: str) -> tuple[subprocess.Popen[bytes], int]:
+    """A server process on a free port, with nothing of this process's own configuration."""
+    inherited = ("OPTION_", "HF_", "SERVING_", "SAGEMAKER_", "HOSTELRY_")
+    clean = {name: it for name, it in os.environ.items() if not name.startswith(inherited)}
+    port = free_port()
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hostelry.containers.lmi"],
+            env={
+                **clean,
+                "SAGEMAKER_BIND_TO_PORT": str(port),
+                "HOSTELRY_MODEL_DIR": str(folder),
+                "HOSTELRY_CPUS": "1",
+                "OPTION_DTYPE": "fp32",
+                **env,
+            },
+            stdout=sink,
+            stderr=sink,
+        )
+    return process, port
+
+
+@contextmanager
+def serving(folder: Path, log: Path, **env: str) -> Iterator[Server]:
+    """A server that is ready; killed afterwards with its engine."""
+    process, port = start(folder, log, **env)
+    server = Server(process, f"http://127.0.0.1:{port}", log)
+    try:
+        eventually(lambda: server.status() == 200 or process.poll() is not None, "ready", START_S)
+        assert process.poll() is None, log.read_text()
+        yield server
+    finally:
+        process.kill()
+        process.wait()
+
+
+def ended(server: Server) -> int:
+    """The exit status, once the process has ended."""
+    return server.process.wait(END_S)
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Llama that reads bytes, with two adapters in its folder and one outside."""
+    root = tmp_path_factory.mktemp("lmi")
+    folder = tiny_llama(root / "model", vocab_size=259, max_position_embeddings=8192)
+    write_tokenizer(folder)
+    for seed, name in enumerate(("es", "fr"), 1):
+        random_adapter(folder / "adapters" / name, folder, rank=8, seed=seed)
+    random_adapter(root / "outside", folder, rank=4, seed=9)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shared(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server for every test that leaves it as it was."""
+    log = tmp_path_factory.mktemp("shared") / "log"
+    with serving(model, log, OPTION_ENABLE_LORA="true") as server:
+        yield server
+
+
+def invoke(client: httpx.Client, **body: Any) -> Any:
+    answer = client.post("/invocations", json={"parameters": SHORT, **body})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def engine_load(client: httpx.Client) -> dict[str, int]:
+    described = client.get("/models/lmi")
+    assert described.status_code == 200, described.text
+    load: dict[str, int] = described.json()["engine"]
+    return load
+
+
+def is_idle(client: httpx.Client) -> bool:
+    load = engine_load(client)
+    return load["runningRequests"] == 0 and load["freePages"] == load["totalPages"]
+
+
+def test_adapters_of_the_model_folder_answer_differently(shared: Server) -> None:
+    with shared.client() as client:
+        texts = {
+            name: invoke(client, inputs="hello", adapters=name)["generated_text"]
+            for name in ("", "es", "fr")
+        }
+        names = [each["id"] for each in client.get("/v1/models").json()["data"]]
+    assert len(set(texts.values())) == 3
+    assert names == ["lmi", "es", "fr"]
+
+
+def test_mixed_company_changes_no_answer(shared: Server) -> None:
+    names = ["", "es", "fr", "es", "", "fr"]
+    prompts = [f"prompt number {number}" for number in range(len(names))]
+    with shared.client() as client:
+        alone = [
+            invoke(client, inputs=prompt, adapters=name)["generated_text"]
+            for prompt, name in zip(prompts, names, strict=True)
+        ]
+        listed = invoke(client, inputs=prompts, adapters=names)
+        with ThreadPoolExecutor(len(names)) as pool:
+            together = pool.map(
+                lambda pair: invoke(client, inputs=pair[0], adapters=pair[1]),
+                zip(prompts, names, strict=True),
+            )
+            assert [each["generated_text"] for each in together] == alone
+    assert [each["generated_text"] for each in listed] == alone
+
+
+def test_a_stream_is_the_whole_answer_in_pieces(shared: Server) -> None:
+    with shared.client() as client:
+        whole = invoke(client, inputs="hello", adapters="es")["generated_text"]
+        body = {"inputs": "hello", "adapters": "es", "parameters": SHORT, "stream": True}
+        lines = client.post("/invocations", json=body).text.splitlines()
+        chat = {
+            "messages": [{"role": "user", "content": "hi"}],
+            "max_tokens": 5,
+            "stream": True,
+            "ignore_eos": True,
+        }
+        events = client.post("/v1/chat/completions", json=chat).text
+    tokens = [json.loads(line) for line in lines]
+    assert "".join(each["token"]["text"] for each in tokens) == whole
+    assert tokens[-1]["generated_text"] == whole
+    assert events.endswith("data: [DONE]\n\n")
+
+
+def test_a_seed_decides_a_sampled_answer(shared: Server) -> None:
+    with shared.client() as client:
+        parameters = {"max_new_tokens": 20, "temperature": 1.0, "seed": 5, "ignore_eos_token": True}
+        texts = [
+            invoke(client, inputs="hello", parameters={**parameters, "seed": seed})
+            for seed in (5, 5, 6)
+        ]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_a_client_that_leaves_frees_its_pages(shared: Server) -> None:
+    with shared.client() as client:
+        before = engine_load(client)["generatedTokens"]
+        body = {"inputs": "hello", "parameters": LONG, "stream": True}
+        with client.stream("POST", "/invocations", json=body) as answer:
+            next(answer.iter_lines())
+            assert engine_load(client)["runningRequests"] == 1
+        eventually(lambda: is_idle(client), "the stream's pages are free")
+        try:
+            client.post("/invocations", json={**body, "stream": False}, timeout=0.5)
+        except httpx.TimeoutException:
+            eventually(lambda: is_idle(client), "the whole answer's pages are free")
+        generated = engine_load(client)["generatedTokens"] - before
+    assert generated < LONG["max_new_tokens"]
+
+
+def test_an_adapter_registered_at_run_time(shared: Server, model: Path) -> None:
+    outside = model.parent / "outside"
+    with shared.client() as client:
+        url = f"/adapters?name=late&src={outside}"
+        assert client.post(url).json() == {"status": "Adapter late registered"}
+        assert client.post(url).status_code == 409
+        listed = [each["name"] for each in client.get("/adapters").json()["adapters"]]
+        assert listed == ["es", "fr", "late"]
+        base = invoke(client, inputs="hello")
+        header = {"X-Amzn-SageMaker-Adapter-Identifier": "late"}
+        answer = client.post(
+            "/invocations", json={"inputs": "hello", "parameters": SHORT}, headers=header
+        )
+        assert answer.json() != base
+        assert client.delete("/adapters/late").status_code == 200
+        refused = client.post("/invocations", json={"inputs": "hello", "adapters": "late"})
+        assert (refused.status_code, refused.json()["code"]) == (424, 424)
+
+
+@pytest.mark.parametrize(
+    ("rank", "config", "told"),
+    [
+        pytest.param(4, {"use_dora": True}, "use_dora", id="DoRA"),
+        pytest.param(32, {}, "32", id="a rank above max_lora_rank"),
+    ],
+)
+def test_an_adapter_that_cannot_be_applied_exactly_is_refused(
+    shared: Server, model: Path, tmp_path: Path, rank: int, config: dict[str, Any], told: str
+) -> None:
+    folder = random_adapter(tmp_path / "odd", model, rank=rank, **config)
+    with shared.client() as client:
+        answer = client.post(f"/adapters?name=odd&src={folder}")
+        assert answer.status_code == 424
+        assert told in answer.json()["message"]
+        assert len(client.get("/adapters").json()["adapters"]) == 2
+
+
+def test_an_engine_that_is_killed_fails_its_requests_and_ends_the_server(
+    model: Path, tmp_path: Path
+) -> None:
+    with serving(model, tmp_path / "log") as server, server.client() as client:
+        body = {"inputs": "hello", "parameters": LONG}
+        with (
+            ThreadPoolExecutor(1) as pool,
+            client.stream("POST", "/invocations", json={**body, "stream": True}) as answer,
+        ):
+            lines = answer.iter_lines()
+            next(lines)
+            whole = pool.submit(client.post, "/invocations", json=body)
+            eventually(lambda: engine_load(client)["runningRequests"] == 2, "both requests run")
+            os.kill(server.engine_pid(), signal.SIGKILL)
+            *_, last = lines
+            assert json.loads(last)["code"] == 500
+            assert whole.result(END_S).status_code == 500
+        assert server.status() in (500, None)
+        assert ended(server) == 1
+        assert "Inference Engine Failure" in server.log.read_text()
+
+
+def test_sigterm_refuses_new_requests_and_finishes_old_ones(model: Path, tmp_path: Path) -> None:
+    with serving(model, tmp_path / "log") as server, server.client() as client:
+        engine = server.engine_pid()
+        body = {"inputs": "hello", "parameters": {**SHORT, "max_new_tokens": 200}, "stream": True}
+        with client.stream("POST", "/invocations", json=body) as answer:
+            lines = answer.iter_lines()
+            seen = [next(lines)]
+            os.kill(engine, signal.SIGSTOP)  # holds the stream open for as long as is needed
+            server.process.terminate()
+            eventually(lambda: server.status() == 503, "draining")
+            assert client.post("/invocations", json=body).status_code == 503
+            os.kill(engine, signal.SIGCONT)
+            seen += lines
+        last = json.loads(seen[-1])
+        assert len(seen) == 200
+        assert last["generated_text"] is not None
+        assert ended(server) == 0
+        assert not alive(engine)
+
+
+def test_the_engine_never_outlives_its_server(model: Path, tmp_path: Path) -> None:
+    with serving(model, tmp_path / "log") as server:
+        engine = server.engine_pid()
+        server.process.kill()
+        server.process.wait()
+        eventually(lambda: not alive(engine), "the engine is gone")
+
+
+def test_a_bad_adapter_in_the_model_folder_fails_the_start(model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for file in model.iterdir():
+        if file.is_file():
+            (folder / file.name).symlink_to(file)
+    random_adapter(folder / "adapters" / "broken", model, rank=4, use_dora=True)
+    process, _ = start(folder, tmp_path / "log", OPTION_ENABLE_LORA="true")
+    assert process.wait(START_S) == 1
+    told = (tmp_path / "log").read_text()
+    assert "adapter broken" in told
+    assert "use_dora" in told
+
+
+def test_a_hub_model_in_the_operators_cache_is_served_offline(model: Path, tmp_path: Path) -> None:
+    cached = tmp_path / "home" / "hub" / "models--org--tiny"
+    snapshot = cached / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("0" * 40)
+    for file in model.iterdir():
+        if file.is_file():
+            (snapshot / file.name).symlink_to(file)
+    empty = tmp_path / "empty"
+    env = {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1", "HF_MODEL_ID": "org/tiny"}
+    with serving(empty, tmp_path / "log", **env) as server, server.client() as client:
+        assert invoke(client, inputs="hello")["generated_text"]
+
+
+def test_a_server_told_to_stop_while_it_loads_stops(model: Path, tmp_path: Path) -> None:
+    process, port = start(model, tmp_path / "log")
+    server = Server(process, f"http://127.0.0.1:{port}", tmp_path / "log")
+    eventually(lambda: server.status() is not None, "listening", START_S)
+    process.terminate()
+    assert ended(server) == 0
+
+
+@pytest.mark.parametrize(
+    ("env", "status", "told"),
+    [
+        pytest.param({"OPTION_DTYPE": "int3"}, 2, "OPTION_DTYPE is 'int3'", id="impossible option"),
+        pytest.param(
+            {"SAGEMAKER_BIND_TO_PORT": "web"}, 2, "the port is 'web'", id="a port in words"
+        ),
+        pytest.param(
+            {"HF_MODEL_ID": "org/none", "HF_HUB_OFFLINE": "1"}, 1,
+            "model_id is org/none, which is no local folder", id="a hub model while offline",
+        ),
+        pytest.param({"HF_MODEL_ID": "s3://b/k"}, 1, "s3://b/k", id="a model left in S3"),
+        pytest.param({}, 1, "holds no config.json", id="a folder without a model"),
+    ],
+)  # fmt: skip
+def test_a_server_that_cannot_start_says_why(
+    env: dict[str, str], status: int, told: str, tmp_path: Path
+) -> None:
+    process, _ = start(tmp_path, tmp_path / "log", **env)
+    assert process.wait(START_S) == status
+    assert told in (tmp_path / "log").read_text()
+
+
+def test_a_taken_port_is_a_clear_failure(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        process, _ = start(tmp_path, tmp_path / "log", SAGEMAKER_BIND_TO_PORT=port)
+        assert process.wait(START_S) == 2
+    assert f"cannot listen on 127.0.0.1 port {port}" in (tmp_path / "log").read_text()
