@@ -65,6 +65,11 @@ def _demands(shape: Shape, value: Any) -> Iterator[tuple[str, bool]]:
 def _violations(shape: Shape, value: Any, path: str) -> Iterator[str]:
     for demand in broken_demands(shape, value):
         yield violation(shape, value, path, demand)
+    yield from _inside(shape, value, path)
+
+
+def _inside(shape: Shape, value: Any, path: str) -> Iterator[str]:
+    """Violations of the parts of `value`; its own are told by whoever holds it."""
     if isinstance(shape, StructureShape):
         yield from _structure(shape, value, f"{path}.")
     elif isinstance(shape, ListShape):
@@ -90,7 +95,7 @@ def _list(shape: ListShape, value: Sequence[Any], path: str) -> Iterator[str]:
         demands = _all_demands(shape.member, value)
         yield violation(shape, value, path, f"Member must satisfy constraint: [{demands}]")
     for number, item in enumerate(value, 1):
-        yield from _nested(shape.member, item, f"{path}.{number}.member")
+        yield from _inside(shape.member, item, f"{path}.{number}.member")
 
 
 def _map(shape: MapShape, value: Mapping[str, Any], path: str) -> Iterator[str]:
@@ -102,15 +107,7 @@ def _map(shape: MapShape, value: Mapping[str, Any], path: str) -> Iterator[str]:
             demands = _all_demands(part, list(items))
             yield violation(shape, value, path, f"Map {word} must satisfy constraint: [{demands}]")
     for key, item in value.items():
-        yield from _nested(shape.value, item, f"{path}.{key}.member")
-
-
-def _nested(shape: Shape, value: Any, path: str) -> Iterator[str]:
-    """Violations inside an element; those of the element itself are told of its container."""
-    if isinstance(shape, StructureShape):
-        yield from _structure(shape, value, f"{path}.")
-    elif isinstance(shape, ListShape):
-        yield from _list(shape, value, path)
+        yield from _inside(shape.value, item, f"{path}.{key}.member")
 
 
 def _all_demands(shape: Shape, items: Sequence[Any]) -> str:

@@ -1,7 +1,6 @@
 """Java regular expressions of the service models, as Python ones; knows no shapes."""
 
 import re
-import sys
 import unicodedata
 from functools import cache, lru_cache
 from itertools import groupby
@@ -38,13 +37,26 @@ def _ranges(name: str) -> str:
 @cache
 def _category_ranges(category: str) -> str:
     """The inside of a character class holding every code point of a general category, as 'L'."""
-    points = [
-        point
-        for point in range(sys.maxunicode + 1)
-        if unicodedata.category(chr(point)).startswith(category)
-    ]
+    ranges: list[list[int]] = []
+    for name, first, last in _runs():
+        if not name.startswith(category):
+            continue
+        if ranges and ranges[-1][1] == first - 1:
+            ranges[-1][1] = last
+        else:
+            ranges.append([first, last])
+    return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ranges)
+
+
+@cache
+def _runs() -> tuple[tuple[str, int, int], ...]:
+    """Category, first and last of each run of code points of one category, where any is assigned.
+
+    Planes 4 to 13 are empty; 15 and 16 hold private characters only, which no pattern asks for.
+    """
+    points = (*range(0x40000), *range(0xE0000, 0xE1000))
     runs = (
-        [point for _, point in run]
-        for _, run in groupby(enumerate(points), lambda pair: pair[1] - pair[0])
+        (name, list(run))
+        for name, run in groupby(points, lambda point: unicodedata.category(chr(point)))
     )
-    return "".join(f"\\U{run[0]:08x}-\\U{run[-1]:08x}" for run in runs)
+    return tuple((name, run[0], run[-1]) for name, run in runs)

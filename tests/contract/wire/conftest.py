@@ -95,7 +95,7 @@ class AnyValue:
         if kind in ("float", "double"):
             floor = -1e18 if least is None else float(least)
             return self.random.choice(
-                (low, self.random.uniform(low, 1e18 if most is None else most))
+                (floor, self.random.uniform(floor, 1e18 if most is None else most))
             )
         if kind == "boolean":
             return self.random.random() < 0.5

@@ -46,12 +46,13 @@ SERVED = {
     "iam": ("GetRole",),
 }
 PROTOCOLS = {"cloudwatch": (JSON, QUERY, CBOR), "sts": (QUERY,), "iam": (QUERY,)}
-# Not served, but they carry what the served ones do not: blobs in an answer, deep recursion.
+# Not served, but they carry what the served ones do not: blobs, maps, no input, recursion.
 EXTRA = [
     ("cloudwatch", "GetMetricWidgetImage", JSON),
     ("cloudwatch", "GetMetricWidgetImage", QUERY),
     ("cloudwatch", "GetMetricWidgetImage", CBOR),
     ("iam", "CreateRole", QUERY),
+    ("iam", "GetAccountSummary", QUERY),
     ("sagemaker", "Search", JSON),
 ]
 CASES = [

@@ -136,6 +136,15 @@ def refused(request: HttpRequest) -> ServiceError:
             id="a key of a map",
         ),
         pytest.param(
+            "UpdateTrialComponent",
+            {"TrialComponentName": "t", "InputArtifacts": {"a": {}}},
+            [
+                "Value null at 'inputArtifacts.a.member.value' failed to satisfy constraint: "
+                "Member must not be null"
+            ],
+            id="inside a map of structures",
+        ),
+        pytest.param(
             "CreateEndpointConfig",
             {"EndpointConfigName": "c", "ProductionVariants": []},
             [
