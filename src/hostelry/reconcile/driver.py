@@ -19,10 +19,10 @@ from hostelry.reconcile.queue import backoff_s
 from hostelry.reconcile.world import InstanceFacts
 
 LOG = logging.getLogger(__name__)
-POLL_S = 20.0
+POLL_S = 5.0
 LAUNCH_S = 60.0
 TERMINATE_S = 60.0
-CALL_S = 10.0  # beyond what an agent was asked to wait
+CALL_S = 12.0  # beyond what an agent was asked to wait
 
 Connect = Callable[[str], Agent]
 

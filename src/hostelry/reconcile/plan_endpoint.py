@@ -41,6 +41,7 @@ def reuse_instances(world: World) -> World:
     active, pending = endpoint.active, endpoint.pending
     if not endpoint.takes_components or _types(active) != _types(pending):
         return world
+    pending = replace(pending, variants=tuple(_not_fewer(it, active) for it in pending.variants))
     kept = [
         replace(it, generation=pending.generation)
         for it in world.instances.values()
@@ -48,6 +49,16 @@ def reuse_instances(world: World) -> World:
     ]
     world = world.with_instances(kept)
     return replace(world, endpoint=replace(endpoint, active=pending, pending=None))
+
+
+def _not_fewer(wanted: EndpointVariant, active: Deployment) -> EndpointVariant:
+    """`wanted` with the instances that managed scaling has added so far, within its new bounds."""
+    scaling = wanted.variant.scaling
+    if scaling is None or not scaling.enabled:
+        return wanted
+    now = next(it for it in active.variants if it.variant.name == wanted.variant.name)
+    count = max(wanted.desired_instance_count, now.desired_instance_count)
+    return replace(wanted, desired_instance_count=min(count, scaling.max_instances))
 
 
 def _types(deployment: Deployment) -> dict[str, str] | None:
@@ -61,7 +72,7 @@ def _created(world: World, endpoint: Endpoint, givens: Givens) -> Endpoint:
     if failure is None and is_up(world, endpoint.active):
         return _in_service(endpoint, None, givens.now)
     if failure is None and is_overdue(endpoint, givens.now):
-        failure = "Timed out. " + _still_missing(world, endpoint.active)
+        failure = _still_missing(world, endpoint.active)
     if failure is None:
         return endpoint
     failed = replace(endpoint, status=EndpointStatus.FAILED, deadline_at=None)
@@ -73,7 +84,7 @@ def _switched(world: World, endpoint: Endpoint, pending: Deployment, givens: Giv
     if failure is None and is_up(world, pending):
         return _in_service(replace(endpoint, active=pending, pending=None), None, givens.now)
     if failure is None and is_overdue(endpoint, givens.now):
-        failure = "The update timed out. " + _still_missing(world, pending)
+        failure = _still_missing(world, pending)
     if failure is None:
         return endpoint
     return _in_service(replace(endpoint, pending=None), failure, givens.now)
@@ -84,7 +95,7 @@ def _resized(world: World, endpoint: Endpoint, givens: Givens) -> Endpoint:
     if failure is None and is_up(world, endpoint.active):
         return _in_service(endpoint, None, givens.now)
     if failure is None and is_overdue(endpoint, givens.now):
-        failure = "The update timed out. " + _still_missing(world, endpoint.active)
+        failure = _still_missing(world, endpoint.active)
     if failure is None:
         return endpoint
     variants = tuple(_as_is(world, endpoint.active, it) for it in endpoint.active.variants)
@@ -200,7 +211,9 @@ def _failed_copy(copies: Sequence[Copy]) -> str | None:
 
 
 def _still_missing(world: World, deployment: Deployment) -> str:
-    return " ".join(_variant_missing(world, deployment, it) for it in deployment.variants)
+    """What a deployment lacks at its deadline; the first variant without all instances leads."""
+    lacks = [_variant_missing(world, deployment, it) for it in deployment.variants]
+    return " ".join(sorted(lacks, key=lambda it: not it.startswith("CapacityError")))
 
 
 def _variant_missing(world: World, deployment: Deployment, wanted: EndpointVariant) -> str:
@@ -210,13 +223,13 @@ def _variant_missing(world: World, deployment: Deployment, wanted: EndpointVaria
     name, count = wanted.variant.name, wanted.desired_instance_count
     if launching:
         running = len(hosts) - len(launching)
-        start = f"CapacityError: variant {name}: {running} of {count} instances run"
+        start = f"CapacityError: timed out with {running} of {count} instances of variant {name}"
         return "; ".join([start, *problems]) + "."
     copies = world.copies_on(hosts, None)
     if wanted.model is None:
         copies = [it for it in world.copies.values() if it.instance_id in {h.id for h in hosts}]
         count = len(copies)
-    return f"Variant {name}: {what_is_missing(count, copies)}."
+    return f"Timed out; variant {name}: {what_is_missing(count, copies)}."
 
 
 def _launch_problem(world: World, instance: Instance) -> str:

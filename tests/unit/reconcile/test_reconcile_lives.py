@@ -109,7 +109,7 @@ def test_a_fleet_without_room_fails_the_creation_at_its_deadline(
     town.clock.advance(deadline_at - town.clock.now())
     town.turn()
     reason = town.endpoint.failure_reason or ""
-    assert reason.startswith(f"Timed out. CapacityError: variant AllTraffic: {limit} of {count}")
+    assert reason.startswith(f"CapacityError: timed out with {limit} of {count} instances")
     assert "all" in reason
     assert "machines are taken" in reason
     town.settle()

@@ -65,7 +65,9 @@ def test_a_new_configuration_that_does_not_come_up_is_dropped(town: Town, late: 
     assert town.endpoint is not None
     assert town.status() is EndpointStatus.IN_SERVICE
     assert town.endpoint.active.config.name == "config-1"
-    wanted = "The update timed out" if late else "no such model server"
+    wanted = (
+        "Timed out; variant AllTraffic: 0 of 1 copies ready" if late else "no such model server"
+    )
     assert (town.endpoint.failure_reason or "").startswith(wanted)
     assert routed(town) == old
     assert len(town.fleet.machines) == 1
@@ -110,7 +112,7 @@ def test_a_count_that_cannot_be_reached_falls_back_to_what_is_up(town: Town) -> 
     assert town.endpoint is not None
     assert town.status() is EndpointStatus.IN_SERVICE
     assert town.endpoint.active.variants[0].desired_instance_count == 2
-    assert "2 of 4 instances run" in (town.endpoint.failure_reason or "")
+    assert "CapacityError: timed out with 2 of 4 instances" in (town.endpoint.failure_reason or "")
     assert len(routed(town)) == 2
 
 
@@ -128,6 +130,20 @@ def test_a_component_endpoint_of_the_same_instance_type_keeps_its_copies(town: T
     assert town.endpoint.active.generation == 2
     assert town.fleet.num_copies_started == started
     assert len(town.fleet.machines) == 2
+
+
+def test_an_update_keeps_the_instances_that_managed_scaling_added(town: Town) -> None:
+    scaled = variant(instance_type="ml.small", max_instances=3)
+    town.add(endpoint(deployment(scaled)), component(copies=3))
+    town.settle()
+    before = town.routed_copies()
+    assert len(before) == 3
+    pending = deployment(variant(instance_type="ml.small", max_instances=3), generation=2)
+    town.change_endpoint(status=UPDATING, pending=pending)
+    for _ in range(30):
+        town.turn()
+        assert town.routed_copies() == before
+    assert town.status() is EndpointStatus.IN_SERVICE
 
 
 def test_a_component_endpoint_of_another_type_moves_its_copies_first(town: Town) -> None:
@@ -157,5 +173,5 @@ def test_a_type_that_cannot_hold_the_components_is_given_up_at_the_deadline(town
     assert town.endpoint is not None
     assert town.status() is EndpointStatus.IN_SERVICE
     assert town.endpoint.active.generation == 1
-    assert (town.endpoint.failure_reason or "").startswith("The update timed out")
+    assert (town.endpoint.failure_reason or "").startswith("Timed out")
     assert town.routed_copies() == before
