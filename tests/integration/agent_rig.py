@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from hostelry.domain.copy import (
 from hostelry.domain.model import ArtifactSource, Container, SourceKind
 from hostelry.domain.scope import Scope
 from hostelry.fleet.artifacts.objects import new_client
+from hostelry.fleet.artifacts.protocol import ArtifactError, Fetch
 from hostelry.fleet.client import HttpAgent
 from hostelry.fleet.local import LocalFleet
 from hostelry.fleet.processes import identify
@@ -72,6 +73,19 @@ class Rig:
         record = self.folder(instance_id).load_agent()
         assert record is not None
         return record.process.pid
+
+
+class NoArtifacts:
+    """For copies that need none."""
+
+    async def fetch(self, want: Fetch) -> Path:
+        raise ArtifactError(f"{want.source.uri}: there is no object store in this test")
+
+    def retain(self, copy_ids: Collection[str]) -> None:
+        del copy_ids
+
+    def release(self, holder: str) -> None:
+        del holder
 
 
 def instance(instance_id: str) -> Instance:

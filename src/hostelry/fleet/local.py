@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import subprocess
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from hostelry.base.errors import RetryableError, TerminalError
 from hostelry.domain.copy import Instance
 from hostelry.fleet.client import HttpAgent
 from hostelry.fleet.copy_log import CopyLog
-from hostelry.fleet.processes import identify, is_alive, send, stop_processes
+from hostelry.fleet.processes import identify, is_alive, reap, send, stop_processes
 from hostelry.fleet.protocol import RunningInstance
 from hostelry.fleet.records import InstanceFolder, ProcessIdentity, plain_name, write_whole
 
@@ -148,8 +147,7 @@ class LocalFleet:
         identity = identify(child.pid)
         if identity is not None:
             write_whole(folder.starting, msgspec.json.encode(identity))
-        # The thread holds the child and takes its exit status, so that no zombie is left.
-        threading.Thread(target=child.wait, name=f"agent {instance_id}", daemon=True).start()
+        reap(child)
         return child
 
     async def _ask_to_stop(self, folder: InstanceFolder) -> None:

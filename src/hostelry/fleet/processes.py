@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -145,6 +146,7 @@ class WatchedProcess:
             )
         finally:
             os.close(descriptor)
+        reap(child)
         # A child that is dead already is a zombie until it is waited for: no identity but its pid.
         identity = identify(child.pid) or ProcessIdentity(
             pid=child.pid, start_ticks=-1, boot_id=boot_id()
@@ -166,6 +168,11 @@ class WatchedProcess:
 
     def _exit_code(self) -> int | None:
         return self._child.wait() if self._child is not None else None
+
+
+def reap(child: "subprocess.Popen[bytes]") -> None:
+    """Take the child's exit status when it ends, so that no zombie is left; it may outlive us."""
+    threading.Thread(target=child.wait, name=f"reap {child.pid}", daemon=True).start()
 
 
 async def stop_processes(

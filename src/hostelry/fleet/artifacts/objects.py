@@ -49,6 +49,12 @@ def split_uri(uri: str) -> tuple[str, str]:
     return bucket, key
 
 
+def split_prefix(uri: str) -> tuple[str, str]:
+    """Bucket and key prefix of a folder's URI; the prefix ends with a slash, or is empty."""
+    bucket, prefix = split_uri(uri)
+    return bucket, prefix if prefix.endswith("/") or not prefix else prefix + "/"
+
+
 def new_client(endpoint: str, access_key_id: str, secret_access_key: str, region: str) -> Any:
     """A boto3 client for the object store at `endpoint`, path-style."""
     return boto3.session.Session().client(
@@ -102,7 +108,7 @@ class S3Objects:
 
         Raises ArtifactError when there is none, or more than MAX_LISTED.
         """
-        bucket, prefix = split_uri(uri)
+        bucket, prefix = split_prefix(uri)
         found: list[ObjectFacts] = []
         with _reported(uri):
             pages = self._client.get_paginator("list_objects_v2")

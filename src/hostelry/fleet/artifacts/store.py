@@ -17,7 +17,7 @@ from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.fleet.artifacts.archive import ArchiveLimits, unpack
 from hostelry.fleet.artifacts.cache import ArtifactCache
 from hostelry.fleet.artifacts.download import Progress, download
-from hostelry.fleet.artifacts.objects import ObjectFacts, S3Objects, split_uri
+from hostelry.fleet.artifacts.objects import ObjectFacts, S3Objects, split_prefix
 from hostelry.fleet.artifacts.protocol import ArtifactError, ArtifactUnavailableError, Fetch
 
 MAX_FETCHES = 4
@@ -89,6 +89,11 @@ class ArtifactStore:
     def release(self, holder: str) -> None:
         """Give back all that `holder` and the holders below it hold."""
         self._cache.release(holder)
+
+    def close(self) -> None:
+        """Wait for what is under way; nothing can be fetched after."""
+        self._asking.shutdown()
+        self._threads.shutdown()
 
     async def _join(self, version: Version, note: Callable[[str], None]) -> Path:
         flight = self._flights.get(version.key)
@@ -185,11 +190,8 @@ def local_paths(version: Version) -> list[str]:
     """
     if version.source.kind is not SourceKind.PREFIX:
         return [_checked(version.objects[0].key.rpartition("/")[2], version.objects[0])]
-    _, prefix = split_uri(version.source.uri)
-    return [
-        _checked(facts.key.removeprefix(prefix).removeprefix("/"), facts)
-        for facts in version.objects
-    ]
+    _, prefix = split_prefix(version.source.uri)
+    return [_checked(facts.key.removeprefix(prefix), facts) for facts in version.objects]
 
 
 def _checked(path: str, facts: ObjectFacts) -> str:

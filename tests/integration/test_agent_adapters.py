@@ -1,0 +1,172 @@
+"""Models and adapters through a real agent, a real model server and a real object store."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.agent_rig import (
+    ObjectStore,
+    adapter,
+    ask,
+    echo,
+    kill,
+    object_store,
+    rig,
+    run,
+    until,
+    until_failed,
+    until_gone,
+    until_ready,
+)
+from tests.unit.fleet.tars import Member, targz
+
+from hostelry.domain.copy import AdapterPhase, AdapterStatus, CopyPhase, CopyStatus
+from hostelry.domain.model import ArtifactSource, SourceKind
+from hostelry.fleet.client import HttpAgent
+
+pytestmark = pytest.mark.integration
+
+ADAPTER = targz([Member(name="adapter_config.json", body=b"{}")])
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    with object_store(tmp_path_factory.mktemp("s3")) as store:
+        yield store
+
+
+async def until_adapters(agent: HttpAgent, phases: dict[str, AdapterPhase]) -> CopyStatus:
+    """The copy c-1 once its adapters are in just these phases."""
+
+    def holds(copies: dict[str, CopyStatus]) -> bool:
+        return {it.id: it.phase for it in copies["c-1"].adapters} == phases
+
+    return (await until(agent, holds))["c-1"]
+
+
+def reason_of(status: CopyStatus, adapter_id: str) -> str:
+    [found] = [it for it in status.adapters if it.id == adapter_id]
+    assert isinstance(found, AdapterStatus)
+    return found.reason or ""
+
+
+def test_a_copy_sees_its_model_and_models_named_by_variables(
+    s3: ObjectStore, tmp_path: Path
+) -> None:
+    async def work() -> None:
+        archive = s3.put("m.tar.gz", targz([Member(name="config.json", body=b"{}")]))
+        s3.put("weights/a/b.bin", b"12345")
+        agent = await there.launch()
+        source = ArtifactSource(uri=archive, kind=SourceKind.ARCHIVE)
+        named = {"HF_MODEL_ID": "s3://models/weights", "OPTION_MODEL_ID": "org/model"}
+        await agent.apply([echo(name, source=source, environment=named) for name in ("c-1", "c-2")])
+        status = await until_ready(agent)
+        await until_ready(agent, "c-2")
+        assert await ask(status, "/model") == {"config.json": 2}
+        given = await ask(status, "/environment")
+        assert given["OPTION_MODEL_ID"] == "org/model"
+        weights = Path(given["HF_MODEL_ID"]) / "a" / "b.bin"
+        assert weights.read_bytes() == b"12345"
+        logs = await agent.log_tail("c-1") + await agent.log_tail("c-2")
+        assert logs.count("downloading s3://models/m.tar.gz: 100%") == 1, "once per instance"
+
+    with rig(tmp_path, s3.url) as there:
+        run(work())
+
+
+@pytest.mark.parametrize(
+    ("key", "body", "said"),
+    [
+        pytest.param("absent.tar.gz", None, ["NoSuchKey", '"absent.tar.gz"'], id="missing"),
+        pytest.param(
+            "junk.tar.gz", b"junk" * 999, ["neither a .tar.gz nor a .tar"], id="no archive"
+        ),
+        pytest.param(
+            "evil.tar.gz", targz([Member(name="/etc/x")]), ["'/etc/x'", "absolute"], id="hostile"
+        ),
+    ],
+)
+def test_a_bad_artifact_fails_the_copy_with_its_cause(
+    s3: ObjectStore, tmp_path: Path, key: str, body: bytes | None, said: list[str]
+) -> None:
+    async def work() -> None:
+        uri = f"s3://models/{key}" if body is None else s3.put(key, body)
+        agent = await there.launch()
+        source = ArtifactSource(uri=uri, kind=SourceKind.ARCHIVE)
+        await agent.apply([echo(source=source)])
+        reason = (await until_failed(agent)).reason or ""
+        assert "Failed to download model data for inference component c-1" in reason
+        assert [text for text in [uri, *said] if text not in reason] == []
+
+    with rig(tmp_path, s3.url) as there:
+        run(work())
+
+
+def test_a_store_that_comes_back_lets_the_copy_go_on(tmp_path: Path) -> None:
+    async def away() -> None:
+        agent = await there.launch()
+        source = ArtifactSource(uri="s3://models/late.tar.gz", kind=SourceKind.ARCHIVE)
+        await agent.apply([echo(source=source)])
+        copies = await until(agent, lambda it: it["c-1"].reason is not None)
+        assert copies["c-1"].phase is CopyPhase.DOWNLOADING
+        assert "object store failed" in (copies["c-1"].reason or "")
+
+    with rig(tmp_path) as there:
+        run(away())
+
+
+def test_adapters_follow_the_wish_without_touching_the_copy(
+    s3: ObjectStore, tmp_path: Path
+) -> None:
+    good, empty = s3.put("good.tar.gz", ADAPTER), s3.put("e.tar.gz", targz([Member(name="x")]))
+    es, fr = adapter("es@1", good), adapter("fr@1", good)
+    broken = adapter("broken@1", empty)
+    absent = adapter("absent@1", "s3://models/none.tar.gz")
+    ready, failed = AdapterPhase.READY, AdapterPhase.FAILED
+
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([echo(adapters=(es, broken, absent))])
+        status = await until_adapters(
+            agent, {"es@1": ready, "broken@1": failed, "absent@1": failed}
+        )
+        assert status.phase is CopyPhase.READY, "a failed adapter never fails its copy"
+        assert "424" in reason_of(status, "broken@1")
+        assert "NoSuchKey" in reason_of(status, "absent@1")
+        assert set(await ask(status, "/adapters")) == {"es@1"}
+        await agent.apply([echo(adapters=(es, fr))])
+        await until_adapters(agent, {"es@1": ready, "fr@1": ready})
+        await agent.apply([echo(adapters=(fr,))])
+        after = await until_adapters(agent, {"fr@1": ready})
+        assert set(await ask(after, "/adapters")) == {"fr@1"}
+        assert after.pid == status.pid
+        kill(after.pid)
+        await until(agent, lambda it: it["c-1"].pid not in (None, after.pid))
+        again = await until_adapters(agent, {"fr@1": ready})
+        assert set(await ask(again, "/adapters")) == {"fr@1"}, "registered with the new process"
+
+    with rig(tmp_path, s3.url) as there:
+        run(work())
+
+
+def test_an_adopting_agent_takes_out_adapters_that_went_meanwhile(
+    s3: ObjectStore, tmp_path: Path
+) -> None:
+    good = s3.put("good.tar.gz", ADAPTER)
+    es, fr = adapter("es@1", good), adapter("fr@1", good)
+    ready = AdapterPhase.READY
+
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([echo(adapters=(es, fr))])
+        before = await until_adapters(agent, {"es@1": ready, "fr@1": ready})
+        kill(there.agent_pid())
+        await until_gone(there.agent_pid())
+        there.folder().save_wish((echo(adapters=(fr,)),))
+        agent = await there.launch()
+        after = await until_adapters(agent, {"fr@1": ready})
+        assert after.pid == before.pid
+        assert set(await ask(after, "/adapters")) == {"fr@1"}
+
+    with rig(tmp_path, s3.url) as there:
+        run(work())

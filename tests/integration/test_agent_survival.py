@@ -1,0 +1,270 @@
+"""Agents that die, hang or lie, and copies that hang: what runs goes on, what is wished comes."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+from tests.integration.agent_rig import (
+    NoArtifacts,
+    Rig,
+    echo,
+    kill,
+    rig,
+    run,
+    until,
+    until_gone,
+    until_ready,
+)
+
+from hostelry.base.errors import RetryableError
+from hostelry.domain.copy import CopyPhase, CopyStatus
+from hostelry.fleet.agent import InstanceAgent
+from hostelry.fleet.client import HttpAgent
+from hostelry.fleet.hosted_copy import Means
+from hostelry.fleet.images import ImageRules
+from hostelry.fleet.launcher import ProcessLauncher
+from hostelry.fleet.lifecycle import CopyPolicy
+from hostelry.fleet.model_server import new_http
+from hostelry.fleet.processes import identify, own_identity
+from hostelry.fleet.records import AgentRecord
+from hostelry.fleet.shapes import default_shape
+from hostelry.fleet.sweep import stop_everything
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_killed_agents_copies_go_on_and_are_adopted(tmp_path: Path) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([echo("a"), echo("b")])
+        before = [await until_ready(agent, name) for name in ("a", "b")]
+        first_agent = there.agent_pid()
+        kill(first_agent)
+        await until_gone(first_agent)
+        assert list(await there.fleet.list()) == []
+        with pytest.raises(RetryableError):
+            await agent.observe()
+        agent = await there.launch()
+        assert there.agent_pid() != first_agent
+        observation = await agent.observe()
+        assert [it.phase for it in observation.copies] == [CopyPhase.READY] * 2, "proven at once"
+        assert [it.pid for it in observation.copies] == [it.pid for it in before]
+        assert [it.restarts for it in observation.copies] == [0, 0]
+        kill(before[0].pid)
+        await until(agent, lambda it: it["a"].pid not in (None, before[0].pid))
+        assert (await until_ready(agent, "a")).restarts == 1, "an adopted copy's death is noticed"
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def test_a_copy_that_died_with_its_agent_is_started_by_the_next(tmp_path: Path) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([echo()])
+        before = await until_ready(agent)
+        kill(there.agent_pid())
+        kill(before.pid)
+        await until_gone(before.pid or 0)
+        assert (await until_ready(await there.launch())).pid != before.pid
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def test_a_wish_that_was_answered_survives_the_agent(tmp_path: Path) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([echo("a"), echo("b")])
+        kill(there.agent_pid())
+        agent = await there.launch()
+        assert {it.id for it in (await agent.observe()).copies} == {"a", "b"}
+        await until_ready(agent, "a")
+        await until_ready(agent, "b")
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def test_copies_nobody_wishes_any_more_are_ended_by_the_next_agent(tmp_path: Path) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([echo("a", "fork")])
+        status = await until_ready(agent, "a")
+        child = int((there.folder().copy("a").root / "child.pid").read_text())
+        kill(there.agent_pid())
+        there.folder().save_wish(())
+        agent = await there.launch()
+        await until(agent, lambda it: it == {})
+        assert (identify(status.pid or 0), identify(child)) == (None, None)
+        assert not there.folder().copy("a").root.exists()
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def test_a_hung_agent_is_replaced_and_its_copies_stay(tmp_path: Path) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([echo()])
+        before = await until_ready(agent)
+        hung = there.agent_pid()
+        kill(hung, signal.SIGSTOP)
+        quick = HttpAgent((await address()), there.key, call_timeout_s=0.3)
+        with pytest.raises(RetryableError):
+            await quick.observe()
+        agent = await there.launch()
+        assert (await until_ready(agent)).pid == before.pid
+        assert identify(hung) is None
+
+    async def address() -> str:
+        record = there.folder().load_agent()
+        assert record is not None
+        return record.address
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def test_terminating_with_a_dead_or_hung_agent_leaves_nothing(tmp_path: Path) -> None:
+    async def work() -> None:
+        pids = []
+        for name, number in (("i-dead", signal.SIGKILL), ("i-hung", signal.SIGSTOP)):
+            agent = await there.launch(name)
+            await agent.apply([echo("c", "fork")])
+            status = await until_ready(agent, "c")
+            child = there.folder(name).copy("c").root / "child.pid"
+            pids += [status.pid or 0, int(child.read_text()), there.agent_pid(name)]
+            kill(there.agent_pid(name), number)
+        await asyncio.gather(*(there.fleet.terminate(name) for name in ("i-dead", "i-hung")))
+        assert [identify(pid) for pid in pids] == [None] * 6
+        assert list(there.home.instances.iterdir()) == []
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def test_stop_everything_ends_agents_and_copies_in_any_state(tmp_path: Path) -> None:
+    async def start() -> list[int]:
+        pids = []
+        for name in ("i-well", "i-dead", "i-hung"):
+            agent = await there.launch(name)
+            await agent.apply([echo("c", "fork")])
+            pids += [(await until_ready(agent, "c")).pid or 0, there.agent_pid(name)]
+            child = there.folder(name).copy("c").root / "child.pid"
+            pids.append(int(child.read_text()))
+        kill(there.agent_pid("i-dead"))
+        kill(there.agent_pid("i-hung"), signal.SIGSTOP)
+        # A copy whose leader is dead, and one whose record was never written.
+        kill(pids[0])
+        there.folder("i-dead").copy("c").record.unlink()
+        return pids
+
+    with rig(tmp_path) as there:
+        pids = asyncio.run(start())
+        stop_everything(there.home.instances)
+        assert [identify(pid) for pid in pids] == [None] * 9
+        stop_everything(there.home.instances)
+        stop_everything(there.home.root / "nothing-here")
+
+
+def test_a_pid_that_was_given_to_another_program_is_left_alone(tmp_path: Path) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([echo()])
+        status = await until_ready(agent)
+        kill(there.agent_pid())
+        kill(status.pid)
+        await until_gone(status.pid or 0)
+        # The records now name the pid of a living stranger, with the dead processes' start times.
+        copy, folder = there.folder().copy("c-1"), there.folder()
+        record, agent_record = copy.load(), folder.load_agent()
+        assert record is not None
+        assert record.process is not None
+        assert agent_record is not None
+        copy.save(replace(record, process=replace(record.process, pid=stranger.pid)))
+        lie = AgentRecord(
+            process=replace(own_identity(), pid=stranger.pid, start_ticks=1), port=agent_record.port
+        )
+        folder.agent.write_bytes(msgspec.json.encode(lie))
+        assert list(await there.fleet.list()) == []
+        after = await until_ready(await there.launch())
+        assert after.pid != stranger.pid
+        await there.fleet.terminate("i-1")
+        assert stranger.poll() is None
+
+    sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with rig(tmp_path) as there, subprocess.Popen(sleeper, start_new_session=True) as stranger:
+        try:
+            run(work())
+        finally:
+            stranger.kill()
+
+
+def test_a_hanging_copy_leaves_the_routes_and_is_started_again(tmp_path: Path) -> None:
+    """In this process, with less patience than an agent has in earnest."""
+    policy = CopyPolicy(
+        first_backoff_s=0.1,
+        ping_every_s=0.1,
+        ping_timeout_s=0.2,
+        starting_ping_every_s=0.05,
+        hung_after_s=1.5,
+    )
+
+    async def work() -> None:
+        async with new_http() as http:
+            agent = InstanceAgent("i-1", there.folder(), means(there, policy, http))
+            there.folder().root.mkdir()
+            await agent.start()
+            await agent.apply([echo()])
+            before = await seen(agent, [CopyPhase.READY])
+            kill(before.pid, signal.SIGSTOP)
+            hung = await seen(agent, [CopyPhase.UNHEALTHY])
+            assert "/ping failed 3 times" in (hung.reason or "")
+            kill(before.pid, signal.SIGCONT)
+            assert (await seen(agent, [CopyPhase.READY])).pid == before.pid, "it recovered"
+            kill(before.pid, signal.SIGSTOP)
+            restarted = await seen(agent, [CopyPhase.UNHEALTHY, CopyPhase.READY])
+            assert restarted.pid != before.pid
+            assert restarted.restarts == 1
+            await until_gone(before.pid or 0)
+            await agent.stop()
+            assert (await agent.observe()).copies == ()
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def means(there: Rig, policy: CopyPolicy, http: httpx.AsyncClient) -> Means:
+    return Means(
+        images=ImageRules.load(there.home.images),
+        images_file=there.home.images,
+        artifacts=NoArtifacts(),
+        launcher=ProcessLauncher(),
+        http=http,
+        region="us-west-2",
+        shape=default_shape(),
+        operator_environment=dict(os.environ),
+        policy=policy,
+    )
+
+
+async def seen(agent: InstanceAgent, phases: Sequence[CopyPhase]) -> CopyStatus:
+    """The only copy, once it has gone through `phases` in this order."""
+    have = None
+    async with asyncio.timeout(30):
+        for phase in phases:
+            while True:
+                observation = await agent.observe(have, 5.0)
+                if observation.copies and observation.copies[0].phase is phase:
+                    break
+                have = observation.version
+    return observation.copies[0]

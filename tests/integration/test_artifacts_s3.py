@@ -1,0 +1,281 @@
+"""Artifacts from a real SeaweedFS: every kind, every fault, one fetch for all who ask."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.agent_rig import ObjectStore, object_store, run
+from tests.unit.fleet.tars import Member, targz
+
+from hostelry.domain.model import ArtifactSource, SourceKind
+from hostelry.fleet.artifacts.archive import ArchiveLimits
+from hostelry.fleet.artifacts.cache import ArtifactCache
+from hostelry.fleet.artifacts.download import PART_BYTES
+from hostelry.fleet.artifacts.objects import ObjectFacts, S3Objects, new_client
+from hostelry.fleet.artifacts.protocol import ArtifactError, ArtifactUnavailableError, Fetch
+from hostelry.fleet.artifacts.store import ArtifactStore
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    with object_store(tmp_path_factory.mktemp("s3")) as store:
+        yield store
+
+
+class Notes(list[str]):
+    """The progress lines of one fetch."""
+
+    def downloads(self) -> int:
+        return sum("100%" in line for line in self)
+
+
+def artifact_store(s3: ObjectStore, folder: Path, max_bytes: int = 10**9) -> ArtifactStore:
+    return ArtifactStore(
+        S3Objects(s3.client), ArtifactCache(folder / "cache", max_bytes), ArchiveLimits()
+    )
+
+
+def want(uri: str, kind: SourceKind, notes: Notes, holder: str = "c-1/model") -> Fetch:
+    return Fetch(source=ArtifactSource(uri=uri, kind=kind), holder=holder, note=notes.append)
+
+
+def fetched(store: ArtifactStore, uri: str, kind: SourceKind) -> Path:
+    return asyncio.run(store.fetch(want(uri, kind, Notes())))
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def leftovers(folder: Path) -> list[str]:
+    return [path.name for path in (folder / "cache").iterdir() if path.name != "leases"]
+
+
+def test_an_archive_is_unpacked(s3: ObjectStore, tmp_path: Path) -> None:
+    uri = s3.put("a/model.tar.gz", targz([Member(name="./config.json", body=b"{}")]))
+    folder = fetched(artifact_store(s3, tmp_path), uri, SourceKind.ARCHIVE)
+    assert files_of(folder) == {"config.json": b"{}"}
+
+
+def test_a_prefix_keeps_its_paths(s3: ObjectStore, tmp_path: Path) -> None:
+    s3.put("p/config.json", b"{}")
+    s3.put("p/deep/er/weights", b"w")
+    s3.put("p/empty", b"")
+    s3.put("pq/other", b"not ours")
+    folder = fetched(artifact_store(s3, tmp_path), "s3://models/p", SourceKind.PREFIX)
+    assert files_of(folder) == {"config.json": b"{}", "deep/er/weights": b"w", "empty": b""}
+
+
+def test_one_object_keeps_its_name(s3: ObjectStore, tmp_path: Path) -> None:
+    uri = s3.put("o/some where/wäights.bin", b"w")
+    folder = fetched(artifact_store(s3, tmp_path), uri, SourceKind.OBJECT)
+    assert files_of(folder) == {"wäights.bin": b"w"}
+
+
+def test_a_large_object_comes_in_parts_with_progress(s3: ObjectStore, tmp_path: Path) -> None:
+    body = os.urandom(1024) * (3 * PART_BYTES // 1024) + b"the end"
+    uri = s3.put("large", body)
+    notes = Notes()
+    store = artifact_store(s3, tmp_path)
+    folder = asyncio.run(store.fetch(want(uri, SourceKind.OBJECT, notes)))
+    assert (folder / "large").read_bytes() == body
+    assert len(notes) >= 2
+    assert notes.downloads() == 1
+    assert "100%" in notes[-1]
+    assert "48.0 of 48.0 MiB" in notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("uri", "kind", "said"),
+    [
+        pytest.param(
+            "s3://models/none.tar.gz",
+            SourceKind.ARCHIVE,
+            ["NoSuchKey", '"models"', '"none.tar.gz"'],
+            id="a missing object",
+        ),
+        pytest.param(
+            "s3://no-bucket/a.tar.gz",
+            SourceKind.ARCHIVE,
+            ["NoSuchBucket", '"no-bucket"'],
+            id="a missing bucket",
+        ),
+        pytest.param(
+            "s3://models/nothing-here/",
+            SourceKind.PREFIX,
+            ["NoSuchKey", '"models"', '"nothing-here/"'],
+            id="a prefix without objects",
+        ),
+        pytest.param(
+            "s3://no-bucket/p/", SourceKind.PREFIX, ["NoSuchBucket"], id="a prefix, no bucket"
+        ),
+        pytest.param("s3://models/", SourceKind.OBJECT, ["no object in it"], id="a bucket alone"),
+        pytest.param("https://x/y", SourceKind.ARCHIVE, ["is not an S3 URI"], id="another scheme"),
+        pytest.param("s3:///key", SourceKind.ARCHIVE, ["is not an S3 URI"], id="no bucket at all"),
+    ],
+)
+def test_what_is_not_there_is_named(
+    s3: ObjectStore, tmp_path: Path, uri: str, kind: SourceKind, said: list[str]
+) -> None:
+    with pytest.raises(ArtifactError) as caught:
+        fetched(artifact_store(s3, tmp_path), uri, kind)
+    assert [text for text in said if text not in str(caught.value)] == []
+    assert leftovers(tmp_path) == []
+
+
+def test_a_bad_archive_is_refused_and_leaves_nothing(s3: ObjectStore, tmp_path: Path) -> None:
+    uri = s3.put("bad.tar.gz", targz([Member(name="ok"), Member(name="../evil", body=b"x")]))
+    with pytest.raises(ArtifactError, match=r"'\.\./evil' leaves"):
+        fetched(artifact_store(s3, tmp_path), uri, SourceKind.ARCHIVE)
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("key", ["k/../../evil", "k/" + 300 * "x", "k//x", "k/./x"])
+def test_keys_that_are_no_paths_are_refused(tmp_path: Path, key: str) -> None:
+    class Hostile(S3Objects):
+        def list(self, uri: str) -> list[ObjectFacts]:
+            return [ObjectFacts(bucket="b", key=key, size_bytes=1, etag='"1"')]
+
+    store = ArtifactStore(Hostile(None), ArtifactCache(tmp_path / "cache"))
+    with pytest.raises(ArtifactError, match="a path"):
+        fetched(store, "s3://b/k/", SourceKind.PREFIX)
+    assert leftovers(tmp_path) == []
+
+
+def test_wrong_keys_are_said_so(s3: ObjectStore, tmp_path: Path) -> None:
+    uri = s3.put("mine", b"x")
+    stranger = new_client(s3.url, "AKIATEST", "a wrong secret", "us-west-2")
+    store = ArtifactStore(S3Objects(stranger), ArtifactCache(tmp_path / "cache"))
+    with pytest.raises(ArtifactError, match="AccessDenied"):
+        fetched(store, uri, SourceKind.OBJECT)
+    stranger.close()
+
+
+def test_a_store_that_is_away_may_be_asked_again(tmp_path: Path) -> None:
+    nobody = new_client("http://127.0.0.1:9", "AKIATEST", "secret", "us-west-2")
+    store = ArtifactStore(S3Objects(nobody), ArtifactCache(tmp_path / "cache"))
+    with pytest.raises(ArtifactUnavailableError, match="s3://models/x"):
+        fetched(store, "s3://models/x", SourceKind.OBJECT)
+    nobody.close()
+
+
+def test_an_object_replaced_while_it_is_read_is_never_mixed(
+    s3: ObjectStore, tmp_path: Path
+) -> None:
+    class Meddler(S3Objects):
+        def read(self, facts: ObjectFacts, start: int, end: int) -> Iterator[bytes]:
+            if start > 0:
+                first_part_read.wait(10)
+                s3.put("moving", b"new")
+            yield from super().read(facts, start, end)
+            first_part_read.set()
+
+    first_part_read = threading.Event()
+    uri = s3.put("moving", b"o" * (PART_BYTES + 1))
+    store = ArtifactStore(Meddler(s3.client), ArtifactCache(tmp_path / "cache"))
+    with pytest.raises(ArtifactUnavailableError, match="PreconditionFailed"):
+        fetched(store, uri, SourceKind.OBJECT)
+    assert leftovers(tmp_path) == []
+    assert files_of(fetched(store, uri, SourceKind.OBJECT)) == {"moving": b"new"}
+
+
+def test_damage_on_the_way_is_noticed(s3: ObjectStore, tmp_path: Path) -> None:
+    class Noise(S3Objects):
+        def read(self, facts: ObjectFacts, start: int, end: int) -> Iterator[bytes]:
+            for block in super().read(facts, start, end):
+                yield b"?" + block[1:]
+
+    class Short(S3Objects):
+        def read(self, facts: ObjectFacts, start: int, end: int) -> Iterator[bytes]:
+            yield from super().read(facts, start, end - 1)
+
+    uri = s3.put("clean", b"weights")
+    for objects, said in ((Noise(s3.client), "arrived damaged"), (Short(s3.client), "6 of 7")):
+        store = ArtifactStore(objects, ArtifactCache(tmp_path / "cache"))
+        with pytest.raises(ArtifactUnavailableError, match=said):
+            fetched(store, uri, SourceKind.OBJECT)
+        assert leftovers(tmp_path) == []
+
+
+def test_many_who_want_the_same_share_one_download(s3: ObjectStore, tmp_path: Path) -> None:
+    async def work() -> None:
+        wants = [want(uri, SourceKind.OBJECT, notes, f"c-{n}/model") for n in range(12)]
+        folders = await asyncio.gather(*(store.fetch(it) for it in wants))
+        assert len(set(folders)) == 1
+        assert notes.downloads() == 1
+        await store.fetch(want(uri, SourceKind.OBJECT, notes, "c-late/model"))
+        assert notes.downloads() == 1
+
+    uri, notes, store = s3.put("shared", os.urandom(2**20)), Notes(), artifact_store(s3, tmp_path)
+    run(work())
+
+
+def test_new_content_under_the_same_key_is_another_artifact(
+    s3: ObjectStore, tmp_path: Path
+) -> None:
+    store = artifact_store(s3, tmp_path)
+    old = fetched(store, s3.put("again", b"old"), SourceKind.OBJECT)
+    uri = s3.put("again", b"new")
+    assert fetched(store, uri, SourceKind.OBJECT) == old, "a holder keeps what it has"
+    other = asyncio.run(store.fetch(want(uri, SourceKind.OBJECT, Notes(), "c-2/model")))
+    assert (files_of(old), files_of(other)) == ({"again": b"old"}, {"again": b"new"})
+
+
+def test_a_fetch_nobody_waits_for_is_given_up(s3: ObjectStore, tmp_path: Path) -> None:
+    class Endless(S3Objects):
+        def read(self, facts: ObjectFacts, start: int, end: int) -> Iterator[bytes]:
+            started.set()
+            while not over.is_set():
+                yield b""
+
+    async def work() -> None:
+        one, two = (
+            asyncio.create_task(store.fetch(want(uri, SourceKind.OBJECT, Notes(), f"c-{n}/model")))
+            for n in range(2)
+        )
+        await asyncio.to_thread(started.wait, 10)
+        one.cancel()
+        await asyncio.wait([one])
+        assert not two.done(), "the other one still waits"
+        two.cancel()
+        await asyncio.wait([two])
+
+    started, over = threading.Event(), threading.Event()
+    uri = s3.put("endless", b"x")
+    store = ArtifactStore(Endless(s3.client), ArtifactCache(tmp_path / "cache"))
+    try:
+        run(work())
+        store.close()
+        assert leftovers(tmp_path) == []
+    finally:
+        over.set()
+
+
+def test_a_full_cache_says_what_it_needs(s3: ObjectStore, tmp_path: Path) -> None:
+    uri = s3.put("big", b"x" * 2000)
+    with pytest.raises(ArtifactError, match="needs 2000 bytes; the artifact cache may hold 1000"):
+        fetched(artifact_store(s3, tmp_path, max_bytes=1000), uri, SourceKind.OBJECT)
+
+
+def test_a_full_disk_says_so_and_harms_nothing(s3: ObjectStore, tmp_path: Path) -> None:
+    class Full(S3Objects):
+        def read(self, facts: ObjectFacts, start: int, end: int) -> Iterator[bytes]:
+            raise OSError(28, "No space left on device")
+
+    cache = ArtifactCache(tmp_path / "cache")
+    kept = fetched(
+        ArtifactStore(S3Objects(s3.client), cache), s3.put("kept", b"k"), SourceKind.OBJECT
+    )
+    with pytest.raises(ArtifactError, match="the disk is full"):
+        fetched(ArtifactStore(Full(s3.client), cache), s3.put("no", b"n"), SourceKind.OBJECT)
+    assert files_of(kept) == {"kept": b"k"}
+    assert len(leftovers(tmp_path)) == 1
