@@ -14,6 +14,7 @@ from hostelry.api.context import Context
 from hostelry.api.operations import perform
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
+from hostelry.domain.component import InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase, CopySpec, CopyStatus, Instance, InstanceState
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.model import Container
@@ -218,13 +219,13 @@ def endpoint(state: State, scope: Scope) -> Callable[[], Endpoint]:
 
 @pytest.fixture
 def change(state: State, scope: Scope) -> Callable[..., None]:
-    """`change(**fields)`: what a reconciler does to the endpoint "e"."""
+    """`change(**fields)`: what a reconciler does to the endpoint "e", or the one named by `at`."""
 
-    def change(**fields: Any) -> None:
-        found = state.endpoints.get(scope, "e")
+    def change(at: str = "e", **fields: Any) -> None:
+        found = state.endpoints.get(scope, at)
         assert found is not None
         changed = replace(found.value, **fields)
-        state.endpoints.put(scope, "e", changed, expect=found.version)
+        state.endpoints.put(scope, at, changed, expect=found.version)
 
     return change
 
@@ -268,3 +269,28 @@ def run(state: State, scope: Scope) -> Callable[..., None]:
         state.copies.put(scope, spec.id, replace(copy, **fields), expect=None)
 
     return run
+
+
+@pytest.fixture
+def component(state: State, scope: Scope) -> Callable[[str], InferenceComponent]:
+    """The stored component of a name."""
+
+    def stored(name: str) -> InferenceComponent:
+        found = state.components.get(scope, name)
+        assert found is not None
+        return found.value
+
+    return stored
+
+
+@pytest.fixture
+def change_component(state: State, scope: Scope) -> Callable[..., None]:
+    """`change_component(name, **fields)`: what a reconciler does to it."""
+
+    def change(name: str, **fields: Any) -> None:
+        found = state.components.get(scope, name)
+        assert found is not None
+        changed = replace(found.value, **fields)
+        state.components.put(scope, name, changed, expect=found.version)
+
+    return change

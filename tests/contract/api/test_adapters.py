@@ -1,0 +1,135 @@
+"""Adapter components: weights that live in the copies of their base."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostelry.domain.component import ComponentStatus, InferenceComponent
+
+Call = Callable[..., dict[str, Any]]
+Refused = Callable[..., str]
+Stored = Callable[[str], InferenceComponent]
+ARN = "arn:aws:sagemaker:us-west-2:123456789012:"
+NEEDS = {"MinMemoryRequiredInMb": 1024, "NumberOfAcceleratorDevicesRequired": 1}
+OWN = {"Image": "image", "ArtifactUrl": "s3://b/m.tar.gz"}
+SPEC = {"Container": OWN, "ComputeResourceRequirements": NEEDS}
+MIB = 1024**2
+
+
+def without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: it for name, it in value.items() if it is not None}
+    return value
+
+
+def test_an_adapter_lives_in_its_base_and_reserves_nothing(
+    call: Call, make: Any, component: Stored
+) -> None:
+    make.endpoint()
+    make.component("base", RuntimeConfig={"CopyCount": 3})
+    make.adapter("es")
+    stored = component("es")
+    assert stored.spec is None
+    assert stored.adapter is not None
+    assert (stored.adapter.base_name, stored.adapter.source.uri) == (
+        "base",
+        "s3://bucket/es.tar.gz",
+    )
+    assert stored.variant_name == "main"
+    shown = call("DescribeInferenceComponent", InferenceComponentName="es")
+    assert shown["Specification"] == {
+        "BaseInferenceComponentName": "base",
+        "Container": {"ArtifactUrl": "s3://bucket/es.tar.gz"},
+    }
+    assert shown["RuntimeConfig"] == {"DesiredCopyCount": 3, "CurrentCopyCount": 0}
+
+
+@pytest.mark.parametrize(
+    ("specification", "more", "says"),
+    [
+        pytest.param({"BaseInferenceComponentName": "gone"}, {}, "Could not find", id="no base"),
+        pytest.param(
+            {"BaseInferenceComponentName": "es"}, {}, "is an adapter itself", id="on an adapter"
+        ),
+        pytest.param(
+            {"BaseInferenceComponentName": "elsewhere"},
+            {},
+            'is on endpoint "other"',
+            id="a base of another endpoint",
+        ),
+        pytest.param(
+            {"BaseInferenceComponentName": "failed"}, {}, "in status Failed", id="a failed base"
+        ),
+        pytest.param({"Container": {}}, {}, "ArtifactUrl is required", id="no weights"),
+        pytest.param({"Container": None}, {}, "ArtifactUrl is required", id="no container"),
+        pytest.param(
+            {"Container": {"ArtifactUrl": "s3://b/folder/"}},
+            {},
+            "one .tar.gz object",
+            id="a folder",
+        ),
+        pytest.param({"Container": OWN}, {}, "Container.Image cannot be given", id="an image"),
+        pytest.param(
+            {"Container": {"ArtifactUrl": "s3://b/k", "Environment": {"A": "1"}}},
+            {},
+            "Container.Environment cannot be given",
+            id="an environment",
+        ),
+        pytest.param({"ModelName": "m"}, {}, "ModelName cannot be given", id="a model"),
+        pytest.param(
+            {"ComputeResourceRequirements": NEEDS},
+            {},
+            "ComputeResourceRequirements cannot be given",
+            id="requirements",
+        ),
+        pytest.param(
+            {},
+            {"RuntimeConfig": {"CopyCount": 1}},
+            "RuntimeConfig cannot be given for an adapter",
+            id="copies",
+        ),
+    ],
+)
+def test_an_adapter_that_cannot_be_is_refused(
+    call: Call,
+    make: Any,
+    refused: Refused,
+    change_component: Callable[..., None],
+    specification: dict[str, Any],
+    more: dict[str, Any],
+    says: str,
+) -> None:
+    make.endpoint()
+    make.endpoint("other")
+    make.component("base")
+    make.component("elsewhere", "other")
+    make.component("failed")
+    change_component("failed", status=ComponentStatus.FAILED)
+    make.adapter("es")
+    given = {
+        "BaseInferenceComponentName": "base",
+        "Container": {"ArtifactUrl": "s3://b/k.tar.gz"},
+        **specification,
+    }
+    text = refused(
+        "CreateInferenceComponent",
+        InferenceComponentName="new",
+        EndpointName="e",
+        Specification=without_none(given),
+        **more,
+    )
+    assert says in text
+
+
+def test_a_base_goes_after_its_adapters(call: Call, make: Any, refused: Refused) -> None:
+    make.endpoint()
+    make.component("base")
+    for number in range(12):
+        make.adapter(f"a{number:02}")
+    text = refused("DeleteInferenceComponent", InferenceComponentName="base")
+    assert "as it has adapters: a00, a01," in text
+    assert "a09, ..." in text
+    for number in range(12):
+        call("DeleteInferenceComponent", InferenceComponentName=f"a{number:02}")
+    call("DeleteInferenceComponent", InferenceComponentName="base")

@@ -1,0 +1,304 @@
+"""UpdateInferenceComponent and UpdateInferenceComponentRuntimeConfig."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostelry.base.clock import ManualClock
+from hostelry.domain.component import ComponentSpec, ComponentStatus, InferenceComponent
+from hostelry.domain.model import ArtifactSource, SourceKind
+
+Call = Callable[..., dict[str, Any]]
+Refused = Callable[..., str]
+Stored = Callable[[str], InferenceComponent]
+ARN = "arn:aws:sagemaker:us-west-2:123456789012:"
+NEEDS = {"MinMemoryRequiredInMb": 1024, "NumberOfAcceleratorDevicesRequired": 1}
+IN_PROGRESS = f'Cannot update in-progress inference component "{ARN}inference-component/base".'
+
+
+@pytest.fixture
+def base(make: Any, change_component: Callable[..., None]) -> None:
+    """A base "base" in service, of a model that is gone already, with an adapter "es"."""
+    make.endpoint()
+    make.model()
+    make.component(
+        Specification={
+            "ModelName": "m",
+            "Container": {"Environment": {"B": "own"}},
+            "ComputeResourceRequirements": NEEDS,
+            "StartupParameters": {"ModelDataDownloadTimeoutInSeconds": 300},
+        }
+    )
+    make.adapter("es")
+    make.call("DeleteModel", ModelName="m")
+    for name in ("base", "es"):
+        change_component(name, status=ComponentStatus.IN_SERVICE, deadline_at=None)
+
+
+def spec_of(component: InferenceComponent) -> ComponentSpec:
+    assert component.spec is not None
+    return component.spec
+
+
+@pytest.mark.usefixtures("base")
+def test_a_new_specification_stands_beside_the_one_before(
+    call: Call, component: Stored, clock: ManualClock, change_component: Callable[..., None]
+) -> None:
+    before = spec_of(component("base"))
+    change_component("base", failure_reason="of an update before")
+    clock.advance(60.0)
+    call(
+        "UpdateInferenceComponent",
+        InferenceComponentName="base",
+        Specification={"Container": {"ArtifactUrl": "s3://b/new.tar.gz"}},
+        RuntimeConfig={"CopyCount": 3},
+    )
+    after = component("base")
+    assert after.status is ComponentStatus.UPDATING
+    assert after.previous_spec == before
+    assert after.desired_copies == 3
+    assert after.failure_reason is None
+    assert after.modified_at == clock.now()
+    assert after.deadline_at is not None
+    assert after.deadline_at > clock.now()
+    spec = spec_of(after)
+    assert spec.generation > before.generation
+    assert spec.container.source == ArtifactSource(uri="s3://b/new.tar.gz", kind=SourceKind.ARCHIVE)
+    assert (spec.container.image, spec.container.environment) == (
+        before.container.image,
+        before.container.environment,
+    )
+    assert (spec.requirements, spec.download_timeout_s) == (before.requirements, 300.0)
+
+
+@pytest.mark.usefixtures("base")
+@pytest.mark.parametrize(
+    ("new", "image", "environment", "shown"),
+    [
+        pytest.param(
+            {"Container": {"Environment": {"C": "new"}}},
+            None,
+            {"A": "1", "B": "own", "C": "new"},
+            {"ModelName": "m", "Environment": {"B": "own", "C": "new"}},
+            id="more environment",
+        ),
+        pytest.param(
+            {"ModelName": "m2"},
+            None,
+            {"A": "1", "B": "2"},
+            {"ModelName": "m2", "Environment": None},
+            id="another model starts afresh",
+        ),
+        pytest.param(
+            {"Container": {"Image": "other"}},
+            "other",
+            {},
+            {"ModelName": None, "Environment": None},
+            id="another image starts afresh",
+        ),
+        pytest.param(
+            {"StartupParameters": {"ContainerStartupHealthCheckTimeoutInSeconds": 99}},
+            None,
+            {"A": "1", "B": "own"},
+            {"ModelName": "m", "Environment": {"B": "own"}},
+            id="other timeouts leave the container",
+        ),
+    ],
+)
+def test_what_an_update_leaves_out_stays(
+    call: Call,
+    make: Any,
+    component: Stored,
+    new: dict[str, Any],
+    image: str | None,
+    environment: dict[str, str],
+    shown: dict[str, Any],
+) -> None:
+    make.model("m2")
+    call("UpdateInferenceComponent", InferenceComponentName="base", Specification=new)
+    container = spec_of(component("base")).container
+    assert container.image == (image or make.image)
+    assert container.environment == environment
+    described = call("DescribeInferenceComponent", InferenceComponentName="base")["Specification"]
+    assert described.get("ModelName") == shown["ModelName"]
+    assert described["Container"].get("Environment") == shown["Environment"]
+    assert described["Container"]["DeployedImage"]["SpecifiedImage"] == container.image
+    assert described["ComputeResourceRequirements"] == NEEDS
+
+
+@pytest.mark.usefixtures("base")
+def test_several_specifications_are_updated_where_they_fit(
+    call: Call, component: Stored, change_component: Callable[..., None]
+) -> None:
+    several = [
+        {"InstanceType": "ml.m5.xlarge", "Container": {"Image": "for-cpu"}},
+        {"InstanceType": "ml.g5.12xlarge", "Container": {"Image": "for-gpu"}},
+    ]
+    call("UpdateInferenceComponent", InferenceComponentName="base", Specifications=several)
+    assert spec_of(component("base")).container.image == "for-gpu"
+    change_component("base", status=ComponentStatus.IN_SERVICE)
+    more = {"Container": {"Environment": {"C": "1"}}}
+    call("UpdateInferenceComponent", InferenceComponentName="base", Specification=more)
+    spec = spec_of(component("base"))
+    assert (spec.container.image, spec.container.environment) == ("for-gpu", {"C": "1"})
+    shown = call("DescribeInferenceComponent", InferenceComponentName="base")
+    assert shown["Specification"]["Container"]["Environment"] == {"C": "1"}
+    assert "Specifications" not in shown
+
+
+@pytest.mark.usefixtures("base")
+@pytest.mark.parametrize("copies", [pytest.param(0, id="none"), pytest.param(5, id="more")])
+@pytest.mark.parametrize(
+    ("operation", "member"),
+    [
+        pytest.param("UpdateInferenceComponent", "RuntimeConfig", id="by its update"),
+        pytest.param(
+            "UpdateInferenceComponentRuntimeConfig", "DesiredRuntimeConfig", id="by its own call"
+        ),
+    ],
+)
+def test_a_new_copy_count_leaves_the_copies_that_run(
+    call: Call, component: Stored, operation: str, member: str, copies: int
+) -> None:
+    before = component("base")
+    call(operation, InferenceComponentName="base", **{member: {"CopyCount": copies}})
+    after = component("base")
+    assert (after.status, after.desired_copies) == (ComponentStatus.UPDATING, copies)
+    assert (after.spec, after.previous_spec) == (before.spec, None)
+    assert after.deadline_at is not None
+
+
+@pytest.mark.usefixtures("base")
+def test_an_adapters_new_weights_stand_beside_the_ones_before(
+    call: Call, component: Stored
+) -> None:
+    before = component("es").adapter
+    assert before is not None
+    new = {"Container": {"ArtifactUrl": "s3://b/es-2.tar.gz"}}
+    call("UpdateInferenceComponent", InferenceComponentName="es", Specification=new)
+    after = component("es")
+    assert after.adapter is not None
+    assert after.previous_adapter == before
+    assert after.adapter.generation > before.generation
+    assert after.adapter.source.uri == "s3://b/es-2.tar.gz"
+    assert after.deadline_at is not None
+    shown = call("DescribeInferenceComponent", InferenceComponentName="es")["Specification"]
+    assert shown["Container"]["ArtifactUrl"] == "s3://b/es-2.tar.gz"
+    assert shown["BaseInferenceComponentName"] == "base"
+
+
+def test_an_adapter_waits_as_long_as_its_base_may_take(
+    call: Call, make: Any, component: Stored, clock: ManualClock
+) -> None:
+    make.endpoint()
+    make.component()
+    clock.advance(30.0)
+    make.adapter()
+    base_deadline, own = component("base").deadline_at, component("es").deadline_at
+    assert base_deadline is not None
+    assert own is not None
+    assert own >= base_deadline
+
+
+@pytest.mark.usefixtures("base")
+@pytest.mark.parametrize(
+    ("name", "params", "says"),
+    [
+        pytest.param("base", {}, "Nothing to update", id="nothing"),
+        pytest.param(
+            "base",
+            {
+                "RuntimeConfig": {"CopyCount": 1},
+                "DeploymentConfig": {
+                    "RollingUpdatePolicy": {
+                        "MaximumBatchSize": {"Type": "COPY_COUNT", "Value": 1},
+                        "WaitIntervalInSeconds": 0,
+                    }
+                },
+            },
+            "DeploymentConfig is not supported",
+            id="a rolling update",
+        ),
+        pytest.param(
+            "base", {"Specification": {"ModelName": "m"}}, "Could not find model", id="a lost model"
+        ),
+        pytest.param(
+            "base",
+            {"Specification": {"BaseInferenceComponentName": "base"}},
+            "an update cannot make it an adapter",
+            id="a base into an adapter",
+        ),
+        pytest.param(
+            "base",
+            {"Specification": {"InstanceType": "ml.m5.xlarge"}},
+            "the variant's instances are ml.g5.12xlarge",
+            id="another instance type",
+        ),
+        pytest.param(
+            "base",
+            {"Specification": {"ComputeResourceRequirements": {"MinMemoryRequiredInMb": 10**9}}},
+            "one ml.g5.12xlarge instance offers",
+            id="more than an instance has",
+        ),
+        pytest.param(
+            "es",
+            {"RuntimeConfig": {"CopyCount": 2}},
+            "RuntimeConfig cannot be given for an adapter",
+            id="copies of an adapter",
+        ),
+        pytest.param(
+            "es",
+            {"Specification": {"BaseInferenceComponentName": "other"}},
+            'an update cannot give it another, "other"',
+            id="an adapter to another base",
+        ),
+        pytest.param(
+            "es",
+            {"Specification": {"Container": {"Image": "i"}}},
+            "Container.Image cannot be given for an adapter",
+            id="an adapter with an image",
+        ),
+    ],
+)
+def test_an_update_that_cannot_be_is_refused(
+    refused: Refused, component: Stored, name: str, params: dict[str, Any], says: str
+) -> None:
+    before = component(name)
+    assert says in refused("UpdateInferenceComponent", InferenceComponentName=name, **params)
+    assert component(name) == before
+
+
+@pytest.mark.usefixtures("base")
+def test_an_adapter_has_no_copy_count(refused: Refused) -> None:
+    text = refused(
+        "UpdateInferenceComponentRuntimeConfig",
+        InferenceComponentName="es",
+        DesiredRuntimeConfig={"CopyCount": 2},
+    )
+    assert text.startswith("DesiredRuntimeConfig cannot be given for an adapter")
+
+
+@pytest.mark.usefixtures("base")
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        pytest.param(ComponentStatus.CREATING, IN_PROGRESS, id="creating"),
+        pytest.param(ComponentStatus.UPDATING, IN_PROGRESS, id="updating"),
+        pytest.param(ComponentStatus.DELETING, IN_PROGRESS, id="deleting"),
+        pytest.param(ComponentStatus.FAILED, "in status Failed; delete it", id="failed"),
+    ],
+)
+def test_an_update_in_the_wrong_status_is_refused(
+    refused: Refused, change_component: Callable[..., None], status: ComponentStatus, says: str
+) -> None:
+    change_component("base", status=status)
+    copies = {"CopyCount": 2}
+    assert says in refused(
+        "UpdateInferenceComponent", InferenceComponentName="base", RuntimeConfig=copies
+    )
+    assert says in refused(
+        "UpdateInferenceComponentRuntimeConfig",
+        InferenceComponentName="base",
+        DesiredRuntimeConfig=copies,
+    )

@@ -1,0 +1,411 @@
+"""Inference components: bases and adapters, from creation to deletion."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostelry.base.clock import ManualClock
+from hostelry.base.errors import ServiceError
+from hostelry.domain.component import ComponentStatus, InferenceComponent
+from hostelry.domain.copy import AdapterPlacement, CopyPhase, CopySpec
+from hostelry.domain.endpoint import EndpointStatus
+from hostelry.domain.model import ArtifactSource, Container, SourceKind
+from hostelry.domain.scope import Scope
+from hostelry.store.records import State
+
+Call = Callable[..., dict[str, Any]]
+Refused = Callable[..., str]
+Stored = Callable[[str], InferenceComponent]
+ARN = "arn:aws:sagemaker:us-west-2:123456789012:"
+NEEDS = {"MinMemoryRequiredInMb": 1024, "NumberOfAcceleratorDevicesRequired": 1}
+OWN = {"Image": "image", "ArtifactUrl": "s3://b/m.tar.gz"}
+SPEC = {"Container": OWN, "ComputeResourceRequirements": NEEDS}
+MIB = 1024**2
+
+
+def test_a_base_comes_up_creating_with_a_deadline(
+    call: Call, make: Any, clock: ManualClock, component: Stored
+) -> None:
+    make.endpoint("E")
+    call(
+        "CreateInferenceComponent",
+        InferenceComponentName="Base",
+        EndpointName="E",
+        VariantName="main",
+        Specification={
+            **SPEC,
+            "StartupParameters": {
+                "ModelDataDownloadTimeoutInSeconds": 100,
+                "ContainerStartupHealthCheckTimeoutInSeconds": 200,
+            },
+        },
+        RuntimeConfig={"CopyCount": 2},
+    )
+    shown = call("DescribeInferenceComponent", InferenceComponentName="Base")
+    assert shown["InferenceComponentArn"] == ARN + "inference-component/base"
+    assert (shown["EndpointName"], shown["EndpointArn"]) == ("E", ARN + "endpoint/e")
+    assert shown["InferenceComponentStatus"] == "Creating"
+    assert shown["RuntimeConfig"] == {"DesiredCopyCount": 2, "CurrentCopyCount": 0}
+    assert shown["CreationTime"] == shown["LastModifiedTime"] == clock.now()
+    container = shown["Specification"]["Container"]
+    assert container["DeployedImage"]["SpecifiedImage"] == "image"
+    assert container["ArtifactUrl"] == OWN["ArtifactUrl"]
+    spec = component("Base").spec
+    assert spec is not None
+    assert (spec.download_timeout_s, spec.startup_timeout_s) == (100.0, 200.0)
+    deadline_at = component("Base").deadline_at
+    assert deadline_at is not None
+    assert deadline_at > clock.now() + 300
+
+
+@pytest.mark.parametrize(
+    ("specification", "expected"),
+    [
+        pytest.param(
+            {"ModelName": "m"},
+            Container(
+                image="registry/m",
+                source=ArtifactSource(uri="s3://b/m.tar.gz", kind=SourceKind.ARCHIVE),
+                environment={"A": "1", "B": "2"},
+            ),
+            id="a model's container",
+        ),
+        pytest.param(
+            {"Container": {"Image": "own"}},
+            Container(image="own"),
+            id="its own container, without artifacts",
+        ),
+        pytest.param(
+            {
+                "ModelName": "m",
+                "Container": {"ArtifactUrl": "s3://b/own.tar.gz", "Environment": {"B": "3"}},
+            },
+            Container(
+                image="registry/m",
+                source=ArtifactSource(uri="s3://b/own.tar.gz", kind=SourceKind.ARCHIVE),
+                environment={"A": "1", "B": "3"},
+            ),
+            id="a model's container with its own artifacts and environment over it",
+        ),
+    ],
+)
+def test_what_a_base_runs(
+    call: Call, make: Any, component: Stored, specification: dict[str, Any], expected: Container
+) -> None:
+    make.endpoint()
+    make.model(
+        PrimaryContainer={
+            "Image": "registry/m",
+            "ModelDataUrl": "s3://b/m.tar.gz",
+            "Environment": {"A": "1", "B": "2"},
+        }
+    )
+    make.component(Specification={**specification, "ComputeResourceRequirements": NEEDS})
+    call("DeleteModel", ModelName="m")
+    spec = component("base").spec
+    assert spec is not None
+    assert spec.container == expected
+    shown = call("DescribeInferenceComponent", InferenceComponentName="base")["Specification"]
+    assert shown.get("ModelName") == specification.get("ModelName")
+    assert shown["Container"]["DeployedImage"]["SpecifiedImage"] == expected.image
+
+
+def test_the_requirements_are_in_bytes_and_devices(make: Any, component: Stored) -> None:
+    make.endpoint()
+    needs = {
+        "MinMemoryRequiredInMb": 1024,
+        "MaxMemoryRequiredInMb": 2048,
+        "NumberOfCpuCoresRequired": 0.5,
+        "NumberOfAcceleratorDevicesRequired": 2,
+    }
+    make.component(Specification={"Container": OWN, "ComputeResourceRequirements": needs})
+    spec = component("base").spec
+    assert spec is not None
+    requirements = spec.requirements
+    assert (requirements.min_memory_bytes, requirements.max_memory_bytes) == (
+        1024 * MIB,
+        2048 * MIB,
+    )
+    assert (requirements.cpus, requirements.accelerators) == (0.5, 2.0)
+
+
+def test_timeouts_default_to_the_variants(make: Any, component: Stored) -> None:
+    make.endpoint(
+        "e",
+        {
+            "ModelDataDownloadTimeoutInSeconds": 111,
+            "ContainerStartupHealthCheckTimeoutInSeconds": 222,
+        },
+    )
+    make.component()
+    spec = component("base").spec
+    assert spec is not None
+    assert (spec.download_timeout_s, spec.startup_timeout_s) == (111.0, 222.0)
+
+
+def test_one_copy_is_wanted_where_nothing_is_said(make: Any, component: Stored) -> None:
+    make.endpoint()
+    make.component(RuntimeConfig=None)
+    assert component("base").desired_copies == 1
+
+
+def test_of_several_specifications_the_variants_instance_type_decides(
+    call: Call, make: Any, component: Stored
+) -> None:
+    make.endpoint()
+    several = [
+        {**SPEC, "InstanceType": "ml.m5.xlarge", "Container": {"Image": "for-cpu"}},
+        {**SPEC, "InstanceType": "ml.g5.12xlarge", "Container": {"Image": "for-gpu"}},
+    ]
+    make.component(Specification=None, Specifications=several)
+    spec = component("base").spec
+    assert spec is not None
+    assert spec.container.image == "for-gpu"
+    shown = call("DescribeInferenceComponent", InferenceComponentName="base")
+    assert [it["InstanceType"] for it in shown["Specifications"]] == [
+        "ml.m5.xlarge",
+        "ml.g5.12xlarge",
+    ]
+    assert "Specification" not in shown
+
+
+def with_needs(**more: Any) -> dict[str, Any]:
+    return {**SPEC, "ComputeResourceRequirements": {**NEEDS, **more}}
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        pytest.param({"EndpointName": "gone"}, "Could not find endpoint", id="no endpoint"),
+        pytest.param(
+            {"EndpointName": "of-model"},
+            "Inference Components are not supported in this Endpoint. Please make sure this"
+            " endpoint can deploy inference components.",
+            id="a model's endpoint",
+        ),
+        pytest.param({"VariantName": "gone"}, 'Could not find variant "gone"', id="no variant"),
+        pytest.param(
+            {"InferenceComponentName": "TAKEN"},
+            f'Cannot create already existing inference component "{ARN}inference-component/taken".',
+            id="a name that is taken, in another case",
+        ),
+        pytest.param(
+            {"RuntimeConfig": {"CopyCount": 0}},
+            "the copy count must be an integer larger than 0",
+            id="no copies",
+        ),
+        pytest.param(
+            {"Specification": None}, "Exactly one of Specification and", id="no specification"
+        ),
+        pytest.param({"Specifications": [SPEC]}, "both were given", id="both forms"),
+        pytest.param(
+            {"Specification": {**SPEC, "InstanceType": "ml.m5.xlarge"}},
+            "the variant's instances are ml.g5.12xlarge",
+            id="another instance type",
+        ),
+        pytest.param(
+            {"Specification": None, "Specifications": [{**SPEC, "InstanceType": "ml.m5.xlarge"}]},
+            "None of Specifications is for ml.g5.12xlarge",
+            id="no specification for the instance type",
+        ),
+        pytest.param(
+            {"Specification": None, "Specifications": [SPEC, SPEC]},
+            "Specifications.1.InstanceType is required",
+            id="several without instance types",
+        ),
+        pytest.param(
+            {
+                "Specification": None,
+                "Specifications": [{**SPEC, "InstanceType": "ml.g5.12xlarge"}] * 2,
+            },
+            "name an instance type twice",
+            id="several for one instance type",
+        ),
+        pytest.param(
+            {"Specification": {"ComputeResourceRequirements": NEEDS}},
+            "ModelName or Specification.Container is required",
+            id="nothing to run",
+        ),
+        pytest.param(
+            {"Specification": {**SPEC, "Container": {"Environment": {"A": "1"}}}},
+            "Specification.Container.Image is required",
+            id="no image",
+        ),
+        pytest.param(
+            {"Specification": {**SPEC, "ModelName": "gone", "Container": None}},
+            f'Could not find model "{ARN}model/gone".',
+            id="no model",
+        ),
+        pytest.param(
+            {"Specification": {"Container": OWN}},
+            "ComputeResourceRequirements is required",
+            id="no requirements",
+        ),
+        pytest.param(
+            {"Specification": with_needs(NumberOfAcceleratorDevicesRequired=5)},
+            "NumberOfAcceleratorDevicesRequired is 5, but one ml.g5.12xlarge instance offers 4",
+            id="more accelerators than an instance has",
+        ),
+        pytest.param(
+            {"Specification": with_needs(MinMemoryRequiredInMb=10**9)},
+            "MinMemoryRequiredInMb is 1e+09, but one ml.g5.12xlarge instance offers 196608",
+            id="more memory than an instance has",
+        ),
+        pytest.param(
+            {"Specification": with_needs(NumberOfAcceleratorDevicesRequired=1.5)},
+            "must be a whole number",
+            id="half a device",
+        ),
+        pytest.param(
+            {"Specification": with_needs(AcceleratorPartitionType="mig-1g.5gb")},
+            "AcceleratorPartitionType is not supported",
+            id="a part of a device",
+        ),
+        pytest.param(
+            {"Specification": {**SPEC, "SchedulingConfig": {"PlacementStrategy": "SPREAD"}}},
+            "PlacementStrategy=SPREAD is not supported",
+            id="spread placement",
+        ),
+        pytest.param(
+            {
+                "Specification": {
+                    **SPEC,
+                    "Container": {
+                        **OWN,
+                        "Environment": {f"K{n}": "x" * 1000 for n in range(40)},
+                    },
+                }
+            },
+            "at most 32768 are allowed",
+            id="a large environment",
+        ),
+    ],
+)
+def test_a_base_that_cannot_be_is_refused(
+    call: Call, make: Any, refused: Refused, params: dict[str, Any], says: str
+) -> None:
+    make.model()
+    make.endpoint()
+    make.endpoint("of-model", {"ModelName": "m"})
+    make.component("taken")
+    given = {
+        "InferenceComponentName": "new",
+        "EndpointName": "e",
+        "Specification": SPEC,
+        "RuntimeConfig": {"CopyCount": 1},
+        **params,
+    }
+    given = {name: without_none(value) for name, value in given.items() if value is not None}
+    assert says in refused("CreateInferenceComponent", **given)
+    assert len(call("ListInferenceComponents")["InferenceComponents"]) == 1
+
+
+def without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: it for name, it in value.items() if it is not None}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("status", "accepted"),
+    [
+        pytest.param(EndpointStatus.CREATING, True, id="creating"),
+        pytest.param(EndpointStatus.IN_SERVICE, True, id="in service"),
+        pytest.param(EndpointStatus.UPDATING, True, id="updating"),
+        pytest.param(EndpointStatus.FAILED, False, id="failed"),
+        pytest.param(EndpointStatus.DELETING, False, id="deleting"),
+        pytest.param(EndpointStatus.OUT_OF_SERVICE, False, id="out of service"),
+    ],
+)
+def test_a_component_needs_an_endpoint_that_lives(
+    make: Any, change: Callable[..., None], status: EndpointStatus, accepted: bool, call: Call
+) -> None:
+    make.endpoint()
+    change(status=status)
+    if accepted:
+        make.component()
+        return
+    with pytest.raises(ServiceError, match=f"in status {status.value}"):
+        make.component()
+
+
+def test_current_copies_are_those_that_serve(
+    call: Call, make: Any, run: Callable[..., None], state: State, scope: Scope
+) -> None:
+    make.endpoint()
+    make.component("base", RuntimeConfig={"CopyCount": 4})
+    make.adapter("es")
+    placed = AdapterPlacement(
+        id="es--1", alias="es", source=ArtifactSource(uri="s3://b/k", kind=SourceKind.ARCHIVE)
+    )
+    spec = CopySpec(
+        id="c",
+        owner="component/base",
+        container=Container(image="i"),
+        requirements=None,
+        download_timeout_s=1.0,
+        startup_timeout_s=1.0,
+        adapters=(placed,),
+    )
+    proven = frozenset({"es--1"})
+    of_base: dict[str, Any] = {"component_name": "base", "spec": spec}
+    run("1", "main", 1, CopyPhase.READY, **of_base, proven_adapters=proven)
+    run("2", "main", 1, CopyPhase.READY, **of_base)
+    run("3", "main", 1, CopyPhase.STARTING, **of_base, proven_adapters=proven)
+    run("4", "main", 1, CopyPhase.READY, **of_base, drain_deadline_at=1.0)
+    run("5", "main", 1, CopyPhase.READY, component_name="another")
+    run("6", "main", 1, CopyPhase.READY, **of_base, endpoint_name="another")
+    shown = call("DescribeInferenceComponent", InferenceComponentName="base")["RuntimeConfig"]
+    assert (shown["DesiredCopyCount"], shown["CurrentCopyCount"]) == (4, 2)
+    assert shown["PlacementStatus"] == [{"InstanceType": "ml.m5.xlarge", "CurrentCopyCount": 2}]
+    shown = call("DescribeInferenceComponent", InferenceComponentName="es")["RuntimeConfig"]
+    assert (shown["DesiredCopyCount"], shown["CurrentCopyCount"]) == (4, 1)
+
+
+def test_a_failure_reason_is_shown_within_its_limit(
+    call: Call, make: Any, change_component: Callable[..., None]
+) -> None:
+    make.endpoint()
+    make.component()
+    change_component("base", status=ComponentStatus.FAILED, failure_reason="y" * 3000)
+    shown = call("DescribeInferenceComponent", InferenceComponentName="base")
+    assert len(shown["FailureReason"]) == 1024
+
+
+@pytest.mark.parametrize("status", ComponentStatus, ids=lambda status: str(status.value))
+def test_a_component_can_be_deleted_in_every_status(
+    call: Call,
+    make: Any,
+    change_component: Callable[..., None],
+    component: Stored,
+    clock: ManualClock,
+    status: ComponentStatus,
+) -> None:
+    make.endpoint()
+    make.component()
+    change_component("base", status=status, deadline_at=clock.now() + 7)
+    call("DeleteInferenceComponent", InferenceComponentName="base")
+    call("DeleteInferenceComponent", InferenceComponentName="base")
+    assert component("base").status is ComponentStatus.DELETING
+    assert component("base").deadline_at is not None
+
+
+def test_an_endpoint_goes_after_its_components(call: Call, make: Any, refused: Refused) -> None:
+    make.endpoint()
+    make.endpoint("other")
+    make.component("base")
+    make.component("elsewhere", "other")
+    text = refused("DeleteEndpoint", EndpointName="e")
+    assert text == (
+        f'Cannot delete endpoint "{ARN}endpoint/e" as it has inference components: base.'
+        " Delete them first."
+    )
+    call("DeleteInferenceComponent", InferenceComponentName="base")
+    call("DeleteEndpoint", EndpointName="e")
+
+
+def test_a_component_that_is_not_there_could_not_be_found(refused: Refused) -> None:
+    for verb in ("Describe", "Delete"):
+        text = refused(f"{verb}InferenceComponent", InferenceComponentName="Gone")
+        assert text == f'Could not find inference component "{ARN}inference-component/gone".'

@@ -1,0 +1,258 @@
+"""Every List operation: filters, order, and pages that stay whole while resources come and go."""
+
+import base64
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hostelry.api.context import Context
+from hostelry.api.page import Row, list_page
+from hostelry.base.clock import ManualClock
+from hostelry.base.errors import ServiceError
+from hostelry.domain.component import ComponentStatus
+from hostelry.domain.endpoint import EndpointStatus
+from hostelry.domain.scope import Scope
+from hostelry.domain.shape import Shape
+from hostelry.store.memory import MemoryStore
+from hostelry.store.records import open_state
+
+Call = Callable[..., dict[str, Any]]
+Refused = Callable[..., str]
+START = ManualClock().now()
+
+LISTS = [
+    pytest.param("ListModels", "Models", "ModelName", id="models"),
+    pytest.param("ListEndpointConfigs", "EndpointConfigs", "EndpointConfigName", id="configs"),
+    pytest.param("ListEndpoints", "Endpoints", "EndpointName", id="endpoints"),
+    pytest.param(
+        "ListInferenceComponents", "InferenceComponents", "InferenceComponentName", id="components"
+    ),
+]
+
+
+@pytest.fixture
+def three(make: Any, clock: ManualClock) -> None:
+    """Three of each resource, b, a and c in this order, a minute apart."""
+    make.config("shared")
+    make.call("CreateEndpoint", EndpointName="host", EndpointConfigName="shared")
+    for name in ("b-x", "a-x", "c-y"):
+        make.model(name)
+        make.config(name)
+        make.call("CreateEndpoint", EndpointName=name, EndpointConfigName="shared")
+        make.component(name, "host")
+        clock.advance(60.0)
+
+
+def names(answer: dict[str, Any], member: str, name: str) -> list[str]:
+    shared = ("host", "shared")
+    return [str(it[name]) for it in answer[member] if it[name] not in shared]
+
+
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize(("operation", "member", "name"), LISTS)
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        pytest.param({}, ["c-y", "a-x", "b-x"], id="newest first"),
+        pytest.param({"SortOrder": "Ascending"}, ["b-x", "a-x", "c-y"], id="oldest first"),
+        pytest.param(
+            {"SortBy": "Name", "SortOrder": "Ascending"}, ["a-x", "b-x", "c-y"], id="by name"
+        ),
+        pytest.param({"SortBy": "Name"}, ["c-y", "b-x", "a-x"], id="by name, descending"),
+        pytest.param({"NameContains": "-x"}, ["a-x", "b-x"], id="name contains"),
+        pytest.param({"NameContains": "X"}, [], id="name contains, in its own case"),
+        pytest.param(
+            {"CreationTimeAfter": datetime.fromtimestamp(START + 30, UTC)},
+            ["c-y", "a-x"],
+            id="created after",
+        ),
+        pytest.param(
+            {"CreationTimeBefore": START + 60.0}, ["b-x"], id="created before, not at the instant"
+        ),
+        pytest.param(
+            {"CreationTimeAfter": START + 30, "CreationTimeBefore": START + 90},
+            ["a-x"],
+            id="created between",
+        ),
+    ],
+)
+def test_filters_and_order(
+    call: Call,
+    operation: str,
+    member: str,
+    name: str,
+    params: dict[str, Any],
+    expected: list[str],
+) -> None:
+    assert names(call(operation, **params), member, name) == expected
+
+
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize(("operation", "member", "name"), LISTS[2:])
+def test_status_and_modification_filters(
+    call: Call,
+    change: Callable[..., None],
+    change_component: Callable[..., None],
+    operation: str,
+    member: str,
+    name: str,
+) -> None:
+    if name == "EndpointName":
+        change(at="c-y", status=EndpointStatus.FAILED, modified_at=START + 999)
+    else:
+        change_component("c-y", status=ComponentStatus.FAILED, modified_at=START + 999)
+
+    def found(**params: Any) -> list[str]:
+        return names(call(operation, **params), member, name)
+
+    assert found(StatusEquals="Failed") == ["c-y"]
+    assert found(StatusEquals="Creating") == ["a-x", "b-x"]
+    assert found(StatusEquals="Deleting") == []
+    assert found(LastModifiedTimeAfter=START + 500) == ["c-y"]
+    assert found(LastModifiedTimeBefore=START + 500) == ["a-x", "b-x"]
+    assert found(SortBy="Status", SortOrder="Ascending") == ["a-x", "b-x", "c-y"]
+    assert found(SortBy="Status") == ["c-y", "b-x", "a-x"]
+
+
+def test_components_by_endpoint_and_variant(call: Call, make: Any) -> None:
+    make.endpoint("one")
+    make.endpoint("two", {"VariantName": "second"})
+    make.component("a", "one")
+    make.component("b", "two")
+
+    def found(**params: Any) -> list[str]:
+        answer = call("ListInferenceComponents", **params)
+        return names(answer, "InferenceComponents", "InferenceComponentName")
+
+    assert found(EndpointNameEquals="one") == ["a"]
+    assert found(VariantNameEquals="second") == ["b"]
+    assert found(EndpointNameEquals="one", VariantNameEquals="second") == []
+    assert found(EndpointNameEquals="gone") == []
+
+
+@pytest.mark.parametrize(("operation", "member", "name"), LISTS)
+def test_an_empty_list_is_there(call: Call, operation: str, member: str, name: str) -> None:
+    assert call(operation) == {member: []}
+
+
+def test_a_page_has_ten_unless_asked(call: Call, make: Any) -> None:
+    for number in range(11):
+        make.model(f"m{number}")
+    first = call("ListModels")
+    assert len(first["Models"]) == 10
+    second = call("ListModels", NextToken=first["NextToken"])
+    assert len(second["Models"]) == 1
+    assert "NextToken" not in second
+    assert len(call("ListModels", MaxResults=100)["Models"]) == 11
+
+
+def test_a_page_that_is_just_full_has_no_next(call: Call, make: Any) -> None:
+    for number in range(2):
+        make.model(f"m{number}")
+    assert "NextToken" not in call("ListModels", MaxResults=2)
+
+
+def test_pages_stay_whole_while_models_come_and_go(
+    call: Call, make: Any, clock: ManualClock
+) -> None:
+    for number in range(6):
+        make.model(f"m{number}")
+        clock.advance(1.0)
+    first = call("ListModels", MaxResults=3)
+    assert names(first, "Models", "ModelName") == ["m5", "m4", "m3"]
+    make.model("newer")
+    call("DeleteModel", ModelName="m3")
+    call("DeleteModel", ModelName="m5")
+    second = call("ListModels", MaxResults=3, NextToken=first["NextToken"])
+    assert names(second, "Models", "ModelName") == ["m2", "m1", "m0"]
+
+
+def altered(token: str, **parts: Any) -> str:
+    key, name, check = json.loads(base64.urlsafe_b64decode(token))
+    content = [parts.get("key", key), parts.get("name", name), parts.get("check", check)]
+    return base64.urlsafe_b64encode(json.dumps(content).encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("garble", "more"),
+    [
+        pytest.param(lambda token: "x", {}, id="a word"),
+        pytest.param(lambda token: "ünlesbar", {}, id="not base64"),
+        pytest.param(lambda token: token[:-4], {}, id="cut off"),
+        pytest.param(lambda token: token[4:], {}, id="without its head"),
+        pytest.param(lambda token: altered(token, name="zzz"), {}, id="another position"),
+        pytest.param(lambda token: altered(token, key="zzz"), {}, id="a position of another type"),
+        pytest.param(lambda token: altered(token, check=None), {}, id="no digest"),
+        pytest.param(
+            lambda token: base64.urlsafe_b64encode(b"[" * 6000).decode(), {}, id="deeply nested"
+        ),
+        pytest.param(
+            lambda token: base64.urlsafe_b64encode(b'{"a": 1, "b": 2, "c": 3}').decode(),
+            {},
+            id="another JSON",
+        ),
+        pytest.param(lambda token: token, {"SortBy": "Name"}, id="of another order"),
+        pytest.param(lambda token: token, {"NameContains": "m"}, id="of another filter"),
+    ],
+)
+def test_a_token_that_is_not_this_lists_is_refused(
+    call: Call, make: Any, refused: Refused, garble: Callable[[str], str], more: dict[str, Any]
+) -> None:
+    for number in range(3):
+        make.model(f"m{number}")
+    token = call("ListModels", MaxResults=1)["NextToken"]
+    text = refused("ListModels", NextToken=garble(token), **more)
+    assert text.startswith("NextToken is not valid for this request")
+
+
+def test_a_token_of_another_list_or_account_is_refused(
+    call_as: Call, call: Call, make: Any, refused: Refused
+) -> None:
+    for number in range(3):
+        make.model(f"m{number}")
+    token = call("ListModels", MaxResults=1)["NextToken"]
+    assert "NextToken" in refused("ListEndpoints", NextToken=token)
+    other = Scope("210987654321", "us-west-2")
+    with pytest.raises(ServiceError, match="NextToken"):
+        call_as(other, "ListModels", NextToken=token)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    moments=st.lists(st.integers(0, 4), max_size=12),
+    size=st.integers(1, 5),
+    sort_by=st.sampled_from(["Name", "CreationTime", "Status"]),
+    order=st.sampled_from(["Ascending", "Descending"]),
+)
+def test_the_pages_together_are_the_list(
+    moments: list[int], size: int, sort_by: str, order: str
+) -> None:
+    rows = [
+        Row(name=f"n{n:02}", created_at=at / 3, status="abcde"[at], summary={"n": n})
+        for n, at in enumerate(moments)
+    ]
+    context = Context(
+        scope=Scope("123456789012", "us-west-2"),
+        state=open_state(MemoryStore()),
+        now=0.0,
+        shape_of=lambda _: Shape(cpus=1, memory_bytes=1),
+        role_arn="",
+        role_name="",
+    )
+    asked: dict[str, Any] = {"SortBy": sort_by, "SortOrder": order}
+    whole, following = list_page(context, "ListX", {**asked, "MaxResults": 100}, rows)
+    assert following == {}
+    pages: list[dict[str, Any]] = []
+    token: dict[str, Any] = {}
+    while True:
+        page, token = list_page(context, "ListX", {**asked, "MaxResults": size, **token}, rows)
+        pages += page
+        if not token:
+            break
+    assert pages == whole
+    assert len(pages) == len(rows)
