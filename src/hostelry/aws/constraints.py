@@ -11,8 +11,11 @@ from hostelry.base.errors import ServiceError
 
 MAX_SHOWN_CHARACTERS = 1024
 MAX_SHOWN_VIOLATIONS = 100
-MAX_MATCHED_CHARACTERS = 131_072
-"""A text longer than any the models allow is not matched against a pattern, but refused."""
+MAX_MATCHED_CHARACTERS = 4096
+"""A longer text, where the model allows none such, fails its pattern unseen: matching may be slow.
+
+A few patterns take quadratic time on texts made for it.
+"""
 _NUMBERS = frozenset({"integer", "long", "float", "double"})
 
 
@@ -54,7 +57,7 @@ def _demands(shape: Shape, value: Any) -> Iterator[tuple[str, bool]]:
         yield f"Member must have {measure} greater than or equal to {least}", size >= least
     pattern = shape.metadata.get("pattern")
     if pattern is not None:
-        matchable = len(value) <= MAX_MATCHED_CHARACTERS
+        matchable = len(value) <= max(MAX_MATCHED_CHARACTERS, most or MAX_MATCHED_CHARACTERS)
         met = matchable and compiled(pattern).fullmatch(value) is not None
         yield f"Member must satisfy regular expression pattern: {pattern}", met
     choices = shape.metadata.get("enum")

@@ -179,7 +179,6 @@ def _header_claims(claimed: str) -> _Claims:
 
 
 def _claims(credential: str, signed_headers: str) -> _Claims:
-    # The key comes first and may hold slashes of its own in other vendors' schemes; ours never do.
     parts = credential.split("/")
     if len(parts) != 5 or parts[4] != "aws4_request" or not all(parts):
         raise _incomplete(

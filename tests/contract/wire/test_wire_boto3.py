@@ -200,3 +200,12 @@ def test_a_model_error_has_its_members() -> None:
         client.invoke_endpoint(EndpointName="e", Body=b"x", InferenceComponentName="c")
     assert caught.value.response["OriginalStatusCode"] == 500
     assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 424
+
+
+def test_a_presigned_identity_call_is_believed_and_read() -> None:
+    client = client_of("sts", lambda call: {})
+    url = urlsplit(client.generate_presigned_url("get_caller_identity", HttpMethod="GET"))
+    request = HttpRequest("GET", url.path or "/", url.query, {"host": url.netloc})
+    assert VERIFIER.verify(request, SystemClock().now()).account_id == ACCOUNT
+    call = parse_call(request, "id-1")
+    assert (call.service, call.operation, call.params) == ("sts", "GetCallerIdentity", {})

@@ -424,3 +424,10 @@ def test_list_indices_in_forms_need_no_order_and_no_gapless_count() -> None:
     fields = {"AlarmNames.member.10": "c", "AlarmNames.member.2": "b", "AlarmNames.": "x"}
     params = parse_call(form_request({"Action": "DescribeAlarms", **fields}), "id-1").params
     assert params == {"AlarmNames": ["b", "c"]}
+
+
+def test_a_text_far_too_long_is_refused_without_being_matched() -> None:
+    body = {"ModelName": "a" + " " * 1_000_000 + "b"}
+    error = refused(json_request("DeleteModel", body))
+    assert error.message.startswith("2 validation errors detected: ")
+    assert len(error.message) < 4096
