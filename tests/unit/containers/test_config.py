@@ -9,6 +9,7 @@ from hostelry.containers.lmi.config import ConfigurationError, resolve_config
 from hostelry.containers.lmi.options import parse_properties
 from hostelry.containers.lmi.refusal import Surface
 
+MACHINE_CPUS = 4
 SEED_ENV = {
     "OPTION_MODEL_ID": "TheBloke/Llama-2-7B-Chat-fp16",
     "OPTION_TRUST_REMOTE_CODE": "true",
@@ -24,7 +25,7 @@ SEED_ENV = {
 
 
 def resolve(env: dict[str, str], properties: str = "", *names: str) -> Any:
-    return resolve_config(env, properties, names, Path("/model"))
+    return resolve_config(env, properties, names, Path("/model"), MACHINE_CPUS)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +87,19 @@ def resolve(env: dict[str, str], properties: str = "", *names: str) -> Any:
         pytest.param({"OPTION_DTYPE": "half"}, "", "dtype", "fp16", id="long names of dtypes"),
         pytest.param({"HOSTELRY_CPUS": "3.7"}, "", "num_threads", 3, id="whole reserved CPUs"),
         pytest.param({"HOSTELRY_CPUS": "0.5"}, "", "num_threads", 1, id="at least one thread"),
+        pytest.param(
+            {"HOSTELRY_CPUS": "48"}, "", "num_threads", MACHINE_CPUS,
+            id="no more threads than the machine has CPUs",
+        ),
+        pytest.param({}, "", "num_threads", None, id="the engine's choice without a reservation"),
+        pytest.param(
+            {"HOSTELRY_ACCELERATORS": "0"}, "", "use_accelerators", False,
+            id="without a reserved accelerator none is used",
+        ),
+        pytest.param(
+            {"HOSTELRY_ACCELERATORS": "1"}, "", "use_accelerators", True,
+            id="a reserved accelerator is used",
+        ),
         pytest.param(
             {"OPTION_ROLLING_BATCH": "vllm"}, "", "dialect", Surface.LEGACY,
             id="a rolling batch speaks the legacy dialect",
@@ -171,6 +185,7 @@ def test_a_plain_configuration_has_no_warnings() -> None:
         pytest.param({}, "", ("model.py",), "model.py", id="custom code in the model folder"),
         pytest.param({}, "option.bedrock_compat=true", (), "Bedrock", id="a form not written here"),
         pytest.param({"HOSTELRY_CPUS": "few"}, "", (), "HOSTELRY_CPUS", id="CPUs in words"),
+        pytest.param({"HOSTELRY_CPUS": "nan"}, "", (), "0 or more", id="CPUs that are no number"),
         pytest.param(
             {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}, "", (), "SAGEMAKER_MAX_PAYLOAD_IN_MB",
             id="a payload limit of nothing",

@@ -153,6 +153,10 @@ MESSAGES = [{"role": "user", "content": "hi"}]
             id="with the door's header the body's model is not read",
         ),
         pytest.param(
+            {}, Caller(adapter="es", alias="spanish"), "es", "spanish",
+            id="an answer through a header carries the adapter's alias",
+        ),
+        pytest.param(
             {"model": "x"}, Caller(model="my-es", adapter="es"), "es", "my-es",
             id="the answer carries the door's name",
         ),

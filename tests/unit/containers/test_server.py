@@ -294,6 +294,23 @@ def test_the_first_chunk_is_sent_before_the_second_token_exists() -> None:
     assert b'"text":"a"' in first["body"]
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        pytest.param("/invocations", {"inputs": "a"}, id="invocations"),
+        pytest.param("/v1/completions", {"prompt": "a"}, id="an OpenAI route"),
+    ],
+)
+def test_a_defect_of_ours_is_a_500_in_the_routes_form(path: str, body: Any) -> None:
+    served = service()
+    served.model = replace(served.model, codec=None)  # type: ignore[type-var] # the defect
+    answer = ask_all(served, [("POST", path, body, {})], show_defects=False)[0]
+    told = answer.json["error"] if path.startswith("/v1/") else answer.json
+    assert (answer.status, told["code"]) == (500, 500)
+    assert "codec" not in answer.text
+    assert served.in_flight == 0
+
+
 def test_many_requests_at_once_keep_their_answers_apart() -> None:
     served = service(settings=replace(LORA, max_batch_size=64))
     names = ["", "es", "fr"] * 10

@@ -57,7 +57,7 @@ def ids(text: str) -> tuple[int, ...]:
 
 def config(properties: str = "", **env: str) -> LmiConfig:
     """A configuration from options."""
-    return resolve_config(env, properties, (), Path("/model"))
+    return resolve_config(env, properties, (), Path("/model"), 4)
 
 
 def service(
@@ -124,12 +124,15 @@ def ask(
 
 
 def ask_all(
-    served: Service, requests: Sequence[tuple[str, str, Any, Mapping[str, str]]]
+    served: Service,
+    requests: Sequence[tuple[str, str, Any, Mapping[str, str]]],
+    *,
+    show_defects: bool = True,
 ) -> list[Answer]:
-    """Several requests, all at once."""
+    """Several requests, all at once; `show_defects` raises what no handler caught."""
 
     async def run() -> list[Answer]:
-        transport = httpx.ASGITransport(app=build_app(served))
+        transport = httpx.ASGITransport(build_app(served), raise_app_exceptions=show_defects)
         async with httpx.AsyncClient(transport=transport, base_url="http://copy") as client:
             asking = [send(client, *request) for request in requests]
             return list(await asyncio.gather(*asking))

@@ -73,7 +73,7 @@ def read_config(env: Mapping[str, str], model_dir: Path) -> LmiConfig:
         text = properties.read_text(encoding="utf-8") if properties.is_file() else ""
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{properties} is not UTF-8 text: {error}") from error
-    return resolve_config(env, text, listing, model_dir)
+    return resolve_config(env, text, listing, model_dir, len(os.sched_getaffinity(0)))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

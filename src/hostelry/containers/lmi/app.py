@@ -36,7 +36,9 @@ def build_app(service: Service) -> Starlette:
         Path("/models", models(service), methods=["GET"]),
         Path("/models/{model}", describe_model(service), methods=["GET"]),
     ]
-    return Starlette(routes=routes, exception_handlers={HTTPException: http_error})
+    return Starlette(
+        routes=routes, exception_handlers={HTTPException: http_error, Exception: http_error}
+    )
 
 
 def ping(service: Service) -> Callable[[Request], Awaitable[Response]]:
@@ -133,7 +135,7 @@ async def model_description(service: Service) -> dict[str, Any]:
 
 
 async def http_error(request: Request, error: Exception) -> Response:
-    """404 and 405 in the form of the route's family."""
+    """404, 405 and defects of ours (500) in the form of the route's family."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     message = f"{request.method} {request.url.path}: {getattr(error, 'detail', 'failed')}"
     if request.url.path.startswith("/v1/"):

@@ -11,7 +11,10 @@ from hostelry.engine.request import Output, Request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """What the HTTP process must know of the loaded model; `warnings` are the engine's own."""
+    """What the HTTP process must know of the loaded model; `warnings` are the engine's own.
+
+    `max_model_len` is the most tokens one request can have, prompt and answer together.
+    """
 
     vocab_size: int
     max_model_len: int

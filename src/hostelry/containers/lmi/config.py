@@ -4,6 +4,7 @@ Pure. What a machine or this version cannot honour is a warning where answers st
 ConfigurationError naming key, value and what is allowed where they would not.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,6 +68,7 @@ class LmiConfig:
     max_batched_tokens: int | None = None
     max_model_len: int | None = None
     num_threads: int | None = None
+    use_accelerators: bool = True
     job_queue_size: int = 1000
     max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES
     enable_lora: bool = False
@@ -87,10 +89,12 @@ def resolve_config(
     properties_text: str,
     listing: Collection[str],
     model_dir: Path,
+    machine_cpus: int,
 ) -> LmiConfig:
     """The configuration that environment, serving.properties and the folder's names amount to.
 
-    `listing` holds the names in `model_dir`. Raises ConfigurationError.
+    `listing` holds the names in `model_dir`, `machine_cpus` counts the CPUs this process may use.
+    Raises ConfigurationError.
     """
     options = merge_options(env, properties_text)
     read = Reader(options)
@@ -112,7 +116,8 @@ def resolve_config(
         ),
         max_batched_tokens=read.optional_integer("max_rolling_batch_prefill_tokens", 1),
         max_model_len=read.optional_integer("max_model_len", 2),
-        num_threads=cpu_threads(env),
+        num_threads=cpu_threads(env, machine_cpus),
+        use_accelerators=reserved(env, "HOSTELRY_ACCELERATORS") != 0,
         job_queue_size=read.integer("job_queue_size", 1000, 0),
         max_request_bytes=max_request_bytes(env, read),
         enable_lora=read.flag("enable_lora", False),
@@ -205,15 +210,27 @@ def wrong(setting: Setting, allowed: str) -> ConfigurationError:
     return ConfigurationError(f"{setting.given_as} is {setting.value!r}; it must be {allowed}")
 
 
-def cpu_threads(env: Mapping[str, str]) -> int | None:
-    """Whole CPUs of the copy's reservation, at least one; None where nothing is reserved."""
-    text = env.get("HOSTELRY_CPUS")
+def cpu_threads(env: Mapping[str, str], machine_cpus: int) -> int | None:
+    """Whole reserved CPUs, from one to those that exist; None where nothing is reserved.
+
+    A declared instance type may have more CPUs than this machine: more threads than CPUs are slow.
+    """
+    cpus = reserved(env, "HOSTELRY_CPUS")
+    return None if cpus is None else max(1, min(int(cpus), machine_cpus))
+
+
+def reserved(env: Mapping[str, str], variable: str) -> float | None:
+    """A number of the copy's reservation; None where it says nothing."""
+    text = env.get(variable)
     if not text:
         return None
     try:
-        return max(1, int(float(text)))
-    except (ValueError, OverflowError):
-        raise wrong(Setting(text, "HOSTELRY_CPUS"), "a number of CPUs") from None
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise wrong(Setting(text, variable), "a number, 0 or more")
+    return value
 
 
 def max_request_bytes(env: Mapping[str, str], read: Reader) -> int:

@@ -159,15 +159,22 @@ def stats(engine: Engine) -> BackendStats:
     )
 
 
-def facts(engine: Engine) -> ModelFacts:
-    """What the HTTP process must know of the loaded model."""
+def facts(engine: Engine, page_tokens: int) -> ModelFacts:
+    """What the HTTP process must know of the loaded model; a page holds `page_tokens`."""
     model = engine.model
+    cached_tokens = engine.stats.num_pages * page_tokens
+    warnings = list(engine.warnings)
+    if cached_tokens < model.max_model_len:
+        warnings.append(
+            f"the KV cache holds {cached_tokens} tokens, so that a request has at most as many and "
+            f"not the model's {model.max_model_len}"
+        )
     return ModelFacts(
         vocab_size=model.vocab_size,
-        max_model_len=model.max_model_len,
+        max_model_len=min(model.max_model_len, cached_tokens),
         eos_token_ids=tuple(model.eos_token_ids),
         dtype=model.dtype,
-        warnings=tuple(engine.warnings),
+        warnings=tuple(warnings),
     )
 
 
@@ -204,7 +211,7 @@ def serve(channel: Channel) -> int:
         if not isinstance(start, Start):
             raise TypeError(f"the first message is {type(start).__name__}, not Start")  # noqa: TRY301 - one edge reports every failure
         engine = load(start)
-        channel.send(Loaded(facts(engine)))
+        channel.send(Loaded(facts(engine, EngineConfig().page_tokens)))
         EngineLoop(engine, channel).run()
     except ParentGoneError:
         return 0

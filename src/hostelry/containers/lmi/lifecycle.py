@@ -163,6 +163,7 @@ def engine_settings(config: LmiConfig, folder: Path) -> EngineSettings:
         num_threads=config.num_threads,
         max_lora_rank=config.max_lora_rank,
         max_loras=config.max_loras,
+        use_accelerators=config.use_accelerators,
     )
 
 

@@ -26,6 +26,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     num_threads: int | None = None
     max_lora_rank: int = 64
     max_loras: int | None = None
+    use_accelerators: bool = True
 
 
 class Start(msgspec.Struct, frozen=True, tag=True):

@@ -87,12 +87,19 @@ def openai_invocation(
         truncate=body.integer("truncate_prompt_tokens", 1),
         form=AnswerForm(
             schema=schema,
-            model=context.caller.model or adapter or context.model_name,
+            model=context.caller.model or called(adapter, context),
             full_text=body.flag("echo"),
             include_usage=options.flag("include_usage"),
             num_top_tokens=top,
         ),
     )
+
+
+def called(adapter: str | None, context: ParseContext) -> str:
+    """The name that an answer carries: of an adapter its alias, where the caller told one."""
+    if adapter is not None and adapter == context.caller.adapter:
+        return context.caller.alias or adapter
+    return adapter or context.model_name
 
 
 def chat_logprobs(body: Fields) -> int | None:

@@ -30,6 +30,7 @@ from hostelry.containers.lmi.messages import (
     Add,
     AskStats,
     Done,
+    EngineSettings,
     Failed,
     Fault,
     FromEngine,
@@ -86,9 +87,7 @@ class ProcessBackend:
     async def start(self, start: Start) -> None:
         """Start the process and have it load; returns at once."""
         ours, theirs = socket.socketpair()
-        environment = dict(os.environ)
-        if start.settings.num_threads:
-            environment["OMP_NUM_THREADS"] = str(start.settings.num_threads)
+        environment = engine_environment(os.environ, start.settings)
         command = [
             sys.executable, "-m", "hostelry.containers.lmi.engine_process",
             "--socket-fd", str(theirs.fileno()), "--parent", str(os.getpid()),
@@ -256,6 +255,16 @@ class ProcessBackend:
                 future.set_exception(EngineFailedError(reason))
         self._refuse(tuple(self._groups), EngineFailedError(reason))
         self.died.set()
+
+
+def engine_environment(inherited: Mapping[str, str], settings: EngineSettings) -> dict[str, str]:
+    """What must be set before the engine's libraries load: threads and visible accelerators."""
+    environment = dict(inherited)
+    if settings.num_threads:
+        environment["OMP_NUM_THREADS"] = str(settings.num_threads)
+    if not settings.use_accelerators:
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    return environment
 
 
 def reap(process: subprocess.Popen[bytes]) -> None:
