@@ -213,11 +213,11 @@ class ObjectStore:
 
 
 @contextmanager
-def object_store(folder: Path) -> Iterator[ObjectStore]:
+def object_store(folder: Path, port: int | None = None) -> Iterator[ObjectStore]:
     home = Home(folder / "objectstore-home")
     home.make()
     credentials = new_credentials("123456789012", "us-west-2", "AKIATEST", "secret-of-the-test")
-    [port] = free_ports(1)
+    port = port or free_ports(1)[0]
     command = prepare(home, port, credentials, os.environ)
     process = subprocess.Popen(
         command.argv, env=dict(command.env), stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
@@ -239,6 +239,8 @@ async def _until_it_answers(client: Any) -> None:
     while True:
         try:
             client.create_bucket(Bucket="models")
+        except client.exceptions.BucketAlreadyOwnedByYou:
+            return
         except client.exceptions.ClientError:
             raise
         except Exception:  # noqa: BLE001 - whatever boto3 raises while nothing listens yet

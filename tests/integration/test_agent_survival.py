@@ -216,7 +216,7 @@ def test_a_hanging_copy_leaves_the_routes_and_is_started_again(tmp_path: Path) -
         ping_every_s=0.1,
         ping_timeout_s=0.2,
         starting_ping_every_s=0.05,
-        hung_after_s=1.5,
+        hung_after_s=3.0,
     )
 
     async def work() -> None:

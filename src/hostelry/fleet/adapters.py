@@ -123,12 +123,28 @@ class CopyAdapters:
                 return
             self._registered.add(adapter.id)
             self._changed()
+            self._settle(adapter, await self._load(server, probe, probe_timeout_s, adapter, folder))
+
+    async def _load(
+        self,
+        server: ModelServer,
+        probe: Probe,
+        probe_timeout_s: float,
+        adapter: AdapterPlacement,
+        folder: str,
+    ) -> Answer:
+        """Register and prove; a server that is busy or away for a moment is asked again."""
+        for attempt in range(1, MAX_ATTEMPTS + 1):
             answer = await server.register(adapter, folder)
             if answer.fault is None:
                 answer = await server.prove(probe, probe_timeout_s, adapter)
-                if answer.fault is not None:
-                    await server.unregister(adapter.id)
-            self._settle(adapter, answer)
+            if answer.fault is None or not answer.passing or attempt == MAX_ATTEMPTS:
+                break
+            self._note(f"adapter {adapter.id}: {answer.fault}; trying again")
+            await asyncio.sleep(FIRST_RETRY_S * 2.0**attempt)
+        if answer.fault is not None:
+            await server.unregister(adapter.id)
+        return answer
 
     def _settle(self, adapter: AdapterPlacement, answer: Answer) -> None:
         if answer.fault is None:

@@ -4,6 +4,7 @@ The model server writes to the file directly, so that its output survives the ag
 opened for appending, which makes it safe to cut while it is written to.
 """
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -19,8 +20,8 @@ class CopyLog:
         self._path = path
 
     def note(self, line: str) -> None:
-        """Append a line of the agent's."""
-        with open(self._path, "ab", opener=_private) as file:
+        """Append a line of the agent's; a log that is gone or a full disk loses it."""
+        with contextlib.suppress(OSError), open(self._path, "ab", opener=_private) as file:
             file.write(f"[agent] {line}\n".encode())
 
     def tail(self, max_lines: int) -> str:

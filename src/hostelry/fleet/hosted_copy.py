@@ -37,9 +37,10 @@ from hostelry.fleet.lifecycle import (
     spec_digest,
     verdict,
 )
+from hostelry.fleet.listeners import belongs_to_another
 from hostelry.fleet.model_files import ModelFiles
 from hostelry.fleet.model_server import Answer, ModelServer
-from hostelry.fleet.processes import WatchedProcess, stop_processes
+from hostelry.fleet.processes import WatchedProcess, process_table, stop_processes
 from hostelry.fleet.reasons import exit_detail, start_failure
 from hostelry.fleet.records import CopyFolder, CopyRecord
 
@@ -251,7 +252,7 @@ class HostedCopy:
     ) -> Ending | None:
         """Wait for /ping, then prove; None once READY."""
         policy = self._means.policy
-        while not await server.ping(policy.ping_timeout_s):
+        while not await self._is_up(server):
             if monotonic_s() >= deadline:
                 return self._too_late("GET /ping never answered 200")
             await asyncio.sleep(policy.starting_ping_every_s)
@@ -270,6 +271,13 @@ class HostedCopy:
             if monotonic_s() >= deadline:
                 return self._too_late(_probe_detail(answer))
             await asyncio.sleep(policy.ping_every_s)
+
+    async def _is_up(self, server: ModelServer) -> bool:
+        """Whether this copy's own model server answers pings."""
+        if not await server.ping(self._means.policy.ping_timeout_s):
+            return False
+        table = await asyncio.to_thread(process_table)
+        return not belongs_to_another(self._record.port, self._folder.root, table)
 
     async def _watch(self, server: ModelServer, rule: ImageRule) -> Ending:
         """Ping a ready copy until it hangs."""

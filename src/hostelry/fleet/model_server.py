@@ -17,6 +17,7 @@ from hostelry.fleet.images import Probe
 
 ADAPTER_ID_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
 ADAPTER_ALIAS_HEADER = "X-Amzn-SageMaker-Adapter-Alias"
+PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 MAX_ANSWER_BYTES = 1024 * 1024
 MAX_QUOTED_CHARS = 300
 ADAPTER_TIMEOUT_S = 120.0
@@ -35,6 +36,11 @@ class Answer:
     def refused(self) -> bool:
         """Whether the server understood the call and will not do it."""
         return self.fault is not None and self.status in REFUSALS
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same call may do better in a moment."""
+        return self.fault is not None and (self.status is None or self.status in PASSING)
 
 
 class ModelServer:

@@ -116,6 +116,9 @@ def main() -> None:
         except (TerminalError, OSError, msgspec.DecodeError) as error:
             log.exception("the agent cannot run")
             sys.exit(str(error))
+        # All is on disk, and a thread that waits for the object store is not worth waiting for.
+        sys.stderr.flush()
+        os._exit(0)
 
 
 if __name__ == "__main__":

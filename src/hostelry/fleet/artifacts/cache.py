@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from hostelry.fleet.artifacts.protocol import ArtifactError
 DEFAULT_MAX_BYTES = 50 * 1000**3
 LEASES = "leases"
 MAKING = ".making-"
+MAX_SINGLE_SYNCS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,20 +99,24 @@ class ArtifactCache:
         Raises ArtifactError when the bound, or the disk, cannot hold it.
         """
         with self._lock:
-            self._reserved[key] = size_bytes
-            used = self._evict()
-            if used > self._max_bytes:
-                del self._reserved[key]
+            before = self._reserved.pop(key, 0)
+            self._evict_until(
+                lambda: (
+                    self.used_bytes() + size_bytes <= self._max_bytes
+                    and size_bytes - before <= shutil.disk_usage(self._root).free
+                )
+            )
+            used, free = self.used_bytes(), shutil.disk_usage(self._root).free
+            if used + size_bytes > self._max_bytes:
                 raise ArtifactError(
                     f"it needs {size_bytes} bytes; the artifact cache may hold {self._max_bytes} "
-                    f"and {used - size_bytes} are in use"
+                    f"and {used} are in use"
                 )
-            free = shutil.disk_usage(self._root).free
-            if size_bytes > free:
-                del self._reserved[key]
+            if size_bytes - before > free:
                 raise ArtifactError(
                     f"it needs {size_bytes} bytes of disk; {free} are free in {self._root}"
                 )
+            self._reserved[key] = size_bytes
 
     def making(self, key: str) -> Path:
         """A fresh folder to make the entry in."""
@@ -126,7 +132,10 @@ class ArtifactCache:
         """Let the files in `made`/files be the entry, all at once; read-only from now on."""
         files = _finish(made / "files")
         size_bytes = sum(size for _, size in files)
-        self.reserve(key, size_bytes)
+        with self._lock:
+            # The files are on the disk already: only the bound is left to be asked.
+            self._reserved[key] = size_bytes
+            self.reserve(key, size_bytes)
         entry = Entry(key=key, uri=uri, kind=kind, size_bytes=size_bytes, files=files)
         (made / "entry.json").write_bytes(msgspec.json.encode(entry))
         with self._lock:
@@ -141,19 +150,16 @@ class ArtifactCache:
             published = sum(entry.size_bytes for entry in self._entries())
             return published + sum(self._reserved.values())
 
-    def _evict(self) -> int:
-        """Remove unheld entries, oldest use first, until the bound holds; bytes then used."""
-        used = self.used_bytes()
-        if used <= self._max_bytes:
-            return used
+    def _evict_until(self, enough: Callable[[], bool]) -> None:
+        """Remove entries nobody holds, oldest use first, until it is enough or none is left."""
+        if enough():
+            return
         held = {path.name for path in (self._root / LEASES).rglob("*") if path.is_file()}
         idle = [entry for entry in self._entries() if entry.key not in held]
         for entry in sorted(idle, key=self._used_at):
-            if used <= self._max_bytes:
-                break
             self._remove(entry.key)
-            used -= entry.size_bytes
-        return used
+            if enough():
+                return
 
     def _used_at(self, entry: Entry) -> int:
         return (self._root / entry.key / "entry.json").stat().st_mtime_ns
@@ -188,10 +194,15 @@ def _is_whole(files: Path, entry: Entry) -> bool:
 
 
 def _finish(files: Path) -> tuple[tuple[str, int], ...]:
-    """Make every file read-only; the paths and sizes."""
-    found = []
-    for path in sorted(files.rglob("*")):
-        if path.is_file():
-            path.chmod(path.stat().st_mode & 0o555)
-            found.append((str(path.relative_to(files)), path.stat().st_size))
-    return tuple(found)
+    """Make every file read-only and safe from a power cut; the paths and sizes."""
+    paths = [path for path in sorted(files.rglob("*")) if path.is_file()]
+    for path in paths:
+        path.chmod(path.stat().st_mode & 0o555)
+    # Validation on reuse compares sizes, which a power cut may leave right over lost content.
+    if len(paths) > MAX_SINGLE_SYNCS:
+        os.sync()
+    else:
+        for path in paths:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+    return tuple((str(path.relative_to(files)), path.stat().st_size) for path in paths)

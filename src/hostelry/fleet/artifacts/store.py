@@ -66,13 +66,11 @@ class ArtifactStore:
         What the holder has already is returned without asking the object store: a copy that starts
         again finds the files it had. Raises ArtifactError, or ArtifactUnavailableError.
         """
-        loop = asyncio.get_running_loop()
         source = want.source
-        held = await loop.run_in_executor(
-            self._asking, self._cache.held, want.holder, source.uri, source.kind.value
-        )
+        held = await asyncio.to_thread(self._cache.held, want.holder, source.uri, source.kind.value)
         if held is not None:
             return held
+        loop = asyncio.get_running_loop()
         version = await loop.run_in_executor(self._asking, self._version, source)
         self._cache.hold(want.holder, version.key)
         try:
