@@ -47,8 +47,13 @@ def update_inference_component(context: Context, params: Params) -> Result:
         raise validation_error(
             "Nothing to update: give Specification, Specifications or RuntimeConfig."
         )
-    update = updated_base if found.value.adapter is None else updated_adapter
-    return put_updating(context, found, update(context, found.value, params))
+    component = found.value
+    if component.spec is not None:
+        updated = updated_base(context, component, component.spec, params)
+    else:
+        assert component.adapter is not None, "a component is a base or an adapter"
+        updated = updated_adapter(context, component, component.adapter, params)
+    return put_updating(context, found, updated)
 
 
 def update_inference_component_runtime_config(context: Context, params: Params) -> Result:
@@ -99,18 +104,17 @@ def check_updatable(component: InferenceComponent) -> None:
 
 
 def updated_base(
-    context: Context, component: InferenceComponent, params: Params
+    context: Context, component: InferenceComponent, old: ComponentSpec, params: Params
 ) -> InferenceComponent:
     """The base with its new specification, its new copy count, or both."""
     runtime = params.get("RuntimeConfig") or {}
     component = replace(
         component, desired_copies=runtime.get("CopyCount", component.desired_copies)
     )
-    variant = variant_of(context, component)
-    new = new_specification(params, variant)
-    old = component.spec
-    if new is None or old is None:
+    if params.get("Specification") is None and params.get("Specifications") is None:
         return component
+    variant = variant_of(context, component)
+    new = chosen_specification(params, variant.instance_type)
     if new.get("BaseInferenceComponentName") is not None:
         raise validation_error(
             f'Inference component "{component.arn}" has copies of its own; an update cannot make'
@@ -132,15 +136,12 @@ def updated_container(context: Context, old: ComponentSpec, new: Given) -> Conta
 
 
 def updated_adapter(
-    context: Context, component: InferenceComponent, params: Params
+    context: Context, component: InferenceComponent, old: AdapterSpec, params: Params
 ) -> InferenceComponent:
     """The adapter with its new weights, which get a name of their own in the model server."""
     refuse_runtime_config(params, "RuntimeConfig")
     variant = variant_of(context, component)
-    new = new_specification(params, variant)
-    old = component.adapter
-    if new is None or old is None:
-        return component
+    new = chosen_specification(params, variant.instance_type)
     if new.get("BaseInferenceComponentName") not in (None, old.base_name):
         raise validation_error(
             f'Adapter "{component.arn}" belongs to base "{old.base_name}"; an update cannot give it'
@@ -170,13 +171,6 @@ def respecified(
     if isinstance(spec, ComponentSpec):
         return replace(component, spec=spec, previous_spec=component.spec)
     return replace(component, adapter=spec, previous_adapter=component.adapter)
-
-
-def new_specification(params: Params, variant: Variant) -> Given | None:
-    """The specification that the update brings for the variant's instances; None for none."""
-    if params.get("Specification") is None and params.get("Specifications") is None:
-        return None
-    return chosen_specification(params, variant.instance_type)
 
 
 def given_specification(component: InferenceComponent, variant: Variant) -> Given:

@@ -27,10 +27,6 @@ def variant_of(given: Mapping[str, Any], path: str) -> Variant:
             raise validation_error(
                 f'{path}.{field} is required for production variant "{given["VariantName"]}".'
             )
-    if given["InitialInstanceCount"] < 1:
-        raise validation_error(
-            f"{path}.InitialInstanceCount is {given['InitialInstanceCount']}; at least 1 is needed."
-        )
     return Variant(
         name=given["VariantName"],
         model_name=given.get("ModelName"),

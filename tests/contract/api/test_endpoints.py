@@ -38,6 +38,13 @@ def test_an_endpoint_comes_up_creating_with_a_deadline(
     assert deadline_at > clock.now() + 3600 + 240
 
 
+def test_an_endpoint_shows_its_metrics_configuration(call: Call, make: Any) -> None:
+    metrics = {"EnableEnhancedMetrics": True}
+    make.config("c", MetricsConfig=metrics)
+    call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+    assert call("DescribeEndpoint", EndpointName="e")["MetricsConfig"] == metrics
+
+
 def test_an_endpoint_for_components_waits_for_instances_only(
     call: Call, make: Any, clock: ManualClock, endpoint: Callable[[], Endpoint]
 ) -> None:
