@@ -1,8 +1,8 @@
 """A linear projection, several fused into one where they read the same input."""
 
 import torch
-from torch.nn import functional
 
+from hostelry.engine.kernels.linear import DenseWeight
 from hostelry.engine.kernels.lora import add_lora
 from hostelry.engine.lora.batch import LoraBatch
 from hostelry.engine.lora.shapes import Site
@@ -17,13 +17,12 @@ class Linear:
     """
 
     def __init__(self, weight_OI: torch.Tensor, bias_O: torch.Tensor | None, site: Site) -> None:
-        self._weight_OI = weight_OI
-        self._bias_O = bias_O
+        self._weight = DenseWeight(weight_OI, bias_O)
         self._site = site
 
     def __call__(self, x_TI: torch.Tensor, lora: LoraBatch | None) -> torch.Tensor:
         """The projected rows (T, O)."""
-        y_TO = functional.linear(x_TI, self._weight_OI, self._bias_O)
+        y_TO = self._weight(x_TI)
         if lora is not None:
             add_lora(y_TO, x_TI, lora.runs(self._site))
         return y_TO

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
+from hostelry.engine.kernels.linear import DenseWeight
 from hostelry.engine.layers.attention import PagedAttention
 from hostelry.engine.layers.batch import ForwardBatch
 from hostelry.engine.layers.kv_cache import KvCache
@@ -56,7 +57,7 @@ class LlamaModel:
         self._embedding_VH = embedding_VH
         self._layers = layers
         self._final_norm = final_norm
-        self._lm_head_VH = lm_head_VH
+        self._lm_head = DenseWeight(lm_head_VH)
         self._rope = rope
         self._attention = PagedAttention(spec.num_heads, spec.num_kv_heads, spec.head_dim)
 
@@ -71,7 +72,7 @@ class LlamaModel:
             gate_up_TO = layer.gate_up(layer.post_norm(hidden_TH), batch.lora)
             hidden_TH += layer.down(_gated(gate_up_TO), batch.lora)
         wanted_SH = self._final_norm(hidden_TH[batch.logit_rows_S])
-        return functional.linear(wanted_SH, self._lm_head_VH)
+        return self._lm_head(wanted_SH)
 
 
 def load_llama(
