@@ -1,0 +1,204 @@
+"""A whole hostelry for a test: a home of its own, free ports, the real command line.
+
+    with Platform(tmp_path / "home") as platform:
+        platform.boto3("sagemaker").list_endpoints()
+        platform.kill("control")
+
+Leaving it stops everything and fails the test if a process that names the home is left.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from botocore.config import Config
+from botocore.session import Session
+
+from hostelry.base.clock import monotonic_s
+from hostelry.cli.client_environment import client_variables
+from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
+from hostelry.server.ports import free_ports
+from hostelry.server.process_table import pids_mentioning
+from hostelry.server.readiness import NO_CONFIGURATION
+from hostelry.server.run_file import RunFile, live_run_file
+
+CLI = (sys.executable, "-m", "hostelry.cli.main")
+COMMAND_TIMEOUT_S = 120
+
+
+def until(check: Callable[[], Any], what: str, within_s: float = 30.0) -> Any:
+    """The first true value of `check`; fails the test, naming `what`, if none comes in time."""
+    deadline = monotonic_s() + within_s
+    while not (value := check()):
+        assert monotonic_s() < deadline, f"{what}: not within {within_s:g} s"
+        time.sleep(0.05)
+    return value
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's environment without anything that points at an AWS or a hostelry."""
+    prefixes = ("AWS_", "HOSTELRY_", "OPENAI_", "SAGEMAKER_", "PYTHONPATH")
+    return {k: v for k, v in os.environ.items() if not k.startswith(prefixes)}
+
+
+class Platform:
+    """One hostelry. `flags` go to every `up`; `port`, `s3_port` stay the same across restarts."""
+
+    def __init__(self, root: Path, *flags: str, environment: dict[str, str] | None = None) -> None:
+        self.home = Home(root.absolute())
+        self.port, self.s3_port = free_ports(2)
+        self.flags = flags
+        self.environment = {**clean_environment(), **(environment or {})}
+        self._clients: list[Any] = []
+
+    def __enter__(self) -> "Platform":
+        try:
+            self.start()
+        except BaseException:
+            self.clean_up()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        left = self.clean_up()
+        if error is None:
+            assert not left, f"processes of {self.home.root} were left behind: {left}"
+
+    def start(self) -> None:
+        """`hostelry up --detach`; returns when the platform is ready."""
+        self.cli("up", "--detach", *self.port_flags(), *self.flags)
+
+    def port_flags(self) -> list[str]:
+        """The flags that name this platform's ports."""
+        return ["--port", str(self.port), "--s3-port", str(self.s3_port)]
+
+    def down(self, *flags: str) -> str:
+        """`hostelry down`; what it said."""
+        return self.cli("down", *flags).stdout
+
+    def cli(
+        self, command: str, *arguments: str, code: int | None = 0
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run `hostelry COMMAND --home ...`; fails the test where its exit code is not `code`.
+
+        None accepts any exit code.
+        """
+        done = subprocess.run(
+            [*CLI, command, "--home", str(self.home.root), *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+        )
+        said = f"hostelry {command} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert code is None or done.returncode == code, said
+        assert "Traceback" not in done.stderr, said
+        return done
+
+    def exec(
+        self, command: Sequence[str], environment: dict[str, str] | None = None, code: int = 0
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run a program under `hostelry exec`; fails the test where its exit code is not `code`."""
+        done = subprocess.run(
+            [*CLI, "exec", "--home", str(self.home.root), "--", *command],
+            env={**self.environment, **(environment or {})},
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    @property
+    def config(self) -> UpConfig:
+        """What the platform was started with."""
+        return load_config(self.home)
+
+    @property
+    def credentials(self) -> Credentials:
+        """The platform's keys."""
+        return load_credentials(self.home)
+
+    def env(self) -> dict[str, str]:
+        """What `hostelry env` sets, added to this process's cleaned environment."""
+        return {**self.environment, **client_variables(self.config, self.credentials)}
+
+    def boto3(self, service: str, **options: Any) -> Any:
+        """A client of the platform; `options` are botocore's `Config`. Closed with the platform."""
+        variables = client_variables(self.config, self.credentials)
+        key = "AWS_ENDPOINT_URL_S3" if service == "s3" else "AWS_ENDPOINT_URL"
+        client = Session(session_vars=NO_CONFIGURATION).create_client(
+            service,
+            region_name=self.credentials.region,
+            endpoint_url=variables[key],
+            aws_access_key_id=self.credentials.access_key_id,
+            aws_secret_access_key=self.credentials.secret_access_key,
+            config=Config(**{"proxies": {}, "read_timeout": 60, **options}),
+        )
+        self._clients.append(client)
+        return client
+
+    def running(self, name: str) -> RunFile | None:
+        """The platform process `name` (up, gateway, control, objectstore), if it is alive."""
+        return live_run_file(self.home, name)
+
+    def pid(self, name: str) -> int:
+        """The pid of a platform process that must be alive."""
+        record = self.running(name)
+        assert record is not None, f"{name} is not running"
+        return record.pid
+
+    def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> int:
+        """Signal a platform process; its pid."""
+        pid = self.pid(name)
+        os.kill(pid, number)
+        return pid
+
+    def back(self, name: str, old_pid: int, within_s: float = 30.0) -> int:
+        """Wait until `name` runs again under another pid; that pid."""
+
+        def restarted() -> int | None:
+            record = self.running(name)
+            return record.pid if record is not None and record.pid != old_pid else None
+
+        return int(until(restarted, f"{name} restarted after pid {old_pid} died", within_s))
+
+    def log(self, name: str) -> str:
+        """What a platform process printed so far."""
+        path = self.home.logs / f"{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def processes(self) -> list[int]:
+        """Every live process that names this home in its command line or environment."""
+        return pids_mentioning(str(self.home.root))
+
+    def clean_up(self) -> list[str]:
+        """Stop everything; what was still there afterwards, which is killed then."""
+        while self._clients:
+            self._clients.pop().close()
+        self.cli("down", "--timeout", "20", code=None)
+        left = [f"{pid}: {command_line(pid)}" for pid in self.processes()]
+        for pid in self.processes():
+            os.kill(pid, signal.SIGKILL)
+        return left
+
+
+def command_line(pid: int) -> str:
+    """A process's command line, for messages."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return "(gone)"

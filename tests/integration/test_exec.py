@@ -1,0 +1,165 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.platform import CLI, Platform
+from tests.integration.virtual_environments import virtual_environment
+
+pytestmark = pytest.mark.integration
+
+PROGRAMS = Path(__file__).parent / "sdk_programs"
+# What a user of AWS may have set, and what would lead a program elsewhere.
+USERS_AWS = {
+    "AWS_PROFILE": "no-such-profile",
+    "AWS_SESSION_TOKEN": "of-another-session",
+    "AWS_ENDPOINT_URL_SAGEMAKER": "http://127.0.0.1:1",
+    "AWS_ENDPOINT_URL_STS": "http://127.0.0.1:1",
+    "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true",
+    "AWS_USE_FIPS_ENDPOINT": "true",
+    "AWS_CONFIG_FILE": "/no/such/file",
+    "http_proxy": "http://127.0.0.1:1",
+    "https_proxy": "http://127.0.0.1:1",
+}
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    with Platform(tmp_path_factory.mktemp("exec") / "home") as running:
+        yield running
+
+
+def python(platform: Platform, program: str, **environment: str) -> str:
+    return platform.exec([sys.executable, "-c", program], environment).stdout
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        pytest.param("https://sts.us-east-1.amazonaws.com", id="a region's host"),
+        pytest.param("https://sts.amazonaws.com", id="the global host"),
+        pytest.param("https://sts.cn-north-1.amazonaws.com.cn", id="another partition's host"),
+    ],
+)
+def test_an_explicit_sts_host_leads_to_the_door(platform: Platform, host: str) -> None:
+    program = f"import boto3; print(boto3.client('sts', endpoint_url={host!r}).meta.endpoint_url)"
+    assert python(platform, program).strip() == f"http://127.0.0.1:{platform.port}"
+
+
+def test_another_explicit_endpoint_is_left_alone(platform: Platform) -> None:
+    program = "import boto3; print(boto3.client('s3', endpoint_url='http://h:1').meta.endpoint_url)"
+    assert python(platform, program).strip() == "http://h:1"
+
+
+def test_a_users_own_aws_settings_do_not_interfere(platform: Platform) -> None:
+    program = (
+        "import boto3; print(boto3.client('sts').get_caller_identity()['Account'],"
+        " boto3.client('sagemaker').list_endpoints()['Endpoints'],"
+        " len(boto3.client('s3').list_buckets()))"
+    )
+    said = python(platform, program, **USERS_AWS)
+    assert said.startswith(f"{platform.credentials.account_id} []")
+
+
+def test_a_users_own_sitecustomize_is_loaded_too(platform: Platform, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.own = 'loaded'\n")
+    program = "import sitecustomize; print(own, sitecustomize.__file__)"
+    said = python(platform, program, PYTHONPATH=str(tmp_path))
+    assert said.split() == ["loaded", str(tmp_path / "sitecustomize.py")]
+
+
+def test_exit_code_output_and_input_pass_through(platform: Platform) -> None:
+    done = platform.exec(["sh", "-c", "echo out; echo err >&2; exit 7"], code=7)
+    assert (done.stdout, done.stderr) == ("out\n", "err\n")
+    assert platform.exec(["sh", "-c", "kill -TERM $$"], code=-signal.SIGTERM)
+
+
+def test_a_signal_reaches_the_program(platform: Platform) -> None:
+    program = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done"
+    process = subprocess.Popen(
+        [*CLI, "exec", "--home", str(platform.home.root), "--", "sh", "-c", program],
+        env=platform.environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        with process.stdout as printed:
+            assert printed.readline() == "ready\n"
+            process.terminate()
+            assert process.wait(timeout=30) == 9
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_program_that_is_not_there(platform: Platform, tmp_path: Path) -> None:
+    done = platform.exec(["no-such-program"], code=127)
+    assert done.stderr == "hostelry: no-such-program: command not found\n"
+    plain = tmp_path / "plain.txt"
+    plain.write_text("no program")
+    assert "Permission denied" in platform.exec([str(plain)], code=126).stderr
+
+
+def test_without_a_running_hostelry_nothing_is_run(tmp_path: Path) -> None:
+    platform = Platform(tmp_path / "home")
+    refused = platform.exec(["touch", str(tmp_path / "ran")], code=1)
+    assert "hostelry up" in refused.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_nothing_is_written_outside_the_hostelrys_home(platform: Platform, tmp_path: Path) -> None:
+    program = "import boto3; boto3.client('sts').get_caller_identity()"
+    python(platform, program, HOME=str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sagemaker_sdk_2(platform: Platform, tmp_path: Path) -> None:
+    bin_folder = virtual_environment("sdk2", "sagemaker<3", "awscli")
+    said = sdk_program(platform, bin_folder, "sdk2.py", tmp_path)
+    account, region = platform.credentials.account_id, platform.credentials.region
+    assert said == {
+        "role": platform.credentials.role_arn,
+        "bucket": f"sagemaker-{region}-{account}",
+        "uploaded": f"s3://sagemaker-{region}-{account}/from-sdk2/weights.txt",
+        "content": "weights",
+        "image": "763104351884.dkr.ecr.us-east-1.amazonaws.com/"
+        "djl-inference:0.23.0-deepspeed0.9.5-cu118",
+        "model": f"arn:aws:sagemaker:{region}:{account}:model/model-from-sdk2",
+    }
+
+
+def test_sagemaker_sdk_3_resource_classes(platform: Platform, tmp_path: Path) -> None:
+    bin_folder = virtual_environment("sdk3", "sagemaker-core>=2")
+    said = sdk_program(platform, bin_folder, "sdk3.py", tmp_path)
+    assert said == {
+        "role": platform.credentials.role_arn,
+        "model": "model-from-sdk3",
+        "listed": ["model-from-sdk3"],
+        "variant": "AllTraffic",
+        "gone": True,
+    }
+
+
+def test_the_aws_command_line(platform: Platform, tmp_path: Path) -> None:
+    aws = str(virtual_environment("sdk2", "sagemaker<3", "awscli") / "aws")
+    users = {**USERS_AWS, "HOME": str(tmp_path)}
+    listed = platform.exec([aws, "sagemaker", "list-endpoints"], users).stdout
+    assert json.loads(listed) == {"Endpoints": []}
+    platform.exec([aws, "s3", "mb", "s3://from-the-command-line"], users)
+    (tmp_path / "file").write_text("content")
+    copied = ["s3", "cp", str(tmp_path / "file"), "s3://from-the-command-line/a/b"]
+    platform.exec([aws, *copied], users)
+    assert "from-the-command-line" in platform.exec([aws, "s3", "ls"], users).stdout
+
+
+def sdk_program(platform: Platform, bin_folder: Path, name: str, home: Path) -> dict[str, object]:
+    """What a program prints as its last line, as JSON, in a user's home of its own."""
+    users = {**USERS_AWS, "HOME": str(home), "PATH": f"{bin_folder}:{os.environ['PATH']}"}
+    done = platform.exec([str(bin_folder / "python"), str(PROGRAMS / name)], users)
+    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return found

@@ -1,0 +1,160 @@
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore import UNSIGNED
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from botocore.session import Session
+from tests.integration.platform import clean_environment, until
+
+from hostelry.server.home import Credentials, Home, new_credentials
+from hostelry.server.objectstore import INTERNAL_PORTS, prepare, remove_sockets
+from hostelry.server.ports import free_ports
+from hostelry.server.readiness import NO_CONFIGURATION, client, store_check
+
+pytestmark = pytest.mark.integration
+
+KEYS = new_credentials("111122223333", "us-east-1")
+PART = os.urandom(5 * 1024 * 1024)
+
+
+@contextmanager
+def object_store(home: Home) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
+    """The store's process and S3 port; killed at the end, which is also how `up` stops it."""
+    home.make()
+    port = free_ports(1)[0]
+    command = prepare(home, port, KEYS, clean_environment())
+    with (home.logs / "objectstore.log").open("ab") as log:
+        process = subprocess.Popen(command.argv, env=dict(command.env), stdout=log, stderr=log)
+    try:
+        check = store_check(f"http://127.0.0.1:{port}", KEYS)
+        until(lambda: check() is None, "the object store answers a signed call")
+        yield process, port
+    finally:
+        process.kill()
+        process.wait()
+        remove_sockets(command.argv)
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    with object_store(Home(tmp_path_factory.mktemp("store") / "home")) as (_, port):
+        yield port
+
+
+@contextmanager
+def s3_client(port: int, keys: Credentials = KEYS) -> Iterator[Any]:
+    made = client("s3", f"http://127.0.0.1:{port}", keys)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def error_code(call: Any, **arguments: Any) -> str:
+    with pytest.raises(ClientError) as refused:
+        call(**arguments)
+    return str(refused.value.response["Error"]["Code"])
+
+
+def test_what_was_acknowledged_survives_kill_nine_in_the_middle_of_writing(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    acknowledged: dict[str, bytes] = {}
+    with object_store(home) as (process, port), s3_client(port) as s3:
+        s3.create_bucket(Bucket="kept")
+        upload = s3.create_multipart_upload(Bucket="kept", Key="large")["UploadId"]
+        where = {"Bucket": "kept", "Key": "large", "UploadId": upload}
+        parts = [
+            {"PartNumber": n, "ETag": s3.upload_part(**where, PartNumber=n, Body=PART)["ETag"]}
+            for n in (1, 2)
+        ]
+        s3.complete_multipart_upload(**where, MultipartUpload={"Parts": parts})
+        acknowledged["large"] = PART * 2
+
+        def write(name: str) -> None:
+            body = name.encode() * 1000
+            try:
+                s3.put_object(Bucket="kept", Key=name, Body=body)
+            except Exception:  # noqa: BLE001 - not acknowledged, hence nothing is promised
+                return
+            acknowledged[name] = body
+            if len(acknowledged) == 100:
+                process.send_signal(signal.SIGKILL)
+
+        with ThreadPoolExecutor(4) as writers:
+            list(writers.map(write, (f"folder/{i}" for i in range(150))))
+    assert len(acknowledged) >= 100
+    with object_store(home) as (_, port), s3_client(port) as s3:
+        for name, body in acknowledged.items():
+            assert s3.get_object(Bucket="kept", Key=name)["Body"].read() == body, name
+
+
+def test_only_the_right_keys_are_let_in(port: int) -> None:
+    wrong = new_credentials("111122223333", "us-east-1")
+    half = new_credentials("111122223333", "us-east-1", access_key_id=KEYS.access_key_id)
+    for keys, code in ((wrong, "InvalidAccessKeyId"), (half, "SignatureDoesNotMatch")):
+        with s3_client(port, keys) as s3:
+            assert error_code(s3.list_buckets) == code
+    unsigned = Session(session_vars=NO_CONFIGURATION).create_client(
+        "s3",
+        region_name="us-east-1",
+        endpoint_url=f"http://127.0.0.1:{port}",
+        config=Config(signature_version=UNSIGNED, proxies={}),
+    )
+    assert error_code(unsigned.list_buckets) == "AccessDenied"
+    unsigned.close()
+
+
+def test_buckets_and_objects_behave_as_programs_expect(port: int) -> None:
+    with s3_client(port) as s3:
+        s3.create_bucket(Bucket="sagemaker-us-east-1-111122223333")
+        bucket = {"Bucket": "sagemaker-us-east-1-111122223333"}
+        s3.put_object(**bucket, Key="models/a/adapter.bin", Body=b"0123456789")
+        assert s3.head_object(**bucket, Key="models/a/adapter.bin")["ContentLength"] == 10
+        ranged = s3.get_object(**bucket, Key="models/a/adapter.bin", Range="bytes=2-4")
+        assert ranged["Body"].read() == b"234"
+        listed = s3.list_objects_v2(**bucket, Prefix="models/", Delimiter="/")
+        assert [it["Prefix"] for it in listed["CommonPrefixes"]] == ["models/a/"]
+        assert error_code(s3.get_object, **bucket, Key="none") == "NoSuchKey"
+        assert error_code(s3.get_object, Bucket="no-such-bucket", Key="k") == "NoSuchBucket"
+        assert error_code(s3.head_bucket, Bucket="no-such-bucket") == "404"
+        assert error_code(s3.create_bucket, **bucket) == "BucketAlreadyOwnedByYou"
+
+
+def test_many_buckets_do_not_run_out_of_volumes(port: int) -> None:
+    with s3_client(port) as s3:
+        for number in range(30):
+            s3.create_bucket(Bucket=f"bucket-{number}")
+            s3.put_object(Bucket=f"bucket-{number}", Key="k", Body=b"x")
+
+
+def test_every_port_it_listens_on_was_chosen_and_is_on_loopback(tmp_path: Path) -> None:
+    with object_store(Home(tmp_path / "home")) as (process, port):
+        command_line = Path(f"/proc/{process.pid}/cmdline").read_bytes().decode().split("\0")
+        chosen = {int(it.partition("=")[2]) for it in command_line if ".port" in it}
+        assert len(chosen - {0}) == len(INTERNAL_PORTS) + 1
+        ports = listening(process.pid)
+        assert port in {number for _, number in ports}
+        assert {number for _, number in ports} <= chosen
+        assert {address for address, _ in ports} == {"0100007F"}
+
+
+def listening(pid: int) -> set[tuple[str, int]]:
+    """Address (hexadecimal, as the kernel prints it) and port of the TCP sockets of a process."""
+    fds = Path(f"/proc/{pid}/fd")
+    inodes = {os.readlink(fd).removeprefix("socket:[").removesuffix("]") for fd in fds.iterdir()}
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                address, port = fields[1].split(":")
+                found.add((address, int(port, 16)))
+    return found
