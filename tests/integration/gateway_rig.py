@@ -92,6 +92,7 @@ class GatewayRig:
         save_config(self.home, self.config)
         self.log = root / "gateway.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self._clients: list[Any] = []
 
     def publish(self, snapshot: RouteSnapshot) -> None:
         """Leave routes on disk, as an earlier gateway would have."""
@@ -118,7 +119,13 @@ class GatewayRig:
             "aws_secret_access_key": self.credentials.secret_access_key,
             "config": Config(retries={"total_max_attempts": 1}, read_timeout=WAIT_S),
         }
-        return boto3.client(service, **(given | changes))
+        made = boto3.client(service, **(given | changes))
+        self._clients.append(made)
+        return made
+
+    def close_clients(self) -> None:
+        for made in self._clients:
+            made.close()
 
     def signed(
         self,
@@ -164,6 +171,7 @@ def running_gateway(root: Path, snapshot: RouteSnapshot, **config: Any) -> Itera
     try:
         yield rig
     finally:
+        rig.close_clients()
         assert rig.process is not None
         with stopped_after(rig.process):
             pass

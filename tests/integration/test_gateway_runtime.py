@@ -1,5 +1,6 @@
 """InvokeEndpoint and its stream, through a real gateway process, with boto3 as the client."""
 
+import contextlib
 import json
 import socket
 from collections.abc import Iterator
@@ -109,6 +110,32 @@ def test_an_adapter_component_is_asked_for_its_adapter(runtime: Any) -> None:
     assert headers["x-amzn-sagemaker-adapter-alias"] == "pirate"
 
 
+def test_a_streamed_call_tells_the_copy_what_the_client_accepts(runtime: Any) -> None:
+    answer = runtime.invoke_endpoint_with_response_stream(
+        EndpointName="models",
+        Body=b"",
+        Accept="application/jsonlines",
+        ContentType="application/json",
+        InferenceId="id-1",
+        SessionId="s-1",
+        CustomAttributes="show",
+    )
+    (event,) = answer["Body"]
+    headers = json.loads(event["PayloadPart"]["Bytes"])["headers"]
+    assert headers["accept"] == "application/jsonlines"
+    assert headers["x-amzn-sagemaker-forwarded-api"] == "InvokeEndpointWithResponseStream"
+    assert headers["x-amzn-sagemaker-inference-id"] == "id-1"
+    assert headers["x-amzn-sagemaker-session-id"] == "s-1"
+
+
+def test_session_headers_of_the_container_reach_the_client(runtime: Any) -> None:
+    answer = runtime.invoke_endpoint(
+        EndpointName="models", Body=b"", SessionId="NEW_SESSION", CustomAttributes="session"
+    )
+    assert answer["NewSessionId"] == "s-1; Expires=2030-01-01T00:00:00Z"
+    assert answer["ClosedSessionId"] == "s-0"
+
+
 ERRORS = [
     pytest.param({"EndpointName": "nope"}, "ValidationError", 400, "not found", id="no endpoint"),
     pytest.param({"EndpointName": "llms"}, "ValidationError", 400, "header is required",
@@ -190,10 +217,11 @@ FAILING_STREAMS = [
 def test_a_stream_that_fails_midway_ends_with_an_exception(
     rig: GatewayRig, runtime: Any, told: str, words: str, error_code: str
 ) -> None:
-    events = iter(stream(runtime, told)["Body"])
-    assert next(events)["PayloadPart"]["Bytes"]
-    with pytest.raises(EventStreamError, match=words) as failure:
-        list(events)
+    with contextlib.closing(stream(runtime, told)["Body"]) as body:
+        events = iter(body)
+        assert next(events)["PayloadPart"]["Bytes"]
+        with pytest.raises(EventStreamError, match=words) as failure:
+            list(events)
     assert failure.value.response["Error"]["Code"] == "ModelStreamError"
     headers = {"X-Amzn-SageMaker-Custom-Attributes": told, "Connection": "close"}
     raw = rig.ask(rig.signed("/endpoints/models/invocations-response-stream", b"", headers))

@@ -63,7 +63,7 @@ class ControlRoom:
                 f"Nothing is served at {request.method} {request.path:.200}.",
                 404,
             )
-        identity = self._callers.identify(request)
+        identity = await self._callers.identify(request)
         service = signing_name(find_target(request).service)
         check_service(identity, service)
         head = self._head(request, identity, service, request_id)

@@ -1,5 +1,6 @@
 """Puts a request on one of a destination's copies, and on another where the first refuses."""
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -10,6 +11,7 @@ from hostelry.gateway.reply import ConnectError, Reply
 from hostelry.gateway.upstream import Timeouts
 from hostelry.routing.copy_choice import choose_copy
 
+log = logging.getLogger(__name__)
 AVOID_S = 1.0
 
 
@@ -91,6 +93,7 @@ class Copies:
                 give_back()
                 self._avoided_until_s[copy.id] = self._now_s() + AVOID_S
                 left.remove(copy)
+                log.warning("copy %s is avoided for %g s: %s", copy.id, AVOID_S, error)
                 refusal = error
             except BaseException:
                 give_back()

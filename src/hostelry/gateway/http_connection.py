@@ -6,6 +6,7 @@ connections instead of being armed for each request.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import cast
@@ -14,6 +15,7 @@ from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.gateway.exchange import Exchange
 from hostelry.gateway.http_reader import HttpLimits, Phase, Received, RefusedError, RequestReader
 
+log = logging.getLogger(__name__)
 Handler = Callable[[Exchange], Awaitable[None]]
 RefusalAnswer = Callable[[RefusedError], HttpResponse]
 WRITE_BUFFER_BYTES = 256 * 1024
@@ -66,6 +68,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._server.connections.add(self)
         self._task = asyncio.get_running_loop().create_task(self._serve())
+        self._task.add_done_callback(self._ended)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel whatever is under way for this client."""
@@ -178,6 +181,12 @@ class HttpConnection(asyncio.Protocol):
                 return
             if self._write_paused:
                 await self._drained()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A defect of the handler ends the connection, so that its client does not wait for it."""
+        if not task.cancelled() and (defect := task.exception()) is not None:
+            log.error("a connection was cut by a defect", exc_info=defect)
+            self.abort()
 
     async def _next(self) -> Received | RefusedError:
         reader = self._reader

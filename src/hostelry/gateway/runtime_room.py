@@ -1,6 +1,5 @@
 """The runtime API: InvokeEndpoint and InvokeEndpointWithResponseStream, start to last byte."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -27,8 +26,6 @@ from hostelry.gateway.upstream import Timeouts
 
 SERVICE = "sagemaker"
 MAX_ERROR_BYTES = 1024 * 1024
-# Hashing a body takes about 0.6 ms a megabyte: large ones do not hold up everybody's streams.
-HASH_APART_BYTES = 512 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +59,9 @@ class RuntimeRoom:
     async def serve(self, exchange: Exchange, request_id: str) -> None:
         """Answer one invocation; raises ServiceError before the answer's first byte."""
         request = exchange.request
-        if len(request.body) < HASH_APART_BYTES:
-            scope = self._caller_scope(request)
-        else:
-            scope = await asyncio.to_thread(self._caller_scope, request)
+        identity = await self._callers.identify(request)
+        check_service(identity, SERVICE)
+        scope = Scope(identity.account_id, identity.region)
         invocation = parse_invocation(request)
         destination = find_destination(self._routes.table, scope, invocation, self._draw())
         placed = await self._place(invocation, destination, request.body)
@@ -82,11 +78,6 @@ class RuntimeRoom:
     ) -> HttpResponse:
         """`error` in the runtime API's form."""
         return runtime_error(error, request_id)
-
-    def _caller_scope(self, request: HttpRequest) -> Scope:
-        identity = self._callers.identify(request)
-        check_service(identity, SERVICE)
-        return Scope(identity.account_id, identity.region)
 
     async def _place(self, invocation: Invocation, destination: Destination, body: bytes) -> Placed:
         head = invocation_head(invocation, destination, len(body))

@@ -5,11 +5,13 @@
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import random
 import resource
 import signal
 import socket
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,11 +89,20 @@ def build_door(
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket that a restarted gateway can take over at once."""
+    """A listening socket on an address that a restarted gateway can take over at once.
+
+    Raises OSError naming the address where another process has it.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.bind((host, port))
+    try:
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise OSError(
+            error.errno, f"{host}:{port} cannot be listened on: {error.strerror}"
+        ) from None
     bound.listen(BACKLOG)
     bound.setblocking(False)
     return bound
@@ -121,11 +132,15 @@ async def serve(home: Home) -> None:
     if config.insecure_no_auth:
         log.warning("signatures are not required: anyone who reaches the door is the owner")
     following = loop.create_task(routes.follow())
-    await stopping.wait()
+    asked_to_stop = loop.create_task(stopping.wait())
+    await asyncio.wait((following, asked_to_stop), return_when=asyncio.FIRST_COMPLETED)
     log.info("closing: %d connections", server.num_connections)
+    asked_to_stop.cancel()
     following.cancel()
     await server.stop(STOP_GRACE_S)
     pool.close()
+    with contextlib.suppress(asyncio.CancelledError):
+        await following
 
 
 def raise_file_limit() -> None:
@@ -141,7 +156,10 @@ def main() -> None:
     arguments = parser.parse_args()
     configure_logging("gateway")
     raise_file_limit()
-    uvloop.run(serve(Home(arguments.home)))
+    try:
+        uvloop.run(serve(Home(arguments.home)))
+    except OSError as error:
+        sys.exit(f"the gateway cannot run: {error}")
 
 
 if __name__ == "__main__":

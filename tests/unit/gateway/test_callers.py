@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 from tests.unit.gateway.routes_sample import HERE
 
@@ -37,9 +39,9 @@ def test_openai_key(header: str | None, allow_unsigned: bool, held: bool) -> Non
 def test_unsigned_calls_pass_as_the_owner_only_where_they_may() -> None:
     request = HttpRequest("POST", "/endpoints/e/invocations", headers={"host": "door"})
     with pytest.raises(ServiceError) as refusal:
-        callers().identify(request)
+        asyncio.run(callers().identify(request))
     assert refusal.value.http_status == 403
-    identity = callers(allow_unsigned=True).identify(request)
+    identity = asyncio.run(callers(allow_unsigned=True).identify(request))
     assert (identity.account_id, identity.region) == (HERE.account, HERE.region)
 
 
@@ -54,8 +56,9 @@ def test_unsigned_calls_pass_as_the_owner_only_where_they_may() -> None:
 def test_a_signature_that_is_there_must_hold_even_where_none_is_needed(
     query: str, headers: dict[str, str]
 ) -> None:
+    request = HttpRequest("POST", "/", query, headers)
     with pytest.raises(ServiceError) as refusal:
-        callers(allow_unsigned=True).identify(HttpRequest("POST", "/", query, headers))
+        asyncio.run(callers(allow_unsigned=True).identify(request))
     assert refusal.value.http_status == 403
 
 

@@ -262,6 +262,21 @@ def test_an_answer_that_was_never_finished_ends_with_the_connection_cut() -> Non
     asyncio.run(scenario())
 
 
+def test_a_defect_of_the_handler_cuts_the_connection_and_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def defective(exchange: Exchange) -> None:
+        raise ZeroDivisionError
+
+    async def scenario() -> None:
+        rig = Rig(defective)
+        await rig.feed(GET % 1)
+        assert rig.transport.aborted
+        assert "ZeroDivisionError" in caplog.text
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("draining", [False, True])
 def test_a_draining_server_closes_after_the_answer(draining: bool) -> None:
     async def scenario() -> None:

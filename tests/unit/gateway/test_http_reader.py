@@ -1,4 +1,8 @@
+import contextlib
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hostelry.gateway.http_reader import HttpLimits, Phase, Received, RefusedError, RequestReader
 
@@ -163,3 +167,19 @@ def test_a_head_that_never_ends_is_refused_before_it_fills_the_memory() -> None:
     with pytest.raises(RefusedError) as refusal:
         reader.feed(b"a")
     assert refusal.value.status == 431
+
+
+@given(st.lists(st.tuples(st.integers(0, len(TWO) - 1), st.binary(max_size=3)), max_size=4))
+def test_mutated_requests_are_read_or_refused_and_nothing_else(
+    edits: list[tuple[int, bytes]],
+) -> None:
+    mutated = bytearray(TWO)
+    for at, piece in edits:
+        mutated[at : at + 1] = piece
+    reader = RequestReader(LIMITS)
+    with contextlib.suppress(RefusedError):
+        for at in range(0, len(mutated), 37):
+            reader.feed(bytes(mutated[at : at + 37]))
+    for received in reader.requests:
+        assert received.request.path.startswith("/")
+        assert len(received.request.body) <= LIMITS.max_body_bytes

@@ -1,7 +1,10 @@
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hostelry.gateway.fake import FakeTransport
 from hostelry.gateway.reply import (
@@ -218,5 +221,27 @@ def test_what_counts_as_stale(before_loss: Callable[[Rig], Reply], stale: bool) 
         with pytest.raises(UpstreamError):
             await reply.head()
         assert rig.connection.was_stale is stale
+
+    asyncio.run(scenario())
+
+
+@given(st.lists(st.tuples(st.integers(0, len(CHUNKED) - 1), st.binary(max_size=3)), max_size=4))
+def test_mutated_answers_end_whole_or_broken_and_nothing_else(
+    edits: list[tuple[int, bytes]],
+) -> None:
+    mutated = bytearray(CHUNKED)
+    for at, piece in edits:
+        mutated[at : at + 1] = piece
+
+    async def scenario() -> None:
+        rig = Rig()
+        for at in range(0, len(mutated), 37):
+            if rig.connection.usable:
+                rig.connection.data_received(bytes(mutated[at : at + 37]))
+        rig.connection.connection_lost(None)
+        with contextlib.suppress(BrokenError):
+            await rig.reply.body(10_000)
+        assert rig.reply.phase in (ReplyPhase.WHOLE, ReplyPhase.FAILED)
+        rig.reply.close()
 
     asyncio.run(scenario())
