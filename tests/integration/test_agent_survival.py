@@ -191,8 +191,8 @@ def test_a_pid_that_was_given_to_another_program_is_left_alone(tmp_path: Path) -
         assert record.process is not None
         assert agent_record is not None
         copy.save(replace(record, process=replace(record.process, pid=stranger.pid)))
-        lie = AgentRecord(
-            process=replace(own_identity(), pid=stranger.pid, start_ticks=1), port=agent_record.port
+        lie = AgentRecord.of(
+            replace(own_identity(), pid=stranger.pid, start_ticks=1), agent_record.port
         )
         folder.agent.write_bytes(msgspec.json.encode(lie))
         assert list(await there.fleet.list()) == []

@@ -35,8 +35,25 @@ class ProcessIdentity:
 class AgentRecord:
     """agent.json: the agent that runs this instance. `port` is 0 until it listens."""
 
-    process: ProcessIdentity
+    pid: int
+    start_ticks: int
+    boot_id: str
     port: int
+
+    @classmethod
+    def of(cls, process: ProcessIdentity, port: int) -> "AgentRecord":
+        """The record of an agent that runs as `process`."""
+        return cls(
+            pid=process.pid,
+            start_ticks=process.start_ticks,
+            boot_id=process.boot_id,
+            port=port,
+        )
+
+    @property
+    def process(self) -> ProcessIdentity:
+        """The agent's process."""
+        return ProcessIdentity(pid=self.pid, start_ticks=self.start_ticks, boot_id=self.boot_id)
 
     @property
     def address(self) -> str:

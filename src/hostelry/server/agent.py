@@ -86,7 +86,7 @@ async def answer(agent: InstanceAgent, folder: InstanceFolder, internal_key: str
             timeout_graceful_shutdown=1,
         )
     )
-    record = AgentRecord(process=own_identity(), port=listener.getsockname()[1])
+    record = AgentRecord.of(own_identity(), listener.getsockname()[1])
     write_whole(folder.agent, msgspec.json.encode(record))
     measuring = asyncio.create_task(agent.measure())
     try:
@@ -108,7 +108,7 @@ def main() -> None:
         try:
             # Held until the process ends; copies do not inherit it.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            record = AgentRecord(process=own_identity(), port=0)
+            record = AgentRecord.of(own_identity(), 0)
             write_whole(folder.agent, msgspec.json.encode(record))
             asyncio.run(serve(home, arguments.instance_id))
         except BlockingIOError:
