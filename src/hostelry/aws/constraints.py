@@ -12,20 +12,17 @@ from hostelry.base.errors import ServiceError
 MAX_SHOWN_CHARACTERS = 1024
 MAX_SHOWN_VIOLATIONS = 100
 MAX_MATCHED_CHARACTERS = 4096
-"""A longer text, where the model allows none such, fails its pattern unseen: matching may be slow.
-
-A few patterns take quadratic time on texts made for it.
-"""
+MAX_MATCHED_OVERLONG = 256
+"""A text longer than these (where the model sets no length, or a shorter one) fails its pattern
+unseen: a few patterns take quadratic or cubic time on texts made for it."""
 _NUMBERS = frozenset({"integer", "long", "float", "double"})
 
 
-def check_params(
-    shape: StructureShape, params: Mapping[str, Any], code: str = "ValidationException"
-) -> None:
-    """Raise one ServiceError (400) listing everything in `params` that breaks `shape`."""
+def check_params(shape: StructureShape, params: Mapping[str, Any]) -> None:
+    """Raise one ValidationException (400) listing everything in `params` that breaks `shape`."""
     broken = list(_structure(shape, params, ""))
     if broken:
-        raise violations_error(broken, code)
+        raise violations_error(broken, "ValidationException")
 
 
 def violations_error(broken: Sequence[str], code: str) -> ServiceError:
@@ -57,8 +54,8 @@ def _demands(shape: Shape, value: Any) -> Iterator[tuple[str, bool]]:
         yield f"Member must have {measure} greater than or equal to {least}", size >= least
     pattern = shape.metadata.get("pattern")
     if pattern is not None:
-        matchable = len(value) <= max(MAX_MATCHED_CHARACTERS, most or MAX_MATCHED_CHARACTERS)
-        met = matchable and compiled(pattern).fullmatch(value) is not None
+        limit = MAX_MATCHED_CHARACTERS if most is None else max(most, MAX_MATCHED_OVERLONG)
+        met = len(value) <= limit and compiled(pattern).fullmatch(value) is not None
         yield f"Member must satisfy regular expression pattern: {pattern}", met
     choices = shape.metadata.get("enum")
     if choices and shape.name not in OPEN_ENUMS:

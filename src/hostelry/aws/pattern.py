@@ -8,11 +8,19 @@ from itertools import groupby
 _SURROGATE_PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _ASCII_PROPERTIES = {"ASCII": r"\x00-\x7f", "Print": r"\x20-\x7e", "Alnum": "a-zA-Z0-9"}
 
+# Patterns that can take exponential time, and linear ones that accept the same texts.
+_LINEAR = {
+    r"[a-z0-9]([-a-z0-9]*[a-z0-9]){0,39}?": r"[a-z0-9]([-a-z0-9]*[a-z0-9])?",
+    r"https://([.\-_a-zA-Z0-9]+/?){3,1016}": (
+        r"https://(?=(/?[.\-_a-zA-Z0-9]){3})[.\-_a-zA-Z0-9](/?[.\-_a-zA-Z0-9])*/?"
+    ),
+}
+
 
 @lru_cache(maxsize=1024)
 def compiled(pattern: str) -> re.Pattern[str]:
     """`pattern` for `fullmatch`; like Java's, its classes are ASCII unless they name Unicode."""
-    joined = _SURROGATE_PAIR.sub(_code_point, pattern).replace("${", "(?:$){")
+    joined = _SURROGATE_PAIR.sub(_code_point, _LINEAR.get(pattern, pattern)).replace("${", "(?:$){")
     in_class = False
     parts = []
     for token in re.findall(r"\\p\{\w+\}|\\.|.", joined, re.DOTALL):

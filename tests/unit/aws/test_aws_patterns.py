@@ -51,6 +51,18 @@ def test_the_models_use_no_trait_that_the_walkers_leave_out(service: str) -> Non
         ),
         pytest.param(r"[\]a]+", "]a", "b", id="an escaped bracket does not end a class"),
         pytest.param(r"\w+", "az_9", "é", id="word characters are ASCII"),
+        pytest.param(
+            r"https://([.\-_a-zA-Z0-9]+/?){3,1016}",
+            "https://a.b/c/",
+            "https://" + "a" * 1000 + "//",
+            id="a pattern of exponential time, in linear time",
+        ),
+        pytest.param(
+            r"[a-z0-9]([-a-z0-9]*[a-z0-9]){0,39}?",
+            "a-b",
+            "a" * 1000 + "-",
+            id="another pattern of exponential time",
+        ),
         pytest.param(r"(a*)${1,128}", "aa", "b", id="a repeated anchor"),
         pytest.param(r"^(NEW)$|^[a-c]+$", "abc", "abc\n", id="a line's end is the text's end"),
     ],
