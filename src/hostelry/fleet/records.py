@@ -33,27 +33,19 @@ class ProcessIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRecord:
-    """agent.json: the agent that runs this instance. `port` is 0 until it listens."""
+    """agent.json: the agent that runs this instance. `port` is 0 until it listens.
+
+    `pid` is that of `process`, at the top for a person or script that only looks.
+    """
 
     pid: int
-    start_ticks: int
-    boot_id: str
     port: int
+    process: ProcessIdentity
 
     @classmethod
     def of(cls, process: ProcessIdentity, port: int) -> "AgentRecord":
         """The record of an agent that runs as `process`."""
-        return cls(
-            pid=process.pid,
-            start_ticks=process.start_ticks,
-            boot_id=process.boot_id,
-            port=port,
-        )
-
-    @property
-    def process(self) -> ProcessIdentity:
-        """The agent's process."""
-        return ProcessIdentity(pid=self.pid, start_ticks=self.start_ticks, boot_id=self.boot_id)
+        return cls(pid=process.pid, port=port, process=process)
 
     @property
     def address(self) -> str:
