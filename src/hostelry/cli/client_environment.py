@@ -27,24 +27,16 @@ REMOVED_PREFIX = "AWS_ENDPOINT_URL"
 
 def client_variables(config: UpConfig, credentials: Credentials) -> dict[str, str]:
     """The variables that `hostelry env` prints."""
-    door = f"http://{url_host(config.host)}:{config.door_port}"
-    s3 = config.s3_endpoint or f"http://{url_host(config.host)}:{config.s3_port}"
     return {
-        "AWS_ENDPOINT_URL": door,
-        "AWS_ENDPOINT_URL_S3": s3,
+        "AWS_ENDPOINT_URL": config.door_url,
+        "AWS_ENDPOINT_URL_S3": config.s3_url,
         "AWS_ACCESS_KEY_ID": credentials.access_key_id,
         "AWS_SECRET_ACCESS_KEY": credentials.secret_access_key,
         "AWS_DEFAULT_REGION": credentials.region,
         "AWS_REGION": credentials.region,
-        "OPENAI_BASE_URL": f"{door}/v1",
+        "OPENAI_BASE_URL": f"{config.door_url}/v1",
         "OPENAI_API_KEY": credentials.openai_api_key,
     }
-
-
-def url_host(host: str) -> str:
-    """`host` as it stands in a URL that programs on this machine use."""
-    reachable = reachable_host(host)
-    return f"[{reachable}]" if ":" in reachable else reachable
 
 
 def without_users_aws(environment: Mapping[str, str]) -> dict[str, str]:

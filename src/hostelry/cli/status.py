@@ -6,7 +6,6 @@ import msgspec
 import typer
 
 from hostelry.base.clock import SystemClock
-from hostelry.cli.client_environment import client_variables
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
 from hostelry.cli.state import PlatformProcess, control_state, platform_processes
 from hostelry.cli.status_text import endpoint_lines, process_lines
@@ -31,8 +30,7 @@ def status(home: HomeOption = None, as_json: JsonOption = False) -> None:
     config, credentials = settled(at)
     processes = platform_processes(at, config)
     state = control_state(config, credentials) if processes_run(processes) else None
-    variables = client_variables(config, credentials)
-    door, s3 = variables["AWS_ENDPOINT_URL"], variables["AWS_ENDPOINT_URL_S3"]
+    door, s3 = config.door_url, config.s3_url
     if as_json:
         shown = {
             "home": str(at.root),

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from hostelry.base.clock import monotonic_s
-from hostelry.cli.client_environment import client_variables
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
 from hostelry.server.detached import Progress as Told
 from hostelry.server.detached import start_detached
@@ -86,7 +85,7 @@ def up_here(options: UpOptions, *, as_json: bool) -> None:
 
         def ready(config: UpConfig, credentials: Credentials) -> None:
             display.pause()
-            print_ready(Home(options.home), config, credentials, monotonic_s() - started, as_json)
+            print_ready(Home(options.home), config, monotonic_s() - started, as_json)
             if not as_json:
                 typer.echo("Ctrl-C, or `hostelry down`, stops it.")
 
@@ -108,8 +107,8 @@ def up_detached(options: UpOptions, *, as_json: bool) -> None:
 
         start_detached(options, told)
     at = Home(options.home)
-    config, credentials = settled(at)
-    print_ready(at, config, credentials, monotonic_s() - started, as_json)
+    config, _ = settled(at)
+    print_ready(at, config, monotonic_s() - started, as_json)
 
 
 def down(
@@ -152,12 +151,9 @@ def down_sentence(home: Home, outcome: Leftover, took_s: float) -> str:
             return f"Hostelry has stopped ({took_s:.1f} s)."
 
 
-def print_ready(
-    home: Home, config: UpConfig, credentials: Credentials, took_s: float, as_json: bool
-) -> None:
+def print_ready(home: Home, config: UpConfig, took_s: float, as_json: bool) -> None:
     """Say where everything is, and what to do next."""
-    variables = client_variables(config, credentials)
-    door, s3 = variables["AWS_ENDPOINT_URL"], variables["AWS_ENDPOINT_URL_S3"]
+    door, s3 = config.door_url, config.s3_url
     if as_json:
         ready = {"ready": True, "door": door, "object_store": s3, "home": str(home.root)}
         typer.echo(msgspec.json.encode({**ready, "seconds": round(took_s, 2)}))

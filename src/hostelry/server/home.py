@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from hostelry.server.ports import url_host
+
 ENVIRONMENT_VARIABLE = "HOSTELRY_HOME"
 
 
@@ -54,8 +56,8 @@ class UpConfig:
 
     @property
     def door_url(self) -> str:
-        """The one door."""
-        return f"http://{self.host}:{self.door_port}"
+        """The one door, as programs on this machine reach it."""
+        return f"http://{url_host(self.host)}:{self.door_port}"
 
     @property
     def control_url(self) -> str:
@@ -65,7 +67,7 @@ class UpConfig:
     @property
     def s3_url(self) -> str:
         """The object store that artifacts are read from."""
-        return self.s3_endpoint or f"http://{self.host}:{self.s3_port}"
+        return self.s3_endpoint or f"http://{url_host(self.host)}:{self.s3_port}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.server.home import Credentials, Home, write_private
 from hostelry.server.ports import free_ports
 
+HOST = "127.0.0.1"
 # Without a bound it held 772 MB after one 200 MB upload; with this one 164 MB.
 GO_MEMORY_LIMIT = "300MiB"
 READER_MEMORY_MB = 64
@@ -81,8 +82,8 @@ def store_flags(folder: Path, s3_port: int, ports: Sequence[int]) -> dict[str, s
     """SeaweedFS's flags by name; `ports` are free, one for each of `INTERNAL_PORTS`."""
     return {
         "dir": str(folder / "data"),
-        "ip": "127.0.0.1",
-        "ip.bind": "127.0.0.1",
+        "ip": HOST,
+        "ip.bind": HOST,
         "s3.port": s3_port,
         "s3.config": str(folder / "identities.json"),
         "s3.iam": "false",

@@ -41,6 +41,12 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def url_host(host: str) -> str:
+    """`host` as it stands in a URL that programs on this machine use."""
+    reachable = reachable_host(host)
+    return f"[{reachable}]" if ":" in reachable else reachable
+
+
 def reachable_host(host: str) -> str:
     """The host a program on this machine connects to when a server is bound to `host`."""
     return "127.0.0.1" if host in ("0.0.0.0", "::", "") else host

@@ -26,7 +26,7 @@ from hostelry.server.home import (
     save_credentials,
 )
 from hostelry.server.leftovers import end_services
-from hostelry.server.ports import free_ports, is_loopback, reachable_host, require_free_port
+from hostelry.server.ports import free_ports, require_free_port
 from hostelry.server.readiness import door_check, store_check
 from hostelry.server.run_file import live_run_file, remove_run_file, save_run_file
 from hostelry.server.supervisor import Command, Service, Supervisor
@@ -168,12 +168,14 @@ async def stop_platform(home: Home, supervisor: Supervisor, report: Report, *, f
 async def until_ready(config: UpConfig, credentials: Credentials, report: Report) -> None:
     """Return when the object store and the door each answered a signed call."""
     deadline = monotonic_s() + READY_WITHIN_S
-    s3_url = config.s3_endpoint or f"http://{reachable_host(config.host)}:{config.s3_port}"
-    door_url = f"http://{reachable_host(config.host)}:{config.door_port}"
     report.phase("waiting for the object store")
-    await until_answered(store_check(s3_url, credentials), f"object store at {s3_url}", deadline)
+    await until_answered(
+        store_check(config.s3_url, credentials), f"object store at {config.s3_url}", deadline
+    )
     report.phase("waiting for control and the door")
-    await until_answered(door_check(door_url, credentials), f"door at {door_url}", deadline)
+    await until_answered(
+        door_check(config.door_url, credentials), f"door at {config.door_url}", deadline
+    )
 
 
 async def until_answered(check: Callable[[], str | None], name: str, deadline: float) -> None:
@@ -187,7 +189,7 @@ async def until_answered(check: Callable[[], str | None], name: str, deadline: f
 @asynccontextmanager
 async def store_door(config: UpConfig) -> AsyncIterator[int]:
     """The loopback port for the object store, forwarded to where the hostelry listens."""
-    if config.s3_endpoint is not None or is_loopback(config.host):
+    if config.s3_endpoint is not None or config.host == objectstore.HOST:
         yield config.s3_port
         return
     inner_port = free_ports(1)[0]

@@ -13,8 +13,8 @@ from hostelry.server.ports import is_loopback
 
 DEFAULT_ACCOUNT = "111122223333"  # the account number of AWS's own examples
 DEFAULT_REGION = "us-east-1"
-ACCOUNT_PATTERN = re.compile(r"\d{12}")
-REGION_PATTERN = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d{1,2}")
+ACCOUNT_PATTERN = re.compile(r"[0-9]{12}")
+REGION_PATTERN = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}")
 MAX_BODY_LIMIT_MB = 1024
 
 
@@ -132,7 +132,7 @@ def operator_pair(environment: Mapping[str, str]) -> tuple[str, str] | None:
 def decide_config(options: UpOptions, control_port: int) -> UpConfig:
     """The configuration that every process of the platform reads."""
     return UpConfig(
-        host=options.host,
+        host="127.0.0.1" if options.host == "localhost" else options.host,
         door_port=options.port,
         s3_port=options.s3_port,
         control_port=control_port,

@@ -1,0 +1,133 @@
+import shlex
+from pathlib import Path
+
+import pytest
+
+from hostelry.base.errors import TerminalError
+from hostelry.cli.client_environment import (
+    client_variables,
+    no_proxy,
+    shell_lines,
+    without_users_aws,
+)
+from hostelry.cli.environment import SHIM, exec_environment, sagemaker_configuration
+from hostelry.server.home import Credentials, Home, UpConfig
+
+KEYS = Credentials(
+    account_id="111122223333",
+    region="eu-west-1",
+    access_key_id="AKIA",
+    secret_access_key="it's $(secret)",
+    internal_key="internal",
+    openai_api_key="sk-1",
+)
+CONFIG = UpConfig(control_port=1)
+HOME = Home(Path("/h"))
+
+
+def test_variables() -> None:
+    assert client_variables(CONFIG, KEYS) == {
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:8787",
+        "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:8788",
+        "AWS_ACCESS_KEY_ID": "AKIA",
+        "AWS_SECRET_ACCESS_KEY": "it's $(secret)",
+        "AWS_DEFAULT_REGION": "eu-west-1",
+        "AWS_REGION": "eu-west-1",
+        "OPENAI_BASE_URL": "http://127.0.0.1:8787/v1",
+        "OPENAI_API_KEY": "sk-1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("host", "s3_endpoint", "door", "s3"),
+    [
+        pytest.param(
+            "0.0.0.0",
+            None,
+            "http://127.0.0.1:8787",
+            "http://127.0.0.1:8788",
+            id="every address is reached on loopback",
+        ),
+        pytest.param(
+            "::1", None, "http://[::1]:8787", "http://[::1]:8788", id="IPv6 is put in brackets"
+        ),
+        pytest.param(
+            "127.0.0.1",
+            "https://nas",
+            "http://127.0.0.1:8787",
+            "https://nas",
+            id="another S3 is named as it was given",
+        ),
+    ],
+)
+def test_addresses(host: str, s3_endpoint: str | None, door: str, s3: str) -> None:
+    config = UpConfig(control_port=1, host=host, s3_endpoint=s3_endpoint)
+    variables = client_variables(config, KEYS)
+    assert (variables["AWS_ENDPOINT_URL"], variables["AWS_ENDPOINT_URL_S3"]) == (door, s3)
+
+
+@pytest.mark.parametrize(
+    ("shell", "line"),
+    [
+        pytest.param("sh", "export K='it'\"'\"'s $(x)'", id="sh"),
+        pytest.param("zsh", "export K='it'\"'\"'s $(x)'", id="zsh as sh"),
+        pytest.param("fish", "set -gx K 'it\\'s $(x)';", id="fish"),
+        pytest.param("powershell", "$Env:K = 'it''s $(x)'", id="powershell"),
+    ],
+)
+def test_shell_lines_quote_what_a_shell_would_read(shell: str, line: str) -> None:
+    assert shell_lines(shell, {"K": "it's $(x)"}) == [line]
+
+
+def test_sh_lines_read_back_whatever_a_value_holds() -> None:
+    for value in ("", "a b", "$HOME", "`id`", "'", '"', "\\", "line\nbreak"):
+        (line,) = shell_lines("sh", {"K": value})
+        assert shlex.split(line) == ["export", f"K={value}"]
+
+
+def test_another_shell_is_refused_by_name() -> None:
+    with pytest.raises(TerminalError, match="--shell tcsh: expected sh"):
+        shell_lines("tcsh", {})
+
+
+def test_users_settings_that_would_win_are_left_out() -> None:
+    users = {
+        "AWS_PROFILE": "p",
+        "AWS_SESSION_TOKEN": "t",
+        "AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME": "http://elsewhere",
+        "AWS_MAX_ATTEMPTS": "9",
+        "HF_TOKEN": "h",
+    }
+    assert without_users_aws(users) == {"AWS_MAX_ATTEMPTS": "9", "HF_TOKEN": "h"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        pytest.param({}, "127.0.0.1,localhost,10.0.0.7", id="no proxy settings"),
+        pytest.param(
+            {"NO_PROXY": "corp,localhost"}, "corp,localhost,127.0.0.1,10.0.0.7", id="added once"
+        ),
+        pytest.param({"no_proxy": "corp"}, "corp,127.0.0.1,localhost,10.0.0.7", id="lower case"),
+    ],
+)
+def test_no_proxy(environment: dict[str, str], expected: str) -> None:
+    assert no_proxy(environment, "10.0.0.7") == expected
+
+
+def test_exec_sets_everything_and_keeps_the_rest() -> None:
+    made = exec_environment({"PYTHONPATH": "/own", "LANG": "C"}, HOME, CONFIG, KEYS)
+    assert made["PYTHONPATH"] == f"{SHIM}:/own"
+    assert made["LANG"] == "C"
+    assert made["HOSTELRY_HOME"] == "/h"
+    assert made["AWS_EC2_METADATA_DISABLED"] == "true"
+    for name in (
+        "AWS_CONFIG_FILE",
+        "AWS_SHARED_CREDENTIALS_FILE",
+        "SAGEMAKER_ADMIN_CONFIG_OVERRIDE",
+    ):
+        assert made[name].startswith("/h/client/")
+
+
+def test_the_sdks_bucket_is_named_as_on_aws() -> None:
+    assert "DefaultS3Bucket: sagemaker-eu-west-1-111122223333" in sagemaker_configuration(KEYS)

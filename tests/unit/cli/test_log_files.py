@@ -1,0 +1,101 @@
+from pathlib import Path
+
+import pytest
+
+from hostelry.base.errors import TerminalError
+from hostelry.cli.log_files import find_logs
+from hostelry.cli.logs import last_lines, new_lines
+from hostelry.server.home import Home
+
+STATE = {
+    "endpoints": [
+        {
+            "name": "chat",
+            "components": [
+                {"name": "base", "base": None},
+                {"name": "pirate", "base": "base"},
+            ],
+            "copies": [
+                {"id": "c-111", "owner": "component/base"},
+                {"id": "c-222", "owner": "component/other"},
+            ],
+        },
+        {"name": "plain", "copies": [{"id": "c-333", "owner": "variant/AllTraffic"}]},
+    ]
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    made = Home(tmp_path / "home")
+    made.make()
+    for name in ("control", "gateway"):
+        (made.logs / f"{name}.log").write_text(name)
+    for instance, copies in (("i-1", ("c-111", "c-222")), ("i-2", ("c-333",))):
+        root = made.instances / instance
+        for copy in copies:
+            (root / "copies" / copy).mkdir(parents=True)
+            (root / "copies" / copy / "log").write_text(copy)
+        (root / "agent.log").write_text(instance)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        pytest.param(None, ["control", "gateway"], id="nothing named: every process"),
+        pytest.param("control", ["control"], id="a process"),
+        pytest.param("i-1", ["i-1"], id="an instance: its agent"),
+        pytest.param("c-111", ["c-111"], id="a copy"),
+        pytest.param("c-3", ["c-333"], id="the start of a copy's id"),
+        pytest.param("chat", ["c-111", "c-222"], id="an endpoint: its copies"),
+        pytest.param("plain", ["c-333"], id="an endpoint whose variant names a model"),
+        pytest.param("base", ["c-111"], id="a component"),
+        pytest.param("pirate", ["c-111"], id="an adapter: the copies of its base"),
+    ],
+)
+def test_what_a_name_means(home: Home, name: str | None, expected: list[str]) -> None:
+    assert list(find_logs(home, STATE, name)) == expected
+
+
+def test_copies_are_found_without_control_too(home: Home) -> None:
+    assert list(find_logs(home, None, "c-111")) == ["c-111"]
+
+
+@pytest.mark.parametrize("name", ["nobody", "../control", "/etc/passwd", "*"])
+def test_a_name_that_means_nothing_is_told_with_what_there_is(home: Home, name: str) -> None:
+    with pytest.raises(TerminalError, match="There are: control, gateway, i-1, c-111"):
+        find_logs(home, STATE, name)
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "expected"),
+    [
+        pytest.param("a\nb\nc\n", 2, ["b", "c"], id="the last lines"),
+        pytest.param("a\nb", 5, ["a", "b"], id="fewer than asked, the last unfinished"),
+        pytest.param("", 5, [], id="an empty log"),
+        pytest.param("a\n", 0, [], id="no lines asked"),
+    ],
+)
+def test_last_lines(tmp_path: Path, text: str, count: int, expected: list[str]) -> None:
+    path = tmp_path / "log"
+    path.write_text(text)
+    assert last_lines(path, count) == expected
+
+
+def test_bytes_that_are_no_text_are_shown_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"a\xff\n")
+    assert last_lines(tmp_path / "log", 1) == ["a\N{REPLACEMENT CHARACTER}"]
+
+
+def test_following_prints_whole_lines_and_starts_anew_when_a_log_is_cut(tmp_path: Path) -> None:
+    path, positions = tmp_path / "log", {"x": 0}
+    path.write_text("one\ntw")
+    assert new_lines(path, "x", positions) == ["one"]
+    path.write_text("one\ntwo\nthree\n")
+    assert new_lines(path, "x", positions) == ["two", "three"]
+    assert new_lines(path, "x", positions) == []
+    path.write_text("new\n")
+    assert new_lines(path, "x", positions) == ["new"]
+    path.unlink()
+    assert new_lines(path, "x", positions) == []

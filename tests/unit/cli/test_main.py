@@ -1,0 +1,64 @@
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hostelry import __version__
+from hostelry.base.errors import TerminalError
+from hostelry.cli.main import app, run
+
+COMMANDS = ("up", "down", "status", "logs", "env", "exec", "version", "demo", "demo-model")
+
+
+def test_the_list_of_commands() -> None:
+    said = CliRunner().invoke(app, ["--help"]).output
+    assert all(f"\n  {name} " in said for name in COMMANDS), said
+
+
+@pytest.mark.parametrize("command", [it for it in COMMANDS if it != "demo"])
+def test_every_command_explains_itself_with_an_example(command: str) -> None:
+    result = CliRunner().invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert f"hostelry {command}" in result.output.replace("Usage: hostelry", "")
+
+
+def test_version() -> None:
+    assert CliRunner().invoke(app, ["version"]).output == f"hostelry {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["status"], ["logs"], ["env"], ["exec", "--", "true"], ["down"]],
+    ids=lambda command: f"{command[0]} before the first up",
+)
+def test_before_the_first_up_every_command_says_how_to_start(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOSTELRY_HOME", str(tmp_path / "none"))
+    error = CliRunner().invoke(app, command).exception
+    assert isinstance(error, TerminalError)
+    assert "start one with `hostelry up`" in str(error)
+    assert str(tmp_path / "none") in str(error)
+    assert not (tmp_path / "none").exists()
+
+
+def test_an_error_is_one_line_and_exit_code_one(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise TerminalError("port 1 is taken")
+
+    assert run(fail) == 1
+    assert capsys.readouterr().err == "hostelry: port 1 is taken\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["nonsense"], id="an unknown command"),
+        pytest.param(["up", "--port", "many"], id="a port that is no number"),
+        pytest.param(["status", "--nonsense"], id="an unknown option"),
+        pytest.param(["exec"], id="exec of nothing"),
+        pytest.param(["logs", "-n", "-1"], id="a negative number of lines"),
+    ],
+)
+def test_wrong_usage_is_exit_code_two(arguments: list[str]) -> None:
+    assert CliRunner().invoke(app, arguments).exit_code == 2

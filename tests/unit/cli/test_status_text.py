@@ -1,0 +1,137 @@
+from typing import Any
+
+import pytest
+
+from hostelry.cli.state import PlatformProcess
+from hostelry.cli.status_text import duration, endpoint_lines, memory_text, process_lines
+
+NOW = 10_000.0
+REASON = "the model server ended with code 3; its last lines:\n" + "\n".join(
+    f"line {n}" for n in range(40)
+)
+
+
+def endpoint(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "chat",
+        "status": "InService",
+        "config": "chat-config",
+        "created_at": NOW - 3725,
+        "failure_reason": None,
+        "components": [
+            {"name": "base", "status": "InService", "desired_copies": 2, "ready_copies": 1},
+            {"name": "pirate", "status": "Failed", "base": "base", "failure_reason": "rank 512"},
+        ],
+        "instances": [
+            {
+                "id": "i-1",
+                "type": "ml.g5.12xlarge",
+                "variant": "AllTraffic",
+                "state": "running",
+                "cpus": 48,
+                "memory_bytes": 192 * 1024**3,
+                "accelerators": 4,
+                "problem": None,
+            }
+        ],
+        "copies": [
+            {
+                "id": "c-1",
+                "owner": "component/base",
+                "instance": "i-1",
+                "phase": "ready",
+                "pid": 77,
+                "memory_bytes": 512 * 1024**2,
+                "adapters": [{"id": "pirate@1", "phase": "failed", "reason": "rank 512"}],
+            },
+            {
+                "id": "c-2",
+                "owner": "component/base",
+                "instance": "i-1",
+                "phase": "failed",
+                "reason": REASON,
+                "restarts": 3,
+            },
+        ],
+        **changes,
+    }
+
+
+def test_an_endpoint_with_all_that_belongs_to_it() -> None:
+    lines = endpoint_lines([endpoint()], NOW)
+    assert lines[:9] == [
+        "endpoint chat  InService  config chat-config  age 1h02m",
+        "  component base  InService  base  1/2 ready",
+        "  component pirate  Failed  adapter of base",
+        "    rank 512",
+        "  instance i-1  ml.g5.12xlarge  variant AllTraffic  running  "
+        "declared 48 CPUs, 192.0 GiB, 4 accelerators; in use 512 MiB",
+        "    copy c-1  component/base  ready  pid 77  512 MiB",
+        "      adapter pirate@1  failed",
+        "        rank 512",
+        "    copy c-2  component/base  failed  restarts 3",
+    ]
+
+
+def test_a_reason_is_printed_whole() -> None:
+    lines = endpoint_lines([endpoint()], NOW)
+    assert [line.strip() for line in lines if line.strip() in REASON.splitlines()] == (
+        REASON.splitlines()
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        pytest.param(
+            {"status": "Failed", "failure_reason": "no capacity"}, "  no capacity", id="a failure"
+        ),
+        pytest.param(
+            {"pending_config": "next"},
+            "endpoint chat  InService  config chat-config -> next  age 1h02m",
+            id="an update under way",
+        ),
+        pytest.param(
+            {"instances": []},
+            "    copy c-1  component/base  ready  pid 77  512 MiB",
+            id="copies whose instance is gone",
+        ),
+    ],
+)
+def test_what_else_may_be(changes: dict[str, Any], line: str) -> None:
+    assert line in endpoint_lines([endpoint(**changes)], NOW)
+
+
+def test_no_endpoints() -> None:
+    assert endpoint_lines([], NOW) == ["No endpoints."]
+
+
+def test_processes_are_aligned_and_a_missing_one_is_named() -> None:
+    running = PlatformProcess(name="up", pid=1234, port=8787, uptime_s=65, memory_bytes=10**8)
+    assert process_lines([running, PlatformProcess(name="control")]) == [
+        "PROCESS  PID   PORT  UPTIME       MEMORY",
+        "up       1234  8787  1m05s        95 MiB",
+        "control  -     -     not running  -",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-5, "0s"),
+        (59.9, "59s"),
+        (60, "1m00s"),
+        (3599, "59m59s"),
+        (7500, "2h05m"),
+        (100_000, "1d03h"),
+    ],
+)
+def test_duration(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"), [(0, "0 MiB"), (1024**3 - 1, "1024 MiB"), (1024**3, "1.0 GiB")]
+)
+def test_memory_text(size_bytes: int, text: str) -> None:
+    assert memory_text(size_bytes) == text

@@ -1,0 +1,100 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from hostelry.server.home import Home
+from hostelry.server.leftovers import end_services
+from hostelry.server.process_table import (
+    ProcessStat,
+    is_same_process,
+    memory_bytes,
+    parse_stat,
+    pids_mentioning,
+    process_stat,
+    uptime_s,
+)
+from hostelry.server.run_file import (
+    live_run_file,
+    load_run_file,
+    remove_run_file,
+    run_path,
+    save_run_file,
+)
+
+NO_PID = 2**22 + 1  # one more than the kernel's largest pid
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    made = Home(tmp_path / "home")
+    made.make()
+    return made
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param("python", id="an ordinary name"),
+        pytest.param("a b) S 1 (c", id="a name that imitates the fields after it"),
+    ],
+)
+def test_parse_stat(command: str) -> None:
+    rest = " ".join(str(n) for n in range(7, 52))
+    line = f"42 ({command}) R 7 42 42 0 -1 {rest}"
+    stat = parse_stat(line)
+    assert stat == ProcessStat(pid=42, state="R", parent=7, group=42, start_ticks=20)
+
+
+def test_this_process_is_alive_under_its_own_start_only() -> None:
+    stat = process_stat(os.getpid())
+    assert stat is not None
+    assert is_same_process(stat.pid, stat.start_ticks)
+    assert not is_same_process(stat.pid, stat.start_ticks - 1)
+    assert uptime_s(stat) >= 0
+    assert memory_bytes(stat.pid) > 1024 * 1024
+
+
+def test_a_pid_that_nobody_has() -> None:
+    assert process_stat(NO_PID) is None
+    assert memory_bytes(NO_PID) == 0
+
+
+def test_processes_are_found_by_what_they_mention_but_never_oneself() -> None:
+    assert os.getpid() not in pids_mentioning("python")
+
+
+def test_a_run_file_tells_the_live_process(home: Home) -> None:
+    save_run_file(home, "gateway", os.getpid(), 8787)
+    record = live_run_file(home, "gateway")
+    assert record is not None
+    assert (record.pid, record.port) == (os.getpid(), 8787)
+    remove_run_file(home, "gateway")
+    remove_run_file(home, "gateway")
+    assert load_run_file(home, "gateway") is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="an empty file"),
+        pytest.param(b'{"name": "gateway"', id="half a file"),
+        pytest.param(b'{"name": "gateway", "pid": "x"}', id="another shape"),
+        pytest.param(
+            b'{"name":"gateway","pid":%d,"start_ticks":1,"port":1}' % os.getpid(), id="a reused pid"
+        ),
+        pytest.param(
+            b'{"name":"gateway","pid":%d,"start_ticks":1,"port":1}' % NO_PID, id="a dead pid"
+        ),
+    ],
+)
+def test_a_stale_run_file_is_removed_and_nobody_killed(home: Home, content: bytes) -> None:
+    run_path(home, "gateway").write_bytes(content)
+    assert live_run_file(home, "gateway") is None
+    assert end_services(home) == []
+    assert not run_path(home, "gateway").exists()
+
+
+def test_a_process_that_is_gone_already_gets_no_run_file(home: Home) -> None:
+    save_run_file(home, "gateway", NO_PID, 8787)
+    assert not run_path(home, "gateway").exists()

@@ -1,0 +1,111 @@
+import pytest
+
+from hostelry.server.supervision import (
+    CRASH_LOOP_DEATHS,
+    MAX_DELAY_S,
+    STEADY_S,
+    GiveUp,
+    Life,
+    Restart,
+    after_death,
+    death_message,
+    exit_phrase,
+    restart_delay_s,
+)
+
+
+@pytest.mark.parametrize(
+    ("deaths_before", "lived_s", "was_ready", "expected"),
+    [
+        pytest.param(0, 1, True, Restart(delay_s=0.2, quick_deaths=1), id="a first death is quick"),
+        pytest.param(1, 1, True, Restart(delay_s=0.4, quick_deaths=2), id="the wait doubles"),
+        pytest.param(
+            9,
+            1,
+            True,
+            Restart(delay_s=10.0, quick_deaths=10, crash_looping=True),
+            id="the wait is bounded and the loop named",
+        ),
+        pytest.param(
+            9, STEADY_S, True, Restart(delay_s=0.2, quick_deaths=1), id="a steady life clears all"
+        ),
+        pytest.param(
+            1, 1, False, Restart(delay_s=0.4, quick_deaths=2), id="a start may fail a second time"
+        ),
+        pytest.param(2, 1, False, GiveUp(3), id="a third failed start is given up"),
+        pytest.param(
+            2,
+            STEADY_S,
+            False,
+            Restart(delay_s=0.2, quick_deaths=1),
+            id="a death long after the start is no failed start",
+        ),
+    ],
+)
+def test_after_death(
+    deaths_before: int, lived_s: float, was_ready: bool, expected: Restart | GiveUp
+) -> None:
+    life = Life(started_at=100.0, quick_deaths=deaths_before)
+    assert after_death(life, platform_was_ready=was_ready, now=100.0 + lived_s) == expected
+
+
+def test_a_service_that_never_stays_is_tried_for_ever_once_the_platform_was_ready() -> None:
+    life, now, delays = Life(started_at=0.0), 0.0, []
+    for _ in range(1000):
+        decision = after_death(life, platform_was_ready=True, now=now)
+        assert isinstance(decision, Restart)
+        delays.append(decision.delay_s)
+        now += decision.delay_s
+        life = Life(started_at=now, quick_deaths=decision.quick_deaths)
+    assert delays[:7] == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0]
+    assert set(delays[6:]) == {MAX_DELAY_S}
+    assert life.quick_deaths == 1000
+
+
+def test_the_delay_never_overflows() -> None:
+    assert restart_delay_s(10**9) == MAX_DELAY_S
+
+
+@pytest.mark.parametrize(
+    ("returncode", "phrase"),
+    [
+        pytest.param(0, "exited with code 0", id="even a good exit is a death here"),
+        pytest.param(3, "exited with code 3", id="an exit code"),
+        pytest.param(-9, "was killed by SIGKILL", id="a signal with a name"),
+        pytest.param(-99, "was killed by signal 99", id="a signal without one"),
+    ],
+)
+def test_exit_phrase(returncode: int, phrase: str) -> None:
+    assert exit_phrase(returncode) == phrase
+
+
+@pytest.mark.parametrize(
+    ("decision", "head"),
+    [
+        pytest.param(
+            Restart(delay_s=0.2, quick_deaths=1),
+            "control exited with code 1; restarting in 0.2 s",
+            id="a restart says when",
+        ),
+        pytest.param(
+            Restart(delay_s=10, quick_deaths=CRASH_LOOP_DEATHS, crash_looping=True),
+            "control exited with code 1, 5 times in a row (crash loop); next try in 10 s",
+            id="a crash loop is called one",
+        ),
+        pytest.param(
+            GiveUp(3),
+            "control exited with code 1, 3 times in a row; it cannot start",
+            id="giving up says so",
+        ),
+    ],
+)
+def test_death_message(decision: Restart | GiveUp, head: str) -> None:
+    log = "\n".join(f"line {n}\n" for n in range(20))
+    lines = death_message("control", 1, decision, log).splitlines()
+    assert lines[0] == head
+    assert lines[1:] == [f"    control| line {n}" for n in range(12, 20)]
+
+
+def test_a_death_without_a_word_is_told_too() -> None:
+    message = death_message("gateway", -15, Restart(delay_s=0.2, quick_deaths=1), "\n \n")
+    assert message == "gateway was killed by SIGTERM; restarting in 0.2 s"

@@ -1,0 +1,139 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostelry.base.errors import TerminalError
+from hostelry.server.detached import decode_options, encode_options
+from hostelry.server.home import Credentials, new_credentials
+from hostelry.server.up_options import (
+    DEFAULT_ACCOUNT,
+    UpOptions,
+    check_options,
+    decide_config,
+    decide_credentials,
+)
+
+OPTIONS = UpOptions(home=Path("/h"))
+STORED = new_credentials("999988887777", "eu-west-1")
+PAIR = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+OTHER_S3 = replace(OPTIONS, s3_endpoint="http://nas:9000")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({}, id="the defaults"),
+        pytest.param({"host": "0.0.0.0"}, id="every address, signed"),
+        pytest.param({"host": "::1", "insecure_no_auth": True}, id="unsigned on IPv6 loopback"),
+        pytest.param({"host": "localhost", "insecure_no_auth": True}, id="unsigned on localhost"),
+        pytest.param(
+            {"s3_endpoint": "https://nas.example", "s3_port": 8787}, id="an S3 frees the S3 port"
+        ),
+        pytest.param({"region": "us-gov-west-1"}, id="a region with four parts"),
+    ],
+)
+def test_options_that_are_allowed(changes: dict[str, Any]) -> None:
+    check_options(replace(OPTIONS, **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        pytest.param({"port": 0}, "--port 0", id="port zero"),
+        pytest.param({"s3_port": 65536}, "--s3-port 65536", id="a port beyond the last"),
+        pytest.param({"s3_port": 8787}, "both 8787", id="one port for two"),
+        pytest.param(
+            {"host": "example.com"}, "--host example.com", id="a name instead of an address"
+        ),
+        pytest.param({"host": ""}, "--host", id="no address"),
+        pytest.param(
+            {"host": "10.0.0.1", "insecure_no_auth": True}, "loopback only", id="unsigned and open"
+        ),
+        pytest.param(
+            {"host": "::", "insecure_no_auth": True}, "loopback only", id="unsigned, open on IPv6"
+        ),
+        pytest.param({"account_id": "1234567890123"}, "12 digits", id="thirteen digits"),
+        pytest.param(
+            {"account_id": "\N{ARABIC-INDIC DIGIT ONE}" * 12},
+            "12 digits",
+            id="digits of another script",
+        ),
+        pytest.param({"region": "us-east-1\n"}, "--region", id="a region with a line break"),
+        pytest.param({"max_body_mb": 0}, "--max-body-mb 0", id="no body at all"),
+        pytest.param({"max_body_mb": float("nan")}, "--max-body-mb nan", id="not a number"),
+        pytest.param({"max_body_mb": 5000}, "1024", id="a body beyond the limit"),
+        pytest.param({"s3_endpoint": "nas:9000"}, "--s3-endpoint", id="an endpoint without http"),
+        pytest.param({"s3_endpoint": "ftp://nas"}, "--s3-endpoint", id="another scheme"),
+    ],
+)
+def test_options_that_are_refused_name_the_flag(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(TerminalError, match=said):
+        check_options(replace(OPTIONS, **changes))
+
+
+def test_the_first_up_makes_keys() -> None:
+    made = decide_credentials(OPTIONS, None, {})
+    again = decide_credentials(OPTIONS, None, {})
+    assert (made.account_id, made.region) == (DEFAULT_ACCOUNT, "us-east-1")
+    assert made.secret_access_key != again.secret_access_key
+
+
+def test_the_operators_aws_keys_are_not_taken_over_without_another_s3() -> None:
+    assert decide_credentials(OPTIONS, None, PAIR).access_key_id != "key"
+    assert decide_credentials(OPTIONS, STORED, PAIR) == STORED
+
+
+@pytest.mark.parametrize(
+    "stored", [pytest.param(None, id="at the first up"), pytest.param(STORED, id="later")]
+)
+def test_another_s3s_keys_become_ours(stored: Credentials | None) -> None:
+    decided = decide_credentials(OTHER_S3, stored, PAIR)
+    assert (decided.access_key_id, decided.secret_access_key) == ("key", "secret")
+    if stored is not None:
+        assert decided.internal_key == stored.internal_key
+
+
+@pytest.mark.parametrize(
+    ("options", "stored", "environment", "said"),
+    [
+        pytest.param(OTHER_S3, None, {}, "AWS_ACCESS_KEY_ID", id="another S3 without keys"),
+        pytest.param(
+            OTHER_S3, None, {"AWS_ACCESS_KEY_ID": "key"}, "AWS_SECRET_ACCESS_KEY", id="half a pair"
+        ),
+        pytest.param(
+            OTHER_S3,
+            STORED,
+            {**PAIR, "AWS_SESSION_TOKEN": "t"},
+            "temporary keys",
+            id="keys that expire",
+        ),
+        pytest.param(
+            replace(OPTIONS, region="us-west-2"), STORED, {}, "made for eu-west-1", id="new region"
+        ),
+        pytest.param(
+            replace(OPTIONS, account_id="111122223333"),
+            STORED,
+            {},
+            "made for 999988887777",
+            id="new account",
+        ),
+    ],
+)
+def test_keys_that_cannot_be_decided(
+    options: UpOptions, stored: Credentials | None, environment: dict[str, str], said: str
+) -> None:
+    with pytest.raises(TerminalError, match=said):
+        decide_credentials(options, stored, environment)
+
+
+def test_the_configuration_says_what_was_asked() -> None:
+    config = decide_config(replace(OTHER_S3, max_body_mb=1.5, host="::1"), 4242)
+    assert (config.control_port, config.max_body_bytes) == (4242, 1536 * 1024)
+    assert (config.host, config.s3_url) == ("::1", "http://nas:9000")
+
+
+def test_options_reach_the_background_unchanged() -> None:
+    options = replace(OTHER_S3, region="eu-west-1", insecure_no_auth=True)
+    assert decode_options(encode_options(options)) == options
