@@ -1,0 +1,184 @@
+"""What every drill needs: an endpoint of two copies, traffic on it, and what became of it."""
+
+import json
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from tests.integration.platform import Platform, until
+
+SERVER = Path(__file__).parent / "servers" / "drill_server.py"
+ENDPOINT, COMPONENT = "drill", "echo"
+ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
+NO_RETRIES = {"total_max_attempts": 1}
+OK = "ok"
+
+
+def write_image_rule(home: Path) -> None:
+    """Let the image name ``drill`` stand for the drill server."""
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "images.toml").write_text(
+        f"""
+[[image]]
+pattern = "drill"
+command = [{json.dumps(sys.executable)}, {json.dumps(str(SERVER))}]
+[image.probe]
+content_type = "application/json"
+body = "{{}}"
+"""
+    )
+
+
+def create_endpoint(platform: Platform) -> None:
+    """A component endpoint with one instance, in service."""
+    sagemaker = platform.boto3("sagemaker")
+    sagemaker.create_endpoint_config(
+        EndpointConfigName=ENDPOINT,
+        ExecutionRoleArn=ROLE,
+        ProductionVariants=[
+            {
+                "VariantName": "AllTraffic",
+                "InstanceType": "ml.m5.4xlarge",
+                "InitialInstanceCount": 1,
+                "RoutingConfig": {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"},
+            }
+        ],
+    )
+    sagemaker.create_endpoint(EndpointName=ENDPOINT, EndpointConfigName=ENDPOINT)
+    sagemaker.get_waiter("endpoint_in_service").wait(
+        EndpointName=ENDPOINT, WaiterConfig={"Delay": 1, "MaxAttempts": 60}
+    )
+
+
+def create_component(platform: Platform, name: str, copies: int) -> None:
+    """Ask for a component; returns when the platform has acknowledged it."""
+    platform.boto3("sagemaker").create_inference_component(
+        InferenceComponentName=name,
+        EndpointName=ENDPOINT,
+        VariantName="AllTraffic",
+        Specification={
+            "Container": {"Image": "drill"},
+            "ComputeResourceRequirements": {
+                "MinMemoryRequiredInMb": 128,
+                "NumberOfCpuCoresRequired": 0.25,
+            },
+        },
+        RuntimeConfig={"CopyCount": copies},
+    )
+
+
+def described(platform: Platform, name: str) -> dict[str, Any] | None:
+    """DescribeInferenceComponent, or None while the platform does not answer or has no such one."""
+    try:
+        shown: dict[str, Any] = platform.boto3("sagemaker").describe_inference_component(
+            InferenceComponentName=name
+        )
+    except (BotoCoreError, ClientError):
+        return None
+    return shown
+
+
+def wait_ready(platform: Platform, name: str, copies: int, within_s: float = 40.0) -> None:
+    """Until the component is InService with `copies` copies."""
+
+    def ready() -> bool:
+        shown = described(platform, name)
+        return (
+            shown is not None
+            and shown["InferenceComponentStatus"] == "InService"
+            and shown["RuntimeConfig"]["CurrentCopyCount"] == copies
+        )
+
+    until(ready, f"{name} InService with {copies} copies", within_s)
+
+
+def copies_of(platform: Platform, name: str) -> dict[str, int]:
+    """Copy id -> pid of the component's ready copies, as `hostelry status` shows them."""
+    state = json.loads(platform.cli("status", "--json").stdout)["state"]
+    return {
+        copy["id"]: copy["pid"]
+        for endpoint in state["endpoints"]
+        for copy in endpoint["copies"]
+        if copy["owner"] == f"component/{name}" and copy["phase"] == "ready"
+    }
+
+
+class Traffic:
+    """Invocations without retries from several threads; counts what each became."""
+
+    def __init__(self, platform: Platform, component: str = COMPONENT) -> None:
+        self._runtime = platform.boto3("sagemaker-runtime", retries=NO_RETRIES, read_timeout=20)
+        self._component = component
+        self._stop = threading.Event()
+        self.outcomes: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def once(self, body: dict[str, Any] | None = None) -> str:
+        """Invoke once; OK, or the code or class of the error."""
+        try:
+            answer = self._runtime.invoke_endpoint(
+                EndpointName=ENDPOINT,
+                InferenceComponentName=self._component,
+                ContentType="application/json",
+                Body=json.dumps(body or {"wait_s": 0.02}),
+            )
+            json.loads(answer["Body"].read())
+        except ClientError as error:
+            return str(error.response["Error"]["Code"])
+        except BotoCoreError as error:
+            return type(error).__name__
+        return OK
+
+    def stream(self, chunks: int, chunk_wait_s: float) -> tuple[int, str]:
+        """Lines received and how the stream ended: OK, or the error's code or class."""
+        lines = 0
+        try:
+            answer = self._runtime.invoke_endpoint_with_response_stream(
+                EndpointName=ENDPOINT,
+                InferenceComponentName=self._component,
+                ContentType="application/json",
+                Body=json.dumps({"chunks": chunks, "chunk_wait_s": chunk_wait_s}),
+            )
+            with closing(answer["Body"]) as events:
+                for event in events:
+                    lines += event["PayloadPart"]["Bytes"].count(b"\n")
+        except ClientError as error:  # EventStreamError is one
+            return lines, str(error.response["Error"]["Code"])
+        except BotoCoreError as error:
+            return lines, type(error).__name__
+        return lines, OK
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            outcome = self.once()
+            with self._lock:
+                self.outcomes[outcome] += 1
+
+    @contextmanager
+    def flowing(self, threads: int = 4) -> Iterator["Traffic"]:
+        """Traffic from `threads` threads while the block runs; it starts with a success."""
+        workers = [threading.Thread(target=self._run) for _ in range(threads)]
+        for worker in workers:
+            worker.start()
+        try:
+            until(lambda: self.outcomes[OK] >= threads, "the first answers")
+            yield self
+        finally:
+            self._stop.set()
+            for worker in workers:
+                worker.join()
+
+    def goes_on(self, more: int = 20, within_s: float = 20.0) -> None:
+        """Until `more` further invocations have succeeded."""
+        goal = self.outcomes[OK] + more
+        until(lambda: self.outcomes[OK] >= goal, "invocations succeed again", within_s)
+
+    @property
+    def errors(self) -> set[str]:
+        """The kinds of error seen."""
+        return {outcome for outcome in self.outcomes if outcome != OK}
