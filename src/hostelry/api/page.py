@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from hostelry.api.context import Context, Params, Result
@@ -65,9 +64,9 @@ def passes(row: Row, params: Params) -> bool:
     )
     for name, at in bounds:
         before, after = params.get(name + "Before"), params.get(name + "After")
-        if before is not None and not at < seconds(before):
+        if before is not None and not at < before:
             return False
-        if after is not None and not at > seconds(after):
+        if after is not None and not at > after:
             return False
     if params.get("StatusEquals") not in (None, row.status):
         return False
@@ -87,11 +86,6 @@ def position(row: Row, sort_by: str) -> Position:
 def is_after(place: Position, last: Position, *, descending: bool) -> bool:
     """Whether a row at `place` comes later in the list than one at `last`."""
     return place < last if descending else place > last
-
-
-def seconds(value: datetime | float) -> float:
-    """A timestamp of a request in seconds since the epoch."""
-    return value.timestamp() if isinstance(value, datetime) else float(value)
 
 
 def request_digest(context: Context, operation: str, params: Params) -> str:
