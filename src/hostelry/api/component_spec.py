@@ -8,13 +8,36 @@ from hostelry.api.context import Context, Params
 from hostelry.api.model import find_model
 from hostelry.api.refusals import refuse_fields, unsupported
 from hostelry.base.errors import validation_error
-from hostelry.domain.component import AdapterSpec, ComponentSpec
+from hostelry.domain.component import AdapterSpec, ComponentSpec, InferenceComponent
 from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.model import ArtifactSource, Container
 from hostelry.domain.shape import Requirements
 from hostelry.domain.validation import BYTES_PER_MB, check_environment, check_requirements
 
 Given = Mapping[str, Any]
+# Beside a request's own members in `InferenceComponent.given`.
+PREVIOUS = "Previous"
+
+
+def given_in_force(component: InferenceComponent) -> Given:
+    """The request that the component's present spec came from: after a rollback, the one before."""
+    spec = component.spec or component.adapter
+    previous: Given = component.given.get(PREVIOUS) or {}
+    if spec is not None and previous.get("generation") == spec.generation:
+        return previous
+    return component.given
+
+
+def given_next(component: InferenceComponent, specifications: Given) -> dict[str, Any]:
+    """`given` of an updated component, which remembers what a rollback goes back to."""
+    spec = component.spec or component.adapter
+    before = given_in_force(component)
+    previous = {name: before.get(name) for name in ("Specification", "Specifications")}
+    return {
+        **component.given,
+        **specifications,
+        PREVIOUS: {**previous, "generation": spec.generation if spec else None},
+    }
 
 
 def chosen_specification(params: Params, instance_type: str) -> Given:

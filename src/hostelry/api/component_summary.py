@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from hostelry.api.component_spec import Given
+from hostelry.api.component_spec import Given, given_in_force
 from hostelry.api.context import Context, Result
 from hostelry.api.endpoint_summary import deployed_image, serves
 from hostelry.api.refusals import short_reason
@@ -43,10 +43,11 @@ def component_summary(context: Context, component: InferenceComponent) -> Result
 
 def specification_summaries(component: InferenceComponent) -> Result:
     """Specification or Specifications, as it was given."""
-    several = component.given.get("Specifications")
+    given = given_in_force(component)
+    several = given.get("Specifications")
     if several:
         return {"Specifications": [specification_summary(component, it) for it in several]}
-    return {"Specification": specification_summary(component, component.given["Specification"])}
+    return {"Specification": specification_summary(component, given["Specification"])}
 
 
 def specification_summary(component: InferenceComponent, given: Given) -> Result:

@@ -14,6 +14,8 @@ from hostelry.api.component_spec import (
     adapter_spec,
     chosen_specification,
     component_spec,
+    given_in_force,
+    given_next,
     overridden,
     resolved_container,
 )
@@ -167,7 +169,7 @@ def respecified(
     component: InferenceComponent, spec: ComponentSpec | AdapterSpec, echoed: Given
 ) -> InferenceComponent:
     """The component with `spec`, keeping the one before it to fall back to."""
-    component = replace(component, given={**component.given, **echoed})
+    component = replace(component, given=given_next(component, echoed))
     if isinstance(spec, ComponentSpec):
         return replace(component, spec=spec, previous_spec=component.spec)
     return replace(component, adapter=spec, previous_adapter=component.adapter)
@@ -175,7 +177,7 @@ def respecified(
 
 def given_specification(component: InferenceComponent, variant: Variant) -> Given:
     """The specification that was in force so far."""
-    return chosen_specification(component.given, variant.instance_type)
+    return chosen_specification(given_in_force(component), variant.instance_type)
 
 
 def merged(old: Given, new: Given) -> Given:

@@ -148,6 +148,27 @@ def test_several_specifications_are_updated_where_they_fit(
 
 
 @pytest.mark.usefixtures("base")
+def test_after_a_rollback_what_is_shown_and_changed_is_what_came_back(
+    call: Call, component: Stored, change_component: Callable[..., None]
+) -> None:
+    shown = call("DescribeInferenceComponent", InferenceComponentName="base")["Specification"]
+    for image in ("bad", "worse"):
+        before = component("base")
+        new = {"Container": {"Image": image}}
+        call("UpdateInferenceComponent", InferenceComponentName="base", Specification=new)
+        change_component("base", status=ComponentStatus.IN_SERVICE, spec=before.spec)
+        after = call("DescribeInferenceComponent", InferenceComponentName="base")["Specification"]
+        assert after == shown
+    more = {"Container": {"Environment": {"C": "new"}}}
+    call("UpdateInferenceComponent", InferenceComponentName="base", Specification=more)
+    after = call("DescribeInferenceComponent", InferenceComponentName="base")["Specification"]
+    assert (after["ModelName"], after["Container"]["Environment"]) == (
+        "m",
+        {"B": "own", "C": "new"},
+    )
+
+
+@pytest.mark.usefixtures("base")
 @pytest.mark.parametrize("copies", [pytest.param(0, id="none"), pytest.param(5, id="more")])
 @pytest.mark.parametrize(
     ("operation", "member"),
