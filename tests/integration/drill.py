@@ -94,7 +94,19 @@ def wait_ready(platform: Platform, name: str, copies: int, within_s: float = 40.
             and shown["RuntimeConfig"]["CurrentCopyCount"] == copies
         )
 
-    until(ready, f"{name} InService with {copies} copies", within_s)
+    try:
+        until(ready, f"{name} InService with {copies} copies", within_s)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{story(platform)}") from None
+
+
+def story(platform: Platform) -> str:
+    """What the platform says of itself, for the message of a drill that failed."""
+    agents = sorted(platform.home.instances.glob("*/agent.log"))
+    tails = [("control", platform.log("control"))]
+    tails += [(path.parent.name, path.read_text(errors="replace")) for path in agents]
+    logs = "\n".join(f"--- {name}\n{text[-3000:]}" for name, text in tails)
+    return platform.cli("status").stdout + logs
 
 
 def copies_of(platform: Platform, name: str) -> dict[str, int]:
