@@ -67,10 +67,14 @@ class ControlUnderTest:
             "X-Hostelry-Region": "us-west-2",
         }
 
+    @property
+    def command(self) -> list[str]:
+        module = ["-m", "hostelry.server.control"]
+        return [sys.executable, *module, "--home", str(self.home.root)]
+
     def start(self) -> None:
-        command = [sys.executable, "-m", "hostelry.server.control", "--home", str(self.home.root)]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
         self.until(lambda: self.health().get("ready"), "control is ready")
 
     def health(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,6 +49,11 @@ def test_an_endpoint_lives_through_the_death_of_control_and_of_its_agent(
     control.until(lambda: control.agents().get(instance_id) not in (None, pid), "the agent is back")
     assert endpoint_status(sagemaker, "first") == "InService"
     assert set(control.agents()) == {instance_id}
+
+    second = subprocess.run(control.command, capture_output=True, timeout=60, check=False)
+    assert second.returncode == 1
+    assert b"cannot be had" in second.stderr
+    assert endpoint_status(sagemaker, "first") == "InService"
 
     assert control.kill(signal.SIGTERM) == 0
     assert is_running(control.agents()[instance_id]), "agents outlive control"

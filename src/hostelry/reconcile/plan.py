@@ -24,7 +24,8 @@ from hostelry.reconcile.plan_instances import plan_instances
 from hostelry.reconcile.world import Givens, World, drained
 
 MAX_ROUNDS = 50
-FORGET_COPY_S = 10.0
+FORGET_UNTOLD_S = 10.0
+FORGET_TOLD_S = 60.0
 
 Stage = Callable[[World, Givens], World]
 
@@ -97,13 +98,15 @@ def _is_gone(world: World, copy: Copy, now: float) -> bool:
         return True
     if copy.drain_deadline_at is None or _is_kept(copy, now):
         return False
-    if now >= copy.drain_deadline_at + FORGET_COPY_S:
-        return True  # its agent will be told to stop it, whenever it answers again
     facts = world.facts_of(copy.instance_id)
+    told = facts.observation is not None and copy.spec.id not in facts.applied
+    # An agent out of reach will be told whenever it answers again: a delete need not wait for it.
+    if now >= copy.drain_deadline_at + (FORGET_TOLD_S if told else FORGET_UNTOLD_S):
+        return True
     if facts.observation is None or _is_ending(world, copy.instance_id):
         return False
     running = {it.id for it in facts.observation.copies}
-    return copy.spec.id not in running and copy.spec.id not in facts.applied
+    return told and copy.spec.id not in running
 
 
 def _without_homeless(world: World, givens: Givens) -> World:
@@ -140,7 +143,8 @@ def _instants(world: World) -> Iterator[float]:
     for copy in world.copies.values():
         if copy.drain_deadline_at is not None:
             yield copy.drain_deadline_at
-            yield copy.drain_deadline_at + FORGET_COPY_S
+            yield copy.drain_deadline_at + FORGET_UNTOLD_S
+            yield copy.drain_deadline_at + FORGET_TOLD_S
         if copy.status.phase is CopyPhase.FAILED:
             yield retry_at(copy)
 

@@ -62,7 +62,8 @@ def host_failure(world: World, component: InferenceComponent) -> str | None:
     if world.endpoint is None:
         return f"Endpoint {component.endpoint_name} does not exist any more."
     if world.endpoint.status in (EndpointStatus.FAILED, EndpointStatus.DELETING):
-        return f"Endpoint {component.endpoint_name} is {world.endpoint.status.value}."
+        why = f": {world.endpoint.failure_reason}" if world.endpoint.failure_reason else "."
+        return f"Endpoint {component.endpoint_name} is {world.endpoint.status.value}{why}"
     return None
 
 

@@ -102,7 +102,7 @@ def _on_deployment(
     )
     if isinstance(outcome, Placement):
         return world
-    return _more_room(world, component, deployment, givens)
+    return _more_room(world, component, deployment, missing - len(outcome.instance_ids), givens)
 
 
 def _without_failed(world: World, copies: Iterable[Copy], now: float) -> World:
@@ -146,9 +146,13 @@ def _room(world: World, hosts: Sequence[Instance]) -> tuple[list[Host], list[Res
 
 
 def _more_room(
-    world: World, component: InferenceComponent, deployment: Deployment, givens: Givens
+    world: World,
+    component: InferenceComponent,
+    deployment: Deployment,
+    missing: int,
+    givens: Givens,
 ) -> World:
-    """Stops old copies of the component where that helps, or asks for another instance."""
+    """Stops old copies of the component where that helps, or asks for more instances."""
     assert component.spec is not None, "a base component has a spec"
     hosts = world.hosts(deployment.generation, component.variant_name)
     ids = {host.id for host in hosts}
@@ -159,7 +163,7 @@ def _more_room(
     in_the_way = _fewest_in_the_way(world, component, hosts)
     if in_the_way:
         return world.with_copies([drained(it, givens.now) for it in in_the_way])
-    return _scaled_out(world, component, deployment, givens)
+    return _scaled_out(world, component, deployment, missing, givens)
 
 
 def _is_exchanging(copies: Sequence[Copy], spec: ComponentSpec) -> bool:
@@ -195,26 +199,44 @@ def _placed_without(
 
 
 def _scaled_out(
-    world: World, component: InferenceComponent, deployment: Deployment, givens: Givens
+    world: World,
+    component: InferenceComponent,
+    deployment: Deployment,
+    missing: int,
+    givens: Givens,
 ) -> World:
-    """One more instance wanted, where ManagedInstanceScaling allows and an empty one would do."""
+    """As many more instances wanted as `missing` copies need and ManagedInstanceScaling allows."""
     endpoint = world.endpoint
     wanted = next(
         (it for it in deployment.variants if it.variant.name == component.variant_name), None
     )
-    if endpoint is None or wanted is None or not _may_grow(wanted):
+    if endpoint is None or wanted is None:
         return world
-    if cannot_ever_fit(component, wanted.variant, givens):
-        return world
-    more = replace(wanted, desired_instance_count=wanted.desired_instance_count + 1)
+    hosts = world.hosts(deployment.generation, component.variant_name)
+    if wanted.desired_instance_count > len(hosts):
+        return world  # those that are coming may be room enough
+    added = _instances_to_add(world, component, wanted, missing, givens)
+    more = replace(wanted, desired_instance_count=wanted.desired_instance_count + added)
     return replace(world, endpoint=_with_variant(endpoint, deployment, more))
 
 
-def _may_grow(wanted: EndpointVariant) -> bool:
+def _instances_to_add(
+    world: World,
+    component: InferenceComponent,
+    wanted: EndpointVariant,
+    missing: int,
+    givens: Givens,
+) -> int:
+    """How many empty instances `missing` copies would fill, within the variant's bounds."""
+    assert component.spec is not None, "a base component has a spec"
     scaling = wanted.variant.scaling
     if scaling is None or not scaling.enabled:
-        return False
-    return wanted.desired_instance_count < scaling.max_instances
+        return 0
+    shape = givens.shape_of(wanted.variant.instance_type)
+    spare = range(scaling.max_instances - wanted.desired_instance_count)
+    empty = [Host(instance_id=f"empty-{number:06}", shape=shape) for number in spare]
+    outcome = place([component.spec.requirements] * missing, empty, [])
+    return len(set(outcome.instance_ids))
 
 
 def cannot_ever_fit(component: InferenceComponent, variant: Variant, givens: Givens) -> str | None:

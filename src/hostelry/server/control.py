@@ -8,8 +8,10 @@ import argparse
 import asyncio
 import contextlib
 import signal
+import socket
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import uvicorn
@@ -25,11 +27,12 @@ from hostelry.fleet.local import LocalFleet
 from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, Surroundings
 from hostelry.server.control_app import Served, control_app
-from hostelry.server.home import Credentials, Home, load_config, load_credentials
+from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
 from hostelry.store.records import open_state
 from hostelry.store.sqlite import SqliteStore
 
 HOST = "127.0.0.1"
+MAX_THREADS = 32
 
 
 class ControlServer(uvicorn.Server):
@@ -44,6 +47,30 @@ class ControlServer(uvicorn.Server):
 async def serve(home: Home) -> None:
     """Run control until SIGTERM or SIGINT."""
     config, credentials = load_config(home), load_credentials(home)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(MAX_THREADS, "control"))
+    with listening(config.control_port) as listener:
+        await _serve(home, config, credentials, listener)
+
+
+@contextlib.contextmanager
+def listening(port: int) -> Iterator[socket.socket]:
+    """A socket bound to `port`; taken first, so that a second control touches nothing.
+
+    Raises TerminalError when another process has the port.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, port))
+            listener.listen()
+        except OSError as error:
+            raise TerminalError(f"port {port} cannot be had: {error}") from error
+        yield listener
+
+
+async def _serve(
+    home: Home, config: UpConfig, credentials: Credentials, listener: socket.socket
+) -> None:
     store = SqliteStore(home.state)
     try:
         state = open_state(store)
@@ -60,7 +87,7 @@ async def serve(home: Home) -> None:
                 role_created_at=home.credentials.stat().st_mtime,
             )
         )
-        await _run(_server(app, config.control_port), reconciler)
+        await _run(_server(app), listener, reconciler)
     finally:
         store.close()
 
@@ -82,21 +109,20 @@ def _surroundings(home: Home, credentials: Credentials, clock: SystemClock) -> S
     )
 
 
-def _server(app: ASGIApp, port: int) -> ControlServer:
+def _server(app: ASGIApp) -> ControlServer:
     return ControlServer(
         uvicorn.Config(
             app,
-            host=HOST,
-            port=port,
             log_config=None,
             access_log=False,
             lifespan="off",
+            timeout_keep_alive=75,
             timeout_graceful_shutdown=1,
         )
     )
 
 
-async def _run(server: ControlServer, reconciler: Reconciler) -> None:
+async def _run(server: ControlServer, listener: socket.socket, reconciler: Reconciler) -> None:
     """Serve and reconcile; ends when the server does, and fails when reconciling ends first."""
 
     def stop() -> None:
@@ -106,7 +132,7 @@ async def _run(server: ControlServer, reconciler: Reconciler) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     reconciling = asyncio.create_task(reconciler.run())
-    serving = asyncio.create_task(server.serve())
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
     await asyncio.wait({reconciling, serving}, return_when=asyncio.FIRST_COMPLETED)
     if not serving.done():
         stop()

@@ -115,6 +115,19 @@ def test_managed_scaling_adds_instances_up_to_its_bound_and_never_beyond(town: T
     town.check_integrity()
 
 
+def test_managed_scaling_adds_as_many_instances_as_are_needed_and_no_more(town: Town) -> None:
+    town.add(
+        endpoint(deployment(variant(max_instances=100))),
+        component(copies=210),
+        component("other", copies=2),
+    )
+    town.settle()
+    assert len(town.fleet.machines) == 53
+    assert len(town.routed_copies()) == 210
+    assert town.component_status("other") is IN_SERVICE
+    town.check_integrity()
+
+
 def test_copies_scale_out_and_in(town: Town) -> None:
     town.add(endpoint(deployment(variant())), component(copies=1))
     town.settle()
