@@ -1,6 +1,7 @@
 """The door's HTTP client: connections to copies and to control, kept open between requests."""
 
 import asyncio
+import select
 from collections import deque
 from dataclasses import dataclass
 from typing import cast
@@ -8,7 +9,6 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from hostelry.base.clock import monotonic_s
 from hostelry.gateway.reply import (
     BrokenError,
     ConnectError,
@@ -20,9 +20,6 @@ from hostelry.gateway.reply import (
 MAX_HEAD_BYTES = 64 * 1024
 MAX_IDLE_CONNECTIONS = 256  # per copy
 JOIN_BELOW_BYTES = 16 * 1024
-# A kept connection that ends this soon after a request was put on it, with no byte of an answer,
-# was being closed already; one that ends later may have died of the request: it is not sent again.
-STALE_WINDOW_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,20 +45,30 @@ class UpstreamConnection(asyncio.Protocol):
         self._headers: dict[str, str] = {}
         self._head_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._sent_at_s = 0.0
         self._num_requests = 0
         self._paused = False
+        self._readiness = select.poll()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The copy accepted."""
         self._transport = cast(asyncio.Transport, transport)
+        found = transport.get_extra_info("socket")
+        if found is not None:
+            self._readiness.register(found.fileno(), select.POLLIN)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the copy closed, or said something, while nothing was asked of it.
+
+        Asks the kernel: the event loop may not have come round to telling.
+        """
+        return not self.usable or bool(self._readiness.poll(0))
 
     def send(self, parts: tuple[bytes, bytes], timeouts: Timeouts) -> Reply:
         """Put a request (head, body) on the line; its answer fills the reply that is returned."""
         head, body = parts
         reply = self._reply = Reply(self)
         self._num_requests += 1
-        self._sent_at_s = monotonic_s()
         self._headers = {}
         self._head_bytes = 0
         if len(body) < JOIN_BELOW_BYTES:
@@ -92,11 +99,10 @@ class UpstreamConnection(asyncio.Protocol):
         reply = self._reply
         if reply is None:
             return
-        self.was_stale = (
-            self._num_requests > 1
-            and reply.bytes_seen == 0
-            and monotonic_s() - self._sent_at_s < STALE_WINDOW_S
-        )
+        # A reset says that the copy's process closed without having read the whole request. One
+        # that dies of a request it has read ends the connection in order.
+        was_reset = isinstance(exc, ConnectionResetError | BrokenPipeError)
+        self.was_stale = was_reset and self._num_requests > 1 and reply.bytes_seen == 0
         unframed = not {"content-length", "transfer-encoding"} & reply.headers.keys()
         if reply.phase is ReplyPhase.HEAD and unframed and exc is None:
             self._finish(reusable=False)
@@ -199,8 +205,8 @@ class UpstreamPool:
         """One request's reply, its head there already; the caller closes it.
 
         `parts` are the request's head and body. With `whole_below_bytes` the reply is not returned
-        before its body is whole (or larger than that). A kept connection that the copy had closed
-        before it saw the request is replaced by a fresh one. Raises ConnectError where no
+        before its body is whole (or larger than that). A kept connection that the copy closed
+        before it had read the request is replaced by a fresh one. Raises ConnectError where no
         connection can be made, BrokenError, DeadlineError.
         """
         kept = self._take(address)
@@ -240,8 +246,9 @@ class UpstreamPool:
         idle = self._idle.get(address)
         while idle:
             connection = idle.pop()
-            if connection.usable:
+            if not connection.has_ended:
                 return connection
+            connection.abort()
         return None
 
     async def _connect(self, address: str, timeout_s: float) -> UpstreamConnection:

@@ -201,23 +201,33 @@ def second_request(rig: Rig) -> Reply:
     return rig.connection.send(REQUEST, LONG)
 
 
+def first_request(rig: Rig) -> Reply:
+    return rig.reply
+
+
+def answered_a_little(rig: Rig) -> Reply:
+    reply = second_request(rig)
+    rig.connection.data_received(b"H")
+    return reply
+
+
 @pytest.mark.parametrize(
-    ("before_loss", "stale"),
+    ("request_on_the_line", "loss", "stale"),
     [
-        pytest.param(lambda rig: rig.reply, False, id="a fresh connection is never stale"),
-        pytest.param(second_request, True, id="a kept one that closes at once is"),
-        pytest.param(
-            lambda rig: (second_request(rig), rig.connection.data_received(b"H"))[0],
-            False,
-            id="not once a byte of the answer came",
-        ),
+        pytest.param(first_request, ConnectionResetError(), False, id="not a fresh connection"),
+        pytest.param(second_request, ConnectionResetError(), True, id="a kept one that is reset"),
+        pytest.param(second_request, BrokenPipeError(), True, id="or takes no bytes any more"),
+        pytest.param(second_request, None, False, id="not one that ends after reading: it died"),
+        pytest.param(answered_a_little, ConnectionResetError(), False, id="nor one that answered"),
     ],
 )
-def test_what_counts_as_stale(before_loss: Callable[[Rig], Reply], stale: bool) -> None:
+def test_what_counts_as_stale(
+    request_on_the_line: Callable[[Rig], Reply], loss: Exception | None, stale: bool
+) -> None:
     async def scenario() -> None:
         rig = Rig()
-        reply = before_loss(rig)
-        rig.connection.connection_lost(ConnectionResetError())
+        reply = request_on_the_line(rig)
+        rig.connection.connection_lost(loss)
         with pytest.raises(UpstreamError):
             await reply.head()
         assert rig.connection.was_stale is stale

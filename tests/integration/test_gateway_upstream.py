@@ -1,0 +1,113 @@
+"""Kept connections against a copy that closes them behind the door's back."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from hostelry.gateway.reply import BrokenError
+from hostelry.gateway.upstream import Timeouts, UpstreamPool
+
+pytestmark = pytest.mark.integration
+TIMEOUTS = Timeouts(total_s=20)
+REQUEST = (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n", b"body")
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class FickleCopy:
+    """Serves `num_answers` requests a connection, then reads one more or none, and closes."""
+
+    def __init__(self, num_answers: int, reads_another: bool) -> None:
+        self.num_connections = 0
+        self.num_read = 0
+        self.closed = threading.Event()
+        self._num_answers = num_answers
+        self._reads_another = reads_another
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+
+    def stop(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return
+            with connection:
+                self.num_connections += 1
+                for _ in range(self._num_answers):
+                    self._read(connection)
+                    connection.sendall(ANSWER)
+                if self._reads_another:
+                    self._read(connection)
+            self.closed.set()
+
+    def _read(self, connection: socket.socket) -> None:
+        received = b""
+        while not received.endswith(b"body"):
+            piece = connection.recv(65536)
+            if not piece:
+                return
+            received += piece
+        self.num_read += 1
+
+
+@pytest.fixture
+def closing_copy() -> Iterator[FickleCopy]:
+    copy = FickleCopy(num_answers=1, reads_another=False)
+    yield copy
+    copy.stop()
+
+
+@pytest.fixture
+def dying_copy() -> Iterator[FickleCopy]:
+    copy = FickleCopy(num_answers=1, reads_another=True)
+    yield copy
+    copy.stop()
+
+
+async def ask(pool: UpstreamPool, copy: FickleCopy) -> bytes:
+    reply = await pool.send(copy.address, REQUEST, TIMEOUTS)
+    try:
+        return await reply.body(100)
+    finally:
+        reply.close()
+
+
+def test_a_kept_connection_that_was_closed_costs_no_request(closing_copy: FickleCopy) -> None:
+    async def scenario() -> None:
+        pool = UpstreamPool()
+        for _ in range(20):
+            closing_copy.closed.clear()
+            assert await ask(pool, closing_copy) == b"ok"
+            # The loop stands still, so that only the kernel knows of the close.
+            assert closing_copy.closed.wait(10)
+        pool.close()
+
+    asyncio.run(scenario())
+    assert closing_copy.num_connections == 20
+
+
+def test_a_request_that_the_copy_read_before_it_died_is_not_sent_again(
+    dying_copy: FickleCopy,
+) -> None:
+    async def scenario() -> None:
+        pool = UpstreamPool()
+        assert await ask(pool, dying_copy) == b"ok"
+        with pytest.raises(BrokenError):
+            await ask(pool, dying_copy)
+        pool.close()
+
+    asyncio.run(scenario())
+    assert (dying_copy.num_connections, dying_copy.num_read) == (1, 2)
