@@ -193,10 +193,11 @@ def test_an_observer_waits_for_news_and_no_longer(tmp_path: Path) -> None:
 
 def test_an_agent_that_cannot_start_says_why(tmp_path: Path) -> None:
     async def work() -> None:
-        there.home.images.write_text("[[image]]\npattern = 1\n")
-        with pytest.raises(TerminalError, match=r"(?s)exited with code 1.*images\.toml"):
+        kept = there.home.config.read_bytes()
+        there.home.config.write_text("{")
+        with pytest.raises(TerminalError, match=r"(?s)exited with code 1.*truncated"):
             await there.launch()
-        there.home.images.unlink()
+        there.home.config.write_bytes(kept)
         await there.launch()
 
     with rig(tmp_path) as there:
@@ -212,6 +213,28 @@ def test_instances_are_launched_once_however_often_they_are_asked_for(tmp_path: 
         assert there.agent_pid() == pid
         recorded = json.loads(there.folder().instance.read_bytes())
         assert recorded["instance_type"] == "ml.m5.large"
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def test_a_rule_that_is_broken_or_added_later_is_met_by_the_next_start_only(tmp_path: Path) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([echo()])
+        before = await until_ready(agent)
+        rules = there.home.images.read_text()
+        there.home.images.write_text("[[image]]\npattern = 1\n")
+        await agent.apply([echo(), echo("c-2")])
+        assert "images.toml" in ((await until_failed(agent, "c-2")).reason or "")
+        kill(there.agent_pid())
+        agent = await there.launch()
+        assert (await until_ready(agent)).pid == before.pid, "what runs is adopted all the same"
+        kill(before.pid)
+        copies = await until(agent, lambda it: "images.toml" in (it["c-1"].reason or ""))
+        assert copies["c-1"].phase is CopyPhase.UNHEALTHY
+        there.home.images.write_text(rules)
+        await until_ready(agent)
 
     with rig(tmp_path) as there:
         run(work())

@@ -29,7 +29,6 @@ from hostelry.domain.copy import CopyPhase, CopyStatus
 from hostelry.fleet.agent import InstanceAgent
 from hostelry.fleet.client import HttpAgent
 from hostelry.fleet.hosted_copy import Means
-from hostelry.fleet.images import ImageRules
 from hostelry.fleet.launcher import ProcessLauncher
 from hostelry.fleet.lifecycle import CopyPolicy
 from hostelry.fleet.model_server import new_http
@@ -245,7 +244,6 @@ def test_a_hanging_copy_leaves_the_routes_and_is_started_again(tmp_path: Path) -
 
 def means(there: Rig, policy: CopyPolicy, http: httpx.AsyncClient) -> Means:
     return Means(
-        images=ImageRules.load(there.home.images),
         images_file=there.home.images,
         artifacts=NoArtifacts(),
         launcher=ProcessLauncher(),

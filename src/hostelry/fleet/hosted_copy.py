@@ -5,7 +5,7 @@ What to do next is decided in lifecycle.py; this module does it.
 """
 
 import asyncio
-import contextlib
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -44,6 +44,8 @@ from hostelry.fleet.processes import WatchedProcess, process_table, stop_process
 from hostelry.fleet.reasons import exit_detail, start_failure
 from hostelry.fleet.records import CopyFolder, CopyRecord
 
+log = logging.getLogger(__name__)
+
 LOG_TAIL_LINES = 20
 ENDED = (CopyPhase.FAILED, CopyPhase.UNHEALTHY)
 
@@ -52,7 +54,6 @@ ENDED = (CopyPhase.FAILED, CopyPhase.UNHEALTHY)
 class Means:
     """What every copy of an instance is made with."""
 
-    images: ImageRules
     images_file: Path
     artifacts: Artifacts
     launcher: Launcher
@@ -151,31 +152,49 @@ class HostedCopy:
         process = await self._adopt()
         if self._record.failure is not None:
             raise TerminalError(self._record.failure)
-        rule = self._means.images.resolve(self.spec.container.image)
-        if rule is None:
-            raise TerminalError(unknown_image(self.spec.container.image, self._means.images_file))
         while True:
-            if process is None:
-                process = await self._start(rule)
-            ending = await self._attend(process, rule)
-            self._log.note(ending.detail)
-            await stop_processes(self._folder.root, process.identity, grace_s=0.0)
+            ending = await self._live(process)
             process = None
+            self._log.note(ending.detail)
+            await stop_processes(self._folder.root, self._record.process, grace_s=0.0)
             self._attempts, step = after_end(self._attempts, ending, self._means.policy)
             if isinstance(step, GiveUp):
                 raise TerminalError(start_failure(self.spec, ending))
             await self._pause(step, ending)
+
+    async def _live(self, process: WatchedProcess | None) -> Ending:
+        """One process from its start, or its adoption, to its end.
+
+        Raises TerminalError or OSError when a copy that was never ready cannot be started.
+        """
+        try:
+            process = process or await self._start()
+        except (TerminalError, OSError) as error:
+            if not self._attempts.ever_ready:
+                raise
+            return Ending(kind=EndKind.NOT_STARTED, detail=f"It cannot be started again: {error}")
+        assert self._record.rule is not None
+        return await self._attend(process, self._record.rule)
+
+    def _rule(self) -> ImageRule:
+        """The image's rule as the operator's file has it now."""
+        image, file = self.spec.container.image, self._means.images_file
+        rule = ImageRules.load(file).resolve(image)
+        if rule is None:
+            raise TerminalError(unknown_image(image, file))
+        return rule
 
     async def _adopt(self) -> WatchedProcess | None:
         """The process a predecessor of this agent left, when it runs what is wished."""
         found = self._folder.load()
         if found is None or found.spec_digest != self._record.spec_digest:
             await stop_processes(self._folder.root, found.process if found else None, grace_s=1.0)
+            self._means.artifacts.release(self.spec.id)
             return None
         self._record = found
         self._attempts = Attempts(ever_ready=found.ever_ready)
         process = self._means.launcher.adopt(found.process) if found.process else None
-        if process is None:
+        if process is None or found.rule is None:
             await stop_processes(self._folder.root, found.process, grace_s=1.0)
             return None
         self._adapters.process_started(found.adapters)
@@ -188,7 +207,8 @@ class HostedCopy:
         )
         return process
 
-    async def _start(self, rule: ImageRule) -> WatchedProcess:
+    async def _start(self) -> WatchedProcess:
+        rule = self._rule()
         if not self._attempts.ever_ready:
             self._report(CopyPhase.DOWNLOADING)
         substitutes = await self._files.fetch()
@@ -213,7 +233,7 @@ class HostedCopy:
         self._log.note(f"starting {' '.join(rule.argv)} on port {port}")
         process = self._means.launcher.start(order)
         self._adapters.process_started(())
-        self._remember(process=process.identity, port=port, adapters=())
+        self._remember(process=process.identity, port=port, adapters=(), rule=rule)
         self._report(CopyPhase.STARTING, pid=process.identity.pid, address=self._address)
         return process
 
@@ -331,16 +351,20 @@ class HostedCopy:
         return Ending(kind=kind, detail=detail, ready_for_s=ready_for_s)
 
     def _fail(self, reason: str) -> None:
-        # The failure may be a full disk: then it is reported although it cannot be recorded.
-        with contextlib.suppress(OSError):
-            self._log.note(f"failed: {reason}")
-            self._remember(failure=reason)
+        self._log.note(f"failed: {reason}")
+        self._remember(failure=reason)
         self._report(CopyPhase.FAILED, reason, pid=None, address=None, memory_bytes=0)
 
     def _remember(self, **members: Any) -> None:
-        """Change members of the copy's record, on disk too."""
+        """Change members of the copy's record, on disk too.
+
+        A disk that is full stops no copy: without its record it is found by its environment.
+        """
         self._record = replace(self._record, **members)
-        self._folder.save(self._record)
+        try:
+            self._folder.save(self._record)
+        except OSError as error:
+            log.warning("copy %s: its record cannot be written: %s", self.spec.id, error)
 
     def _report(self, phase: CopyPhase, reason: str | None = None, **members: Any) -> None:
         """Change the status; a copy that is out of order shows its log's end."""

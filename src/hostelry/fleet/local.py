@@ -146,7 +146,7 @@ class LocalFleet:
             os.close(descriptor)
         identity = identify(child.pid)
         if identity is not None:
-            write_whole(folder.starting, msgspec.json.encode(identity))
+            write_whole(folder.starting, msgspec.json.encode(identity), durable=False)
         reap(child)
         return child
 

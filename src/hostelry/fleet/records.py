@@ -14,6 +14,7 @@ import msgspec
 
 from hostelry.base.errors import TerminalError
 from hostelry.domain.copy import CopySpec
+from hostelry.fleet.images import ImageRule
 
 T = TypeVar("T")
 SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -57,7 +58,8 @@ class AgentRecord:
 class CopyRecord:
     """copy.json: what a successor of this agent must know of a copy.
 
-    `adapters` are the ids registered with the model server; `failure` is set once it was given up.
+    `adapters` are the ids registered with the model server; `failure` is set once it was given up;
+    `rule` is what the process was started by, whatever the operator's file says since.
     """
 
     spec_digest: str
@@ -67,6 +69,7 @@ class CopyRecord:
     ever_ready: bool = False
     adapters: tuple[str, ...] = ()
     failure: str | None = None
+    rule: ImageRule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +98,8 @@ class CopyFolder:
         return _load(self.record, CopyRecord)
 
     def save(self, record: CopyRecord) -> None:
-        """Write the record durably."""
-        write_whole(self.record, msgspec.json.encode(record))
+        """Write the record; after a power cut there is no process that it could tell of."""
+        write_whole(self.record, msgspec.json.encode(record), durable=False)
 
     def remove(self) -> None:
         """Remove the folder with all that is in it; what the model points to stays."""
@@ -183,16 +186,25 @@ def plain_name(name: str) -> str:
     return name
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write `data` whole or not at all, even across a power cut; readable by the owner only."""
+def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Write `data` whole or not at all; readable by the owner only.
+
+    `durable` makes it survive a power cut too, which takes the disk some milliseconds.
+    """
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
     scratch.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
+    if durable:
+        _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:

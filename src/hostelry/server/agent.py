@@ -24,7 +24,6 @@ from hostelry.fleet.artifacts.cache import ArtifactCache
 from hostelry.fleet.artifacts.objects import S3Objects, new_client
 from hostelry.fleet.artifacts.store import ArtifactStore
 from hostelry.fleet.hosted_copy import Means
-from hostelry.fleet.images import ImageRules
 from hostelry.fleet.launcher import ProcessLauncher
 from hostelry.fleet.model_server import new_http
 from hostelry.fleet.processes import own_identity
@@ -45,7 +44,6 @@ async def serve(home: Home, instance_id: str) -> None:
             instance_id,
             folder,
             Means(
-                images=ImageRules.load(home.images),
                 images_file=home.images,
                 artifacts=artifact_store(home, folder),
                 launcher=ProcessLauncher(),
