@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError
@@ -44,3 +45,5 @@ def settled(home: Home) -> tuple[UpConfig, Credentials]:
             f"there is no hostelry in {home.root} yet: start one with `hostelry up`, "
             "or name its folder with --home"
         ) from None
+    except msgspec.DecodeError as error:
+        raise TerminalError(f"{home.config} or {home.credentials} is damaged: {error}") from None

@@ -1,10 +1,12 @@
 """`hostelry up` and `hostelry down`."""
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -18,7 +20,7 @@ from hostelry.server.detached import Progress as Told
 from hostelry.server.detached import start_detached
 from hostelry.server.down import Leftover, stop_hostelry
 from hostelry.server.home import Credentials, Home, UpConfig
-from hostelry.server.up import Report, run_up
+from hostelry.server.up import LOG, Report, log_line, run_up
 from hostelry.server.up_options import UpOptions
 
 
@@ -89,9 +91,23 @@ def up_here(options: UpOptions, *, as_json: bool) -> None:
             if not as_json:
                 typer.echo("Ctrl-C, or `hostelry down`, stops it.")
 
-        report = Report(phase=display.phase, say=display.say, ready=ready)
+        def say(text: str) -> None:
+            display.say(text)
+            log_line(text)
+
+        report = Report(phase=display.phase, say=say, ready=ready)
+        log_to(Home(options.home).logs / "up.log")
         asyncio.run(run_up(options, os.environ, report))
     typer.echo("Hostelry has stopped.", err=True)
+
+
+def log_to(path: Path) -> None:
+    """Keep what `up` says in its log too, as the detached form does."""
+    handler = logging.FileHandler(path, delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s up: %(message)s"))
+    LOG.addHandler(handler)
+    LOG.setLevel(logging.INFO)
+    LOG.propagate = False
 
 
 def up_detached(options: UpOptions, *, as_json: bool) -> None:

@@ -5,6 +5,7 @@ output, closes that when it is ready or has failed, and logs to logs/up.log from
 """
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
@@ -16,7 +17,8 @@ import msgspec
 from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
 from hostelry.server.home import Credentials, Home, UpConfig
-from hostelry.server.up import Report, log_line, run_up
+from hostelry.server.supervisor import PRIVATE_UMASK
+from hostelry.server.up import Report, log_line, make_home, run_up
 from hostelry.server.up_options import UpOptions
 
 
@@ -35,8 +37,7 @@ def start_detached(options: UpOptions, told: Callable[[Progress], None]) -> int:
     `told` gets each phase and sentence on the way. Raises TerminalError with the reason when it
     cannot start; by then it has stopped again.
     """
-    home = Home(options.home)
-    home.make()
+    home = make_home(options.home)
     log = os.open(home.logs / "up.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     argv = [sys.executable, "-m", __name__, encode_options(options)]
     try:
@@ -46,6 +47,7 @@ def start_detached(options: UpOptions, told: Callable[[Progress], None]) -> int:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
+            umask=PRIVATE_UMASK,
             start_new_session=True,
         )
     finally:
@@ -90,9 +92,14 @@ def reporter(stream: IO[bytes]) -> Report:
     """A report that writes `Progress` lines until ready, and the log always."""
 
     def send(progress: Progress) -> None:
-        if not stream.closed:
+        if stream.closed:
+            return
+        try:
             stream.write(msgspec.json.encode(progress) + b"\n")
             stream.flush()
+        except BrokenPipeError:  # whoever waited has gone; the platform is wanted all the same
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
 
     def phase(text: str) -> None:
         log_line(text)
@@ -105,7 +112,8 @@ def reporter(stream: IO[bytes]) -> Report:
     def ready(config: UpConfig, credentials: Credentials) -> None:
         log_line(f"ready at {config.door_url} (account {credentials.account_id})")
         send(Progress(ready=True))
-        stream.close()
+        if not stream.closed:
+            stream.close()
 
     return Report(phase=phase, say=say, ready=ready)
 
@@ -121,8 +129,8 @@ def main() -> int:
     except TerminalError as error:
         log_line(str(error))
         if not stream.closed:
-            stream.write(msgspec.json.encode(Progress(error=str(error))) + b"\n")
-            stream.close()
+            with contextlib.suppress(BrokenPipeError), stream:
+                stream.write(msgspec.json.encode(Progress(error=str(error))) + b"\n")
         return 1
     return 0
 

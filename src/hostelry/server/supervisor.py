@@ -24,6 +24,8 @@ from hostelry.server.supervision import GiveUp, Life, after_death, death_message
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
 TAIL_BYTES = 8192
+# What services and the model servers below them write is for its owner alone.
+PRIVATE_UMASK = 0o077
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +145,7 @@ class Supervisor:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 process_group=0,
+                umask=PRIVATE_UMASK,
                 preexec_fn=die_with(os.getpid()),
             )
         finally:

@@ -11,8 +11,11 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.sweep import stop_everything
 from hostelry.server import objectstore
 from hostelry.server.forwarder import start_forwarder
@@ -37,10 +40,11 @@ from hostelry.server.up_options import (
     decide_credentials,
 )
 
-log = logging.getLogger("hostelry.up")
+LOG = logging.getLogger("hostelry.up")
 READY_WITHIN_S = 60.0
 POLL_S = 0.05
-MAX_LOG_BYTES = 16 * 1024 * 1024
+MAX_LOG_BYTES = 32 * 1024 * 1024
+LOG_PAUSE_S = 30.0
 GATEWAY_GRACE_S = 12.0
 CONTROL_GRACE_S = 5.0
 
@@ -60,17 +64,25 @@ async def run_up(options: UpOptions, environment: Mapping[str, str], report: Rep
     Raises TerminalError when it cannot start; by then what it started is stopped again.
     """
     check_options(options)
-    home = Home(options.home)
-    home.make()
+    home = make_home(options.home)
     with only_one(home):
         end_services(home)
         config, credentials = settle(home, options, environment)
-        shorten_logs(home)
         save_run_file(home, "up", os.getpid(), config.door_port)
         try:
             await supervise(home, config, credentials, environment, report)
         finally:
             remove_run_file(home, "up")
+
+
+def make_home(root: Path) -> Home:
+    """The home, made where it is not there; raises TerminalError where it cannot be."""
+    home = Home(root)
+    try:
+        home.make()
+    except OSError as error:
+        raise TerminalError(f"the home folder {root} cannot be used: {error}") from None
+    return home
 
 
 @contextmanager
@@ -93,7 +105,7 @@ def settle(
     home: Home, options: UpOptions, environment: Mapping[str, str]
 ) -> tuple[UpConfig, Credentials]:
     """Decide keys and ports, and write both for the other processes to read."""
-    stored = load_credentials(home) if home.credentials.exists() else None
+    stored = stored_credentials(home)
     credentials = decide_credentials(options, stored, environment)
     require_free_port(options.host, options.port, "--port", "door")
     if options.embedded_store:
@@ -103,6 +115,18 @@ def settle(
         save_credentials(home, credentials)
     save_config(home, config)
     return config, credentials
+
+
+def stored_credentials(home: Home) -> Credentials | None:
+    """The keys of earlier starts; raises TerminalError where they cannot be read."""
+    try:
+        return load_credentials(home)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise TerminalError(
+            f"{home.credentials} is damaged ({error}): restore it, or remove it to get new keys"
+        ) from None
 
 
 async def supervise(
@@ -120,6 +144,7 @@ async def supervise(
         for service in services(home, config, credentials, environment, store_port):
             supervisor.start(service)
         asking = asyncio.create_task(asked.wait())
+        bounding = asyncio.create_task(bound_logs(home))
         try:
             started = asyncio.create_task(until_ready(config, credentials, report))
             await first_of(started, asking, supervisor.failed)
@@ -129,19 +154,22 @@ async def supervise(
                 await first_of(asking, supervisor.failed)
         finally:
             asking.cancel()
+            bounding.cancel()
             started.cancel()
             await stop_platform(home, supervisor, report, fleet=asked.is_set())
 
 
 def listen_for_signals(asked: asyncio.Event, supervisor: Supervisor) -> None:
-    """The first SIGINT or SIGTERM asks for a clean stop, the second for a quick one."""
+    """The first SIGINT, SIGTERM or SIGHUP asks for a clean stop, the second for a quick one."""
 
     def received() -> None:
         if asked.is_set():
             supervisor.hurry()
         asked.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:  # nohup, or a shell's background job
+            continue
         asyncio.get_running_loop().add_signal_handler(number, received)
 
 
@@ -265,18 +293,14 @@ def service_environment(inherited: Mapping[str, str], home: Home) -> dict[str, s
     }
 
 
-def shorten_logs(home: Home) -> None:
-    """Set aside logs that have grown large; one older file of each is kept."""
-    for log in home.logs.glob("*.log"):
-        if log.stat().st_size > MAX_LOG_BYTES:
-            log.replace(log.with_suffix(".log.1"))
-
-
-def absolute_home(path: Path) -> Path:
-    """The home as every process names it."""
-    return Path(os.path.abspath(path.expanduser()))
+async def bound_logs(home: Home) -> None:
+    """Cut logs that grow large to their end, for as long as the platform runs."""
+    while True:
+        for path in home.logs.glob("*.log"):
+            await asyncio.to_thread(CopyLog(path).bound, MAX_LOG_BYTES)
+        await asyncio.sleep(LOG_PAUSE_S)
 
 
 def log_line(text: str) -> None:
     """Write what the operator is told into this process's log as well."""
-    log.info("%s", text)
+    LOG.info("%s", text)
