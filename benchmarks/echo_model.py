@@ -12,7 +12,8 @@ does is told by X-Amzn-SageMaker-Custom-Attributes, as ``name=value`` pairs part
 - ``die=start|middle``: exits before the first byte of an answer, or after a first chunk
 - ``close=start|middle``: likewise closes the connection, and lives on
 
-The OpenAI routes answer with the headers they got as the text, streamed where the body asks for it.
+The OpenAI routes answer with the headers they got as the text, streamed where the body asks for it;
+a stream for the prompt ``break off`` ends after its first part.
 """
 
 import argparse
@@ -31,6 +32,7 @@ from hostelry.gateway.http_reader import HttpLimits, RefusedError
 from hostelry.gateway.http_server import HttpServer
 
 ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"
+BREAK_OFF = "break off"
 STAMP = struct.Struct(">dQ")  # the time a chunk was sent at, its number
 
 
@@ -131,6 +133,9 @@ async def complete(exchange: Exchange) -> None:
     for word in (text[:5], text[5:]):
         part = completion_object(model, word, chat=chat, part=True)
         await exchange.send(b"data: " + msgspec.json.encode(part) + b"\n\n")
+        if asked.get("prompt") == BREAK_OFF:
+            await asyncio.sleep(0.05)
+            return
     await exchange.send(b"data: [DONE]\n\n")
     exchange.finish()
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import openai
 import pytest
+from benchmarks.echo_model import BREAK_OFF
 from tests.integration.gateway_rig import (
     EchoProcess,
     GatewayRig,
@@ -78,6 +79,20 @@ def test_completions(client: openai.OpenAI) -> None:
     assert json.loads(whole.choices[0].text)["x-hostelry-model"] == "base"
     parts = client.completions.create(model="base", prompt="hello", stream=True)
     assert "".join(part.choices[0].text for part in parts) == whole.choices[0].text
+
+
+def test_a_client_cannot_choose_the_adapter_behind_the_models_back(client: openai.OpenAI) -> None:
+    smuggled = {"X-Amzn-SageMaker-Adapter-Identifier": "stolen", "X-Hostelry-Model": "other"}
+    answer = client.completions.create(model="base", prompt="hello", extra_headers=smuggled)
+    assert json.loads(answer.choices[0].text) == {"x-hostelry-model": "base"}
+
+
+def test_a_stream_that_breaks_off_ends_with_an_error(client: openai.OpenAI) -> None:
+    parts = client.completions.create(model="base", prompt=BREAK_OFF, stream=True)
+    assert next(parts).choices[0].text
+    with pytest.raises(openai.APIError, match="broke off"):
+        list(parts)
+    parts.close()
 
 
 def test_models_are_listed_and_found(client: openai.OpenAI) -> None:

@@ -90,7 +90,7 @@ class UpstreamConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._break(f"The copy's answer was not HTTP: {error}")
+            self._break(f"The answer was not HTTP: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The copy closed; an answer without a length is whole then, any other is broken."""
@@ -107,7 +107,7 @@ class UpstreamConnection(asyncio.Protocol):
         if reply.phase is ReplyPhase.HEAD and unframed and exc is None:
             self._finish(reusable=False)
         else:
-            reply.failed(BrokenError("The copy closed the connection before its answer was whole."))
+            reply.failed(BrokenError("The connection was closed before the answer was whole."))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header field of the answer."""

@@ -41,7 +41,7 @@ from hostelry.server.home import (
     write_private,
 )
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("hostelry.server.gateway")  # it runs as __main__
 STOP_GRACE_S = 10.0
 BACKLOG = 2048
 
