@@ -10,8 +10,16 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
+from tests.integration.drill import (
+    copies_of,
+    create_component,
+    create_endpoint,
+    wait_ready,
+    write_image_rule,
+)
 from tests.integration.platform import CLI, Platform, until
 
+from hostelry.server.process_table import process_stat
 from hostelry.server.run_file import run_path, save_run_file
 
 pytestmark = pytest.mark.integration
@@ -214,6 +222,44 @@ def test_a_platform_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path
     assert "it cannot start" in refused
     assert "not a database" in refused
     assert platform.processes() == []
+
+
+def test_a_home_that_is_none_and_keys_that_are_damaged(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    platform = Platform(tmp_path / "file" / "home")
+    for detach in ([], ["--detach"]):
+        refused = platform.cli("up", *platform.port_flags(), *detach, code=1).stderr
+        assert "cannot be used: " in refused
+    platform = Platform(tmp_path / "home")
+    platform.home.make()
+    platform.home.credentials.write_text("{")
+    assert "is damaged" in platform.cli("up", *platform.port_flags(), code=1).stderr
+
+
+def test_copies_are_shown_logged_adopted_and_swept(tmp_path: Path) -> None:
+    platform = Platform(tmp_path / "home")
+    write_image_rule(platform.home.root)
+    with platform:
+        create_endpoint(platform)
+        create_component(platform, "echo", copies=2)
+        wait_ready(platform, "echo", copies=2)
+        copies = copies_of(platform, "echo")
+        shown = platform.cli("status").stdout
+        assert "component echo  InService  base  2/2 ready" in shown
+        assert "ml.m5.4xlarge  variant AllTraffic  running  declared 16 CPUs, 64.0 GiB" in shown
+        assert "not measured on this machine" in shown
+        logs = platform.cli("logs", "echo").stdout
+        assert all(f"==> {copy} <==" in logs for copy in copies)
+
+        platform.kill("up")
+        until(lambda: not any(platform.running(it) for it in SERVICES), "services die with up")
+        assert all(process_stat(pid) for pid in copies.values()), "copies outlive a killed up"
+        platform.start()
+        until(lambda: copies_of(platform, "echo") == copies, "the same copies are adopted")
+
+        platform.kill("up")
+        assert "ended what it had left behind" in platform.down()
+        assert platform.processes() == []
 
 
 def test_ctrl_c_in_the_foreground_ends_cleanly(tmp_path: Path) -> None:
