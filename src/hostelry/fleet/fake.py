@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from hostelry.base.errors import CapacityError, RetryableError
 from hostelry.domain.copy import (
     AdapterPhase,
+    AdapterPlacement,
     AdapterStatus,
     CopyPhase,
     CopySpec,
@@ -33,7 +34,7 @@ class FakeSwitches:
 
     `slow` leaves copies where they are until `FakeFleet.tick`; otherwise they are ready at once.
     `broken_images` and `broken_adapters` (by URI) give the reason that is reported.
-    `launch_error` is raised by every launch, `terminate_error` by every terminate; with `hang`
+    `launch_error`, `terminate_error` and `apply_error` are raised by every such call; with `hang`
     launches and agents never answer.
     """
 
@@ -42,6 +43,7 @@ class FakeSwitches:
     hang: bool = False
     launch_error: Exception | None = None
     terminate_error: Exception | None = None
+    apply_error: Exception | None = None
     broken_images: dict[str, str] = field(default_factory=dict)
     broken_adapters: dict[str, str] = field(default_factory=dict)
 
@@ -160,7 +162,7 @@ class FakeFleet:
 
     def _further(self, spec: CopySpec, status: CopyStatus) -> CopyStatus:
         if status.phase is CopyPhase.READY:
-            return replace(status, adapters=self._adapters(spec))
+            return replace(status, adapters=self._adapters(spec, status))
         if status.phase not in LIFE:
             return status
         reason = self.switches.broken_images.get(spec.container.image)
@@ -169,16 +171,15 @@ class FakeFleet:
         phase = LIFE[LIFE.index(status.phase) + 1]
         return replace(status, phase=phase, address=f"http://copy/{spec.id}")
 
-    def _adapters(self, spec: CopySpec) -> tuple[AdapterStatus, ...]:
-        broken = self.switches.broken_adapters
-        return tuple(
-            AdapterStatus(
-                id=it.id,
-                phase=AdapterPhase.FAILED if it.source.uri in broken else AdapterPhase.READY,
-                reason=broken.get(it.source.uri),
-            )
-            for it in spec.adapters
-        )
+    def _adapters(self, spec: CopySpec, known: CopyStatus) -> tuple[AdapterStatus, ...]:
+        """What is registered stays so; what is new is registered or refused."""
+        settled = {it.id: it for it in known.adapters}
+        return tuple(settled.get(it.id) or self._registered(it) for it in spec.adapters)
+
+    def _registered(self, wanted: AdapterPlacement) -> AdapterStatus:
+        reason = self.switches.broken_adapters.get(wanted.source.uri)
+        phase = AdapterPhase.READY if reason is None else AdapterPhase.FAILED
+        return AdapterStatus(id=wanted.id, phase=phase, reason=reason)
 
     def _started(self, instance_id: str) -> FakeMachine:
         machine = self.machines.get(instance_id)
@@ -215,6 +216,8 @@ class FakeAgent:
     async def apply(self, copies: Sequence[CopySpec]) -> None:
         """Run exactly `copies`."""
         await self._hang()
+        if self._fleet.switches.apply_error is not None:
+            raise self._fleet.switches.apply_error
         self._fleet.applied(self._machine(), tuple(copies))
 
     async def observe(self, have: str | None = None, timeout_s: float = 0.0) -> Observation:

@@ -105,13 +105,19 @@ class InstanceDriver:
         agent = self._agent or await self._launch()
         try:
             await self._tell_and_look(agent, wait_s)
+        except TerminalError as error:
+            self._set(replace(self.facts, problem=f"its agent refuses what it is told: {error}"))
+            raise
         except (RetryableError, TimeoutError) as error:
             self._agent, self._told = None, None
             raise RetryableError(f"agent of {self.instance.id} does not answer: {error}") from error
 
     async def _terminate(self) -> None:
-        async with asyncio.timeout(TERMINATE_S):
-            await self._fleet.terminate(self.instance.id)
+        try:
+            async with asyncio.timeout(TERMINATE_S):
+                await self._fleet.terminate(self.instance.id)
+        except TimeoutError:
+            raise RetryableError(f"it did not end within {TERMINATE_S:g} s") from None
         self._set(replace(self.facts, gone=True))
 
     async def _launch(self) -> Agent:

@@ -22,7 +22,7 @@ def plan_adapter(
     if component.status is ComponentStatus.DELETING:
         return _deleted(world, component, adapter, givens)
     if component.status is ComponentStatus.IN_SERVICE:
-        return _without_predecessor(component, givens)
+        return _told_of_trouble(world, _without_predecessor(component, givens))
     if component.status is ComponentStatus.FAILED:
         return component
     failure = _failure(world, component, adapter)
@@ -57,6 +57,15 @@ def _without_predecessor(component: InferenceComponent, givens: Givens) -> Infer
     return replace(component, previous_adapter=None)
 
 
+def _told_of_trouble(world: World, component: InferenceComponent) -> InferenceComponent:
+    """An adapter in service that a later copy of the base refuses shows why, and serves on."""
+    assert component.adapter is not None, "an adapter component has an adapter"
+    refusal = _refusal(world, component, component.adapter)
+    if refusal is None or component.failure_reason is not None:
+        return component
+    return replace(component, failure_reason=failure_reason(refusal))
+
+
 def _ready_copies(world: World, component: InferenceComponent, base_name: str) -> list[Copy]:
     copies = world.copies_on(active_hosts(world, component), base_name)
     return [it for it in copies if it.status.phase is CopyPhase.READY]
@@ -77,6 +86,11 @@ def _failure(world: World, component: InferenceComponent, adapter: AdapterSpec) 
     gone = host_failure(world, component)
     if gone is not None:
         return gone
+    return _refusal(world, component, adapter)
+
+
+def _refusal(world: World, component: InferenceComponent, adapter: AdapterSpec) -> str | None:
+    """Why the first copy that refuses the adapter does; None when none does."""
     wanted_id = adapter_id(component.name, adapter)
     for copy in _ready_copies(world, component, adapter.base_name):
         status = _status_on(copy, wanted_id)

@@ -137,6 +137,18 @@ def test_a_defect_in_the_fleet_does_not_end_the_driver() -> None:
     drive(scenario)
 
 
+def test_an_agent_that_refuses_its_wish_is_told_again_and_shown() -> None:
+    async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
+        fleet.switches.apply_error = TerminalError("too large")
+        driver.want([copy_spec("c-1")])
+        await until(lambda: "too large" in (driver.facts.problem or ""))
+        fleet.switches.apply_error = None
+        await until(lambda: phases(driver) == {"c-1": CopyPhase.READY})
+        assert driver.facts.problem is None
+
+    drive(scenario)
+
+
 def test_an_end_breaks_off_a_launch_that_hangs() -> None:
     async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
         fleet.switches.hang = True

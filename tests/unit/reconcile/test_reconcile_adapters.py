@@ -109,6 +109,8 @@ def test_a_new_base_copy_is_not_held_up_by_an_adapter_that_it_refuses(town: Town
     assert town.component_status() is IN_SERVICE
     assert town.component_status("spanish") is IN_SERVICE
     assert len(town.routed_copies()) == 2
+    assert len(town.routed_copies("spanish")) == 1
+    assert reason(town) == "the object is gone"
 
 
 def test_an_update_registers_beside_the_old_then_switches_then_removes(town: Town) -> None:
