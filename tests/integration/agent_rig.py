@@ -158,11 +158,15 @@ async def until_failed(agent: HttpAgent, copy_id: str = "c-1") -> CopyStatus:
     return copies[copy_id]
 
 
-async def until_gone(pid: int) -> None:
+async def until_true(holds: Callable[[], bool], what: str) -> None:
     deadline = monotonic_s() + PATIENCE_S
-    while identify(pid) is not None:
-        assert monotonic_s() < deadline, f"process {pid} is still there"
-        await asyncio.sleep(0.05)
+    while not holds():
+        assert monotonic_s() < deadline, f"not within {PATIENCE_S} s: {what}"
+        await asyncio.sleep(0.02)
+
+
+async def until_gone(pid: int) -> None:
+    await until_true(lambda: identify(pid) is None, f"process {pid} is gone")
 
 
 async def ask(status: CopyStatus, path: str) -> Any:

@@ -110,6 +110,25 @@ def test_copies_nobody_wishes_any_more_are_ended_by_the_next_agent(tmp_path: Pat
         run(work())
 
 
+def test_copies_whose_wish_cannot_be_read_are_left_alone_until_the_next_one(
+    tmp_path: Path,
+) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([echo("a"), echo("b")])
+        before = [await until_ready(agent, name) for name in ("a", "b")]
+        kill(there.agent_pid())
+        there.folder().wish.write_text("{")
+        agent = await there.launch()
+        assert (await agent.observe()).copies == ()
+        await agent.apply([echo("a")])
+        assert (await until_ready(agent, "a")).pid == before[0].pid
+        await until_gone(before[1].pid or 0)
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
 def test_a_hung_agent_is_replaced_and_its_copies_stay(tmp_path: Path) -> None:
     async def work() -> None:
         agent = await there.launch()

@@ -34,21 +34,18 @@ class InstanceAgent:
         self._instance_id = instance_id
         self._folder = folder
         self._means = means
-        self._wish: tuple[CopySpec, ...] = ()
+        # None: nobody has told yet, and nothing is started or stopped until somebody does.
+        self._wish: tuple[CopySpec, ...] | None = None
         self._hosted: dict[str, HostedCopy] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._stopping: dict[str, asyncio.Task[None]] = {}
+        self._cleared: set[str] = set()
         self._changed = asyncio.Event()
         self._recording = asyncio.Lock()
 
     async def start(self) -> None:
-        """Take over what a predecessor left: its wish, its copies, and copies nobody wants."""
+        """Take over what a predecessor left: its wish and its copies."""
         self._wish = self._folder.load_wish()
-        wanted = {spec.id for spec in self._wish}
-        self._means.artifacts.retain(wanted)
-        for copy_id in self._folder.copy_ids():
-            if copy_id not in wanted:
-                self._stop(copy_id, self._clear(copy_id))
         self._pursue()
 
     async def adopted(self, timeout_s: float) -> None:
@@ -109,6 +106,8 @@ class InstanceAgent:
 
     def _pursue(self) -> None:
         """Start, adapt and stop until what runs is what is wished."""
+        if self._wish is None:
+            return
         running = {
             copy_id: hosted.spec
             for copy_id, hosted in self._hosted.items()
@@ -121,11 +120,18 @@ class InstanceAgent:
             self._stop(copy_id, self._stop_copy(copy_id))
         for spec in plan.start:
             self._host(spec)
+        for copy_id in set(self._folder.copy_ids()) - {*self._hosted, *self._stopping}:
+            # Once: a folder that cannot be removed is not worth a loop.
+            if copy_id not in self._cleared:
+                self._cleared.add(copy_id)
+                self._stop(copy_id, self._clear(copy_id))
+        self._means.artifacts.retain({*self._hosted, *self._stopping})
         self._notify()
 
     def _host(self, spec: CopySpec) -> None:
         hosted = HostedCopy(spec, self._folder.copy(spec.id), self._means, self._notify)
         self._hosted[spec.id] = hosted
+        self._cleared.discard(spec.id)
         task = asyncio.create_task(hosted.run(), name=f"copy {spec.id}")
         task.add_done_callback(lambda done: _report_defect(done, hosted))
         self._running[spec.id] = task

@@ -170,9 +170,9 @@ class InstanceFolder:
         """The agent process started last; None where there is none that can be read."""
         return _load(self.starting, ProcessIdentity)
 
-    def load_wish(self) -> tuple[CopySpec, ...]:
-        """The recorded wish; empty before the first."""
-        return _load(self.wish, tuple[CopySpec, ...]) or ()
+    def load_wish(self) -> tuple[CopySpec, ...] | None:
+        """The recorded wish; None before the first, and where it cannot be read."""
+        return _load(self.wish, tuple[CopySpec, ...])
 
     def save_wish(self, copies: tuple[CopySpec, ...]) -> None:
         """Record the wish durably."""

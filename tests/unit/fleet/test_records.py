@@ -1,0 +1,93 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from hostelry.base.errors import TerminalError
+from hostelry.domain.copy import CopySpec
+from hostelry.domain.model import Container
+from hostelry.fleet.agent import worth_reporting
+from hostelry.fleet.images import LMI_RULE
+from hostelry.fleet.records import (
+    CopyFolder,
+    CopyRecord,
+    InstanceFolder,
+    ProcessIdentity,
+    plain_name,
+    write_whole,
+)
+
+SPEC = CopySpec(
+    id="c-1",
+    owner="component/x",
+    container=Container(image="lmi", environment={"HF_TOKEN": "secret"}),
+    requirements=None,
+    download_timeout_s=60.0,
+    startup_timeout_s=60.0,
+)
+
+
+@pytest.mark.parametrize("name", ["i-0123", "c-abc.D_e", "x" * 128])
+def test_plain_names_pass(name: str) -> None:
+    assert plain_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "-x", ".x", "a\0b", "x" * 129, "ü"])
+def test_other_names_never_become_paths(name: str) -> None:
+    with pytest.raises(TerminalError, match="is not an id"):
+        plain_name(name)
+
+
+def test_a_wish_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    folder = InstanceFolder(tmp_path)
+    assert folder.load_wish() is None
+    folder.save_wish((SPEC,))
+    assert folder.load_wish() == (SPEC,)
+    assert folder.wish.stat().st_mode & 0o077 == 0, "it may hold a container's secrets"
+
+
+def test_a_copys_record_comes_back_with_its_rule(tmp_path: Path) -> None:
+    record = CopyRecord(
+        spec_digest="d",
+        process=ProcessIdentity(pid=1, start_ticks=2, boot_id="b"),
+        port=3,
+        adapters=("es@1",),
+        rule=LMI_RULE,
+    )
+    CopyFolder(tmp_path).save(record)
+    assert CopyFolder(tmp_path).load() == record
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"3", b'{"pid": "x"}', b"\xff"])
+def test_a_torn_record_is_no_record(tmp_path: Path, text: bytes) -> None:
+    folder = InstanceFolder(tmp_path)
+    for path in (folder.agent, folder.starting, folder.wish, CopyFolder(tmp_path).record):
+        path.write_bytes(text)
+    assert folder.load_agent() is None
+    assert folder.load_starting() is None
+    assert folder.load_wish() is None
+    assert CopyFolder(tmp_path).load() is None
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    write_whole(path, b"old")
+    # A folder where the scratch file would be: the write fails before anything is replaced.
+    (tmp_path / f".x.json.{os.getpid()}").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_whole(path, b"new")
+    assert path.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize(
+    ("known", "measured", "expected"),
+    [
+        pytest.param(0, 50 * 2**20, True, id="the first measurement"),
+        pytest.param(2**30, 2**30 + 2**20, False, id="a MiB more of a GiB"),
+        pytest.param(2**30, 2**30 + 2**27, True, id="an eighth more"),
+        pytest.param(2**30, 0, True, id="gone"),
+        pytest.param(2**20, 2 * 2**20, False, id="twice of nearly nothing"),
+    ],
+)
+def test_memory_is_reported_when_it_moved(known: int, measured: int, expected: bool) -> None:
+    assert worth_reporting(known, measured) is expected
