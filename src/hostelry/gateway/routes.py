@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import quote
 
 import msgspec
 
@@ -145,7 +146,7 @@ class ControlRoutes:
     def _request(self) -> bytes:
         host = self._address.removeprefix("http://")
         return (
-            f"GET /internal/routes?have={self._table.version} HTTP/1.1\r\n"
+            f"GET /internal/routes?have={quote(self._table.version, safe='')} HTTP/1.1\r\n"
             f"Host: {host}\r\nX-Hostelry-Key: {self._internal_key}\r\n\r\n"
         ).encode("latin-1")
 

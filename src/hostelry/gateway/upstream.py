@@ -230,10 +230,12 @@ class UpstreamPool:
     def forget(self, connection: UpstreamConnection) -> None:
         """`connection` is closed."""
         idle = self._idle.get(connection.address)
-        if idle is not None and connection in idle:
+        if idle is None:
+            return
+        if connection in idle:
             idle.remove(connection)
-            if not idle:
-                del self._idle[connection.address]
+        if not idle:
+            del self._idle[connection.address]
 
     def close(self) -> None:
         """Cut every idle connection."""

@@ -6,6 +6,7 @@
 import argparse
 import asyncio
 import contextlib
+import gc
 import logging
 import random
 import resource
@@ -17,8 +18,11 @@ from pathlib import Path
 
 import uvloop
 
+from hostelry.aws.models import services_by_target, services_by_version
+from hostelry.aws.runtime import parse_invocation
 from hostelry.aws.sigv4 import Secret, Verifier
 from hostelry.base.clock import SystemClock, monotonic_s
+from hostelry.base.http import HttpRequest
 from hostelry.base.logging import configure_logging
 from hostelry.domain.scope import Scope
 from hostelry.gateway.callers import Callers
@@ -108,9 +112,23 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
+def warm_up() -> None:
+    """Load the service models, so that no request waits for them, nor the garbage collector later.
+
+    Loading them takes 0.2 s, during which every stream would stand still.
+    """
+    services_by_target()
+    services_by_version()
+    for action in ("invocations", "invocations-response-stream"):
+        parse_invocation(HttpRequest("POST", f"/endpoints/any/{action}"))
+    gc.collect()
+    gc.freeze()
+
+
 async def serve(home: Home) -> None:
     """Serve until SIGTERM or SIGINT, then finish what is under way."""
     config, credentials = load_config(home), load_credentials(home)
+    warm_up()
     clock = SystemClock()
     pool = UpstreamPool()
     routes = ControlRoutes(
