@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import openai
 import pytest
 from tests.models import random_adapter, tiny_llama
 from tests.unit.containers.tiny import write_tokenizer
@@ -203,6 +204,31 @@ def test_a_stream_is_the_whole_answer_in_pieces(shared: Server) -> None:
     assert events.endswith("data: [DONE]\n\n")
 
 
+def test_openais_own_client_is_served(shared: Server) -> None:
+    with openai.OpenAI(base_url=f"{shared.url}/v1", api_key="any", max_retries=0) as client:
+        asked: Any = {
+            "messages": [{"role": "user", "content": "hi"}],
+            "max_completion_tokens": 6,
+            "temperature": 0,
+            "extra_body": {"ignore_eos": True},
+        }
+        whole = client.chat.completions.create(model="es", logprobs=True, **asked)
+        stream = client.chat.completions.create(
+            model="es", stream=True, stream_options={"include_usage": True}, **asked
+        )
+        chunks = list(stream)
+        text = "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
+        assert text == whole.choices[0].message.content
+        assert whole.choices[0].finish_reason == "length"
+        assert whole.usage is not None
+        assert chunks[-1].usage == whole.usage
+        assert {model.id for model in client.models.list()} == {"lmi", "es", "fr"}
+        with pytest.raises(openai.NotFoundError, match="does not exist"):
+            client.chat.completions.create(model="gpt-9", **asked)
+        with pytest.raises(openai.BadRequestError, match="one sequence"):
+            client.completions.create(model="lmi", prompt="a", n=2)
+
+
 def test_a_seed_decides_a_sampled_answer(shared: Server) -> None:
     with shared.client() as client:
         parameters = {"max_new_tokens": 20, "temperature": 1.0, "seed": 5, "ignore_eos_token": True}
@@ -218,8 +244,9 @@ def test_a_client_that_leaves_frees_its_pages(shared: Server) -> None:
         before = engine_load(client)["generatedTokens"]
         body = {"inputs": "hello", "parameters": LONG, "stream": True}
         with client.stream("POST", "/invocations", json=body) as answer:
-            next(answer.iter_lines())
-            assert engine_load(client)["runningRequests"] == 1
+            lines = answer.iter_lines()
+            next(lines)
+            assert engine_load(client)["runningRequests"] == 1, list(lines)[-1]
         eventually(lambda: is_idle(client), "the stream's pages are free")
         try:
             client.post("/invocations", json={**body, "stream": False}, timeout=0.5)
