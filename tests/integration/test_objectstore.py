@@ -1,3 +1,4 @@
+import contextlib
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from botocore import UNSIGNED
 from botocore.config import Config
@@ -144,6 +146,29 @@ def test_every_port_it_listens_on_was_chosen_and_is_on_loopback(tmp_path: Path) 
         assert port in {number for _, number in ports}
         assert {number for _, number in ports} <= chosen
         assert {address for address, _ in ports} == {"0100007F"}
+
+
+def test_no_other_way_in_over_http(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    with object_store(home) as (process, port), s3_client(port) as s3:
+        s3.create_bucket(Bucket="secret")
+        s3.put_object(Bucket="secret", Key="k", Body=b"s" * 100_000)
+        command_line = Path(f"/proc/{process.pid}/cmdline").read_bytes().decode().split("\0")
+        ports = {
+            name.removeprefix("-"): int(value)
+            for name, _, value in (it.partition("=") for it in command_line)
+            if name.endswith(".port") and name != "-s3.port"
+        }
+        assert set(ports) == {"master.port", "volume.port", "filer.port", "admin.port"}
+        for name, number in ports.items():
+            for path in ("/buckets/secret/k", "/dir/status", "/1,01637037d6", "/2,01637037d6"):
+                with contextlib.suppress(httpx.ConnectError):  # the admin server may be slow
+                    answer = httpx.get(f"http://127.0.0.1:{number}{path}", trust_env=False)
+                    assert answer.status_code in (401, 404), (name, path)
+        for method in ("PUT", "POST", "DELETE"):
+            url = f"http://127.0.0.1:{ports['filer.port']}/buckets/secret/k"
+            assert httpx.request(method, url, content=b"x", trust_env=False).status_code >= 400
+        assert s3.get_object(Bucket="secret", Key="k")["Body"].read() == b"s" * 100_000
 
 
 def listening(pid: int) -> set[tuple[str, int]]:

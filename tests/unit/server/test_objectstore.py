@@ -43,10 +43,11 @@ def test_only_our_own_keys_are_known() -> None:
 
 def test_the_operators_environment_configures_nothing() -> None:
     inherited = {"PATH": "/bin", "AWS_ACCESS_KEY_ID": "k", "WEED_S3_PORT": "1", "S3_BUCKET": "b"}
-    env = store_environment(inherited, Path("/o"))
+    env = store_environment(inherited, Path("/o"), "key")
     assert env["PATH"] == "/bin"
     assert not {"AWS_ACCESS_KEY_ID", "WEED_S3_PORT", "S3_BUCKET"} & set(env)
     assert env["GOMEMLIMIT"]
+    assert env["WEED_JWT_SIGNING_KEY"] == env["WEED_JWT_FILER_SIGNING_READ_KEY"] == "key"
 
 
 def test_what_named_the_last_runs_ports_is_forgotten_and_data_is_kept(tmp_path: Path) -> None:
