@@ -1,0 +1,81 @@
+"""The real model: SmolLM2-135M-Instruct with adapters of ranks 8, 16 and 64 in one batch."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.models import random_adapter
+from tests.unit.engine.oracle import Logits, greedy, reference_logits, reference_model, run
+
+from hostelry.cli.demo_model import demo_model_folder
+from hostelry.engine.engine import Engine, EngineConfig
+
+COUNT = 24
+RANKS = {"r8": 8, "r16": 16, "r64": 64}
+# "The capital of France is", "Once upon a time", a Python definition, and a longer text.
+PROMPTS = (
+    (504, 3575, 282, 4649, 314),
+    (6403, 2192, 253, 655),
+    (1604, 28273, 24, 94, 731, 1116),
+    tuple(range(1000, 1040)),
+)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def adapters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("adapters")
+    return {
+        name: random_adapter(root / name, demo_model_folder(), rank, seed=rank, std=0.03)
+        for name, rank in RANKS.items()
+    }
+
+
+def test_greedy_tokens_equal_peft_mixed_and_alone(adapters: dict[str, Path]) -> None:
+    folder = demo_model_folder()
+    config = EngineConfig(dtype="fp32", kv_cache_bytes=64 << 20, num_threads=1)
+    engine = Engine.load(folder, config)
+    for name, path in adapters.items():
+        engine.load_adapter(name, path)
+    cases = list(zip(PROMPTS, (None, *RANKS), strict=True))
+    mixed = run(
+        engine, [greedy(str(n), prompt, COUNT, name) for n, (prompt, name) in enumerate(cases)]
+    )
+    alone = {
+        str(n): run(engine, [greedy("a", prompt, COUNT, name)])["a"]
+        for n, (prompt, name) in enumerate(cases)
+    }
+    assert mixed == alone
+    model = reference_model(folder, adapters)
+    for n, (prompt, name) in enumerate(cases):
+        assert mixed[str(n)] == generated(model, prompt, name)
+
+
+@torch.inference_mode()
+def generated(model: object, prompt: tuple[int, ...], adapter: str | None) -> list[int]:
+    """PEFT's greedy continuation through its own key-value cache."""
+    ids = torch.tensor([prompt])
+    tokens = model.generate(  # type: ignore[attr-defined]  # PEFT's model, whichever class it is
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        adapter_names=[adapter or "__base__"],
+        max_new_tokens=COUNT,
+        min_new_tokens=COUNT,
+        do_sample=False,
+    )
+    continued: list[int] = tokens[0, len(prompt) :].tolist()
+    return continued
+
+
+def test_bf16_logits_stay_within_tolerance(adapters: dict[str, Path]) -> None:
+    folder = demo_model_folder()
+    config = EngineConfig(dtype="bf16", kv_cache_bytes=64 << 20, num_threads=1)
+    engine = Engine.load(folder, config)
+    model = reference_model(folder, {"r16": adapters["r16"]})
+    engine.load_adapter("r16", adapters["r16"])
+    for prompt in PROMPTS:
+        for name in (None, "r16"):
+            expected = reference_logits(model, prompt, name)
+            difference = (Logits.of(engine).after(prompt, name) - expected).abs().max()
+            assert difference / expected.abs().max() < 5e-2
