@@ -170,9 +170,6 @@ class HttpConnection(asyncio.Protocol):
             self._busy = True
             exchange = Exchange(self, item, self._server.common_head, self._server.draining)
             await handler(exchange)
-            self._busy = False
-            self._served += 1
-            self._phase_since_s = self._now_s()
             if not exchange.finished:
                 self.abort()
                 return
@@ -181,6 +178,9 @@ class HttpConnection(asyncio.Protocol):
                 return
             if self._write_paused:
                 await self._drained()
+            self._busy = False
+            self._served += 1
+            self._phase_since_s = self._now_s()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """A defect of the handler ends the connection, so that its client does not wait for it."""

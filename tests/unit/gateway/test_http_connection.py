@@ -250,6 +250,22 @@ def test_a_stream_waits_while_its_client_is_slow() -> None:
     asyncio.run(scenario())
 
 
+def test_a_client_that_asks_on_without_reading_is_not_read_any_further() -> None:
+    async def scenario() -> None:
+        rig = Rig(echo)
+        rig.connection.pause_writing()
+        await rig.feed(GET % 1)
+        assert rig.transport.reading
+        assert await rig.feed(GET % 2 + GET % 3) == b""
+        assert not rig.transport.reading
+        rig.connection.resume_writing()
+        await settle()
+        assert rig.transport.written.endswith(b"/3")
+        assert rig.transport.reading
+
+    asyncio.run(scenario())
+
+
 def test_an_answer_that_was_never_finished_ends_with_the_connection_cut() -> None:
     async def begin_only(exchange: Exchange) -> None:
         exchange.start(200, {})

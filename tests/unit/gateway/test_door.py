@@ -1,0 +1,109 @@
+import asyncio
+
+import pytest
+from tests.unit.gateway.routes_sample import HERE, SNAPSHOT
+
+from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.gateway.door import Door
+from hostelry.gateway.exchange import Exchange
+from hostelry.gateway.http_reader import Received, RefusedError
+from hostelry.gateway.routes import FixedRoutes
+from hostelry.gateway.upstream import UpstreamPool
+from hostelry.server.gateway import build_door
+from hostelry.server.home import UpConfig, new_credentials
+
+CREDENTIALS = new_credentials(HERE.account, HERE.region)
+
+
+class WrittenAnswer:
+    """Keeps an answer's bytes."""
+
+    def __init__(self) -> None:
+        self.written = b""
+
+    async def write(self, *parts: bytes) -> None:
+        self.write_now(*parts)
+
+    def write_now(self, *parts: bytes) -> None:
+        self.written += b"".join(parts)
+
+
+class FailingRoom:
+    """Fails, before or after its answer has begun."""
+
+    def __init__(self, failure: Exception, begins: bool = False) -> None:
+        self._failure = failure
+        self._begins = begins
+
+    async def serve(self, exchange: Exchange, request_id: str) -> None:
+        if self._begins:
+            exchange.start(200, {})
+        raise self._failure
+
+    def error_answer(
+        self, error: ServiceError, request: HttpRequest, request_id: str
+    ) -> HttpResponse:
+        return HttpResponse(error.http_status, {}, f"{error.code}: {error.message}".encode())
+
+
+def ask(room: FailingRoom, path: str = "/endpoints/e/invocations") -> tuple[Exchange, bytes]:
+    door = Door(runtime=room, openai=room, control=room)
+    sink = WrittenAnswer()
+    exchange = Exchange(sink, Received(HttpRequest("POST", path), True, True), b"")
+    asyncio.run(door.handle(exchange))
+    return exchange, sink.written
+
+
+def test_a_modelled_error_is_answered() -> None:
+    exchange, written = ask(FailingRoom(ServiceError("ModelError", "it failed", 424)))
+    assert written.startswith(b"HTTP/1.1 424 Failed Dependency\r\n")
+    assert written.endswith(b"ModelError: it failed")
+    assert exchange.finished
+
+
+def test_a_defect_is_an_internal_failure_with_its_cause_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    _, written = ask(FailingRoom(ZeroDivisionError("secret detail")))
+    assert written.startswith(b"HTTP/1.1 500 ")
+    assert b"InternalFailure" in written
+    assert b"secret detail" not in written
+    assert "secret detail" in caplog.text
+
+
+def test_an_answer_that_has_begun_is_left_unfinished() -> None:
+    exchange, written = ask(FailingRoom(ZeroDivisionError(), begins=True))
+    assert written.count(b"HTTP/1.1 ") == 1
+    assert exchange.started
+    assert not exchange.finished
+
+
+@pytest.mark.parametrize(
+    ("path", "header", "body"),
+    [
+        pytest.param("/endpoints/e/invocations", ("x-amzn-ErrorType", "ValidationError"),
+                     b'{"Message":"too large"}', id="the runtime API"),
+        pytest.param("/v1/completions", ("Content-Type", "application/json"),
+                     b'{"error":{"message":"too large","type":"invalid_request_error",',
+                     id="the OpenAI routes"),
+        pytest.param("/", ("Content-Type", "application/x-amz-json-1.1"),
+                     b'"__type":"ValidationException"', id="a control call"),
+    ],
+)  # fmt: skip
+def test_a_body_that_is_too_large_is_refused_in_the_form_its_client_reads(
+    path: str, header: tuple[str, str], body: bytes
+) -> None:
+    config = UpConfig(control_port=1)
+    door = build_door(config, CREDENTIALS, FixedRoutes(SNAPSHOT), UpstreamPool()).door
+    answer = door.refusal_answer(RefusedError(413, "too large", HttpRequest("POST", path)))
+    assert answer.status == 413
+    assert answer.headers[header[0]] == header[1]
+    assert body in answer.body
+
+
+def test_bytes_that_are_no_http_get_an_answer_too() -> None:
+    config = UpConfig(control_port=1)
+    door = build_door(config, CREDENTIALS, FixedRoutes(SNAPSHOT), UpstreamPool()).door
+    answer = door.refusal_answer(RefusedError(400, "Malformed HTTP."))
+    assert (answer.status, b"Malformed HTTP." in answer.body) == (400, True)
