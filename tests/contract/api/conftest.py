@@ -68,7 +68,7 @@ def call_as(
         scope: Scope, operation: str, service: str = "sagemaker", /, **params: Any
     ) -> dict[str, Any]:
         model = service_models(service).operation_model(operation)
-        check(model.input_shape, params)
+        check_value(model.input_shape, params)
         context = Context(
             scope=scope,
             state=state,
@@ -78,10 +78,7 @@ def call_as(
             role_name="HostelryExecutionRole",
         )
         result = perform(context, service, operation, params)
-        if model.output_shape is None:
-            assert result == {}
-        else:
-            check(model.output_shape, result)
+        check_value(model.output_shape, result)
         return result
 
     return call_as
@@ -93,8 +90,17 @@ def call(call_as: Callable[..., dict[str, Any]], scope: Scope) -> Callable[..., 
     return lambda operation, *service, **params: call_as(scope, operation, *service, **params)
 
 
-def check(shape: Any, value: Any) -> None:
+@pytest.fixture(scope="session")
+def check() -> Callable[[Any, Any], None]:
+    """`check(shape, value)`: what botocore and the service model demand of a value."""
+    return check_value
+
+
+def check_value(shape: Any, value: Any) -> None:
     """Whether botocore would send or return `value`: types, required members, ranges, no others."""
+    if shape is None:
+        assert value == {}
+        return
     report = ParamValidator().validate(value, shape)
     assert not report.has_errors(), report.generate_report()
     check_members(shape, value, shape.name)
