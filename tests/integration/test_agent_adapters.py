@@ -172,6 +172,8 @@ def test_an_adopting_agent_takes_out_adapters_that_went_meanwhile(
         await until_gone(there.agent_pid())
         there.folder().save_wish((echo(adapters=(fr,)),))
         agent = await there.launch()
+        [first] = (await agent.observe()).copies
+        assert [(it.id, it.phase) for it in first.adapters] == [("fr@1", ready)], "proven at once"
         after = await until_adapters(agent, {"fr@1": ready})
         assert after.pid == before.pid
         assert set(await ask(after, "/adapters")) == {"fr@1"}

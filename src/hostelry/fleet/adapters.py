@@ -66,6 +66,7 @@ class CopyAdapters:
         self._wished: tuple[AdapterPlacement, ...] = ()
         self._known: dict[str, AdapterStatus] = {}
         self._registered: set[str] = set()
+        self._found: frozenset[str] = frozenset()
         self._wish_moved = asyncio.Event()
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
 
@@ -78,11 +79,18 @@ class CopyAdapters:
         """A process is there that has only `registered` loaded, as far as is recorded."""
         self._known.clear()
         self._registered = set(registered)
+        self._found = frozenset(registered)
 
     @property
     def registered(self) -> tuple[str, ...]:
         """The ids the model server has, or may have, loaded."""
         return tuple(sorted(self._registered))
+
+    @property
+    def settled(self) -> bool:
+        """Whether every wished adapter that an adopted process came with is proven, or failed."""
+        found = [status for status in self.statuses if status.id in self._found]
+        return all(status.phase is not AdapterPhase.PENDING for status in found)
 
     @property
     def statuses(self) -> tuple[AdapterStatus, ...]:

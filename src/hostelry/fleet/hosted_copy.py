@@ -113,7 +113,9 @@ class HostedCopy:
 
     @property
     def settled(self) -> bool:
-        """Whether the copy is past adoption: it answers, failed, or is being started anew."""
+        """Whether the copy is past adoption: it is proven, failed, or being started anew."""
+        if self._status.phase is CopyPhase.READY:
+            return self._adapters.settled
         return self._status.phase not in (CopyPhase.PENDING, CopyPhase.PROVING)
 
     def adapt(self, spec: CopySpec) -> None:

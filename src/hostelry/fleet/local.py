@@ -73,7 +73,6 @@ class LocalFleet:
             await self._end_hung_agent(folder)
             await asyncio.gather(*(_end_copy(folder, it) for it in folder.copy_ids()))
             await asyncio.to_thread(shutil.rmtree, folder.root, ignore_errors=True)
-        self._locks.pop(instance_id, None)
 
     async def list(self) -> Sequence[RunningInstance]:
         """Every instance whose agent answers now."""

@@ -32,7 +32,7 @@ from hostelry.server.home import Home, load_config, load_credentials
 
 log = logging.getLogger(__name__)
 
-ADOPTION_TIMEOUT_S = 3.0
+ADOPTION_TIMEOUT_S = 5.0
 
 
 async def serve(home: Home, instance_id: str) -> None:
