@@ -65,6 +65,7 @@ class InstanceDriver:
     async def run(self) -> None:
         """Drive the instance until it has ended, or this is cancelled."""
         while not self.facts.gone:
+            self._new_wish.clear()  # the step reads the wish after this
             if not await self._step_survived():
                 await self._pause()
 
@@ -84,8 +85,7 @@ class InstanceDriver:
         return ended_well
 
     async def _pause(self) -> None:
-        """Wait before the next attempt; a new wish ends the wait."""
-        self._new_wish.clear()
+        """Wait before the next attempt; a wish that came since the last one began ends the wait."""
         sleep = asyncio.ensure_future(self._clock.sleep(backoff_s(self._failures)))
         woken = asyncio.ensure_future(self._new_wish.wait())
         try:

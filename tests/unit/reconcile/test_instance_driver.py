@@ -160,6 +160,31 @@ def test_an_end_breaks_off_a_launch_that_hangs() -> None:
     drive(scenario)
 
 
+class FrozenClock(ManualClock):
+    """A clock whose sleeps never end."""
+
+    async def sleep(self, delay_s: float) -> None:
+        await asyncio.Event().wait()
+
+
+def test_an_end_does_not_wait_for_a_backoff() -> None:
+    async def main() -> None:
+        fleet = FakeFleet()
+        fleet.switches.launch_error = RetryableError("no answer")
+        driver = InstanceDriver(INSTANCE, fleet, fleet.connect, FrozenClock(), lambda _: None)
+        running = asyncio.create_task(driver.run())
+        for num_turns in range(12):
+            for _ in range(num_turns):
+                await asyncio.sleep(0)
+            driver.want([copy_spec(f"c-{num_turns}")])
+        await until(lambda: driver.facts.attempts > 2)
+        driver.want(None)
+        await until(lambda: driver.facts.gone)
+        await running
+
+    asyncio.run(main())
+
+
 def test_an_end_is_tried_until_it_is_done_and_cannot_be_taken_back() -> None:
     async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
         await until(lambda: driver.facts.observation is not None)
