@@ -75,6 +75,7 @@ class Reconciler:
                 tasks.create_task(self.queue.run(NUM_WORKERS))
                 tasks.create_task(self._watch())
                 tasks.create_task(self._resync())
+                tasks.create_task(self._tidy())
         finally:
             await self.instances.close()
 
@@ -128,13 +129,16 @@ class Reconciler:
         await self.publish()
 
     async def _resync(self) -> None:
-        await survives("ending orphans", self.end_orphans)
         while not await survives("first look", self.open):
             await self._around.clock.sleep(1.0)
         while True:
             await self._around.clock.sleep(RESYNC_S)
             await survives("resync", self._enqueue_all)
+
+    async def _tidy(self) -> None:
+        while True:
             await survives("ending orphans", self.end_orphans)
+            await self._around.clock.sleep(RESYNC_S)
 
     async def _enqueue_all(self) -> None:
         for key in await asyncio.to_thread(all_keys, self._state):

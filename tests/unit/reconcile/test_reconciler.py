@@ -96,6 +96,8 @@ def test_instances_without_a_record_are_ended_and_the_others_adopted() -> None:
 
     async def second(state: State, fleet: FakeFleet, reconciler: Reconciler) -> None:
         await routes_until(reconciler, lambda it: it == {"base": 1})
+        while not fleet.terminated:  # noqa: ASYNC110 - bounded by the timeout around
+            await asyncio.sleep(0)
         assert fleet.terminated == ["i-orphan"]
         assert fleet.num_copies_started == 1
 
