@@ -63,6 +63,10 @@ class Rig:
     fleet: LocalFleet
     key: str
 
+    def impatient_fleet(self) -> LocalFleet:
+        """The same fleet, as a control process that takes an agent for hung after a second."""
+        return LocalFleet(self.home.instances, agent_command(self.home), self.key, 1.0)
+
     async def launch(self, instance_id: str = "i-1") -> HttpAgent:
         return HttpAgent((await self.fleet.launch(instance(instance_id))).address, self.key)
 
@@ -184,6 +188,10 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(work)
 
 
+def agent_command(home: Home) -> list[str]:
+    return [sys.executable, "-m", "hostelry.server.agent", "--home", str(home.root)]
+
+
 @contextmanager
 def rig(folder: Path, s3_url: str = "http://127.0.0.1:9") -> Iterator[Rig]:
     """A home under `folder`; its agents read artifacts from `s3_url`."""
@@ -193,13 +201,9 @@ def rig(folder: Path, s3_url: str = "http://127.0.0.1:9") -> Iterator[Rig]:
     save_credentials(home, credentials)
     save_config(home, UpConfig(control_port=1, s3_endpoint=s3_url))
     home.images.write_text(IMAGES)
-    command = [sys.executable, "-m", "hostelry.server.agent", "--home", str(home.root)]
+    key = credentials.internal_key
     try:
-        yield Rig(
-            home=home,
-            fleet=LocalFleet(home.instances, command, credentials.internal_key),
-            key=credentials.internal_key,
-        )
+        yield Rig(home=home, fleet=LocalFleet(home.instances, agent_command(home), key), key=key)
     finally:
         stop_everything(home.instances, grace_s=2.0)
 

@@ -16,6 +16,7 @@ from tests.integration.agent_rig import (
     NoArtifacts,
     Rig,
     echo,
+    instance,
     kill,
     rig,
     run,
@@ -139,8 +140,8 @@ def test_a_hung_agent_is_replaced_and_its_copies_stay(tmp_path: Path) -> None:
         quick = HttpAgent((await address()), there.key, call_timeout_s=0.3)
         with pytest.raises(RetryableError):
             await quick.observe()
-        agent = await there.launch()
-        assert (await until_ready(agent)).pid == before.pid
+        await there.impatient_fleet().launch(instance("i-1"))
+        assert (await until_ready(await there.launch())).pid == before.pid
         assert identify(hung) is None
 
     async def address() -> str:
@@ -162,7 +163,8 @@ def test_terminating_with_a_dead_or_hung_agent_leaves_nothing(tmp_path: Path) ->
             child = there.folder(name).copy("c").root / "child.pid"
             pids += [status.pid or 0, int(child.read_text()), there.agent_pid(name)]
             kill(there.agent_pid(name), number)
-        await asyncio.gather(*(there.fleet.terminate(name) for name in ("i-dead", "i-hung")))
+        fleet = there.impatient_fleet()
+        await asyncio.gather(*(fleet.terminate(name) for name in ("i-dead", "i-hung")))
         assert [identify(pid) for pid in pids] == [None] * 6
         assert list(there.home.instances.iterdir()) == []
 

@@ -27,7 +27,8 @@ from hostelry.fleet.records import InstanceFolder, ProcessIdentity, plain_name, 
 log = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 60.0
-ANSWER_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 8.0
+KILL_TIMEOUT_S = 5.0
 STOP_TIMEOUT_S = 14.0
 POLL_S = 0.05
 LOG_TAIL_LINES = 20
@@ -40,12 +41,20 @@ class LocalFleet:
         root: the folder that holds one folder an instance.
         command: what starts an agent; ``--instance-id ID`` is appended.
         internal_key: the key of every internal call.
+        answer_timeout_s: an agent that does not answer for so long is hung, and replaced.
     """
 
-    def __init__(self, root: Path, command: Sequence[str], internal_key: str) -> None:
+    def __init__(
+        self,
+        root: Path,
+        command: Sequence[str],
+        internal_key: str,
+        answer_timeout_s: float = ANSWER_TIMEOUT_S,
+    ) -> None:
         self._root = root.resolve()
         self._command = tuple(command)
         self._key = internal_key
+        self._answer_timeout_s = answer_timeout_s
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def launch(self, instance: Instance) -> RunningInstance:
@@ -93,7 +102,7 @@ class LocalFleet:
         record = folder.load_agent()
         if record is None or record.port == 0 or not is_alive(record.process):
             return None
-        agent = HttpAgent(record.address, self._key, call_timeout_s=ANSWER_TIMEOUT_S)
+        agent = HttpAgent(record.address, self._key, call_timeout_s=self._answer_timeout_s)
         try:
             observation = await agent.observe()
         except RetryableError:
@@ -108,7 +117,7 @@ class LocalFleet:
             if is_alive(agent):
                 log.warning("agent of %s (pid %d) is killed", folder.root.name, agent.pid)
                 send([agent], signal.SIGKILL)
-                await _gone(agent, ANSWER_TIMEOUT_S)
+                await _gone(agent, KILL_TIMEOUT_S)
 
     async def _start(self, instance_id: str, folder: InstanceFolder) -> RunningInstance:
         child = self._spawn(instance_id, folder)
@@ -155,7 +164,7 @@ class LocalFleet:
         if record is None or record.port == 0 or not is_alive(record.process):
             return
         try:
-            await HttpAgent(record.address, self._key, call_timeout_s=ANSWER_TIMEOUT_S).shutdown()
+            await HttpAgent(record.address, self._key, self._answer_timeout_s).shutdown()
         except (RetryableError, TerminalError) as error:
             log.warning("instance %s: %s", folder.root.name, error)
             return
