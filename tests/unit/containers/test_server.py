@@ -192,6 +192,21 @@ def test_a_late_load_that_fails_is_the_requests_error(tmp_path: Path) -> None:
     assert "use_dora" in answer.text
 
 
+def test_with_a_dead_engine_every_route_says_so(tmp_path: Path) -> None:
+    served = service(settings=LORA)
+    late = register(served, tmp_path, "late", "&preload=false")
+    assert late.status == 200
+    fake(served).ready = False
+    answers = [
+        register(served, tmp_path, "de"),
+        ask(served, "/adapters/es", method="DELETE"),
+        ask(served, "/models/lmi", method="GET"),
+        ask(served, "/invocations", {"inputs": "a", "adapters": "late"}),
+    ]
+    assert [answer.status for answer in answers] == [500] * 4
+    assert all("engine process ended" in answer.text for answer in answers)
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
     [

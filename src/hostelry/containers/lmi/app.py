@@ -11,10 +11,11 @@ from starlette.routing import Route as Path
 from starlette.types import ASGIApp
 
 from hostelry.containers.lmi.adapter_routes import adapter_paths, check_model, json_response
+from hostelry.containers.lmi.backend import EngineFailedError
 from hostelry.containers.lmi.error_form import error_answer, front_end_error, openai_error
 from hostelry.containers.lmi.invocation import Schema
 from hostelry.containers.lmi.invoke import Call, Route
-from hostelry.containers.lmi.refusal import Refusal, Surface
+from hostelry.containers.lmi.refusal import Cause, Refusal, Surface
 from hostelry.containers.lmi.service import Service
 
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
@@ -109,7 +110,10 @@ def describe_model(service: Service) -> Callable[[Request], Awaitable[Response]]
 async def model_description(service: Service) -> dict[str, Any]:
     """Facts of the model, the queue's and the engine's load."""
     backend = service.loaded().backend
-    facts, stats = backend.facts, await backend.stats()
+    try:
+        facts, stats = backend.facts, await backend.stats()
+    except EngineFailedError as error:
+        raise Refusal(Cause.ENGINE, str(error)) from error
     return {
         "modelName": service.config.model_name,
         "modelUrl": str(service.config.model_dir),

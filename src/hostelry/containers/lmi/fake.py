@@ -22,8 +22,8 @@ class FakeBackend:
     """Answers every request of an adapter with the same token ids, one a step, then ends it.
 
     `gate` cleared holds all steps, as it is after `hold_after` of them. `started` is set by the
-    first request. `fail_after` tokens the engine dies. A folder named `bad` is an
-    adapter with bad weights. `aborted` collects the ids that were ended early.
+    first request. `fail_after` tokens the engine dies, as it is while `ready` is unset. A folder
+    named `bad` is an adapter with bad weights. `aborted` collects the ids that were ended early.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class FakeBackend:
         await self.gate.wait()
         if position == self._fail_after:
             self.ready = False
-            raise EngineFailedError("the engine process ended unexpectedly")
+            self._check_alive()
 
     def _output(self, request: Request, position: int) -> Output:
         ids = self._answers.get(request.adapter, self._answers[None])
@@ -92,6 +92,10 @@ class FakeBackend:
             finish_reason=finish,
         )
 
+    def _check_alive(self) -> None:
+        if not self.ready:
+            raise EngineFailedError("the engine process ended unexpectedly")
+
     async def abort(self, request_ids: Sequence[str]) -> None:
         """End these requests."""
         self.aborted += [each for each in request_ids if each in self._running]
@@ -99,6 +103,7 @@ class FakeBackend:
 
     async def load_adapter(self, name: str, folder: Path) -> None:
         """Make `name` usable; see EngineBackend."""
+        self._check_alive()
         if name in self.adapters:
             raise AdapterExistsError(f"adapter {name} is loaded already")
         if folder.name == "bad":
@@ -107,10 +112,12 @@ class FakeBackend:
 
     async def unload_adapter(self, name: str) -> None:
         """Forget `name`; see EngineBackend."""
+        self._check_alive()
         if name not in self.adapters:
             raise AdapterMissingError(f"adapter {name} is not loaded")
         self.adapters.discard(name)
 
     async def stats(self) -> BackendStats:
         """The number of running requests."""
+        self._check_alive()
         return BackendStats(running_requests=len(self._running))

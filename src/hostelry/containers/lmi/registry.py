@@ -13,6 +13,7 @@ from hostelry.containers.lmi.backend import (
     AdapterMissingError,
     AdapterRefusedError,
     EngineBackend,
+    EngineFailedError,
 )
 from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
 
@@ -115,6 +116,8 @@ class AdapterRegistry:
                     await self._backend.unload_adapter(name)
                 except AdapterMissingError:
                     log.warning("adapter %s was not loaded in the engine", name)
+                except EngineFailedError as error:
+                    raise Refusal(Cause.ENGINE, str(error)) from error
             del self._records[name]
         log.info("Unregistered adapter %s", record.alias)
         return record
@@ -172,6 +175,8 @@ class AdapterRegistry:
             raise Refusal(Cause.DEPENDENCY, str(error)) from error
         except AdapterCapacityError as error:
             raise Refusal(Cause.NO_MEMORY, str(error)) from error
+        except EngineFailedError as error:
+            raise Refusal(Cause.ENGINE, str(error)) from error
 
 
 def check_name(name: str) -> None:
