@@ -45,8 +45,8 @@ class Setting:
 
 SETTINGS = {
     "tiny": Setting(batch_size=2, prompt_tokens=8, new_tokens=4, repeats=1),
-    "short": Setting(batch_size=16, prompt_tokens=32, new_tokens=64, repeats=3),
-    "full": Setting(batch_size=16, prompt_tokens=32, new_tokens=64, repeats=9),
+    "short": Setting(batch_size=16, prompt_tokens=32, new_tokens=32, repeats=2),
+    "full": Setting(batch_size=16, prompt_tokens=32, new_tokens=64, repeats=5),
 }
 
 Run = Callable[[Sequence[str | None]], list[list[int]]]  # adapters of the requests -> new tokens
@@ -174,8 +174,9 @@ def peft_runners(
 ) -> tuple[Run, Run]:
     """PEFT's mixed batch with every adapter loaded, and transformers without PEFT."""
     torch.set_num_threads(threads)
-    plain: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16).eval()
-    wrapped: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16).eval()
+    plain: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16)
+    wrapped: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16)
+    plain.eval()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, folder in folders.items():

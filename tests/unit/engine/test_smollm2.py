@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 from tests.models import random_adapter
-from tests.unit.engine.oracle import Logits, greedy, reference_logits, reference_model, run
+from tests.unit.engine.oracle import Logits, reference_logits, reference_model, run
 
 from hostelry.cli.demo_model import demo_model_folder
 from hostelry.engine.engine import Engine, EngineConfig
+from hostelry.engine.request import Request, SamplingParams
 
 COUNT = 24
 RANKS = {"r8": 8, "r16": 16, "r64": 64}
@@ -38,30 +39,31 @@ def test_greedy_tokens_equal_peft_mixed_and_alone(adapters: dict[str, Path]) -> 
     engine = Engine.load(folder, config)
     for name, path in adapters.items():
         engine.load_adapter(name, path)
-    cases = list(zip(PROMPTS, (None, *RANKS), strict=True))
-    mixed = run(
-        engine, [greedy(str(n), prompt, COUNT, name) for n, (prompt, name) in enumerate(cases)]
+    cases: list[tuple[tuple[int, ...], str | None]] = list(
+        zip(PROMPTS, (None, *RANKS), strict=True)
     )
-    alone = {
-        str(n): run(engine, [greedy("a", prompt, COUNT, name)])["a"]
-        for n, (prompt, name) in enumerate(cases)
-    }
+    params = SamplingParams(max_new_tokens=COUNT)
+    requests = [
+        Request(id=str(n), prompt_token_ids=prompt, sampling=params, adapter=adapter)
+        for n, (prompt, adapter) in enumerate(cases)
+    ]
+    mixed = run(engine, requests)
+    alone = {request.id: run(engine, [request])[request.id] for request in requests}
     assert mixed == alone
     model = reference_model(folder, adapters)
-    for n, (prompt, name) in enumerate(cases):
-        assert mixed[str(n)] == generated(model, prompt, name)
+    for n, (prompt, adapter) in enumerate(cases):
+        assert mixed[str(n)] == generated(model, prompt, adapter)
 
 
 @torch.inference_mode()
 def generated(model: object, prompt: tuple[int, ...], adapter: str | None) -> list[int]:
-    """PEFT's greedy continuation through its own key-value cache."""
+    """PEFT's greedy continuation through its own key-value cache, to an end token."""
     ids = torch.tensor([prompt])
     tokens = model.generate(  # type: ignore[attr-defined]  # PEFT's model, whichever class it is
         input_ids=ids,
         attention_mask=torch.ones_like(ids),
         adapter_names=[adapter or "__base__"],
         max_new_tokens=COUNT,
-        min_new_tokens=COUNT,
         do_sample=False,
     )
     continued: list[int] = tokens[0, len(prompt) :].tolist()

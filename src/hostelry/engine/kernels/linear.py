@@ -37,7 +37,7 @@ class DenseWeight:
 
 def _can_pack(weight_OI: torch.Tensor) -> bool:
     """Whether this build of torch and this CPU compute from the blocked layout."""
-    if weight_OI.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+    if weight_OI.device.type != "cpu" or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return False
     if weight_OI.dtype == torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
