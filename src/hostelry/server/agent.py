@@ -64,7 +64,9 @@ def artifact_store(home: Home, folder: InstanceFolder) -> ArtifactStore:
     client = new_client(
         config.s3_url, credentials.access_key_id, credentials.secret_access_key, credentials.region
     )
-    return ArtifactStore(S3Objects(client), ArtifactCache(folder.cache))
+    return ArtifactStore(
+        S3Objects(client), ArtifactCache(folder.cache, config.artifact_cache_bytes)
+    )
 
 
 async def answer(agent: InstanceAgent, folder: InstanceFolder, internal_key: str) -> None:

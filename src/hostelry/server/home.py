@@ -53,6 +53,7 @@ class UpConfig:
     max_body_bytes: int = 25 * 1024 * 1024
     invoke_timeout_s: float = 60.0
     stream_timeout_s: float = 480.0
+    artifact_cache_bytes: int = 50 * 1000**3  # on each instance
 
     @property
     def door_url(self) -> str:
