@@ -47,7 +47,7 @@ from hostelry.containers.lmi.messages import (
 from hostelry.engine.request import Output, Request
 
 STALL_LIMIT_S = 120.0  # a step with work that says nothing for this long counts as a dead engine
-EXIT_WAIT_S = 5.0
+EXIT_WAIT_S = 2.0
 
 ERRORS: Mapping[Fault, type[BackendError]] = {
     "request": RequestRefusedError,
