@@ -132,7 +132,7 @@ def test_buckets_and_objects_behave_as_programs_expect(port: int) -> None:
 
 def test_many_buckets_do_not_run_out_of_volumes(port: int) -> None:
     with s3_client(port) as s3:
-        for number in range(30):
+        for number in range(12):
             s3.create_bucket(Bucket=f"bucket-{number}")
             s3.put_object(Bucket=f"bucket-{number}", Key="k", Body=b"x")
 

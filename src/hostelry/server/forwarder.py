@@ -5,7 +5,6 @@ is one of these. Signatures hold, because nothing is rewritten.
 """
 
 import asyncio
-import contextlib
 
 CHUNK_BYTES = 256 * 1024
 
@@ -15,16 +14,17 @@ async def start_forwarder(host: str, port: int, target_port: int) -> asyncio.Ser
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            upstream_reader, upstream_writer = await asyncio.open_connection(
-                "127.0.0.1", target_port
-            )
+            answers, requests = await asyncio.open_connection("127.0.0.1", target_port)
         except OSError:
             writer.close()
             return
+        sending = asyncio.create_task(pass_on(reader, requests))
         try:
-            await asyncio.gather(pass_on(reader, upstream_writer), pass_on(upstream_reader, writer))
+            # Whoever asks may stop sending and still wait; once the target has ended, all is over.
+            await pass_on(answers, writer)
         finally:
-            upstream_writer.close()
+            sending.cancel()
+            requests.close()
             writer.close()
 
     return await asyncio.start_server(connected, host, port)
@@ -32,9 +32,11 @@ async def start_forwarder(host: str, port: int, target_port: int) -> asyncio.Ser
 
 async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Copy bytes until either side ends, then end the other."""
-    with contextlib.suppress(OSError):
+    try:
         while chunk := await reader.read(CHUNK_BYTES):
             writer.write(chunk)
             await writer.drain()
         if writer.can_write_eof():
             writer.write_eof()
+    except OSError:
+        writer.close()

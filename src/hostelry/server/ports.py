@@ -49,4 +49,4 @@ def url_host(host: str) -> str:
 
 def reachable_host(host: str) -> str:
     """The host a program on this machine connects to when a server is bound to `host`."""
-    return "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)

@@ -69,7 +69,7 @@ def test_what_named_the_last_runs_ports_is_forgotten_and_data_is_kept(tmp_path: 
         pytest.param("::1", True, "::1", id="IPv6 loopback"),
         pytest.param("localhost", True, "localhost", id="its name"),
         pytest.param("0.0.0.0", False, "127.0.0.1", id="every IPv4 address"),
-        pytest.param("::", False, "127.0.0.1", id="every address"),
+        pytest.param("::", False, "::1", id="every IPv6 address"),
         pytest.param("10.0.0.7", False, "10.0.0.7", id="one address of the network"),
         pytest.param("example.com", False, "example.com", id="a name is never taken for loopback"),
     ],
