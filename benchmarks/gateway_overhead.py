@@ -75,11 +75,8 @@ def measure_invocations(
         direct = [direct_request(body, {}) for body in bodies]
         signed = [signed_request(stack, "invocations", body, {}) for body in bodies]
         rows += [
-            compare(
-                {"payload": f"{payload_bytes // 1024} KB", "connections": num_connections},
-                run_load(stack.echo_port, direct, num_connections, setting),
-                run_load(stack.door_port, signed, num_connections, setting),
-            )
+            {"payload": f"{payload_bytes // 1024} KB"}
+            | compare(stack, setting, (direct, signed), num_connections)
             for num_connections in setting.connections
         ]
     return rows
@@ -91,20 +88,25 @@ def measure_streams(stack: Stack, setting: Setting) -> list[dict[str, Any]]:
     told = {"X-Amzn-SageMaker-Custom-Attributes": f"chunks=1000000;interval_ms={interval_ms}"}
     direct = [direct_request(b"{}", told)]
     signed = [signed_request(stack, "invocations-response-stream", b"{}", told)]
-    num_streams = setting.num_streams
-    return [
-        compare(
-            {"streams": num_streams, "chunks/s each": setting.chunks_per_s},
-            run_load(stack.echo_port, direct, num_streams, setting, streams=True),
-            run_load(stack.door_port, signed, num_streams, setting, streams=True),
-        )
-    ]
+    row = compare(stack, setting, (direct, signed), setting.num_streams, streams=True)
+    return [{"chunks/s each": setting.chunks_per_s} | row]
 
 
-def compare(given: dict[str, Any], direct: Measured, door: Measured) -> dict[str, Any]:
-    """A row of the table: both, and what the door adds."""
+def compare(
+    stack: Stack,
+    setting: Setting,
+    loads: tuple[list[bytes], list[bytes]],
+    num_connections: int,
+    streams: bool = False,
+) -> dict[str, Any]:
+    """The same load, direct and through the door, and what the door adds."""
+    to_copy, to_door = loads
+    direct = run_load(stack.echo_port, to_copy, num_connections, setting, streams)
+    before_s = stack.gateway_cpu_s
+    door = run_load(stack.door_port, to_door, num_connections, setting, streams)
+    cpu_s = stack.gateway_cpu_s - before_s
     return {
-        **given,
+        "connections": num_connections,
         "direct/s": round(direct.per_s),
         "door/s": round(door.per_s),
         "ratio": door.per_s / direct.per_s if direct.per_s else 0.0,
@@ -114,12 +116,13 @@ def compare(given: dict[str, Any], direct: Measured, door: Measured) -> dict[str
         "direct p99 ms": direct.p99_ms,
         "door p99 ms": door.p99_ms,
         "+p99 ms": door.p99_ms - direct.p99_ms,
+        "door cpu us each": cpu_s / door.total * 1e6 if door.total else 0.0,
         "errors": direct.errors + door.errors,
     }
 
 
 def run_load(
-    port: int, requests: list[bytes], num_connections: int, setting: Setting, streams: bool = False
+    port: int, requests: list[bytes], num_connections: int, setting: Setting, streams: bool
 ) -> Measured:
     """Measure in a process of its own, so that making load does not slow what is measured."""
     load = Load(

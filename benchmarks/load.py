@@ -36,9 +36,13 @@ class Load(msgspec.Struct, kw_only=True):
 
 
 class Measured(msgspec.Struct, kw_only=True):
-    """Answers, or chunks of streams, that came in the measured time; latencies in milliseconds."""
+    """Answers, or chunks of streams, that came in the measured time; latencies in milliseconds.
+
+    `total` counts those of the warm-up too.
+    """
 
     count: int
+    total: int
     errors: int
     per_s: float
     p50_ms: float
@@ -148,6 +152,7 @@ async def measure(load: Load) -> Measured:
     ordered = sorted(took for at, took in samples_s if start_s <= at <= end_s)
     return Measured(
         count=len(ordered),
+        total=len(samples_s),
         errors=sum(connection.errors for connection in connections),
         per_s=len(ordered) / (end_s - start_s),
         p50_ms=percentile(ordered, 0.50) * 1000,

@@ -1,6 +1,7 @@
 """What a measurement of the door needs: a home, echo model servers, and a real gateway process."""
 
 import contextlib
+import os
 import socket
 import subprocess
 import sys
@@ -37,6 +38,13 @@ class Stack:
     credentials: Credentials
     door_port: int
     echo_port: int
+    gateway_pid: int
+
+    @property
+    def gateway_cpu_s(self) -> float:
+        """Processor time that the gateway has used; unlike latency, it bears a busy machine."""
+        fields = Path(f"/proc/{self.gateway_pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
@@ -54,7 +62,12 @@ def running_stack() -> Iterator[Stack]:
         command = [sys.executable, "-m", "hostelry.server.gateway", "--home", str(home.root)]
         with stopped_after(subprocess.Popen(command, stderr=subprocess.DEVNULL)) as gateway:
             wait_for_door(config.door_url, gateway)
-            yield Stack(credentials=credentials, door_port=config.door_port, echo_port=echo_port)
+            yield Stack(
+                credentials=credentials,
+                door_port=config.door_port,
+                echo_port=echo_port,
+                gateway_pid=gateway.pid,
+            )
 
 
 @contextlib.contextmanager
