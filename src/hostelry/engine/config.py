@@ -12,7 +12,8 @@ class EngineConfig:
     `dtype` auto is the stored one. `max_model_len` None is the model's own. `kv_cache_bytes` None
     is an eighth of the machine's memory, or most of what a GPU has left, and never more than a full
     batch of longest requests can use. `num_threads` None leaves torch's choice. `max_loras` bounds
-    the distinct adapters of one step (None: no bound); how many are loaded is not limited.
+    the distinct adapters of one step (None: no bound); how many are loaded is not limited. A step
+    has at least `max_batch_size` tokens, whatever `max_batched_tokens` says.
     """
 
     dtype: str = "auto"

@@ -1,5 +1,6 @@
 """The engine against transformers and PEFT on a tiny random Llama, and its own rules."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,44 @@ def test_requests_that_join_midway_change_nothing(
             assert output.token_id is not None
             tokens[output.request_id].append(output.token_id)
     assert tokens == as_text(expected)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_company_and_aborts_change_nothing(
+    seed: int,
+    model_folder: Path,
+    adapter_folders: dict[str, Path],
+    expected: dict[tuple[int, str | None], list[int]],
+) -> None:
+    chance = random.Random(seed)
+    config = variant(
+        CONFIG,
+        kv_cache_bytes=14 * 16 * 512,
+        max_batch_size=chance.randint(2, 6),
+        max_batched_tokens=chance.randint(6, 40),
+    )
+    engine = loaded(model_folder, adapter_folders, config)
+    waiting = all_requests(expected) * 2
+    chance.shuffle(waiting)
+    tokens: dict[str, list[int]] = {}
+    while waiting or engine.has_work:
+        if waiting and chance.random() < 0.5:
+            request = waiting.pop()
+            if request.id not in engine._live:
+                engine.add(request)
+                tokens[request.id] = []
+        if tokens and chance.random() < 0.1:
+            engine.abort(chance.choice(list(tokens)))
+        for output in engine.step():
+            assert output.error is None
+            if output.token_id is not None:
+                tokens[output.request_id].append(output.token_id)
+        engine._scheduler.check_integrity()
+    wanted = as_text(expected)
+    for name, found in tokens.items():
+        assert found == wanted[name][: len(found)]
+    assert sum(len(found) == COUNT for found in tokens.values()) > len(tokens) // 4
+    assert engine.stats.num_free_pages == engine.stats.num_pages
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,10 @@ def check_against_peft(engine: Engine, model_folder: Path, folder: Path) -> None
             {"target_modules": r".*\.(1|2)\..*(q|down)_proj"}, id="a pattern of the whole path"
         ),
         pytest.param(
+            {"target_modules": r"(?:.*?(?:self_attn|mlp).*?(?:q_proj|up_proj).*?)|(?:lm[_]nose)"},
+            id="a pattern as fine-tuning tools write it",
+        ),
+        pytest.param(
             {"target_modules": ["self_attn.v_proj", "model.layers.1.mlp.up_proj"]},
             id="parts of paths",
         ),
