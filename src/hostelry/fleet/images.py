@@ -25,7 +25,9 @@ from hostelry.base.errors import TerminalError
 
 LMI_REPOSITORY = re.compile(r"(^|[-_./])(djl-inference|djl-lmi|lmi|vllm)($|[-_./])")
 LMI_COMMAND = (sys.executable, "-m", "hostelry.containers.lmi")
-LMI_PROBE_BODY = b'{"inputs": "Hello", "parameters": {"max_new_tokens": 1}}'
+LMI_PROBE_BODY = (
+    b'{"inputs": "Hello", "parameters": {"max_new_tokens": 1, "output_formatter": "json"}}'
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
