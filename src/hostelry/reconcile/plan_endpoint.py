@@ -33,7 +33,8 @@ def plan_endpoint(world: World, givens: Givens) -> World:
 def reuse_instances(world: World) -> World:
     """The world after an update that can keep the instances it finds, and the copies on them.
 
-    That is an update of a component endpoint that changes neither variants nor instance types.
+    That is an update of a component endpoint that changes neither variants nor instance types. It
+    keeps the generation, and with that its instances, so that one write makes the change.
     """
     endpoint = world.endpoint
     if endpoint is None or endpoint.pending is None:
@@ -41,14 +42,9 @@ def reuse_instances(world: World) -> World:
     active, pending = endpoint.active, endpoint.pending
     if not endpoint.takes_components or _types(active) != _types(pending):
         return world
-    pending = replace(pending, variants=tuple(_not_fewer(it, active) for it in pending.variants))
-    kept = [
-        replace(it, generation=pending.generation)
-        for it in world.instances.values()
-        if it.generation == active.generation
-    ]
-    world = world.with_instances(kept)
-    return replace(world, endpoint=replace(endpoint, active=pending, pending=None))
+    variants = tuple(_not_fewer(it, active) for it in pending.variants)
+    after = replace(pending, generation=active.generation, variants=variants)
+    return replace(world, endpoint=replace(endpoint, active=after, pending=None))
 
 
 def _not_fewer(wanted: EndpointVariant, active: Deployment) -> EndpointVariant:

@@ -175,10 +175,10 @@ def live(town: Town, life: Life, store: FaultyStore) -> tuple[object, ...]:
 
 
 @pytest.fixture
-def towns() -> Iterator[Callable[[FaultyStore], Town]]:
+def towns() -> Iterator[Callable[[MemoryStore], Town]]:
     built: list[Town] = []
 
-    def build(store: FaultyStore) -> Town:
+    def build(store: MemoryStore) -> Town:
         built.append(Town(store=store))
         return built[-1]
 
@@ -197,7 +197,7 @@ def towns() -> Iterator[Callable[[FaultyStore], Town]]:
     ],
 )
 def test_a_fault_at_each_single_write_changes_nothing_in_the_end(
-    towns: Callable[[FaultyStore], Town], life: Life, fault: Exception
+    towns: Callable[[MemoryStore], Town], life: Life, fault: Exception
 ) -> None:
     calm = FaultyStore(fault)
     expected = live(towns(calm), life, calm)
@@ -206,6 +206,57 @@ def test_a_fault_at_each_single_write_changes_nothing_in_the_end(
         store = FaultyStore(fault)
         store.fails_at = fails_at
         assert live(towns(store), life, store) == expected, f"write {fails_at}"
+
+
+class WatchedStore(MemoryStore):
+    """A store that calls `after_write` after each write, as a watcher would see it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.after_write: Callable[[], None] = lambda: None
+
+    def put(self, key: Key, body: bytes, *, expect: int | None) -> Record:
+        record = super().put(key, body, expect=expect)
+        self.after_write()
+        return record
+
+    def delete(self, key: Key, *, expect: int) -> None:
+        super().delete(key, expect=expect)
+        self.after_write()
+
+
+@pytest.mark.parametrize(
+    ("begin", "update", "least"),
+    [
+        pytest.param(create_model_endpoint, update_endpoint, 1, id="another configuration"),
+        pytest.param(create, keep, 4, id="an update that keeps the instances"),
+        pytest.param(create, move, 4, id="an update that moves the copies"),
+        pytest.param(create, update_component, 4, id="another specification"),
+        pytest.param(create, update_adapter, 4, id="another adapter"),
+    ],
+)
+def test_between_no_two_writes_of_an_update_are_there_fewer_routes(
+    towns: Callable[[MemoryStore], Town],
+    begin: Callable[[Town], None],
+    update: Callable[[Town], None],
+    least: int,
+) -> None:
+    store = WatchedStore()
+    town = towns(store)
+    begin(town)
+    town.settle()
+
+    def check() -> None:
+        route = town.endpoint_route()
+        assert route is not None
+        copies = [it.copies for it in route.variants] + [it.copies for it in route.components]
+        assert sum(len(it) for it in copies) >= least
+
+    check()
+    store.after_write = check
+    update(town)
+    town.turn(40, seconds=0.3)
+    assert town.status() is EndpointStatus.IN_SERVICE
 
 
 @pytest.mark.parametrize("life", LIVES)

@@ -127,7 +127,7 @@ def test_a_component_endpoint_of_the_same_instance_type_keeps_its_copies(town: T
         assert town.routed_copies() == before
     assert town.endpoint is not None
     assert town.status() is EndpointStatus.IN_SERVICE
-    assert town.endpoint.active.generation == 2
+    assert town.endpoint.active.config.name == "config-2"
     assert town.fleet.num_copies_started == started
     assert len(town.fleet.machines) == 2
 
