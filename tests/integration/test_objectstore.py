@@ -1,4 +1,5 @@
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from botocore.session import Session
 from tests.integration.platform import clean_environment, until
 
 from hostelry.server.home import Credentials, Home, new_credentials
-from hostelry.server.objectstore import INTERNAL_PORTS, prepare, remove_sockets
+from hostelry.server.objectstore import INTERNAL_PORTS, SOCKETS, prepare, remove_sockets
 from hostelry.server.ports import free_ports
 from hostelry.server.readiness import NO_CONFIGURATION, client, store_check
 
@@ -42,7 +43,7 @@ def object_store(home: Home) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
     finally:
         process.kill()
         process.wait()
-        remove_sockets(command.argv)
+        remove_sockets(home)
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +170,17 @@ def test_no_other_way_in_over_http(tmp_path: Path) -> None:
             url = f"http://127.0.0.1:{ports['filer.port']}/buckets/secret/k"
             assert httpx.request(method, url, content=b"x", trust_env=False).status_code >= 400
         assert s3.get_object(Bucket="secret", Key="k")["Body"].read() == b"s" * 100_000
+
+
+def test_a_killed_store_leaves_no_socket_behind(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    with object_store(home):
+        paths = [Path(it) for it in json.loads((home.objects / SOCKETS).read_bytes())]
+        assert any(path.exists() for path in paths)
+        remove_sockets(home)
+        assert any(path.exists() for path in paths), "what is in use stays"
+        (home.objects / SOCKETS).write_text(json.dumps([str(path) for path in paths]))
+    assert not any(path.exists() for path in paths)
 
 
 def listening(pid: int) -> set[tuple[str, int]]:

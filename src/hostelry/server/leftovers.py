@@ -5,6 +5,7 @@ import time
 
 from hostelry.base.clock import monotonic_s
 from hostelry.server.home import Home
+from hostelry.server.objectstore import remove_sockets
 from hostelry.server.process_table import signal_group
 from hostelry.server.run_file import PLATFORM_NAMES, live_run_file, remove_run_file
 
@@ -28,4 +29,5 @@ def end_services(home: Home) -> list[str]:
             while record.alive and monotonic_s() < deadline:
                 time.sleep(0.01)
         remove_run_file(home, name)
+    remove_sockets(home)
     return killed

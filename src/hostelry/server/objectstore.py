@@ -13,6 +13,7 @@ matter: SeaweedFS does not fsync each object.)
 
 import secrets
 import shutil
+import socket
 import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from hostelry.server.home import Credentials, Home, write_private
 from hostelry.server.ports import free_ports
 
 HOST = "127.0.0.1"
+SOCKETS = "sockets.json"
 # Without a bound it held 772 MB after one 200 MB upload; with this one 164 MB.
 GO_MEMORY_LIMIT = "300MiB"
 READER_MEMORY_MB = 64
@@ -76,8 +78,10 @@ def prepare(
     """Write the store's identity file and choose its internal ports; the command that starts it."""
     identities = home.objects / "identities.json"
     write_private(identities, identity_file(credentials))
+    remove_sockets(home)
     forget_last_run(home.objects)
     flags = store_flags(home.objects, s3_port, free_ports(len(INTERNAL_PORTS)))
+    remember_sockets(home.objects, flags)
     return StoreCommand(
         argv=(str(weed_binary()), "mini", *(f"-{name}={value}" for name, value in flags.items())),
         env=store_environment(environment, home.objects, secrets.token_hex(32)),
@@ -151,10 +155,26 @@ def forget_last_run(folder: Path) -> None:
         shutil.rmtree(log, ignore_errors=True)
 
 
-def remove_sockets(argv: tuple[str, ...]) -> None:
-    """Remove the sockets a killed store leaves in /tmp, which it names after its gRPC ports."""
-    for flag in argv:
-        name, _, port = flag.removeprefix("-").partition("=")
-        if name.endswith(".port.grpc"):
-            owner = name.removesuffix(".port.grpc")
-            Path(f"/tmp/seaweedfs-{owner}-grpc-{port}.sock").unlink(missing_ok=True)
+def remember_sockets(folder: Path, flags: Mapping[str, str | int]) -> None:
+    """Note the sockets that the store makes in /tmp, which it names after its gRPC ports."""
+    ports = {name.split(".")[0]: port for name, port in flags.items() if name.endswith(".grpc")}
+    paths = [f"/tmp/seaweedfs-{owner}-grpc-{port}.sock" for owner, port in ports.items()]
+    write_private(folder / SOCKETS, msgspec.json.encode(paths))
+
+
+def remove_sockets(home: Home) -> None:
+    """Remove the sockets that a killed store left in /tmp, if nobody listens on them by now."""
+    note = home.objects / SOCKETS
+    try:
+        paths = msgspec.json.decode(note.read_bytes(), type=list[str])
+    except (FileNotFoundError, msgspec.DecodeError):
+        return
+    for path in paths:
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(path)
+            except ConnectionRefusedError:
+                Path(path).unlink(missing_ok=True)
+            except OSError:
+                continue
+    note.unlink(missing_ok=True)

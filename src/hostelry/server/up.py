@@ -267,7 +267,7 @@ def store_service(
         return Command(
             argv=started.argv,
             env=started.env,
-            after=lambda: objectstore.remove_sockets(started.argv),
+            after=lambda: objectstore.remove_sockets(home),
         )
 
     return Service(
