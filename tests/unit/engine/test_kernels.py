@@ -86,6 +86,13 @@ def test_dense_products(num_rows: int, dtype: torch.dtype, *, has_bias: bool) ->
     assert_close(DenseWeight(weight, bias)(x), expected)
 
 
+def test_a_dtype_that_cannot_be_packed_is_computed_plainly() -> None:
+    weight, x = random_tensor(1, torch.float16, 48, 32), random_tensor(3, torch.float16, 5, 32)
+    dense = DenseWeight(weight)
+    assert not dense.is_packed
+    assert torch.allclose(dense(x).float(), x.float() @ weight.float().T, atol=2e-2)
+
+
 SITE = Site(0, "qkv")
 IN, OUTS = 24, (16, 8, 12)
 SPACE = TargetSpace(

@@ -1,4 +1,7 @@
-"""The real model: SmolLM2-135M-Instruct with adapters of ranks 8, 16 and 64 in one batch."""
+"""The real model: SmolLM2-135M-Instruct with adapters of ranks 8, 16 and 64 in one batch.
+
+The trained adapters of the examples, and random ones on all seven targets.
+"""
 
 from pathlib import Path
 
@@ -6,6 +9,7 @@ import pytest
 import torch
 from tests.models import random_adapter
 from tests.unit.engine.oracle import Logits, reference_logits, reference_model, run
+from tokenizers import Tokenizer
 
 from hostelry.cli.demo_model import demo_model_folder
 from hostelry.engine.engine import Engine, EngineConfig
@@ -21,16 +25,22 @@ PROMPTS = (
     tuple(range(1000, 1040)),
 )
 
+TRAINED = {
+    name: Path(__file__).parents[3] / "examples" / "adapters" / name for name in ("es", "fr")
+}
+QUESTION = "<|im_start|>user\nWhere is the city of Paris?<|im_end|>\n<|im_start|>assistant\n"
+
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def adapters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("adapters")
-    return {
+    random_ones = {
         name: random_adapter(root / name, demo_model_folder(), rank, seed=rank, std=0.03)
         for name, rank in RANKS.items()
     }
+    return {**random_ones, **TRAINED}
 
 
 def test_greedy_tokens_equal_peft_mixed_and_alone(adapters: dict[str, Path]) -> None:
@@ -42,6 +52,8 @@ def test_greedy_tokens_equal_peft_mixed_and_alone(adapters: dict[str, Path]) -> 
     cases: list[tuple[tuple[int, ...], str | None]] = list(
         zip(PROMPTS, (None, *RANKS), strict=True)
     )
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    cases += [(tuple(tokenizer.encode(QUESTION).ids), name) for name in TRAINED]
     params = SamplingParams(max_new_tokens=COUNT)
     requests = [
         Request(id=str(n), prompt_token_ids=prompt, sampling=params, adapter=adapter)

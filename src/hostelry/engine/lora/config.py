@@ -179,7 +179,7 @@ def _refuse_unsupported(fields: Mapping[str, Any]) -> None:
     if fields.get("bias", "none") != "none":
         raise AdapterError(f"bias is {fields['bias']!r}; only 'none' is supported")
     init = fields.get("init_lora_weights", True)
-    if not isinstance(init, bool) and init not in _PLAIN_INITS:
+    if init is not None and not isinstance(init, bool) and init not in _PLAIN_INITS:
         raise AdapterError(
             f"init_lora_weights is {init!r}, which trains against a changed base model; convert "
             "the adapter to a plain LoRA when saving it"
