@@ -61,6 +61,16 @@ def perform(context: Context, service: str, operation: str, params: Params) -> R
 
     `params` have passed the service model. Raises ServiceError where the call is refused.
     """
+    run = implementation(service, operation)
+    check_values(params)
+    if operation.startswith(READS):
+        return run(context, params)
+    with context.state.writing:
+        return until_settled(run, context, params)
+
+
+def implementation(service: str, operation: str) -> Operation:
+    """What performs an operation; raises UnknownOperationException where nothing does."""
     run = OPERATIONS.get((service, operation))
     if run is None:
         raise ServiceError(
@@ -68,11 +78,7 @@ def perform(context: Context, service: str, operation: str, params: Params) -> R
             f"Hostelry does not implement {service}:{operation}. The compatibility table in its"
             " README lists what it does.",
         )
-    check_values(params)
-    if operation.startswith(READS):
-        return run(context, params)
-    with context.state.writing:
-        return until_settled(run, context, params)
+    return run
 
 
 def until_settled(run: Operation, context: Context, params: Params) -> Result:

@@ -12,6 +12,7 @@ class RouteBoard:
     def __init__(self) -> None:
         self._snapshot: RouteSnapshot | None = None
         self._newer = asyncio.Event()
+        self._is_closed = False
 
     @property
     def snapshot(self) -> RouteSnapshot | None:
@@ -26,11 +27,17 @@ class RouteBoard:
         self._newer.set()
         self._newer = asyncio.Event()
 
+    def close(self) -> None:
+        """Let everyone who waits go, with nothing; nobody waits from now on."""
+        self._is_closed = True
+        self._newer.set()
+
     async def newer_than(self, have: str | None, timeout_s: float) -> RouteSnapshot | None:
         """Routes whose version is not `have`, as soon as there are some; None after `timeout_s`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while self._snapshot is None or self._snapshot.version == have:
+                while not self._is_closed:
+                    if self._snapshot is not None and self._snapshot.version != have:
+                        return self._snapshot
                     await self._newer.wait()
-                return self._snapshot
         return None

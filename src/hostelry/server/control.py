@@ -127,6 +127,7 @@ async def _run(server: ControlServer, listener: socket.socket, reconciler: Recon
 
     def stop() -> None:
         server.should_exit = True
+        reconciler.routes.close()  # or the gateways' long polls would hold up the end
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

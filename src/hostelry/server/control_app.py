@@ -17,8 +17,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hostelry.api.context import Context
-from hostelry.api.operations import perform
-from hostelry.aws.call import Call, parse_call, serialize_error, serialize_result
+from hostelry.api.operations import implementation, perform
+from hostelry.aws.call import (
+    Call,
+    find_target,
+    parse_call,
+    serialize_error,
+    serialize_result,
+)
 from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
@@ -129,6 +135,9 @@ class ControlRoutes:
         """The answer to one call, errors included; runs in a thread of its own."""
         call: Call | None = None
         try:
+            target = find_target(request)
+            # Before the parameters: to correct those of a call that is not served helps nobody.
+            implementation(target.service, target.operation)
             call = parse_call(request, request_id)
             result = perform(self._context(owner), call.service, call.operation, call.params)
             return serialize_result(call, result)

@@ -100,5 +100,10 @@ def test_the_board_shows_nothing_before_the_first_routes_and_wakes_all_who_wait(
         assert await second == snapshot("b")
         assert await board.newer_than("a", 30) == snapshot("b")
         assert await board.newer_than("b", 0.0) is None
+        last = asyncio.create_task(board.newer_than("b", 30))
+        await asyncio.sleep(0)
+        board.close()
+        assert await last is None, "closing lets go of everyone"
+        assert await board.newer_than(None, 30) is None
 
     asyncio.run(scenario())

@@ -1,0 +1,65 @@
+"""SageMaker SDK programs that deploy, predict and delete, unmodified, with the real model."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.platform import CLI, Platform, until
+from tests.integration.virtual_environments import virtual_environment
+
+from hostelry.cli.demo_model import demo_model_folder
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+PROGRAMS = Path(__file__).parent / "sdk_programs"
+ADAPTERS = Path(__file__).resolve().parents[2] / "examples" / "adapters"
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    with Platform(tmp_path_factory.mktemp("sdk-deploy") / "home") as running:
+        yield running
+
+
+def no_endpoint_is_left(platform: Platform) -> None:
+    """DeleteEndpoint answers before the endpoint is gone, and SDK 2 does not wait for it."""
+    sagemaker = platform.boto3("sagemaker")
+    until(lambda: sagemaker.list_endpoints()["Endpoints"] == [], "the endpoint is gone")
+
+
+def run(platform: Platform, python: Path, program: str, *arguments: str) -> dict[str, str]:
+    """The JSON that the program prints last. The SDKs poll every 20 to 30 seconds."""
+    command = [str(python), "-W", "ignore", str(PROGRAMS / program), *arguments]
+    done = subprocess.run(
+        [*CLI, "exec", "--home", str(platform.home.root), "--", *command],
+        env=platform.environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    said: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    return said
+
+
+def test_sdk_2_deploys_a_component_with_adapters_and_predicts(platform: Platform) -> None:
+    python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
+    said = run(platform, python, "sdk2_deploy.py", str(demo_model_folder()), str(ADAPTERS))
+    assert said["pirate"].startswith("Arr")
+    assert not said["plain"].startswith("Arr")
+    no_endpoint_is_left(platform)
+
+
+def test_sdk_3_resource_classes_deploy_invoke_and_delete(platform: Platform) -> None:
+    python = virtual_environment("sdk3", "sagemaker-core>=2") / "python"
+    s3 = platform.boto3("s3", s3={"addressing_style": "path"})
+    s3.create_bucket(Bucket="models")
+    for file in demo_model_folder().iterdir():
+        with file.open("rb") as body:
+            s3.put_object(Bucket="models", Key=f"base/{file.name}", Body=body)
+    said = run(platform, python, "sdk3_deploy.py", "s3://models/base/")
+    assert "Paris" in said["answer"]
+    no_endpoint_is_left(platform)
