@@ -239,7 +239,7 @@ def object_store(folder: Path, port: int | None = None) -> Iterator[ObjectStore]
     finally:
         process.kill()
         process.wait()
-        remove_sockets(command.argv)
+        remove_sockets(home)
 
 
 async def _until_it_answers(client: Any) -> None:

@@ -34,8 +34,8 @@ config = EndpointConfig.create(
 )
 endpoint = Endpoint.create(endpoint_name="from-sdk3", endpoint_config_name="from-sdk3")
 endpoint.wait_for_status("InService")
-body = {"inputs": "The capital of France is", "parameters": {"max_new_tokens": 4}}
-body["parameters"]["do_sample"] = False
+parameters = {"max_new_tokens": 4, "do_sample": False}
+body = {"inputs": "The capital of France is", "parameters": parameters}
 answer = endpoint.invoke(body=json.dumps(body), content_type="application/json")
 endpoint.delete()
 endpoint.wait_for_delete()
