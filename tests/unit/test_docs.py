@@ -1,0 +1,123 @@
+"""The docs name only what exists: links, tests, modules; and their Python parses."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "hostelry"
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
+INLINE = re.compile(r"`([^`\n]+)`")
+DOTTED = re.compile(r"[a-z_]+(?:\.[a-z_]+)*(?:\.[A-Z]\w*)?")
+SHOWN_BY = re.compile(r"\| ([^|]+) \|$", re.MULTILINE)
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@cache
+def prose(page: Path) -> str:
+    return FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def inline(page: Path) -> list[str]:
+    return INLINE.findall(prose(page))
+
+
+def names_in(module: Path) -> set[str]:
+    """What a module defines or imports at its top."""
+    found: set[str] = set()
+    for node in ast.parse(module.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
+        elif isinstance(node, ast.ImportFrom):
+            found |= {alias.asname or alias.name for alias in node.names}
+    return found
+
+
+def is_there(dotted: str) -> bool:
+    """Whether `store.protocol.Store` or `hostelry.engine` names a module, or something in one."""
+    parts = dotted.removeprefix("hostelry.").split(".")
+    place = PACKAGE
+    for position, part in enumerate(parts):
+        if (place / part).is_dir():
+            place = place / part
+            continue
+        module = place / f"{part}.py"
+        left = parts[position + 1 :]
+        return module.is_file() and (not left or left[0] in names_in(module))
+    return True
+
+
+def names_code(text: str) -> bool:
+    """Whether an inline text is a dotted name of this package, three parts or more."""
+    if not DOTTED.fullmatch(text) or "." not in text:
+        return False
+    parts = text.split(".")
+    return parts[0] == "hostelry" or (len(parts) > 2 and (PACKAGE / parts[0]).is_dir())
+
+
+def test_there_are_pages() -> None:
+    assert len(PAGES) > 12
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_to_files(page: Path) -> None:
+    links = [link for link in LINK.findall(prose(page)) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_paths_exist(page: Path) -> None:
+    folders = ("tests/", "src/", "docs/", "examples/", "benchmarks/")
+    paths = [
+        text
+        for text in inline(page)
+        if re.fullmatch(r"[\w./]+", text)
+        and (text.startswith(folders) or ("/" in text and text.endswith(".py")))
+    ]
+    bases = (ROOT, PACKAGE, PACKAGE / "engine")
+    assert [it for it in paths if not any((base / it).exists() for base in bases)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_dotted_names_exist(page: Path) -> None:
+    named = [text for text in inline(page) if names_code(text)]
+    assert [text for text in named if not is_there(text)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_python_in_the_docs_parses(page: Path) -> None:
+    fences = FENCE.findall(page.read_text(encoding="utf-8"))
+    for language, code in fences:
+        if language == "python":
+            ast.parse(code)
+
+
+SECTIONS = (ROOT / "docs" / "failures.md").read_text(encoding="utf-8").split("\n## ")[1:]
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda text: text.partition("\n")[0])
+def test_every_row_of_the_failures_is_shown_by_a_test(section: str) -> None:
+    files = [text for text in INLINE.findall(section) if text.startswith("tests/")]
+    tests = "\n".join((ROOT / file).read_text(encoding="utf-8") for file in files)
+    cells = [INLINE.findall(cell) for cell in SHOWN_BY.findall(section)[2:]]
+    assert len(cells) > 5
+    assert all(cells), "a row names no test"
+    shown = [it for cell in cells for it in cell]
+    assert [it for it in shown if f"def {it}(" not in tests and f'"{it}"' not in tests] == []
