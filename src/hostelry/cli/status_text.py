@@ -65,7 +65,8 @@ def instance_lines(endpoint: dict[str, Any]) -> list[str]:
         lines.append(
             f"  instance {instance['id']}  {instance.get('type', '-')}  "
             f"variant {instance.get('variant', '-')}  {instance.get('state', '-')}  "
-            f"declared {shape_text(instance)}; in use {memory_text(used)}"
+            f"declared {shape_text(instance)}; reserved {reserved_text(mine)}; "
+            f"in use {memory_text(used)}"
         )
         lines += reason_lines(instance.get("problem"), "    ")
         lines += [line for it in mine for line in copy_lines(it)]
@@ -79,6 +80,17 @@ def shape_text(instance: dict[str, Any]) -> str:
     accelerators = instance.get("accelerators") or 0
     text = f"{instance.get('cpus', 0):g} CPUs, {memory_text(instance.get('memory_bytes') or 0)}"
     return f"{text}, {accelerators:g} accelerators" if accelerators else text
+
+
+def reserved_text(copies: list[dict[str, Any]]) -> str:
+    """What copies hold of their instance's declared shape; a model endpoint's copy holds all."""
+    if any("reserved" in it and it["reserved"] is None for it in copies):
+        return "whole"
+    sums = {
+        key: sum((it.get("reserved") or {}).get(key, 0) for it in copies)
+        for key in ("cpus", "memory_bytes", "accelerators")
+    }
+    return shape_text(sums) if any(sums.values()) else "nothing"
 
 
 def copy_lines(copy: dict[str, Any]) -> list[str]:

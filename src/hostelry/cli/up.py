@@ -47,6 +47,9 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         bool, typer.Option("--insecure-no-auth", help="Accept unsigned requests; loopback only.")
     ] = False,
     max_body_mb: Annotated[float, typer.Option(help="Largest request body.")] = 25.0,
+    artifact_cache_gb: Annotated[
+        float, typer.Option(help="Artifacts kept on disk, per instance.")
+    ] = 50.0,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return when ready; go on in the background.")
     ] = False,
@@ -73,6 +76,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         account_id=account_id,
         insecure_no_auth=insecure_no_auth,
         max_body_mb=max_body_mb,
+        artifact_cache_gb=artifact_cache_gb,
     )
     if detach:
         up_detached(options, as_json=as_json)

@@ -1,10 +1,12 @@
 """Everything that is there and how it fares, as plain JSON values, for `hostelry status`."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hostelry.domain.component import InferenceComponent
 from hostelry.domain.copy import Copy, Instance
+from hostelry.domain.shape import Requirements
 from hostelry.reconcile.world import InstanceFacts, World, is_routable
 
 
@@ -74,6 +76,7 @@ def _copy(copy: Copy, facts: InstanceFacts) -> dict[str, Any]:
         "id": status.id,
         "owner": copy.spec.owner,
         "instance": copy.instance_id,
+        "reserved": _reserved(copy.spec.requirements),
         "phase": status.phase.value,
         "draining": copy.draining,
         "reason": status.reason,
@@ -86,4 +89,15 @@ def _copy(copy: Copy, facts: InstanceFacts) -> dict[str, Any]:
         "adapters": [
             {"id": it.id, "phase": it.phase.value, "reason": it.reason} for it in status.adapters
         ],
+    }
+
+
+def _reserved(requirements: Requirements | None) -> dict[str, float] | None:
+    """What the copy holds of its instance's declared shape; None: the whole instance."""
+    if requirements is None:
+        return None
+    return {
+        "cpus": requirements.cpus,
+        "memory_bytes": requirements.min_memory_bytes,
+        "accelerators": math.ceil(requirements.accelerators),
     }

@@ -16,6 +16,7 @@ DEFAULT_REGION = "us-east-1"
 ACCOUNT_PATTERN = re.compile(r"[0-9]{12}")
 REGION_PATTERN = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}")
 MAX_BODY_LIMIT_MB = 1024
+MIN_CACHE_GB = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,7 @@ class UpOptions:
     account_id: str | None = None
     insecure_no_auth: bool = False
     max_body_mb: float = 25.0
+    artifact_cache_gb: float = 50.0
 
     @property
     def embedded_store(self) -> bool:
@@ -54,6 +56,10 @@ def check_options(options: UpOptions) -> None:
         raise TerminalError(
             f"--max-body-mb {options.max_body_mb:g}: expected more than 0 and "
             f"at most {MAX_BODY_LIMIT_MB}"
+        )
+    if not MIN_CACHE_GB <= options.artifact_cache_gb < float("inf"):
+        raise TerminalError(
+            f"--artifact-cache-gb {options.artifact_cache_gb:g}: expected at least {MIN_CACHE_GB:g}"
         )
     if options.s3_endpoint is not None:
         check_endpoint(options.s3_endpoint)
@@ -139,4 +145,5 @@ def decide_config(options: UpOptions, control_port: int) -> UpConfig:
         s3_endpoint=options.s3_endpoint,
         insecure_no_auth=options.insecure_no_auth,
         max_body_bytes=int(options.max_body_mb * 1024 * 1024),
+        artifact_cache_bytes=int(options.artifact_cache_gb * 1000**3),
     )

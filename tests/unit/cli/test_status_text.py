@@ -40,6 +40,7 @@ def endpoint(**changes: Any) -> dict[str, Any]:
                 "owner": "component/base",
                 "instance": "i-1",
                 "phase": "ready",
+                "reserved": {"cpus": 2.0, "memory_bytes": 1024**3, "accelerators": 1},
                 "pid": 77,
                 "memory_bytes": 512 * 1024**2,
                 "adapters": [{"id": "pirate@1", "phase": "failed", "reason": "rank 512"}],
@@ -65,7 +66,8 @@ def test_an_endpoint_with_all_that_belongs_to_it() -> None:
         "  component pirate  Failed  adapter of base",
         "    rank 512",
         "  instance i-1  ml.g5.12xlarge  variant AllTraffic  running  "
-        "declared 48 CPUs, 192.0 GiB, 4 accelerators; in use 512 MiB",
+        "declared 48 CPUs, 192.0 GiB, 4 accelerators; "
+        "reserved 2 CPUs, 1.0 GiB, 1 accelerators; in use 512 MiB",
         "    copy c-1  component/base  ready  pid 77  512 MiB",
         "      adapter pirate@1  failed",
         "        rank 512",

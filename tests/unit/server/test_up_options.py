@@ -63,6 +63,8 @@ def test_options_that_are_allowed(changes: dict[str, Any]) -> None:
         pytest.param({"region": "us-east-1\n"}, "--region", id="a region with a line break"),
         pytest.param({"max_body_mb": 0}, "--max-body-mb 0", id="no body at all"),
         pytest.param({"max_body_mb": float("nan")}, "--max-body-mb nan", id="not a number"),
+        pytest.param({"artifact_cache_gb": 0}, "--artifact-cache-gb 0", id="no cache at all"),
+        pytest.param({"artifact_cache_gb": float("nan")}, "gb nan", id="a cache of no number"),
         pytest.param({"max_body_mb": 5000}, "1024", id="a body beyond the limit"),
         pytest.param({"s3_endpoint": "nas:9000"}, "--s3-endpoint", id="an endpoint without http"),
         pytest.param({"s3_endpoint": "ftp://nas"}, "--s3-endpoint", id="another scheme"),
