@@ -47,6 +47,13 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         bool, typer.Option("--insecure-no-auth", help="Accept unsigned requests; loopback only.")
     ] = False,
     max_body_mb: Annotated[float, typer.Option(help="Largest request body.")] = 25.0,
+    invoke_timeout_s: Annotated[
+        float, typer.Option(help="Seconds in which a model must have answered an invocation.")
+    ] = 60.0,
+    stream_timeout_s: Annotated[
+        float,
+        typer.Option(help="Seconds in which a streamed answer, or an OpenAI call, must end."),
+    ] = 480.0,
     artifact_cache_gb: Annotated[
         float, typer.Option(help="Artifacts kept on disk, per instance.")
     ] = 50.0,
@@ -76,6 +83,8 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         account_id=account_id,
         insecure_no_auth=insecure_no_auth,
         max_body_mb=max_body_mb,
+        invoke_timeout_s=invoke_timeout_s,
+        stream_timeout_s=stream_timeout_s,
         artifact_cache_gb=artifact_cache_gb,
     )
     if detach:

@@ -17,6 +17,7 @@ ACCOUNT_PATTERN = re.compile(r"[0-9]{12}")
 REGION_PATTERN = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}")
 MAX_BODY_LIMIT_MB = 1024
 MIN_CACHE_GB = 0.1
+MIN_TIMEOUT_S, MAX_TIMEOUT_S = 1, 86400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,8 @@ class UpOptions:
     account_id: str | None = None
     insecure_no_auth: bool = False
     max_body_mb: float = 25.0
+    invoke_timeout_s: float = 60.0
+    stream_timeout_s: float = 480.0
     artifact_cache_gb: float = 50.0
 
     @property
@@ -61,8 +64,21 @@ def check_options(options: UpOptions) -> None:
         raise TerminalError(
             f"--artifact-cache-gb {options.artifact_cache_gb:g}: expected at least {MIN_CACHE_GB:g}"
         )
+    check_timeouts(options)
     if options.s3_endpoint is not None:
         check_endpoint(options.s3_endpoint)
+
+
+def check_timeouts(options: UpOptions) -> None:
+    """Raise TerminalError where an invocation would never be given time, or never be given up."""
+    for flag, seconds in (
+        ("--invoke-timeout-s", options.invoke_timeout_s),
+        ("--stream-timeout-s", options.stream_timeout_s),
+    ):
+        if not MIN_TIMEOUT_S <= seconds <= MAX_TIMEOUT_S:
+            raise TerminalError(
+                f"{flag} {seconds:g}: expected {MIN_TIMEOUT_S} or more and at most {MAX_TIMEOUT_S}"
+            )
 
 
 def check_host(options: UpOptions) -> None:
@@ -145,5 +161,7 @@ def decide_config(options: UpOptions, control_port: int) -> UpConfig:
         s3_endpoint=options.s3_endpoint,
         insecure_no_auth=options.insecure_no_auth,
         max_body_bytes=int(options.max_body_mb * 1024 * 1024),
+        invoke_timeout_s=options.invoke_timeout_s,
+        stream_timeout_s=options.stream_timeout_s,
         artifact_cache_bytes=int(options.artifact_cache_gb * 1000**3),
     )

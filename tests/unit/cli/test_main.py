@@ -62,3 +62,14 @@ def test_an_error_is_one_line_and_exit_code_one(capsys: pytest.CaptureFixture[st
 )
 def test_wrong_usage_is_exit_code_two(arguments: list[str]) -> None:
     assert CliRunner().invoke(app, arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("flag", "default"), [("--invoke-timeout-s", "60.0"), ("--stream-timeout-s", "480.0")]
+)
+def test_up_explains_its_time_limits(flag: str, default: str) -> None:
+    said = CliRunner().invoke(app, ["up", "--help"]).output
+    line = next(it for it in said.splitlines() if flag in it)
+    after = said[said.index(line) :].split(" --", 2)[1]
+    assert "econds" in after
+    assert default in after

@@ -32,6 +32,7 @@ OTHER_S3 = replace(OPTIONS, s3_endpoint="http://nas:9000")
             {"s3_endpoint": "https://nas.example", "s3_port": 8787}, id="an S3 frees the S3 port"
         ),
         pytest.param({"region": "us-gov-west-1"}, id="a region with four parts"),
+        pytest.param({"invoke_timeout_s": 1, "stream_timeout_s": 86400}, id="the ends of limits"),
     ],
 )
 def test_options_that_are_allowed(changes: dict[str, Any]) -> None:
@@ -65,6 +66,11 @@ def test_options_that_are_allowed(changes: dict[str, Any]) -> None:
         pytest.param({"max_body_mb": float("nan")}, "--max-body-mb nan", id="not a number"),
         pytest.param({"artifact_cache_gb": 0}, "--artifact-cache-gb 0", id="no cache at all"),
         pytest.param({"artifact_cache_gb": float("nan")}, "gb nan", id="a cache of no number"),
+        pytest.param({"invoke_timeout_s": 0}, "--invoke-timeout-s 0: expected 1", id="no time"),
+        pytest.param({"invoke_timeout_s": -60}, "--invoke-timeout-s -60", id="time backwards"),
+        pytest.param({"stream_timeout_s": 86401}, "at most 86400", id="a stream beyond a day"),
+        pytest.param({"stream_timeout_s": float("nan")}, "stream-timeout-s nan", id="no duration"),
+        pytest.param({"stream_timeout_s": float("inf")}, "stream-timeout-s inf", id="for ever"),
         pytest.param({"max_body_mb": 5000}, "1024", id="a body beyond the limit"),
         pytest.param({"s3_endpoint": "nas:9000"}, "--s3-endpoint", id="an endpoint without http"),
         pytest.param({"s3_endpoint": "ftp://nas"}, "--s3-endpoint", id="another scheme"),
@@ -134,6 +140,9 @@ def test_the_configuration_says_what_was_asked() -> None:
     config = decide_config(replace(OTHER_S3, max_body_mb=1.5, host="::1"), 4242)
     assert (config.control_port, config.max_body_bytes) == (4242, 1536 * 1024)
     assert (config.host, config.s3_url) == ("::1", "http://nas:9000")
+    assert (config.invoke_timeout_s, config.stream_timeout_s) == (60, 480)
+    longer = decide_config(replace(OPTIONS, invoke_timeout_s=90.5, stream_timeout_s=3600), 4242)
+    assert (longer.invoke_timeout_s, longer.stream_timeout_s) == (90.5, 3600)
 
 
 def test_options_reach_the_background_unchanged() -> None:
