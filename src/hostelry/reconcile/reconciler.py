@@ -134,6 +134,8 @@ class Reconciler:
         while True:
             await self._around.clock.sleep(RESYNC_S)
             await survives("resync", self._enqueue_all)
+            # Image rules change without a record that would tell of it.
+            await survives("publishing routes", self.publish)
 
     async def _tidy(self) -> None:
         while True:

@@ -22,12 +22,12 @@ from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
 from hostelry.fleet.client import HttpAgent
-from hostelry.fleet.images import ImageRules
 from hostelry.fleet.local import LocalFleet
 from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, Surroundings
 from hostelry.server.control_app import Served, control_app
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
+from hostelry.server.image_file import ImageFile
 from hostelry.store.records import open_state
 from hostelry.store.sqlite import SqliteStore
 
@@ -94,18 +94,12 @@ async def _serve(
 
 def _surroundings(home: Home, credentials: Credentials, clock: SystemClock) -> Surroundings:
     command = [sys.executable, "-m", "hostelry.server.agent", "--home", str(home.root)]
-    images = ImageRules.load(home.images)
-
-    def is_llm(image: str) -> bool:
-        rule = images.resolve(image)
-        return rule is not None and rule.kind == "lmi"
-
     return Surroundings(
         fleet=LocalFleet(home.instances, command, credentials.internal_key),
         connect=lambda address: HttpAgent(address, credentials.internal_key),
         clock=clock,
         shape_of=shape_of,
-        is_llm=is_llm,
+        is_llm=ImageFile(home.images).is_llm,
     )
 
 

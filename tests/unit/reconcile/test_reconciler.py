@@ -40,6 +40,13 @@ def around(fleet: FakeFleet, clock: Clock) -> Surroundings:
     )
 
 
+class HurriedClock(SystemClock):
+    """Waits a fiftieth of a second where others wait longer."""
+
+    async def sleep(self, delay_s: float) -> None:
+        await asyncio.sleep(min(delay_s, 0.02))
+
+
 async def beside(state: State, fleet: FakeFleet, scenario: Scenario) -> None:
     """Run `scenario` beside a reconciler, which is stopped after it."""
     reconciler = Reconciler(state, around(fleet, SystemClock()))
@@ -154,3 +161,28 @@ def test_a_store_that_forgot_old_deletes_is_listed_again() -> None:
             await asyncio.to_thread(state.store.wait, state.store.revision(), 0.05)
 
     asyncio.run(beside(open_state(MemoryStore(tombstones_kept=2)), FakeFleet(), scenario))
+
+
+def test_an_image_rule_that_changes_changes_the_routes_with_no_record_written() -> None:
+    async def scenario() -> None:
+        state, llm_images = open_state(MemoryStore()), {"another"}
+        state.endpoints.put(SCOPE, "ep", endpoint(deployment(variant())), expect=None)
+        state.components.put(SCOPE, "base", component(), expect=None)
+        surroundings = around(FakeFleet(), HurriedClock())
+        reconciler = Reconciler(state, replace(surroundings, is_llm=llm_images.__contains__))
+        running = asyncio.create_task(reconciler.run())
+        try:
+            async with asyncio.timeout(30):
+                await routes_until(reconciler, lambda it: it == {"base": 1})
+                before = reconciler.routes.snapshot
+                assert before is not None
+                llm_images.add(IMAGE)
+                after = await reconciler.routes.newer_than(before.version, 30)
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+        assert after is not None
+        shown = [it.endpoints[0].components[0].serves_llm for it in (before, after)]
+        assert shown == [False, True]
+
+    asyncio.run(scenario())

@@ -1,0 +1,53 @@
+"""The operator's images.toml, as a process that runs for long sees it."""
+
+import logging
+from pathlib import Path
+
+from hostelry.base.errors import TerminalError
+from hostelry.fleet.images import ImageRules
+
+LOG = logging.getLogger(__name__)
+
+Stamp = tuple[int, int, int]
+
+
+class ImageFile:
+    """The rules of one images.toml, read again at a use that finds the file changed.
+
+    A file that cannot be read says why in the log, once a change; until it is mended the last good
+    rules hold, or the built-in ones where there were none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._rules = ImageRules()
+        self._seen: Stamp | str | None = None
+
+    def is_llm(self, image: str) -> bool:
+        """Whether copies of `image` are built-in LLM servers, reachable by OpenAI clients."""
+        rule = self.rules().resolve(image)
+        return rule is not None and rule.kind == "lmi"
+
+    def rules(self) -> ImageRules:
+        """The rules that hold now."""
+        seen = self._stamp()
+        if seen != self._seen:
+            self._seen = seen
+            self._read()
+        return self._rules
+
+    def _stamp(self) -> Stamp | str | None:
+        """What tells one content of the file from the next; None where there is no file."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return str(error)
+        return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+    def _read(self) -> None:
+        try:
+            self._rules = ImageRules.load(self._path)
+        except (TerminalError, OSError) as error:
+            LOG.warning("the image rules stay as they were: %s", error)
