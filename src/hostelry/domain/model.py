@@ -32,7 +32,6 @@ class Container:
     source: ArtifactSource | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     hostname: str | None = None
-    multi_model: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

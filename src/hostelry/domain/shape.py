@@ -14,7 +14,10 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:
-    """What one copy reserves (ComputeResourceRequirements)."""
+    """What one copy reserves (ComputeResourceRequirements).
+
+    `accelerators` is a float as in the API, and a whole number: `check_requirements` sees to it.
+    """
 
     min_memory_bytes: int
     max_memory_bytes: int | None = None

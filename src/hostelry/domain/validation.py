@@ -97,10 +97,10 @@ def check_requirements(requirements: Requirements, instance_type: str, shape: Sh
             f"MaxMemoryRequiredInMb {most_bytes // BYTES_PER_MB} is less than"
             f" MinMemoryRequiredInMb {least_bytes // BYTES_PER_MB}."
         )
-    if requirements.accelerators != int(requirements.accelerators):
+    if not float(requirements.accelerators).is_integer():
         raise validation_error(
-            f"NumberOfAcceleratorDevicesRequired is {requirements.accelerators};"
-            " it must be a whole number."
+            f"NumberOfAcceleratorDevicesRequired is {requirements.accelerators}; a copy owns whole"
+            " accelerators, so it must be a whole number."
         )
     limits = (
         ("NumberOfCpuCoresRequired", requirements.cpus, shape.cpus),
@@ -110,7 +110,7 @@ def check_requirements(requirements: Requirements, instance_type: str, shape: Sh
     for name, asked, offered in limits:
         if asked > offered:
             raise validation_error(
-                f"{name} is {asked:g}, but one {instance_type} instance offers {offered:g}."
+                f"{name} is {asked:.12g}, but one {instance_type} instance offers {offered:.12g}."
             )
 
 

@@ -1,10 +1,8 @@
 """First fit: which instance holds which copy, or why none can.
 
-Accounts the declared shape of each instance. A copy owns whole accelerators, so that a fractional
-request rounds up. What is placed already never moves.
+Accounts the declared shape of each instance. What is placed already never moves.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -81,13 +79,8 @@ def fits(requirements: Requirements, free: Shape) -> bool:
     return (
         requirements.cpus <= free.cpus
         and requirements.min_memory_bytes <= free.memory_bytes
-        and whole_accelerators(requirements) <= free.accelerators
+        and requirements.accelerators <= free.accelerators
     )
-
-
-def whole_accelerators(requirements: Requirements) -> int:
-    """Devices that a copy owns; fractions round up."""
-    return math.ceil(requirements.accelerators)
 
 
 def never_fits(requirements: Requirements, instance_type: str, shape: Shape) -> str | None:
@@ -101,7 +94,7 @@ def _less(shape: Shape, requirements: Requirements) -> Shape:
     return Shape(
         cpus=shape.cpus - requirements.cpus,
         memory_bytes=shape.memory_bytes - requirements.min_memory_bytes,
-        accelerators=shape.accelerators - whole_accelerators(requirements),
+        accelerators=shape.accelerators - int(requirements.accelerators),
     )
 
 
@@ -124,7 +117,7 @@ def _asked(requirements: Requirements) -> str:
     wanted = Shape(
         cpus=requirements.cpus,
         memory_bytes=requirements.min_memory_bytes,
-        accelerators=whole_accelerators(requirements),
+        accelerators=int(requirements.accelerators),
     )
     return "a copy needs " + _offer(wanted)
 

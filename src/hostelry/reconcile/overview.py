@@ -1,6 +1,5 @@
 """Everything that is there and how it fares, as plain JSON values, for `hostelry status`."""
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -99,5 +98,5 @@ def _reserved(requirements: Requirements | None) -> dict[str, float] | None:
     return {
         "cpus": requirements.cpus,
         "memory_bytes": requirements.min_memory_bytes,
-        "accelerators": math.ceil(requirements.accelerators),
+        "accelerators": int(requirements.accelerators),
     }

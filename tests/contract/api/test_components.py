@@ -249,7 +249,7 @@ def with_needs(**more: Any) -> dict[str, Any]:
         ),
         pytest.param(
             {"Specification": with_needs(MinMemoryRequiredInMb=10**9)},
-            "MinMemoryRequiredInMb is 1e+09, but one ml.g5.12xlarge instance offers 196608",
+            "MinMemoryRequiredInMb is 1000000000, but one ml.g5.12xlarge instance offers 196608",
             id="more memory than an instance has",
         ),
         pytest.param(

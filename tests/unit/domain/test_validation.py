@@ -121,7 +121,18 @@ def test_an_environment_is_counted_in_bytes() -> None:
             id="a maximum below the minimum",
         ),
         pytest.param(
-            replace(FITS, accelerators=1.5), "is 1.5; it must be a whole number", id="half a device"
+            replace(FITS, accelerators=1.5),
+            "NumberOfAcceleratorDevicesRequired is 1.5; a copy owns whole accelerators, so it must be"
+            " a whole number",
+            id="half a device",
+        ),
+        pytest.param(
+            replace(FITS, accelerators=float("nan")),
+            "is nan; a copy owns",
+            id="no number of devices",
+        ),
+        pytest.param(
+            replace(FITS, accelerators=float("inf")), "is inf; a copy owns", id="endless devices"
         ),
         pytest.param(
             replace(FITS, accelerators=3),
