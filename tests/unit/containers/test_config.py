@@ -145,18 +145,73 @@ def test_the_settings_of_an_old_multi_adapter_deployment_are_met() -> None:
         pytest.param({}, "a line of prose", "'a line of prose'", id="a line that is no pair"),
         pytest.param({"SM_NUM_GPUS": "4"}, "", "SM_NUM_GPUS=4", id="more than one accelerator"),
         pytest.param({}, "option.quantize=awq", "not quantized", id="quantization at load"),
+        pytest.param(
+            {"OPTION_SEED": "0"}, "", "OPTION_SEED=0 has no effect", id="a seed for all requests"
+        ),
+        pytest.param({}, "batch_size=8", "batching is continuous", id="dynamic batching"),
+        pytest.param(
+            {"SERVING_BATCH_SIZE": "4"}, "", "SERVING_BATCH_SIZE=4", id="under its variable"
+        ),
+        pytest.param({"ENABLE_CUDA_GRAPHS": "true"}, "", "runs eagerly", id="CUDA graphs"),
+        *(
+            pytest.param({}, line, f"{line} has no effect: ", id=line)
+            for line in (
+                "option.max_batch_delay=50", "option.max_output_size=1000",
+                "option.chunked_read_timeout=60", "chunked_read_timeout=60",
+                "option.load_format=dummy", "option.gpu_memory_utilization=1",
+                "option.enable_prefix_caching=true", "option.enable_chunked_prefill=false",
+                "option.speculative_length=4", "option.draft_model_id=a/b",
+                "option.draft_model_tp_size=2", "option.lora_extra_vocab_size=256",
+                "option.long_lora_scaling_factors=1", "option.fully_sharded_loras=true",
+                "option.cpu_offload_gb_per_gpu=1", "option.swap_space=4", "option.block_size=1",
+                "option.enable_streaming=true", "option.mpi_mode=true",
+                "option.parallel_loading=true", "option.disable_sliding_window=true",
+                "option.record_acceptance_rate=true", "option.disable_log_requests=true",
+                "option.kv_cache_dtype=fp8", "option.sessions_expiration=1",
+                "minWorkers=2", "gpu.maxWorkers=1", "required_memory_mb=1", "retry_threshold=1",
+            )
+        ),
     ],
 )  # fmt: skip
 def test_what_is_not_done_is_told_and_not_fatal(
     env: dict[str, str], properties: str, told: str
 ) -> None:
-    assert any(told in warning for warning in resolve(env, properties).warnings)
+    (warning,) = resolve(env, properties).warnings
+    assert told in warning
 
 
 def test_a_plain_configuration_has_no_warnings() -> None:
     env = {"OPTION_TENSOR_PARALLEL_DEGREE": "max", "OPTION_MODEL_ID": "a/b", "PATH": "/bin"}
     properties = "engine=Python\nminWorkers=1\noption.enable_lora=true\n"
     assert resolve(env, properties).warnings == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "option.quantize=none", "option.dtype=auto", "batch_size=1", "option.swap_space=0",
+        "option.load_format=safetensors", "option.enforce_eager=true", "option.adapters=adapters",
+        "option.enable_chunked_prefill=true", "option.enable_prefix_caching=False",
+        "option.fully_sharded_loras=false", "option.kv_cache_dtype=auto", "option.max_loras=4",
+        "option.chat_template_content_format=string", "max_request_size=9", "maxWorkers=1",
+        "option.trust_remote_code=false", "option.enable_stateful_sessions=false",
+    ],
+)  # fmt: skip
+def test_what_asks_for_what_is_done_anyway_has_no_warning(line: str) -> None:
+    assert resolve({}, line).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "folder"),
+    [
+        pytest.param("adapters", "adapters", id="the default by name"),
+        pytest.param("loras/mine/", "loras/mine", id="a folder further in"),
+        pytest.param("/opt/ml/model/loras", "loras", id="as a path in a container"),
+    ],
+)
+def test_the_folder_of_adapters(value: str, folder: str) -> None:
+    settings = resolve({"OPTION_ADAPTERS": value})
+    assert (str(settings.adapters), settings.warnings) == (folder, ())
 
 
 @pytest.mark.parametrize(
@@ -195,6 +250,12 @@ def test_a_plain_configuration_has_no_warnings() -> None:
             id="fewer adapters kept than used at once",
         ),
         pytest.param({}, "option.output_formatter=xml", (), "jsonlines", id="unknown formatter"),
+        pytest.param({}, "option.adapters=../x", (), "inside the model", id="adapters outside"),
+        pytest.param({}, "option.adapters=/srv/x", (), "inside the model", id="adapters elsewhere"),
+        pytest.param(
+            {}, "option.chat_template_content_format=openai", (), "auto or string",
+            id="contents in parts for the template",
+        ),
     ],
 )  # fmt: skip
 def test_an_impossible_setting_names_key_value_and_choices(

@@ -1,12 +1,12 @@
 """Frames between the two processes, and where a model's files are looked for."""
 
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostelry.containers.lmi.config import ConfigurationError, LmiConfig
+from hostelry.containers.lmi.config import ConfigurationError, LmiConfig, resolve_config
 from hostelry.containers.lmi.messages import (
     FROM_ENGINE,
     TO_ENGINE,
@@ -79,8 +79,17 @@ def test_adapters_are_found_beside_the_properties_and_in_the_model(tmp_path: Pat
     for name in ("one/adapters/es", "one/adapters/.cache", "two/adapters/fr"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "one/adapters/readme.txt").write_text("x")
-    found = adapter_folders((tmp_path / "one", tmp_path / "two", tmp_path / "one"))
+    adapters = PurePosixPath("adapters")
+    found = adapter_folders((tmp_path / "one", tmp_path / "two", tmp_path / "one"), adapters)
     assert [name for name, _ in found] == ["es", "fr"]
     (tmp_path / "two/adapters/es").mkdir()
     with pytest.raises(ConfigurationError, match="adapter es lies in both"):
-        adapter_folders((tmp_path / "one", tmp_path / "two"))
+        adapter_folders((tmp_path / "one", tmp_path / "two"), adapters)
+
+
+def test_adapters_are_found_in_the_folder_that_the_option_names(tmp_path: Path) -> None:
+    for name in ("adapters/es", "loras/mine/fr"):
+        (tmp_path / name).mkdir(parents=True)
+    settings = resolve_config({}, "option.adapters=loras/mine", (), tmp_path, 1)
+    found = adapter_folders((tmp_path,), settings.adapters)
+    assert found == [("fr", tmp_path / "loras/mine/fr")]

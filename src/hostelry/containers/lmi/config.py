@@ -7,11 +7,11 @@ ConfigurationError naming key, value and what is allowed where they would not.
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from hostelry.base.errors import HostelryError
 from hostelry.containers.lmi.invocation import Formatter
-from hostelry.containers.lmi.option_table import ACCEPTED, PASSIVE_PROPERTIES, REFUSED
+from hostelry.containers.lmi.option_table import REFUSED, effect_missing, is_known
 from hostelry.containers.lmi.options import Options, Setting, merge_options
 from hostelry.containers.lmi.refusal import StatusCodes, Surface
 
@@ -39,7 +39,8 @@ DIALECTS: Mapping[str, Surface] = {
 }
 TASKS = ("auto", "generate", "text-generation")
 ENGINES = ("Python", "MPI")
-IDLE_VALUES = frozenset({"", "0", "1", "false", "none", "max", "auto"})  # nothing to warn about
+CONTAINER_MODEL_DIR = PurePosixPath("/opt/ml/model")
+DEFAULT_ADAPTERS = PurePosixPath("adapters")
 
 
 class ConfigurationError(HostelryError):
@@ -54,7 +55,7 @@ class LmiConfig:
     `max_model_len` and `num_threads` None leave the choice to the engine. `served` are the names
     by which requests may call the base model; answers carry `model_name`. `max_loras` bounds the
     distinct adapters of one step (None: no bound), `max_cpu_loras` the pinned ones; how many are
-    registered is not limited.
+    registered is not limited. `adapters` is the folder of the model's own adapters, inside it.
     """
 
     model_dir: Path
@@ -75,6 +76,7 @@ class LmiConfig:
     max_loras: int | None = None
     max_cpu_loras: int = 4
     max_lora_rank: int = 16
+    adapters: PurePosixPath = DEFAULT_ADAPTERS
     output_formatter: str | None = None
     tgi_compat: bool = False
     chat_template: str | None = None
@@ -124,6 +126,7 @@ def resolve_config(
         max_loras=max_loras,
         max_cpu_loras=read.integer("max_cpu_loras", max_loras or DEFAULT_MAX_LORAS, max_loras or 1),
         max_lora_rank=read.integer("max_lora_rank", 16, 1),
+        adapters=read.folder("adapters", DEFAULT_ADAPTERS),
         output_formatter=read.formatter(),
         tgi_compat=read.flag("tgi_compat", False),
         chat_template=read.text("chat_template"),
@@ -179,6 +182,18 @@ class Reader:
         if not (digits.isascii() and digits.isdigit()) or int(setting.value) < low:
             raise wrong(setting, f"a whole number of at least {low}")
         return int(setting.value)
+
+    def folder(self, name: str, default: PurePosixPath) -> PurePosixPath:
+        """A folder below the model's, relative to it."""
+        setting = self._settings.get(name)
+        if setting is None:
+            return default
+        path = PurePosixPath(setting.value)
+        if path.is_relative_to(CONTAINER_MODEL_DIR):
+            path = path.relative_to(CONTAINER_MODEL_DIR)
+        if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in setting.value:
+            raise wrong(setting, "a folder inside the model folder, such as adapters")
+        return path
 
     def dialect(self) -> Surface:
         """The rolling batch's where one is named, else the async handler's."""
@@ -250,13 +265,11 @@ def doubts(options: Options, listing: Collection[str]) -> list[str]:
     for name, setting in options.settings.items():
         if name in REFUSED and setting.value.lower() not in REFUSED[name].harmless:
             raise wrong(setting, REFUSED[name].allowed)
-        if name.startswith("/"):
-            if name[1:] not in PASSIVE_PROPERTIES:
-                found.append(f"{setting.given_as} is not a known property; it is not used")
-        elif name not in ACCEPTED:
-            found.append(f"{setting.given_as} is not a known option; it is not used")
-        elif ACCEPTED[name] and setting.value.lower() not in IDLE_VALUES:
-            found.append(f"{setting.given_as}={setting.value}: {ACCEPTED[name]}")
+        if not is_known(name):
+            kind = "property" if name.startswith("/") else "option"
+            found.append(f"{setting.given_as} is not a known {kind}; it is not used")
+        elif why := effect_missing(name, setting.value):
+            found.append(f"{setting.given_as}={setting.value} has no effect: {why}")
     if options.settings.get("rolling_batch", Setting("", "")).value.lower() == "lmi-dist":
         found.append("rolling_batch=lmi-dist was removed from LMI; vllm is used in its place")
     entry = options.settings.get("entryPoint")

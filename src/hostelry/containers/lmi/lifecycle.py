@@ -13,9 +13,9 @@ import uvicorn
 from hostelry.containers.lmi.app import build_app
 from hostelry.containers.lmi.backend import EngineFailedError
 from hostelry.containers.lmi.chat_template import load_chat_template
-from hostelry.containers.lmi.config import ConfigurationError, LmiConfig
+from hostelry.containers.lmi.config import DEFAULT_ADAPTERS, ConfigurationError, LmiConfig
 from hostelry.containers.lmi.messages import EngineSettings, Start
-from hostelry.containers.lmi.model_source import ADAPTERS, adapter_folders, model_folder
+from hostelry.containers.lmi.model_source import adapter_folders, model_folder
 from hostelry.containers.lmi.process_backend import ProcessBackend
 from hostelry.containers.lmi.registry import AdapterRegistry
 from hostelry.containers.lmi.service import LoadedModel, Phase, Service
@@ -138,10 +138,14 @@ async def load(service: Service, backend: ProcessBackend) -> LoadedModel:
 
 def first_adapters(config: LmiConfig, folder: Path) -> list[tuple[str, Path]]:
     """The adapters that lie beside serving.properties and in the model's folder."""
-    found = adapter_folders((config.model_dir, folder))
+    found = adapter_folders((config.model_dir, folder), config.adapters)
+    if not found and config.adapters != DEFAULT_ADAPTERS:
+        log.warning("option.adapters names %s, which holds no adapter", config.adapters)
     if found and not config.enable_lora:
         log.warning(
-            "%d folders in %s are not used: option.enable_lora is false", len(found), ADAPTERS
+            "%d folders in %s are not used: option.enable_lora is false",
+            len(found),
+            config.adapters,
         )
         return []
     return found

@@ -7,11 +7,9 @@ from pathlib import Path, PurePosixPath
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-from hostelry.containers.lmi.config import ConfigurationError, LmiConfig
+from hostelry.containers.lmi.config import CONTAINER_MODEL_DIR, ConfigurationError, LmiConfig
 
-CONTAINER_MODEL_DIR = PurePosixPath("/opt/ml/model")
-WANTED_FILES = ("*.json", "*.jinja", "*.safetensors", "adapters/*")
-ADAPTERS = "adapters"
+WANTED_FILES = ("*.json", "*.jinja", "*.safetensors")
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +22,7 @@ def model_folder(config: LmiConfig) -> Path:
     model_id = config.model_id
     folder = config.model_dir if model_id is None else local_model(model_id, config.model_dir)
     if folder is None:
-        folder = download(model_id or "", config.revision)
+        folder = download(model_id or "", config.revision, config.adapters)
     if not (folder / "config.json").is_file():
         raise ConfigurationError(
             f"{folder} holds no config.json; put a Hugging Face model there, or name one in "
@@ -50,13 +48,15 @@ def local_model(model_id: str, model_dir: Path) -> Path | None:
     return inside if inside.is_dir() else None
 
 
-def download(model_id: str, revision: str | None) -> Path:
-    """The snapshot of a hub model, under the operator's HF_HOME, HF_TOKEN and HF_HUB_OFFLINE."""
+def download(model_id: str, revision: str | None, adapters: PurePosixPath) -> Path:
+    """The snapshot of a hub model and the folder of its adapters.
+
+    Follows the operator's HF_HOME, HF_TOKEN and HF_HUB_OFFLINE.
+    """
     log.info("fetching %s (revision %s) from the hub", model_id, revision or "main")
     try:
-        return Path(
-            snapshot_download(model_id, revision=revision, allow_patterns=list(WANTED_FILES))
-        )
+        wanted = [*WANTED_FILES, f"{adapters}/*"]
+        return Path(snapshot_download(model_id, revision=revision, allow_patterns=wanted))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ConfigurationError(
             f"model_id is {model_id}, which is no local folder and cannot be fetched from the "
@@ -64,14 +64,14 @@ def download(model_id: str, revision: str | None) -> Path:
         ) from error
 
 
-def adapter_folders(folders: Iterable[Path]) -> list[tuple[str, Path]]:
-    """Name and folder of every adapter in the `adapters` folder of each of `folders`.
+def adapter_folders(folders: Iterable[Path], adapters: PurePosixPath) -> list[tuple[str, Path]]:
+    """Name and folder of every adapter in the folder `adapters` of each of `folders`.
 
     Raises ConfigurationError for a name that two of them give to different folders.
     """
     found: dict[str, Path] = {}
     for folder in dict.fromkeys(each.resolve() for each in folders):
-        parent = folder / ADAPTERS
+        parent = folder / adapters
         if not parent.is_dir():
             continue
         for child in sorted(parent.iterdir()):

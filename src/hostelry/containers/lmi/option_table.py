@@ -3,67 +3,113 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-ONE_PROCESS = "the model runs in one process; answers are the same"
-UNQUANTIZED = "weights are computed as they are stored, not quantized at load"
-NOT_NEEDED = "has no meaning for this engine; answers are the same"
-NO_SPECULATION = "speculative decoding is not done; answers are the same"
-NO_REMOTE_CODE = "code from the model's repository is never run"
-
-# Option name -> empty where it is honoured (or is a name only), else why it changes nothing.
-ACCEPTED: Mapping[str, str] = {
-    **dict.fromkeys(
-        (
-            "engine", "model_id", "revision", "rolling_batch", "async_mode", "entryPoint",
-            "max_rolling_batch_size", "max_rolling_batch_prefill_tokens", "dtype",
-            "max_model_len", "served_model_name", "output_formatter", "tgi_compat",
-            "bedrock_compat", "task", "chat_template", "enable_lora", "max_loras",
-            "max_lora_rank", "max_cpu_loras", "model_loading_timeout", "predict_timeout",
-            "job_queue_size", "enable_streaming", "batch_size", "max_batch_delay", "adapters",
-            "pipeline_parallel_degree", "mpi_mode", "lora_extra_vocab_size",
-            "chat_template_content_format", "fully_sharded_loras", "disable_sliding_window",
-            "parallel_loading", "record_acceptance_rate", "gpu_memory_utilization",
-            "enforce_eager", "enable_prefix_caching", "enable_chunked_prefill",
-            "max_output_size", "chunked_read_timeout", "load_format", "enable_venv",
-            "disable_log_stats", "disable_log_requests", "seed",
-        ),
-        "",
-    ),
-    "trust_remote_code": NO_REMOTE_CODE,
-    "tensor_parallel_degree": ONE_PROCESS,
-    "quantize": UNQUANTIZED,
-    "kv_cache_dtype": NOT_NEEDED,
-    "lora_dtype": NOT_NEEDED,
-    "long_lora_scaling_factors": NOT_NEEDED,
-    "cpu_offload_gb_per_gpu": NOT_NEEDED,
-    "swap_space": NOT_NEEDED,
-    "block_size": NOT_NEEDED,
-    "lmcache_config_file": NOT_NEEDED,
-    "lmcache_auto_config": NOT_NEEDED,
-    "enable_stateful_sessions": "stateful sessions are not kept by this version",
-    "sessions_path": NOT_NEEDED,
-    "sessions_expiration": NOT_NEEDED,
-    "enable_auto_tool_choice": "tool calls are refused by this version",
-    "tool_call_parser": "tool calls are refused by this version",
-    "enable_reasoning": "reasoning is not split from the answer by this version",
-    "reasoning_parser": "reasoning is not split from the answer by this version",
-    "draft_model_id": NO_SPECULATION,
-    "spec_length": NO_SPECULATION,
-    "speculative_draft_model": NO_SPECULATION,
-    "speculative_config": NO_SPECULATION,
-    "speculative_length": NO_SPECULATION,
-    "draft_model_tp_size": NO_SPECULATION,
-}  # fmt: skip
-
-# Properties without the prefix that configure DJL's own workers and codes.
-PASSIVE_PROPERTIES = frozenset(
+# Options that decide something here, or are checked to have the only value that is served.
+HONOURED = frozenset(
     {
-        "minWorkers", "maxWorkers", "gpu.minWorkers", "gpu.maxWorkers", "cpu.minWorkers",
-        "cpu.maxWorkers", "load_on_devices", "max_idle_time", "required_memory_mb",
-        "reserved_memory_mb", "retry_threshold", "log_request_metric", "metrics_aggregation",
-        "bad_request_http_code", "throttle_error_http_code", "wlm_error_http_code",
-        "timeout_http_code", "server_error_http_code", "max_request_size", "chunked_read_timeout",
+        "engine", "model_id", "revision", "rolling_batch", "async_mode", "entryPoint", "task",
+        "max_rolling_batch_size", "max_rolling_batch_prefill_tokens", "dtype", "max_model_len",
+        "served_model_name", "output_formatter", "tgi_compat", "chat_template", "enable_lora",
+        "max_loras", "max_lora_rank", "max_cpu_loras", "adapters", "model_loading_timeout",
+        "predict_timeout", "job_queue_size",
+        "bedrock_compat", "pipeline_parallel_degree", "enable_venv",
+        "chat_template_content_format",
     }
 )  # fmt: skip
+
+CONTINUOUS = "batching is continuous"
+ONE_PROCESS = "the model runs in one process; answers are the same"
+OWN_MEMORY = "this engine plans its own memory; answers are the same"
+STREAMS = "a request's body or operation decides whether its answer is streamed"
+NOT_NEEDED = "this engine knows no such setting; answers are the same"
+NO_SPECULATION = "speculative decoding is not done; answers are the same"
+NO_SESSIONS = "sessions are refused"
+NO_TOOLS = "tool calls are refused"
+NO_REASONING = "reasoning is not split from the answer"
+ONE_WORKER = "a model server has one worker, started with it"
+NO_TIMEOUT = "predict_timeout bounds the time between two tokens"
+
+# Option name -> why it has no effect.
+WITHOUT_EFFECT: Mapping[str, str] = {
+    "trust_remote_code": "code from the model's repository is never run",
+    "quantize": "weights are computed as they are stored, not quantized at load",
+    "load_format": "weights are read from the model's safetensors files",
+    "seed": "a request without a seed draws one of its own",
+    "max_output_size": "an answer is bounded by its tokens, and by the door",
+    "enable_streaming": STREAMS,
+    "chunked_read_timeout": NO_TIMEOUT,
+    "enforce_eager": "the model always runs eagerly",
+    "enable_prefix_caching": "prompts are computed anew; answers are the same",
+    "enable_chunked_prefill": "long prompts are always computed in chunks; answers are the same",
+    "long_lora_scaling_factors": "adapters are scaled as their own configuration says",
+    "fully_sharded_loras": ONE_PROCESS,
+    "tensor_parallel_degree": ONE_PROCESS,
+    **dict.fromkeys(("batch_size", "max_batch_delay"), CONTINUOUS),
+    **dict.fromkeys(
+        ("gpu_memory_utilization", "cpu_offload_gb_per_gpu", "swap_space", "block_size"), OWN_MEMORY
+    ),
+    **dict.fromkeys(
+        (
+            "kv_cache_dtype", "lora_dtype", "lmcache_config_file", "lmcache_auto_config",
+            "mpi_mode", "parallel_loading", "record_acceptance_rate", "disable_log_stats",
+            "disable_log_requests", "disable_sliding_window", "lora_extra_vocab_size",
+        ),
+        NOT_NEEDED,
+    ),
+    **dict.fromkeys(
+        ("enable_stateful_sessions", "sessions_path", "sessions_expiration"), NO_SESSIONS
+    ),
+    **dict.fromkeys(("enable_auto_tool_choice", "tool_call_parser"), NO_TOOLS),
+    **dict.fromkeys(("enable_reasoning", "reasoning_parser"), NO_REASONING),
+    **dict.fromkeys(
+        (
+            "draft_model_id", "spec_length", "speculative_draft_model", "speculative_config",
+            "speculative_length", "draft_model_tp_size",
+        ),
+        NO_SPECULATION,
+    ),
+}  # fmt: skip
+
+# Option name -> values that ask for what is done anyway. Every other option: NOTHING_ASKED.
+NOTHING_ASKED = frozenset({"false", "none", "auto"})
+SAME: Mapping[str, frozenset[str]] = {
+    "tensor_parallel_degree": frozenset({"1", "max", "auto"}),
+    "draft_model_tp_size": frozenset({"1"}),
+    "batch_size": frozenset({"1"}),
+    "cpu_offload_gb_per_gpu": frozenset({"0"}),
+    "swap_space": frozenset({"0"}),
+    "spec_length": frozenset({"0"}),
+    "speculative_length": frozenset({"0"}),
+    "load_format": frozenset({"auto", "safetensors"}),
+    "seed": frozenset(),
+    "enforce_eager": frozenset({"true"}),
+    "enable_chunked_prefill": frozenset({"true"}),
+    "minWorkers": frozenset({"1"}),
+    "maxWorkers": frozenset({"1"}),
+}
+
+# Properties without the prefix that decide something here.
+HONOURED_PROPERTIES = frozenset(
+    {
+        "bad_request_http_code", "throttle_error_http_code", "wlm_error_http_code",
+        "timeout_http_code", "server_error_http_code", "max_request_size",
+    }
+)  # fmt: skip
+
+# Properties without the prefix that configure DJL's own workers -> why they have no effect.
+PROPERTIES_WITHOUT_EFFECT: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            "minWorkers", "maxWorkers", "gpu.minWorkers", "gpu.maxWorkers", "cpu.minWorkers",
+            "cpu.maxWorkers", "load_on_devices", "max_idle_time",
+        ),
+        ONE_WORKER,
+    ),
+    **dict.fromkeys(("required_memory_mb", "reserved_memory_mb"), OWN_MEMORY),
+    "retry_threshold": "a request is never computed a second time",
+    "log_request_metric": "metrics of single requests are not logged",
+    "metrics_aggregation": "metrics of single requests are not logged",
+    "chunked_read_timeout": NO_TIMEOUT,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,4 +124,24 @@ REFUSED: Mapping[str, Limit] = {
     "bedrock_compat": Limit(("false",), "false; the Bedrock form is not written by this server"),
     "pipeline_parallel_degree": Limit(("1",), "1"),
     "enable_venv": Limit(("false",), "false; requirements of the model folder are not installed"),
+    "chat_template_content_format": Limit(
+        ("auto", "string"), "auto or string; the template is given each content as one text"
+    ),
 }
+
+
+def effect_missing(name: str, value: str) -> str | None:
+    """Why the option (or property, its name after a slash) does nothing here; None if it does.
+
+    None too for a value that asks for what is done anyway, and for a name nobody knows.
+    """
+    plain = name.removeprefix("/")
+    table = PROPERTIES_WITHOUT_EFFECT if name.startswith("/") else WITHOUT_EFFECT
+    return None if value.lower() in SAME.get(plain, NOTHING_ASKED) else table.get(plain)
+
+
+def is_known(name: str) -> bool:
+    """Whether LMI has such an option, or property where the name begins with a slash."""
+    if name.startswith("/"):
+        return name[1:] in HONOURED_PROPERTIES or name[1:] in PROPERTIES_WITHOUT_EFFECT
+    return name in HONOURED or name in WITHOUT_EFFECT
