@@ -7,16 +7,33 @@ from hostelry.domain.copy import Copy, CopyPhase
 MAX_REASON_CHARS = 1024
 MAX_CAUSE_CHARS = 700
 COPIES_NAMED = 3
+AGENT_MARK = "[agent]"
 
 
 def failure_reason(cause: str, log_tail: str = "") -> str:
-    """`cause`, then as many of the last log lines as fit."""
+    """`cause`, then as many of the model server's last lines as fit, whole where they can be."""
     cause = cause.strip()
-    tail = log_tail.strip()
-    if not tail:
+    lines = server_lines(log_tail)
+    if not lines:
         return cause[:MAX_REASON_CHARS]
     head = cause[:MAX_CAUSE_CHARS] + " Last log lines: "
-    return head + tail[-(MAX_REASON_CHARS - len(head)) :]
+    return head + last_lines(lines, MAX_REASON_CHARS - len(head))
+
+
+def server_lines(log_tail: str) -> list[str]:
+    """What the model server itself said: the agent's lines beside it only repeat the cause."""
+    lines = (line.strip() for line in log_tail.splitlines())
+    return [line for line in lines if line and not line.startswith(AGENT_MARK)]
+
+
+def last_lines(lines: Sequence[str], max_chars: int) -> str:
+    """The last of `lines` that fit into `max_chars`; of the last one its end, if it is too long."""
+    kept = lines[-1][-max_chars:]
+    for line in reversed(lines[:-1]):
+        if len(line) + 1 + len(kept) > max_chars:
+            break
+        kept = f"{line}\n{kept}"
+    return kept
 
 
 def copy_failure(copy: Copy) -> str:

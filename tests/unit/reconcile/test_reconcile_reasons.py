@@ -1,0 +1,41 @@
+import pytest
+
+from hostelry.reconcile.reasons import MAX_REASON_CHARS, failure_reason, last_lines
+
+
+@pytest.mark.parametrize(
+    ("cause", "log_tail", "expected"),
+    [
+        pytest.param("no such key", "", "no such key", id="no server ran"),
+        pytest.param(
+            "no such key",
+            "[agent] downloading s3://b/k\n[agent] failed: no such key",
+            "no such key",
+            id="the agent's own lines only repeat the cause",
+        ),
+        pytest.param(
+            "exited with code 1.",
+            "[agent] starting\nOPTION_DTYPE is 'x'\n[agent] exited with code 1.",
+            "exited with code 1. Last log lines: OPTION_DTYPE is 'x'",
+            id="what the server said last",
+        ),
+        pytest.param(
+            "died.", "one\n\n  two  \n", "died. Last log lines: one\ntwo", id="in its own order"
+        ),
+    ],
+)
+def test_a_failure_reason_is_the_cause_and_the_servers_last_lines(
+    cause: str, log_tail: str, expected: str
+) -> None:
+    assert failure_reason(cause, log_tail) == expected
+
+
+def test_a_reason_never_exceeds_what_the_api_allows_and_cuts_between_lines() -> None:
+    reason = failure_reason("cause " * 1000, "\n".join(f"line {n}" for n in range(1000)))
+    assert len(reason) <= MAX_REASON_CHARS
+    assert reason.endswith("line 998\nline 999")
+    assert reason.split("Last log lines: ")[1].startswith("line ")
+
+
+def test_of_a_single_line_that_is_too_long_its_end_is_kept() -> None:
+    assert last_lines(["short", "x" * 50 + "end"], 10) == "x" * 7 + "end"
