@@ -18,7 +18,7 @@ async def survives(name: str, step: Callable[[], Awaitable[None]]) -> bool:
     except RetryableError as error:
         LOG.info("%s: will be tried again: %s", name, error)
         return False
-    except Exception:  # the reconcile worker: one of the three outermost edges
+    except Exception:  # the reconcile worker: an outermost edge, see CONTRIBUTING.md
         LOG.exception("%s: failed; will be tried again", name)
         return False
     return True

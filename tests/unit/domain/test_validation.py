@@ -122,8 +122,8 @@ def test_an_environment_is_counted_in_bytes() -> None:
         ),
         pytest.param(
             replace(FITS, accelerators=1.5),
-            "NumberOfAcceleratorDevicesRequired is 1.5; a copy owns whole accelerators, so it must be"
-            " a whole number",
+            "NumberOfAcceleratorDevicesRequired is 1.5; a copy owns whole accelerators, so it must"
+            " be a whole number",
             id="half a device",
         ),
         pytest.param(
