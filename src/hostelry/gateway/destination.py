@@ -38,13 +38,19 @@ def find_destination(
     endpoint = table.endpoint(scope, invocation.endpoint_name)
     if endpoint is None:
         raise _invalid(f"Endpoint {invocation.endpoint_name} of account {scope.account} not found.")
-    _check_multi_model(endpoint, invocation)
+    _check_kind(endpoint, invocation)
     if endpoint.takes_components:
         return _component(table, endpoint, invocation)
     return _variant(table, endpoint, invocation, draw)
 
 
-def _check_multi_model(endpoint: EndpointRoute, invocation: Invocation) -> None:
+def _check_kind(endpoint: EndpointRoute, invocation: Invocation) -> None:
+    """Refuse what only kinds of endpoints that are not served here could answer."""
+    if invocation.enable_explanations is not None:
+        raise _invalid(
+            f"Endpoint {endpoint.name} has no explainer; EnableExplanations cannot be used on it. "
+            "Leave the header out."
+        )
     if invocation.target_model is not None:
         raise _invalid(
             f"Endpoint {endpoint.name} is not a multi-model endpoint; TargetModel "

@@ -71,6 +71,10 @@ def test_where_an_invocation_goes(
                      id="TargetModel on an endpoint of one model"),
         pytest.param(HERE, asked("models", target_container_hostname="c"), 400, "multi-container",
                      id="TargetContainerHostname on an endpoint of one container"),
+        pytest.param(HERE, asked("models", enable_explanations="`true`"), 400,
+                     "Endpoint models has no explainer", id="EnableExplanations"),
+        pytest.param(HERE, asked("llms", inference_component_name="base", enable_explanations="x"),
+                     400, "EnableExplanations", id="EnableExplanations for a component"),
     ],
 )  # fmt: skip
 def test_invocations_that_go_nowhere(
@@ -99,6 +103,7 @@ def test_a_copy_is_sent_the_contracts_headers_and_nothing_else() -> None:
         custom_attributes="c=1",
         inference_id="id-1",
         session_id="s-1",
+        prefix_aware_id="a-hint",
     )
     assert sent_headers(invocation) == {
         "Host": "localhost",
