@@ -21,7 +21,9 @@ HOSTING = re.compile(
     r"[A-Z][a-z]+(Endpoint(?!Policy)|Inference(Component|Experiment|Recommendation)"
     r"|TransformJob|Models?$)"
 )
-SERVICES = ("sagemaker", "sagemaker-runtime", "sts", "iam")
+SERVICES = (
+    "sagemaker", "sagemaker-runtime", "application-autoscaling", "cloudwatch", "sts", "iam"
+)  # fmt: skip
 
 
 def compatibility_table() -> str:
@@ -39,8 +41,8 @@ def service_row(service: str, names: Sequence[str]) -> str:
     done = implemented(service)
     missing = [name for name in names if name not in done and HOSTING.match(name)]
     if len(done) + len(missing) < len(names):
-        missing.append("every other operation")
-    return f"| {service} | {', '.join(sorted(done))} | {', '.join(missing)} |"
+        missing.append("every other operation" if done else "every operation")
+    return f"| {service} | {', '.join(sorted(done)) or 'none'} | {', '.join(missing)} |"
 
 
 def implemented(service: str) -> set[str]:

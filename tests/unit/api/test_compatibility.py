@@ -38,6 +38,8 @@ def test_the_table_says_what_is_served_and_what_is_not_yet() -> None:
     assert "CreateTransformJob" in missing
     assert "CreateInferenceComponent" not in missing
     assert "every other operation" in missing
+    assert rows["| application-autoscaling"] == ["none", "every operation |"]
+    assert rows["| cloudwatch"] == ["none", "every operation |"]
     assert rows["| sagemaker-runtime"][0] == "InvokeEndpoint, InvokeEndpointWithResponseStream"
 
 
