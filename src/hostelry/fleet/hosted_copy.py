@@ -35,13 +35,14 @@ from hostelry.fleet.lifecycle import (
     after_end,
     after_ping,
     spec_digest,
+    start_limit,
     verdict,
 )
 from hostelry.fleet.listeners import belongs_to_another
 from hostelry.fleet.model_files import ModelFiles
 from hostelry.fleet.model_server import Answer, ModelServer
 from hostelry.fleet.processes import WatchedProcess, process_table, stop_processes
-from hostelry.fleet.reasons import exit_detail, start_failure
+from hostelry.fleet.reasons import exit_detail, late_detail, start_failure
 from hostelry.fleet.records import CopyFolder, CopyRecord
 
 log = logging.getLogger(__name__)
@@ -254,7 +255,7 @@ class HostedCopy:
 
     async def _follow(self, rule: ImageRule) -> Ending:
         server = ModelServer(self._address, self._means.http)
-        deadline = monotonic_s() + self.spec.startup_timeout_s
+        deadline = monotonic_s() + start_limit(self.spec).seconds
         ending = await self._bring_up(server, rule, deadline)
         if ending is not None:
             return ending
@@ -343,10 +344,7 @@ class HostedCopy:
         await asyncio.sleep(step.delay_s)
 
     def _too_late(self, cause: str) -> Ending:
-        return self._ending(
-            EndKind.STARTUP_TIMEOUT,
-            f"It was not ready within {self.spec.startup_timeout_s:g} s: {cause}.",
-        )
+        return self._ending(EndKind.STARTUP_TIMEOUT, late_detail(self.spec, cause))
 
     def _ending(self, kind: EndKind, detail: str) -> Ending:
         ready_for_s = None if self._ready_at is None else monotonic_s() - self._ready_at

@@ -12,6 +12,7 @@ from enum import Enum
 import msgspec
 
 from hostelry.domain.copy import CopySpec
+from hostelry.fleet.sources import hub_model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,29 @@ class CopyPolicy:
     probe_timeout_s: float = 60.0
     max_probe_refusals: int = 3
     stop_grace_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartLimit:
+    """How long a process may take from its start to READY, and what that time is for."""
+
+    seconds: float
+    covers: str
+
+
+def start_limit(spec: CopySpec) -> StartLimit:
+    """A server that fetches its model from the hub gets the time of a download as well."""
+    startup_s, download_s = spec.startup_timeout_s, spec.download_timeout_s
+    model_id = hub_model(spec.container)
+    if model_id is None:
+        return StartLimit(seconds=startup_s, covers=f"{startup_s:g} s for its start")
+    return StartLimit(
+        seconds=download_s + startup_s,
+        covers=(
+            f"it fetches {model_id} from the Hugging Face hub: {download_s:g} s for the download "
+            f"and {startup_s:g} s for its start"
+        ),
+    )
 
 
 class EndKind(Enum):

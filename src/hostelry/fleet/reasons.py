@@ -5,7 +5,7 @@ the component's name.
 """
 
 from hostelry.domain.copy import CopySpec
-from hostelry.fleet.lifecycle import Ending, EndKind
+from hostelry.fleet.lifecycle import Ending, EndKind, start_limit
 
 
 def start_failure(spec: CopySpec, ending: Ending) -> str:
@@ -27,6 +27,12 @@ def download_failure(spec: CopySpec, uri: str, cause: str) -> str:
         f'Failed to download model data for {_owner(spec.owner)} from URL: "{uri}". Please ensure '
         f"that there is an object located at the URL and that it can be read. {cause}"
     )
+
+
+def late_detail(spec: CopySpec, cause: str) -> str:
+    """How long a copy was waited for, for what, and what it did instead of becoming ready."""
+    limit = start_limit(spec)
+    return f"It was not ready within {limit.seconds:g} s ({limit.covers}): {cause}."
 
 
 def exit_detail(code: int | None) -> str:

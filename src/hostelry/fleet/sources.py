@@ -23,6 +23,13 @@ def container_sources(
     return container.source, named
 
 
+def hub_model(container: Container) -> str | None:
+    """The Hugging Face id that the model server downloads by itself; None where there is none."""
+    named = container.environment.get
+    model_id = named("OPTION_MODEL_ID") or named("HF_MODEL_ID") or ""
+    return None if not model_id or "://" in model_id or model_id[0] in "/." else model_id
+
+
 def _named_source(uri: str) -> ArtifactSource:
     if uri.endswith(ARCHIVE_SUFFIXES):
         return ArtifactSource(uri=uri, kind=SourceKind.ARCHIVE)

@@ -19,6 +19,7 @@ from hostelry.fleet.lifecycle import (
     backoff_s,
     plan_copies,
     spec_digest,
+    start_limit,
     verdict,
 )
 
@@ -40,6 +41,31 @@ def spec(copy_id: str, image: str = "lmi", adapters: tuple[AdapterPlacement, ...
         startup_timeout_s=60.0,
         adapters=adapters,
     )
+
+
+@pytest.mark.parametrize(
+    ("environment", "seconds", "covers"),
+    [
+        pytest.param({}, 60, "its start", id="a model that was downloaded before"),
+        pytest.param({"HF_MODEL_ID": "org/m"}, 100, "hub: 40 s for the download", id="a hub id"),
+        pytest.param({"OPTION_MODEL_ID": "gpt2"}, 100, "gpt2", id="a hub id of one word"),
+        pytest.param({"HF_MODEL_ID": "/opt/ml/model"}, 60, "its start", id="a folder"),
+        pytest.param({"HF_MODEL_ID": "./m"}, 60, "its start", id="a folder beside the server"),
+        pytest.param({"HF_MODEL_ID": "s3://b/p"}, 60, "its start", id="a prefix, fetched before"),
+        pytest.param(
+            {"OPTION_MODEL_ID": "/opt/ml/model", "HF_MODEL_ID": "org/m"}, 60, "its start",
+            id="OPTION_MODEL_ID decides where both are set",
+        ),
+        pytest.param({"HF_MODEL_ID": ""}, 60, "its start", id="an empty variable is unset"),
+    ],
+)  # fmt: skip
+def test_how_long_a_start_may_take(
+    environment: dict[str, str], seconds: float, covers: str
+) -> None:
+    container = Container(image="lmi", environment=environment)
+    limit = start_limit(replace(spec("c"), container=container, download_timeout_s=40.0))
+    assert limit.seconds == seconds
+    assert covers in limit.covers
 
 
 def ending(kind: EndKind, ready_for_s: float | None = None) -> Ending:

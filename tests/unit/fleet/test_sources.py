@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import ArtifactSource, Container, SourceKind
 from hostelry.fleet.lifecycle import Ending, EndKind
-from hostelry.fleet.reasons import download_failure, exit_detail, start_failure
+from hostelry.fleet.reasons import download_failure, exit_detail, late_detail, start_failure
 from hostelry.fleet.sources import container_sources
 
 ARCHIVE = ArtifactSource(uri="s3://b/m.tar.gz", kind=SourceKind.ARCHIVE)
@@ -93,3 +95,12 @@ def test_a_download_failure_names_the_url_and_the_cause() -> None:
 )
 def test_exit_detail(code: int | None, said: str) -> None:
     assert said in exit_detail(code)
+
+
+def test_a_late_start_says_what_was_waited_for() -> None:
+    container = Container(image="lmi", environment={"HF_MODEL_ID": "org/m"})
+    said = late_detail(replace(spec("component/x"), container=container), "no ping")
+    assert said == (
+        "It was not ready within 120 s (it fetches org/m from the Hugging Face hub: 60 s for the "
+        "download and 60 s for its start): no ping."
+    )
