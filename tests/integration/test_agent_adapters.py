@@ -157,6 +157,24 @@ def test_adapters_follow_the_wish_without_touching_the_copy(
         run(work())
 
 
+def test_an_adapter_named_like_one_of_the_archive_fails_and_leaves_that_one_alone(
+    s3: ObjectStore, tmp_path: Path
+) -> None:
+    es = adapter("es@1", s3.put("good.tar.gz", ADAPTER))
+
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([echo(environment={"ECHO_ADAPTER": "es@1"}, adapters=(es,))])
+        status = await until_adapters(agent, {"es@1": AdapterPhase.FAILED})
+        assert "already has an adapter named es@1" in reason_of(status, "es@1")
+        await agent.apply([echo(environment={"ECHO_ADAPTER": "es@1"})])
+        after = await until_adapters(agent, {})
+        assert set(await ask(after, "/adapters")) == {"es@1"}
+
+    with rig(tmp_path, s3.url) as there:
+        run(work())
+
+
 def test_an_adopting_agent_takes_out_adapters_that_went_meanwhile(
     s3: ObjectStore, tmp_path: Path
 ) -> None:

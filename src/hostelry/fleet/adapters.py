@@ -143,14 +143,15 @@ class CopyAdapters:
     ) -> Answer:
         """Register and prove; a server that is busy or away for a moment is asked again."""
         for attempt in range(1, MAX_ATTEMPTS + 1):
-            answer = await server.register(adapter, folder)
+            again = attempt > 1 or adapter.id in self._found
+            answer = await server.register(adapter, folder, again=again)
             if answer.fault is None:
                 answer = await server.prove(probe, probe_timeout_s, adapter)
             if answer.fault is None or not answer.passing or attempt == MAX_ATTEMPTS:
                 break
             self._note(f"adapter {adapter.id}: {answer.fault}; trying again")
             await asyncio.sleep(FIRST_RETRY_S * 2.0**attempt)
-        if answer.fault is not None:
+        if answer.fault is not None and not answer.taken:
             await server.unregister(adapter.id)
         return answer
 

@@ -7,6 +7,7 @@ and the model-hosting-container-standards package's, which take a JSON body. Bot
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import quote
 
 import httpx
@@ -27,10 +28,14 @@ REFUSALS = frozenset({400, 401, 403, 404, 405, 413, 415, 422})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """How a call ended; `fault` is None when it did what was asked."""
+    """How a call ended; `fault` is None when it did what was asked.
+
+    `taken`: another adapter has the name, and it is not ours to take out.
+    """
 
     status: int | None = None
     fault: str | None = None
+    taken: bool = False
 
     @property
     def refused(self) -> bool:
@@ -41,6 +46,12 @@ class Answer:
     def passing(self) -> bool:
         """Whether the same call may do better in a moment."""
         return self.fault is not None and (self.status is None or self.status in PASSING)
+
+
+class _Listed(msgspec.Struct):
+    """What is read of GET /adapters/NAME."""
+
+    src: str
 
 
 class ModelServer:
@@ -69,8 +80,14 @@ class ModelServer:
             return Answer(status=answer.status, fault=_field_fault(body, probe.json_field))
         return answer
 
-    async def register(self, adapter: AdapterPlacement, folder: str) -> Answer:
-        """Load the adapter's weights under its id; one that is there already is well."""
+    async def register(
+        self, adapter: AdapterPlacement, folder: str, *, again: bool = False
+    ) -> Answer:
+        """Load the adapter's weights under its id; the same adapter there already is well.
+
+        `again`: it was asked for before, so that a server which does not tell where its adapters
+        come from may well have it from us.
+        """
         answer, _ = await self._call(
             "POST",
             f"/adapters?name={quote(adapter.id, safe='')}&src={quote(folder, safe='')}",
@@ -78,7 +95,15 @@ class ModelServer:
             headers={"Content-Type": "application/json", ADAPTER_ALIAS_HEADER: adapter.alias},
             body=msgspec.json.encode({"name": adapter.id, "src": folder}),
         )
-        return Answer(status=409) if answer.status == 409 else answer
+        if answer.status != 409:
+            return answer
+        listed, body = await self._call(
+            "GET", f"/adapters/{quote(adapter.id, safe='')}", timeout_s=ADAPTER_TIMEOUT_S
+        )
+        if listed.status is None:
+            return listed
+        ours = _listed_source(body) == Path(folder) if listed.status == 200 else again
+        return Answer(status=409) if ours else _name_taken(adapter.id, answer)
 
     async def unregister(self, adapter_id: str) -> Answer:
         """Unload the adapter; one that is not there is well."""
@@ -133,6 +158,22 @@ async def _read_bounded(response: httpx.Response) -> bytes:
         if len(read) > MAX_ANSWER_BYTES:
             break
     return bytes(read)
+
+
+def _listed_source(body: bytes) -> Path | None:
+    """The folder that an adapter's description names."""
+    try:
+        return Path(msgspec.json.decode(body, type=_Listed).src)
+    except msgspec.DecodeError:
+        return None
+
+
+def _name_taken(adapter_id: str, answer: Answer) -> Answer:
+    fault = (
+        f"the model server already has an adapter named {adapter_id}, one of the model's archive; "
+        f"rename one of the two ({answer.fault})"
+    )
+    return Answer(status=409, fault=fault, taken=True)
 
 
 def _field_fault(body: bytes, field: str) -> str | None:

@@ -2,7 +2,8 @@
 
 Plain standard library. How it behaves is said in ECHO_MODE: ``ok``, ``exit`` (at the start),
 ``never`` (never healthy), ``refuse`` (invocations answer 400), ``once`` (exits at every start but
-the first), ``fork`` (leaves a child that ignores SIGTERM).
+the first), ``fork`` (leaves a child that ignores SIGTERM). ECHO_ADAPTER names an adapter that it
+has from its start.
 """
 
 import json
@@ -16,6 +17,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 MODE = os.environ.get("ECHO_MODE", "ok")
 ADAPTERS: dict[str, str] = {}
+if OWN := os.environ.get("ECHO_ADAPTER"):
+    ADAPTERS[OWN] = f"/opt/ml/model/adapters/{OWN}"
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -32,6 +35,8 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200, json.dumps(files).encode())
         elif self.path == "/adapters":
             self.answer(200, json.dumps(ADAPTERS).encode())
+        elif (name := unquote(self.path.removeprefix("/adapters/"))) in ADAPTERS:
+            self.answer(200, json.dumps({"name": name, "src": ADAPTERS[name]}).encode())
         else:
             self.answer(404, b"no such path")
 
