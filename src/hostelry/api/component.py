@@ -30,8 +30,6 @@ HOSTING = {
     EndpointStatus.CREATING,
     EndpointStatus.IN_SERVICE,
     EndpointStatus.UPDATING,
-    EndpointStatus.ROLLING_BACK,
-    EndpointStatus.SYSTEM_UPDATING,
 }
 
 
@@ -138,14 +136,14 @@ def delete_inference_component(context: Context, params: Params) -> Result:
     found = find_component(context, params["InferenceComponentName"])
     component = found.value
     check_no_adapters(context, component)
-    if component.status is ComponentStatus.DELETING:
-        return {}
     deleting = replace(
         component,
         status=next_status(component.status, Event.DELETE),
         modified_at=context.now,
         deadline_at=delete_deadline(context.now),
     )
+    if deleting.status is component.status:
+        return {}
     context.state.components.put(context.scope, component.name, deleting, expect=found.version)
     write_tags(context, component.arn, {})
     return {}

@@ -23,15 +23,10 @@ from hostelry.api.context import Context, Params, Result, new_generation
 from hostelry.api.endpoint import find_endpoint
 from hostelry.api.refusals import in_progress, refuse_fields
 from hostelry.base.errors import validation_error
-from hostelry.domain.component import (
-    AdapterSpec,
-    ComponentSpec,
-    ComponentStatus,
-    InferenceComponent,
-)
+from hostelry.domain.component import AdapterSpec, ComponentSpec, InferenceComponent
 from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.model import Container
-from hostelry.domain.status import Event, can, next_status
+from hostelry.domain.status import Event, can, is_final, next_status
 from hostelry.store.records import Versioned
 
 
@@ -97,11 +92,11 @@ def check_updatable(component: InferenceComponent) -> None:
     """Refuse an update that the component's status has no row for."""
     if can(component.status, Event.UPDATE):
         return
-    if component.status is not ComponentStatus.FAILED:
+    if not is_final(component.status):
         raise in_progress(KIND, component.arn)
     raise validation_error(
-        f'Cannot update inference component "{component.arn}" in status Failed; delete it and'
-        " create it again."
+        f'Cannot update inference component "{component.arn}" in status {component.status.value};'
+        " delete it and create it again."
     )
 
 

@@ -99,14 +99,14 @@ def delete_endpoint(context: Context, params: Params) -> Result:
     found = find_endpoint(context, params["EndpointName"])
     endpoint = found.value
     check_no_components(context, endpoint)
-    if endpoint.status is EndpointStatus.DELETING:
-        return {}
     deleting = replace(
         endpoint,
         status=next_status(endpoint.status, Event.DELETE),
         modified_at=context.now,
         deadline_at=delete_deadline(context.now),
     )
+    if deleting.status is endpoint.status:
+        return {}
     context.state.endpoints.put(context.scope, endpoint.name, deleting, expect=found.version)
     write_tags(context, endpoint.arn, {})
     return {}

@@ -12,7 +12,6 @@ from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, Endpo
 VARIANT_STATUS: Mapping[EndpointStatus, str] = {
     EndpointStatus.CREATING: "Creating",
     EndpointStatus.UPDATING: "Updating",
-    EndpointStatus.ROLLING_BACK: "Updating",
     EndpointStatus.DELETING: "Deleting",
 }
 

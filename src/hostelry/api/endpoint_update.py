@@ -9,17 +9,10 @@ from hostelry.api.deployment import check_deployment_config, deployment_deadline
 from hostelry.api.endpoint import KIND, find_endpoint
 from hostelry.api.endpoint_config import find_endpoint_config
 from hostelry.api.refusals import in_progress, refuse_fields, unsupported
-from hostelry.base.errors import ServiceError, validation_error
-from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
-from hostelry.domain.status import Event, can, next_status
+from hostelry.base.errors import validation_error
+from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant
+from hostelry.domain.status import Event, can, is_final, next_status
 from hostelry.domain.validation import check_instance_count
-
-# Final statuses other than InService, and what gets an endpoint out of them.
-WAYS_OUT: Mapping[EndpointStatus, str] = {
-    EndpointStatus.FAILED: "delete it and create it again",
-    EndpointStatus.OUT_OF_SERVICE: "delete it and create it again",
-    EndpointStatus.UPDATE_ROLLBACK_FAILED: "repair it with UpdateEndpoint",
-}
 
 
 def update_endpoint(context: Context, params: Params) -> Result:
@@ -52,8 +45,6 @@ def update_endpoint_weights_and_capacities(context: Context, params: Params) -> 
     endpoint = found.value
     changes = changes_by_variant(endpoint, params)
     check_updatable(endpoint)
-    if endpoint.status is not EndpointStatus.IN_SERVICE:
-        raise cannot_update(endpoint)
     variants = tuple(
         resized(wanted, changes.get(wanted.variant.name, {})) for wanted in endpoint.active.variants
     )
@@ -76,17 +67,13 @@ def updating(context: Context, endpoint: Endpoint, wanted: Deployment) -> Endpoi
 
 def check_updatable(endpoint: Endpoint) -> None:
     """Refuse an update that the endpoint's status has no row for."""
-    if not can(endpoint.status, Event.UPDATE):
-        raise cannot_update(endpoint)
-
-
-def cannot_update(endpoint: Endpoint) -> ServiceError:
-    """The answer to an update in a status that does not take it."""
-    way_out = WAYS_OUT.get(endpoint.status)
-    if way_out is None:
-        return in_progress(KIND, endpoint.arn)
-    return validation_error(
-        f'Cannot update endpoint "{endpoint.arn}" in status {endpoint.status.value}; {way_out}.'
+    if can(endpoint.status, Event.UPDATE):
+        return
+    if not is_final(endpoint.status):
+        raise in_progress(KIND, endpoint.arn)
+    raise validation_error(
+        f'Cannot update endpoint "{endpoint.arn}" in status {endpoint.status.value}; delete it and'
+        " create it again."
     )
 
 

@@ -11,17 +11,13 @@ from hostelry.domain.scope import Scope
 
 
 class EndpointStatus(Enum):
-    """EndpointStatus as DescribeEndpoint shows it."""
+    """EndpointStatus as DescribeEndpoint shows it: those of AWS's that something here leads to."""
 
-    OUT_OF_SERVICE = "OutOfService"
     CREATING = "Creating"
     UPDATING = "Updating"
-    SYSTEM_UPDATING = "SystemUpdating"
-    ROLLING_BACK = "RollingBack"
     IN_SERVICE = "InService"
     DELETING = "Deleting"
     FAILED = "Failed"
-    UPDATE_ROLLBACK_FAILED = "UpdateRollbackFailed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

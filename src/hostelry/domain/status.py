@@ -1,5 +1,6 @@
-"""The status machines of endpoints and components, as one table each.
+"""The status machines of endpoints and components, as one table each, and the only authority.
 
+A record begins in Creating; every later status of it is an answer of `next_status`.
 Deliberately friendlier than AWS in one point: DELETE is possible from every status, also while a
 create or an update is under way; it cancels them. Source: DescribeEndpoint and
 DescribeInferenceComponent (EndpointStatus, InferenceComponentStatus) in the SageMaker API
@@ -23,9 +24,8 @@ class Event(Enum):
     UPDATE = "update"  # a client asked for another configuration, specification or count
     READY = "ready"  # everything wanted is proven ready
     FAIL = "fail"  # what was wanted cannot be, and there is nothing to go back to
-    ROLL_BACK = "roll back"  # a weight or capacity change failed and is being undone
-    ROLLED_BACK = "rolled back"  # what was there before the update serves again
-    DELETE = "delete"
+    ROLLED_BACK = "rolled back"  # the update failed; what was there before it serves on
+    DELETE = "delete"  # a client asked
 
 
 class IllegalTransition(HostelryError):  # noqa: N818 - the table's own word
@@ -38,11 +38,7 @@ ENDPOINT_TRANSITIONS: Mapping[tuple[EndpointStatus, Event], EndpointStatus] = {
     (EndpointStatus.IN_SERVICE, Event.UPDATE): EndpointStatus.UPDATING,
     (EndpointStatus.UPDATING, Event.READY): EndpointStatus.IN_SERVICE,
     (EndpointStatus.UPDATING, Event.ROLLED_BACK): EndpointStatus.IN_SERVICE,
-    (EndpointStatus.UPDATING, Event.ROLL_BACK): EndpointStatus.ROLLING_BACK,
-    (EndpointStatus.UPDATING, Event.FAIL): EndpointStatus.UPDATE_ROLLBACK_FAILED,
-    (EndpointStatus.ROLLING_BACK, Event.ROLLED_BACK): EndpointStatus.IN_SERVICE,
-    (EndpointStatus.ROLLING_BACK, Event.FAIL): EndpointStatus.UPDATE_ROLLBACK_FAILED,
-    (EndpointStatus.UPDATE_ROLLBACK_FAILED, Event.UPDATE): EndpointStatus.UPDATING,
+    (EndpointStatus.DELETING, Event.FAIL): EndpointStatus.FAILED,
     **{(status, Event.DELETE): EndpointStatus.DELETING for status in EndpointStatus},
 }
 
@@ -52,9 +48,12 @@ COMPONENT_TRANSITIONS: Mapping[tuple[ComponentStatus, Event], ComponentStatus] =
     (ComponentStatus.IN_SERVICE, Event.UPDATE): ComponentStatus.UPDATING,
     (ComponentStatus.UPDATING, Event.READY): ComponentStatus.IN_SERVICE,
     (ComponentStatus.UPDATING, Event.ROLLED_BACK): ComponentStatus.IN_SERVICE,
-    (ComponentStatus.UPDATING, Event.FAIL): ComponentStatus.FAILED,
+    (ComponentStatus.DELETING, Event.FAIL): ComponentStatus.FAILED,
     **{(status, Event.DELETE): ComponentStatus.DELETING for status in ComponentStatus},
 }
+
+# What happens only because a client asked for it.
+ASKED = frozenset({Event.UPDATE, Event.DELETE})
 
 # Statuses of different kinds are different keys, even where their words are the same.
 TRANSITIONS: Mapping[Any, Any] = {**ENDPOINT_TRANSITIONS, **COMPONENT_TRANSITIONS}
@@ -71,3 +70,8 @@ def next_status(status: Status, event: Event) -> Status:
 def can(status: Enum, event: Event) -> bool:
     """Whether the table has a row for `event` in `status`."""
     return (status, event) in TRANSITIONS
+
+
+def is_final(status: Enum) -> bool:
+    """Whether only a client leads out of the status; every other one ends at a deadline."""
+    return all(event in ASKED for event in Event if can(status, event))

@@ -5,17 +5,8 @@ from dataclasses import replace
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.deadline import delete_deadline, start_deadline
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
+from hostelry.domain.status import is_final
 from hostelry.reconcile.world import World
-
-FINAL_ENDPOINT = frozenset(
-    {
-        EndpointStatus.IN_SERVICE,
-        EndpointStatus.FAILED,
-        EndpointStatus.OUT_OF_SERVICE,
-        EndpointStatus.UPDATE_ROLLBACK_FAILED,
-    }
-)
-FINAL_COMPONENT = frozenset({ComponentStatus.IN_SERVICE, ComponentStatus.FAILED})
 
 
 def with_deadlines(world: World, now: float) -> World:
@@ -33,7 +24,7 @@ def is_overdue(record: Endpoint | InferenceComponent, now: float) -> bool:
 
 
 def _endpoint(endpoint: Endpoint, now: float) -> Endpoint:
-    if endpoint.status in FINAL_ENDPOINT:
+    if is_final(endpoint.status):
         return replace(endpoint, deadline_at=None)
     if endpoint.deadline_at is not None:
         return endpoint
@@ -46,7 +37,7 @@ def _endpoint(endpoint: Endpoint, now: float) -> Endpoint:
 
 
 def _component(component: InferenceComponent, now: float) -> InferenceComponent:
-    if component.status in FINAL_COMPONENT:
+    if is_final(component.status):
         return replace(component, deadline_at=None)
     if component.deadline_at is not None:
         return component

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from hostelry.domain.component import AdapterSpec, ComponentStatus, InferenceComponent
 from hostelry.domain.copy import AdapterPhase, AdapterStatus, Copy, CopyPhase
+from hostelry.domain.status import Event, next_status
 from hostelry.reconcile.adapters import adapter_id, adapter_leaves_at
 from hostelry.reconcile.deadlines import is_overdue
 from hostelry.reconcile.plan_component import active_hosts, failed, host_failure
@@ -32,18 +33,20 @@ def plan_adapter(
         failure = _still_missing(world, component, adapter)
     if failure is None:
         return component
-    if component.status is ComponentStatus.UPDATING and component.previous_adapter is not None:
-        back = replace(component, adapter=component.previous_adapter, previous_adapter=None)
-        return _in_service(back, failure, givens.now)
-    return failed(component, failure, givens.now)
+    if component.status is ComponentStatus.CREATING:
+        return failed(component, failure, givens.now)
+    before = component.previous_adapter or adapter
+    back = replace(component, adapter=before, previous_adapter=None)
+    return _in_service(back, failure, givens.now)
 
 
 def _in_service(
     component: InferenceComponent, failure: str | None, now: float
 ) -> InferenceComponent:
+    event = Event.READY if failure is None else Event.ROLLED_BACK
     return replace(
         component,
-        status=ComponentStatus.IN_SERVICE,
+        status=next_status(component.status, event),
         deadline_at=None,
         failure_reason=None if failure is None else failure_reason(failure),
         modified_at=now,

@@ -5,6 +5,7 @@ from dataclasses import replace
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase, Instance
 from hostelry.domain.endpoint import EndpointStatus, EndpointVariant
+from hostelry.domain.status import Event, next_status
 from hostelry.reconcile.deadlines import is_overdue
 from hostelry.reconcile.plan_copies import cannot_ever_fit, shortage
 from hostelry.reconcile.reasons import copy_failure, failure_reason, what_is_missing
@@ -36,9 +37,10 @@ def in_service(
     component: InferenceComponent, failure: str | None, now: float
 ) -> InferenceComponent:
     """The component InService; `failure` tells why an update was rolled back."""
+    event = Event.READY if failure is None else Event.ROLLED_BACK
     return replace(
         component,
-        status=ComponentStatus.IN_SERVICE,
+        status=next_status(component.status, event),
         previous_spec=None,
         deadline_at=None,
         failure_reason=None if failure is None else failure_reason(failure),
@@ -50,7 +52,7 @@ def failed(component: InferenceComponent, failure: str, now: float) -> Inference
     """The component Failed, for the reason given."""
     return replace(
         component,
-        status=ComponentStatus.FAILED,
+        status=next_status(component.status, Event.FAIL),
         deadline_at=None,
         failure_reason=failure_reason(failure),
         modified_at=now,

@@ -6,11 +6,10 @@ from dataclasses import replace
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
+from hostelry.domain.status import Event, next_status
 from hostelry.reconcile.deadlines import is_overdue
 from hostelry.reconcile.reasons import copy_failure, failure_reason, what_is_missing
 from hostelry.reconcile.world import Givens, World, is_routable
-
-UPDATING = frozenset({EndpointStatus.UPDATING, EndpointStatus.ROLLING_BACK})
 
 
 def plan_endpoint(world: World, givens: Givens) -> World:
@@ -21,9 +20,9 @@ def plan_endpoint(world: World, givens: Givens) -> World:
     after: Endpoint | None = endpoint
     if endpoint.status is EndpointStatus.CREATING:
         after = _created(world, endpoint, givens)
-    elif endpoint.status in UPDATING and endpoint.pending is not None:
+    elif endpoint.status is EndpointStatus.UPDATING and endpoint.pending is not None:
         after = _switched(world, endpoint, endpoint.pending, givens)
-    elif endpoint.status in UPDATING:
+    elif endpoint.status is EndpointStatus.UPDATING:
         after = _resized(world, endpoint, givens)
     elif endpoint.status is EndpointStatus.DELETING:
         after = _deleted(world, endpoint, givens)
@@ -71,8 +70,7 @@ def _created(world: World, endpoint: Endpoint, givens: Givens) -> Endpoint:
         failure = _still_missing(world, endpoint.active)
     if failure is None:
         return endpoint
-    failed = replace(endpoint, status=EndpointStatus.FAILED, deadline_at=None)
-    return replace(failed, failure_reason=failure_reason(failure), modified_at=givens.now)
+    return _failed(endpoint, failure, givens.now)
 
 
 def _switched(world: World, endpoint: Endpoint, pending: Deployment, givens: Givens) -> Endpoint:
@@ -112,15 +110,26 @@ def _deleted(world: World, endpoint: Endpoint, givens: Givens) -> Endpoint | Non
     if not is_overdue(endpoint, givens.now):
         return endpoint
     left = ", ".join(sorted(world.instances))
-    reason = failure_reason(f"Instances could not be terminated in time: {left}. Delete again.")
-    failed = replace(endpoint, status=EndpointStatus.FAILED, deadline_at=None)
-    return replace(failed, failure_reason=reason, modified_at=givens.now)
+    late = f"Instances could not be terminated in time: {left}. Delete again."
+    return _failed(endpoint, late, givens.now)
+
+
+def _failed(endpoint: Endpoint, failure: str, now: float) -> Endpoint:
+    return replace(
+        endpoint,
+        status=next_status(endpoint.status, Event.FAIL),
+        deadline_at=None,
+        failure_reason=failure_reason(failure),
+        modified_at=now,
+    )
 
 
 def _in_service(endpoint: Endpoint, failure: str | None, now: float) -> Endpoint:
+    """The endpoint InService; `failure` tells why an update was rolled back."""
+    event = Event.READY if failure is None else Event.ROLLED_BACK
     return replace(
         endpoint,
-        status=EndpointStatus.IN_SERVICE,
+        status=next_status(endpoint.status, event),
         deadline_at=None,
         failure_reason=None if failure is None else failure_reason(failure),
         modified_at=now,

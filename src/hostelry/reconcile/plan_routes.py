@@ -19,15 +19,7 @@ from hostelry.domain.routes import (
 from hostelry.reconcile.adapters import adapter_id, routed_adapter
 from hostelry.reconcile.world import LIVE_COMPONENT, World, is_routable
 
-SERVING = frozenset(
-    {
-        EndpointStatus.IN_SERVICE,
-        EndpointStatus.UPDATING,
-        EndpointStatus.SYSTEM_UPDATING,
-        EndpointStatus.ROLLING_BACK,
-        EndpointStatus.UPDATE_ROLLBACK_FAILED,
-    }
-)
+SERVING = frozenset({EndpointStatus.IN_SERVICE, EndpointStatus.UPDATING})
 
 
 def plan_routes(worlds: Iterable[World], is_llm: Callable[[str], bool]) -> RouteSnapshot:

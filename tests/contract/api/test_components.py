@@ -315,7 +315,6 @@ def without_none(value: Any) -> Any:
         pytest.param(EndpointStatus.UPDATING, True, id="updating"),
         pytest.param(EndpointStatus.FAILED, False, id="failed"),
         pytest.param(EndpointStatus.DELETING, False, id="deleting"),
-        pytest.param(EndpointStatus.OUT_OF_SERVICE, False, id="out of service"),
     ],
 )
 def test_a_component_needs_an_endpoint_that_lives(

@@ -207,11 +207,8 @@ IN_PROGRESS = f'Cannot update in-progress endpoint "{ARN}endpoint/e".'
     [
         pytest.param(EndpointStatus.CREATING, IN_PROGRESS, id="creating"),
         pytest.param(EndpointStatus.UPDATING, IN_PROGRESS, id="updating"),
-        pytest.param(EndpointStatus.ROLLING_BACK, IN_PROGRESS, id="rolling back"),
-        pytest.param(EndpointStatus.SYSTEM_UPDATING, IN_PROGRESS, id="system updating"),
         pytest.param(EndpointStatus.DELETING, IN_PROGRESS, id="deleting"),
         pytest.param(EndpointStatus.FAILED, "in status Failed; delete it", id="failed"),
-        pytest.param(EndpointStatus.OUT_OF_SERVICE, "in status OutOfService", id="out of service"),
     ],
 )
 def test_an_update_in_the_wrong_status_is_refused(
@@ -227,22 +224,6 @@ def test_an_update_in_the_wrong_status_is_refused(
         EndpointName="e",
         DesiredWeightsAndCapacities=[weight],
     )
-
-
-def test_an_update_repairs_a_failed_rollback_and_a_rescale_does_not(
-    call: Call, make: Any, change: Callable[..., None], refused: Refused
-) -> None:
-    make.endpoint("e")
-    make.config("new")
-    change(status=EndpointStatus.UPDATE_ROLLBACK_FAILED)
-    weight = {"VariantName": "main", "DesiredWeight": 1.0}
-    assert "repair it with UpdateEndpoint" in refused(
-        "UpdateEndpointWeightsAndCapacities",
-        EndpointName="e",
-        DesiredWeightsAndCapacities=[weight],
-    )
-    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="new")
-    assert call("DescribeEndpoint", EndpointName="e")["EndpointStatus"] == "Updating"
 
 
 def test_weights_and_counts_of_several_variants_change_at_once(
