@@ -266,6 +266,16 @@ def test_a_full_cache_says_what_it_needs(s3: ObjectStore, tmp_path: Path) -> Non
         fetched(artifact_store(s3, tmp_path, max_bytes=1000), uri, SourceKind.OBJECT)
 
 
+def test_an_archive_that_unpacks_to_more_than_the_cache_is_given_up_at_the_bound(
+    s3: ObjectStore, tmp_path: Path
+) -> None:
+    packed = targz([Member(name="zeros", body=b"\0" * 2_000_000)])
+    store = artifact_store(s3, tmp_path, max_bytes=1_000_000)
+    with pytest.raises(ArtifactError, match=r"more than 1000000 bytes, .*artifact cache may hold"):
+        fetched(store, s3.put("zeros.tar.gz", packed), SourceKind.ARCHIVE)
+    assert leftovers(tmp_path) == []
+
+
 def test_a_full_disk_says_so_and_harms_nothing(s3: ObjectStore, tmp_path: Path) -> None:
     class Full(S3Objects):
         def read(self, facts: ObjectFacts, start: int, end: int) -> Iterator[bytes]:

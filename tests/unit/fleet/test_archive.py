@@ -181,6 +181,25 @@ def test_a_bomb_is_refused_by_its_ratio_before_it_is_unpacked(tmp_path: Path) ->
         unpacked(tmp_path, BOMB, ArchiveLimits())
 
 
+@pytest.mark.parametrize(
+    "archive",
+    [
+        pytest.param(tar([Member(name="a", body=b"x" * 3001)]), id="by its header"),
+        pytest.param(tar([Member(name="a"), Member(name="b", size=3001)]), id="by a header's word"),
+    ],
+)
+def test_an_archive_larger_than_the_cache_is_refused_with_the_caches_bound(
+    tmp_path: Path, archive: bytes
+) -> None:
+    with pytest.raises(ArtifactError, match=r"more than 3000 bytes, .*artifact cache may hold"):
+        unpacked(tmp_path, archive, SMALL.within_cache(3000))
+    assert sorted(it.name for it in tmp_path.iterdir()) == ["packed"]
+
+
+def test_a_cache_larger_than_an_archive_may_be_changes_no_limit() -> None:
+    assert SMALL.within_cache(10_000) == SMALL
+
+
 def test_headers_upon_headers_upon_headers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="unreadable header"):
         unpacked(tmp_path, nested_headers(3000), ArchiveLimits())

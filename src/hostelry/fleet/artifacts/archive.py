@@ -13,7 +13,7 @@ import unicodedata
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -40,15 +40,26 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveLimits:
-    """What an archive may hold; the ratio is unpacked to packed bytes, past `ratio_floor_bytes`."""
+    """What an archive may hold; the ratio is unpacked to packed bytes, past `ratio_floor_bytes`.
+
+    `total_bound` names what set `max_total_bytes`, where it is not the archive's own limit.
+    """
 
     max_members: int = 100_000
     max_total_bytes: int = 200 * GIB
+    total_bound: str = ""
     max_member_bytes: int = 100 * GIB
     max_ratio: float = 200.0
     ratio_floor_bytes: int = 8 * MIB
     max_path_bytes: int = 1024
     max_name_bytes: int = 255
+
+    def within_cache(self, cache_bytes: int) -> "ArchiveLimits":
+        """These limits for a cache of `cache_bytes`, which may be less than an archive may have."""
+        if cache_bytes >= self.max_total_bytes:
+            return self
+        bound = ", all that the artifact cache may hold (`hostelry up --artifact-cache-gb`)"
+        return replace(self, max_total_bytes=cache_bytes, total_bound=bound)
 
 
 @dataclass(slots=True)
@@ -143,7 +154,9 @@ class _PlainTar:
         limits = self._limits
         # Headers and padding come on top of the members' own bytes.
         if self._bytes > limits.max_total_bytes + 1024 * (limits.max_members + 20):
-            raise ArtifactError(f"it unpacks to more than {limits.max_total_bytes} bytes")
+            raise ArtifactError(
+                f"it unpacks to more than {limits.max_total_bytes} bytes{limits.total_bound}"
+            )
         ratio = self._bytes / max(1, self._packed.bytes_read)
         if self._bytes > limits.ratio_floor_bytes and ratio > limits.max_ratio:
             raise ArtifactError(
@@ -259,7 +272,8 @@ def _check_size(member: tarfile.TarInfo, contents: Contents, limits: ArchiveLimi
     contents.total_bytes += member.size
     if contents.total_bytes > limits.max_total_bytes:
         raise ArtifactError(
-            f"it unpacks to more than {limits.max_total_bytes} bytes, at member {member.name!r}"
+            f"it unpacks to more than {limits.max_total_bytes} bytes{limits.total_bound}, at "
+            f"member {member.name!r}"
         )
 
 

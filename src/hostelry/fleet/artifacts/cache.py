@@ -41,7 +41,7 @@ class ArtifactCache:
 
     def __init__(self, root: Path, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         self._root = root
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._lock = threading.RLock()
         self._reserved: dict[str, int] = {}
         (root / LEASES).mkdir(parents=True, exist_ok=True)
@@ -102,14 +102,14 @@ class ArtifactCache:
             before = self._reserved.pop(key, 0)
             self._evict_until(
                 lambda: (
-                    self.used_bytes() + size_bytes <= self._max_bytes
+                    self.used_bytes() + size_bytes <= self.max_bytes
                     and size_bytes - before <= shutil.disk_usage(self._root).free
                 )
             )
             used, free = self.used_bytes(), shutil.disk_usage(self._root).free
-            if used + size_bytes > self._max_bytes:
+            if used + size_bytes > self.max_bytes:
                 raise ArtifactError(
-                    f"it needs {size_bytes} bytes; the artifact cache may hold {self._max_bytes} "
+                    f"it needs {size_bytes} bytes; the artifact cache may hold {self.max_bytes} "
                     f"and {used} are in use"
                 )
             if size_bytes - before > free:

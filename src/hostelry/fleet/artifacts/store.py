@@ -55,7 +55,7 @@ class ArtifactStore:
     ) -> None:
         self._objects = objects
         self._cache = cache
-        self._limits = limits or ArchiveLimits()
+        self._limits = (limits or ArchiveLimits()).within_cache(cache.max_bytes)
         self._flights: dict[str, _Flight] = {}
         self._threads = ThreadPoolExecutor(MAX_FETCHES, "artifact")
         self._asking = ThreadPoolExecutor(MAX_FETCHES, "artifact-version")
