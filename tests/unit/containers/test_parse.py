@@ -160,6 +160,17 @@ MESSAGES = [{"role": "user", "content": "hi"}]
             {"model": "x"}, Caller(model="my-es", adapter="es"), "es", "my-es",
             id="the answer carries the door's name",
         ),
+        pytest.param(
+            {"adapters": "es"}, Caller(model="my-base"), "es", "my-base",
+            id="without the door's adapter header a body may name one of the archive",
+        ),
+        *(
+            pytest.param(
+                {"adapters": body}, Caller(model="my-es", adapter="es", alias="spanish"), "es",
+                "my-es", id=f"the body says the same as the door's header: {body}",
+            )
+            for body in ("es", "spanish", ["es"], None)
+        ),
     ],
 )  # fmt: skip
 def test_model_choice_of_chats(
@@ -167,6 +178,27 @@ def test_model_choice_of_chats(
 ) -> None:
     parsed = parse({"messages": MESSAGES, **body}, replace(CONTEXT, caller=caller))
     assert (parsed.adapters, parsed.form.model) == ((adapter,), model)
+
+
+@pytest.mark.parametrize(
+    ("body", "cause"),
+    [
+        pytest.param({"adapters": "fr"}, Cause.BAD_REQUEST, id="another adapter of the archive"),
+        pytest.param({"adapters": "nobody"}, Cause.BAD_REQUEST, id="one that is not there"),
+        pytest.param({"adapters": ""}, Cause.BAD_REQUEST, id="the base"),
+        pytest.param({"adapter": ["fr"]}, Cause.BAD_REQUEST, id="in a list, under the other name"),
+        pytest.param({"adapters": 7}, Cause.BAD_REQUEST, id="no name at all"),
+    ],
+)
+@pytest.mark.parametrize("prompt", [{"messages": MESSAGES}, {"prompt": "a"}])
+@pytest.mark.parametrize("door", ["my-es", None])
+def test_a_body_never_overrides_the_doors_adapter(
+    body: dict[str, Any], cause: Cause, prompt: dict[str, Any], door: str | None
+) -> None:
+    context = replace(CONTEXT, caller=Caller(model=door, adapter="es", alias="spanish"))
+    with pytest.raises(Refusal, match="adapters is") as refused:
+        parse({**prompt, **body}, context)
+    assert refused.value.cause is cause
 
 
 def test_a_chat_is_rendered_by_the_models_template() -> None:

@@ -68,16 +68,34 @@ def body_adapters(body: Fields, count: int) -> tuple[str, ...]:
     return tuple(value)
 
 
+def check_same(caller: Caller, body: Fields) -> None:
+    """Refuse a body that names another adapter than the header, which decides."""
+    named = body_adapters(body, 1)[0] if names_adapter(body) else caller.adapter
+    if named not in (caller.adapter, caller.alias):
+        raise bad_request(
+            f"adapters is {shown(named)}, but the request was sent to adapter "
+            f"{caller.alias or caller.adapter or 'none'}; leave the field out",
+            "adapters",
+        )
+
+
+def names_adapter(body: Fields) -> bool:
+    """Whether the body has a say in which adapter it runs with."""
+    return "adapters" in body or "adapter" in body
+
+
 def choose_by_model(
     caller: Caller, body: Fields, served: Collection[str], registered: Collection[str]
 ) -> str | None:
     """The adapter of an OpenAI request; its body's `model` may name the adapter.
 
     `served` are the names of the base model. With the door's header, an absent adapter header
-    means the base. Raises Refusal for a model that is neither.
+    means the base or what the body's `adapters` names. Raises Refusal for a model that is neither,
+    and for a body that contradicts the adapter header.
     """
-    named = caller.adapter is not None or caller.query_adapter is not None
-    if named or "adapters" in body or "adapter" in body:
+    if caller.adapter is not None:
+        check_same(caller, body)
+    if caller.adapter is not None or caller.query_adapter is not None or names_adapter(body):
         return choose_adapters(caller, body, 1, registered)[0]
     model = body.text("model")
     if caller.model is not None or not model or model in served:
