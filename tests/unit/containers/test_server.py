@@ -140,6 +140,7 @@ def test_the_model_may_come_first_in_the_path(tmp_path: Path) -> None:
         pytest.param("name=es&src={}", 409, "already exists", id="a name that is taken"),
         pytest.param("name=de&src={}/none", 424, "is not a folder", id="a folder that is not"),
         pytest.param("name=de&src={}/bad", 424, "use_dora", id="weights that are refused"),
+        pytest.param("name=de&src={}/huge", 507, "no memory", id="more than the engine's memory"),
         pytest.param("name=de&src=s3://b/k", 409, "only local folders", id="a remote source"),
         pytest.param("name=de&src={}&pin=true&preload=false", 424, "preload", id="pinned unloaded"),
         pytest.param("name=de&src={}&pin=perhaps", 400, "true or false", id="perhaps pinned"),
@@ -151,6 +152,7 @@ def test_registrations_that_fail_leave_nothing_listed(
     query: str, status: int, told: str, tmp_path: Path
 ) -> None:
     (tmp_path / "bad").mkdir()
+    (tmp_path / "huge").mkdir()
     served = service(settings=LORA)
     answer = ask(served, "/adapters?" + query.format(tmp_path))
     assert (answer.status, answer.json["code"]) == (status, status)
@@ -190,6 +192,19 @@ def test_a_late_load_that_fails_is_the_requests_error(tmp_path: Path) -> None:
     answer = ask(served, "/invocations", {"inputs": "a", "adapters": "de"})
     assert answer.status == 424
     assert "use_dora" in answer.text
+
+
+def test_an_engine_without_memory_for_an_adapter_serves_the_others_on(tmp_path: Path) -> None:
+    served = service(settings=LORA)
+    (tmp_path / "huge").mkdir()
+    refused = register(served, tmp_path / "huge", "de")
+    assert (refused.status, refused.json["type"]) == (507, "InsufficientMemoryException")
+    late = register(served, tmp_path / "huge", "late", "&preload=false")
+    assert late.status == 200
+    answer = ask(served, "/invocations", {"inputs": "a", "adapters": "late"})
+    assert (answer.status, "no memory" in answer.text) == (507, True)
+    assert ask(served, "/invocations", {"inputs": "a", "adapters": "es"}).status == 200
+    assert ask(served, "/ping", method="GET").status == 200
 
 
 def test_with_a_dead_engine_every_route_says_so(tmp_path: Path) -> None:

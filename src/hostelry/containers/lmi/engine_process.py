@@ -132,7 +132,9 @@ class EngineLoop:
             self._engine.load_adapter(name, folder)
         except (AdapterError, OSError) as error:
             return Done(call, "adapter_refused", str(error))
-        except (MemoryError, torch.OutOfMemoryError) as error:
+        except (MemoryError, RuntimeError) as error:
+            if not lacks_memory(error):
+                raise
             return Done(call, "capacity", f"no memory for adapter {name}: {error}")
         return Done(call)
 
@@ -142,6 +144,13 @@ class EngineLoop:
         except UnknownAdapterError as error:
             return Done(call, "adapter_missing", str(error))
         return Done(call)
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether there was no memory for what failed; torch has no error of its own for the CPU's."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    )
 
 
 def stats(engine: Engine) -> BackendStats:

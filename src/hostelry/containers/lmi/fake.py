@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 
 from hostelry.containers.lmi.backend import (
+    AdapterCapacityError,
     AdapterExistsError,
     AdapterMissingError,
     AdapterRefusedError,
@@ -23,7 +24,8 @@ class FakeBackend:
 
     `gate` cleared holds all steps, as it is after `hold_after` of them. `started` is set by the
     first request. `fail_after` tokens the engine dies, as it is while `ready` is unset. A folder
-    named `bad` is an adapter with bad weights. `aborted` collects the ids that were ended early.
+    named `bad` is an adapter with bad weights, one named `huge` more than there is memory for.
+    `aborted` collects the ids that were ended early.
     """
 
     def __init__(
@@ -108,6 +110,8 @@ class FakeBackend:
             raise AdapterExistsError(f"adapter {name} is loaded already")
         if folder.name == "bad":
             raise AdapterRefusedError("use_dora is true; only plain LoRA can be applied exactly")
+        if folder.name == "huge":
+            raise AdapterCapacityError(f"no memory for adapter {name}")
         self.adapters.add(name)
 
     async def unload_adapter(self, name: str) -> None:
