@@ -146,14 +146,18 @@ class ControlUnderTest:
 
 
 def create_endpoint(sagemaker: Any, name: str) -> None:
+    create_config(sagemaker, name)
+    sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
+
+
+def create_config(sagemaker: Any, name: str, instance_type: str = "ml.m5.large") -> None:
     sagemaker.create_endpoint_config(
         EndpointConfigName=name,
         ExecutionRoleArn=ROLE,
         ProductionVariants=[
-            {"VariantName": "AllTraffic", "InstanceType": "ml.m5.large", "InitialInstanceCount": 1}
+            {"VariantName": "AllTraffic", "InstanceType": instance_type, "InitialInstanceCount": 1}
         ],
     )
-    sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
 
 
 def endpoint_status(sagemaker: Any, name: str) -> str | None:

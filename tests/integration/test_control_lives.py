@@ -14,7 +14,13 @@ import httpx
 import pytest
 from botocore.exceptions import ClientError
 from tests.integration.agent_rig import ObjectStore, object_store
-from tests.integration.control_rig import ControlUnderTest, create_endpoint, is_running
+from tests.integration.control_rig import (
+    ControlUnderTest,
+    create_config,
+    create_endpoint,
+    endpoint_status,
+    is_running,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -254,3 +260,31 @@ def test_failures_tell_their_cause_and_can_be_deleted(
         until_status(control, name, None)
     sagemaker.delete_endpoint(EndpointName="ep")
     control.until(lambda: control.state()["endpoints"] == [], "the endpoint is gone")
+
+
+def test_an_endpoint_moves_its_components_to_another_instance_type_under_traffic(
+    control: ControlUnderTest, s3: ObjectStore
+) -> None:
+    sagemaker = control.client()
+    create_endpoint(sagemaker, "ep")
+    create_base(sagemaker, "base", 1)
+    create_adapter(sagemaker, "spanish", "base", put_adapter(s3, "es-moves.tar.gz"))
+    until_status(control, "spanish", "InService")
+    (before,) = control.agents()
+    with Traffic(control) as traffic:
+        control.until(lambda: traffic.answers["200"] > 20, "calls are answered")
+        create_config(sagemaker, "larger", "ml.m5.xlarge")
+        sagemaker.update_endpoint(EndpointName="ep", EndpointConfigName="larger")
+        control.until(
+            lambda: endpoint_status(sagemaker, "ep") == "InService", "the endpoint has moved"
+        )
+        control.until(lambda: set(control.agents()) - {before}, "another instance serves")
+        control.until(lambda: before not in control.agents(), "the old instance is gone")
+        assert traffic.copies("base") == traffic.copies("spanish") == 1
+        traffic.answers["200"] = 0
+        control.until(lambda: traffic.answers["200"] > 20, "calls are answered")
+        assert traffic.failures() == {}
+    (endpoint,) = control.state()["endpoints"]
+    assert [it["type"] for it in endpoint["instances"]] == ["ml.m5.xlarge"]
+    for name in ("base", "spanish"):
+        assert status(sagemaker, name) == "InService"

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from hostelry.api.component_move import check_fits_pending
 from hostelry.api.component_spec import (
     Given,
     adapter_spec,
@@ -55,6 +56,7 @@ def create_inference_component(context: Context, params: Params) -> Result:
     }
     make = new_base if given.get("BaseInferenceComponentName") is None else new_adapter
     component = make(context, params, given, variant, common)
+    check_fits_pending(context, component, endpoint)
     context.state.components.put(scope, name, component, expect=None)
     write_tags(context, component.arn, tags)
     return {"InferenceComponentArn": component.arn}

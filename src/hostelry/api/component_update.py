@@ -9,6 +9,7 @@ from hostelry.api.component import (
     refuse_runtime_config,
     spec_deadline,
 )
+from hostelry.api.component_move import check_fits_pending
 from hostelry.api.component_spec import (
     Given,
     adapter_spec,
@@ -50,6 +51,7 @@ def update_inference_component(context: Context, params: Params) -> Result:
     else:
         assert component.adapter is not None, "a component is a base or an adapter"
         updated = updated_adapter(context, component, component.adapter, params)
+    check_fits_pending(context, updated, find_endpoint(context, component.endpoint_name).value)
     return put_updating(context, found, updated)
 
 

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from hostelry.api.component_move import check_components_fit
 from hostelry.api.context import Context, Params, Result
 from hostelry.api.deployment import check_deployment_config, deployment_deadline, deployment_of
 from hostelry.api.endpoint import KIND, find_endpoint
 from hostelry.api.endpoint_config import find_endpoint_config
-from hostelry.api.refusals import in_progress, refuse_fields, unsupported
+from hostelry.api.refusals import in_progress, refuse_fields
 from hostelry.base.errors import validation_error
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant
 from hostelry.domain.status import Event, can, is_final, next_status
@@ -29,7 +30,7 @@ def update_endpoint(context: Context, params: Params) -> Result:
             f' "{endpoint.arn}"; create a new endpoint configuration to update it.'
         )
     pending = retained(deployment_of(context, config), endpoint.active, params)
-    check_same_kind(endpoint, pending)
+    check_same_kind(context, endpoint, pending)
     updated = replace(
         updating(context, endpoint, pending),
         pending=pending,
@@ -105,8 +106,8 @@ def with_retained(
     return wanted
 
 
-def check_same_kind(endpoint: Endpoint, pending: Deployment) -> None:
-    """Refuse to turn a model endpoint into one for components, and to move components elsewhere."""
+def check_same_kind(context: Context, endpoint: Endpoint, pending: Deployment) -> None:
+    """Refuse another kind of endpoint, and one that its components could not move to."""
     if endpoint.takes_components != pending.config.takes_components:
         kinds = ("models", "inference components")
         now, then = kinds if not endpoint.takes_components else reversed(kinds)
@@ -121,12 +122,7 @@ def check_same_kind(endpoint: Endpoint, pending: Deployment) -> None:
             f'Endpoint "{endpoint.arn}" hosts inference components on variant'
             f' "{old.variant.name}"; an update must keep that name, not "{new.variant.name}".'
         )
-    if old.variant.instance_type != new.variant.instance_type:
-        raise unsupported(
-            f"An update from {old.variant.instance_type} to {new.variant.instance_type} of an"
-            " endpoint for inference components",
-            "Create another endpoint and move the components to it.",
-        )
+    check_components_fit(context, endpoint, pending)
 
 
 def deployment_config(endpoint: Endpoint, params: Params) -> Mapping[str, Any]:

@@ -8,8 +8,11 @@ from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.status import Event, next_status
 from hostelry.reconcile.deadlines import is_overdue
+from hostelry.reconcile.plan_copies import cannot_ever_fit, shortage
 from hostelry.reconcile.reasons import copy_failure, failure_reason, what_is_missing
 from hostelry.reconcile.world import Givens, World, is_routable
+
+SERVING = frozenset({ComponentStatus.IN_SERVICE, ComponentStatus.UPDATING})
 
 
 def plan_endpoint(world: World, givens: Givens) -> World:
@@ -74,7 +77,7 @@ def _created(world: World, endpoint: Endpoint, givens: Givens) -> Endpoint:
 
 
 def _switched(world: World, endpoint: Endpoint, pending: Deployment, givens: Givens) -> Endpoint:
-    failure = deployment_failure(world, pending)
+    failure = deployment_failure(world, pending) or _stranded(world, pending, givens)
     if failure is None and is_up(world, pending):
         return _in_service(replace(endpoint, active=pending, pending=None), None, givens.now)
     if failure is None and is_overdue(endpoint, givens.now):
@@ -154,15 +157,21 @@ def _up_instances(world: World, deployment: Deployment, wanted: EndpointVariant)
 
 
 def _to_move(world: World, deployment: Deployment) -> list[InferenceComponent]:
-    """Base components that must run on a pending deployment before it takes over."""
+    """Base components that serve, and must on a pending deployment before it takes over."""
     endpoint = world.endpoint
     if endpoint is None or deployment is not endpoint.pending:
         return []
-    return [
-        it
-        for it in world.components.values()
-        if it.spec is not None and it.status is ComponentStatus.IN_SERVICE
-    ]
+    return [it for it in world.components.values() if it.spec is not None and it.status in SERVING]
+
+
+def _stranded(world: World, pending: Deployment, givens: Givens) -> str | None:
+    """Why a component can never move to a pending deployment; None where all can."""
+    for component in _to_move(world, pending):
+        for wanted in pending.variants:
+            why = cannot_ever_fit(component, wanted.variant, givens)
+            if why is not None and component.desired_copies > 0:
+                return f"CapacityError: inference component {component.name}: {why}"
+    return None
 
 
 def _has_moved(world: World, component: InferenceComponent, pending: Deployment) -> bool:
@@ -230,11 +239,21 @@ def _variant_missing(world: World, deployment: Deployment, wanted: EndpointVaria
         running = len(hosts) - len(launching)
         start = f"CapacityError: timed out with {running} of {count} instances of variant {name}"
         return "; ".join([start, *problems]) + "."
-    copies = world.copies_on(hosts, None)
+    waiting = [it for it in _to_move(world, deployment) if not _has_moved(world, it, deployment)]
+    if waiting:
+        return _move_missing(world, waiting[0], hosts)
     if wanted.model is None:
-        copies = [it for it in world.copies.values() if it.instance_id in {h.id for h in hosts}]
-        count = len(copies)
-    return f"Timed out; variant {name}: {what_is_missing(count, copies)}."
+        return f"Timed out; variant {name}: {len(hosts)} of {count} instances run."
+    return f"Timed out; variant {name}: {what_is_missing(count, world.copies_on(hosts, None))}."
+
+
+def _move_missing(world: World, component: InferenceComponent, hosts: list[Instance]) -> str:
+    copies = world.copies_on(hosts, component.name)
+    missing = what_is_missing(component.desired_copies, copies)
+    short = shortage(world, component, hosts) if len(copies) < component.desired_copies else None
+    if short is None:
+        return f"Timed out; inference component {component.name}: {missing}."
+    return f"CapacityError: timed out; inference component {component.name}: {missing}; {short}."
 
 
 def _launch_problem(world: World, instance: Instance) -> str:

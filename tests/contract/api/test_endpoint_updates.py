@@ -1,11 +1,14 @@
 """UpdateEndpoint and UpdateEndpointWeightsAndCapacities."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from hostelry.base.clock import ManualClock
+from hostelry.base.errors import ServiceError
+from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.scope import Scope
 from hostelry.store.records import State
@@ -157,7 +160,6 @@ def test_the_deployment_configuration_of_an_update_is_shown_and_can_be_kept(
         pytest.param("e-config", "is already in use", id="the one in use"),
         pytest.param("of-model", "hosts inference components; an update cannot", id="of a model"),
         pytest.param("renamed", 'must keep that name, not "renamed"', id="another variant name"),
-        pytest.param("moved", "ml.g5.12xlarge to ml.m5.xlarge", id="another instance type"),
     ],
 )
 def test_an_update_of_a_component_endpoint_that_cannot_be_is_refused(
@@ -173,10 +175,145 @@ def test_an_update_of_a_component_endpoint_that_cannot_be_is_refused(
     make.model()
     make.config("of-model", OF_MODEL)
     make.config("renamed", {"VariantName": "renamed"})
-    make.config("moved", {"InstanceType": "ml.m5.xlarge"})
     before = endpoint()
     assert says in refused("UpdateEndpoint", EndpointName="e", EndpointConfigName=config)
     assert endpoint() == before
+
+
+ON_CPU = {"MinMemoryRequiredInMb": 1024, "NumberOfCpuCoresRequired": 4}
+IMAGE = {"Container": {"Image": "djl-inference:1"}}
+
+
+def needing(needs: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {**IMAGE, "ComputeResourceRequirements": needs, **more}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param({"Specification": needing(ON_CPU)}, id="it fits"),
+        pytest.param(
+            {
+                "Specifications": [
+                    needing(ON_CPU, InstanceType="ml.m5.xlarge"),
+                    needing(ON_CPU, InstanceType="ml.g5.12xlarge"),
+                ],
+                "Specification": None,
+            },
+            id="the same specification was given for both types",
+        ),
+    ],
+)
+def test_an_endpoint_for_components_moves_to_another_instance_type(
+    call: Call,
+    make: Any,
+    change: Callable[..., None],
+    endpoint: Callable[[], Endpoint],
+    given: dict[str, Any],
+) -> None:
+    in_service(call, make, change)
+    make.component("base", **given)
+    make.adapter("es")
+    make.config("moved", {"InstanceType": "ml.m5.xlarge"})
+    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="moved")
+    pending = endpoint().pending
+    assert pending is not None
+    assert pending.variants[0].variant.instance_type == "ml.m5.xlarge"
+    assert call("DescribeEndpoint", EndpointName="e")["EndpointStatus"] == "Updating"
+
+
+TOO_MUCH = [
+    pytest.param(
+        {"Specification": needing({**ON_CPU, "NumberOfAcceleratorDevicesRequired": 1})},
+        "NumberOfAcceleratorDevicesRequired is 1, but one ml.m5.xlarge instance offers 0",
+        id="too many accelerators",
+    ),
+    pytest.param(
+        {"Specification": needing({**ON_CPU, "NumberOfCpuCoresRequired": 4.5})},
+        "NumberOfCpuCoresRequired is 4.5, but one ml.m5.xlarge instance offers 4",
+        id="too many cores",
+    ),
+    pytest.param(
+        {"Specification": needing({"MinMemoryRequiredInMb": 16385})},
+        "MinMemoryRequiredInMb is 16385, but one ml.m5.xlarge instance offers 16384",
+        id="too much memory",
+    ),
+    pytest.param(
+        {"Specification": needing(ON_CPU, InstanceType="ml.g5.12xlarge")},
+        "Specification.InstanceType is ml.g5.12xlarge",
+        id="a specification for the old type only",
+    ),
+    pytest.param(
+        {
+            "Specifications": [
+                needing(ON_CPU, InstanceType="ml.m5.xlarge"),
+                needing({"MinMemoryRequiredInMb": 128}, InstanceType="ml.g5.12xlarge"),
+            ],
+            "Specification": None,
+        },
+        "Its Specifications for ml.g5.12xlarge and ml.m5.xlarge differ",
+        id="another specification for the new type",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "says"), TOO_MUCH)
+def test_a_component_that_cannot_move_is_named_with_the_limit(
+    call: Call,
+    make: Any,
+    change: Callable[..., None],
+    endpoint: Callable[[], Endpoint],
+    refused: Refused,
+    given: dict[str, Any],
+    says: str,
+) -> None:
+    in_service(call, make, change)
+    make.component("fits", Specification=needing(ON_CPU))
+    make.component("stays", **given)
+    make.config("moved", {"InstanceType": "ml.m5.xlarge"})
+    before = endpoint()
+    text = refused("UpdateEndpoint", EndpointName="e", EndpointConfigName="moved")
+    assert says in text
+    assert f'"{ARN}inference-component/stays" cannot be on endpoint' in text
+    assert endpoint() == before
+    call("DeleteInferenceComponent", InferenceComponentName="stays")
+    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="moved")
+
+
+@pytest.mark.parametrize(("given", "says"), TOO_MUCH)
+def test_a_component_that_could_not_follow_a_move_is_refused_while_it_is_under_way(
+    call: Call,
+    make: Any,
+    change: Callable[..., None],
+    refused: Refused,
+    given: dict[str, Any],
+    says: str,
+) -> None:
+    in_service(call, make, change)
+    make.config("moved", {"InstanceType": "ml.m5.xlarge"})
+    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="moved")
+    with pytest.raises(ServiceError, match="cannot be on endpoint") as caught:
+        make.component("stays", **given)
+    assert says in caught.value.message
+    assert call("ListInferenceComponents")["InferenceComponents"] == []
+
+
+def test_an_update_of_a_component_is_held_to_a_move_under_way(
+    call: Call, make: Any, change: Callable[..., None], refused: Refused, state: State, scope: Scope
+) -> None:
+    in_service(call, make, change)
+    make.component("base", Specification=needing(ON_CPU))
+    found = state.components.get(scope, "base")
+    assert found is not None
+    serving = replace(found.value, status=ComponentStatus.IN_SERVICE)
+    state.components.put(scope, "base", serving, expect=found.version)
+    make.config("moved", {"InstanceType": "ml.m5.xlarge"})
+    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="moved")
+    more = {"Specification": {"ComputeResourceRequirements": {"MinMemoryRequiredInMb": 16385}}}
+    text = refused("UpdateInferenceComponent", InferenceComponentName="base", **more)
+    assert "one ml.m5.xlarge instance offers 16384" in text
+    less = {"Specification": {"ComputeResourceRequirements": {"MinMemoryRequiredInMb": 16384}}}
+    call("UpdateInferenceComponent", InferenceComponentName="base", **less)
 
 
 def test_a_model_endpoint_cannot_become_one_for_components(

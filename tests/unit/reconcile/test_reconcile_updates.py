@@ -3,7 +3,15 @@
 from dataclasses import replace
 
 import pytest
-from tests.unit.reconcile.samples import Town, component, deployment, endpoint, needs, variant
+from tests.unit.reconcile.samples import (
+    Town,
+    component,
+    component_spec,
+    deployment,
+    endpoint,
+    needs,
+    variant,
+)
 
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import EndpointStatus
@@ -161,17 +169,61 @@ def test_a_component_endpoint_of_another_type_moves_its_copies_first(town: Town)
     assert len(town.fleet.machines) == 2
 
 
-def test_a_type_that_cannot_hold_the_components_is_given_up_at_the_deadline(town: Town) -> None:
+def test_a_component_that_is_being_updated_moves_too_before_its_old_copies_go(town: Town) -> None:
+    town.add(endpoint(deployment(variant())), component(copies=2))
+    town.settle()
+    found = town.component()
+    assert found is not None
+    assert found.spec is not None
+    spec = component_spec(needs(), "another:1", generation=9)
+    pending = deployment(variant(count=2, instance_type="ml.small"), generation=2)
+    town.change_component(status=ComponentStatus.UPDATING, spec=spec, previous_spec=found.spec)
+    town.change_endpoint(status=UPDATING, pending=pending)
+    town.fleet.switches.slow = True
+    for _ in range(60):
+        town.turn()
+        assert len(town.routed_copies()) >= 2
+    assert town.status() is UPDATING
+    town.fleet.switches.slow = False
+    for _ in range(60):
+        town.fleet.tick()
+        town.turn()
+        assert len(town.routed_copies()) >= 2
+    assert town.status() is EndpointStatus.IN_SERVICE
+    assert town.component_status() is ComponentStatus.IN_SERVICE
+    assert len(town.fleet.machines) == 2
+
+
+def test_a_type_that_cannot_hold_the_components_is_given_up_at_once(town: Town) -> None:
     town.add(endpoint(deployment(variant())), component(requirements=needs(2)))
     town.settle()
     before = town.routed_copies()
     pending = deployment(variant(instance_type="ml.small"), generation=2)
     town.change_endpoint(status=UPDATING, pending=pending)
     town.settle()
+    assert town.endpoint is not None
+    assert town.status() is EndpointStatus.IN_SERVICE
+    assert town.endpoint.active.generation == 1
+    assert (town.endpoint.failure_reason or "").startswith(
+        "CapacityError: inference component base: a copy needs 2 accelerators"
+    )
+    assert town.routed_copies() == before
+
+
+def test_too_few_instances_of_another_type_are_given_up_at_the_deadline(town: Town) -> None:
+    town.add(endpoint(deployment(variant())), component(copies=2))
+    town.settle()
+    before = town.routed_copies()
+    pending = deployment(variant(instance_type="ml.small"), generation=2)
+    town.change_endpoint(status=UPDATING, pending=pending)
+    town.settle()
+    assert town.status() is UPDATING
     town.clock.advance(10_000)
     town.settle()
     assert town.endpoint is not None
     assert town.status() is EndpointStatus.IN_SERVICE
     assert town.endpoint.active.generation == 1
-    assert (town.endpoint.failure_reason or "").startswith("Timed out")
+    assert (town.endpoint.failure_reason or "").startswith(
+        "CapacityError: timed out; inference component base: 1 of 2 copies"
+    )
     assert town.routed_copies() == before
