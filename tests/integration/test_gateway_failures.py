@@ -108,6 +108,20 @@ def test_endpoints_answer_after_a_killed_gateway_came_back_while_control_is_dead
         assert invoke(rig.client(), "both") == b"hello"
 
 
+def test_routes_that_cannot_be_kept_on_a_full_disk_are_served_all_the_same(
+    rig: GatewayRig, control: FakeControl, copies: tuple[EchoProcess, EchoProcess]
+) -> None:
+    assert rig.process is not None
+    routes = rig.home.routes
+    kept = routes.read_bytes()
+    scratch = routes.with_name(f".{routes.name}.{rig.process.pid}")
+    scratch.symlink_to("/dev/full")  # what the gateway writes before it renames
+    control.publish(snapshot_of("2", model_endpoint("new", copies[1].route)))
+    until(lambda: b"could not be kept on disk" in rig.log.read_bytes(), "the log says so")
+    assert invoke(rig.client(), "new") == b"hello"
+    assert routes.read_bytes() == kept, "nothing half-written"
+
+
 def test_a_broken_route_file_is_no_crash_and_control_mends_it(
     rig: GatewayRig, copies: tuple[EchoProcess, EchoProcess]
 ) -> None:
