@@ -79,7 +79,9 @@ class World:
         return replace(self, instances={**self.instances, **{it.id: it for it in instances}})
 
     def with_component(self, component: InferenceComponent) -> "World":
-        """This world with `component` replaced."""
+        """This world with `component` replaced; the same world where nothing of it changed."""
+        if self.components.get(component.name) == component:
+            return self
         return replace(self, components={**self.components, component.name: component})
 
     def facts_of(self, instance_id: str) -> InstanceFacts:
