@@ -1,5 +1,6 @@
 """Which log files a name means: a process, an instance, a copy, an endpoint or a component."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,9 @@ from typing import Any
 from hostelry.base.errors import TerminalError
 from hostelry.fleet.records import InstanceFolder
 from hostelry.server.home import Home
+
+COPY_ID = re.compile(r"c-[0-9a-f]{8,}")
+INSTANCE_ID = re.compile(r"i-[0-9a-f]{8,}")
 
 
 def platform_logs(home: Home) -> dict[str, Path]:
@@ -60,8 +64,29 @@ def find_logs(home: Home, state: Mapping[str, Any] | None, name: str | None) -> 
     matches = {it: path for it, path in fleet.items() if it in owned or it.startswith(name)}
     if not matches:
         known = ", ".join([*platform, *fleet]) or "none yet"
-        raise TerminalError(
-            f"no log for {name}: it is no process, endpoint, component, instance or copy with "
-            f"output on disk. There are: {known}"
-        )
+        raise TerminalError(f"no log for {name}: {why_none(state, name)}. There are: {known}")
     return matches
+
+
+def why_none(state: Mapping[str, Any] | None, name: str) -> str:
+    """Why a name leads to no log, as far as it can be told."""
+    if COPY_ID.fullmatch(name):
+        return (
+            "this copy is gone, and its log with it; if it failed, its last lines are in the "
+            "reason that `hostelry status` shows"
+        )
+    if INSTANCE_ID.fullmatch(name):
+        return "this instance is gone, and its log with it"
+    if state is None:
+        return (
+            "it is no process, instance or copy with output on disk, and control, which knows "
+            "endpoints and components, does not answer"
+        )
+    for endpoint in state.get("endpoints", []):
+        for it in (endpoint, *endpoint.get("components", ())):
+            if it["name"] == name:
+                return (
+                    f"it is {it.get('status', 'there')} and has no copy that runs "
+                    "(`hostelry status` says why)"
+                )
+    return "it is no process, endpoint, component, instance or copy with output on disk"

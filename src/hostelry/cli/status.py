@@ -1,14 +1,16 @@
 """`hostelry status`."""
 
-from typing import Any
+import sys
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from hostelry.base.clock import SystemClock
+from hostelry.base.errors import TerminalError
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
 from hostelry.cli.state import PlatformProcess, control_state, platform_processes
-from hostelry.cli.status_text import endpoint_lines, process_lines
+from hostelry.cli.status_text import MOST_ALIKE, endpoint_lines, process_lines
 
 DECLARED_NOTE = (
     "CPUs, memory and accelerators of instances are those that the instance type declares; "
@@ -17,12 +19,21 @@ DECLARED_NOTE = (
 CONTROL_SILENT = "Control does not answer: endpoints cannot be shown (see `hostelry logs control`)."
 
 
-def status(home: HomeOption = None, as_json: JsonOption = False) -> None:
+def status(
+    home: HomeOption = None,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(help="Show this endpoint only, each of its adapters on a line of its own."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
     """Show what runs: processes, endpoints, components, instances and copies, with every reason.
 
-    Exit code 1 when a process of the platform is not running.
+    Exit code 1 when a process of the platform is not running, or control does not answer.
 
     Example: hostelry status
+
+    Example: hostelry status --endpoint chat
 
     Example: hostelry status --json
     """
@@ -30,6 +41,8 @@ def status(home: HomeOption = None, as_json: JsonOption = False) -> None:
     config, credentials = settled(at)
     processes = platform_processes(at, config)
     state = control_state(config, credentials) if processes_run(processes) else None
+    if endpoint is not None and state is not None:
+        state = only_endpoint(state, endpoint)
     door, s3 = config.door_url, config.s3_url
     if as_json:
         shown = {
@@ -42,10 +55,21 @@ def status(home: HomeOption = None, as_json: JsonOption = False) -> None:
         typer.echo(msgspec.json.format(msgspec.json.encode(shown)).decode())
     else:
         lines = [f"home {at.root}  door {door}  object store {s3}", "", *process_lines(processes)]
-        lines += ["", *state_lines(state, running=processes_run(processes))]
+        running, alone = processes_run(processes), endpoint is not None
+        lines += ["", *state_lines(state, running=running, alone=alone)]
         typer.echo("\n".join(lines).rstrip())
-    if any(it.pid is None for it in processes):
+    if state is None or any(it.pid is None for it in processes):
         raise typer.Exit(1)
+
+
+def only_endpoint(state: dict[str, Any], name: str) -> dict[str, Any]:
+    """`state` with the endpoint of that name alone; raises TerminalError where there is none."""
+    endpoints = state.get("endpoints", [])
+    found = [it for it in endpoints if it["name"] == name]
+    if not found:
+        names = ", ".join(it["name"] for it in endpoints) or "none"
+        raise TerminalError(f"there is no endpoint {name}. There are: {names}")
+    return {**state, "endpoints": found}
 
 
 def processes_run(processes: list[PlatformProcess]) -> bool:
@@ -53,12 +77,13 @@ def processes_run(processes: list[PlatformProcess]) -> bool:
     return any(it.pid is not None for it in processes)
 
 
-def state_lines(state: dict[str, Any] | None, *, running: bool) -> list[str]:
+def state_lines(state: dict[str, Any] | None, *, running: bool, alone: bool) -> list[str]:
     """Control's account as text, or why there is none."""
     if not running:
         return ["Not running: start it with `hostelry up`."]
     if state is None:
         return [CONTROL_SILENT]
     endpoints = state.get("endpoints", [])
-    lines = endpoint_lines(endpoints, SystemClock().now())
+    most_alike = sys.maxsize if alone else MOST_ALIKE
+    lines = endpoint_lines(endpoints, SystemClock().now(), most_alike=most_alike)
     return [*lines, DECLARED_NOTE] if endpoints else lines

@@ -7,6 +7,7 @@ from hostelry.cli.state import PlatformProcess
 
 GIB = 1024**3
 MIB = 1024**2
+MOST_ALIKE = 10
 
 
 def process_lines(processes: Sequence[PlatformProcess]) -> list[str]:
@@ -21,14 +22,19 @@ def process_lines(processes: Sequence[PlatformProcess]) -> list[str]:
     return columns(rows)
 
 
-def endpoint_lines(endpoints: Sequence[dict[str, Any]], now: float) -> list[str]:
-    """Every endpoint with its components, instances and copies."""
+def endpoint_lines(
+    endpoints: Sequence[dict[str, Any]], now: float, *, most_alike: int = MOST_ALIKE
+) -> list[str]:
+    """Every endpoint with its components, instances and copies.
+
+    More than `most_alike` adapters that fare alike are one line.
+    """
     if not endpoints:
         return ["No endpoints."]
-    return [line for endpoint in endpoints for line in one_endpoint(endpoint, now)]
+    return [line for endpoint in endpoints for line in one_endpoint(endpoint, now, most_alike)]
 
 
-def one_endpoint(endpoint: dict[str, Any], now: float) -> list[str]:
+def one_endpoint(endpoint: dict[str, Any], now: float, most_alike: int) -> list[str]:
     """One endpoint, most general first."""
     config = endpoint.get("config", "-")
     if endpoint.get("pending_config"):
@@ -38,10 +44,54 @@ def one_endpoint(endpoint: dict[str, Any], now: float) -> list[str]:
     return [
         head,
         *reason_lines(endpoint.get("failure_reason"), "  "),
-        *(line for it in endpoint.get("components", ()) for line in component_lines(it)),
-        *instance_lines(endpoint),
+        *all_component_lines(endpoint.get("components", ()), most_alike),
+        *instance_lines(endpoint, most_alike),
         "",
     ]
+
+
+def alike(
+    items: Iterable[dict[str, Any]], keys: Sequence[str], most: int
+) -> list[list[dict[str, Any]]]:
+    """`items` in their order, those with equal values of `keys` together where they are many."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for it in items:
+        groups.setdefault(tuple(it.get(key) for key in keys), []).append(it)
+    found: list[list[dict[str, Any]]] = []
+    for group in groups.values():
+        found += [group] if len(group) > most else [[it] for it in group]
+    return found
+
+
+def all_component_lines(components: Iterable[dict[str, Any]], most_alike: int) -> list[str]:
+    """Base components first, each followed by its adapters."""
+    adapters: dict[str, list[dict[str, Any]]] = {}
+    bases: list[dict[str, Any]] = []
+    for it in components:
+        adapters.setdefault(it["base"], []).append(it) if it.get("base") else bases.append(it)
+    lines: list[str] = []
+    for base in bases:
+        lines += component_lines(base)
+        lines += adapter_group_lines(adapters.pop(base["name"], []), most_alike)
+    return lines + adapter_group_lines(
+        [it for left in adapters.values() for it in left], most_alike
+    )
+
+
+def adapter_group_lines(adapters: Sequence[dict[str, Any]], most_alike: int) -> list[str]:
+    """Adapter components of one base; many that fare alike as one line."""
+    lines: list[str] = []
+    for group in alike(adapters, ("base", "status", "failure_reason"), most_alike):
+        first, last = group[0], group[-1]
+        if len(group) == 1:
+            lines += component_lines(first)
+            continue
+        lines.append(
+            f"  {len(group)} components {first['name']} ... {last['name']}  {first['status']}  "
+            f"adapters of {first['base']}"
+        )
+        lines += reason_lines(first.get("failure_reason"), "    ")
+    return lines
 
 
 def component_lines(component: dict[str, Any]) -> list[str]:
@@ -54,7 +104,7 @@ def component_lines(component: dict[str, Any]) -> list[str]:
     return [text, *reason_lines(component.get("failure_reason"), "    ")]
 
 
-def instance_lines(endpoint: dict[str, Any]) -> list[str]:
+def instance_lines(endpoint: dict[str, Any], most_alike: int) -> list[str]:
     """An endpoint's instances, each with what it declares and what its copies use."""
     lines: list[str] = []
     copies = endpoint.get("copies", ())
@@ -69,17 +119,18 @@ def instance_lines(endpoint: dict[str, Any]) -> list[str]:
             f"in use {memory_text(used)}"
         )
         lines += reason_lines(instance.get("problem"), "    ")
-        lines += [line for it in mine for line in copy_lines(it)]
+        lines += [line for it in mine for line in copy_lines(it, most_alike)]
     known = {it["id"] for it in instances}
     lost = [it for it in copies if it.get("instance") not in known]
-    return [*lines, *(line for it in lost for line in copy_lines(it))]
+    return [*lines, *(line for it in lost for line in copy_lines(it, most_alike))]
 
 
 def shape_text(instance: dict[str, Any]) -> str:
     """What the instance's type declares, not what this machine has."""
     accelerators = instance.get("accelerators") or 0
     text = f"{instance.get('cpus', 0):g} CPUs, {memory_text(instance.get('memory_bytes') or 0)}"
-    return f"{text}, {accelerators:g} accelerators" if accelerators else text
+    plural = "" if accelerators == 1 else "s"
+    return f"{text}, {accelerators:g} accelerator{plural}" if accelerators else text
 
 
 def reserved_text(copies: list[dict[str, Any]]) -> str:
@@ -93,7 +144,7 @@ def reserved_text(copies: list[dict[str, Any]]) -> str:
     return shape_text(sums) if any(sums.values()) else "nothing"
 
 
-def copy_lines(copy: dict[str, Any]) -> list[str]:
+def copy_lines(copy: dict[str, Any], most_alike: int) -> list[str]:
     """One copy: its phase, its process, its adapters, and why it is not ready."""
     phase = copy.get("phase", "-") + (" (draining)" if copy.get("draining") else "")
     text = f"    copy {copy['id']}  {copy.get('owner', '-')}  {phase}"
@@ -102,9 +153,11 @@ def copy_lines(copy: dict[str, Any]) -> list[str]:
     if copy.get("restarts"):
         text += f"  restarts {copy['restarts']}"
     lines = [text, *reason_lines(copy.get("reason"), "      ")]
-    for adapter in copy.get("adapters", ()):
-        lines.append(f"      adapter {adapter['id']}  {adapter.get('phase', '-')}")
-        lines += reason_lines(adapter.get("reason"), "        ")
+    for group in alike(copy.get("adapters", ()), ("phase", "reason"), most_alike):
+        first = group[0]
+        named = f"adapter {first['id']}" if len(group) == 1 else f"{len(group)} adapters"
+        lines.append(f"      {named}  {first.get('phase', '-')}")
+        lines += reason_lines(first.get("reason"), "        ")
     return lines
 
 

@@ -69,6 +69,27 @@ def test_a_name_that_means_nothing_is_told_with_what_there_is(home: Home, name: 
 
 
 @pytest.mark.parametrize(
+    ("name", "answers", "said"),
+    [
+        pytest.param(
+            "c-0123456789abcdef0", True, "this copy is gone, and its log with it", id="a copy"
+        ),
+        pytest.param("i-0123456789abcdef0", True, "this instance is gone", id="an instance"),
+        pytest.param("empty", True, "it is Failed and has no copy that runs", id="an endpoint"),
+        pytest.param("late", True, "it is Creating and has no copy", id="a component"),
+        pytest.param("nobody", True, "it is no process, endpoint", id="a name that is none"),
+        pytest.param("empty", False, ".*control, which knows", id="control does not answer"),
+    ],
+)
+def test_why_a_name_leads_to_no_log(home: Home, name: str, answers: bool, said: str) -> None:
+    late = {"name": "late", "status": "Creating"}
+    empty = {"name": "empty", "status": "Failed", "components": [late]}
+    state = {"endpoints": [*STATE["endpoints"], empty]} if answers else None
+    with pytest.raises(TerminalError, match=f"no log for {name}: {said}"):
+        find_logs(home, state, name)
+
+
+@pytest.mark.parametrize(
     ("text", "count", "expected"),
     [
         pytest.param("a\nb\nc\n", 2, ["b", "c"], id="the last lines"),

@@ -67,7 +67,7 @@ def test_an_endpoint_with_all_that_belongs_to_it() -> None:
         "    rank 512",
         "  instance i-1  ml.g5.12xlarge  variant AllTraffic  running  "
         "declared 48 CPUs, 192.0 GiB, 4 accelerators; "
-        "reserved 2 CPUs, 1.0 GiB, 1 accelerators; in use 512 MiB",
+        "reserved 2 CPUs, 1.0 GiB, 1 accelerator; in use 512 MiB",
         "    copy c-1  component/base  ready  pid 77  512 MiB",
         "      adapter pirate@1  failed",
         "        rank 512",
@@ -137,3 +137,54 @@ def test_duration(seconds: float, text: str) -> None:
 )
 def test_memory_text(size_bytes: int, text: str) -> None:
     assert memory_text(size_bytes) == text
+
+
+def crowd() -> dict[str, Any]:
+    """An endpoint with two bases, and 300 adapters of one of them: most well, some not."""
+    adapters = [
+        {"name": f"customer-{n:03}", "status": "InService", "base": "base"} for n in range(300)
+    ]
+    adapters[7] |= {"status": "Failed", "failure_reason": "rank 512"}
+    for n in range(20, 40):
+        adapters[n] |= {"status": "Failed", "failure_reason": "no such object"}
+    on_copy = [{"id": f"{it['name']}@1", "phase": "ready"} for it in adapters]
+    on_copy[7] |= {"phase": "failed", "reason": "rank 512"}
+    return endpoint(
+        components=[
+            {"name": "base", "status": "InService", "desired_copies": 1, "ready_copies": 1},
+            *adapters,
+            {"name": "zebra", "status": "Creating", "desired_copies": 2, "ready_copies": 0},
+        ],
+        copies=[{"id": "c-1", "owner": "component/base", "instance": "i-1", "adapters": on_copy}],
+    )
+
+
+def test_many_adapters_that_fare_alike_are_one_line() -> None:
+    lines = endpoint_lines([crowd()], NOW)
+    assert lines[1:8] == [
+        "  component base  InService  base  1/1 ready",
+        "  279 components customer-000 ... customer-299  InService  adapters of base",
+        "  component customer-007  Failed  adapter of base",
+        "    rank 512",
+        "  20 components customer-020 ... customer-039  Failed  adapters of base",
+        "    no such object",
+        "  component zebra  Creating  base  0/2 ready",
+    ]
+    assert lines[-4:-1] == [
+        "      299 adapters  ready",
+        "      adapter customer-007@1  failed",
+        "        rank 512",
+    ]
+
+
+def test_an_endpoint_that_is_asked_for_is_shown_whole() -> None:
+    lines = endpoint_lines([crowd()], NOW, most_alike=1000)
+    assert sum(line.startswith("  component customer-") for line in lines) == 300
+    assert sum(line.startswith("      adapter customer-") for line in lines) == 300
+
+
+def test_adapters_whose_base_is_gone_are_shown() -> None:
+    lone = {"name": "lone", "status": "Failed", "base": "gone"}
+    assert "  component lone  Failed  adapter of gone" in endpoint_lines(
+        [endpoint(components=[lone])], NOW
+    )
