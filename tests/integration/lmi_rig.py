@@ -1,0 +1,119 @@
+"""The LLM server as a real process over a random tiny Llama, for the tests that need one."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from tests.models import random_adapter, tiny_llama
+from tests.unit.containers.tiny import write_tokenizer
+
+from hostelry.base.clock import monotonic_s
+
+START_S = 90.0
+END_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server and where to reach it."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+    log: Path
+
+    def client(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=60.0)
+
+    def engine_pid(self) -> int:
+        """The engine process: the server's one child."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        (pid,) = children.split()
+        return int(pid)
+
+    def status(self) -> int | None:
+        """What /ping answers; None when nothing answers."""
+        try:
+            return httpx.get(f"{self.url}/ping", timeout=5.0).status_code
+        except httpx.HTTPError:
+            return None
+
+
+def eventually(condition: Callable[[], bool], what: str, limit_s: float = END_S) -> None:
+    """Wait until `condition` holds."""
+    deadline = monotonic_s() + limit_s
+    while not condition():
+        assert monotonic_s() < deadline, f"not within {limit_s:g} s: {what}"
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def start(folder: Path, log: Path, **env: str) -> tuple[subprocess.Popen[bytes], int]:
+    """A server process on a free port, with nothing of this process's own configuration."""
+    inherited = ("OPTION_", "HF_", "SERVING_", "SAGEMAKER_", "HOSTELRY_")
+    clean = {name: it for name, it in os.environ.items() if not name.startswith(inherited)}
+    port = free_port()
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hostelry.containers.lmi"],
+            env={
+                **clean,
+                "SAGEMAKER_BIND_TO_PORT": str(port),
+                "HOSTELRY_MODEL_DIR": str(folder),
+                "HOSTELRY_CPUS": "1",
+                "OPTION_DTYPE": "fp32",
+                **env,
+            },
+            stdout=sink,
+            stderr=sink,
+        )
+    return process, port
+
+
+@contextmanager
+def serving(folder: Path, log: Path, **env: str) -> Iterator[Server]:
+    """A server that is ready; killed afterwards with its engine."""
+    process, port = start(folder, log, **env)
+    server = Server(process, f"http://127.0.0.1:{port}", log)
+    try:
+        eventually(lambda: server.status() == 200 or process.poll() is not None, "ready", START_S)
+        assert process.poll() is None, log.read_text()
+        yield server
+    finally:
+        process.kill()
+        process.wait()
+
+
+def ended(server: Server) -> int:
+    """The exit status, once the process has ended."""
+    return server.process.wait(END_S)
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def byte_model(root: Path) -> Path:
+    """A random Llama that reads bytes, with two adapters in its folder and one outside."""
+    folder = tiny_llama(root / "model", vocab_size=259, max_position_embeddings=8192)
+    write_tokenizer(folder)
+    for seed, name in enumerate(("es", "fr"), 1):
+        random_adapter(folder / "adapters" / name, folder, rank=8, seed=seed)
+    random_adapter(root / "outside", folder, rank=4, seed=9)
+    return folder

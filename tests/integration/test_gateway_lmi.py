@@ -1,0 +1,131 @@
+"""The door and the real LLM server together: an adapter that is not there is never the base."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from botocore.exceptions import ClientError
+from tests.integration.gateway_rig import (
+    GatewayRig,
+    component,
+    components_endpoint,
+    running_gateway,
+    snapshot_of,
+)
+from tests.integration.lmi_rig import byte_model, serving
+
+from hostelry.domain.routes import CopyRoute
+
+pytestmark = pytest.mark.integration
+ENDPOINT = "llms"
+MESSAGES: Any = [{"role": "user", "content": "hello"}]
+GREEDY = {"max_new_tokens": 8, "do_sample": False, "ignore_eos_token": True}
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayRig]:
+    """A base with es and fr in its archive, an adapter component of each kind on it.
+
+    The routes claim that the copy has ``ghost``, as they may for a moment; it has not.
+    """
+    root = tmp_path_factory.mktemp("lmi")
+    log = root / "log"
+    with serving(byte_model(root), log, OPTION_ENABLE_LORA="true") as server:
+        with server.client() as client:
+            added = client.post(
+                "/adapters", params={"name": "late-1", "src": str(root / "outside")}
+            )
+            assert added.status_code == 200, added.text
+        copies = (CopyRoute(id="c-1", address=server.url),)
+        endpoint = components_endpoint(
+            ENDPOINT,
+            component("base", copies),
+            component("late", copies, adapter_id="late-1"),
+            component("ghost", copies, adapter_id="ghost-1"),
+        )
+        with running_gateway(root, snapshot_of("1", endpoint)) as running:
+            yield running
+
+
+@pytest.fixture
+def client(rig: GatewayRig) -> Iterator[openai.OpenAI]:
+    key, url = rig.credentials.openai_api_key, f"{rig.config.door_url}/v1"
+    with openai.OpenAI(api_key=key, base_url=url, max_retries=0) as made:
+        yield made
+
+
+def invoke(rig: GatewayRig, name: str, body: dict[str, Any], *, stream: bool = False) -> bytes:
+    """The component's answer; raises ClientError."""
+    runtime = rig.client()
+    call = runtime.invoke_endpoint_with_response_stream if stream else runtime.invoke_endpoint
+    answer = call(
+        EndpointName=ENDPOINT,
+        InferenceComponentName=name,
+        ContentType="application/json",
+        Body=json.dumps(body),
+    )["Body"]
+    if not stream:
+        whole: bytes = answer.read()
+        return whole
+    return b"".join(event["PayloadPart"]["Bytes"] for event in answer)
+
+
+def test_every_way_to_an_adapter_that_is_there(rig: GatewayRig, client: openai.OpenAI) -> None:
+    def completed(model: str, **more: Any) -> str:
+        answer = client.completions.create(
+            model=model, prompt="hello", max_tokens=8, temperature=0, extra_body=more or None
+        )
+        return answer.choices[0].text
+
+    texts = {name: completed(name) for name in ("base", "base:es", "base:fr", "late")}
+    assert len(set(texts.values())) == 4, texts
+    assert completed("base", adapters="es") == texts["base:es"]
+    assert completed("late", adapters="late") == texts["late"]
+
+
+@pytest.mark.parametrize("model", ["base:nobody", "ghost"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_openai_clients_are_told_of_an_adapter_that_is_not_there(
+    client: openai.OpenAI, model: str, stream: bool
+) -> None:
+    with pytest.raises(openai.NotFoundError, match="is not registered"):
+        client.chat.completions.create(model=model, messages=MESSAGES, stream=stream)
+    with pytest.raises(openai.NotFoundError, match="is not registered"):
+        client.completions.create(model=model, prompt="hello", stream=stream)
+
+
+@pytest.mark.parametrize("model", ["base", "late", "base:es"])
+def test_a_body_that_names_another_adapter_is_an_error(client: openai.OpenAI, model: str) -> None:
+    with pytest.raises(openai.APIStatusError, match="nobody") as failure:
+        client.completions.create(
+            model=model, prompt="hello", max_tokens=1, extra_body={"adapters": "nobody"}
+        )
+    assert failure.value.status_code == (404 if model == "base" else 400)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        pytest.param("base", {"inputs": "a", "adapters": "nobody"}, id="in LMI's schema"),
+        pytest.param("base", {"inputs": ["a", "b"], "adapters": ["es", "nobody"]}, id="one of two"),
+        pytest.param("base", {"prompt": "a", "adapters": "nobody"}, id="of a completion"),
+        pytest.param("base", {"messages": MESSAGES, "adapters": "nobody"}, id="of a chat"),
+        pytest.param("base", {"messages": MESSAGES, "model": "nobody"}, id="as a chat's model"),
+        pytest.param("ghost", {"inputs": "a"}, id="of the component"),
+    ],
+)
+def test_an_invocation_is_told_of_an_adapter_that_is_not_there(
+    rig: GatewayRig, name: str, body: dict[str, Any], stream: bool
+) -> None:
+    with pytest.raises(ClientError) as failure:
+        invoke(
+            rig, name, {**body, "parameters": GREEDY} if "inputs" in body else body, stream=stream
+        )
+    answer = failure.value.response
+    assert answer["Error"]["Code"] == "ModelError"
+    assert answer["OriginalStatusCode"] == 424
+    assert name == "ghost" or "nobody" in answer["OriginalMessage"]
+    assert b"generated_text" in invoke(rig, "base", {"inputs": "a", "parameters": GREEDY})
