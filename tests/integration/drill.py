@@ -55,14 +55,17 @@ def create_endpoint(platform: Platform) -> None:
     )
 
 
-def create_component(platform: Platform, name: str, copies: int) -> None:
+def create_component(
+    platform: Platform, name: str, copies: int, artifact_uri: str | None = None
+) -> None:
     """Ask for a component; returns when the platform has acknowledged it."""
+    container = {"Image": "drill", **({"ArtifactUrl": artifact_uri} if artifact_uri else {})}
     platform.boto3("sagemaker").create_inference_component(
         InferenceComponentName=name,
         EndpointName=ENDPOINT,
         VariantName="AllTraffic",
         Specification={
-            "Container": {"Image": "drill"},
+            "Container": container,
             "ComputeResourceRequirements": {
                 "MinMemoryRequiredInMb": 128,
                 "NumberOfCpuCoresRequired": 0.25,
