@@ -151,3 +151,19 @@ def check_answers(control: ControlUnderTest, http: httpx.Client) -> None:
     assert routes.json()["endpoints"] == []
     again = http.get("/internal/routes", params={"have": "older"}, headers=control.headers)
     assert again.json() == routes.json()
+
+
+def test_a_broken_images_file_does_not_keep_control_from_starting(tmp_path: Path) -> None:
+    control = ControlUnderTest(tmp_path)
+    control.home.images.write_text("[[image]\n")
+    try:
+        control.start()
+        create_endpoint(control.client(), "first")
+        control.until(
+            lambda: endpoint_status(control.client(), "first") == "InService", "first serves"
+        )
+        assert f"the image rules stay as they were: {control.home.images}" in (
+            control.log.read_text()
+        )
+    finally:
+        control.stop_everything()

@@ -94,12 +94,14 @@ async def _serve(
 
 def _surroundings(home: Home, credentials: Credentials, clock: SystemClock) -> Surroundings:
     command = [sys.executable, "-m", "hostelry.server.agent", "--home", str(home.root)]
+    images = ImageFile(home.images)
+    images.rules()  # a fault of the file is told at the start, not at the first component
     return Surroundings(
         fleet=LocalFleet(home.instances, command, credentials.internal_key),
         connect=lambda address: HttpAgent(address, credentials.internal_key),
         clock=clock,
         shape_of=shape_of,
-        is_llm=ImageFile(home.images).is_llm,
+        is_llm=images.is_llm,
     )
 
 
