@@ -1,6 +1,7 @@
 """Agents that die, hang or lie, and copies that hang: what runs goes on, what is wished comes."""
 
 import asyncio
+import fcntl
 import os
 import signal
 import subprocess
@@ -148,6 +149,26 @@ def test_a_hung_agent_is_replaced_and_its_copies_stay(tmp_path: Path) -> None:
         record = there.folder().load_agent()
         assert record is not None
         return record.address
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def test_a_killed_agent_that_the_kernel_still_holds_is_waited_for(tmp_path: Path) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([echo()])
+        before = await until_ready(agent)
+        kill(there.agent_pid())
+        await until_gone(there.agent_pid())
+        with there.folder().lock.open("w") as lock:  # as its threads in a slow disk write would
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with pytest.raises(RetryableError, match=r"i-1 still holds .*agent\.lock"):
+                await there.impatient_fleet().launch(instance("i-1"))
+            launching = asyncio.create_task(there.launch())
+            await asyncio.sleep(0.2)
+            assert not launching.done()
+        assert (await until_ready(await launching)).pid == before.pid
 
     with rig(tmp_path) as there:
         run(work())

@@ -5,12 +5,13 @@ again by the records in the instances' folders, never by a bare pid.
 """
 
 import asyncio
+import fcntl
 import logging
 import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -70,6 +71,12 @@ class LocalFleet:
             if running is not None:
                 return running
             await self._end_hung_agent(folder)
+            # An agent that found the lock taken would end, as one that cannot start at all does.
+            if not await _holds(lambda: _is_free(folder.lock), self._answer_timeout_s):
+                raise RetryableError(
+                    f"the last agent of instance {instance.id} still holds {folder.lock} after "
+                    f"{self._answer_timeout_s:g} s"
+                )
             return await self._start(instance.id, folder)
 
     async def terminate(self, instance_id: str) -> None:
@@ -180,11 +187,30 @@ def agents_of(folder: InstanceFolder) -> list[ProcessIdentity]:
 
 async def _gone(process: ProcessIdentity, timeout_s: float) -> bool:
     """Wait until the process is gone; False when it still is there after `timeout_s`."""
+    return await _holds(lambda: not is_alive(process), timeout_s)
+
+
+async def _holds(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Wait until the condition holds; False when it does not after `timeout_s`."""
     deadline = monotonic_s() + timeout_s
-    while is_alive(process):
+    while not condition():
         if monotonic_s() >= deadline:
             return False
         await asyncio.sleep(POLL_S)
+    return True
+
+
+def _is_free(lock: Path) -> bool:
+    """Whether no agent holds the lock.
+
+    A killed process lets go of it with its last thread, which may be waiting for the disk while
+    the process already counts as dead.
+    """
+    with lock.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
     return True
 
 
