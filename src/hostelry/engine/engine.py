@@ -138,7 +138,7 @@ class Engine:
             return outputs
         try:
             sampled = self._compute(plan)
-        except Exception as error:  # noqa: BLE001 - the engine step is one of three outermost edges
+        except Exception as error:  # noqa: BLE001 - an outermost edge, see CONTRIBUTING.md
             _log.exception("step of %d requests failed", len(plan.chunks))
             for chunk in plan.chunks:
                 message = f"the step failed: {type(error).__name__}: {error}"
