@@ -78,7 +78,7 @@ def create_component(
 def described(platform: Platform, name: str) -> dict[str, Any] | None:
     """DescribeInferenceComponent, or None while the platform does not answer or has no such one."""
     try:
-        shown: dict[str, Any] = platform.boto3("sagemaker").describe_inference_component(
+        shown: dict[str, Any] = platform.looker().describe_inference_component(
             InferenceComponentName=name
         )
     except (BotoCoreError, ClientError):

@@ -56,6 +56,7 @@ class Platform:
         self.flags = flags
         self.environment = {**clean_environment(), **(environment or {})}
         self._clients: list[Any] = []
+        self._looker: Any = None
 
     def __enter__(self) -> "Platform":
         try:
@@ -151,6 +152,12 @@ class Platform:
         self._clients.append(client)
         return client
 
+    def looker(self) -> Any:
+        """One sagemaker client without retries, for looking often."""
+        if self._looker is None:
+            self._looker = self.boto3("sagemaker", retries={"total_max_attempts": 1})
+        return self._looker
+
     def running(self, name: str) -> RunFile | None:
         """The platform process `name` (up, gateway, control, objectstore), if it is alive."""
         return live_run_file(self.home, name)
@@ -187,6 +194,7 @@ class Platform:
 
     def clean_up(self) -> list[str]:
         """Stop everything; what was still there afterwards, which is killed then."""
+        self._looker = None
         while self._clients:
             self._clients.pop().close()
         self.cli("down", "--timeout", "20", code=None)

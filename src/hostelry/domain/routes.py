@@ -40,6 +40,7 @@ class ComponentRoute:
     routing: RoutingStrategy
     copies: tuple[CopyRoute, ...]
     adapter_id: str | None = None
+    desired_copies: int = 0  # its base's, for an adapter; above 0 without copies: they are coming
     serves_llm: bool = False  # reachable through the OpenAI routes
 
 

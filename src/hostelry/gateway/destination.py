@@ -73,7 +73,8 @@ def _component(table: RouteTable, endpoint: EndpointRoute, invocation: Invocatio
     if invocation.target_variant not in (None, destination.variant_name):
         raise _no_variant(endpoint, invocation.target_variant)
     if not destination.copies:
-        raise _invalid(NO_CAPACITY)
+        # Only at zero wanted copies would asking for more of them help.
+        raise unavailable(endpoint.name) if destination.desired_copies else _invalid(NO_CAPACITY)
     return destination
 
 

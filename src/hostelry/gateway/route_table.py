@@ -30,6 +30,7 @@ class Destination:
     component_name: str | None
     routing: RoutingStrategy
     copies: tuple[CopyRoute, ...]
+    desired_copies: int = 0
     adapter_id: str | None = None
     adapter_alias: str | None = None
     serves_llm: bool = False
@@ -108,6 +109,7 @@ def _component_destination(endpoint: EndpointRoute, component: ComponentRoute) -
         component_name=component.name,
         routing=component.routing,
         copies=component.copies,
+        desired_copies=component.desired_copies,
         adapter_id=component.adapter_id,
         adapter_alias=component.name if component.adapter_id is not None else None,
         serves_llm=component.serves_llm,

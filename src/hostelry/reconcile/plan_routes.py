@@ -89,6 +89,7 @@ def _component_route(
         routing=_routing(endpoint, base.variant_name),
         copies=routes,
         adapter_id=wanted_id,
+        desired_copies=base.desired_copies,
         serves_llm=is_llm(base.spec.container.image),
     )
 

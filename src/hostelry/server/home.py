@@ -157,11 +157,15 @@ def write_private(path: Path, data: bytes) -> None:
     """Write `data` whole or not at all, even across a crash; readable by the owner only."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.replace(path)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    except OSError:
+        scratch.unlink(missing_ok=True)  # a full disk leaves no half file behind
+        raise
 
 
 def save_credentials(home: Home, credentials: Credentials) -> None:

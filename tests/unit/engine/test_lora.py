@@ -409,7 +409,7 @@ def text(name: str, content: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        pytest.param(lambda _: None, "holds neither", id="no weights"),
+        pytest.param(lambda _: None, "there is neither", id="no weights"),
         pytest.param(hostile_bin, "code in it is never run", id="a pickle with code"),
         pytest.param(hostile_zip, "code in it is never run", id="a zipped pickle with code"),
         pytest.param(list_bin, "holds no table of tensors", id="a pickled list"),
@@ -439,7 +439,7 @@ def test_refused_files(
 
 
 def test_a_folder_without_configuration(engine: Engine, tmp_path: Path) -> None:
-    with pytest.raises(AdapterError, match=r"holds no adapter_config\.json"):
+    with pytest.raises(AdapterError, match=r"there is no adapter_config\.json"):
         engine.load_adapter("a", tmp_path)
 
 

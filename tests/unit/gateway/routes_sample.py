@@ -20,7 +20,10 @@ COPIES = (
 
 
 def component(
-    name: str, copies: tuple[CopyRoute, ...] = COPIES, adapter_id: str | None = None
+    name: str,
+    copies: tuple[CopyRoute, ...] = COPIES,
+    adapter_id: str | None = None,
+    desired_copies: int = 0,
 ) -> ComponentRoute:
     return ComponentRoute(
         name=name,
@@ -28,6 +31,7 @@ def component(
         routing=RoutingStrategy.LEAST_OUTSTANDING_REQUESTS,
         copies=copies,
         adapter_id=adapter_id,
+        desired_copies=desired_copies,
         serves_llm=True,
     )
 
@@ -47,6 +51,7 @@ SNAPSHOT = RouteSnapshot(
                 component("base"),
                 component("pirate", adapter_id="pirate-3"),
                 component("asleep", copies=()),
+                component("starting", copies=(), desired_copies=1),
                 component("unregistered", copies=(), adapter_id="unregistered-1"),
             ),
         ),

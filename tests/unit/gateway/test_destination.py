@@ -56,6 +56,8 @@ def test_where_an_invocation_goes(
                      id="a component of another endpoint"),
         pytest.param(HERE, asked("llms", inference_component_name="asleep"), 400, NO_CAPACITY,
                      id="a component without copies"),
+        pytest.param(HERE, asked("llms", inference_component_name="starting"), 503,
+                     "try again", id="a component whose copies are coming"),
         pytest.param(HERE, asked("llms", inference_component_name="unregistered"), 400,
                      NO_CAPACITY, id="an adapter that no copy has is never the base"),
         pytest.param(HERE, asked("llms", inference_component_name="base", target_variant="blue"),

@@ -2,6 +2,7 @@
 
 import hashlib
 import pickle
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,7 +88,13 @@ def _weights_path(folder: Path) -> Path:
     for name in ("adapter_model.safetensors", "adapter_model.bin"):
         if (folder / name).is_file():
             return folder / name
-    raise AdapterError(f"{folder} holds neither adapter_model.safetensors nor adapter_model.bin")
+    raise AdapterError("there is neither adapter_model.safetensors nor adapter_model.bin")
+
+
+def _named_global(message: str) -> str:
+    """The function or class that a refused pickle asks for, as torch names it."""
+    found = re.search(r"GLOBAL (\S+)", message)
+    return f" (it asks for {found[1]})" if found else ""
 
 
 def _read(path: Path) -> dict[str, torch.Tensor]:
@@ -100,8 +107,8 @@ def _read(path: Path) -> dict[str, torch.Tensor]:
         raise AdapterError(f"{path.name} cannot be read: {error}") from error
     except pickle.UnpicklingError as error:
         raise AdapterError(
-            f"{path.name} holds more than tensors, or is damaged; code in it is never run: "
-            f"{str(error).splitlines()[0]}"
+            f"{path.name} holds more than tensors, or is damaged"
+            f"{_named_global(str(error))}; code in it is never run"
         ) from error
     except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         raise AdapterError(f"{path.name} cannot be read: {error}") from error

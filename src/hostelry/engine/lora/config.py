@@ -137,7 +137,7 @@ def load_config(folder: Path) -> AdapterConfig:
     """The configuration of the adapter in `folder`. Raises AdapterError naming what is wrong."""
     path = folder / "adapter_config.json"
     if not path.is_file():
-        raise AdapterError(f"{folder} holds no adapter_config.json")
+        raise AdapterError("there is no adapter_config.json; PEFT's files lie at the top")
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

@@ -140,11 +140,8 @@ class S3Objects:
                 body.close()
 
     def _check_bucket(self, bucket: str, uri: str) -> None:
-        try:
-            with _reported(uri):
-                self._client.head_bucket(Bucket=bucket)
-        except ArtifactError as error:
-            raise ArtifactError(f'NoSuchBucket: bucket "{bucket}" of {uri}: {error}') from error
+        with _reported(f'bucket "{bucket}" of {uri}', missing="NoSuchBucket"):
+            self._client.head_bucket(Bucket=bucket)
 
 
 def _listed(bucket: str, row: dict[str, Any]) -> ObjectFacts:
@@ -160,13 +157,13 @@ def _md5_of(etag: str) -> str | None:
 
 
 @contextmanager
-def _reported(uri: str) -> Iterator[None]:
+def _reported(uri: str, missing: str = "NoSuchKey") -> Iterator[None]:
     try:
         yield
     except ClientError as error:
         code = str(error.response.get("Error", {}).get("Code", ""))
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        text = f"{_name_of(code)}: {uri}: {error}"
+        text = f"{_name_of(code, missing)}: {uri}: {error}"
         if status >= 500 or code in PASSING_CODES:
             raise ArtifactUnavailableError(text) from error
         raise ArtifactError(text) from error
@@ -174,6 +171,6 @@ def _reported(uri: str) -> Iterator[None]:
         raise ArtifactUnavailableError(f"the object store failed on {uri}: {error}") from error
 
 
-def _name_of(code: str) -> str:
+def _name_of(code: str, missing: str) -> str:
     """S3's name of an error that HEAD could only number."""
-    return {"404": "NoSuchKey", "403": "AccessDenied", "412": "PreconditionFailed"}.get(code, code)
+    return {"404": missing, "403": "AccessDenied", "412": "PreconditionFailed"}.get(code, code)
