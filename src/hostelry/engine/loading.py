@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from hostelry.engine.config import EngineConfig, computing_dtype
+from hostelry.engine.kernels.linear import has_packed_operator, plain_reason
 from hostelry.engine.layers.kv_cache import KvCache
 from hostelry.engine.lora.shapes import TargetSpace
 from hostelry.engine.lora.slots import AdapterSlots
@@ -44,6 +45,7 @@ def load_parts(folder: Path, config: EngineConfig) -> Parts:
         on_cpu=device.type == "cpu",
         has_fast_bf16=bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()),
     )
+    slow = plain_reason(device.type, has_operator=has_packed_operator())
     dtype = _TORCH_DTYPES[dtype_name]
     spec = replace(stored, dtype=dtype_name, max_model_len=_max_len(stored, config))
     with torch.inference_mode():
@@ -67,7 +69,7 @@ def load_parts(folder: Path, config: EngineConfig) -> Parts:
         runner=Runner(model, cache, slots, device),
         num_pages=num_pages,
         kv_cache_bytes=cache.num_bytes,
-        warnings=(warning,) if warning else (),
+        warnings=tuple(it for it in (warning, slow) if it is not None),
     )
 
 

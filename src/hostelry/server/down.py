@@ -7,6 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.errors import TerminalError
 from hostelry.fleet.sweep import stop_everything
 from hostelry.server.home import Home
 from hostelry.server.leftovers import end_services
@@ -14,6 +15,7 @@ from hostelry.server.process_table import process_stat
 from hostelry.server.run_file import RunFile, live_run_file, live_run_files, remove_run_file
 
 POLL_S = 0.05
+KILL_WAIT_S = 10.0
 
 
 class Leftover(Enum):
@@ -70,10 +72,19 @@ def wait_for_end(
 
 
 def kill(record: RunFile) -> None:
-    """Kill `up` itself; the kernel ends its services with it."""
+    """Kill `up` itself; the kernel ends its services with it.
+
+    Raises TerminalError when the kernel keeps the process, as it does one that waits for a disk.
+    """
     if process_stat(record.pid) is not None and record.alive:
         os.kill(record.pid, signal.SIGKILL)
+    deadline = monotonic_s() + KILL_WAIT_S
     while record.alive:
+        if monotonic_s() > deadline:
+            raise TerminalError(
+                f"process {record.pid} did not end within {KILL_WAIT_S:g} s of SIGKILL; "
+                "it may be waiting for a disk: run `hostelry down` again"
+            )
         time.sleep(POLL_S)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hostelry.engine.kernels.attention import decode_attention, prefill_attention
-from hostelry.engine.kernels.linear import DenseWeight
+from hostelry.engine.kernels.linear import DenseWeight, plain_reason
 from hostelry.engine.kernels.lora import add_lora
 from hostelry.engine.lora.adapter import Adapter, ModuleWeights
 from hostelry.engine.lora.shapes import ModuleShape, Site, TargetSpace
@@ -186,3 +186,18 @@ def test_neighbours_of_equal_rank_are_one_run() -> None:
 
 def test_no_adapter_rows_are_no_batch() -> None:
     assert AdapterSlots(SPACE, torch.device("cpu")).batch([], 5) is None
+
+
+@pytest.mark.parametrize(
+    ("device_type", "has_operator", "is_told"),
+    [
+        pytest.param("cpu", True, False, id="packed weights are nothing to tell"),
+        pytest.param("cpu", False, True, id="plain weights on a CPU are told"),
+        pytest.param("cuda", False, False, id="a GPU never wants the CPU's layout"),
+    ],
+)
+def test_products_on_plain_weights_are_told_of(
+    device_type: str, has_operator: bool, is_told: bool
+) -> None:
+    reason = plain_reason(device_type, has_operator=has_operator)
+    assert (reason is not None) == is_told
