@@ -12,6 +12,7 @@ class FinishReason(Enum):
     EOS = "eos_token"  # the model ended it, or a stop token id was sampled
     STOP = "stop_sequence"  # a stop string was found
     ABORT = "abort"  # cancelled
+    DEADLINE = "deadline"  # its first token would have come, or came, too late
     ERROR = "error"  # failed; the request's output carries the message
 
 
@@ -61,12 +62,19 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One sequence to continue; `adapter` names a loaded adapter, None is the base model."""
+    """One sequence to continue; `adapter` names a registered adapter, None is the base model.
+
+    `tenant` is whose fair share and quotas it counts against; None is the adapter's name, or the
+    empty name for the base model. Without a first token within `first_token_deadline_s` of its
+    arrival it ends with FinishReason.DEADLINE.
+    """
 
     id: str
     prompt_token_ids: tuple[int, ...]
     sampling: SamplingParams
     adapter: str | None = None
+    tenant: str | None = None
+    first_token_deadline_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +90,8 @@ class Output:
     """One step of one request.
 
     `token_id` is None only when the request ended without a further token (abort, error).
-    `finish_reason` is set on the last output; `error` says what went wrong.
+    `finish_reason` is set on the last output; `error` says what went wrong. `adapter_content_id` is
+    the version of the adapter that computed all of the answer, also on the last output.
     """
 
     request_id: str
@@ -91,3 +100,4 @@ class Output:
     top_logprobs: tuple[TokenLogprob, ...] = ()
     finish_reason: FinishReason | None = None
     error: str | None = None
+    adapter_content_id: str | None = None

@@ -4,7 +4,7 @@ As a page of the KV cache, a page holds, for each layer in turn, the keys of its
 and then the values as (K, S, D): the same dimension of consecutive keys lies together, so that the
 scores of a whole page come from whole vectors. As a page of an adapter it holds rows of A and
 columns of B one after another (see `kernels.batch.AdapterIndex`). Elements have the model's dtype
-in both cases. Elements beyond a sequence's end are whatever a former owner left there, nan included.
+in both cases. Those beyond a sequence's end are whatever a former owner left there, nan included.
 
 # N pages, S tokens a page, K key-value heads, D head dimension
 """
