@@ -1,0 +1,116 @@
+"""From the chunks of a plan to the arrays of a step.
+
+# T rows, B sequences, P pages, S rows with logits
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy
+
+from hostelry.engine.kernels.batch import AdapterIndex, ForwardBatch, Int32, LoraSegment
+
+_FIRST_CAPACITY = 8
+
+
+class PageRow:
+    """One sequence's page table as an array, kept up with the scheduler's list."""
+
+    def __init__(self) -> None:
+        self._pages: Int32 = numpy.empty(_FIRST_CAPACITY, numpy.int32)
+        self._length = 0
+
+    def updated(self, pages: Sequence[int]) -> Int32:
+        """The table as an array; only what was appended since the last call is copied."""
+        if len(pages) > len(self._pages):
+            grown = numpy.empty(max(len(pages), 2 * len(self._pages)), numpy.int32)
+            grown[: self._length] = self._pages[: self._length]
+            self._pages = grown
+        if len(pages) > self._length:
+            self._pages[self._length : len(pages)] = pages[self._length :]
+        self._length = len(pages)
+        return self._pages[: self._length]
+
+    def clear(self) -> None:
+        """Forget the table; the sequence was sent back to wait."""
+        self._length = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SequenceRows:
+    """One request's part of a step: its next tokens, their first position, all of its pages.
+
+    `index` is where its adapter lies, None for the base model; `adapter` numbers adapters, 0 is
+    none, so that rows of one can be put together. Logits of the last token if `samples`.
+    """
+
+    request_id: str
+    token_ids: Sequence[int]
+    start: int
+    pages: Int32
+    adapter: int
+    index: AdapterIndex | None
+    samples: bool
+
+
+def by_adapter(rows: Sequence[SequenceRows]) -> list[SequenceRows]:
+    """The order of a step: rows of the base model first, then those of one adapter together."""
+    return sorted(rows, key=lambda part: part.adapter)
+
+
+def forward_batch(ordered: Sequence[SequenceRows]) -> ForwardBatch:
+    """The step of `ordered`, which `by_adapter` has put in order; at least one part."""
+    lengths = [len(part.token_ids) for part in ordered]
+    row_starts = numpy.zeros(len(ordered) + 1, numpy.int32)
+    numpy.cumsum(lengths, out=row_starts[1:])
+    starts_B = numpy.array([part.start for part in ordered], numpy.int32)
+    ends_B = starts_B + numpy.array(lengths, numpy.int32)
+    sampling = numpy.array([part.samples for part in ordered], numpy.bool_)
+    return ForwardBatch(
+        token_ids_T=_token_ids(ordered),
+        positions_T=_positions(starts_B, row_starts),
+        row_starts_B1=row_starts,
+        lengths_B=ends_B,
+        pages_BP=_page_tables(ordered),
+        logit_rows_S=(row_starts[1:] - 1)[sampling],
+        segments=_segments(ordered, row_starts),
+    )
+
+
+def _token_ids(ordered: Sequence[SequenceRows]) -> Int32:
+    return numpy.array([token for part in ordered for token in part.token_ids], numpy.int32)
+
+
+def _positions(starts_B: Int32, row_starts_B1: Int32) -> Int32:
+    if row_starts_B1[-1] == len(starts_B):  # every sequence decodes one token
+        return starts_B
+    rows_each_B = numpy.diff(row_starts_B1)
+    shift_T = numpy.repeat(starts_B - row_starts_B1[:-1], rows_each_B)
+    return shift_T + numpy.arange(row_starts_B1[-1], dtype=numpy.int32)
+
+
+def _page_tables(ordered: Sequence[SequenceRows]) -> Int32:
+    width = max(len(part.pages) for part in ordered)
+    tables_BP = numpy.full((len(ordered), width), -1, numpy.int32)
+    for table, part in zip(tables_BP, ordered, strict=True):
+        table[: len(part.pages)] = part.pages
+    return tables_BP
+
+
+def _segments(ordered: Sequence[SequenceRows], row_starts_B1: Int32) -> tuple[LoraSegment, ...]:
+    """Neighbouring parts of one adapter together; none for the base model's rows."""
+    segments: list[LoraSegment] = []
+    last = 0
+    for part, row_start, row_end in zip(
+        ordered, row_starts_B1[:-1].tolist(), row_starts_B1[1:].tolist(), strict=True
+    ):
+        if part.index is None:
+            continue
+        if part.adapter == last:
+            segments[-1] = LoraSegment(
+                row_start=segments[-1].row_start, row_end=row_end, index=part.index
+            )
+        else:
+            segments.append(LoraSegment(row_start=row_start, row_end=row_end, index=part.index))
+        last = part.adapter
+    return tuple(segments)
