@@ -1,0 +1,60 @@
+"""An adapter's weights in page form: what lies in its pages, byte for byte.
+
+Kept in host memory as it is, so that bringing an adapter into the pool is copying pages.
+
+# I in-features, O out-features, R rank, V vocabulary, H hidden
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from hostelry.engine.kernels.pool import PoolTensor
+from hostelry.engine.lora.layout import AdapterLayout, ModuleRuns, Runs
+
+
+class PageImage:
+    """Pages one after another, the last one cut where it is empty; `dtype` is the pool's.
+
+    `is_pinned` asks for memory that a GPU can read while the CPU does something else.
+    """
+
+    def __init__(
+        self, layout: AdapterLayout, dtype: torch.dtype, *, is_pinned: bool = False
+    ) -> None:
+        self._layout = layout
+        size = layout.page_elements * (layout.num_pages - 1) + layout.fills_P[-1]
+        self.elements = torch.zeros(size, dtype=dtype, pin_memory=is_pinned)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes held."""
+        return self.elements.nbytes
+
+    def fill(self, runs: ModuleRuns, first: torch.Tensor, second: torch.Tensor) -> None:
+        """Lay out one module: a tensor whose rows are the first half's, and the second half's.
+
+        Linear: A (R, I) and B transposed (R, O). Embedding: A transposed (V, R) and B transposed
+        (R, H); lm_head: B (V, R) and A (R, H). Rounds where the pool's dtype is narrower.
+        """
+        for half, rows in ((runs.first, first), (runs.second, second)):
+            for run in half:
+                self._rows(run.page, run.element, run.count, run.width).copy_(
+                    rows[run.row : run.row + run.count]
+                )
+
+    def rows(self, runs: Runs) -> Sequence[torch.Tensor]:
+        """One half of a module as views (rows, width) of the image, in order."""
+        return [self._rows(run.page, run.element, run.count, run.width) for run in runs]
+
+    def write(self, pool: PoolTensor, page_numbers: Sequence[int]) -> None:
+        """Copy the image into these pages of the pool; on a GPU queued on the current stream."""
+        layout = self._layout
+        width = layout.page_elements
+        for ordinal, (number, fill) in enumerate(zip(page_numbers, layout.fills_P, strict=True)):
+            source = self.elements[ordinal * width : ordinal * width + fill]
+            pool.elements[number * width : number * width + fill].copy_(source, non_blocking=True)
+
+    def _rows(self, page: int, element: int, count: int, width: int) -> torch.Tensor:
+        start = page * self._layout.page_elements + element
+        return self.elements[start : start + count * width].view(count, width)

@@ -1,0 +1,251 @@
+"""Where an adapter's rows lie in its pages, before and after the pages are known.
+
+Rows of A (in-features values) and columns of B (out-features values) lie one after another, module
+by module in the order of computation, A before B; a row that does not fit into what is left of a
+page starts the next one. So the loss is less than one row a page, and no rank is padded. The update
+of the vocabulary (embedding, lm_head) comes last: a row of `rank` values for each token, and a row
+of `hidden` values for each rank.
+
+# M modules, R ranks of all modules, V vocabulary, P pages of the adapter, E elements of a page
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy
+from numpy.typing import NDArray
+
+from hostelry.engine.kernels.batch import AdapterIndex, Int32, Int64, WideRows
+from hostelry.engine.lora.errors import AdapterError
+from hostelry.engine.lora.targets import Target, Targets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterRanks:
+    """The rank of each linear module by number, and of the two modules of the vocabulary.
+
+    0 where a module is not targeted.
+    """
+
+    linears: tuple[int, ...]
+    embedding: int = 0
+    lm_head: int = 0
+
+    @property
+    def largest(self) -> int:
+        """The largest rank of any module."""
+        return max(*self.linears, self.embedding, self.lm_head)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterScales:
+    """What each module's B A x is multiplied by, in the numbering of `AdapterRanks`."""
+
+    linears: tuple[float, ...]
+    embedding: float = 0.0
+    lm_head: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`count` rows of `width` elements that lie side by side, from `element` of the page on.
+
+    `row` is the first one's place among the rows of its half of its module.
+    """
+
+    row: int
+    count: int
+    width: int
+    page: int
+    element: int
+
+
+Runs = tuple[Run, ...]
+"""All rows of one half of a module, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleRuns:
+    """Both halves of a module: A and B of a linear one, vocabulary and hidden of a wide one."""
+
+    first: Runs
+    second: Runs
+
+
+class Places:
+    """Where rows lie, as the page's ordinal in the adapter and the element in the page."""
+
+    __slots__ = ("elements_R", "ordinals_R")
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        counts = numpy.array([run.count for run in runs], numpy.int64)
+        starts = numpy.repeat(numpy.cumsum(counts) - counts, counts)
+        steps = numpy.arange(len(starts)) - starts  # a row's number in its run
+        width, page, element = (
+            numpy.repeat(numpy.array(values, numpy.int64), counts)
+            for values in (
+                [run.width for run in runs],
+                [run.page for run in runs],
+                [run.element for run in runs],
+            )
+        )
+        self.ordinals_R: Int32 = page.astype(numpy.int32)
+        self.elements_R: Int32 = (element + steps * width).astype(numpy.int32)
+
+    def offsets(self, starts_P: Int64) -> Int64:
+        """Each row's first element in the pool; `starts_P` are the pages' first elements."""
+        offsets: Int64 = starts_P[self.ordinals_R]
+        offsets += self.elements_R
+        return offsets
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WideLayout:
+    """An update over the vocabulary: V rows of `rank` values and `rank` rows of hidden values."""
+
+    rank: int
+    runs: ModuleRuns
+    vocabulary: Places
+    hidden: Places
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class AdapterLayout:
+    """Where everything of one adapter lies; adapters of equal ranks share one.
+
+    `fills_P` are the elements in use of each page, from its start on.
+    """
+
+    ranks: AdapterRanks
+    page_elements: int
+    fills_P: tuple[int, ...]
+    num_elements: int
+    linears: tuple[ModuleRuns, ...]
+    down: Places
+    up: Places
+    embedding: WideLayout | None
+    lm_head: WideLayout | None
+    ranks_M: Int32
+    firsts_M: Int32
+
+    @property
+    def num_pages(self) -> int:
+        """Pages of the adapter."""
+        return len(self.fills_P)
+
+    @property
+    def num_unused_elements(self) -> int:
+        """Elements of its pages that hold nothing."""
+        return self.num_pages * self.page_elements - self.num_elements
+
+
+def plan_layout(targets: Targets, ranks: AdapterRanks, page_elements: int) -> AdapterLayout:
+    """The layout of an adapter of these ranks in pages of `page_elements` elements.
+
+    Raises AdapterError where a row is longer than a page.
+    """
+    cursor = _Cursor(page_elements)
+    linears = []
+    for target, rank in zip(targets.linears, ranks.linears, strict=True):
+        down = cursor.place(target.path, rank, target.in_features)
+        up = cursor.place(target.path, rank, target.out_features)
+        linears.append(ModuleRuns(down, up))
+    vocab_size = targets.embedding.in_features
+    embedding = _wide(cursor, targets.embedding, ranks.embedding, vocab_size)
+    lm_head = _wide(cursor, targets.lm_head, ranks.lm_head, vocab_size)
+    ranks_M = numpy.array(ranks.linears, numpy.int32)
+    return AdapterLayout(
+        ranks=ranks,
+        page_elements=page_elements,
+        fills_P=cursor.fills(),
+        num_elements=cursor.num_elements,
+        linears=tuple(linears),
+        down=Places([run for module in linears for run in module.first]),
+        up=Places([run for module in linears for run in module.second]),
+        embedding=embedding,
+        lm_head=lm_head,
+        ranks_M=ranks_M,
+        firsts_M=(numpy.cumsum(ranks_M) - ranks_M).astype(numpy.int32),
+    )
+
+
+def adapter_index(
+    layout: AdapterLayout, scales: AdapterScales, page_numbers: Sequence[int]
+) -> AdapterIndex:
+    """Where the rows lie in a pool, once the adapter's pages have been given their numbers."""
+    if len(page_numbers) != layout.num_pages:
+        raise ValueError(f"{len(page_numbers)} pages; the adapter has {layout.num_pages}")
+    starts_P = numpy.asarray(page_numbers, numpy.int64) * layout.page_elements
+    return AdapterIndex(
+        ranks_M=layout.ranks_M,
+        scales_M=numpy.array(scales.linears, numpy.float32),
+        firsts_M=layout.firsts_M,
+        down_offsets_R=layout.down.offsets(starts_P),
+        up_offsets_R=layout.up.offsets(starts_P),
+        embedding=_wide_rows(layout.embedding, scales.embedding, starts_P),
+        lm_head=_wide_rows(layout.lm_head, scales.lm_head, starts_P),
+    )
+
+
+class _Cursor:
+    """Lays rows out one after another."""
+
+    def __init__(self, page_elements: int) -> None:
+        self._page_elements = page_elements
+        self._page = -1
+        self._element = page_elements  # the next free one; there is no page yet
+        self._fills: list[int] = []
+        self.num_elements = 0
+
+    def place(self, path: str, count: int, width: int) -> Runs:
+        """`count` rows of `width` elements."""
+        if count and width > self._page_elements:
+            raise AdapterError(
+                f"{path} has rows of {width} numbers; a page holds {self._page_elements}; "
+                "raise page_tokens"
+            )
+        self.num_elements += count * width
+        runs = []
+        row = 0
+        while row < count:
+            room = (self._page_elements - self._element) // width
+            if not room:
+                self._turn_page()
+                continue
+            taken = min(room, count - row)
+            runs.append(Run(row, taken, width, self._page, self._element))
+            row += taken
+            self._element += taken * width
+        return tuple(runs)
+
+    def fills(self) -> tuple[int, ...]:
+        """How many elements of each page are in use."""
+        return (*self._fills, self._element) if self._page >= 0 else ()
+
+    def _turn_page(self) -> None:
+        if self._page >= 0:
+            self._fills.append(self._element)
+        self._page += 1
+        self._element = 0
+
+
+def _wide(cursor: _Cursor, target: Target, rank: int, vocab_size: int) -> WideLayout | None:
+    if not rank:
+        return None
+    vocabulary = cursor.place(target.path, vocab_size, rank)
+    hidden_size = target.in_features + target.out_features - vocab_size
+    hidden = cursor.place(target.path, rank, hidden_size)
+    return WideLayout(rank, ModuleRuns(vocabulary, hidden), Places(vocabulary), Places(hidden))
+
+
+def _wide_rows(
+    layout: WideLayout | None, scale: float, starts_P: NDArray[numpy.int64]
+) -> WideRows | None:
+    if layout is None:
+        return None
+    return WideRows(
+        rank=layout.rank,
+        scale=scale,
+        vocab_offsets_V=layout.vocabulary.offsets(starts_P),
+        hidden_offsets_R=layout.hidden.offsets(starts_P),
+    )
