@@ -1,0 +1,213 @@
+"""Adapters in the pool: loading or resident, how often held, and which are pinned.
+
+A key is a content id: two versions of one name are two adapters here. An adapter is idle, and may
+be evicted, when it is resident, nothing in flight holds it and it is not pinned.
+
+A pin is a promise of room, so it counts against the budget from the moment its size is known, there
+or not; a pinned adapter that was dropped still has its promise.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from hostelry.engine.pages.eviction import Candidate, EvictionOrder
+
+
+class AdapterState(Enum):
+    """Where the weights of an adapter are, seen from the pool."""
+
+    ABSENT = "absent"  # it has no pages
+    LOADING = "loading"  # it has pages, its weights are not there yet
+    RESIDENT = "resident"  # its weights are in its pages
+
+
+class PinBudgetError(Exception):
+    """Pinning `adapter` would promise `num_pages` pages; `num_left` of the `budget` are left."""
+
+    def __init__(self, adapter: str, num_pages: int, num_left: int, budget: int) -> None:
+        super().__init__(
+            f"adapter {adapter} takes {num_pages} pages; {num_left} of the {budget} pages for "
+            "pinned adapters are left: unpin another, or raise the budget"
+        )
+        self.adapter = adapter
+        self.num_pages = num_pages
+        self.num_left = num_left
+        self.budget = budget
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Adapter(Candidate):
+    """One adapter that has pages."""
+
+    key: str
+    pages: tuple[int, ...]
+    is_resident: bool = False
+    num_holds: int = 0
+
+
+class AdapterTable:
+    """The adapters that have pages, and the pins; idle adapters stand in the eviction order."""
+
+    def __init__(self, order: EvictionOrder, pin_budget_pages: int) -> None:
+        self.num_pages = 0
+        self.num_idle_pages = 0
+        self.num_pinned_pages = 0
+        self.pin_budget_pages = pin_budget_pages
+        self._order = order
+        self._adapters: dict[str, Adapter] = {}
+        self._pins: dict[str, int] = {}  # pages promised; 0 while the size is not known
+
+    def __len__(self) -> int:
+        return len(self._adapters)
+
+    def __iter__(self) -> Iterator[Adapter]:
+        return iter(self._adapters.values())
+
+    def state(self, key: str) -> AdapterState:
+        """Whether it has pages, and its weights in them."""
+        adapter = self._adapters.get(key)
+        if adapter is None:
+            return AdapterState.ABSENT
+        return AdapterState.RESIDENT if adapter.is_resident else AdapterState.LOADING
+
+    def pages(self, key: str) -> tuple[int, ...]:
+        """Its pages in ascending order; none when it is absent."""
+        adapter = self._adapters.get(key)
+        return () if adapter is None else adapter.pages
+
+    def check_new(self, key: str, num_pages: int) -> None:
+        """Raise ValueError when it has pages already, PinBudgetError when its pin is too small."""
+        if key in self._adapters:
+            raise ValueError(f"adapter {key} is {self.state(key).value} already")
+        if key in self._pins:
+            self._check_budget(key, num_pages)
+
+    def insert(self, key: str, pages: tuple[int, ...], reload_cost_s: float, now: float) -> None:
+        """Give a new adapter its pages; it is loading. The one who asks for it counts as a use."""
+        adapter = Adapter(cost_per_page_s=reload_cost_s / len(pages), key=key, pages=pages)
+        self._order.use(adapter, now)
+        self._adapters[key] = adapter
+        self.num_pages += len(pages)
+        if key in self._pins:
+            self._promise(key, len(pages))
+
+    def activate(self, key: str) -> None:
+        """Its weights are in its pages. Raises ValueError unless it is loading."""
+        adapter = self._adapters.get(key)
+        if adapter is None or adapter.is_resident:
+            raise ValueError(f"adapter {key} is {self.state(key).value}, not loading")
+        adapter.is_resident = True
+        self._settle(adapter)
+
+    def remove(self, key: str) -> tuple[int, ...]:
+        """Forget an adapter that nothing holds; returns its pages, none when it is absent.
+
+        Raises ValueError while it is held.
+        """
+        adapter = self._adapters.get(key)
+        if adapter is None:
+            return ()
+        if adapter.num_holds:
+            raise ValueError(f"adapter {key} is held {adapter.num_holds} times; unhold it first")
+        self._unsettle(adapter)
+        return self._forget(adapter)
+
+    def hold(self, key: str) -> None:
+        """It is in flight once more. Raises ValueError unless it is resident."""
+        adapter = self._adapters.get(key)
+        if adapter is None or not adapter.is_resident:
+            raise ValueError(f"adapter {key} is {self.state(key).value}, not resident; load it")
+        self._unsettle(adapter)
+        adapter.num_holds += 1
+
+    def unhold(self, key: str, now: float) -> None:
+        """It is in flight once less, which ends a use. Raises ValueError when it is not held."""
+        adapter = self._adapters.get(key)
+        if adapter is None or not adapter.num_holds:
+            raise ValueError(f"adapter {key} is not held")
+        adapter.num_holds -= 1
+        self._order.use(adapter, now)
+        self._settle(adapter)
+
+    def pin(self, key: str, num_pages: int) -> None:
+        """Promise it room, there or not; pinning again may only make its size known.
+
+        Raises PinBudgetError, changing nothing.
+        """
+        adapter = self._adapters.get(key)
+        known = max(num_pages, self._pins.get(key, 0))
+        promised = known if adapter is None else len(adapter.pages)
+        self._check_budget(key, promised)
+        if adapter is not None and key not in self._pins:
+            self._unsettle(adapter)
+        self._promise(key, promised)
+
+    def unpin(self, key: str) -> None:
+        """Take the promise back; nothing happens when there was none."""
+        if key not in self._pins:
+            return
+        self.num_pinned_pages -= self._pins.pop(key)
+        adapter = self._adapters.get(key)
+        if adapter is not None:
+            self._settle(adapter)
+
+    def evict(self, adapter: Adapter) -> tuple[int, ...]:
+        """Forget an idle adapter that was taken out of the order; returns its pages, now free."""
+        self.num_idle_pages -= len(adapter.pages)
+        return self._forget(adapter)
+
+    def idle(self) -> list[Adapter]:
+        """The idle adapters, found by looking at all."""
+        return [adapter for adapter in self if self._is_idle(adapter)]
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless states, holds, pins and counts agree."""
+        for key, adapter in self._adapters.items():
+            assert adapter.key == key, f"adapter {adapter.key} is found as {key}"
+            assert adapter.pages, f"adapter {key} has no pages"
+            assert adapter.num_holds >= 0, f"adapter {key} is held {adapter.num_holds} times"
+            assert adapter.is_resident or not adapter.num_holds, (
+                f"adapter {key} is held {adapter.num_holds} times and not resident"
+            )
+            assert self._pins.get(key, len(adapter.pages)) == len(adapter.pages), (
+                f"adapter {key} has {len(adapter.pages)} pages, its pin {self._pins[key]}"
+            )
+        num_pages = sum(len(adapter.pages) for adapter in self)
+        assert self.num_pages == num_pages, f"{self.num_pages} adapter pages counted of {num_pages}"
+        num_idle = sum(len(adapter.pages) for adapter in self.idle())
+        assert self.num_idle_pages == num_idle, (
+            f"{self.num_idle_pages} pages of idle adapters counted of {num_idle}"
+        )
+        num_pinned = sum(self._pins.values())
+        assert self.num_pinned_pages == num_pinned <= self.pin_budget_pages, (
+            f"{num_pinned} pages are pinned, {self.num_pinned_pages} counted; "
+            f"the budget is {self.pin_budget_pages}"
+        )
+
+    def _is_idle(self, adapter: Adapter) -> bool:
+        return adapter.is_resident and not adapter.num_holds and adapter.key not in self._pins
+
+    def _settle(self, adapter: Adapter) -> None:
+        if self._is_idle(adapter):
+            self.num_idle_pages += len(adapter.pages)
+            self._order.add(adapter)
+
+    def _unsettle(self, adapter: Adapter) -> None:
+        if self._is_idle(adapter):
+            self.num_idle_pages -= len(adapter.pages)
+            self._order.discard(adapter)
+
+    def _forget(self, adapter: Adapter) -> tuple[int, ...]:
+        del self._adapters[adapter.key]
+        self.num_pages -= len(adapter.pages)
+        return adapter.pages
+
+    def _check_budget(self, key: str, num_pages: int) -> None:
+        num_left = self.pin_budget_pages - self.num_pinned_pages + self._pins.get(key, 0)
+        if num_pages > num_left:
+            raise PinBudgetError(key, num_pages, num_left, self.pin_budget_pages)
+
+    def _promise(self, key: str, num_pages: int) -> None:
+        self.num_pinned_pages += num_pages - self._pins.get(key, 0)
+        self._pins[key] = num_pages

@@ -1,0 +1,207 @@
+"""Cached prefixes: pages of complete tokens that any sequence with the same beginning may share.
+
+A page's key is a hash of a salt, of all tokens before it and of its own: equal keys mean equal
+keys and values. The salt names the contents of base and adapter, so that a replaced adapter can
+never meet what its predecessor computed, whatever its name.
+
+A cached page is in use by one table or more, or idle. A page is cached only together with the page
+before it, its parent; whoever uses a page uses its parent, so what comes after an idle page is idle
+too, and giving up leaves first never breaks a chain.
+
+Two sequences may compute the same page at the same time. The first to publish it gives the page
+that is shared; the page of the second is a spare, known to its own table only. Should the shared
+one lose its last user first, a spare takes its place and the old page is free at once: no content
+ever holds two pages for longer than somebody uses both.
+"""
+
+import hashlib
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from hostelry.engine.pages.eviction import Candidate, EvictionOrder
+
+PrefixKey = bytes
+
+FIRST_USE_WEIGHT = 0.125
+"""A page nobody has asked for again counts an eighth of a use: most pages are never shared."""
+
+_KEY_BYTES = 32
+
+
+def content_salt(base_id: str, adapter_id: str | None) -> bytes:
+    """The salt of what adapter `adapter_id` (None: no adapter) on base `base_id` computes.
+
+    Both are content ids, never names. Different pairs give different salts.
+    """
+    base = base_id.encode()
+    adapter = b"-" if adapter_id is None else b"+" + adapter_id.encode()
+    return struct.pack("<Q", len(base)) + base + adapter
+
+
+def page_keys(salt: bytes, token_ids: Sequence[int], page_tokens: int) -> list[PrefixKey]:
+    """The keys of the complete pages of `token_ids`, first page first.
+
+    Raises ValueError when `page_tokens` is below 1 or a token id is not in [0, 2**32).
+    """
+    if page_tokens < 1:
+        raise ValueError(f"page_tokens is {page_tokens}; a page has at least 1 token")
+    parent = first_parent(salt)
+    keys = []
+    for start in range(0, len(token_ids) - page_tokens + 1, page_tokens):
+        parent = page_key(parent, token_ids[start : start + page_tokens])
+        keys.append(parent)
+    return keys
+
+
+def first_parent(salt: bytes) -> PrefixKey:
+    """What stands for the parent of a first page."""
+    return hashlib.blake2b(salt, digest_size=_KEY_BYTES, person=b"first page").digest()
+
+
+def page_key(parent: PrefixKey, token_ids: Sequence[int]) -> PrefixKey:
+    """The key of the page with all of `token_ids` that follows the page `parent`.
+
+    Raises ValueError when a token id is not in [0, 2**32).
+    """
+    try:
+        tokens = struct.pack(f"<{len(token_ids)}I", *token_ids)
+    except struct.error as error:
+        raise ValueError(f"token ids must be whole numbers in [0, 2**32): {error}") from error
+    return hashlib.blake2b(parent + tokens, digest_size=_KEY_BYTES).digest()
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class PrefixPage(Candidate):
+    """One cached page. `num_users` tables hold it; it is idle when none does."""
+
+    key: PrefixKey
+    page: int
+    parent: "PrefixPage | None"
+    num_users: int = 1
+    num_children: int = 0
+    spares: dict[int, None] = field(default_factory=dict)  # pages of equal content, one user each
+
+
+class PrefixIndex:
+    """All cached pages by key; idle leaves stand in the eviction order."""
+
+    def __init__(self, order: EvictionOrder, recompute_cost_s: float) -> None:
+        self.num_idle = 0
+        self._order = order
+        self._recompute_cost_s = recompute_cost_s
+        self._pages: dict[PrefixKey, PrefixPage] = {}
+
+    def __len__(self) -> int:
+        return len(self._pages)
+
+    def __iter__(self) -> Iterator[PrefixPage]:
+        return iter(self._pages.values())
+
+    def find(self, keys: Sequence[PrefixKey]) -> list[PrefixPage]:
+        """The cached pages of the longest beginning of `keys`."""
+        found: list[PrefixPage] = []
+        parent = None
+        for key in keys:
+            cached = self._pages.get(key)
+            if cached is None or cached.parent is not parent:
+                break
+            found.append(cached)
+            parent = cached
+        return found
+
+    def take(self, cached: PrefixPage) -> None:
+        """One more table holds the page."""
+        if not cached.num_users:
+            self.num_idle -= 1
+            self._order.discard(cached)
+        cached.num_users += 1
+
+    def publish(
+        self, key: PrefixKey, page: int, parent: PrefixPage | None
+    ) -> tuple[PrefixPage, int | None]:
+        """Let `page`, which one table holds, be found under `key`, after `parent`, which it holds.
+
+        Returns what is cached under the key, which may be another page of the same content, and
+        the page that this made free, if any. Raises ValueError, changing nothing, when the key is
+        known with another parent: it is no hash of content then.
+        """
+        cached = self._pages.get(key)
+        if cached is None:
+            cached = PrefixPage(
+                cost_per_page_s=self._recompute_cost_s, key=key, page=page, parent=parent
+            )
+            self._pages[key] = cached
+            if parent is not None:
+                parent.num_children += 1
+            return cached, None
+        if cached.parent is not parent:
+            raise ValueError(f"the key {key.hex()} is published already, after another page")
+        if cached.num_users:
+            cached.spares[page] = None
+            return cached, None
+        freed, cached.page = cached.page, page
+        self.take(cached)
+        return cached, freed
+
+    def release(self, cached: PrefixPage, page: int, weight: float, now: float) -> int | None:
+        """A table no longer holds `page`, whose content is cached; the page that is free, if any.
+
+        A table's pages are released last one first.
+        """
+        if page != cached.page:
+            del cached.spares[page]
+            self._order.use(cached, now, weight)
+            return page
+        self._order.use(cached, now, weight)
+        cached.num_users -= 1
+        if cached.num_users:
+            return None
+        if cached.spares:
+            cached.page, _ = cached.spares.popitem()
+            cached.num_users = 1
+            return page
+        self.num_idle += 1
+        if not cached.num_children:
+            self._order.add(cached)
+        return None
+
+    def evict(self, cached: PrefixPage) -> int:
+        """Forget an idle leaf that was taken out of the order; returns its page, now free."""
+        del self._pages[cached.key]
+        self.num_idle -= 1
+        parent = cached.parent
+        if parent is not None:
+            parent.num_children -= 1
+            if not parent.num_children and not parent.num_users:
+                self._order.add(parent)
+        return cached.page
+
+    def idle_leaves(self) -> list[PrefixPage]:
+        """The idle leaves, found by looking at all pages."""
+        return [it for it in self if not it.num_users and not it.num_children]
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless keys, parents and counts agree."""
+        num_children = dict.fromkeys(self._pages, 0)
+        for key, cached in self._pages.items():
+            assert cached.key == key, f"page {cached.page} is found under another key"
+            assert cached.num_users or not cached.spares, f"idle page {cached.page} has spares"
+            parent = cached.parent
+            if parent is None:
+                continue
+            assert self._pages.get(parent.key) is parent, (
+                f"the parent {parent.page} of cached page {cached.page} is not cached"
+            )
+            assert parent.num_users or not cached.num_users, (
+                f"page {cached.page} is in use, its parent {parent.page} is idle"
+            )
+            num_children[parent.key] += 1
+        for key, cached in self._pages.items():
+            assert cached.num_children == num_children[key], (
+                f"page {cached.page} counts {cached.num_children} children of {num_children[key]}"
+            )
+        num_idle = sum(not cached.num_users for cached in self)
+        assert self.num_idle == num_idle, f"{self.num_idle} idle pages counted of {num_idle}"
+        pages = [page for cached in self for page in (cached.page, *cached.spares)]
+        assert len(set(pages)) == len(pages), "a page is cached under two keys"

@@ -1,0 +1,324 @@
+"""One pool of equal pages for sequences, cached prefixes and adapters, and who owns which page.
+
+The pool hands out page numbers; the tensors behind them are others' business. Idle pages are its
+warm cache: they count as available, and are given up, in one order over prefix pages and adapters
+(`eviction.py`), as soon as somebody needs pages. Nothing in use is ever taken away: not a page of a
+table, not an adapter that is loading, held or pinned.
+
+Invariants, checked by `check_integrity()`:
+1. Each page is exactly one of: free, in tables of sequences, an idle prefix page, of one adapter;
+   the numbers of these add up to the number of pages.
+2. A page is in several tables only when it is cached; its number of users is that of the tables.
+3. A key leads to one page, a page has at most one key; the parent of a cached page is cached, and
+   in use when the page is.
+4. A table's published pages are its first ones, in order, each the parent of the next.
+5. The eviction order holds exactly the idle prefix pages without children and the idle adapters;
+   evicting from it reaches every idle page, so free + idle pages can always be had.
+6. Held adapters are resident; loading ones are neither held nor idle; pinned pages are within the
+   budget.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hostelry.engine.pages.adapters import Adapter, AdapterState, AdapterTable, PinBudgetError
+from hostelry.engine.pages.eviction import EvictionOrder
+from hostelry.engine.pages.prefix import FIRST_USE_WEIGHT, PrefixIndex, PrefixKey, PrefixPage
+from hostelry.engine.pages.stats import PoolCounts, PoolStats
+from hostelry.engine.pages.tables import Table, check_tables
+
+__all__ = ["AdapterState", "OutOfPagesError", "PagePool", "PinBudgetError", "PoolStats"]
+
+
+class OutOfPagesError(Exception):
+    """More pages were asked for than are free or idle; nothing was changed."""
+
+
+class PagePool:
+    """`num_pages` pages numbered from 0.
+
+    `pin_budget_pages` bounds what pinned adapters may take together. `recompute_cost_s` is the
+    time it takes to compute one page of a prompt, what a cached page saves.
+    """
+
+    def __init__(
+        self, num_pages: int, *, pin_budget_pages: int = 0, recompute_cost_s: float = 0.01
+    ) -> None:
+        if num_pages < 1:
+            raise ValueError(f"num_pages is {num_pages}; a pool has at least 1")
+        if not 0 <= pin_budget_pages <= num_pages:
+            raise ValueError(f"pin_budget_pages is {pin_budget_pages}; allowed: 0 to {num_pages}")
+        _check_cost("recompute_cost_s", recompute_cost_s)
+        self.num_pages = num_pages
+        self._free = list(range(num_pages - 1, -1, -1))  # last out is first in: warm pages first
+        self._tables: dict[str, Table] = {}
+        self._order = EvictionOrder()
+        self._prefixes = PrefixIndex(self._order, recompute_cost_s)
+        self._adapters = AdapterTable(self._order, pin_budget_pages)
+        self._evicted: dict[str, None] = {}
+        self._counts = PoolCounts()
+
+    # Sequences
+
+    def begin(self, owner: str, keys: Sequence[PrefixKey]) -> int:
+        """Start the table of `owner` with the cached pages of the longest beginning of `keys`.
+
+        Returns how many there are. Raises ValueError when `owner` has pages already.
+        """
+        if owner in self._tables:
+            raise ValueError(f"{owner} has pages already; release them before it begins again")
+        found = self._prefixes.find(keys)
+        self._counts.num_prefix_hits += len(found)
+        self._counts.num_prefix_misses += len(keys) - len(found)
+        if found:
+            for cached in found:
+                self._prefixes.take(cached)
+            pages = [cached.page for cached in found]
+            self._tables[owner] = Table(pages, found, len(found))
+        return len(found)
+
+    def num_shared(self, keys: Sequence[PrefixKey]) -> int:
+        """How many pages `begin` would find."""
+        return len(self._prefixes.find(keys))
+
+    def grow(self, owner: str, num_pages: int, now: float) -> list[int]:
+        """Give `owner` further pages until it has `num_pages`; returns the new ones.
+
+        Idle pages and adapters are evicted as needed. Raises OutOfPagesError, changing nothing,
+        when that is not enough; ValueError for a negative number.
+        """
+        table = self._tables.get(owner)
+        missing = num_pages if table is None else num_pages - len(table.pages)
+        if missing <= 0:
+            if num_pages < 0:
+                raise ValueError(f"{owner} cannot have {num_pages} pages")
+            return []
+        new = [self._free.pop()] if missing == 1 and self._free else self._take(owner, missing)
+        if table is None:
+            table = self._tables[owner] = Table()
+        table.pages += new
+        return new
+
+    def publish(self, owner: str, index: int, key: PrefixKey) -> None:
+        """The `index`-th page of `owner` is complete and never written again: others may share it.
+
+        Pages are published in order. When the content is published already, that page stays the
+        shared one. Raises ValueError when the owner has no such page, when an earlier page is not
+        published, and when the page or the key stand for other content already.
+        """
+        table = self._tables.get(owner)
+        num_pages = 0 if table is None else len(table.pages)
+        if table is None or not 0 <= index < num_pages:
+            raise ValueError(f"{owner} has {num_pages} pages; there is no page {index} to publish")
+        published = table.published
+        if index < len(published):
+            if published[index].key != key:
+                raise ValueError(f"page {index} of {owner} is published with another key")
+            return
+        if index > len(published):
+            raise ValueError(f"page {index} of {owner} is published before page {len(published)}")
+        parent = published[-1] if published else None
+        page = table.pages[index]
+        cached, freed = self._prefixes.publish(key, page, parent)
+        published.append(cached)
+        self._counts.num_published_pages += 1
+        if freed is not None:
+            self._free.append(freed)
+        self._counts.num_duplicate_pages += freed is not None or cached.page != page
+
+    def release(self, owner: str, now: float) -> None:
+        """Give back all pages of `owner`: published ones stay as idle cache, the others are free.
+
+        An owner without pages has nothing to give back: releasing twice is releasing once.
+        """
+        table = self._tables.pop(owner, None)
+        if table is None:
+            return
+        published = table.published
+        self._free += table.pages[len(published) :][::-1]
+        for index in range(len(published) - 1, -1, -1):
+            weight = 1.0 if index < table.num_found else FIRST_USE_WEIGHT
+            freed = self._prefixes.release(published[index], table.pages[index], weight, now)
+            if freed is not None:
+                self._free.append(freed)
+
+    def pages(self, owner: str) -> Sequence[int]:
+        """The owner's pages in order; empty for an unknown owner. Not to be changed.
+
+        The page at an index stays the same as long as the owner has it.
+        """
+        table = self._tables.get(owner)
+        return () if table is None else table.pages
+
+    # Adapters
+
+    def reserve_adapter(
+        self, key: str, num_pages: int, *, reload_cost_s: float, now: float
+    ) -> tuple[int, ...]:
+        """Give an absent adapter its pages, in ascending order; it is loading from now on.
+
+        `reload_cost_s` is the time to load it once more. Raises, changing nothing, OutOfPagesError
+        when too few pages are free or idle, PinBudgetError when it is pinned and larger than its
+        pin may be, ValueError when it has pages already and for senseless numbers.
+        """
+        if num_pages < 1:
+            raise ValueError(f"adapter {key} cannot have {num_pages} pages")
+        _check_cost(f"reload_cost_s of adapter {key}", reload_cost_s)
+        self._adapters.check_new(key, num_pages)
+        pages = tuple(sorted(self._take(f"adapter {key}", num_pages)))
+        self._adapters.insert(key, pages, reload_cost_s, now)
+        self._evicted.pop(key, None)
+        self._counts.num_adapter_loads += 1
+        return pages
+
+    def activate_adapter(self, key: str) -> None:
+        """Its weights are in its pages: it is resident. Raises ValueError unless it was loading."""
+        self._adapters.activate(key)
+
+    def drop_adapter(self, key: str) -> None:
+        """Give its pages back, if it has any; a pin stays. Raises ValueError while it is held."""
+        self._free += reversed(self._adapters.remove(key))
+
+    def hold_adapter(self, key: str) -> None:
+        """Something in flight uses it. Raises ValueError unless it is resident."""
+        self._adapters.hold(key)
+        self._counts.num_adapter_holds += 1
+
+    def unhold_adapter(self, key: str, now: float) -> None:
+        """What was in flight is done with it. Raises ValueError when it is not held."""
+        self._adapters.unhold(key, now)
+
+    def pin_adapter(self, key: str, num_pages: int = 0) -> None:
+        """Once resident it stays; `num_pages` is its size where the pool does not know it yet.
+
+        Pinning again changes nothing else. Raises PinBudgetError, changing nothing, when the pinned
+        adapters were promised more pages than the budget; ValueError for a negative size.
+        """
+        if num_pages < 0:
+            raise ValueError(f"adapter {key} cannot have {num_pages} pages")
+        self._adapters.pin(key, num_pages)
+
+    def unpin_adapter(self, key: str) -> None:
+        """It may be evicted again when idle; nothing happens when it is not pinned."""
+        self._adapters.unpin(key)
+
+    def adapter_state(self, key: str) -> AdapterState:
+        """Absent, loading or resident."""
+        return self._adapters.state(key)
+
+    def adapter_pages(self, key: str) -> tuple[int, ...]:
+        """Its pages in ascending order; none when it is absent."""
+        return self._adapters.pages(key)
+
+    def take_evicted(self) -> list[str]:
+        """The adapters evicted since the last call and not given pages again, in that order."""
+        evicted = list(self._evicted)
+        self._evicted.clear()
+        return evicted
+
+    # Numbers
+
+    @property
+    def num_free(self) -> int:
+        """Pages that hold nothing."""
+        return len(self._free)
+
+    @property
+    def num_idle(self) -> int:
+        """Pages of idle prefixes and adapters: warm cache, given up when needed."""
+        return self._prefixes.num_idle + self._adapters.num_idle_pages
+
+    @property
+    def num_available(self) -> int:
+        """Free and idle pages: as many can be had at once."""
+        return len(self._free) + self.num_idle
+
+    @property
+    def num_cached_pages(self) -> int:
+        """Pages that `begin` may find, in use or idle."""
+        return len(self._prefixes)
+
+    @property
+    def num_adapter_pages(self) -> int:
+        """Pages of all adapters, loading and resident."""
+        return self._adapters.num_pages
+
+    @property
+    def num_pinned_pages(self) -> int:
+        """Pages promised to pinned adapters, whether they are there or not."""
+        return self._adapters.num_pinned_pages
+
+    def stats(self) -> PoolStats:
+        """All numbers as one value."""
+        num_idle = self._prefixes.num_idle
+        num_adapter_pages = self._adapters.num_pages
+        return PoolStats(
+            num_pages=self.num_pages,
+            num_free=len(self._free),
+            num_sequence_pages=self.num_pages - len(self._free) - num_idle - num_adapter_pages,
+            num_cached_pages=len(self._prefixes),
+            num_idle_prefix_pages=num_idle,
+            num_adapter_pages=num_adapter_pages,
+            num_idle_adapter_pages=self._adapters.num_idle_pages,
+            num_pinned_pages=self._adapters.num_pinned_pages,
+            num_sequences=len(self._tables),
+            num_adapters=len(self._adapters),
+            counts=replace(self._counts),
+        )
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError, saying what is wrong, unless all invariants above hold."""
+        self._prefixes.check_integrity()
+        self._adapters.check_integrity()
+        self._order.check_integrity([*self._prefixes.idle_leaves(), *self._adapters.idle()])
+        check_tables(self._tables, self._prefixes)
+        self._check_places()
+
+    def _check_places(self) -> None:
+        """Each page is in exactly one place; one that several tables share is in the cache."""
+        places = [(page, "free") for page in self._free]
+        places += [(cached.page, "cached") for cached in self._prefixes]
+        for adapter in self._adapters:
+            places += [(page, f"of adapter {adapter.key}") for page in adapter.pages]
+        for owner, table in self._tables.items():
+            places += [(page, f"of {owner}") for page in table.unshared_pages()]
+        seen: dict[int, str] = {}
+        for page, place in places:
+            assert 0 <= page < self.num_pages, f"page {page}, {place}, is not of this pool"
+            assert page not in seen, f"page {page} is {seen[page]} and {place}"
+            seen[page] = place
+        missing = set(range(self.num_pages)) - seen.keys()
+        assert not missing, f"pages {sorted(missing)} are nowhere"
+
+    def _take(self, owner: str, num_pages: int) -> list[int]:
+        """Take `num_pages` >= 1 free pages, evicting first where they are too few."""
+        free = self._free
+        if num_pages > len(free):
+            self._evict_until(owner, num_pages)
+        new = free[-num_pages:]
+        del free[-num_pages:]
+        new.reverse()
+        return new
+
+    def _evict_until(self, owner: str, num_pages: int) -> None:
+        if num_pages > self.num_available:
+            raise OutOfPagesError(
+                f"{owner} needs {num_pages} more pages; {len(self._free)} of {self.num_pages} are "
+                f"free and {self.num_idle} idle"
+            )
+        while len(self._free) < num_pages:
+            candidate = self._order.pop()
+            if isinstance(candidate, PrefixPage):
+                self._free.append(self._prefixes.evict(candidate))
+                self._counts.num_evicted_prefix_pages += 1
+            elif isinstance(candidate, Adapter):
+                self._free += reversed(self._adapters.evict(candidate))
+                self._evicted[candidate.key] = None
+                self._counts.num_evicted_adapters += 1
+                self._counts.num_evicted_adapter_pages += len(candidate.pages)
+
+
+def _check_cost(what: str, cost_s: float) -> None:
+    if not 0 <= cost_s < math.inf:
+        raise ValueError(f"{what} is {cost_s}; seconds are finite and not negative")
