@@ -1,0 +1,1 @@
+"""Kernels in C++ for CPUs, and the plain-torch twins that define their results."""

@@ -1,0 +1,40 @@
+// Every function that Python may call; native/library.py has the same list with their types.
+//
+// No pointer may be null but where it says so. Types of elements: 0 fp32, 1 bf16 (`dtype`); kinds
+// of packed weights: see gemm.h.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "gemm.h"
+#include "threads.h"
+
+#if defined(_WIN32)
+#define HOSTELRY_EXPORT extern "C" __declspec(dllexport)
+#else
+#define HOSTELRY_EXPORT extern "C" __attribute__((visibility("default")))
+#endif
+
+// gemm.cpp
+
+// The instruction set that this library was compiled for.
+HOSTELRY_EXPORT const char* hostelry_variant();
+
+HOSTELRY_EXPORT hostelry::ThreadPool* hostelry_pool_new(int num_threads, int pin);
+HOSTELRY_EXPORT void hostelry_pool_free(hostelry::ThreadPool* pool);
+// Nanoseconds that an empty run takes, the mean of `repeats`.
+HOSTELRY_EXPORT double hostelry_pool_overhead_ns(hostelry::ThreadPool* pool, int repeats);
+
+HOSTELRY_EXPORT size_t hostelry_packed_bytes(int kind, int out, int in);
+HOSTELRY_EXPORT size_t hostelry_prepared_bytes(int kind, int rows, int in);
+// Packs `out` rows of `in` elements, `ld` elements apart; `scales` (int8 only, else null).
+HOSTELRY_EXPORT void hostelry_pack(hostelry::ThreadPool* pool, int kind, int dtype,
+                                   const void* weights, ptrdiff_t ld, int out, int in,
+                                   void* packed, float* scales);
+// y (rows, out) = x (rows, in) times the weight's transpose, or y + that; `prepared` is scratch.
+HOSTELRY_EXPORT void hostelry_gemm(hostelry::ThreadPool* pool,
+                                   const hostelry::PackedWeight* weight, const float* x,
+                                   ptrdiff_t ldx, int rows, float* y, ptrdiff_t ldy, int add,
+                                   void* prepared);

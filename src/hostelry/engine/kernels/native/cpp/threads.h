@@ -1,0 +1,248 @@
+// Threads that divide numbered tasks among them, cheap enough to be asked several times a layer.
+//
+// run() gives each thread a run of neighbouring tasks, since neighbours lie together in memory;
+// who has finished its own takes from the others, so that a thread which the system has put aside
+// holds up no more than the task it is at. A range is one 64-bit word (next, end) and a task is taken by
+// exchanging the word: whoever succeeds has a task of the run in progress, however late it comes,
+// and only then reads what to do; run() returns when all tasks are done, so that it cannot change
+// meanwhile. Between runs threads watch a counter for kSpin, then sleep in the kernel.
+
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#else
+#include <condition_variable>
+#include <mutex>
+#endif
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace hostelry {
+
+inline void pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// A counter that can be waited for.
+class Signal {
+ public:
+  uint32_t value() const { return value_.load(std::memory_order_acquire); }
+
+  void set(uint32_t value) {
+    value_.store(value, std::memory_order_seq_cst);
+    if (sleepers_.load(std::memory_order_seq_cst) > 0) wake();
+  }
+
+  // Returns once the value is not `seen`; watches for `spin` before it sleeps.
+  void wait_while(uint32_t seen, std::chrono::nanoseconds spin) {
+    const auto until = std::chrono::steady_clock::now() + spin;
+    do {
+      for (int i = 0; i < 16; ++i) {
+        if (value() != seen) return;
+        pause();
+      }
+    } while (std::chrono::steady_clock::now() < until);
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);
+    sleep_while(seen);
+    sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+  }
+
+ private:
+#if defined(__linux__)
+  void sleep_while(uint32_t seen) {
+    while (value_.load(std::memory_order_seq_cst) == seen)
+      syscall(SYS_futex, &value_, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+  }
+  void wake() { syscall(SYS_futex, &value_, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0); }
+#else
+  void sleep_while(uint32_t seen) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return value_.load(std::memory_order_seq_cst) != seen; });
+  }
+  void wake() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    changed_.notify_all();
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+#endif
+
+  std::atomic<uint32_t> value_{0};
+  std::atomic<int> sleepers_{0};
+};
+
+// The CPUs this process may use, by number; empty where the system does not say.
+inline std::vector<int> allowed_cpus() {
+  std::vector<int> cpus;
+#if defined(__linux__)
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+      if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+#endif
+  return cpus;
+}
+
+class ThreadPool {
+ public:
+  // `num_threads` counts the caller of run(). With `pin` each of the others stays on one of the
+  // allowed CPUs, the first of which is left to the caller (see Pinned).
+  ThreadPool(int num_threads, bool pin)
+      : num_threads_(std::max(num_threads, 1)),
+        ranges_(new Range[num_threads_]),
+        cpus_(pin ? allowed_cpus() : std::vector<int>()) {
+    for (int thread = 1; thread < num_threads_; ++thread)
+      threads_.emplace_back([this, thread] { work(thread); });
+  }
+
+  ~ThreadPool() {
+    stopping_.store(true, std::memory_order_relaxed);
+    runs_.set(runs_.value() + 1);
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int num_threads() const { return num_threads_; }
+
+  // Calls f(task, thread) for each task in [0, num_tasks), the caller being thread 0; returns when
+  // all are done. One run at a time; f may not call run().
+  template <class F>
+  void run(int num_tasks, const F& f) {
+    if (num_threads_ == 1 || num_tasks <= 1) {
+      for (int task = 0; task < num_tasks; ++task) f(task, 0);
+      return;
+    }
+    call_ = [](const void* f_, int task, int thread) {
+      (*static_cast<const F*>(f_))(task, thread);
+    };
+    f_ = &f;
+    pending_.store(num_tasks, std::memory_order_relaxed);
+    for (int thread = 0; thread < num_threads_; ++thread) {
+      const uint64_t next = uint64_t(num_tasks) * thread / num_threads_;
+      const uint64_t end = uint64_t(num_tasks) * (thread + 1) / num_threads_;
+      ranges_[thread].word.store(next << 32 | end, std::memory_order_release);
+    }
+    runs_.set(runs_.value() + 1);
+    take_all(0);
+    finished_.wait_while(finished_runs_, kSpin);
+    ++finished_runs_;
+  }
+
+ private:
+  struct alignas(64) Range {
+    std::atomic<uint64_t> word{0};
+  };
+
+  static constexpr std::chrono::nanoseconds kSpin{60'000};
+
+  bool take(Range& range, int* task) {
+    uint64_t word = range.word.load(std::memory_order_acquire);
+    while (static_cast<uint32_t>(word >> 32) < static_cast<uint32_t>(word)) {
+      if (range.word.compare_exchange_weak(word, word + (uint64_t{1} << 32),
+                                           std::memory_order_acq_rel, std::memory_order_acquire)) {
+        *task = static_cast<int>(word >> 32);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void take_all(int thread) {
+    for (int i = 0; i < num_threads_; ++i) {
+      Range& range = ranges_[(thread + i) % num_threads_];
+      int task;
+      while (take(range, &task)) {
+        call_(f_, task, thread);
+        if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1)
+          finished_.set(finished_.value() + 1);  // the caller waits for it, once a run
+      }
+    }
+  }
+
+  void work(int thread) {
+#if defined(__linux__)
+    if (!cpus_.empty()) {
+      cpu_set_t set;
+      CPU_ZERO(&set);
+      CPU_SET(cpus_[thread % cpus_.size()], &set);
+      pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+    }
+    pthread_setname_np(pthread_self(), "hostelry-kernel");
+#endif
+    uint32_t seen = 0;
+    while (true) {
+      runs_.wait_while(seen, kSpin);
+      seen = runs_.value();
+      if (stopping_.load(std::memory_order_relaxed)) return;
+      take_all(thread);
+    }
+  }
+
+  const int num_threads_;
+  std::unique_ptr<Range[]> ranges_;
+  const std::vector<int> cpus_;
+  void (*call_)(const void*, int, int) = nullptr;
+  const void* f_ = nullptr;
+  uint32_t finished_runs_ = 0;
+  alignas(64) Signal runs_;
+  alignas(64) std::atomic<int> pending_{0};
+  alignas(64) Signal finished_;
+  std::atomic<bool> stopping_{false};
+  std::vector<std::thread> threads_;
+};
+
+// Keeps the calling thread on the first allowed CPU while it exists; then restores what was.
+class Pinned {
+ public:
+  explicit Pinned(bool pin) {
+#if defined(__linux__)
+    pinned_ = pin && sched_getaffinity(0, sizeof before_, &before_) == 0;
+    if (!pinned_) return;
+    int first = 0;
+    while (first < CPU_SETSIZE - 1 && !CPU_ISSET(first, &before_)) ++first;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(first, &set);
+    pinned_ = sched_setaffinity(0, sizeof set, &set) == 0;
+#else
+    (void)pin;
+#endif
+  }
+
+  ~Pinned() {
+#if defined(__linux__)
+    if (pinned_) sched_setaffinity(0, sizeof before_, &before_);
+#endif
+  }
+
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+
+ private:
+#if defined(__linux__)
+  bool pinned_ = false;
+  cpu_set_t before_;
+#endif
+};
+
+}  // namespace hostelry
