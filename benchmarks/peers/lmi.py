@@ -1,0 +1,52 @@
+"""Our engine behind its LLM server, loaded over HTTP like its peers."""
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+from benchmarks.peers.completions import HttpBatches, openai_body
+from benchmarks.peers.contestant import Contestant
+from benchmarks.peers.served import Launch, free_port, start_server
+
+BASE = "base"
+CONFIGURATION = ("OPTION_", "HF_", "SERVING_", "SAGEMAKER_", "HOSTELRY_")
+
+
+def start_lmi(
+    name: str, model: Path, adapters: dict[str, Path], scratch: Path, num_threads: int, rank: int
+) -> Contestant:
+    """The server over a folder of links to `model` and `adapters`."""
+    folder = scratch / f"{name.replace(' ', '-')}-model"
+    link_folder(model, folder)
+    (folder / "adapters").mkdir()
+    for adapter, source in adapters.items():
+        (folder / "adapters" / adapter).symlink_to(source.absolute())
+    port = free_port()
+    clean = {key: it for key, it in os.environ.items() if not key.startswith(CONFIGURATION)}
+    settings = {
+        "SAGEMAKER_BIND_TO_PORT": str(port),
+        "HOSTELRY_MODEL_DIR": str(folder),
+        "HOSTELRY_CPUS": str(num_threads),
+        "OPTION_SERVED_MODEL_NAME": BASE,
+        "OPTION_ENABLE_LORA": "true" if adapters else "false",
+        "OPTION_MAX_LORA_RANK": str(rank),
+    }
+    return start_server(
+        Launch(
+            name=name,
+            command=[sys.executable, "-m", "hostelry.containers.lmi"],
+            env={**clean, **settings},
+            log=scratch / f"{folder.name}.log",
+            health_path="/ping",
+            batches=HttpBatches(port=port, body_of=partial(openai_body, base=BASE)),
+        )
+    )
+
+
+def link_folder(model: Path, folder: Path) -> None:
+    """Make `folder` with a link to each file of `model`."""
+    folder.mkdir(parents=True)
+    for file in model.iterdir():
+        if file.is_file():
+            (folder / file.name).symlink_to(file.absolute())

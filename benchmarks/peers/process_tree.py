@@ -1,0 +1,103 @@
+"""A process and everything it started: memory, processor time, pausing, stopping."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+KIB = 1024
+TERM_WAIT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes of a whole process tree.
+
+    `peak_rss_bytes` adds up each process's own peak, so that pages they share count more than once;
+    `pss_bytes` is what they hold now, shared pages parted among all who map them.
+    """
+
+    pss_bytes: int
+    peak_rss_bytes: int
+
+
+def members(pid: int) -> list[int]:
+    """`pid` and its living descendants, parents first."""
+    found = [pid]
+    for each in found:
+        for children in Path(f"/proc/{each}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                found += [int(child) for child in children.read_text().split()]
+    return found
+
+
+def memory(pid: int) -> Memory:
+    """What the tree of `pid` holds; processes that ended meanwhile count nothing."""
+    pss, peak = 0, 0
+    for each in members(pid):
+        pss += _field_bytes(Path(f"/proc/{each}/smaps_rollup"), "Pss:")
+        peak += _field_bytes(Path(f"/proc/{each}/status"), "VmHWM:")
+    return Memory(pss_bytes=pss, peak_rss_bytes=peak)
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time that the tree has used, in user and kernel mode."""
+    ticks = 0
+    for each in members(pid):
+        with contextlib.suppress(OSError):
+            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def pause(pid: int) -> None:
+    """Stop the tree's processes where they are; `resume` lets them go on."""
+    _signal(members(pid), signal.SIGSTOP)
+
+
+def resume(pid: int) -> None:
+    """Let paused processes go on, children first."""
+    _signal(reversed(members(pid)), signal.SIGCONT)
+
+
+def stop(process: "subprocess.Popen[bytes] | subprocess.Popen[str]") -> None:
+    """End the tree: the root is asked, and whatever is left after a while is killed by its id."""
+    tree = members(process.pid)
+    _signal(reversed(tree), signal.SIGCONT)
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(TERM_WAIT_S)
+    left = [pid for pid in tree[1:] if _alive(pid)]
+    if process.poll() is None:
+        left.append(process.pid)
+    _signal(left, signal.SIGKILL)
+    process.wait()
+    give_up_at_s = time.monotonic() + TERM_WAIT_S
+    while any(map(_alive, left)) and time.monotonic() < give_up_at_s:
+        time.sleep(0.05)
+
+
+def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def _field_bytes(path: Path, name: str) -> int:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * KIB for line in lines if line.startswith(name)), 0)
