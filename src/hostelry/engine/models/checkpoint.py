@@ -1,7 +1,7 @@
 """The tensors of a model folder, memory-mapped; each is taken once and none may be left over."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -73,6 +73,83 @@ class Checkpoint:
             raise ModelError(
                 f"{len(names)} unexpected tensors in {self._folder.name}, first {names[0]}"
             )
+
+
+_FLOATS = ("F64", "F32", "F16", "BF16")
+
+
+class TensorFiles:
+    """What the safetensors files of a model folder hold, checked before anything is read.
+
+    Nothing stays open: `read` maps the files anew, so that what it gave out is all that is mapped
+    and goes with the last of its tensors. Raises ModelError for files that cannot be read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._paths: dict[str, Path] = {}
+        self._stored: dict[str, tuple[tuple[int, ...], str]] = {}
+        for path in _shards(folder):
+            with _opened(path) as reader:
+                for name in reader.keys():  # noqa: SIM118 - the reader is no mapping
+                    stored = reader.get_slice(name)
+                    self._paths[name] = path
+                    self._stored[name] = (tuple(stored.get_shape()), stored.get_dtype())
+        self._left = set(self._paths)
+
+    def expect(self, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> None:
+        """Raise ModelError at the first tensor that is missing, of another shape or no float."""
+        for name, shape in shapes:
+            if name not in self._stored:
+                raise ModelError(f"tensor {name} is missing from {self._folder.name}")
+            stored_shape, dtype = self._stored[name]
+            if stored_shape != shape:
+                raise ModelError(
+                    f"tensor {name} has shape {stored_shape}; config.json asks for {shape}"
+                )
+            if dtype not in _FLOATS:
+                raise ModelError(f"tensor {name} has dtype {dtype}; {', '.join(_FLOATS)} are read")
+            self._left.discard(name)
+
+    def ignore(self, names: Iterable[str]) -> None:
+        """Leave tensors out that carry nothing the config does not say."""
+        self._left.difference_update(names)
+
+    def finish(self) -> None:
+        """Raise ModelError where a stored tensor was neither expected nor ignored."""
+        if self._left:
+            raise ModelError(
+                f"{len(self._left)} unexpected tensors in {self._folder.name}, "
+                f"first {min(self._left)}"
+            )
+
+    def read(self, names: Iterable[str]) -> Mapping[str, torch.Tensor]:
+        """These tensors as stored, mapped; raises ModelError where a file has changed meanwhile."""
+        tensors: dict[str, torch.Tensor] = {}
+        with ExitStack() as stack:
+            readers: dict[Path, Any] = {}
+            for name in names:
+                path = self._paths[name]
+                if path not in readers:
+                    readers[path] = stack.enter_context(_opened(path))
+                tensors[name] = self._get(readers[path], name)
+        return tensors
+
+    def _get(self, reader: Any, name: str) -> torch.Tensor:
+        try:
+            tensor: torch.Tensor = reader.get_tensor(name)
+        except SafetensorError as error:
+            raise ModelError(f"tensor {name} cannot be read: {error}") from error
+        if tuple(tensor.shape) != self._stored[name][0]:
+            raise ModelError(f"tensor {name} was replaced while {self._folder.name} was read")
+        return tensor
+
+
+def _opened(path: Path) -> Any:
+    try:
+        return safe_open(path, framework="pt")
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path.name} cannot be read: {error}") from error
 
 
 def _shards(folder: Path) -> list[Path]:

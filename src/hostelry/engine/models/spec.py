@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hostelry.engine.kernels.weights import Activation
+
 
 class ModelError(ValueError):
     """The folder holds no model this engine can run; names the field or tensor and its value."""
@@ -28,7 +30,13 @@ class RopeSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """What the engine knows of a model; lengths in tokens, `dtype` of the stored weights."""
+    """What the engine knows of a model; lengths in tokens, `dtype` of the stored weights.
+
+    Layer i sees the last `windows[i]` tokens, itself included (None: all), and turns by
+    `ropes[layer_ropes[i]]`. `attention_bias` is of q, k and v, `output_bias` of o, `mlp_bias` of
+    gate, up and down. Scores are multiplied by `attention_scale`, embeddings by `embedding_scale`
+    (rounded to the computing dtype).
+    """
 
     architecture: str
     vocab_size: int
@@ -39,13 +47,24 @@ class ModelSpec:
     num_kv_heads: int
     head_dim: int
     rms_norm_eps: float
-    rope: RopeSpec
+    ropes: tuple[RopeSpec, ...]
+    layer_ropes: tuple[int, ...]
+    windows: tuple[int | None, ...]
+    activation: Activation
+    attention_scale: float
+    embedding_scale: float
     tie_embeddings: bool
     attention_bias: bool
+    output_bias: bool
     mlp_bias: bool
     max_model_len: int
     eos_token_ids: tuple[int, ...]
     dtype: str
+
+    @property
+    def rope(self) -> RopeSpec:
+        """The rotary embedding of a model that has one for all layers."""
+        return self.ropes[0]
 
 
 DTYPE_NAMES = {
@@ -91,9 +110,15 @@ def parse_spec(config: Mapping[str, Any], generation: Mapping[str, Any]) -> Mode
         num_kv_heads=num_kv_heads,
         head_dim=config.get("head_dim") or hidden_size // num_heads,
         rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
-        rope=_rope(config),
+        ropes=(_rope(config),),
+        layer_ropes=(0,) * _positive(config, "num_hidden_layers"),
+        windows=(None,) * _positive(config, "num_hidden_layers"),
+        activation="silu",
+        attention_scale=(config.get("head_dim") or hidden_size // num_heads) ** -0.5,
+        embedding_scale=1.0,
         tie_embeddings=bool(config.get("tie_word_embeddings", False)),
         attention_bias=bool(config.get("attention_bias", False)),
+        output_bias=bool(config.get("attention_bias", False)),
         mlp_bias=bool(config.get("mlp_bias", False)),
         max_model_len=int(config.get("max_position_embeddings", 2048)),
         eos_token_ids=_eos_token_ids(config, generation),

@@ -1,0 +1,1 @@
+"""One file an architecture: its config.json, and the norms of its layers."""

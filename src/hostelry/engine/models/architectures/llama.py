@@ -1,0 +1,30 @@
+"""Llama and what computes like it: SmolLM2, TinyLlama and others."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from hostelry.engine.models.architecture import Architecture
+from hostelry.engine.models.dense import FULL, Defaults, dense_spec, layer_windows, read_layer_types
+from hostelry.engine.models.fields import Fields
+from hostelry.engine.models.spec import ModelSpec
+from hostelry.engine.models.tensors import NormNames
+
+_NAME = "LlamaForCausalLM"
+
+
+def _read_spec(fields: Fields, generation: Mapping[str, Any]) -> ModelSpec:
+    spec = dense_spec(fields, generation, _NAME, Defaults(max_len=2048))
+    fields.choice("hidden_act", ("silu",), "silu")
+    has_attention_bias = fields.flag("attention_bias", default=False)
+    types = read_layer_types(fields, (FULL,) * spec.num_layers)
+    return replace(
+        spec,
+        attention_bias=has_attention_bias,
+        output_bias=has_attention_bias,
+        mlp_bias=fields.flag("mlp_bias", default=False),
+        windows=layer_windows(types, None),
+    )
+
+
+LLAMA = Architecture(name=_NAME, model_type="llama", read_spec=_read_spec, norms=NormNames())

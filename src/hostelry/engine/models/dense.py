@@ -1,0 +1,144 @@
+"""What the dense decoders' config.json files have in common."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hostelry.engine.models.fields import Fields, shown
+from hostelry.engine.models.rope_fields import read_rope
+from hostelry.engine.models.spec import DTYPE_NAMES, ModelError, ModelSpec, RopeSpec
+
+_MOST_LAYERS = 1000
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """What transformers takes for absent fields; `num_kv_heads` None: as many as heads.
+
+    `head_dim` None: hidden size / heads.
+    """
+
+    max_len: int
+    num_kv_heads: int | None = None
+    head_dim: int | None = None
+    tie_embeddings: bool = False
+
+
+def dense_spec(
+    fields: Fields,
+    generation: Mapping[str, Any],
+    architecture: str,
+    defaults: Defaults,
+    ropes: tuple[RopeSpec, ...] = (),
+) -> ModelSpec:
+    """A spec with full attention, silu and no biases; architectures replace what differs.
+
+    Without `ropes` there is one, and it is read from `fields`. Raises ModelError for sizes that do
+    not fit together.
+    """
+    num_layers = fields.positive("num_hidden_layers")
+    if num_layers > _MOST_LAYERS:
+        raise ModelError(
+            f"config.json: num_hidden_layers is {num_layers}; at most {_MOST_LAYERS} is supported"
+        )
+    hidden_size = fields.positive("hidden_size")
+    num_heads = fields.positive("num_attention_heads")
+    head_dim = _head_dim(fields, hidden_size, num_heads, defaults.head_dim)
+    max_len = fields.positive("max_position_embeddings", defaults.max_len)
+    return ModelSpec(
+        architecture=architecture,
+        vocab_size=fields.positive("vocab_size"),
+        hidden_size=hidden_size,
+        intermediate_size=fields.positive("intermediate_size"),
+        num_layers=num_layers,
+        num_heads=num_heads,
+        num_kv_heads=_num_kv_heads(fields, num_heads, defaults.num_kv_heads),
+        head_dim=head_dim,
+        rms_norm_eps=fields.number("rms_norm_eps", 1e-6),
+        ropes=ropes or (read_rope(fields, 10_000.0, max_len),),
+        layer_ropes=(0,) * num_layers,
+        windows=(None,) * num_layers,
+        activation="silu",
+        attention_scale=head_dim**-0.5,
+        embedding_scale=1.0,
+        tie_embeddings=fields.flag("tie_word_embeddings", default=defaults.tie_embeddings),
+        attention_bias=False,
+        output_bias=False,
+        mlp_bias=False,
+        max_model_len=max_len,
+        eos_token_ids=_eos_token_ids(fields, generation),
+        dtype=_dtype(fields),
+    )
+
+
+def read_layer_types(fields: Fields, default: tuple[str, ...]) -> tuple[str, ...]:
+    """Each layer's kind of attention, FULL or SLIDING; `default` where the field is absent."""
+    types = fields.value("layer_types")
+    if types is None:
+        return default
+    if not isinstance(types, list) or len(types) != len(default):
+        raise ModelError(
+            f"config.json: layer_types is {shown(types)}; it must name {len(default)} layers"
+        )
+    for kind in types:
+        if kind not in (FULL, SLIDING):
+            raise ModelError(
+                f"config.json: layer_types {shown(kind)} is not supported; {FULL} and {SLIDING} are"
+            )
+    return tuple(types)
+
+
+def layer_windows(types: tuple[str, ...], window: int | None) -> tuple[int | None, ...]:
+    """The window of each layer. Raises ModelError where a layer slides and there is no window."""
+    if SLIDING in types and window is None:
+        raise ModelError(
+            f"config.json: layer_types has {SLIDING}, and sliding_window is null or not used"
+        )
+    return tuple(window if kind == SLIDING else None for kind in types)
+
+
+def _head_dim(fields: Fields, hidden_size: int, num_heads: int, default: int | None) -> int:
+    head_dim = fields.positive_or_null("head_dim", default)
+    if head_dim is None:
+        if hidden_size % num_heads:
+            raise ModelError(
+                f"config.json: hidden_size {hidden_size} is no multiple of "
+                f"num_attention_heads {num_heads}, and head_dim is not given"
+            )
+        head_dim = hidden_size // num_heads
+    if head_dim % 2:
+        raise ModelError(f"config.json: head_dim {head_dim} is odd; rotary embeddings need pairs")
+    return head_dim
+
+
+def _num_kv_heads(fields: Fields, num_heads: int, default: int | None) -> int:
+    num_kv_heads = fields.positive_or_null("num_key_value_heads", default) or num_heads
+    if num_heads % num_kv_heads:
+        raise ModelError(
+            f"config.json: num_attention_heads {num_heads} is no multiple of "
+            f"num_key_value_heads {num_kv_heads}"
+        )
+    return num_kv_heads
+
+
+def _eos_token_ids(fields: Fields, generation: Mapping[str, Any]) -> tuple[int, ...]:
+    """The generation config's end tokens, else the model config's; a model may have none."""
+    value = generation.get("eos_token_id")
+    if value is None:
+        value = fields.value("eos_token_id")
+    ids = value if isinstance(value, list) else [] if value is None else [value]
+    if any(type(it) is not int or it < 0 for it in ids):
+        raise ModelError(
+            f"eos_token_id is {shown(value)}; it must be a token id, or a list of them"
+        )
+    return tuple(ids)
+
+
+def _dtype(fields: Fields) -> str:
+    name = fields.value("dtype") or fields.value("torch_dtype") or "float32"
+    if not isinstance(name, str) or name not in DTYPE_NAMES:
+        raise ModelError(
+            f"config.json: dtype {shown(name)} is not supported; float32, bfloat16, float16"
+        )
+    return DTYPE_NAMES[name]
