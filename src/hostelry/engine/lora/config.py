@@ -8,10 +8,12 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from hostelry.engine.lora.errors import AdapterError
+from hostelry.engine.lora.folder import regular_file
 from hostelry.engine.lora.patterns import check_pattern
 
 # Fields that say nothing about the result at inference.
@@ -20,7 +22,6 @@ _NEUTRAL = frozenset(
         "auto_mapping",
         "base_model_name_or_path",
         "corda_config",
-        "ensure_weight_tying",
         "eva_config",
         "inference_mode",
         "loftq_config",
@@ -39,6 +40,7 @@ _APPLIED = frozenset(
     (
         "alpha_pattern",
         "bias",
+        "ensure_weight_tying",
         "exclude_modules",
         "init_lora_weights",
         "layers_pattern",
@@ -79,12 +81,19 @@ _REFUSED = frozenset(
 # lora_ga) train against a changed base, so that the adapter is wrong on the plain one.
 _PLAIN_INITS = ("gaussian", "eva", "mica", "orthogonal")
 
+_VOCABULARY = ("embed_tokens", "lm_head")
+
+_MAX_CONFIG_BYTES = 1 << 20
+_MAX_NAMES = 10_000  # in one list; whole paths of every module of the largest models
 _MAX_PATTERNS = 2000  # in one table; more than the modules of the largest models
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterConfig:
-    """The fields of a LoRA adapter that decide its result."""
+    """The fields of a LoRA adapter that decide its result.
+
+    `base_name` and `base_revision` say what it was trained on; they decide nothing.
+    """
 
     rank: int
     alpha: float
@@ -95,6 +104,9 @@ class AdapterConfig:
     exclude_modules: str | Sequence[str]
     layers_to_transform: Sequence[int]
     layers_pattern: Sequence[str]
+    ensure_weight_tying: bool = False
+    base_name: str | None = None
+    base_revision: str | None = None
 
     @property
     def targets_all_linear(self) -> bool:
@@ -103,14 +115,28 @@ class AdapterConfig:
         return isinstance(names, str) and names.lower() == "all-linear"
 
     def targets(self, path: str) -> bool:
-        """Whether the adapter changes the linear module at `path`, which is not lm_head."""
-        if _is_named(path, self.exclude_modules):
+        """Whether the adapter changes the module at `path`; all-linear means those of layers."""
+        if self.excludes(path):
             return False
         if self.targets_all_linear:
             return True
         if isinstance(self.target_modules, str):
             return re.fullmatch(self.target_modules, path) is not None
+        if path in self.target_modules:  # named in full, whatever layers_to_transform says
+            return True
         return _is_named(path, self.target_modules) and self._targets_layer(path)
+
+    def excludes(self, path: str) -> bool:
+        """Whether exclude_modules names the module at `path`."""
+        return _is_named(path, self.exclude_modules)
+
+    @property
+    def names_vocabulary(self) -> bool:
+        """Whether target_modules names the embedding or lm_head, as PEFT asks before it ties."""
+        names = self.target_modules
+        if isinstance(names, str):
+            return any(re.fullmatch(names, module) for module in _VOCABULARY)
+        return any(name.split(".")[-1] in _VOCABULARY for name in names)
 
     def rank_of(self, path: str) -> int:
         """The module's rank: the first matching key of rank_pattern, else `r`."""
@@ -135,11 +161,13 @@ class AdapterConfig:
 
 def load_config(folder: Path) -> AdapterConfig:
     """The configuration of the adapter in `folder`. Raises AdapterError naming what is wrong."""
-    path = folder / "adapter_config.json"
-    if not path.is_file():
+    path = regular_file(folder, "adapter_config.json", max_bytes=_MAX_CONFIG_BYTES)
+    if path is None:
         raise AdapterError("there is no adapter_config.json; PEFT's files lie at the top")
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise AdapterError(f"adapter_config.json cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise AdapterError(f"adapter_config.json is not JSON: {error}") from error
     if not isinstance(fields, dict):
@@ -166,6 +194,9 @@ def parse_config(fields: Mapping[str, Any]) -> AdapterConfig:
         exclude_modules=_names(fields, "exclude_modules"),
         layers_to_transform=_layers(fields.get("layers_to_transform")),
         layers_pattern=_layers_pattern(fields),
+        ensure_weight_tying=_flag(fields, "ensure_weight_tying"),
+        base_name=_text(fields, "base_model_name_or_path"),
+        base_revision=_text(fields, "revision"),
     )
     _check_together(config)
     return config
@@ -210,9 +241,14 @@ def _is_named(path: str, names: str | Sequence[str]) -> bool:
 
 def _first_match(table: Mapping[str, Any], path: str) -> str:
     for key in table:
-        if re.match(rf"(.*\.)?({key})$", path):
+        if _path_end(key).match(path):
             return key
     return path
+
+
+@lru_cache(maxsize=2 * _MAX_PATTERNS)  # a table's patterns are tried for every module
+def _path_end(key: str) -> re.Pattern[str]:
+    return re.compile(rf"(.*\.)?({key})$")
 
 
 def _names(fields: Mapping[str, Any], name: str) -> str | Sequence[str]:
@@ -220,6 +256,8 @@ def _names(fields: Mapping[str, Any], name: str) -> str | Sequence[str]:
     if isinstance(value, str):
         return check_pattern(name, value)
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        if len(value) > _MAX_NAMES:
+            raise AdapterError(f"{name} has {len(value)} entries; at most {_MAX_NAMES}")
         return tuple(value)
     raise AdapterError(f"{name} is {_shown(value)}; it must be a pattern or a list of names")
 
@@ -267,6 +305,13 @@ def _flag(fields: Mapping[str, Any], name: str) -> bool:
     if not isinstance(value, bool):
         raise AdapterError(f"{name} is {_shown(value)}; it must be true or false")
     return value
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str | None:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, str):
+        raise AdapterError(f"{name} is {_shown(value)}; it must be text")
+    return value or None
 
 
 def _shown(value: object) -> str:

@@ -7,10 +7,19 @@ Kept in host memory as it is, so that bringing an adapter into the pool is copyi
 
 from collections.abc import Sequence
 
+import numpy
 import torch
 
 from hostelry.engine.kernels.pool import PoolTensor
 from hostelry.engine.lora.layout import AdapterLayout, ModuleRuns, Runs
+
+_PART = 1 << 16
+# The exponent bits of a number, all of which are set in nan and infinity alone.
+_EXPONENTS = {
+    torch.float32: (numpy.uint32, 0x7F80_0000),
+    torch.bfloat16: (numpy.uint16, 0x7F80),
+    torch.float16: (numpy.uint16, 0x7C00),
+}
 
 
 class PageImage:
@@ -22,7 +31,7 @@ class PageImage:
     def __init__(
         self, layout: AdapterLayout, dtype: torch.dtype, *, is_pinned: bool = False
     ) -> None:
-        self._layout = layout
+        self.layout = layout
         size = layout.page_elements * (layout.num_pages - 1) + layout.fills_P[-1]
         self.elements = torch.zeros(size, dtype=dtype, pin_memory=is_pinned)
 
@@ -30,6 +39,17 @@ class PageImage:
     def num_bytes(self) -> int:
         """Bytes held."""
         return self.elements.nbytes
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether no number is nan or infinite."""
+        bits, exponent = _EXPONENTS[self.elements.dtype]
+        words = self.elements.view(torch.uint8).numpy().view(bits)
+        # A part at a time stays in the processor's cache; plain numpy leaves other cores alone.
+        return not any(
+            ((words[start : start + _PART] & exponent) == exponent).any()
+            for start in range(0, len(words), _PART)
+        )
 
     def fill(self, runs: ModuleRuns, first: torch.Tensor, second: torch.Tensor) -> None:
         """Lay out one module: a tensor whose rows are the first half's, and the second half's.
@@ -49,12 +69,12 @@ class PageImage:
 
     def write(self, pool: PoolTensor, page_numbers: Sequence[int]) -> None:
         """Copy the image into these pages of the pool; on a GPU queued on the current stream."""
-        layout = self._layout
+        layout = self.layout
         width = layout.page_elements
         for ordinal, (number, fill) in enumerate(zip(page_numbers, layout.fills_P, strict=True)):
             source = self.elements[ordinal * width : ordinal * width + fill]
             pool.elements[number * width : number * width + fill].copy_(source, non_blocking=True)
 
     def _rows(self, page: int, element: int, count: int, width: int) -> torch.Tensor:
-        start = page * self._layout.page_elements + element
+        start = page * self.layout.page_elements + element
         return self.elements[start : start + count * width].view(count, width)

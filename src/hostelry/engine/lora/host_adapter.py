@@ -1,0 +1,55 @@
+"""An adapter in host memory: in page form, ready to be copied into the pool."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hostelry.engine.kernels.batch import AdapterIndex
+from hostelry.engine.kernels.pool import PoolTensor
+from hostelry.engine.lora.image import PageImage
+from hostelry.engine.lora.layout import AdapterLayout, AdapterScales, adapter_index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterSummary:
+    """What an adapter is, whatever it is called.
+
+    `rank` is the largest of its modules, `content_id` a hash of its weights and of what is done
+    with them: equal for two adapters only if they compute the same. `num_bytes` is what it takes
+    in host memory, `num_pages` in the pool.
+    """
+
+    content_id: str
+    rank: int
+    num_parameters: int
+    target_modules: tuple[str, ...]
+    num_bytes: int
+    num_pages: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class HostAdapter:
+    """A checked adapter; `warnings` say what about it may not be as meant."""
+
+    summary: AdapterSummary
+    layout: AdapterLayout
+    scales: AdapterScales
+    image: PageImage
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def content_id(self) -> str:
+        """The hash of its weights and of what is done with them."""
+        return self.summary.content_id
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of host memory."""
+        return self.summary.num_bytes
+
+    def index(self, page_numbers: Sequence[int]) -> AdapterIndex:
+        """Where its rows lie once it is in those pages of the pool."""
+        return adapter_index(self.layout, self.scales, page_numbers)
+
+    def write(self, pool: PoolTensor, page_numbers: Sequence[int]) -> None:
+        """Copy it into those pages of the pool."""
+        self.image.write(pool, page_numbers)

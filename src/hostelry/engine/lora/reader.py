@@ -1,0 +1,198 @@
+"""From a PEFT folder to an adapter in page form, applied exactly as PEFT would or refused."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy
+import torch
+
+from hostelry.engine.lora.base_identity import BaseIdentity, check_base
+from hostelry.engine.lora.config import load_config
+from hostelry.engine.lora.errors import AdapterError
+from hostelry.engine.lora.host_adapter import AdapterSummary, HostAdapter
+from hostelry.engine.lora.image import PageImage
+from hostelry.engine.lora.layout import AdapterLayout, AdapterRanks, plan_layout
+from hostelry.engine.lora.selection import Selection, select
+from hostelry.engine.lora.targets import Targets
+from hostelry.engine.lora.tensors import ModuleTensors, TensorTable, content_id, take_modules
+from hostelry.engine.lora.weights_file import read_tensors
+
+_NO_IDENTITY = BaseIdentity()
+_HEADER_BYTES = 16 << 20  # room for names, and for what a pickle adds
+_WIDEST_BYTES = 8  # of a number in the file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseModel:
+    """What adapters are checked against.
+
+    `vocabulary` gives the base's weights (V, H) of the embedding or of lm_head by path; PEFT saves
+    copies of them with adapters that target these, which are accepted where they are equal.
+    """
+
+    targets: Targets
+    identity: BaseIdentity = _NO_IDENTITY
+    vocabulary: Callable[[str], torch.Tensor] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterRules:
+    """What is accepted. `strict_base`: only what says it was trained on this very base."""
+
+    max_rank: int = 64
+    allow_zero_effect: bool = False
+    strict_base: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageForm:
+    """What adapters are read into; `is_pinned` where a GPU is to copy from host memory."""
+
+    page_elements: int
+    dtype: torch.dtype
+    is_pinned: bool = False
+
+
+class AdapterReader:
+    """Reads adapters of one base model; `read` may run in several threads at once."""
+
+    def __init__(self, base: BaseModel, rules: AdapterRules, form: PageForm) -> None:
+        self._base = base
+        self._rules = rules
+        self._form = form
+        self._layouts: dict[AdapterRanks, AdapterLayout] = {}
+        self._lock = threading.Lock()
+        self._max_file_bytes = _largest_file(base.targets, rules.max_rank)
+
+    def read(self, folder: Path) -> HostAdapter:
+        """The adapter in `folder`. Raises AdapterError naming field or tensor and value."""
+        config = load_config(folder)
+        warnings = check_base(config, self._base.identity, strict=self._rules.strict_base)
+        selection = select(config, self._base.targets, max_rank=self._rules.max_rank)
+        file_name, tensors = read_tensors(folder, max_bytes=self._max_file_bytes)
+        table = TensorTable(file_name, tensors)
+        modules = take_modules(table, selection, self._base.targets)
+        self._take_copies_of_base(table)
+        table.check_empty()
+        layout = self._layout(selection.ranks)
+        image = PageImage(layout, self._form.dtype, is_pinned=self._form.is_pinned)
+        for module in modules:
+            image.fill(module.runs(layout), *module.halves)
+        _check_finite(image, modules)
+        if not self._rules.allow_zero_effect:
+            _check_effect(image, modules)
+        return HostAdapter(
+            summary=_summary(selection, modules, image),
+            layout=layout,
+            scales=selection.scales,
+            image=image,
+            warnings=(*warnings, *_rounding(modules, self._form.dtype)),
+        )
+
+    def _layout(self, ranks: AdapterRanks) -> AdapterLayout:
+        """One for all adapters of these ranks."""
+        layout = self._layouts.get(ranks)
+        if layout is None:
+            layout = plan_layout(self._base.targets, ranks, self._form.page_elements)
+            with self._lock:
+                if len(self._layouts) >= 256:
+                    self._layouts.clear()
+                layout = self._layouts.setdefault(ranks, layout)
+        return layout
+
+    def _take_copies_of_base(self, table: TensorTable) -> None:
+        """Copies of the base's own weights change nothing; any other values would."""
+        targets = self._base.targets
+        for target in (targets.embedding, targets.lm_head):
+            for suffix in ("base_layer.weight", "weight"):
+                name = f"base_model.model.{target.path}.{suffix}"
+                copy = table.take(name)
+                if copy is not None and not self._is_base(target.path, copy):
+                    raise AdapterError(
+                        f"tensor {name} is not the base model's; an adapter that replaces weights "
+                        "of the base is not supported"
+                    )
+
+    def _is_base(self, path: str, copy: torch.Tensor) -> bool:
+        """Whether `copy` is the base's weight at `path`, in the dtype that is computed in."""
+        if self._base.vocabulary is None:
+            return False
+        base = self._base.vocabulary(path)
+        if copy.shape != base.shape or not copy.is_floating_point() or copy.is_meta:
+            return False
+        dtype = self._form.dtype
+        return all(  # a part at a time: the whole may be large
+            torch.equal(base[start : start + 4096].to(dtype), copy[start : start + 4096].to(dtype))
+            for start in range(0, len(base), 4096)
+        )
+
+
+def _largest_file(targets: Targets, max_rank: int) -> int:
+    """Bytes that the weights of the largest acceptable adapter can take."""
+    wide = (targets.embedding, targets.lm_head)
+    numbers = sum(max_rank * (it.in_features + it.out_features) for it in (*targets.linears, *wide))
+    copies = sum(it.in_features * it.out_features for it in wide)
+    return (numbers + copies) * _WIDEST_BYTES + _HEADER_BYTES
+
+
+def _summary(
+    selection: Selection, modules: Sequence[ModuleTensors], image: PageImage
+) -> AdapterSummary:
+    names = {module.target.path.rsplit(".", 1)[-1] for module in modules}
+    return AdapterSummary(
+        content_id=content_id(modules),
+        rank=selection.ranks.largest,
+        num_parameters=image.layout.num_elements,
+        target_modules=tuple(sorted(names)),
+        num_bytes=image.num_bytes,
+        num_pages=image.layout.num_pages,
+    )
+
+
+def _check_finite(image: PageImage, modules: Sequence[ModuleTensors]) -> None:
+    """Raise AdapterError where any number is nan or infinite, in the file or once rounded."""
+    if image.is_finite:
+        return
+    for module in modules:
+        for name, tensor in module.named:
+            if not torch.isfinite(tensor).all():
+                raise AdapterError(f"tensor {name} holds nan or inf")
+            if not torch.isfinite(tensor.to(image.elements.dtype)).all():
+                largest = float(tensor.abs().max())
+                raise AdapterError(
+                    f"tensor {name} holds {largest:.3g}, too large for {image.elements.dtype}, "
+                    "which this model computes in"
+                )
+
+
+def _check_effect(image: PageImage, modules: Sequence[ModuleTensors]) -> None:
+    """Raise AdapterError where the adapter changes nothing: it was not trained, or not saved."""
+    for module in modules:
+        runs = module.runs(image.layout)
+        if (
+            numpy.float32(module.scale) != 0
+            and any(bool(rows.any()) for rows in image.rows(runs.first))
+            and any(bool(rows.any()) for rows in image.rows(runs.second))
+        ):
+            return
+    raise AdapterError("the adapter has no effect: A or B of every module is all zeros")
+
+
+def _rounding(modules: Sequence[ModuleTensors], dtype: torch.dtype) -> tuple[str, ...]:
+    """A warning where numbers of the file are not numbers of the pool."""
+    for module in modules:
+        for name, tensor in module.named:
+            if torch.promote_types(tensor.dtype, dtype) == dtype:
+                continue
+            if not torch.equal(tensor.to(dtype).to(tensor.dtype), tensor):
+                return (
+                    f"weights are rounded from {_name(tensor.dtype)} to {_name(dtype)}, which this "
+                    f"model computes in (tensor {name} and perhaps others)",
+                )
+    return ()
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,105 @@
+"""The safetensors format: tensors as views of a file's bytes, nothing in its header believed.
+
+Source: the format's description at github.com/huggingface/safetensors.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy
+import torch
+from numpy.typing import NDArray
+
+from hostelry.engine.lora.errors import AdapterError
+
+_MAX_HEADER_BYTES = 16 << 20  # room for the names of a hundred thousand tensors
+_MAX_DIMENSIONS = 8
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+}
+
+
+def parse_safetensors(file_name: str, content: NDArray[numpy.uint8]) -> dict[str, torch.Tensor]:
+    """The tensors in the file's bytes, by name.
+
+    Raises AdapterError naming `file_name`, and the tensor, where the header says what the bytes do
+    not bear out, or for a dtype that is no float of 2, 4 or 8 bytes.
+    """
+    header, start = _header(file_name, content)
+    data = content[start:]
+    try:
+        return {
+            name: _tensor(name, entry, data)
+            for name, entry in header.items()
+            if name != "__metadata__"
+        }
+    except _MisfitError as error:
+        raise AdapterError(f"{file_name} cannot be read: {error}") from error
+
+
+class _MisfitError(Exception):
+    """The header and the bytes do not agree."""
+
+
+def _header(file_name: str, content: NDArray[numpy.uint8]) -> tuple[Mapping[str, Any], int]:
+    """The parsed header, and where the tensors' bytes begin."""
+    size = int.from_bytes(content[:8].tobytes(), "little")
+    limit = min(_MAX_HEADER_BYTES, len(content) - 8)
+    if size > limit:
+        raise AdapterError(
+            f"{file_name} cannot be read: its header has {size} bytes by its own account; "
+            f"at most {max(limit, 0)}"
+        )
+    try:
+        header = json.loads(
+            content[8 : 8 + size].tobytes().decode(), object_pairs_hook=_without_doubles
+        )
+    except (ValueError, RecursionError) as error:
+        raise AdapterError(f"{file_name} cannot be read: its header is not JSON") from error
+    if not isinstance(header, dict):
+        raise AdapterError(f"{file_name} cannot be read: its header is no JSON object")
+    return header, 8 + size
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a name twice")
+    return table
+
+
+def _tensor(name: str, entry: object, data: NDArray[numpy.uint8]) -> torch.Tensor:
+    if not isinstance(entry, dict):
+        raise _MisfitError(f"tensor {name} has no description")
+    dtype = _DTYPES.get(str(entry.get("dtype")))
+    if dtype is None:
+        raise AdapterError(f"tensor {name} has dtype {entry.get('dtype')}; it must be a float type")
+    shape = _integers(name, "shape", entry.get("shape"))
+    offsets = _integers(name, "data_offsets", entry.get("data_offsets"))
+    if len(offsets) != 2 or not offsets[0] <= offsets[1] <= len(data):
+        raise _MisfitError(
+            f"tensor {name} lies at {offsets} in {len(data)} bytes of tensors; the file is cut "
+            "short or damaged"
+        )
+    begin, end = offsets
+    if math.prod(shape) * dtype.itemsize != end - begin:
+        raise _MisfitError(f"tensor {name} has shape {shape} in {end - begin} bytes")
+    part = data[begin:end]
+    if part.ctypes.data % dtype.itemsize:
+        part = part.copy()
+    return torch.from_numpy(part).view(dtype).view(shape)
+
+
+def _integers(name: str, field: str, value: object) -> tuple[int, ...]:
+    if (
+        not isinstance(value, list)
+        or len(value) > _MAX_DIMENSIONS
+        or not all(type(item) is int and 0 <= item < 1 << 48 for item in value)
+    ):
+        raise _MisfitError(f"tensor {name} has no usable {field}")
+    return tuple(value)

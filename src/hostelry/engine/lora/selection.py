@@ -1,0 +1,92 @@
+"""Which modules an adapter changes, with which rank and scale, as PEFT would decide.
+
+Source: PEFT 0.21, module matching and weight tying of its LoRA tuner.
+"""
+
+from dataclasses import dataclass
+
+import numpy
+
+from hostelry.engine.lora.config import AdapterConfig
+from hostelry.engine.lora.errors import AdapterError
+from hostelry.engine.lora.layout import AdapterRanks, AdapterScales
+from hostelry.engine.lora.targets import Target, Targets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """`ties_vocabulary`: lm_head has the embedding's A and B, transposed and exchanged."""
+
+    ranks: AdapterRanks
+    scales: AdapterScales
+    ties_vocabulary: bool
+
+
+def select(config: AdapterConfig, targets: Targets, *, max_rank: int) -> Selection:
+    """The modules that `config` targets.
+
+    Raises AdapterError where it targets none, where a rank is above `max_rank`, or where a scale
+    is no number in fp32.
+    """
+    ties = config.ensure_weight_tying and targets.is_tied and config.names_vocabulary
+    wide = not config.targets_all_linear  # which leaves out the embedding and lm_head
+    has_embedding = wide and config.targets(targets.embedding.path)
+    has_lm_head = wide and config.targets(targets.lm_head.path)
+    if ties:
+        _check_tie(config, targets)
+        has_embedding = has_lm_head = True
+    ranks = AdapterRanks(
+        linears=tuple(
+            _rank(config, it, max_rank) if config.targets(it.path) else 0 for it in targets.linears
+        ),
+        embedding=_rank(config, targets.embedding, max_rank) if has_embedding else 0,
+        lm_head=_rank(config, targets.lm_head, max_rank) if has_lm_head else 0,
+    )
+    if not ranks.largest:
+        raise AdapterError(f"target_modules is {_shown(config)}, which names no module of the base")
+    return Selection(ranks=ranks, scales=_scales(config, targets, ranks), ties_vocabulary=ties)
+
+
+def _check_tie(config: AdapterConfig, targets: Targets) -> None:
+    """What PEFT would fail on, or would answer in a way that depends on what it loads last."""
+    embedding, lm_head = targets.embedding.path, targets.lm_head.path
+    if config.excludes(embedding):
+        raise AdapterError(f"exclude_modules includes {embedding}, which ensure_weight_tying needs")
+    ranks = config.rank_of(embedding), config.rank_of(lm_head)
+    if ranks[0] != ranks[1]:
+        raise AdapterError(
+            f"r is {ranks[0]} at {embedding} and {ranks[1]} at {lm_head}; ensure_weight_tying asks "
+            "for one"
+        )
+
+
+def _rank(config: AdapterConfig, target: Target, max_rank: int) -> int:
+    rank = config.rank_of(target.path)
+    if rank > max_rank:
+        raise AdapterError(f"r is {rank} at {target.path}; max_lora_rank is {max_rank}")
+    return rank
+
+
+def _scales(config: AdapterConfig, targets: Targets, ranks: AdapterRanks) -> AdapterScales:
+    return AdapterScales(
+        linears=tuple(
+            _scale(config, target) if rank else 0.0
+            for target, rank in zip(targets.linears, ranks.linears, strict=True)
+        ),
+        embedding=_scale(config, targets.embedding) if ranks.embedding else 0.0,
+        lm_head=_scale(config, targets.lm_head) if ranks.lm_head else 0.0,
+    )
+
+
+def _scale(config: AdapterConfig, target: Target) -> float:
+    scale = config.scale_of(target.path)
+    if abs(scale) > numpy.finfo(numpy.float32).max:
+        raise AdapterError(
+            f"lora_alpha makes the scale of {target.path} {scale:g}; that is no fp32"
+        )
+    return scale
+
+
+def _shown(config: AdapterConfig) -> str:
+    text = repr(config.target_modules)
+    return text if len(text) <= 80 else text[:77] + "..."
