@@ -43,6 +43,7 @@ class Adapter(Candidate):
     key: str
     pages: tuple[int, ...]
     is_resident: bool = False
+    is_used: bool = False
     num_holds: int = 0
 
 
@@ -84,7 +85,7 @@ class AdapterTable:
             self._check_budget(key, num_pages)
 
     def insert(self, key: str, pages: tuple[int, ...], reload_cost_s: float, now: float) -> None:
-        """Give a new adapter its pages; it is loading. The one who asks for it counts as a use."""
+        """Give a new adapter its pages; it is loading, for somebody, which counts as a use."""
         adapter = Adapter(cost_per_page_s=reload_cost_s / len(pages), key=key, pages=pages)
         self._order.use(adapter, now)
         self._adapters[key] = adapter
@@ -127,7 +128,8 @@ class AdapterTable:
         if adapter is None or not adapter.num_holds:
             raise ValueError(f"adapter {key} is not held")
         adapter.num_holds -= 1
-        self._order.use(adapter, now)
+        self._order.use(adapter, now, 1.0 if adapter.is_used else 0.0)  # the load was the first
+        adapter.is_used = True
         self._settle(adapter)
 
     def pin(self, key: str, num_pages: int) -> None:

@@ -19,14 +19,15 @@ Invariants, checked by `check_integrity()`:
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hostelry.engine.pages.adapters import Adapter, AdapterState, AdapterTable, PinBudgetError
 from hostelry.engine.pages.eviction import EvictionOrder
+from hostelry.engine.pages.integrity import check_places, check_tables
 from hostelry.engine.pages.prefix import FIRST_USE_WEIGHT, PrefixIndex, PrefixKey, PrefixPage
 from hostelry.engine.pages.stats import PoolCounts, PoolStats
-from hostelry.engine.pages.tables import Table, check_tables
+from hostelry.engine.pages.tables import Table
 
 __all__ = ["AdapterState", "OutOfPagesError", "PagePool", "PinBudgetError", "PoolStats"]
 
@@ -273,23 +274,16 @@ class PagePool:
         self._adapters.check_integrity()
         self._order.check_integrity([*self._prefixes.idle_leaves(), *self._adapters.idle()])
         check_tables(self._tables, self._prefixes)
-        self._check_places()
+        check_places(self.num_pages, self._places())
 
-    def _check_places(self) -> None:
-        """Each page is in exactly one place; one that several tables share is in the cache."""
-        places = [(page, "free") for page in self._free]
-        places += [(cached.page, "cached") for cached in self._prefixes]
+    def _places(self) -> Iterator[tuple[int, str]]:
+        """Each page and where it is; a page that several tables share is in the cache, once."""
+        yield from ((page, "free") for page in self._free)
+        yield from ((cached.page, "cached") for cached in self._prefixes)
         for adapter in self._adapters:
-            places += [(page, f"of adapter {adapter.key}") for page in adapter.pages]
+            yield from ((page, f"of adapter {adapter.key}") for page in adapter.pages)
         for owner, table in self._tables.items():
-            places += [(page, f"of {owner}") for page in table.unshared_pages()]
-        seen: dict[int, str] = {}
-        for page, place in places:
-            assert 0 <= page < self.num_pages, f"page {page}, {place}, is not of this pool"
-            assert page not in seen, f"page {page} is {seen[page]} and {place}"
-            seen[page] = place
-        missing = set(range(self.num_pages)) - seen.keys()
-        assert not missing, f"pages {sorted(missing)} are nowhere"
+            yield from ((page, f"of {owner}") for page in table.unshared_pages())
 
     def _take(self, owner: str, num_pages: int) -> list[int]:
         """Take `num_pages` >= 1 free pages, evicting first where they are too few."""
@@ -312,7 +306,8 @@ class PagePool:
             if isinstance(candidate, PrefixPage):
                 self._free.append(self._prefixes.evict(candidate))
                 self._counts.num_evicted_prefix_pages += 1
-            elif isinstance(candidate, Adapter):
+            else:
+                assert isinstance(candidate, Adapter), "prefix pages and adapters are all there is"
                 self._free += reversed(self._adapters.evict(candidate))
                 self._evicted[candidate.key] = None
                 self._counts.num_evicted_adapters += 1

@@ -1,0 +1,105 @@
+"""Page keys: equal exactly when contents, salt and everything before are equal."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostelry.engine.pages.prefix import content_salt, first_parent, page_key, page_keys
+
+Ids = tuple[str, str | None]
+
+TOKENS = st.lists(st.integers(0, 5), max_size=24)
+IDS = st.text(max_size=6)
+BASE = content_salt("sha256-base", None)
+GOLDEN = ["4f82911ee1aefcab", "356f36c4c5b76e29"]
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "page_tokens", "expected"),
+    [
+        pytest.param(0, 4, 0, id="no tokens have no keys"),
+        pytest.param(3, 4, 0, id="a page that is not complete has no key"),
+        pytest.param(4, 4, 1, id="a page that is just complete has one"),
+        pytest.param(11, 4, 2, id="the tokens after the last complete page do not count"),
+        pytest.param(3, 1, 3, id="a page may be one token"),
+    ],
+)
+def test_only_complete_pages_have_keys(num_tokens: int, page_tokens: int, expected: int) -> None:
+    assert len(page_keys(BASE, list(range(num_tokens)), page_tokens)) == expected
+
+
+@given(first=TOKENS, second=TOKENS, page_tokens=st.integers(1, 5))
+def test_keys_are_equal_exactly_as_far_as_the_tokens_are(
+    first: list[int], second: list[int], page_tokens: int
+) -> None:
+    keys = zip(
+        page_keys(BASE, first, page_tokens), page_keys(BASE, second, page_tokens), strict=False
+    )
+    for number, (one, other) in enumerate(keys, start=1):
+        end = number * page_tokens
+        assert (one == other) == (first[:end] == second[:end])
+
+
+@given(tokens=st.lists(st.integers(0, 2**32 - 1), max_size=40), page_tokens=st.integers(1, 7))
+def test_keys_made_one_by_one_are_the_same(tokens: list[int], page_tokens: int) -> None:
+    parent = first_parent(BASE)
+    one_by_one = []
+    for start in range(0, len(tokens) - page_tokens + 1, page_tokens):
+        parent = page_key(parent, tokens[start : start + page_tokens])
+        one_by_one.append(parent)
+    assert page_keys(BASE, tuple(tokens), page_tokens) == one_by_one
+
+
+@given(first=st.tuples(IDS, st.none() | IDS), second=st.tuples(IDS, st.none() | IDS))
+def test_two_contents_have_one_salt_only_when_both_ids_are_equal(first: Ids, second: Ids) -> None:
+    assert (content_salt(*first) == content_salt(*second)) == (first == second)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(("base", None), ("base", "x"), id="base alone and an adapter"),
+        pytest.param(("base", "x1"), ("base", "x2"), id="two versions of an adapter"),
+        pytest.param(("base1", "x"), ("base2", "x"), id="an adapter on two bases"),
+        pytest.param(("base", None), ("base", ""), id="no adapter and one with an empty id"),
+        pytest.param(("ab", "c"), ("a", "bc"), id="ids that are equal when put together"),
+        pytest.param(("a", None), ("a-", ""), id="an id that ends like the mark of no adapter"),
+    ],
+)
+def test_other_contents_never_share_a_page(one: Ids, other: Ids) -> None:
+    tokens = list(range(8))
+    keys = page_keys(content_salt(*one), tokens, 4)
+    others = page_keys(content_salt(*other), tokens, 4)
+    assert not set(keys) & set(others)
+
+
+def test_the_same_tokens_at_two_places_have_two_keys() -> None:
+    keys = page_keys(BASE, [7, 7, 7, 7, 7, 7], 2)
+    assert len(set(keys)) == 3
+
+
+def test_the_size_of_a_page_is_part_of_its_key() -> None:
+    assert not set(page_keys(BASE, [1] * 8, 2)) & set(page_keys(BASE, [1] * 8, 4))
+
+
+def test_keys_are_the_same_in_every_process() -> None:
+    assert [key.hex()[:16] for key in page_keys(b"salt", [1, 2, 3, 4], 2)] == GOLDEN
+
+
+@pytest.mark.parametrize(
+    ("tokens", "page_tokens", "message"),
+    [
+        pytest.param([1], 0, "page_tokens is 0", id="pages without tokens"),
+        pytest.param([1], -3, "page_tokens is -3", id="pages of a negative size"),
+        pytest.param([-1], 1, "token ids must be whole numbers in", id="a negative token"),
+        pytest.param([2**32], 1, "token ids must be whole numbers in", id="a token too large"),
+        pytest.param([0.5], 1, "token ids must be whole numbers in", id="half a token"),
+        pytest.param(["1"], 1, "token ids must be whole numbers in", id="a token that is text"),
+    ],
+)
+def test_what_is_no_token_is_refused(tokens: Sequence[Any], page_tokens: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        page_keys(BASE, tokens, page_tokens)
