@@ -1,0 +1,63 @@
+"""How much a tenant may still use, and when it may use more: counted, never guessed from a clock.
+
+Time comes in as `now`, in seconds.
+"""
+
+MIN_RETRY_S = 1.0
+_NEW_SHARE = 0.3
+
+
+class TokenBucket:
+    """Fills at `tokens_per_s` up to `capacity_tokens`; what is used may drive it below zero."""
+
+    def __init__(self, tokens_per_s: float, capacity_tokens: float, now: float) -> None:
+        self.tokens_per_s = tokens_per_s
+        self.capacity_tokens = capacity_tokens
+        self._level = capacity_tokens
+        self._filled_at = now
+
+    def level(self, now: float) -> float:
+        """Tokens that may be used now; negative when more were used than allowed."""
+        if now > self._filled_at:
+            filled = self._level + (now - self._filled_at) * self.tokens_per_s
+            self._level = min(self.capacity_tokens, filled)
+            self._filled_at = now
+        return self._level
+
+    def wait_s(self, num_tokens: int, now: float) -> float:
+        """Seconds until a request of `num_tokens` may start; 0 when it may now.
+
+        One larger than the bucket may start when the bucket is full: it is delayed, not impossible.
+        """
+        missing = min(num_tokens, self.capacity_tokens) - self.level(now)
+        return max(0.0, missing / self.tokens_per_s)
+
+    def take(self, num_tokens: int, now: float) -> None:
+        """Use `num_tokens`, or give them back when negative."""
+        self._level = min(self.capacity_tokens, self.level(now) - num_tokens)
+
+
+class Pace:
+    """The mean time between ends of requests, over the times in which there were requests."""
+
+    def __init__(self) -> None:
+        self._mean_s: float | None = None
+        self._last_at = 0.0
+
+    def begin(self, now: float) -> None:
+        """There were no requests, now there is one."""
+        self._last_at = now
+
+    def end(self, now: float) -> None:
+        """A request ended."""
+        interval_s = max(0.0, now - self._last_at)
+        self._last_at = now
+        if self._mean_s is None:
+            self._mean_s = interval_s
+        else:
+            self._mean_s += _NEW_SHARE * (interval_s - self._mean_s)
+
+    @property
+    def retry_after_s(self) -> float:
+        """Seconds until the next request is expected to end; at least MIN_RETRY_S."""
+        return max(MIN_RETRY_S, self._mean_s or 0.0)

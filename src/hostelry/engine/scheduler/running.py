@@ -1,0 +1,197 @@
+"""The requests that run: their pages, their chunks, and who is sent back when pages run out."""
+
+from collections.abc import Iterator
+
+from hostelry.engine.pages.unified import OutOfPagesError, PagePool
+from hostelry.engine.scheduler.decisions import Chunk
+from hostelry.engine.scheduler.fair_queue import OUTPUT_CHARGE, FairQueue
+from hostelry.engine.scheduler.limits import Limits
+from hostelry.engine.scheduler.records import Sequence, State, Step
+from hostelry.engine.scheduler.residency import Residency
+
+
+class RunningBatch:
+    """Requests that own pages, in order of admission."""
+
+    def __init__(
+        self, limits: Limits, pool: PagePool, queue: FairQueue, residency: Residency
+    ) -> None:
+        self._limits = limits
+        self._pool = pool
+        self._queue = queue
+        self._residency = residency
+        self._sequences: dict[str, Sequence] = {}
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return iter(self._sequences.values())
+
+    @property
+    def reserve(self) -> int:
+        """Pages to leave free so that the running requests can grow."""
+        return self._limits.reserve_pages * len(self._sequences)
+
+    def start(self, sequence: Sequence, step: Step, num_kept: int) -> bool:
+        """Give the head of a lane its pages and its first chunk.
+
+        False, changing nothing, when that would leave fewer than `num_kept` pages to be had.
+        """
+        pool, limits = self._pool, self._limits
+        adapter = sequence.lane.adapter
+        num_pages = limits.pages_for(sequence.num_tokens)
+        num_cachable = (sequence.num_tokens - 1) // limits.page_tokens  # the last is computed
+        if adapter is not None:
+            pool.hold_adapter(adapter.key)
+        num_shared = pool.begin(sequence.id, sequence.submission.prefix_keys[:num_cachable])
+        if num_pages - num_shared + num_kept > pool.num_available:
+            pool.release(sequence.id, step.now)
+            if adapter is not None:
+                pool.unhold_adapter(adapter.key, step.now)
+            return False
+        pool.grow(sequence.id, num_pages, step.now)
+        self._queue.pop(sequence.lane)
+        sequence.state = State.RUNNING
+        sequence.num_published = num_shared
+        sequence.num_computed = num_shared * limits.page_tokens
+        sequence.num_charged = max(sequence.num_charged, sequence.num_computed)
+        sequence.num_slots = num_pages * limits.page_tokens
+        sequence.lost_at = None
+        sequence.lane.num_running += 1
+        sequence.lane.tenant.num_running += 1
+        self._sequences[sequence.id] = sequence
+        if adapter is not None:
+            self._residency.start(adapter, step.now)
+        self._put(sequence, step)
+        return True
+
+    def stop(self, sequence: Sequence, now: float, keys: tuple[bytes, ...] = ()) -> None:
+        """Take a request out and give its pages back, after publishing those `keys` name."""
+        num_complete = min(len(keys), sequence.num_computed // self._limits.page_tokens)
+        for index in range(sequence.num_published, num_complete):
+            self._pool.publish(sequence.id, index, keys[index])
+        del self._sequences[sequence.id]
+        self._pool.release(sequence.id, now)
+        lane = sequence.lane
+        lane.num_running -= 1
+        lane.tenant.num_running -= 1
+        if lane.adapter is not None:
+            self._residency.stop(lane.adapter, now)
+
+    def make_room(self, step: Step) -> None:
+        """Give a further page to whoever's pages are full, sending others back as needed."""
+        full = [it for it in self._sequences.values() if it.num_computed >= it.num_slots]
+        for sequence in full:
+            if sequence.state is State.RUNNING and not _is_spent(sequence):
+                self._grow(sequence, step)
+
+    def put_chunks(self, step: Step) -> None:
+        """The chunks of the running requests: all decodes, then prompts as the budget allows."""
+        chunks = step.chunks
+        prompts = []
+        for sequence in self._sequences.values():
+            computed = sequence.num_computed
+            if sequence.num_tokens - computed != 1:
+                prompts.append(sequence)
+            elif sequence.num_tokens < sequence.submission.max_tokens:
+                chunks.append(Chunk(sequence.id, computed, 1, True))
+                if computed < sequence.submission.num_prompt_tokens:
+                    self._charge(sequence, computed + 1)
+        step.budget -= len(chunks)
+        for sequence in prompts:
+            if step.budget < 1:
+                break
+            self._put(sequence, step)
+
+    def commit(self, chunks: tuple[Chunk, ...], by_id: dict[str, Sequence], now: float) -> None:
+        """Record that `chunks` were computed; what was removed meanwhile is passed over."""
+        for request_id, start, length, samples in chunks:
+            sequence = by_id.get(request_id)
+            if sequence is None or sequence.num_computed != start:
+                continue
+            if sequence.state is not State.RUNNING:
+                continue
+            sequence.num_computed = start + length
+            if sequence.num_published < len(sequence.submission.prefix_keys):
+                self._publish(sequence)
+            if samples:
+                sequence.num_tokens += 1
+                lane = sequence.lane
+                tenant = lane.tenant
+                lane.counter += OUTPUT_CHARGE
+                tenant.counter += OUTPUT_CHARGE * tenant.token_cost
+                if tenant.bucket is not None:
+                    tenant.bucket.take(1, now)
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError where counts and pages do not agree."""
+        assert len(self._sequences) <= self._limits.max_batch_size, "too many run"
+        for sequence in self:
+            held = len(self._pool.pages(sequence.id))
+            assert sequence.state is State.RUNNING, f"{sequence.id} is {sequence.state}"
+            assert sequence.num_slots == held * self._limits.page_tokens, f"{sequence.id}: slots"
+            assert sequence.num_computed <= sequence.num_slots, f"{sequence.id} lacks pages"
+            assert sequence.num_computed < sequence.num_tokens, f"{sequence.id} has nothing left"
+        owned = {page for it in self for page in self._pool.pages(it.id)}
+        assert len(owned) == self._pool.stats().num_sequence_pages, "pages of a forgotten request"
+
+    def _grow(self, sequence: Sequence, step: Step) -> None:
+        num_pages = sequence.num_slots // self._limits.page_tokens + 1
+        while True:
+            try:
+                self._pool.grow(sequence.id, num_pages, step.now)
+            except OutOfPagesError:
+                if self._residency.break_promises(step.now):
+                    continue
+                victim = max(self, key=lambda it: (it.lane.tenant.counter, it.number))
+                self._preempt(victim, step)
+                if victim is sequence:
+                    return
+            else:
+                sequence.num_slots += self._limits.page_tokens
+                return
+
+    def _preempt(self, sequence: Sequence, step: Step) -> None:
+        """Send a request back to the head of its lane; it keeps its tokens, not its pages.
+
+        The newest of the tenant with the most service. It is not charged again for what it
+        computes again, so that it falls back in the order of those to be sent back: of any set of
+        requests, one always gets on.
+        """
+        self.stop(sequence, step.now)
+        sequence.state = State.WAITING
+        sequence.num_computed = sequence.num_slots = sequence.num_published = 0
+        sequence.failed_room = -1
+        lane = sequence.lane
+        self._queue.push_front(sequence)
+        if lane.num_waiting == 1:
+            self._residency.enter(lane, sequence.submission)
+        step.preempted.append(sequence.id)
+
+    def _put(self, sequence: Sequence, step: Step) -> None:
+        left = sequence.num_tokens - sequence.num_computed
+        length = min(left, step.budget)
+        step.budget -= length
+        start = sequence.num_computed
+        step.chunks.append(Chunk(sequence.id, start, length, length == left))
+        self._charge(sequence, start + length)
+
+    def _charge(self, sequence: Sequence, end: int) -> None:
+        """Charge the prompt tokens before `end` that were not charged yet."""
+        num_new = min(end, sequence.submission.num_prompt_tokens) - sequence.num_charged
+        if num_new > 0:
+            sequence.num_charged += num_new
+            self._queue.charge(sequence.lane, num_new)
+
+    def _publish(self, sequence: Sequence) -> None:
+        keys = sequence.submission.prefix_keys
+        num_complete = min(len(keys), sequence.num_computed // self._limits.page_tokens)
+        for index in range(sequence.num_published, num_complete):
+            self._pool.publish(sequence.id, index, keys[index])
+        sequence.num_published = max(sequence.num_published, num_complete)
+
+
+def _is_spent(sequence: Sequence) -> bool:
+    """Whether it has all its tokens and only waits to be removed."""
+    return sequence.num_tokens >= sequence.submission.max_tokens
