@@ -4,7 +4,7 @@ import random
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks.load import percentile
@@ -63,11 +63,12 @@ class Contest:
         self._vocabulary = vocabulary or range(FIRST_TOKEN, LAST_TOKEN)
 
     def warm_up(self, contestant: Contestant, *, base_only: bool = False) -> None:
-        """Each case once, uncounted; `base_only` for one that has no adapters."""
+        """Each case once, cut short and uncounted; `base_only` for one that has no adapters."""
         for case in self._cases:
             if base_only and any(case.adapters):
                 continue
-            contestant.run(self._asks(case, "warm-up"))
+            asks = self._asks(case, "warm-up")
+            contestant.run([replace(ask, max_tokens=min(ask.max_tokens, 8)) for ask in asks])
         contestant.pause()
 
     def run_round(self, number: int, contestants: Sequence[Contestant]) -> None:

