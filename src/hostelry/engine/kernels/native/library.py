@@ -1,0 +1,224 @@
+"""Which compiled library this CPU runs best, and that library's functions.
+
+Knows nothing of what the functions compute. A library is chosen by what the CPU says of itself;
+several may be loaded in one process.
+"""
+
+import ctypes
+import functools
+import platform
+import weakref
+from collections.abc import Callable
+from ctypes import c_char_p, c_double, c_int, c_size_t, c_ssize_t, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hostelry.base.errors import HostelryError
+from hostelry.engine.kernels.native.memory import LineMemory
+from hostelry.engine.kernels.native.variants import SOURCES, VARIANTS, Variant, fingerprint
+
+_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "hostelry_variant": (c_char_p, ()),
+    "hostelry_fingerprint": (c_char_p, ()),
+    "hostelry_pool_new": (c_void_p, (c_int, c_int)),
+    "hostelry_pool_free": (None, (c_void_p,)),
+    "hostelry_pool_overhead_ns": (c_double, (c_void_p, c_int)),
+    "hostelry_packed_bytes": (c_size_t, (c_int, c_int, c_int)),
+    "hostelry_prepared_bytes": (c_size_t, (c_int, c_int, c_int)),
+    "hostelry_pack": (
+        None,
+        (c_void_p, c_int, c_int, c_void_p, c_ssize_t, c_int, c_int, c_void_p, c_void_p),
+    ),
+    "hostelry_gemm": (
+        None,
+        (c_void_p, c_void_p, c_void_p, c_ssize_t, c_int, c_void_p, c_ssize_t, c_int, c_void_p),
+    ),
+    "hostelry_decoder_new": (c_void_p, (c_void_p, c_void_p)),
+    "hostelry_decoder_free": (None, (c_void_p,)),
+    "hostelry_decoder_forward": (None, (c_void_p, c_void_p, c_void_p)),
+    "hostelry_decoder_seconds": (ctypes.POINTER(c_double), (c_void_p,)),
+}
+"""Result and arguments of every function in cpp/exports.h."""
+
+_ARCH_PRCTL = 158
+_ARCH_REQ_XCOMP_PERM = 0x1023
+_XFEATURE_XTILEDATA = 18
+
+
+class NativeUnavailableError(HostelryError):
+    """No compiled library can be used here, or not the one that was asked for."""
+
+
+def _permit_tiles() -> bool:
+    """Ask the kernel to let this process use tile registers, as it must before their first use."""
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        answer = libc.syscall(_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA)
+    except (OSError, AttributeError):
+        return False
+    return bool(answer == 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What the choice of a library depends on.
+
+    `cpu_flags`: as in /proc/cpuinfo; empty where the system has no such file. `folder`: where the
+    libraries are. `sources`: what they ought to be built from. `permit_tiles`: asks for AMX.
+    """
+
+    machine: str
+    cpu_flags: frozenset[str]
+    folder: Path
+    sources: Path = SOURCES
+    permit_tiles: Callable[[], bool] = _permit_tiles
+
+    @classmethod
+    @functools.cache
+    def current(cls) -> "Host":
+        """This machine."""
+        return cls(
+            machine=platform.machine(),
+            cpu_flags=read_cpu_flags(Path("/proc/cpuinfo")),
+            folder=Path(__file__).parent,
+        )
+
+
+def read_cpu_flags(path: Path) -> frozenset[str]:
+    """The flags of the first CPU in a file like /proc/cpuinfo; none where there is no such file."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return frozenset()
+    for line in lines:
+        name, _, flags = line.partition(":")
+        if name.strip() == "flags":
+            return frozenset(flags.split())
+    return frozenset()
+
+
+def available_variants(host: Host | None = None) -> tuple[str, ...]:
+    """Names of the libraries that are built and run on this CPU, the fastest first."""
+    host = host or Host.current()
+    return tuple(it.name for it in VARIANTS if _obstacle(it, host) is None)
+
+
+def why_unavailable(host: Host | None = None) -> str | None:
+    """Why no library can be used, and what to do; None where one can."""
+    host = host or Host.current()
+    if available_variants(host):
+        return None
+    if not any((host.folder / it.file_name).exists() for it in VARIANTS):
+        return (
+            "the C++ kernels are not built, so that products, attention and LoRA run on plain "
+            "torch, several times slower; install a C++17 compiler (g++ or clang++) and install "
+            "hostelry again (`make install` in a checkout)"
+        )
+    reasons = "; ".join(f"{it.name}: {_obstacle(it, host)}" for it in VARIANTS)
+    return (
+        "none of the built C++ kernels can be used, so that products, attention and LoRA run on "
+        f"plain torch, several times slower; install hostelry again (`make install`): {reasons}"
+    )
+
+
+def _obstacle(variant: Variant, host: Host) -> str | None:
+    """Why one library cannot be used; None where it can."""
+    path = host.folder / variant.file_name
+    if not variant.runs_on(host.machine, host.cpu_flags):
+        return f"needs {_needs(variant, host)}"
+    if not path.exists():
+        return f"not built: {path} is missing"
+    if "amx_tile" in variant.cpu_flags and not host.permit_tiles():
+        return "the system refuses AMX to this process"
+    return _load_obstacle(path, _wanted_fingerprint(host.sources))
+
+
+def _needs(variant: Variant, host: Host) -> str:
+    if not variant.fits(host.machine):
+        return f"a CPU of type {' or '.join(variant.machines)}, and this is {host.machine}"
+    return "CPU features " + ", ".join(sorted(variant.cpu_flags - host.cpu_flags))
+
+
+@functools.cache
+def _wanted_fingerprint(sources: Path) -> str | None:
+    """That of the sources beside the libraries; None where only the libraries were installed."""
+    return fingerprint(sources) if sources.is_dir() else None
+
+
+@functools.cache
+def _load_obstacle(path: Path, wanted: str | None) -> str | None:
+    try:
+        functions = _load(path)
+    except (OSError, AttributeError) as error:
+        return f"cannot be loaded: {error}"
+    found = functions.hostelry_fingerprint().decode()
+    if wanted is not None and found != wanted:
+        return f"built from other sources ({found}) than are installed ({wanted})"
+    return None
+
+
+@functools.cache
+def _load(path: Path) -> ctypes.CDLL:
+    """The library with its functions declared. Raises OSError, AttributeError for a missing one."""
+    functions = ctypes.CDLL(str(path))
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(functions, name)
+        function.restype = result
+        function.argtypes = arguments
+    return functions
+
+
+class NativeLibrary:
+    """One loaded library. `functions` has what cpp/exports.h lists; `memory` is for its weights."""
+
+    def __init__(self, variant: str, functions: ctypes.CDLL) -> None:
+        self.variant = variant
+        self.functions = functions
+        self.memory = LineMemory()
+
+    @classmethod
+    def load(cls, variant: str | None = None, host: Host | None = None) -> "NativeLibrary":
+        """The fastest library for this CPU, or the one of that name.
+
+        Raises NativeUnavailableError, with the reason, where there is none.
+        """
+        host = host or Host.current()
+        if variant is None:
+            names = available_variants(host)
+            if not names:
+                raise NativeUnavailableError(why_unavailable(host) or "")
+            variant = names[0]
+        wanted = next((it for it in VARIANTS if it.name == variant), None)
+        if wanted is None:
+            known = ", ".join(it.name for it in VARIANTS)
+            raise NativeUnavailableError(f"there is no variant {variant!r}; the variants: {known}")
+        obstacle = _obstacle(wanted, host)
+        if obstacle is not None:
+            raise NativeUnavailableError(f"the variant {variant} cannot be used: {obstacle}")
+        return cls(variant, _load(host.folder / wanted.file_name))
+
+
+class NativeThreads:
+    """Threads that the library's functions divide their work among; ended with this object.
+
+    `num_threads` counts the calling one. `pin`: the others stay each on a CPU of its own.
+    One call at a time.
+    """
+
+    def __init__(self, library: NativeLibrary, num_threads: int, *, pin: bool = False) -> None:
+        if num_threads < 1:
+            raise ValueError(f"num_threads is {num_threads}; at least one thread computes")
+        self.library = library
+        self.num_threads = num_threads
+        self.handle: int = library.functions.hostelry_pool_new(num_threads, int(pin))
+        self._end = weakref.finalize(self, library.functions.hostelry_pool_free, self.handle)
+
+    def close(self) -> None:
+        """End the threads; the object is of no use afterwards."""
+        self._end()
+
+    def overhead_s(self, repeats: int = 1000) -> float:
+        """Seconds that an empty division of work takes, the mean of `repeats`."""
+        took_ns: float = self.library.functions.hostelry_pool_overhead_ns(self.handle, repeats)
+        return took_ns * 1e-9
