@@ -12,35 +12,73 @@ from safetensors.torch import save_file
 ALL_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
+_TINY: dict[str, Any] = {
+    "vocab_size": 199,
+    "hidden_size": 64,
+    "intermediate_size": 112,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.2,
+    "tie_word_embeddings": True,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+
+
 def tiny_llama(folder: Path, **overrides: Any) -> Path:
     """Write a random Llama of two layers with grouped queries to `folder`; returns the folder.
 
     `overrides` are fields of transformers' LlamaConfig; `seed` and `dtype` (a name of torch's) too.
     """
-    from transformers import LlamaConfig, LlamaForCausalLM
+    return _tiny("Llama", folder, overrides)
+
+
+def tiny_mistral(folder: Path, **overrides: Any) -> Path:
+    """As `tiny_llama`, a Mistral whose layers see 16 tokens."""
+    return _tiny("Mistral", folder, {"sliding_window": 16, **overrides})
+
+
+def tiny_qwen2(folder: Path, **overrides: Any) -> Path:
+    """As `tiny_llama`, a Qwen2, which has biases on q, k and v."""
+    return _tiny("Qwen2", folder, overrides)
+
+
+def tiny_qwen3(folder: Path, **overrides: Any) -> Path:
+    """As `tiny_llama`, a Qwen3, which has a norm over each query and key head."""
+    return _tiny("Qwen3", folder, {"head_dim": 24, **overrides})
+
+
+def tiny_gemma3(folder: Path, **overrides: Any) -> Path:
+    """As `tiny_llama`, a text-only Gemma 3 of three layers, the second global, others see 16."""
+    fields = {
+        "num_hidden_layers": 3,
+        "head_dim": 24,
+        "sliding_window": 16,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "query_pre_attn_scalar": 20,
+    }
+    return _tiny("Gemma3", folder, {**fields, **overrides}, "Gemma3TextConfig")
+
+
+def _tiny(family: str, folder: Path, overrides: dict[str, Any], config: str = "") -> Path:
+    """A random model of transformers' `{family}ForCausalLM`; biases and norms are random too."""
+    import transformers
 
     seed = overrides.pop("seed", 0)
     dtype = getattr(torch, overrides.pop("dtype", "float32"))
-    fields = {
-        "vocab_size": 199,
-        "hidden_size": 64,
-        "intermediate_size": 112,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 256,
-        "initializer_range": 0.2,
-        "tie_word_embeddings": True,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "pad_token_id": 0,
-    }
+    config_class = getattr(transformers, config or f"{family}Config")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = LlamaForCausalLM(LlamaConfig(**{**fields, **overrides}))
+        fields = config_class(**{**_TINY, **overrides})
+        model = getattr(transformers, f"{family}ForCausalLM")(fields)
         for name, parameter in model.named_parameters():
             if name.endswith("bias"):
                 torch.nn.init.normal_(parameter, std=0.2)
+            elif "norm" in name and family != "Llama":
+                parameter.data += 0.2 * torch.randn_like(parameter)
     model.to(dtype).save_pretrained(folder)
     return folder
 
