@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 import pytest
 
 from hostelry.engine.pages.eviction import HALF_LIFE_S
-from hostelry.engine.pages.prefix import FIRST_USE_WEIGHT
 from hostelry.engine.pages.unified import AdapterState, OutOfPagesError, PagePool, PinBudgetError
 
 PAGE_COST_S = 0.01
@@ -39,11 +38,10 @@ class Content:
 
 @dataclass(eq=False)
 class Sequence:
-    """The path of an owner's pages, how many it has published and found."""
+    """The path of an owner's pages, and how many of them are published."""
 
     path: bytes
     num_published: int
-    num_found: int
 
 
 @dataclass(eq=False)
@@ -90,11 +88,11 @@ class ModelledPool:
         assert self.pool.begin(owner, keys) == num_found
         for key in keys[:num_found]:
             self.contents[key].holders.add(owner)
-        self.sequences[owner] = Sequence(path, num_found, num_found)
+        self.sequences[owner] = Sequence(path, num_found)
 
     def grow(self, owner: str, num_pages: int) -> None:
         """Grow `owner` to `num_pages`, which may be too many."""
-        sequence = self.sequences.setdefault(owner, Sequence(b"", 0, 0))
+        sequence = self.sequences.setdefault(owner, Sequence(b"", 0))
         before = list(self.pool.pages(owner))
         missing = num_pages - len(before)
         if missing > self.num_available():
@@ -125,10 +123,10 @@ class ModelledPool:
     def release(self, owner: str) -> None:
         """Release `owner`, which may have nothing."""
         self.pool.release(owner, self.now)
-        sequence = self.sequences.pop(owner, Sequence(b"", 0, 0))
+        sequence = self.sequences.pop(owner, Sequence(b"", 0))
         for index in reversed(range(sequence.num_published)):
             content = self.contents[sequence.path[: index + 1]]
-            self._use(content.score, 1.0 if index < sequence.num_found else FIRST_USE_WEIGHT)
+            self._use(content.score, 1.0)
             content.holders.remove(owner)
         assert not self.pool.pages(owner)
 

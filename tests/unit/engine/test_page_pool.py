@@ -271,6 +271,7 @@ def test_the_numbers_add_up() -> None:
         + stats.num_sequence_pages
         + (stats.num_idle_prefix_pages + stats.num_adapter_pages)
     )
+    assert (pool.pin_budget_pages, pool.num_pinned_pages, stats.num_pinned_pages) == (3, 0, 0)
     assert (stats.num_free, stats.num_sequence_pages, stats.num_sequences) == (3, 2, 1)
     assert (stats.num_cached_pages, stats.num_idle_prefix_pages) == (3, 2)
     assert (stats.num_adapters, stats.num_adapter_pages, stats.num_idle_adapter_pages) == (3, 5, 2)

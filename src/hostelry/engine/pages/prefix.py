@@ -23,9 +23,6 @@ from hostelry.engine.pages.eviction import Candidate, EvictionOrder
 
 PrefixKey = bytes
 
-FIRST_USE_WEIGHT = 0.125
-"""A page nobody has asked for again counts an eighth of a use: most pages are never shared."""
-
 _KEY_BYTES = 32
 
 
@@ -144,16 +141,15 @@ class PrefixIndex:
         self.take(cached)
         return cached, freed
 
-    def release(self, cached: PrefixPage, page: int, weight: float, now: float) -> int | None:
+    def release(self, cached: PrefixPage, page: int, now: float) -> int | None:
         """A table no longer holds `page`, whose content is cached; the page that is free, if any.
 
         A table's pages are released last one first.
         """
+        self._order.use(cached, now)
         if page != cached.page:
             del cached.spares[page]
-            self._order.use(cached, now, weight)
             return page
-        self._order.use(cached, now, weight)
         cached.num_users -= 1
         if cached.num_users:
             return None

@@ -9,13 +9,11 @@ from hostelry.engine.pages.prefix import PrefixPage
 class Table:
     """A sequence's pages; what `published[i]` says of the content of `pages[i]`.
 
-    The first `num_found` were found in the cache when the sequence began. A published page is the
-    shared page of its content, or a spare of it.
+    A published page is the shared page of its content, or a spare of it.
     """
 
     pages: list[int] = field(default_factory=list)
     published: list[PrefixPage] = field(default_factory=list)
-    num_found: int = 0
 
     def unshared_pages(self) -> list[int]:
         """The pages that only this table knows: spares, and what is not published."""

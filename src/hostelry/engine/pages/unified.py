@@ -25,7 +25,7 @@ from dataclasses import replace
 from hostelry.engine.pages.adapters import Adapter, AdapterState, AdapterTable, PinBudgetError
 from hostelry.engine.pages.eviction import EvictionOrder
 from hostelry.engine.pages.integrity import check_places, check_tables
-from hostelry.engine.pages.prefix import FIRST_USE_WEIGHT, PrefixIndex, PrefixKey, PrefixPage
+from hostelry.engine.pages.prefix import PrefixIndex, PrefixKey, PrefixPage
 from hostelry.engine.pages.stats import PoolCounts, PoolStats
 from hostelry.engine.pages.tables import Table
 
@@ -75,8 +75,7 @@ class PagePool:
         if found:
             for cached in found:
                 self._prefixes.take(cached)
-            pages = [cached.page for cached in found]
-            self._tables[owner] = Table(pages, found, len(found))
+            self._tables[owner] = Table([cached.page for cached in found], found)
         return len(found)
 
     def num_shared(self, keys: Sequence[PrefixKey]) -> int:
@@ -139,8 +138,7 @@ class PagePool:
         published = table.published
         self._free += table.pages[len(published) :][::-1]
         for index in range(len(published) - 1, -1, -1):
-            weight = 1.0 if index < table.num_found else FIRST_USE_WEIGHT
-            freed = self._prefixes.release(published[index], table.pages[index], weight, now)
+            freed = self._prefixes.release(published[index], table.pages[index], now)
             if freed is not None:
                 self._free.append(freed)
 
@@ -178,7 +176,10 @@ class PagePool:
         self._adapters.activate(key)
 
     def drop_adapter(self, key: str) -> None:
-        """Give its pages back, if it has any; a pin stays. Raises ValueError while it is held."""
+        """Give its pages back, if it has any; a pin stays. Raises ValueError while it is held.
+
+        Nothing writes to its pages any more: they may be another's at once.
+        """
         self._free += reversed(self._adapters.remove(key))
 
     def hold_adapter(self, key: str) -> None:
@@ -244,6 +245,11 @@ class PagePool:
     def num_adapter_pages(self) -> int:
         """Pages of all adapters, loading and resident."""
         return self._adapters.num_pages
+
+    @property
+    def pin_budget_pages(self) -> int:
+        """What pinned adapters may take together."""
+        return self._adapters.pin_budget_pages
 
     @property
     def num_pinned_pages(self) -> int:
