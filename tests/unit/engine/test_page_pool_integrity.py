@@ -9,15 +9,15 @@ from hostelry.engine.pages.unified import PagePool
 
 
 def _free_an_owned_page(pool: PagePool) -> None:
-    pool._free.append(pool.pages("writer")[1])
+    pool._supply.free.append(pool.pages("writer")[1])
 
 
 def _lose_a_page(pool: PagePool) -> None:
-    pool._free.pop()
+    pool._supply.free.pop()
 
 
 def _invent_a_page(pool: PagePool) -> None:
-    pool._free.append(12)
+    pool._supply.free.append(12)
 
 
 def _table_without_pages(pool: PagePool) -> None:
@@ -53,7 +53,7 @@ def _two_keys_for_a_page(pool: PagePool) -> None:
 
 
 def _a_spare_of_nobody(pool: PagePool) -> None:
-    pool._prefixes._pages[b"other"].spares[pool._free.pop()] = None
+    pool._prefixes._pages[b"other"].spares[pool._supply.free.pop()] = None
 
 
 def _swap_keys(pool: PagePool) -> None:

@@ -7,8 +7,8 @@ Each candidate has a priority, and the lowest goes first:
 - `cost_s` is what its absence would cost the next one who wants it: the time to load an adapter
   again, the time to compute a prefix page again. Divided by its pages it is what a page spent on it
   earns, so that a large adapter is compared fairly with many small ones and with KV pages.
-- `frequency` counts uses, the first included; an old use counts half after `HALF_LIFE_S`, so that what was loved
-  yesterday does not outlive what is loved today.
+- `frequency` counts uses, the first included; a use counts half after `HALF_LIFE_S`, so that what
+  was loved yesterday does not outlive what is loved today.
 - `age` is the priority of the last one evicted. It lifts whatever is used later over whatever is
   not used, at the speed at which memory is really short: without pressure nothing ages.
 
@@ -61,7 +61,7 @@ class EvictionOrder:
         return self._num_live
 
     def use(self, candidate: Candidate, now: float, weight: float = 1.0) -> None:
-        """Count a use that ends at `now` as `weight` uses; the candidate is not in the order now."""
+        """Count a use that ends at `now` as `weight` uses; it is not in the order meanwhile."""
         # 0.0 first: then a clock that stepped back, and nan, count as no time at all.
         elapsed_s = max(0.0, now - candidate.used_at)
         candidate.frequency = candidate.frequency * 0.5 ** (elapsed_s / HALF_LIFE_S) + weight

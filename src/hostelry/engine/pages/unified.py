@@ -22,18 +22,15 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from hostelry.engine.pages.adapters import Adapter, AdapterState, AdapterTable, PinBudgetError
+from hostelry.engine.pages.adapters import AdapterState, AdapterTable, PinBudgetError
 from hostelry.engine.pages.eviction import EvictionOrder
 from hostelry.engine.pages.integrity import check_places, check_tables
-from hostelry.engine.pages.prefix import PrefixIndex, PrefixKey, PrefixPage
+from hostelry.engine.pages.prefix import PrefixIndex, PrefixKey
 from hostelry.engine.pages.stats import PoolCounts, PoolStats
+from hostelry.engine.pages.supply import OutOfPagesError, PageSupply
 from hostelry.engine.pages.tables import Table
 
 __all__ = ["AdapterState", "OutOfPagesError", "PagePool", "PinBudgetError", "PoolStats"]
-
-
-class OutOfPagesError(Exception):
-    """More pages were asked for than are free or idle; nothing was changed."""
 
 
 class PagePool:
@@ -52,13 +49,14 @@ class PagePool:
             raise ValueError(f"pin_budget_pages is {pin_budget_pages}; allowed: 0 to {num_pages}")
         _check_cost("recompute_cost_s", recompute_cost_s)
         self.num_pages = num_pages
-        self._free = list(range(num_pages - 1, -1, -1))  # last out is first in: warm pages first
         self._tables: dict[str, Table] = {}
         self._order = EvictionOrder()
         self._prefixes = PrefixIndex(self._order, recompute_cost_s)
         self._adapters = AdapterTable(self._order, pin_budget_pages)
-        self._evicted: dict[str, None] = {}
         self._counts = PoolCounts()
+        self._supply = PageSupply(
+            num_pages, self._order, self._prefixes, self._adapters, self._counts
+        )
 
     # Sequences
 
@@ -94,7 +92,7 @@ class PagePool:
             if num_pages < 0:
                 raise ValueError(f"{owner} cannot have {num_pages} pages")
             return []
-        new = [self._free.pop()] if missing == 1 and self._free else self._take(owner, missing)
+        new = self._supply.take(owner, missing)
         if table is None:
             table = self._tables[owner] = Table()
         table.pages += new
@@ -124,7 +122,7 @@ class PagePool:
         published.append(cached)
         self._counts.num_published_pages += 1
         if freed is not None:
-            self._free.append(freed)
+            self._supply.free.append(freed)
         self._counts.num_duplicate_pages += freed is not None or cached.page != page
 
     def release(self, owner: str, now: float) -> None:
@@ -136,11 +134,11 @@ class PagePool:
         if table is None:
             return
         published = table.published
-        self._free += table.pages[len(published) :][::-1]
+        self._supply.free += table.pages[len(published) :][::-1]
         for index in range(len(published) - 1, -1, -1):
             freed = self._prefixes.release(published[index], table.pages[index], now)
             if freed is not None:
-                self._free.append(freed)
+                self._supply.free.append(freed)
 
     def pages(self, owner: str) -> Sequence[int]:
         """The owner's pages in order; empty for an unknown owner. Not to be changed.
@@ -165,9 +163,9 @@ class PagePool:
             raise ValueError(f"adapter {key} cannot have {num_pages} pages")
         _check_cost(f"reload_cost_s of adapter {key}", reload_cost_s)
         self._adapters.check_new(key, num_pages)
-        pages = tuple(sorted(self._take(f"adapter {key}", num_pages)))
+        pages = tuple(sorted(self._supply.take(f"adapter {key}", num_pages)))
         self._adapters.insert(key, pages, reload_cost_s, now)
-        self._evicted.pop(key, None)
+        self._supply.evicted.pop(key, None)
         self._counts.num_adapter_loads += 1
         return pages
 
@@ -180,7 +178,7 @@ class PagePool:
 
         Nothing writes to its pages any more: they may be another's at once.
         """
-        self._free += reversed(self._adapters.remove(key))
+        self._supply.free += reversed(self._adapters.remove(key))
 
     def hold_adapter(self, key: str) -> None:
         """Something in flight uses it. Raises ValueError unless it is resident."""
@@ -215,8 +213,8 @@ class PagePool:
 
     def take_evicted(self) -> list[str]:
         """The adapters evicted since the last call and not given pages again, in that order."""
-        evicted = list(self._evicted)
-        self._evicted.clear()
+        evicted = list(self._supply.evicted)
+        self._supply.evicted.clear()
         return evicted
 
     # Numbers
@@ -224,17 +222,17 @@ class PagePool:
     @property
     def num_free(self) -> int:
         """Pages that hold nothing."""
-        return len(self._free)
+        return len(self._supply.free)
 
     @property
     def num_idle(self) -> int:
         """Pages of idle prefixes and adapters: warm cache, given up when needed."""
-        return self._prefixes.num_idle + self._adapters.num_idle_pages
+        return self._supply.num_idle
 
     @property
     def num_available(self) -> int:
         """Free and idle pages: as many can be had at once."""
-        return len(self._free) + self.num_idle
+        return self._supply.num_available
 
     @property
     def num_cached_pages(self) -> int:
@@ -262,8 +260,11 @@ class PagePool:
         num_adapter_pages = self._adapters.num_pages
         return PoolStats(
             num_pages=self.num_pages,
-            num_free=len(self._free),
-            num_sequence_pages=self.num_pages - len(self._free) - num_idle - num_adapter_pages,
+            num_free=len(self._supply.free),
+            num_sequence_pages=self.num_pages
+            - len(self._supply.free)
+            - num_idle
+            - num_adapter_pages,
             num_cached_pages=len(self._prefixes),
             num_idle_prefix_pages=num_idle,
             num_adapter_pages=num_adapter_pages,
@@ -284,40 +285,12 @@ class PagePool:
 
     def _places(self) -> Iterator[tuple[int, str]]:
         """Each page and where it is; a page that several tables share is in the cache, once."""
-        yield from ((page, "free") for page in self._free)
+        yield from ((page, "free") for page in self._supply.free)
         yield from ((cached.page, "cached") for cached in self._prefixes)
         for adapter in self._adapters:
             yield from ((page, f"of adapter {adapter.key}") for page in adapter.pages)
         for owner, table in self._tables.items():
             yield from ((page, f"of {owner}") for page in table.unshared_pages())
-
-    def _take(self, owner: str, num_pages: int) -> list[int]:
-        """Take `num_pages` >= 1 free pages, evicting first where they are too few."""
-        free = self._free
-        if num_pages > len(free):
-            self._evict_until(owner, num_pages)
-        new = free[-num_pages:]
-        del free[-num_pages:]
-        new.reverse()
-        return new
-
-    def _evict_until(self, owner: str, num_pages: int) -> None:
-        if num_pages > self.num_available:
-            raise OutOfPagesError(
-                f"{owner} needs {num_pages} more pages; {len(self._free)} of {self.num_pages} are "
-                f"free and {self.num_idle} idle"
-            )
-        while len(self._free) < num_pages:
-            candidate = self._order.pop()
-            if isinstance(candidate, PrefixPage):
-                self._free.append(self._prefixes.evict(candidate))
-                self._counts.num_evicted_prefix_pages += 1
-            else:
-                assert isinstance(candidate, Adapter), "prefix pages and adapters are all there is"
-                self._free += reversed(self._adapters.evict(candidate))
-                self._evicted[candidate.key] = None
-                self._counts.num_evicted_adapters += 1
-                self._counts.num_evicted_adapter_pages += len(candidate.pages)
 
 
 def _check_cost(what: str, cost_s: float) -> None:
