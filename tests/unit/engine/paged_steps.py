@@ -20,7 +20,7 @@ from hostelry.engine.kernels.batch import (
 )
 from hostelry.engine.kernels.decoder import Decoder
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
-from hostelry.engine.kernels.shard import WHOLE, Shard
+from hostelry.engine.kernels.shard import WHOLE, ModuleShare, Shard, module_share
 from hostelry.engine.layers.decoder import TorchDecoder
 from hostelry.engine.models.registry import load_decoder, load_spec
 from hostelry.engine.models.spec import ModelSpec
@@ -258,15 +258,11 @@ def scattered(
         firsts.append(sum(len(it) for it in downs))
         if update is None:
             continue
-        down, up = update.down, update.up.T
-        offsets = numpy.full(len(down), -1, numpy.int64)
-        if MODULES[name] in ("o_proj", "down_proj"):
-            offsets[:] = scatter.put(down[:, shard.span(down.shape[1])])
-        else:
-            own = shard.span(len(down))
-            offsets[own] = scatter.put(down[own])
+        share = share_of(shard, MODULES[name], update)
+        offsets = numpy.full(len(update.down), -1, numpy.int64)
+        offsets[share.down_rows] = scatter.put(update.down[share.down_rows, share.down_columns])
         downs.append(offsets)
-        ups.append(scatter.put(up[:, shard.span(up.shape[1])]))
+        ups.append(scatter.put(update.up[share.up_rows].T))
     empty = numpy.zeros(0, numpy.int64)
     return AdapterIndex(
         ranks_M=numpy.array(ranks, numpy.int32),
@@ -274,23 +270,35 @@ def scattered(
         firsts_M=numpy.array(firsts, numpy.int32),
         down_offsets_R=numpy.concatenate([empty, *downs]),
         up_offsets_R=numpy.concatenate([empty, *ups]),
-        embedding=_wide(updates.get("model.embed_tokens"), scatter, shard, is_input=True),
-        lm_head=_wide(updates.get("lm_head"), scatter, shard, is_input=False),
+        embedding=_wide("embed_tokens", updates.get("model.embed_tokens"), scatter, shard),
+        lm_head=_wide("lm_head", updates.get("lm_head"), scatter, shard),
     )
 
 
-def _wide(
-    update: Update | None, scatter: Scatter, shard: Shard, *, is_input: bool
-) -> WideRows | None:
+def share_of(shard: Shard, name: str, update: Update) -> ModuleShare:
+    """What a rank holds of an update."""
+    return module_share(
+        shard,
+        name,
+        rank=len(update.down),
+        in_features=update.down.shape[1],
+        out_features=len(update.up),
+    )
+
+
+def _wide(name: str, update: Update | None, scatter: Scatter, shard: Shard) -> WideRows | None:
     if update is None:
         return None
-    vocab_VR, hidden_RH = (update.down.T, update.up.T) if is_input else (update.up, update.down)
+    share = share_of(shard, name, update)
+    vocab_VR, hidden_RH = update.up, update.down
+    vocab_rows, hidden_rows = share.up_rows, share.down_rows
+    if name == "embed_tokens":
+        vocab_VR, hidden_RH = update.down.T, update.up.T
+        vocab_rows, hidden_rows = share.down_columns, slice(None)
     vocab = numpy.full(len(vocab_VR), -1, numpy.int64)
-    own = shard.span(len(vocab_VR))
-    vocab[own] = scatter.put(vocab_VR[own])
+    vocab[vocab_rows] = scatter.put(vocab_VR[vocab_rows])
     hidden = numpy.full(len(hidden_RH), -1, numpy.int64)
-    rows = slice(None) if is_input else shard.span(len(hidden_RH))
-    hidden[rows] = scatter.put(hidden_RH[rows])
+    hidden[hidden_rows] = scatter.put(hidden_RH[hidden_rows])
     return WideRows(
         rank=len(hidden_RH), scale=update.scale, vocab_offsets_V=vocab, hidden_offsets_R=hidden
     )

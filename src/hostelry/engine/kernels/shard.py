@@ -33,3 +33,47 @@ class Shard:
 
 WHOLE = Shard()
 """The only rank, which holds everything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleShare:
+    """What a rank holds of an adapter's module.
+
+    `down_rows` and `down_columns` of A (R, I), `up_rows` of B (O, R). In the rank's AdapterIndex
+    `ranks_M` are whole ranks; the offsets of other ranks' rows of A are negative.
+    """
+
+    down_rows: slice
+    down_columns: slice
+    up_rows: slice
+
+
+_SPLIT_INPUTS = ("o_proj", "down_proj")
+
+
+def module_share(
+    shard: Shard, name: str, *, rank: int, in_features: int, out_features: int
+) -> ModuleShare:
+    """A rank's share of a module of this LoRA rank, by the module's name.
+
+    Where the base splits outputs (lm_head too), rows of A are split and B follows the outputs;
+    where it splits inputs, A follows them and B is split by outputs. So no rank holds what another
+    holds. Of embed_tokens a rank has its tokens' columns of A, and all of B. Source: S-LoRA (arXiv:2311.03285), section 6.
+    """
+    if name in _SPLIT_INPUTS:
+        return ModuleShare(
+            down_rows=slice(0, rank),
+            down_columns=shard.span(in_features),
+            up_rows=shard.span(out_features),
+        )
+    if name == "embed_tokens":
+        return ModuleShare(
+            down_rows=slice(0, rank),
+            down_columns=shard.span(in_features),
+            up_rows=slice(0, out_features),
+        )
+    return ModuleShare(
+        down_rows=shard.span(rank),
+        down_columns=slice(0, in_features),
+        up_rows=shard.span(out_features),
+    )

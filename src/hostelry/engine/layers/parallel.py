@@ -1,0 +1,118 @@
+"""A decoder's weights divided over ranks, as Megatron does.
+
+Each rank has its heads and key-value heads, its columns of the MLP and its part of the vocabulary;
+norms are everywhere. How adapters are divided: `layers.segmented_lora` and
+`kernels.shard.module_share`.
+
+Source: Megatron-LM (arXiv:1909.08053); S-LoRA (arXiv:2311.03285), section 6.
+
+# V vocabulary, H hidden, O fused output columns, I in-features
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from hostelry.engine.kernels.shard import Shard
+from hostelry.engine.kernels.weights import DecoderWeights, LayerWeights, Projection
+
+
+def shard_weights(
+    weights: DecoderWeights, shard: Shard, device: torch.device | None = None
+) -> DecoderWeights:
+    """This rank's part of `weights`, moved to `device` (None: where they are).
+
+    A layer is divided as it is read, so that a rank copies its own part only. Raises ValueError
+    where the world size does not divide heads, key-value heads or the intermediate size.
+    """
+    check_divides(
+        shard.world_size,
+        num_heads=weights.num_heads,
+        num_kv_heads=weights.num_kv_heads,
+        intermediate_size=weights.intermediate_size,
+    )
+    where = device or weights.embedding_VH.device
+    embedding_VH = _own_rows(weights.embedding_VH, shard, where)
+    is_tied = weights.lm_head_VH is weights.embedding_VH
+    return replace(
+        weights,
+        num_heads=weights.num_heads // shard.world_size,
+        num_kv_heads=weights.num_kv_heads // shard.world_size,
+        intermediate_size=weights.intermediate_size // shard.world_size,
+        embedding_VH=embedding_VH,
+        lm_head_VH=embedding_VH if is_tied else _own_rows(weights.lm_head_VH, shard, where),
+        final_norm_H=weights.final_norm_H.to(where),
+        ropes=[
+            replace(rope, cos_PD=rope.cos_PD.to(where), sin_PD=rope.sin_PD.to(where))
+            for rope in weights.ropes
+        ],
+        layer=lambda index: _own_layer(weights, index, shard, where),
+    )
+
+
+def check_divides(world_size: int, **sizes: int) -> None:
+    """Raise ValueError naming the first of `sizes` that `world_size` ranks cannot share evenly."""
+    for name, size in sizes.items():
+        if size % world_size:
+            raise ValueError(
+                f"{world_size} ranks cannot share {name} {size} evenly; "
+                f"choose a number of ranks that divides it"
+            )
+
+
+def _own_layer(
+    weights: DecoderWeights, index: int, shard: Shard, device: torch.device
+) -> LayerWeights:
+    layer = weights.layer(index)
+    query = weights.num_heads * weights.head_dim
+    key = weights.num_kv_heads * weights.head_dim
+    inner = weights.intermediate_size
+
+    def moved(norm: torch.Tensor | None) -> torch.Tensor | None:
+        return None if norm is None else norm.to(device)
+
+    return replace(
+        layer,
+        input_norm_H=layer.input_norm_H.to(device),
+        qkv=_own_columns(layer.qkv, (query, key, key), shard, device),
+        q_norm_D=moved(layer.q_norm_D),
+        k_norm_D=moved(layer.k_norm_D),
+        o=_own_inputs(layer.o, shard, device),
+        attn_out_norm_H=moved(layer.attn_out_norm_H),
+        mlp_norm_H=layer.mlp_norm_H.to(device),
+        gate_up=_own_columns(layer.gate_up, (inner, inner), shard, device),
+        down=_own_inputs(layer.down, shard, device),
+        mlp_out_norm_H=moved(layer.mlp_out_norm_H),
+    )
+
+
+def _own_columns(
+    projection: Projection, widths: Sequence[int], shard: Shard, device: torch.device
+) -> Projection:
+    """The rank's outputs of each of the modules that are fused."""
+
+    def own(whole: torch.Tensor) -> torch.Tensor:
+        parts = torch.split(whole, list(widths))
+        return torch.cat([part[shard.span(len(part))] for part in parts]).to(device)
+
+    bias_O = projection.bias_O
+    return Projection(
+        weight_OI=own(projection.weight_OI), bias_O=None if bias_O is None else own(bias_O)
+    )
+
+
+def _own_inputs(projection: Projection, shard: Shard, device: torch.device) -> Projection:
+    """The rank's in-features; the bias is added once, by rank 0."""
+    span = shard.span(projection.weight_OI.shape[1])
+    bias_O = projection.bias_O
+    return Projection(
+        weight_OI=projection.weight_OI[:, span].contiguous().to(device),
+        bias_O=bias_O.to(device) if bias_O is not None and shard.rank == 0 else None,
+    )
+
+
+def _own_rows(table_VH: torch.Tensor, shard: Shard, device: torch.device) -> torch.Tensor:
+    if shard.world_size == 1:
+        return table_VH.to(device)
+    return table_VH[shard.span(len(table_VH))].clone().to(device)

@@ -1,0 +1,197 @@
+"""Several processes with one model: rank 0 decides and tells each step, the others compute along.
+
+All ranks have pools of equally many pages; a page holds each rank's own part of the same tokens or
+of the same adapter, so one list of pages serves all. A rank that dies ends the others: their next
+operation raises. Only low-rank and hidden-sized tensors and steps travel, never weights.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+
+import torch
+from torch import distributed
+
+from hostelry.engine.kernels.batch import AdapterIndex, ForwardBatch
+from hostelry.engine.kernels.decoder import Decoder
+from hostelry.engine.kernels.pool import PoolTensor
+from hostelry.engine.layers.collective import TorchCollective
+from hostelry.engine.runner.messages import (
+    Message,
+    PlaceMessage,
+    RemoveMessage,
+    StepMessage,
+    StopMessage,
+    parse,
+    serialize,
+    step_batch,
+    step_message,
+)
+
+# A follower may wait for a step as long as the server is idle; a rank 0 that dies closes the
+# connection, which ends the wait at once.
+_IDLE = timedelta(days=365)
+_REASON_BYTES = 300
+
+
+class ParallelError(Exception):
+    """A rank could not do what rank 0 told it; names the rank and its reason."""
+
+
+class Channel(Protocol):
+    """How rank 0 tells the others, and they answer."""
+
+    def tell(self, content: bytes) -> None:
+        """Rank 0: send to all others."""
+        ...
+
+    def hear(self) -> bytes:
+        """Others: what rank 0 tells next. Raises RuntimeError once rank 0 has died."""
+        ...
+
+    def reasons(self, own: str) -> list[str]:
+        """All ranks at once: why each of them failed, "" where it did not."""
+        ...
+
+
+class TorchChannel:
+    """A Channel over a torch.distributed group of CPU tensors (gloo)."""
+
+    def __init__(self, group: distributed.ProcessGroup) -> None:
+        self._group = group
+
+    def tell(self, content: bytes) -> None:
+        """Broadcast the length, then the bytes."""
+        self._broadcast(torch.tensor([len(content)]))
+        self._broadcast(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+
+    def hear(self) -> bytes:
+        """The bytes of rank 0's next message."""
+        length = torch.zeros(1, dtype=torch.int64)
+        self._broadcast(length)
+        content = torch.empty(int(length), dtype=torch.uint8)
+        self._broadcast(content)
+        return content.numpy().tobytes()
+
+    def reasons(self, own: str) -> list[str]:
+        """Every rank's reason, cut to 300 bytes."""
+        text = own.encode()[:_REASON_BYTES].ljust(_REASON_BYTES)
+        mine = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        all_ranks = [torch.empty_like(mine) for _ in range(self._group.size())]
+        distributed.all_gather(all_ranks, mine, group=self._group)
+        return [it.numpy().tobytes().decode(errors="replace").strip() for it in all_ranks]
+
+    def _broadcast(self, tensor: torch.Tensor) -> None:
+        distributed.broadcast(tensor, group=self._group, group_src=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """What a process holds once it has joined the others."""
+
+    collective: TorchCollective
+    channel: TorchChannel
+
+
+def join(
+    init_method: str, rank: int, world_size: int, *, device: torch.device, step_timeout_s: float
+) -> Ranks:
+    """Join the other ranks; returns when all are there.
+
+    `init_method` as torch.distributed has it: "tcp://127.0.0.1:PORT" or "file:///PATH". Steps use
+    NCCL on a CUDA device and gloo on a CPU; an operation that takes longer than `step_timeout_s`
+    raises RuntimeError.
+    """
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    distributed.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        init_method=init_method,
+        rank=rank,
+        world_size=world_size,
+        timeout=timedelta(seconds=step_timeout_s),
+    )
+    steps = distributed.group.WORLD
+    control = distributed.new_group(backend="gloo", timeout=_IDLE)
+    assert steps is not None, "the process group was just made"
+    return Ranks(TorchCollective(steps), TorchChannel(control))
+
+
+def leave() -> None:
+    """Close the connections to the other ranks."""
+    distributed.destroy_process_group()
+
+
+class LeadingDecoder:
+    """Rank 0's Decoder: tells the others each step, then computes its own part.
+
+    See `kernels.decoder.Decoder`. An adapter must be placed before a step has rows of it.
+    """
+
+    def __init__(self, decoder: Decoder, channel: Channel) -> None:
+        self._decoder = decoder
+        self._channel = channel
+        self._keys: dict[AdapterIndex, str] = {}
+
+    def forward(self, batch: ForwardBatch, pool: PoolTensor) -> torch.Tensor:
+        """Logits (S, V) fp32. Raises RuntimeError where a rank has died."""
+        self._tell(step_message(batch, self._keys))
+        return self._decoder.forward(batch, pool)
+
+    def place(self, key: str, index: AdapterIndex, pages: list[int], source: str) -> None:
+        """Have the others put their part of an adapter into `pages`; rank 0's part is `index`.
+
+        Returns when they have. Raises ParallelError where one could not; then none has it.
+        """
+        self._tell(PlaceMessage(key, pages, source))
+        failed = [
+            f"rank {rank}: {reason}"
+            for rank, reason in enumerate(self._channel.reasons(""))
+            if reason
+        ]
+        if failed:
+            self._tell(RemoveMessage(key))
+            raise ParallelError(f"adapter {key} could not be placed; {'; '.join(failed)}")
+        self._keys[index] = key
+
+    def remove(self, index: AdapterIndex) -> None:
+        """The adapter's pages are given back; no step has rows of it any more."""
+        self._tell(RemoveMessage(self._keys.pop(index)))
+
+    def stop(self) -> None:
+        """End the others' loops."""
+        self._tell(StopMessage())
+
+    def _tell(self, message: Message) -> None:
+        self._channel.tell(serialize(message))
+
+
+def follow(
+    decoder: Decoder,
+    pool: PoolTensor,
+    channel: Channel,
+    place: Callable[[PlaceMessage], AdapterIndex],
+) -> None:
+    """Compute along until rank 0 says stop.
+
+    `place` writes this rank's part of an adapter into the pool; what it raises as ValueError or
+    OSError is told to rank 0. Raises RuntimeError where rank 0 or another rank has died.
+    """
+    indexes: dict[str, AdapterIndex] = {}
+    while True:
+        message = parse(channel.hear())
+        match message:
+            case StepMessage():
+                decoder.forward(step_batch(message, indexes), pool)
+            case PlaceMessage():
+                reason = ""
+                try:
+                    indexes[message.key] = place(message)
+                except (ValueError, OSError) as error:
+                    reason = str(error) or type(error).__name__
+                channel.reasons(reason)
+            case RemoveMessage():
+                indexes.pop(message.key, None)
+            case StopMessage():
+                return

@@ -1,0 +1,347 @@
+"""One model on several ranks: two processes over gloo give what one gives."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.models import ALL_TARGETS, tiny_gemma3, tiny_llama, tiny_qwen2, tiny_qwen3
+from tests.unit.engine.paged_steps import (
+    CPU,
+    Driver,
+    Scatter,
+    forward_batch,
+    new_pool,
+    peft_adapters,
+    reference,
+    scattered,
+    torch_decoder,
+    updates_of,
+)
+
+from hostelry.engine.kernels.batch import MODULES, AdapterIndex, ForwardBatch
+from hostelry.engine.kernels.pool import PoolTensor
+from hostelry.engine.kernels.shard import Shard, module_share
+from hostelry.engine.layers.parallel import shard_weights
+from hostelry.engine.models.registry import load_decoder, load_spec
+from hostelry.engine.runner.messages import PlaceMessage, StepMessage, parse, serialize
+from hostelry.engine.runner.parallel import LeadingDecoder, ParallelError, follow
+
+ROOT = Path(__file__).parents[3]
+PROMPTS = ([*range(20, 60)], [5, 9, 33, 12, 77, 120, 4], [61], [150, 3, 3, 8, 198, 0, 99, 100])
+WIDE = ("embed_tokens", "lm_head")
+BIASES = {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": False}
+
+
+def adapter(rank: int, *targets: str) -> dict[str, Any]:
+    return {"r": rank, "lora_alpha": 2 * rank, "target_modules": list(targets or ALL_TARGETS)}
+
+
+CASES: Mapping[str, tuple[Any, dict[str, Any], dict[str, Any], int]] = {
+    "base only": (tiny_llama, {}, {}, 64),
+    "biases, an output projection of its own": (tiny_llama, BIASES, {}, 5),
+    "mixed adapters": (
+        tiny_llama,
+        BIASES,
+        {"a": adapter(8), "b": adapter(3), "c": adapter(1, "q_proj", "o_proj", "down_proj")},
+        64,
+    ),
+    "adapters of the vocabulary": (
+        tiny_llama,
+        {"tie_word_embeddings": False},
+        {"a": adapter(5, *ALL_TARGETS, *WIDE), "b": adapter(2, "lm_head")},
+        6,
+    ),
+    "an adapter of a tied embedding": (tiny_llama, {}, {"a": adapter(3, "embed_tokens")}, 64),
+    "Qwen2": (tiny_qwen2, {}, {"a": adapter(4)}, 6),
+    "Qwen3": (tiny_qwen3, {}, {"a": adapter(4)}, 64),
+    "Gemma 3": (tiny_gemma3, {}, {"a": adapter(7)}, 6),
+}
+
+
+def write_case(
+    folder: Path, writer: Any, overrides: dict[str, Any], adapters: dict[str, Any], chunk: int
+) -> list[torch.Tensor]:
+    """The model, the job and the adapters in `folder`; returns what one rank gives."""
+    writer(folder, **overrides)
+    names = [None, *adapters]
+    chosen = [names[number % len(names)] for number in range(len(PROMPTS))]
+    job = {"adapters": list(adapters), "prompts": PROMPTS, "chosen": chosen, "chunk": chunk}
+    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    updates = {}
+    if adapters:
+        model = peft_adapters(reference(folder), adapters)
+        updates = {name: updates_of(model, name) for name in adapters}
+        plain = {
+            name: {path: (it.down, it.up, it.scale) for path, it in modules.items()}
+            for name, modules in updates.items()
+        }
+        torch.save(plain, folder / "adapters.pt")
+    spec = load_spec(folder)
+    pool = new_pool(spec, 400)
+    scatter = Scatter(pool, range(40, 400), seed=9)
+    indexes = {name: scattered(it, spec, scatter) for name, it in updates.items()}
+    driver = Driver(torch_decoder(folder, spec), pool, range(40))
+    for prompt, name in zip(PROMPTS, chosen, strict=True):
+        driver.add(prompt, None if name is None else indexes[name])
+    return driver.finish(chunk)
+
+
+def start_ranks(folder: Path, world_size: int, action: str = "run") -> list[subprocess.Popen[str]]:
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
+    }
+    command = [sys.executable, "-m", "tests.unit.engine.parallel_rank", str(folder)]
+    return [
+        subprocess.Popen(
+            [*command, str(rank), str(world_size), action],
+            cwd=ROOT,
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(world_size)
+    ]
+
+
+def finish_ranks(processes: list[subprocess.Popen[str]], timeout_s: float = 120) -> list[str]:
+    """What each wrote to stderr, once all have ended."""
+    try:
+        return [process.communicate(timeout=timeout_s)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, list[torch.Tensor]]]:
+    """Every case computed by one rank here and by two ranks in processes of their own."""
+    root = tmp_path_factory.mktemp("ranks")
+    written = {}
+    for number, (name, case) in enumerate(CASES.items()):
+        folder = root / f"{number:02}"
+        folder.mkdir()
+        written[name] = folder, write_case(folder, *case)
+    processes = start_ranks(root, 2)
+    errors = finish_ranks(processes)
+    assert [process.returncode for process in processes] == [0, 0], "\n".join(errors)
+    return written
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_ranks_equal_one(name: str, runs: dict[str, tuple[Path, list[torch.Tensor]]]) -> None:
+    folder, expected = runs[name]
+    computed = torch.load(folder / "logits.pt", weights_only=True)
+    for two, one in zip(computed, expected, strict=True):
+        torch.testing.assert_close(two, one, atol=1e-4, rtol=1e-5)
+
+
+def test_a_rank_that_cannot_read_an_adapter_says_so(
+    runs: dict[str, tuple[Path, list[torch.Tensor]]],
+) -> None:
+    folder, _ = runs["mixed adapters"]
+    assert (folder / "refusal.txt").read_text(encoding="utf-8") == (
+        "adapter more could not be placed; rank 1: there is no such file"
+    )
+
+
+def test_a_follower_ends_when_rank_0_dies(tmp_path: Path) -> None:
+    write_case(tmp_path / "0", tiny_llama, {}, {}, 64)
+    processes = start_ranks(tmp_path, 2, "die")
+    errors = finish_ranks(processes)
+    assert processes[0].returncode == 3
+    assert processes[1].returncode not in (0, None)
+    assert "RuntimeError" in errors[1] or "DistBackendError" in errors[1]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "world_size", "message"),
+    [
+        pytest.param({}, 3, "3 ranks cannot share num_heads 4 evenly", id="heads"),
+        pytest.param({}, 4, "4 ranks cannot share num_kv_heads 2 evenly", id="key-value heads"),
+        pytest.param(
+            {"intermediate_size": 111},
+            2,
+            "2 ranks cannot share intermediate_size 111 evenly",
+            id="columns of the MLP",
+        ),
+    ],
+)
+def test_refused_numbers_of_ranks(
+    overrides: dict[str, Any], world_size: int, message: str, tmp_path: Path
+) -> None:
+    folder = tiny_llama(tmp_path, **overrides)
+    weights = load_decoder(folder, load_spec(folder), max_len=8, dtype=torch.float32, device=CPU)
+    with pytest.raises(ValueError, match=message):
+        shard_weights(weights, Shard(0, world_size))
+
+
+@pytest.mark.parametrize("rank", [-1, 2])
+def test_a_rank_is_one_of_its_world(rank: int) -> None:
+    with pytest.raises(ValueError, match=f"rank {rank} of 2"):
+        Shard(rank, 2)
+
+
+@given(count=st.integers(0, 300), world_size=st.integers(1, 9))
+def test_spans_cover_everything_once(count: int, world_size: int) -> None:
+    shards = [Shard(rank, world_size) for rank in range(world_size)]
+    assert [it for s in shards for it in range(count)[s.span(count)]] == list(range(count))
+    sizes = [len(range(count)[s.span(count)]) for s in shards]
+    assert max(sizes) == shards[0].largest(count)
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(rank=st.integers(1, 20), world_size=st.integers(1, 4), name=st.sampled_from(MODULES))
+def test_no_two_ranks_hold_the_same_of_an_adapter(rank: int, world_size: int, name: str) -> None:
+    down = numpy.zeros((rank, 24), int)
+    up = numpy.zeros((36, rank), int)
+    for number in range(world_size):
+        share = module_share(
+            Shard(number, world_size), name, rank=rank, in_features=24, out_features=36
+        )
+        down[share.down_rows, share.down_columns] += 1
+        up[share.up_rows] += 1
+    assert (down == 1).all()
+    assert (up == 1).all()
+
+
+def test_ranks_hold_their_part_only(tmp_path: Path) -> None:
+    folder = tiny_llama(tmp_path, **BIASES)
+    spec = load_spec(folder)
+    whole = load_decoder(folder, spec, max_len=8, dtype=torch.float32, device=CPU)
+    parts = [shard_weights(whole, Shard(rank, 2)) for rank in range(2)]
+    assert torch.equal(torch.cat([it.embedding_VH for it in parts]), whole.embedding_VH)
+    layer, halves = whole.layer(1), [it.layer(1) for it in parts]
+    assert torch.equal(torch.cat([it.down.weight_OI for it in halves], 1), layer.down.weight_OI)
+    query, key = 64, 32
+    for start, width in ((0, query), (query, key), (query + key, key)):
+        rows = [it.qkv.weight_OI[start // 2 : (start + width) // 2] for it in halves]
+        assert torch.equal(torch.cat(rows), layer.qkv.weight_OI[start : start + width])
+    assert halves[0].o.bias_O is not None
+    assert halves[1].o.bias_O is None
+    numbers = [sum(it.o.weight_OI.numel() for it in halves), layer.o.weight_OI.numel()]
+    assert numbers[0] == numbers[1]
+
+
+def test_a_tied_head_stays_tied(tmp_path: Path) -> None:
+    folder = tiny_llama(tmp_path)
+    whole = load_decoder(folder, load_spec(folder), max_len=8, dtype=torch.float32, device=CPU)
+    part = shard_weights(whole, Shard(1, 2))
+    assert part.lm_head_VH is part.embedding_VH
+    assert len(part.embedding_VH) == 100
+
+
+class Recorder:
+    """A decoder that keeps what it was given."""
+
+    def __init__(self) -> None:
+        self.batches: list[ForwardBatch] = []
+
+    def forward(self, batch: ForwardBatch, pool: PoolTensor) -> torch.Tensor:
+        self.batches.append(batch)
+        return torch.zeros(len(batch.logit_rows_S), 3)
+
+
+class Tape:
+    """A channel that is told first and heard later."""
+
+    def __init__(self, *reasons: str) -> None:
+        self.told: list[bytes] = []
+        self._reasons = ["", *reasons]
+
+    def tell(self, content: bytes) -> None:
+        self.told.append(content)
+
+    def hear(self) -> bytes:
+        return self.told.pop(0)
+
+    def reasons(self, own: str) -> list[str]:
+        return [own or it for it in self._reasons]
+
+
+def empty_index() -> AdapterIndex:
+    nothing = numpy.zeros(0, numpy.int32)
+    offsets = numpy.zeros(0, numpy.int64)
+    return AdapterIndex(
+        ranks_M=nothing,
+        scales_M=nothing.astype(numpy.float32),
+        firsts_M=nothing,
+        down_offsets_R=offsets,
+        up_offsets_R=offsets,
+    )
+
+
+def test_a_follower_sees_the_same_step(tmp_path: Path) -> None:
+    folder = tiny_llama(tmp_path)
+    pool = new_pool(load_spec(folder), 8)
+    tape, first, second = Tape(), Recorder(), Recorder()
+    leading = LeadingDecoder(first, tape)
+    indexes = {name: empty_index() for name in "ab"}
+    own = {name: empty_index() for name in "ab"}
+    for name in "ab":
+        leading.place(name, indexes[name], [3, 4], "file")
+    driver = Driver(leading, pool, range(8))
+    for tokens, name in (([5, 6, 7], "a"), ([8], ""), ([9, 10], "b"), ([11], "a")):
+        driver.add(tokens, indexes.get(name))
+    batch = forward_batch([(it, len(it.tokens)) for it in driver.sequences])
+    leading.forward(batch, pool)
+    leading.remove(indexes["a"])
+    leading.stop()
+    placed = []
+
+    def place(message: PlaceMessage) -> AdapterIndex:
+        placed.append((message.key, message.pages, message.source))
+        return own[message.key]
+
+    follow(second, pool, tape, place)
+    assert placed == [("a", [3, 4], "file"), ("b", [3, 4], "file")]
+    seen = second.batches[0]
+    for field in ("token_ids_T", "positions_T", "row_starts_B1", "lengths_B", "pages_BP"):
+        mine, theirs = getattr(seen, field), getattr(batch, field)
+        assert mine.dtype == numpy.int32
+        assert numpy.array_equal(mine, theirs)
+    assert [(it.row_start, it.row_end) for it in seen.segments] == [(0, 3), (4, 6), (6, 7)]
+    assert [it.index for it in seen.segments] == [own["a"], own["b"], own["a"]]
+
+
+def test_an_adapter_that_one_rank_refused_is_placed_nowhere() -> None:
+    tape = Tape("disk full")
+    leading = LeadingDecoder(Recorder(), tape)
+    with pytest.raises(ParallelError, match="adapter a could not be placed; rank 1: disk full"):
+        leading.place("a", empty_index(), [1], "file")
+    assert len(tape.told) == 2  # placed, and taken back
+    with pytest.raises(KeyError):
+        leading.remove(empty_index())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"nonsense", id="nonsense"),
+        pytest.param(msgspec.msgpack.encode(["steal", "x"]), id="an unknown message"),
+        pytest.param(msgspec.msgpack.encode(["place", 3, [], ""]), id="a key that is a number"),
+    ],
+)
+def test_damaged_messages_are_refused(content: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        parse(content)
+
+
+def test_messages_survive_the_way() -> None:
+    step = StepMessage(b"1", b"2", b"3", b"4", b"5", b"6", [(0, 1, "a")])
+    assert parse(serialize(step)) == step
+    assert parse(serialize(PlaceMessage("a", [1], "b"))) == PlaceMessage("a", [1], "b")
