@@ -66,6 +66,11 @@ class AdapterReader:
         self._lock = threading.Lock()
         self._max_file_bytes = _largest_file(base.targets, rules.max_rank)
 
+    @property
+    def max_folder_bytes(self) -> int:
+        """The most bytes that the files of an acceptable adapter can have, and a margin."""
+        return 2 * self._max_file_bytes
+
     def read(self, folder: Path) -> HostAdapter:
         """The adapter in `folder`. Raises AdapterError naming field or tensor and value."""
         config = load_config(folder)

@@ -1,0 +1,75 @@
+"""Counts of adapters, as values: by name for what is charged, in all for what is watched."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hostelry.engine.lora.loader import Tier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterMetrics:
+    """One name since its first registration.
+
+    `hits` are requests by the tier in which they found the adapter. Loads (into host memory, by the
+    tier loaded from), uploads (into the pool) and host evictions are those of its present content,
+    whatever other names share it. `num_bytes` is what it takes in host memory, once for all names.
+    """
+
+    num_requests: int
+    num_prompt_tokens: int
+    num_generated_tokens: int
+    hits: Mapping[Tier, int]
+    num_loads: Mapping[Tier, int]
+    load_s: Mapping[Tier, float]
+    num_failed_loads: int
+    num_uploads: int
+    upload_s: float
+    num_host_evictions: int
+    num_bytes: int
+    is_in_host: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreStats:
+    """All adapters; bytes held now and their bounds (disk: copies of remote adapters)."""
+
+    num_adapters: int
+    num_contents: int
+    num_in_host: int
+    host_bytes: int
+    max_host_bytes: int
+    num_host_evictions: int
+    disk_bytes: int
+    max_disk_bytes: int
+    num_disk_evictions: int
+    num_waiting_loads: int
+    num_running_loads: int
+    num_running_uploads: int
+    num_failed_loads: int
+
+
+@dataclass(slots=True)
+class NameCounts:
+    """What requests did under one name."""
+
+    num_requests: int = 0
+    num_prompt_tokens: int = 0
+    num_generated_tokens: int = 0
+    hits: dict[Tier, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ContentCounts:
+    """What moving one content took."""
+
+    num_loads: dict[Tier, int] = field(default_factory=dict)
+    load_s: dict[Tier, float] = field(default_factory=dict)
+    num_failed_loads: int = 0
+    num_uploads: int = 0
+    upload_s: float = 0.0
+    num_host_evictions: int = 0
+
+    def loaded(self, tier: Tier, load_s: float) -> None:
+        """It was loaded from `tier`."""
+        self.num_loads[tier] = self.num_loads.get(tier, 0) + 1
+        self.load_s[tier] = self.load_s.get(tier, 0.0) + load_s

@@ -1,0 +1,51 @@
+"""Adapters from the Hugging Face hub, or from its local cache where HF_HUB_OFFLINE is set."""
+
+import shutil
+from pathlib import Path
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+from hostelry.engine.lora.errors import AdapterError
+
+_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
+
+
+class HubFetcher:
+    """Fetches `hf://organisation/name[/folder][@revision]`; `sources.Fetcher` of that scheme.
+
+    Follows the operator's HF_HOME, HF_TOKEN and HF_HUB_OFFLINE; `cache_folder` is another hub cache
+    than HF_HOME's, `is_offline` looks there only.
+    """
+
+    def __init__(self, cache_folder: Path | None = None, *, is_offline: bool = False) -> None:
+        self._cache_folder = cache_folder
+        self._is_offline = is_offline
+
+    def fetch(self, uri: str, into: Path) -> None:
+        """Copy the adapter's files into `into`. Raises AdapterError saying what went wrong."""
+        repository, folder, revision = parse_hub_uri(uri)
+        prefix = f"{folder}/" if folder else ""
+        try:
+            snapshot = snapshot_download(
+                repository,
+                revision=revision,
+                allow_patterns=[f"{prefix}{it}" for it in _FILES],
+                cache_dir=self._cache_folder,
+                local_files_only=self._is_offline,
+            )
+        except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+            raise AdapterError(f"the hub does not give it: {error}") from error
+        for name in _FILES:
+            path = Path(snapshot) / folder / name
+            if path.is_file():
+                shutil.copyfile(path, into / name)
+
+
+def parse_hub_uri(uri: str) -> tuple[str, str, str | None]:
+    """The repository, the folder in it (perhaps empty) and the revision. Raises AdapterError."""
+    place, _, revision = uri.removeprefix("hf://").partition("@")
+    parts = place.split("/")
+    if len(parts) < 2 or any(part in ("", ".", "..") for part in parts):
+        raise AdapterError(f"{uri!r} is not of the form hf://organisation/name[/folder][@revision]")
+    return "/".join(parts[:2]), "/".join(parts[2:]), revision or None

@@ -1,0 +1,53 @@
+"""Threads that do what would block a step: reading, fetching, copying."""
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Protocol
+
+Job = Callable[[], None]
+"""Reports its own errors; it raises none."""
+
+
+class Lane(Protocol):
+    """Runs jobs apart from the thread that starts them, in the order they were started."""
+
+    def start(self, job: Job) -> None:
+        """Run `job` as soon as a thread is free."""
+        ...
+
+    def widen(self) -> None:
+        """Add a thread, as one of them is stuck for good perhaps."""
+        ...
+
+
+class ThreadLane:
+    """`num_threads` daemon threads, started with the first job; they do not outlive the process."""
+
+    def __init__(self, name: str, num_threads: int) -> None:
+        self._name = name
+        self._num_wanted = num_threads
+        self._threads: list[threading.Thread] = []
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+
+    def start(self, job: Job) -> None:
+        """Run `job` as soon as a thread is free."""
+        while len(self._threads) < self._num_wanted:
+            name = f"{self._name}-{len(self._threads)}"
+            thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._jobs.put(job)
+
+    def widen(self) -> None:
+        """Add a thread, as one of them is stuck for good perhaps."""
+        self._num_wanted += 1
+
+    def close(self) -> None:
+        """Let the threads end after the jobs started so far; does not wait for them."""
+        for _ in self._threads:
+            self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()

@@ -1,0 +1,162 @@
+"""Brings adapters into host memory from where they lie; blocks, and is called in other threads."""
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+from hostelry.base.clock import Clock
+from hostelry.engine.lora.disk_cache import DiskCache
+from hostelry.engine.lora.errors import AdapterError
+from hostelry.engine.lora.host_adapter import HostAdapter
+from hostelry.engine.lora.sources import (
+    Fetcher,
+    LocalSource,
+    RemoteSource,
+    Source,
+    check_fetched,
+    fetcher_of,
+    parse_source,
+)
+
+
+class Tier(Enum):
+    """Where an adapter is found, the fastest first."""
+
+    POOL = "pool"
+    HOST = "host"
+    DISK = "disk"
+    REMOTE = "remote"
+
+
+class FolderReader(Protocol):
+    """What makes adapters of folders (`reader.AdapterReader`)."""
+
+    @property
+    def max_folder_bytes(self) -> int:
+        """The most bytes that the files of an acceptable adapter can have."""
+        ...
+
+    def read(self, folder: Path) -> HostAdapter:
+        """The checked adapter in `folder`. Raises AdapterError or OSError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """An adapter that was read and checked, and can be registered; `load_s` is what it took."""
+
+    adapter: HostAdapter
+    source: Source
+    tier: Tier
+    load_s: float
+
+
+class AdapterLoader:
+    """Reads local folders, and remote places through a cache of copies on disk."""
+
+    def __init__(
+        self,
+        reader: FolderReader,
+        clock: Clock,
+        *,
+        fetchers: Mapping[str, Fetcher] | None = None,
+        cache: DiskCache | None = None,
+    ) -> None:
+        self._reader = reader
+        self._clock = clock
+        self._fetchers = dict(fetchers or {})
+        self.cache = cache
+
+    def prepare(self, place: str | Path) -> Prepared:
+        """The adapter at a path or URI as it is now; a remote one is always fetched.
+
+        Raises AdapterError saying why it cannot be applied, or OSError.
+        """
+        source = parse_source(place)
+        started_at = self._clock.now()
+        if isinstance(source, LocalSource):
+            adapter, tier = self._reader.read(source.folder), Tier.DISK
+        else:
+            adapter, tier = self._fetch(source, None), Tier.REMOTE
+        return Prepared(adapter, source, tier, self._clock.now() - started_at)
+
+    def nearest(self, content_id: str, sources: Sequence[Source]) -> Tier:
+        """Where `load` would find that content."""
+        is_near = any(isinstance(source, LocalSource) for source in sources)
+        if is_near or (self.cache is not None and self.cache.has(content_id)):
+            return Tier.DISK
+        return Tier.REMOTE
+
+    def load(self, content_id: str, sources: Sequence[Source]) -> Prepared:
+        """That very content from the first source that still has it, copies on disk first.
+
+        Raises AdapterError with the reason of each source.
+        """
+        started_at = self._clock.now()
+        adapter = self._cached(content_id)
+        if adapter is not None:
+            return Prepared(adapter, sources[0], Tier.DISK, self._clock.now() - started_at)
+        reasons = []
+        for source in sorted(sources, key=lambda it: isinstance(it, RemoteSource)):
+            try:
+                if isinstance(source, LocalSource):
+                    adapter, tier = self._reader.read(source.folder), Tier.DISK
+                    _check_same(adapter, content_id)
+                else:
+                    adapter, tier = self._fetch(source, content_id), Tier.REMOTE
+            except (AdapterError, OSError) as error:
+                reasons.append(f"{source}: {error}")
+            else:
+                return Prepared(adapter, source, tier, self._clock.now() - started_at)
+        raise AdapterError("; ".join(reasons))
+
+    def _cached(self, content_id: str) -> HostAdapter | None:
+        """The copy on disk; a damaged one is deleted."""
+        if self.cache is None:
+            return None
+        with self.cache.open(content_id) as folder:
+            if folder is None:
+                return None
+            try:
+                adapter = self._reader.read(folder)
+                _check_same(adapter, content_id)
+            except (AdapterError, OSError):
+                pass
+            else:
+                return adapter
+        self.cache.drop(content_id)
+        return None
+
+    def _fetch(self, source: RemoteSource, content_id: str | None) -> HostAdapter:
+        """Fetch, read, and keep a copy; `content_id` is what it must be, if that is known."""
+        fetcher = fetcher_of(source, self._fetchers)
+        with self._partial() as folder:
+            fetcher.fetch(source.uri, folder)
+            num_bytes = check_fetched(folder, max_bytes=self._reader.max_folder_bytes)
+            adapter = self._reader.read(folder)
+            if content_id is not None:
+                _check_same(adapter, content_id)
+            if self.cache is not None:
+                self.cache.keep(folder, adapter.content_id, num_bytes)
+        return adapter
+
+    @contextmanager
+    def _partial(self) -> Iterator[Path]:
+        if self.cache is not None:
+            with self.cache.partial() as folder:
+                yield folder
+            return
+        with tempfile.TemporaryDirectory(prefix="adapter-") as name:
+            yield Path(name)
+
+
+def _check_same(adapter: HostAdapter, content_id: str) -> None:
+    if adapter.content_id != content_id:
+        raise AdapterError(
+            f"it changed since it was registered (content {adapter.content_id[:12]}, not "
+            f"{content_id[:12]}); register it again"
+        )

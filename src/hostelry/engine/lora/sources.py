@@ -1,0 +1,97 @@
+"""Where adapters come from: a local folder, or a remote place that a fetcher knows."""
+
+import shutil
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from hostelry.engine.lora.errors import AdapterError
+
+
+class Fetcher(Protocol):
+    """Brings adapters here from one kind of remote place; called from several threads."""
+
+    def fetch(self, uri: str, into: Path) -> None:
+        """Copy the adapter's files into the empty folder `into`, at its top.
+
+        Raises AdapterError or OSError saying what went wrong.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSource:
+    """A folder on this machine."""
+
+    folder: Path
+
+    def __str__(self) -> str:
+        """The folder."""
+        return str(self.folder)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSource:
+    """A place that the fetcher of its scheme knows."""
+
+    uri: str
+
+    def __str__(self) -> str:
+        """The URI."""
+        return self.uri
+
+    @property
+    def scheme(self) -> str:
+        """What chooses the fetcher."""
+        return urlsplit(self.uri).scheme
+
+
+Source = LocalSource | RemoteSource
+
+
+def parse_source(place: str | Path) -> Source:
+    """A path, `file://` URI, or URI of another scheme, as a source. Raises AdapterError."""
+    if isinstance(place, Path):
+        return LocalSource(place.absolute())
+    if "://" not in place:
+        return LocalSource(Path(place).absolute())
+    try:
+        parts = urlsplit(place)
+    except ValueError as error:
+        raise AdapterError(f"{place!r} is no URI: {error}") from error
+    if parts.scheme != "file":
+        return RemoteSource(place)
+    if parts.netloc not in ("", "localhost"):
+        raise AdapterError(f"{place!r} names the machine {parts.netloc}; only local files are read")
+    return LocalSource(Path(unquote(parts.path)))
+
+
+def fetcher_of(source: RemoteSource, fetchers: Mapping[str, Fetcher]) -> Fetcher:
+    """The fetcher for the source's scheme. Raises AdapterError naming the schemes there are."""
+    fetcher = fetchers.get(source.scheme)
+    if fetcher is None:
+        known = ", ".join(sorted((*fetchers, "file"))) if fetchers else "file"
+        raise AdapterError(f"{source.uri!r} has scheme {source.scheme!r}; known here: {known}")
+    return fetcher
+
+
+def check_fetched(folder: Path, *, max_bytes: int) -> int:
+    """Bytes of the files in a fetched folder; what an adapter is not made of is deleted.
+
+    Raises AdapterError where it holds links or other odd files, or more than `max_bytes`.
+    """
+    num_bytes = 0
+    for path in sorted(folder.iterdir()):
+        mode = path.lstat().st_mode
+        if stat.S_ISDIR(mode):
+            shutil.rmtree(path)  # checkpoints and the like
+            continue
+        if not stat.S_ISREG(mode):
+            raise AdapterError(f"{path.name} is no regular file")
+        num_bytes += path.stat().st_size
+    if num_bytes > max_bytes:
+        raise AdapterError(f"the adapter's files have {num_bytes} bytes; at most {max_bytes}")
+    return num_bytes

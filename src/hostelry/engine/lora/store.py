@@ -1,0 +1,442 @@
+"""Adapters by name, and the tiers below the pool: host memory, disk, remote places.
+
+Everything but `prepare` belongs to the engine's thread and returns at once; what takes time runs on
+lanes and is reported by `poll` between two steps. A content that was asked for stays in host memory
+until it is in the pool, or until `hold_s` have passed without.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from hostelry.base.clock import Clock
+from hostelry.engine.lora.adapter_metrics import (
+    AdapterMetrics,
+    ContentCounts,
+    NameCounts,
+    StoreStats,
+)
+from hostelry.engine.lora.errors import AdapterError
+from hostelry.engine.lora.events import (
+    Dropped,
+    Event,
+    LeftHost,
+    Loaded,
+    LoadFailed,
+    Uploaded,
+    UploadFailed,
+)
+from hostelry.engine.lora.host_adapter import AdapterSummary, HostAdapter
+from hostelry.engine.lora.lanes import Lane, ThreadLane
+from hostelry.engine.lora.loader import AdapterLoader, Prepared, Tier
+from hostelry.engine.lora.loads import LoadLimits, Loads, Outcome
+from hostelry.engine.lora.sources import Source
+from hostelry.engine.lora.tiers import HostTier
+from hostelry.engine.lora.uploads import Uploader, UploadOutcome, Uploads
+from hostelry.engine.lora.versions import AdapterVersion, Versions
+
+_UPLOAD_BYTES_PER_S = 2e9  # a guess for the first upload of a content
+_DEFAULT_LOADS = LoadLimits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreLimits:
+    """Bounds of the tiers; see also `disk_cache.DiskCache`."""
+
+    host_bytes: int
+    hold_s: float = 5.0
+    loads: LoadLimits = _DEFAULT_LOADS
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLanes:
+    """Where the work is done."""
+
+    disk: Lane
+    remote: Lane
+    upload: Lane
+
+    @classmethod
+    def of_threads(cls, limits: LoadLimits) -> "StoreLanes":
+        """Threads of this process, started when they are needed."""
+        return cls(
+            disk=ThreadLane("adapter-disk", limits.num_disk),
+            remote=ThreadLane("adapter-remote", limits.num_remote),
+            upload=ThreadLane("adapter-upload", 1),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredAdapter:
+    """A name and what it stands for; `warnings` are those of reading it."""
+
+    version: AdapterVersion
+    summary: AdapterSummary
+    sources: tuple[str, ...]
+    warnings: tuple[str, ...]
+    num_requests: int
+
+
+@dataclass(slots=True)
+class _Content:
+    """What is known of a content while any version has it."""
+
+    summary: AdapterSummary
+    warnings: tuple[str, ...]
+    sources: list[Source]
+    load_s: dict[Tier, float] = field(default_factory=dict)  # the last one from each tier
+    counts: ContentCounts = field(default_factory=ContentCounts)
+
+
+class AdapterStore:
+    """Registered adapters of one engine."""
+
+    def __init__(
+        self,
+        loader: AdapterLoader,
+        uploader: Uploader,
+        clock: Clock,
+        limits: StoreLimits,
+        lanes: StoreLanes | None = None,
+    ) -> None:
+        lanes = lanes or StoreLanes.of_threads(limits.loads)
+        self._loader = loader
+        self._clock = clock
+        self._limits = limits
+        self._news = threading.Event()
+        by_tier: Mapping[Tier, Lane] = {Tier.DISK: lanes.disk, Tier.REMOTE: lanes.remote}
+        self._loads = Loads(by_tier, limits.loads, self._news)
+        self._uploads = Uploads(lanes.upload, uploader, clock, self._news)
+        self._host = HostTier(limits.host_bytes)
+        self._versions = Versions()
+        self._contents: dict[str, _Content] = {}
+        self._names: dict[str, NameCounts] = {}
+        self._holds: dict[str, float] = {}  # until when what was asked for is kept in host memory
+        self._upload_holds: set[str] = set()  # kept in host memory while being copied
+        self._events: list[Event] = []
+        self._num_failed_loads = 0
+
+    def prepare(self, place: str | Path) -> Prepared:
+        """Read and check the adapter at a path or URI; blocks, and may be called in any thread.
+
+        Raises AdapterError naming field or tensor and value, or OSError.
+        """
+        return self._loader.prepare(place)
+
+    def register(self, name: str, prepared: Prepared) -> AdapterVersion:
+        """Let `name` stand for the adapter from the next request on; a former version drains.
+
+        Raises AdapterError for an empty name, or an adapter that host memory cannot hold.
+        """
+        adapter = prepared.adapter
+        if adapter.num_bytes > self._host.max_bytes:
+            raise AdapterError(
+                f"the adapter takes {adapter.num_bytes} bytes of host memory; all adapters have "
+                f"{self._host.max_bytes}; raise adapter_host_bytes"
+            )
+        version, unused = self._versions.register(name, adapter.content_id)
+        self._names.setdefault(name, NameCounts())
+        content = self._contents.setdefault(
+            adapter.content_id, _Content(adapter.summary, adapter.warnings, [])
+        )
+        if prepared.source not in content.sources:
+            content.sources.append(prepared.source)
+        content.load_s[prepared.tier] = prepared.load_s
+        if self._host.get(adapter.content_id) is None:
+            self._keep(content, prepared)
+        self._drop(unused)
+        return version
+
+    def retire(self, name: str) -> bool:
+        """Take the name away; requests that hold the adapter finish with it. False if unknown."""
+        retired = self._versions.retire(name)
+        if retired is None:
+            return False
+        version, unused = retired
+        if not self._versions.num_requests(version):
+            self._names.pop(name, None)
+        self._drop(unused)
+        return True
+
+    def get(self, name: str) -> RegisteredAdapter | None:
+        """What the name stands for now."""
+        version = self._versions.get(name)
+        return self._registered(version) if version else None
+
+    @property
+    def adapters(self) -> Sequence[RegisteredAdapter]:
+        """What the names stand for, in order of registration."""
+        return [self._registered(version) for version in self._versions.current]
+
+    def acquire(self, name: str, *, in_pool: bool) -> AdapterVersion | None:
+        """Hold what the name stands for, for one request; None where there is no such name.
+
+        `in_pool` says whether the adapter is in the pool already, for the counts of hits.
+        """
+        version = self._versions.acquire(name)
+        if version is not None:
+            counts = self._names[name]
+            tier = Tier.POOL if in_pool else self._tier(version.content_id)
+            counts.num_requests += 1
+            counts.hits[tier] = counts.hits.get(tier, 0) + 1
+            self._host.touch(version.content_id)
+        return version
+
+    def release(
+        self, version: AdapterVersion, *, num_prompt_tokens: int = 0, num_generated_tokens: int = 0
+    ) -> None:
+        """Give a hold back at the end of a request, which took that many tokens."""
+        counts = self._names.get(version.name)
+        if counts is not None:
+            counts.num_prompt_tokens += num_prompt_tokens
+            counts.num_generated_tokens += num_generated_tokens
+        unused = self._versions.release(version)
+        if self._versions.get(version.name) is None and not self._versions.num_requests(version):
+            self._names.pop(version.name, None)
+        self._drop(unused)
+
+    def summary(self, content_id: str) -> AdapterSummary:
+        """What is known of a content that a version has. Raises KeyError."""
+        return self._contents[content_id].summary
+
+    def reload_cost_s(self, content_id: str) -> float:
+        """Seconds that it would take, by experience, to have the content in the pool again."""
+        content = self._contents[content_id]
+        counts = content.counts
+        upload_s = content.summary.num_bytes / _UPLOAD_BYTES_PER_S
+        if counts.num_uploads:
+            upload_s = counts.upload_s / counts.num_uploads
+        if self._host.get(content_id) is not None:
+            return upload_s
+        tier = self._tier(content_id)
+        return upload_s + content.load_s.get(tier, max(content.load_s.values(), default=0.0))
+
+    def host(self, content_id: str) -> HostAdapter | None:
+        """The adapter in page form, None where it is not in host memory."""
+        return self._host.get(content_id)
+
+    def request(self, content_id: str) -> None:
+        """Have the content in host memory; `poll` reports Loaded or LoadFailed, once."""
+        now = self._clock.now()
+        if not self._versions.is_used(content_id):
+            self._events.append(LoadFailed(content_id, "no adapter of that content is registered"))
+        elif self._host.get(content_id) is not None:
+            self._host.touch(content_id)
+            self._hold(content_id, now)
+            self._events.append(Loaded(content_id, Tier.HOST, 0.0))
+        elif (reason := self._loads.want(content_id, now)) is not None:
+            self._events.append(LoadFailed(content_id, reason))
+        else:
+            self._start_loads(now)
+
+    def evict(self, content_id: str) -> bool:
+        """Let a content go from host memory; False where it is held, loading or not there."""
+        if not self._host.evict(content_id):
+            return False
+        self._left_host((content_id,))
+        return True
+
+    def start_upload(self, content_id: str, page_numbers: Sequence[int]) -> None:
+        """Copy the content into those pages; `poll` reports Uploaded or UploadFailed.
+
+        Raises KeyError where it is not in host memory.
+        """
+        adapter = self._host.get(content_id)
+        if adapter is None:
+            raise KeyError(content_id)
+        self._host.hold(content_id)
+        self._upload_holds.add(content_id)
+        self._uploads.start(adapter, page_numbers)
+
+    def is_uploading(self, content_id: str) -> bool:
+        """Whether an upload of the content was started and its end not yet reported."""
+        return self._uploads.is_under_way(content_id)
+
+    def poll(self) -> list[Event]:
+        """What happened since the last call, in order; starts loads that there is room for."""
+        self._news.clear()
+        now = self._clock.now()
+        for upload in self._uploads.collect():
+            self._upload_ended(upload)
+        for outcome in self._loads.collect(now):
+            self._load_ended(outcome, now)
+        for content_id in [it for it, until in self._holds.items() if until <= now]:
+            self._unhold(content_id)
+        self._start_loads(now)
+        events, self._events = self._events, []
+        return [
+            event
+            for event in events
+            if not (isinstance(event, Dropped) and self._versions.is_used(event.content_id))
+        ]
+
+    def wait(self, timeout_s: float) -> bool:
+        """Block until `poll` has news of a load or an upload; False where none came in time."""
+        return bool(self._events) or self._news.wait(timeout_s)
+
+    def metrics(self, name: str) -> AdapterMetrics | None:
+        """Counts of a registered name."""
+        version = self._versions.get(name)
+        if version is None:
+            return None
+        content = self._contents[version.content_id]
+        names, counts = self._names[name], content.counts
+        return AdapterMetrics(
+            num_requests=names.num_requests,
+            num_prompt_tokens=names.num_prompt_tokens,
+            num_generated_tokens=names.num_generated_tokens,
+            hits=dict(names.hits),
+            num_loads=dict(counts.num_loads),
+            load_s=dict(counts.load_s),
+            num_failed_loads=counts.num_failed_loads,
+            num_uploads=counts.num_uploads,
+            upload_s=counts.upload_s,
+            num_host_evictions=counts.num_host_evictions,
+            num_bytes=content.summary.num_bytes,
+            is_in_host=self._host.get(version.content_id) is not None,
+        )
+
+    @property
+    def stats(self) -> StoreStats:
+        """Counts of all adapters."""
+        cache = self._loader.cache
+        return StoreStats(
+            num_adapters=len(self._versions.current),
+            num_contents=len(self._contents),
+            num_in_host=len(self._host),
+            host_bytes=self._host.num_bytes,
+            max_host_bytes=self._host.max_bytes,
+            num_host_evictions=self._host.num_evictions,
+            disk_bytes=cache.num_bytes if cache else 0,
+            max_disk_bytes=cache.max_bytes if cache else 0,
+            num_disk_evictions=cache.num_evictions if cache else 0,
+            num_waiting_loads=len(self._loads.waiting),
+            num_running_loads=self._loads.num_under_way,
+            num_running_uploads=self._uploads.num_under_way,
+            num_failed_loads=self._num_failed_loads,
+        )
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError where the parts do not agree."""
+        self._host.check_integrity()
+        for content_id in self._contents:
+            assert self._versions.is_used(content_id), f"{content_id} outlived its versions"
+        for content_id in self._holds:
+            assert self._host.get(content_id) is not None, f"{content_id} is held but not there"
+
+    def _registered(self, version: AdapterVersion) -> RegisteredAdapter:
+        content = self._contents[version.content_id]
+        return RegisteredAdapter(
+            version=version,
+            summary=content.summary,
+            sources=tuple(str(source) for source in content.sources),
+            warnings=content.warnings,
+            num_requests=self._versions.num_requests(version),
+        )
+
+    def _tier(self, content_id: str) -> Tier:
+        """The fastest tier below the pool that has the content."""
+        if self._host.get(content_id) is not None:
+            return Tier.HOST
+        return self._loader.nearest(content_id, self._contents[content_id].sources)
+
+    def _start_loads(self, now: float) -> None:
+        """Start what waits, in order, while there are threads and room in host memory."""
+        for content_id in self._loads.waiting:
+            content = self._contents[content_id]
+            tier = self._loader.nearest(content_id, content.sources)
+            if not self._loads.has_room(tier):
+                continue
+            evicted = self._host.reserve(content_id, content.summary.num_bytes)
+            if evicted is None:
+                return
+            self._left_host(evicted)
+            sources = tuple(content.sources)
+            failed = self._loads.start(
+                content_id,
+                tier,
+                partial(self._loader.load, content_id, sources),
+                now,
+            )
+            if failed is not None:
+                self._load_ended(failed, now)
+
+    def _load_ended(self, outcome: Outcome, now: float) -> None:
+        content = self._contents.get(outcome.content_id)
+        if content is None:
+            return
+        if outcome.prepared is None:
+            content.counts.num_failed_loads += 1
+            self._num_failed_loads += 1
+            if self._host.get(outcome.content_id) is None:
+                self._host.drop(outcome.content_id)  # the room set aside
+            self._events.append(LoadFailed(outcome.content_id, outcome.reason))
+            return
+        prepared = outcome.prepared
+        content.load_s[prepared.tier] = prepared.load_s
+        content.counts.loaded(prepared.tier, prepared.load_s)
+        if self._host.get(outcome.content_id) is None and not self._keep(content, prepared):
+            self._loads.want(outcome.content_id, now)  # dropped and registered again meanwhile
+            return
+        self._hold(outcome.content_id, now)
+
+    def _keep(self, content: _Content, prepared: Prepared) -> bool:
+        """Put the adapter into host memory; False where there is no room for it now."""
+        adapter = prepared.adapter
+        evicted = self._host.reserve(adapter.content_id, adapter.num_bytes)
+        if evicted is None:
+            return False
+        self._left_host(evicted)
+        self._host.put(adapter, reload_cost_s=prepared.load_s)
+        self._events.append(Loaded(adapter.content_id, prepared.tier, prepared.load_s))
+        return True
+
+    def _upload_ended(self, outcome: UploadOutcome) -> None:
+        content_id = outcome.content_id
+        if content_id in self._upload_holds:
+            self._upload_holds.discard(content_id)
+            self._host.unhold(content_id)
+        content = self._contents.get(content_id)
+        if content is None:
+            self._events.append(Dropped(content_id))
+            return
+        if outcome.reason:
+            self._events.append(UploadFailed(content_id, outcome.reason))
+            return
+        content.counts.num_uploads += 1
+        content.counts.upload_s += outcome.upload_s
+        self._unhold(content_id)
+        self._events.append(Uploaded(content_id))
+
+    def _hold(self, content_id: str, now: float) -> None:
+        """Keep what was asked for until it is in the pool, for a while."""
+        if content_id not in self._holds:
+            self._host.hold(content_id)
+        self._holds[content_id] = now + self._limits.hold_s
+
+    def _unhold(self, content_id: str) -> None:
+        if self._holds.pop(content_id, None) is not None:
+            self._host.unhold(content_id)
+
+    def _left_host(self, content_ids: Sequence[str]) -> None:
+        for content_id in content_ids:
+            content = self._contents.get(content_id)
+            if content is not None:
+                content.counts.num_host_evictions += 1
+            self._events.append(LeftHost(content_id))
+
+    def _drop(self, content_id: str | None) -> None:
+        """Forget a content that no version has."""
+        if content_id is None:
+            return
+        self._loads.forget(content_id)
+        self._holds.pop(content_id, None)
+        self._upload_holds.discard(content_id)
+        if self._host.get(content_id) is not None:
+            self._events.append(LeftHost(content_id))
+        self._host.drop(content_id)
+        del self._contents[content_id]
+        if not self._uploads.is_under_way(content_id):
+            self._events.append(Dropped(content_id))  # else once nothing writes to its pages

@@ -1,0 +1,142 @@
+"""The host-memory tier: adapters in page form, bounded in bytes.
+
+Which one goes first: the one whose reload costs least for the room it takes, times how often it was
+wanted, aged so that what has not been wanted for long goes in the end whatever it cost.
+Source: greedy dual size with frequency, Cherkasova 1998 (HPL-98-69R1).
+"""
+
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+from hostelry.engine.lora.host_adapter import HostAdapter
+
+
+@dataclass(slots=True)
+class _Entry:
+    """`adapter` is None while it is being loaded into room that is already set aside."""
+
+    num_bytes: int
+    adapter: HostAdapter | None = None
+    reload_cost_s: float = 0.0
+    num_uses: int = 0
+    num_holds: int = 0
+    priority: float = 0.0
+
+
+class HostTier:
+    """Adapters by content id, never more than `max_bytes` of them, loads under way included."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.num_bytes = 0
+        self.num_evictions = 0
+        self._entries: dict[str, _Entry] = {}
+        self._heap: list[tuple[float, str]] = []  # may hold priorities that are no longer valid
+        self._age = 0.0
+
+    def __len__(self) -> int:
+        """Adapters that are here."""
+        return sum(entry.adapter is not None for entry in self._entries.values())
+
+    def get(self, content_id: str) -> HostAdapter | None:
+        """The adapter, None where it is not here."""
+        entry = self._entries.get(content_id)
+        return entry.adapter if entry else None
+
+    def touch(self, content_id: str) -> None:
+        """It was wanted."""
+        entry = self._entries.get(content_id)
+        if entry is not None:
+            entry.num_uses += 1
+            self._rank(content_id, entry)
+
+    def reserve(self, content_id: str, num_bytes: int) -> tuple[str, ...] | None:
+        """Set room aside for a load; the ids evicted for it, None where there is no room now."""
+        if content_id in self._entries:
+            return ()
+        evicted = self._make_room(num_bytes)
+        if evicted is not None:
+            self._entries[content_id] = _Entry(num_bytes)
+            self.num_bytes += num_bytes
+        return evicted
+
+    def put(self, adapter: HostAdapter, *, reload_cost_s: float) -> None:
+        """The adapter is here, in the room reserved for it."""
+        entry = self._entries[adapter.content_id]
+        self.num_bytes += adapter.num_bytes - entry.num_bytes
+        entry.num_bytes = adapter.num_bytes
+        entry.adapter = adapter
+        entry.reload_cost_s = reload_cost_s
+        entry.num_uses += 1
+        self._rank(adapter.content_id, entry)
+
+    def hold(self, content_id: str) -> None:
+        """Keep it until `unhold` was called as often; KeyError where it is not here."""
+        self._entries[content_id].num_holds += 1
+
+    def unhold(self, content_id: str) -> None:
+        """Give a hold back; nothing where it is gone."""
+        entry = self._entries.get(content_id)
+        if entry is not None:
+            entry.num_holds -= 1
+            assert entry.num_holds >= 0, f"{content_id} is given back more often than held"
+            self._rank(content_id, entry)
+
+    def evict(self, content_id: str) -> bool:
+        """Let it go; False where it is held, being loaded or not here."""
+        entry = self._entries.get(content_id)
+        if entry is None or entry.num_holds or entry.adapter is None:
+            return False
+        self.num_evictions += 1
+        self.drop(content_id)
+        return True
+
+    def drop(self, content_id: str) -> None:
+        """Forget it, room set aside included, holds or not."""
+        entry = self._entries.pop(content_id, None)
+        if entry is not None:
+            self.num_bytes -= entry.num_bytes
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError where the counts are wrong or the bound is not kept."""
+        assert self.num_bytes == sum(entry.num_bytes for entry in self._entries.values())
+        assert self.num_bytes <= self.max_bytes
+        ranked = set(self._heap)
+        for content_id, entry in self._entries.items():
+            if entry.adapter is not None and not entry.num_holds:
+                assert (entry.priority, content_id) in ranked, f"{content_id} can never be evicted"
+
+    def _rank(self, content_id: str, entry: _Entry) -> None:
+        worth = entry.num_uses * max(entry.reload_cost_s, 1e-6) / max(entry.num_bytes, 1)
+        entry.priority = self._age + worth
+        heappush(self._heap, (entry.priority, content_id))
+        if len(self._heap) > 64 + 4 * len(self._entries):
+            self._heap = [item for item in set(self._heap) if self._is_current(item)]
+            heapify(self._heap)
+
+    def _is_current(self, item: tuple[float, str]) -> bool:
+        entry = self._entries.get(item[1])
+        return entry is not None and entry.adapter is not None and entry.priority == item[0]
+
+    def _make_room(self, num_bytes: int) -> tuple[str, ...] | None:
+        """Evict until there is room, or nothing at all where that is not enough."""
+        victims: list[str] = []
+        kept: list[tuple[float, str]] = []  # held ones, which stay in the order
+        room = self.max_bytes - self.num_bytes
+        while room < num_bytes and self._heap:
+            item = heappop(self._heap)
+            if not self._is_current(item) or item[1] in victims:
+                continue
+            kept.append(item)
+            entry = self._entries[item[1]]
+            if not entry.num_holds:
+                victims.append(item[1])
+                room += entry.num_bytes
+        for item in kept:
+            heappush(self._heap, item)
+        if room < num_bytes:
+            return None
+        for victim in victims:
+            self._age = max(self._age, self._entries[victim].priority)
+            self.evict(victim)
+        return tuple(victims)

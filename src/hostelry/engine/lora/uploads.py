@@ -1,0 +1,111 @@
+"""Copying adapters from host memory into the pool while steps go on.
+
+Belongs to the engine's thread; the copying is done on a lane, page by page, with Python's lock
+released.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from hostelry.base.clock import Clock
+from hostelry.engine.kernels.pool import PoolTensor
+from hostelry.engine.lora.host_adapter import HostAdapter
+from hostelry.engine.lora.lanes import Lane
+
+
+class Uploader(Protocol):
+    """Copies adapters into a pool."""
+
+    def begin(self, adapter: HostAdapter, page_numbers: Sequence[int]) -> Callable[[], None]:
+        """What is to run in another thread; when it returns, the pages hold the adapter."""
+        ...
+
+
+class PoolUploader:
+    """Copies into a pool on a CPU or a GPU; there on a stream of its own."""
+
+    def __init__(self, pool: PoolTensor) -> None:
+        self._pool = pool
+        device = pool.elements.device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+    def begin(self, adapter: HostAdapter, page_numbers: Sequence[int]) -> Callable[[], None]:
+        """What is to run in another thread; on a GPU after all work queued so far."""
+        pages = tuple(page_numbers)
+        if self._stream is None:
+            return lambda: adapter.write(self._pool, pages)
+        queued = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        queued.record()  # on the engine's stream: former owners of the pages may still be read
+        return lambda: self._copy(adapter, pages, queued)
+
+    def _copy(self, adapter: HostAdapter, pages: Sequence[int], queued: torch.cuda.Event) -> None:
+        stream = self._stream
+        assert stream is not None
+        with torch.cuda.stream(stream):
+            queued.wait(stream)
+            adapter.write(self._pool, pages)
+            done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            done.record(stream)
+        done.synchronize()
+
+
+@dataclass(frozen=True, slots=True)
+class UploadOutcome:
+    """An upload ended after `upload_s`; `reason` is empty where it went well."""
+
+    content_id: str
+    upload_s: float
+    reason: str = ""
+
+
+class Uploads:
+    """Uploads under way, one for each content."""
+
+    def __init__(self, lane: Lane, uploader: Uploader, clock: Clock, news: threading.Event) -> None:
+        self._lane = lane
+        self._clock = clock
+        self._uploader = uploader
+        self._news = news
+        self._under_way: set[str] = set()
+        self._done: deque[UploadOutcome] = deque()  # filled by another thread
+
+    def is_under_way(self, content_id: str) -> bool:
+        """Whether the content is being copied."""
+        return content_id in self._under_way
+
+    @property
+    def num_under_way(self) -> int:
+        """Uploads that are running."""
+        return len(self._under_way)
+
+    def start(self, adapter: HostAdapter, page_numbers: Sequence[int]) -> None:
+        """Copy the adapter into those pages."""
+        assert adapter.content_id not in self._under_way, "one upload at a time for each content"
+        self._under_way.add(adapter.content_id)
+        job = self._uploader.begin(adapter, page_numbers)
+        self._lane.start(lambda: self._work(adapter.content_id, job))
+
+    def collect(self) -> list[UploadOutcome]:
+        """Uploads that ended since the last call."""
+        outcomes = []
+        while self._done:
+            outcome = self._done.popleft()
+            self._under_way.discard(outcome.content_id)
+            outcomes.append(outcome)
+        return outcomes
+
+    def _work(self, content_id: str, job: Callable[[], None]) -> None:
+        """In the lane's thread: whatever happens, the upload ends."""
+        started_at = self._clock.now()
+        reason = ""
+        try:
+            job()
+        except Exception as error:  # noqa: BLE001 - a device's errors are many; told as a reason
+            reason = f"{type(error).__name__}: {error}"
+        self._done.append(UploadOutcome(content_id, self._clock.now() - started_at, reason))
+        self._news.set()
