@@ -198,7 +198,7 @@ class Scheduler:
                 f"its prompt has {num_complete} complete pages"
             )
         kv_pages = self.limits.pages_for(submission.max_tokens)
-        pinned = self.pool.num_pinned_pages
+        pinned = self.pool.pin_budget_pages
         if kv_pages + submission.adapter_pages + pinned > self.pool.num_pages:
             raise ValueError(
                 f"request {submission.id} needs {kv_pages} pages for {submission.max_tokens} "
