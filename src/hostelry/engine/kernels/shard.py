@@ -58,7 +58,9 @@ def module_share(
 
     Where the base splits outputs (lm_head too), rows of A are split and B follows the outputs;
     where it splits inputs, A follows them and B is split by outputs. So no rank holds what another
-    holds. Of embed_tokens a rank has its tokens' columns of A, and all of B. Source: S-LoRA (arXiv:2311.03285), section 6.
+    holds. Of embed_tokens a rank has its tokens' columns of A, and all of B.
+
+    Source: S-LoRA (arXiv:2311.03285), section 6.
     """
     if name in _SPLIT_INPUTS:
         return ModuleShare(
