@@ -6,6 +6,7 @@ Synchronous and for one thread. It knows token ids and adapters' names, not text
 import logging
 import secrets
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +17,13 @@ from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.registry import AdapterRegistry, AdapterSummary, LoadedAdapter
 from hostelry.engine.models.spec import ModelError, ModelSpec
 from hostelry.engine.pages.pool import PagePool
-from hostelry.engine.request import FinishReason, Output, Request
+from hostelry.engine.request import FinishReason, Output, Request, Structure
 from hostelry.engine.runner.runner import RunnerChunk
-from hostelry.engine.sampling.sampler import Sampled, TokenHistory, sample
+from hostelry.engine.sampling.grammar import GrammarError
+from hostelry.engine.sampling.history import TokenHistory, check_token_ids
+from hostelry.engine.sampling.sampler import Sampled, sample
+from hostelry.engine.sampling.structure_compiler import StructureCompiler
+from hostelry.engine.sampling.xgrammar_binding import CompiledStructure
 from hostelry.engine.scheduler.plan import Chunk, Plan
 from hostelry.engine.scheduler.scheduler import Limits, Scheduler
 
@@ -82,6 +87,7 @@ class Engine:
             max_adapters=config.max_loras,
         )
         self._scheduler = Scheduler(limits, PagePool(parts.num_pages))
+        self._structures: StructureCompiler | None = None
         self._live: dict[str, _Live] = {}
         self._endings: list[Output] = []  # of requests that ended outside a step
         self._num_steps = 0
@@ -95,7 +101,11 @@ class Engine:
 
         Raises ModelError naming what in the folder cannot be run, ValueError for a setting.
         """
-        return cls(load_parts(folder, config), config)
+        engine = cls(load_parts(folder, config), config)
+        engine._structures = StructureCompiler(
+            folder, vocab_size=engine.model.vocab_size, end_token_ids=engine.model.eos_token_ids
+        )
+        return engine
 
     def add(self, request: Request) -> None:
         """Queue a request; `step` then reports its tokens.
@@ -103,6 +113,8 @@ class Engine:
         Raises UnknownAdapterError, or ValueError saying what is wrong with the request.
         """
         max_tokens = self._check(request)
+        structure = request.sampling.structure
+        compiled = self.compile_structure(structure).result() if structure else None
         adapter = None
         if request.adapter is not None:
             adapter = self._registry.acquire(request.adapter)
@@ -113,11 +125,22 @@ class Engine:
             request.sampling,
             secrets.randbits(64) if seed is None else seed,
             request.prompt_token_ids,
+            eos_token_ids=self.model.eos_token_ids,
+            grammar=compiled.start() if compiled else None,
         )
         tokens = list(request.prompt_token_ids)
         self._live[request.id] = _Live(request, tokens, history, adapter, max_tokens)
         self._scheduler.add(request.id, len(tokens), request.adapter)
         self._num_prompt_tokens += len(tokens)
+
+    def compile_structure(self, structure: Structure) -> Future[CompiledStructure]:
+        """Compile beside the steps; an `add` of a request with this structure then need not wait.
+
+        Raises GrammarError (a ValueError), now or from the future, saying what is wrong with it.
+        """
+        if self._structures is None:
+            raise GrammarError("structured output needs an engine with a model folder: Engine.load")
+        return self._structures.submit(structure)
 
     def abort(self, request_id: str) -> None:
         """End a request now; the next `step` reports it. No error if it is unknown or done."""
@@ -214,6 +237,7 @@ class Engine:
                 raise ValueError(
                     f"token id {token_id} is outside the vocabulary of {self.model.vocab_size}"
                 )
+        check_token_ids(request.sampling, self.model.vocab_size)
         wanted = len(prompt) + request.sampling.max_new_tokens
         max_tokens = min(wanted, self.model.max_model_len)
         room = self._scheduler.pool.num_pages * self._config.page_tokens
@@ -249,7 +273,7 @@ class Engine:
                 request_id=chunk.request_id,
                 token_id=None,
                 finish_reason=FinishReason.ERROR,
-                error="the model's logits are not finite",
+                error=sampled.error,
             )
         live.tokens.append(sampled.token_id)
         live.history.append(sampled.token_id)

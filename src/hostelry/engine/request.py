@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
 
 
 class FinishReason(Enum):
@@ -16,13 +17,32 @@ class FinishReason(Enum):
     ERROR = "error"  # failed; the request's output carries the message
 
 
+StructureKind = Literal["json_object", "json_schema", "regex", "grammar", "choice"]
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """The form that a generated text has, from its first character to its last.
+
+    `text` is by `kind`: "json_object": nothing; "json_schema": the schema as JSON; "regex": a
+    pattern for the whole text; "grammar": EBNF with a rule named root; "choice": a JSON list of
+    the texts to choose from.
+    """
+
+    kind: StructureKind
+    text: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """How the next token is chosen.
 
     `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 are off. `seed` None draws one;
     with a seed the tokens depend on the request alone. Penalties as in the OpenAI and Hugging Face
-    definitions. `num_logprobs` alternatives are reported beside each token (None: no logprobs).
+    definitions. `logit_bias` adds to the logits of tokens: pairs of token id and value. Before
+    `min_new_tokens` no token that would end the request is chosen. `num_logprobs` alternatives are
+    reported beside each token (None: no logprobs). `structure` bounds the text to a form; the
+    tokens that end the request may come once it is complete.
     Raises ValueError where a value is out of range.
     """
 
@@ -38,6 +58,9 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     num_logprobs: int | None = None
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    min_new_tokens: int = 0
+    structure: Structure | None = None
 
     def __post_init__(self) -> None:
         """Check every range."""
@@ -49,6 +72,9 @@ class SamplingParams:
             ("presence_penalty", self.presence_penalty, -2, 2),
             ("frequency_penalty", self.frequency_penalty, -2, 2),
             ("num_logprobs", self.num_logprobs or 0, 0, 20),
+            ("min_new_tokens", self.min_new_tokens, 0, float("inf")),
+            *(("logit_bias", value, -100, 100) for _, value in self.logit_bias),
+            *(("logit_bias' token id", token, 0, 2**31) for token, _ in self.logit_bias),
         )
         for name, value, low, high in limits:
             if not low <= value <= high:
@@ -58,6 +84,11 @@ class SamplingParams:
                 raise ValueError(f"{name} is {value}; it must be greater than 0")
         if self.top_p > 1:
             raise ValueError(f"top_p is {self.top_p}; it must be at most 1")
+        if self.structure is not None and (self.ignore_eos or self.min_new_tokens):
+            raise ValueError(
+                "ignore_eos and min_new_tokens contradict structured output, which ends where its "
+                "structure does; leave them out"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,17 @@ Source: the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 
 _MASK = (1 << 64) - 1
 _STEP = 0x9E3779B97F4A7C15
+_DERIVED = 0xD1B54A32D192ED03  # sets derived seeds apart from draws
 
 
 def uniform(seed: int, index: int) -> float:
     """A number in [0, 1), the same for the same seed and index wherever and whenever asked."""
     return (_mixed(_mixed(seed & _MASK) + (index + 1) * _STEP) >> 11) / (1 << 53)
+
+
+def derived_seed(seed: int, number: int) -> int:
+    """A seed for part `number` of what has `seed`, a number below 2**63; unrelated to its draws."""
+    return _mixed(_mixed(_mixed(seed & _MASK) ^ _DERIVED) + number * _STEP) >> 1
 
 
 def _mixed(value: int) -> int:

@@ -1,61 +1,121 @@
-"""Changes to one row of logits before a token is chosen; each returns a new row.
+"""Changes to logits before a token is chosen, for many rows at once and in place.
 
+A change touches few tokens of each row, so that it comes as one flat list over all rows: `rows_C`
+and `tokens_C` say where, each place at most once. Every element is computed from itself alone.
 Definitions as in Hugging Face transformers' logits processors; presence and frequency penalties as
 in the OpenAI API reference, over the tokens generated so far.
 
-# V vocabulary, C tokens counted
+# R rows, V vocabulary, W words of 32 tokens, C places that are changed
 """
 
-import torch
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-_HEAD = 1024  # most likely tokens that nearly always hold the mass top_p asks for
+import numpy as np
+import numpy.typing as npt
+
+from hostelry.engine.sampling.history import TokenHistory
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+
+_LARGEST = np.finfo(np.float32).max
 
 
-def repetition_penalty(
-    logits_V: torch.Tensor, seen_C: torch.Tensor, penalty: float
-) -> torch.Tensor:
-    """Divide positive and multiply negative logits of the seen tokens by `penalty`.
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Positions in an (R, V) array, with one value for each."""
+
+    rows_C: Ints
+    tokens_C: Ints
+    values_C: Floats
+
+    @classmethod
+    def joined(cls, parts: Sequence[tuple[int, Ints, Floats]]) -> "Places":
+        """Row number, tokens and values of each row in turn."""
+        return cls(
+            np.repeat(
+                np.array([row for row, _, _ in parts], np.int64), [len(t) for _, t, _ in parts]
+            ),
+            np.concatenate([tokens for _, tokens, _ in parts]),
+            np.concatenate([values for _, _, values in parts]),
+        )
+
+
+def change(x_RV: Floats, histories: Sequence[TokenHistory]) -> None:
+    """Apply penalties, biases and masks of `histories[r]` to row r, in place.
+
+    A token that may not be chosen becomes -inf; a row where none may is all -inf.
+    """
+    numbered = list(enumerate(histories))
+    seen = [
+        (row, it.seen.tokens, _filled(it.seen.tokens, it.params.repetition_penalty))
+        for row, it in numbered
+        if it.seen
+    ]
+    if seen:
+        repetition_penalty(x_RV, Places.joined(seen))
+    added = [(row, it.counts.tokens, -_penalties(it)) for row, it in numbered if it.counts]
+    if added:
+        add(x_RV, Places.joined(added))
+    biases = [(row, *it.bias) for row, it in numbered if it.bias is not None]
+    if biases:
+        add(x_RV, Places.joined(biases))
+    early = []
+    for row, it in numbered:
+        if it.num_generated < it.params.min_new_tokens:
+            ends = it.end_token_ids[it.end_token_ids < x_RV.shape[1]]
+            early.append((row, ends, _filled(ends, -np.inf)))
+    if early:
+        places = Places.joined(early)
+        x_RV[places.rows_C, places.tokens_C] = places.values_C
+    mask_by_grammar(x_RV, histories)
+
+
+def repetition_penalty(x_RV: Floats, seen: Places) -> None:
+    """Divide positive and multiply negative logits of the seen tokens by the penalty.
 
     Source: CTRL, arXiv:1909.05858.
     """
-    seen = logits_V[seen_C]
-    return logits_V.index_copy(0, seen_C, torch.where(seen < 0, seen * penalty, seen / penalty))
+    x_C = x_RV[seen.rows_C, seen.tokens_C]
+    with np.errstate(over="ignore"):
+        changed_C = np.where(x_C < 0, x_C * seen.values_C, x_C / seen.values_C)
+    x_RV[seen.rows_C, seen.tokens_C] = _bounded(x_C, changed_C)
 
 
-def count_penalties(
-    logits_V: torch.Tensor,
-    tokens_C: torch.Tensor,
-    counts_C: torch.Tensor,
-    presence: float,
-    frequency: float,
-) -> torch.Tensor:
-    """Subtract `presence` once and `frequency` for each time a token was generated."""
-    return logits_V.index_add(0, tokens_C, -(presence + frequency * counts_C))
+def add(x_RV: Floats, places: Places) -> None:
+    """Add a value to each of the places."""
+    x_C = x_RV[places.rows_C, places.tokens_C]
+    with np.errstate(over="ignore"):
+        changed_C = x_C + places.values_C
+    x_RV[places.rows_C, places.tokens_C] = _bounded(x_C, changed_C)
 
 
-def keep_top_k(logits_V: torch.Tensor, top_k: int) -> torch.Tensor:
-    """Keep the `top_k` largest logits, and those equal to the last of them; others become -inf."""
-    if top_k >= len(logits_V):
-        return logits_V
-    smallest = torch.topk(logits_V, top_k).values[-1]
-    return logits_V.masked_fill(logits_V < smallest, float("-inf"))
+def mask_by_grammar(x_RV: Floats, histories: Sequence[TokenHistory]) -> None:
+    """Leave only the tokens that each row's grammar allows next; rows without one stay."""
+    vocab = x_RV.shape[1]
+    for row, history in enumerate(histories):
+        if history.grammar is None:
+            continue
+        allowed_1W = np.zeros((1, -(-vocab // 32)), np.int32)
+        history.grammar.fill(allowed_1W, 0)
+        bits_V = np.unpackbits(allowed_1W.view(np.uint8)[0], count=vocab, bitorder="little")
+        np.copyto(x_RV[row], -np.inf, where=bits_V == 0)
 
 
-def keep_top_p(logits_V: torch.Tensor, top_p: float) -> torch.Tensor:
-    """Keep the fewest most likely tokens whose probabilities reach `top_p`; at least one."""
-    total = torch.logsumexp(logits_V, 0)
-    values, tokens = torch.topk(logits_V, min(_HEAD, len(logits_V)))
-    mass = (values - total).exp().cumsum(0)
-    if float(mass[-1]) < top_p:  # flatter than usual: order them all
-        values, tokens = torch.sort(logits_V, descending=True)
-        mass = (values - total).exp().cumsum(0)
-    before = torch.cat((mass.new_zeros(1), mass[:-1]))
-    kept = tokens[before < top_p]
-    result = torch.full_like(logits_V, float("-inf"))
-    return result.index_copy(0, kept, logits_V[kept])
+def _bounded(before_C: Floats, after_C: Floats) -> Floats:
+    """`after_C` within the finite numbers, except where a token was impossible before."""
+    bounded_C = np.clip(after_C, -_LARGEST, _LARGEST)
+    return np.where(np.isneginf(before_C), before_C, bounded_C).astype(np.float32)
 
 
-def keep_min_p(logits_V: torch.Tensor, min_p: float) -> torch.Tensor:
-    """Keep tokens at least `min_p` times as likely as the most likely one."""
-    probabilities = logits_V.softmax(0)
-    return logits_V.masked_fill(probabilities < min_p * probabilities.max(), float("-inf"))
+def _filled(like: Ints, value: float) -> Floats:
+    with np.errstate(over="ignore", under="ignore"):
+        return np.full(len(like), value, np.float32)
+
+
+def _penalties(history: TokenHistory) -> Floats:
+    assert history.counts is not None
+    params = history.params
+    penalties = params.presence_penalty + params.frequency_penalty * history.counts.counts
+    return penalties.astype(np.float32)

@@ -1,125 +1,184 @@
 """Choosing the next token of each request from its logits.
 
-# S rows, V vocabulary
+Rows that want only their most likely token need one pass, or none where the decoder told it. The
+others are computed on the host a few rows at once, small enough to stay in the processor's cache.
+
+# S rows, R rows that are computed together, V vocabulary
 """
 
-from collections import Counter
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
-from hostelry.engine.request import SamplingParams, TokenLogprob
+from hostelry.engine.request import TokenLogprob
 from hostelry.engine.sampling.draw import uniform
-from hostelry.engine.sampling.processors import (
-    count_penalties,
-    keep_min_p,
-    keep_top_k,
-    keep_top_p,
-    repetition_penalty,
-)
+from hostelry.engine.sampling.history import TokenHistory
+from hostelry.engine.sampling.mass import Doubles, Floats, Ints, Mass, mass_of
+from hostelry.engine.sampling.processors import change
+from hostelry.engine.sampling.truncate import Limits, keep, largest
+
+_ROWS_AT_ONCE = 8
+
+NOT_FINITE = "the model's logits are not finite"
+NONE_ALLOWED = "no token is left that may come next; loosen logit_bias, grammar or min_new_tokens"
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
     """The chosen token; logarithms of probabilities before penalties and truncation.
 
-    `token_id` is None where the row's logits are not finite, so that nothing can be chosen.
+    `token_id` is None where nothing can be chosen, and `error` then says why.
     """
 
     token_id: int | None
     logprob: float | None = None
     top_logprobs: tuple[TokenLogprob, ...] = ()
-
-
-class TokenHistory:
-    """What one request's sampling depends on: its parameters, its seed, its tokens so far."""
-
-    def __init__(self, params: SamplingParams, seed: int, prompt: Sequence[int]) -> None:
-        self.params = params
-        self.seed = seed
-        self.num_generated = 0
-        self.seen = set(prompt) if params.repetition_penalty != 1 else None
-        has_count = params.presence_penalty != 0 or params.frequency_penalty != 0
-        self.counts: Counter[int] | None = Counter() if has_count else None
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the most likely token is all that is wanted."""
-        greedy = self.params.temperature == 0 and self.params.num_logprobs is None
-        return greedy and self.seen is None and self.counts is None
-
-    def append(self, token_id: int) -> None:
-        """Record a generated token."""
-        self.num_generated += 1
-        if self.seen is not None:
-            self.seen.add(token_id)
-        if self.counts is not None:
-            self.counts[token_id] += 1
+    error: str | None = None
 
 
 @torch.inference_mode()
-def sample(logits_SV: torch.Tensor, histories: Sequence[TokenHistory]) -> list[Sampled]:
-    """One token a row; row i is chosen for `histories[i]`, which is not changed."""
-    if not histories:
-        return []
-    largest_S, likeliest_S = logits_SV.max(-1)  # nan wins over every number
-    finite = torch.isfinite(largest_S).tolist()
+def sample(
+    logits_SV: torch.Tensor,
+    histories: Sequence[TokenHistory],
+    *,
+    greedy_S: npt.NDArray[np.integer] | None = None,
+    finite_S: npt.NDArray[np.bool_] | None = None,
+) -> list[Sampled]:
+    """One token a row; row i is chosen for `histories[i]`, which is not changed.
+
+    Args:
+        logits_SV: float, of any device; not read where every row is plain and the next two are
+            given.
+        histories: S of them.
+        greedy_S: the most likely token of each row, of equal ones the smallest id.
+        finite_S: whether the row's largest logit is a finite number (a row with a nan has none).
+    """
+    plain = [row for row, history in enumerate(histories) if history.is_plain]
+    others = [row for row, history in enumerate(histories) if not history.is_plain]
+    results: dict[int, Sampled] = {}
+    if plain:
+        if greedy_S is None or finite_S is None:
+            greedy_S, finite_S = _greedy(logits_SV)
+        for row in plain:
+            token_id = int(greedy_S[row])
+            results[row] = Sampled(token_id) if finite_S[row] else Sampled(None, error=NOT_FINITE)
+    for start in range(0, len(others), _ROWS_AT_ONCE):
+        rows = others[start : start + _ROWS_AT_ONCE]
+        chosen = _sample_rows(_on_host(logits_SV, rows), [histories[row] for row in rows])
+        results.update(zip(rows, chosen, strict=True))
+    return [results[row] for row in range(len(histories))]
+
+
+def _greedy(logits_SV: torch.Tensor) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """The most likely token of each row, and whether its logit is finite."""
+    if logits_SV.device.type == "cpu":
+        x_SV = logits_SV.float().numpy()
+        greedy_S = x_SV.argmax(axis=1)  # a nan counts as the largest
+        return greedy_S, np.isfinite(x_SV[np.arange(len(x_SV)), greedy_S])
+    values_S, greedy = logits_SV.max(-1)
+    return greedy.cpu().numpy(), torch.isfinite(values_S).cpu().numpy()
+
+
+def _on_host(logits_SV: torch.Tensor, rows: Sequence[int]) -> Floats:
+    """A copy of some rows that may be changed."""
+    if logits_SV.device.type == "cpu" and logits_SV.dtype == torch.float32:
+        return np.asarray(logits_SV.numpy()[list(rows)])
+    chosen = torch.tensor(rows, device=logits_SV.device)
+    return np.array(logits_SV.index_select(0, chosen).float().cpu().numpy())
+
+
+def _sample_rows(x_RV: Floats, histories: Sequence[TokenHistory]) -> list[Sampled]:
+    """A token of each row; `x_RV` is overwritten."""
+    is_finite_R = np.isfinite(x_RV.max(axis=1))
+    x_RV[~is_finite_R] = 0
+    logprobs = _Logprobs(x_RV, histories)
+    changed = [row for row, history in enumerate(histories) if history.is_changed]
+    if changed:
+        change(x_RV, histories)
+    largest_R = x_RV.max(axis=1)
+    is_possible_R = ~np.isneginf(largest_R)
+    x_RV[~is_possible_R] = 0
+    tokens_R = _choose(x_RV, histories)
     sampled = []
-    for row, (history, token_id) in enumerate(zip(histories, likeliest_S.tolist(), strict=True)):
-        if not finite[row]:
-            sampled.append(Sampled(None))
-        elif history.is_plain:
-            sampled.append(Sampled(token_id))
+    for row, token_id in enumerate(tokens_R.tolist()):
+        if not is_finite_R[row]:
+            sampled.append(Sampled(None, error=NOT_FINITE))
+        elif not is_possible_R[row]:
+            sampled.append(Sampled(None, error=NONE_ALLOWED))
         else:
-            sampled.append(_sample_row(logits_SV[row], history))
+            sampled.append(logprobs.told(row, token_id))
     return sampled
 
 
-def _sample_row(logits_V: torch.Tensor, history: TokenHistory) -> Sampled:
-    token_id = _choose(_penalised(logits_V, history), history)
-    if history.params.num_logprobs is None:
-        return Sampled(token_id)
-    logprobs_V = logits_V.log_softmax(-1)
-    top = torch.topk(logprobs_V, min(history.params.num_logprobs, len(logprobs_V)))
-    alternatives = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-    return Sampled(
-        token_id,
-        float(logprobs_V[token_id]),
-        tuple(TokenLogprob(token_id=other, logprob=value) for other, value in alternatives),
+def _choose(x_RV: Floats, histories: Sequence[TokenHistory]) -> Ints:
+    """The chosen tokens; every row has at least one token that may be chosen."""
+    tokens_R: Ints = x_RV.argmax(axis=1)
+    sampling = np.array([row for row, it in enumerate(histories) if it.params.temperature > 0], int)
+    if not len(sampling):
+        return tokens_R
+    asked = [histories[row] for row in sampling]
+    params = [it.params for it in asked]
+    limits = Limits(
+        np.array([it.top_k for it in params], np.int64).clip(max=x_RV.shape[1]),
+        np.array([it.top_p for it in params], np.float64),
+        np.array([it.min_p for it in params], np.float64),
     )
+    shares_R = np.array([uniform(it.seed, it.num_generated) for it in asked], np.float64)
+    x_RV = x_RV[sampling]
+    largest_R = x_RV[np.arange(len(sampling)), tokens_R[sampling]]
+    mass = mass_of(x_RV, largest_R, np.array([it.temperature for it in params], np.float64))
+    tokens_R[sampling] = _draw(x_RV, mass, limits, shares_R)
+    return tokens_R
 
 
-def _penalised(logits_V: torch.Tensor, history: TokenHistory) -> torch.Tensor:
-    params = history.params
-    if history.seen:
-        seen = torch.tensor(sorted(history.seen), device=logits_V.device)
-        logits_V = repetition_penalty(logits_V, seen, params.repetition_penalty)
-    if history.counts:
-        logits_V = count_penalties(
-            logits_V,
-            torch.tensor(list(history.counts), device=logits_V.device),
-            torch.tensor(
-                list(history.counts.values()), dtype=logits_V.dtype, device=logits_V.device
-            ),
-            params.presence_penalty,
-            params.frequency_penalty,
+def _draw(x_RV: Floats, mass: Mass, limits: Limits, shares_R: Doubles) -> Ints:
+    """A token of each row from its masses, within its limits."""
+    is_limited_R = (limits.top_k_R > 0) | (limits.top_p_R < 1) | (limits.min_p_R > 0)
+    tokens_R = mass.draw(shares_R)
+    limited = np.flatnonzero(is_limited_R)
+    if len(limited) == len(tokens_R):
+        return keep(x_RV, mass, limits).draw(shares_R)
+    if len(limited):
+        some = Limits(limits.top_k_R[limited], limits.top_p_R[limited], limits.min_p_R[limited])
+        part = Mass(mass.mass_RBE[limited], mass.sums_RB[limited])
+        tokens_R[limited] = keep(x_RV[limited], part, some).draw(shares_R[limited])
+    return tokens_R
+
+
+class _Logprobs:
+    """Logarithms of probabilities of the rows that want them, from logits as they are now."""
+
+    def __init__(self, x_RV: Floats, histories: Sequence[TokenHistory]) -> None:
+        wanted = [row for row, it in enumerate(histories) if it.params.num_logprobs is not None]
+        self._position = {row: position for position, row in enumerate(wanted)}
+        if not wanted:
+            return
+        self._counts = [histories[row].params.num_logprobs or 0 for row in wanted]
+        self._x = x_RV[wanted]
+        largest_R = self._x.max(axis=1)
+        totals_R = mass_of(self._x, largest_R, np.ones(len(wanted))).total_mass
+        self._shifts = [
+            float(high) + math.log(total)
+            for high, total in zip(largest_R.tolist(), totals_R.tolist(), strict=True)
+        ]
+        most = min(max(self._counts), x_RV.shape[1])
+        self._top = largest(self._x, most) if most else np.zeros((len(wanted), 0), np.int64)
+
+    def told(self, row: int, token_id: int) -> Sampled:
+        """The row's token with the logarithms that it wants."""
+        position = self._position.get(row)
+        if position is None:
+            return Sampled(token_id)
+        top = self._top[position, : self._counts[position]].tolist()
+        return Sampled(
+            token_id,
+            self._logprob(position, token_id),
+            tuple(TokenLogprob(token_id=it, logprob=self._logprob(position, it)) for it in top),
         )
-    return logits_V
 
-
-def _choose(logits_V: torch.Tensor, history: TokenHistory) -> int:
-    params = history.params
-    if params.temperature == 0:
-        return int(logits_V.argmax())
-    logits_V = logits_V / params.temperature
-    if params.top_k > 0:
-        logits_V = keep_top_k(logits_V, params.top_k)
-    if params.top_p < 1:
-        logits_V = keep_top_p(logits_V, params.top_p)
-    if params.min_p > 0:
-        logits_V = keep_min_p(logits_V, params.min_p)
-    # The first token whose cumulative probability exceeds a uniform draw.
-    mass_V = logits_V.to(torch.float64).softmax(-1).cumsum(-1)
-    drawn = uniform(history.seed, history.num_generated) * float(mass_V[-1])
-    return int(torch.searchsorted(mass_V, drawn, right=True).clamp_max(len(mass_V) - 1))
+    def _logprob(self, position: int, token_id: int) -> float:
+        return float(self._x[position, token_id]) - self._shifts[position]

@@ -1,0 +1,187 @@
+"""Compiling structures in a process of their own, which can be stopped.
+
+A hostile structure can compute for hours, take all memory or crash the library. The process takes
+one structure at a time, within bounds on time and memory, and is replaced when it breaks one. Its
+messages are frames: a four-byte big-endian length and that many bytes of JSON.
+"""
+
+import contextlib
+import resource
+import select
+import struct
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import IO
+
+import msgspec
+
+from hostelry.base.clock import monotonic_s
+from hostelry.engine.request import Structure
+from hostelry.engine.sampling.grammar import GrammarError
+from hostelry.engine.sampling.xgrammar_binding import Compiler, Vocabulary
+
+_LENGTH = struct.Struct(">I")
+_READ_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class CompileLimits:
+    """Bounds on compiling one structure.
+
+    `start_s` is for starting the process. `compiled_bytes` bounds the result, and with it what
+    one step may take.
+    """
+
+    compile_s: float = 5.0
+    start_s: float = 60.0
+    memory_bytes: int = 2 << 30
+    compiled_bytes: int = 10 << 20
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """What the process says to a structure: compiled, or why not."""
+
+    compiled: str = ""
+    error: str = ""
+
+
+class _BrokenError(Exception):
+    """The process ended or took too long."""
+
+
+class CompileWorker:
+    """The process, started on first use; for one thread at a time."""
+
+    def __init__(self, vocabulary: Vocabulary, limits: CompileLimits) -> None:
+        self._vocabulary = vocabulary
+        self._limits = limits
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def compile(self, structure: Structure) -> str:
+        """The compiled structure as JSON.
+
+        Raises GrammarError where it cannot be compiled, or not within the limits.
+        """
+        try:
+            process = self._process or self._start()
+            answer = self._ask(process, structure, self._limits.compile_s)
+        except TimeoutError:
+            self.close()
+            raise GrammarError(
+                f"compiling took more than {self._limits.compile_s:g} s; make the structure simpler"
+            ) from None
+        except (_BrokenError, OSError) as error:
+            self.close()
+            raise GrammarError(
+                f"compiling ended the process that did it ({error}), for instance by more than "
+                f"{self._limits.memory_bytes >> 20} MiB of memory; make the structure simpler"
+            ) from error
+        if answer.error:
+            raise GrammarError(answer.error)
+        if len(answer.compiled) > self._limits.compiled_bytes:
+            raise GrammarError(
+                f"the structure compiles to {len(answer.compiled)} bytes; at most "
+                f"{self._limits.compiled_bytes}: shorten its repetitions"
+            )
+        return answer.compiled
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._process = process = subprocess.Popen(
+            [sys.executable, "-m", "hostelry.engine.sampling.compile_worker"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        setup = _Setup(self._vocabulary, self._limits.memory_bytes, self._limits.compile_s)
+        answer = self._ask(process, setup, self._limits.start_s)
+        if answer.error:
+            self.close()
+            raise GrammarError(answer.error)
+        return process
+
+    def _ask(
+        self, process: subprocess.Popen[bytes], message: "Structure | _Setup", limit_s: float
+    ) -> _Answer:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        deadline = monotonic_s() + limit_s
+        _write(process.stdin, msgspec.json.encode(message))
+        head = _read_until(process.stdout, _LENGTH.size, deadline)
+        body = _read_until(process.stdout, _LENGTH.unpack(head)[0], deadline)
+        return msgspec.json.decode(body, type=_Answer)
+
+
+class _Setup(msgspec.Struct, frozen=True):
+    """The first message to the process."""
+
+    vocabulary: Vocabulary
+    memory_bytes: int
+    compile_s: float
+
+
+def _write(stream: IO[bytes], body: bytes) -> None:
+    stream.write(_LENGTH.pack(len(body)) + body)
+    stream.flush()
+
+
+def _read_until(stream: IO[bytes], num_bytes: int, deadline: float) -> bytes:
+    """Exactly that many bytes. Raises TimeoutError, or _BrokenError at the stream's end."""
+    read = bytearray()
+    while len(read) < num_bytes:
+        if not select.select([stream], [], [], max(0.0, deadline - monotonic_s()))[0]:
+            raise TimeoutError
+        data = stream.raw.read(min(_READ_BYTES, num_bytes - len(read)))  # type: ignore[attr-defined]
+        if not data:
+            raise _BrokenError("it said nothing more")
+        read += data
+    return bytes(read)
+
+
+def _read(stream: IO[bytes]) -> bytes | None:
+    """The next frame; None at the stream's end."""
+    head = stream.read(_LENGTH.size)
+    return stream.read(_LENGTH.unpack(head)[0]) if len(head) == _LENGTH.size else None
+
+
+def _limit_cpu(compile_s: float) -> None:
+    """Have the kernel end this process if one more structure takes twice its time."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    limit_s = int(used.ru_utime + used.ru_stime + 2 * compile_s) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (limit_s, resource.RLIM_INFINITY))
+
+
+def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
+    """Compile what comes in `requests` until its end."""
+    body = _read(requests)
+    if body is None:
+        return
+    setup = msgspec.json.decode(body, type=_Setup)
+    resource.setrlimit(resource.RLIMIT_AS, (setup.memory_bytes, setup.memory_bytes))
+    try:
+        compiler = Compiler(setup.vocabulary)
+    except (GrammarError, RuntimeError) as error:
+        _write(answers, msgspec.json.encode(_Answer(error=str(error))))
+        return
+    _write(answers, msgspec.json.encode(_Answer()))
+    while (body := _read(requests)) is not None:
+        _limit_cpu(setup.compile_s)
+        try:
+            answer = _Answer(compiler.compile(msgspec.json.decode(body, type=Structure)))
+        except GrammarError as error:
+            answer = _Answer(error=str(error))
+        _write(answers, msgspec.json.encode(answer))
+
+
+if __name__ == "__main__":
+    serve(sys.stdin.buffer, sys.stdout.buffer)

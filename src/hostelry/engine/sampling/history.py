@@ -1,0 +1,118 @@
+"""What the choice of one request's next token depends on, beside its logits."""
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from hostelry.engine.request import SamplingParams
+from hostelry.engine.sampling.grammar import Grammar
+
+_FIRST_CAPACITY = 64
+
+
+class TokenCounts:
+    """Distinct tokens and how often each came, kept as arrays: one addition changes one element."""
+
+    def __init__(self, tokens: Sequence[int] = ()) -> None:
+        self._positions: dict[int, int] = {}
+        self._tokens = np.zeros(_FIRST_CAPACITY, np.int64)
+        self._counts = np.zeros(_FIRST_CAPACITY, np.float32)
+        for token_id in tokens:
+            self.add(token_id)
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def add(self, token_id: int) -> None:
+        """Count one occurrence."""
+        position = self._positions.setdefault(token_id, len(self._positions))
+        if position == len(self._tokens):
+            self._tokens = np.concatenate((self._tokens, np.zeros_like(self._tokens)))
+            self._counts = np.concatenate((self._counts, np.zeros_like(self._counts)))
+        self._tokens[position] = token_id
+        self._counts[position] += 1
+
+    @property
+    def tokens(self) -> npt.NDArray[np.int64]:
+        """The distinct tokens, in order of their first occurrence."""
+        return self._tokens[: len(self)]
+
+    @property
+    def counts(self) -> npt.NDArray[np.float32]:
+        """How often each of `tokens` came."""
+        return self._counts[: len(self)]
+
+
+class TokenHistory:
+    """One request's parameters, seed, tokens so far, and the state of its grammar.
+
+    `eos_token_ids` end the request unless its parameters ignore them. `grammar` is in the state
+    after the tokens so far, and is this history's own from then on; None allows every token.
+    A preemption does not touch a history: what is computed again are keys and values.
+    """
+
+    def __init__(
+        self,
+        params: SamplingParams,
+        seed: int,
+        prompt: Sequence[int],
+        *,
+        eos_token_ids: Collection[int] = (),
+        grammar: Grammar | None = None,
+    ) -> None:
+        self.params = params
+        self.seed = seed
+        self.num_generated = 0
+        self.grammar = grammar
+        self.seen = TokenCounts(prompt) if params.repetition_penalty != 1 else None
+        has_count = params.presence_penalty != 0 or params.frequency_penalty != 0
+        self.counts = TokenCounts() if has_count else None
+        self.bias = _bias_arrays(params.logit_bias) if params.logit_bias else None
+        ends = {*params.stop_token_ids, *(() if params.ignore_eos else eos_token_ids)}
+        self.end_token_ids = np.array(sorted(ends), np.int64)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the most likely token is all that is wanted."""
+        greedy = self.params.temperature == 0 and self.params.num_logprobs is None
+        return greedy and not self.is_changed
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the logits are changed or masked before a token is chosen."""
+        return (
+            bool(self.seen or self.counts)
+            or self.bias is not None
+            or self.grammar is not None
+            or self.num_generated < self.params.min_new_tokens
+        )
+
+    def append(self, token_id: int) -> None:
+        """Record a generated token.
+
+        Raises RuntimeError for one that the grammar does not allow: it was not sampled here.
+        """
+        self.num_generated += 1
+        if self.seen is not None:
+            self.seen.add(token_id)
+        if self.counts is not None:
+            self.counts.add(token_id)
+        if self.grammar is not None and not self.grammar.accept(token_id):
+            raise RuntimeError(f"token {token_id} is not one that the request's grammar allows")
+
+
+def _bias_arrays(
+    bias: tuple[tuple[int, float], ...],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    tokens, values = zip(*sorted(dict(bias).items()), strict=True)
+    return np.array(tokens, np.int64), np.array(values, np.float32)
+
+
+def check_token_ids(params: SamplingParams, vocab_size: int) -> None:
+    """Raise ValueError for a biased token that the model does not have."""
+    for token_id, _ in params.logit_bias:
+        if token_id >= vocab_size:
+            raise ValueError(
+                f"logit_bias names token id {token_id}; the model's vocabulary has {vocab_size}"
+            )

@@ -1,0 +1,207 @@
+"""Which JSON schemas can be kept exactly; the rest is refused by name.
+
+The grammar library passes over keywords that it does not know, and a text that keeps to what it
+made of such a schema may break the schema. So only keywords that were found to be kept are let
+through. An object's properties come in the schema's order, and none that it does not name unless
+`additionalProperties` allows them: every text is valid, not every valid text can come.
+
+Source: JSON Schema 2020-12, core and validation.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from hostelry.engine.sampling.grammar import GrammarError
+
+MAX_DEPTH = 64
+MAX_SCHEMAS = 4096
+_SHOWN_CHARACTERS = 60
+
+_ANNOTATIONS = frozenset(
+    {
+        "title", "description", "default", "examples", "$comment", "deprecated", "readOnly",
+        "writeOnly", "$schema", "$defs", "definitions",
+    }
+)  # fmt: skip
+_NUMBER = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+_KEYWORDS: Mapping[str, frozenset[str]] = {
+    "string": frozenset({"minLength", "maxLength", "pattern", "format"}),
+    "integer": _NUMBER,
+    "number": _NUMBER,
+    "boolean": frozenset(),
+    "null": frozenset(),
+    "array": frozenset({"items", "prefixItems", "minItems", "maxItems"}),
+    "object": frozenset(
+        {"properties", "required", "additionalProperties", "minProperties", "maxProperties"}
+    ),
+}
+_FORMATS = frozenset(
+    {"date", "time", "date-time", "email", "uuid", "ipv4", "ipv6", "hostname", "uri"}
+)
+_ALONE = ("$ref", "anyOf", "allOf")  # no other keyword beside one of these
+_FITS: Mapping[str, Callable[[Any], bool]] = {
+    "string": lambda value: isinstance(value, str),
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+}
+
+
+def check_json_schema(text: str) -> None:
+    """Raise GrammarError, naming the place and the keyword, unless every text can be kept to it."""
+    try:
+        schema = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise GrammarError(f"the JSON schema is not JSON: {error}") from error
+    _Walk(schema).check(schema, "$", 0)
+
+
+class _Walk:
+    """One pass over a schema, counting what it holds."""
+
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self._num_schemas = 0
+
+    def check(self, schema: Any, where: str, depth: int) -> None:
+        self._num_schemas += 1
+        if depth > MAX_DEPTH or self._num_schemas > MAX_SCHEMAS:
+            raise GrammarError(
+                f"the JSON schema nests deeper than {MAX_DEPTH} or holds more than {MAX_SCHEMAS} "
+                "schemas; make it smaller"
+            )
+        if schema is True:
+            return
+        if not isinstance(schema, dict):
+            raise GrammarError(f"{where} is {_shown(schema)}; it must be a JSON schema (an object)")
+        self._check_keywords(schema, where)
+        for name in ("$defs", "definitions", "properties"):
+            for key, inner in _members(schema, name, where).items():
+                self.check(inner, f"{where}.{name}.{key[:_SHOWN_CHARACTERS]}", depth + 1)
+        for name in ("anyOf", "allOf", "prefixItems"):
+            for number, inner in enumerate(_list(schema, name, where)):
+                self.check(inner, f"{where}.{name}[{number}]", depth + 1)
+        for name in ("items", "additionalProperties"):
+            if schema.get(name, False) is not False:
+                self.check(schema[name], f"{where}.{name}", depth + 1)
+
+    def _check_keywords(self, schema: Mapping[str, Any], where: str) -> None:
+        used = schema.keys() - _ANNOTATIONS
+        for alone in _ALONE:
+            if alone in used:
+                others = sorted(used - {alone})
+                if others:
+                    raise GrammarError(f"{where} has {alone} beside {others[0]}; only one of them")
+                self._check_alone(alone, schema[alone], where)
+                return
+        types = _types(schema, where)
+        for name in ("enum", "const"):
+            if name in used:
+                _check_values(name, schema, types, where)
+                used -= {name, "type"}
+                if used:
+                    raise GrammarError(f"{where} has {name} beside {min(used)}; only one of them")
+                return
+        _check_known(used - {"type"}, types, where)
+        _check_string(schema, where)
+        _check_required(schema, where)
+
+    def _check_alone(self, name: str, value: Any, where: str) -> None:
+        if name == "$ref":
+            self._check_reference(value, where)
+        elif name == "allOf" and not (isinstance(value, list) and len(value) == 1):
+            raise GrammarError(f"{where}.allOf must hold one schema; join them into one")
+        elif not isinstance(value, list) or not value:
+            raise GrammarError(f"{where}.{name} is {_shown(value)}; it must be a list of schemas")
+
+    def _check_reference(self, reference: Any, where: str) -> None:
+        parts = str(reference).split("/")
+        if not isinstance(reference, str) or parts[0] != "#" or "~" in reference:
+            raise GrammarError(
+                f"{where}.$ref is {_shown(reference)}; it must point into this schema: #/$defs/NAME"
+            )
+        target = self._root
+        for part in parts[1:]:
+            if not isinstance(target, dict) or part not in target:
+                raise GrammarError(f"{where}.$ref is {_shown(reference)}, which is not there")
+            target = target[part]
+
+
+def _types(schema: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    """The types that a schema names; none where it does not."""
+    value = schema.get("type")
+    names = [] if value is None and "type" not in schema else value
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list) or any(name not in _KEYWORDS for name in map(str, names)):
+        raise GrammarError(f"{where}.type is {_shown(value)}; it must be of {', '.join(_KEYWORDS)}")
+    return tuple(map(str, names))
+
+
+def _check_known(used: set[str], types: tuple[str, ...], where: str) -> None:
+    """Every keyword is one that is kept, and all are of the named types, or of one type."""
+    families = types or tuple(name for name, words in _KEYWORDS.items() if used & words)[:1]
+    allowed = frozenset[str]().union(*(_KEYWORDS[name] for name in families))
+    unknown = sorted(used - allowed)
+    if unknown:
+        raise GrammarError(
+            f"{where} has {_shown(unknown[0])}, which cannot be kept exactly"
+            + (f" for {' and '.join(families)}" if families else "")
+            + "; leave it out, or say it with keywords that can: "
+            + ", ".join(sorted(allowed) or [*_ALONE, "enum", "const", "type"])
+        )
+
+
+def _check_string(schema: Mapping[str, Any], where: str) -> None:
+    given = sorted(schema.keys() & {"pattern", "format", "minLength", "maxLength"})
+    if len(given) > 1 and ("pattern" in given or "format" in given):
+        raise GrammarError(f"{where} has {' and '.join(given)}; only one of them can be kept")
+    if "format" in given and schema["format"] not in _FORMATS:
+        raise GrammarError(
+            f"{where}.format is {_shown(schema['format'])}; it must be of "
+            + ", ".join(sorted(_FORMATS))
+        )
+    pattern = schema.get("pattern", "^$")
+    if not isinstance(pattern, str) or not (pattern.startswith("^") and pattern.endswith("$")):
+        raise GrammarError(
+            f"{where}.pattern is {_shown(pattern)}; it must describe the whole text: ^...$"
+        )
+
+
+def _check_required(schema: Mapping[str, Any], where: str) -> None:
+    known = schema.get("properties", {})
+    for name in _list(schema, "required", where):
+        if name not in known:
+            raise GrammarError(f"{where}.required names {_shown(name)}, which is no property of it")
+
+
+def _check_values(name: str, schema: Mapping[str, Any], types: tuple[str, ...], where: str) -> None:
+    values = [schema["const"]] if name == "const" else _list(schema, "enum", where)
+    for value in values:
+        if types and not any(_FITS[each](value) for each in types):
+            raise GrammarError(
+                f"{where}.{name} holds {_shown(value)}, which is not of type {' or '.join(types)}"
+            )
+
+
+def _members(schema: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+    value = schema.get(name, {})
+    if not isinstance(value, dict):
+        raise GrammarError(f"{where}.{name} is {_shown(value)}; it must be an object")
+    return value
+
+
+def _list(schema: Mapping[str, Any], name: str, where: str) -> list[Any]:
+    value = schema.get(name, [])
+    if not isinstance(value, list):
+        raise GrammarError(f"{where}.{name} is {_shown(value)}; it must be a list")
+    return value
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."

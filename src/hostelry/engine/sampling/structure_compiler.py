@@ -1,0 +1,185 @@
+"""From a request's structure to a compiled one: checked, compiled beside the steps, remembered."""
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from hostelry.engine.request import Structure
+from hostelry.engine.sampling.compile_worker import CompileLimits, CompileWorker
+from hostelry.engine.sampling.grammar import GrammarError
+from hostelry.engine.sampling.json_schema import check_json_schema
+from hostelry.engine.sampling.vocabulary import load_vocabulary
+from hostelry.engine.sampling.xgrammar_binding import (
+    CompiledStructure,
+    Vocabulary,
+    check_installed,
+    tokenizer_info,
+)
+
+MAX_CHOICES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class StructureLimits:
+    """Bounds on structures and on what is kept of them.
+
+    `text_bytes` is of a structure as the request has it, `regex_bytes` of a pattern.
+    """
+
+    text_bytes: int = 64 << 10
+    regex_bytes: int = 4 << 10
+    num_waiting: int = 32
+    num_kept: int = 256
+    kept_bytes: int = 128 << 20
+    compiling: CompileLimits = field(default_factory=CompileLimits)
+
+
+class StructureCompiler:
+    """Compiled structures of one model; for the engine's thread.
+
+    Compiling happens in a process beside it, so that `submit` returns at once. What was compiled,
+    and what was found to be wrong, is remembered by its content; the least recently used is
+    forgotten first.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        vocab_size: int,
+        end_token_ids: Sequence[int],
+        limits: StructureLimits | None = None,
+    ) -> None:
+        self._folder = folder
+        self._vocab_size = vocab_size
+        self._end_token_ids = tuple(end_token_ids)
+        self._limits = limits or StructureLimits()
+        self._known: OrderedDict[Structure, Future[CompiledStructure]] = OrderedDict()
+        self._bench: _Bench | None = None
+
+    def submit(self, structure: Structure) -> Future[CompiledStructure]:
+        """The compiled structure, now or later; its `result` may raise GrammarError.
+
+        Raises GrammarError at once for what is wrong at a glance, for a missing library, and when
+        too many are being compiled.
+        """
+        known = self._known.get(structure)
+        if known is not None and not _is_transient(known):
+            self._known.move_to_end(structure)
+            return known
+        self._check(structure)
+        waiting = sum(not each.done() for each in self._known.values())
+        if waiting >= self._limits.num_waiting:
+            raise GrammarError(f"{waiting} structures are being compiled; try again later")
+        if self._bench is None:
+            self._bench = self._open()
+        future = self._bench.submit(structure)
+        self._known[structure] = future
+        self._forget()
+        return future
+
+    def compiled(self, structure: Structure) -> CompiledStructure:
+        """The compiled structure; waits for it. Raises GrammarError."""
+        return self.submit(structure).result()
+
+    def close(self) -> None:
+        """End the process that compiles; later structures start another one."""
+        if self._bench is not None:
+            self._bench.close()
+        self._bench = None
+        self._known.clear()
+
+    def _check(self, structure: Structure) -> None:
+        limits = self._limits
+        size = len(structure.text.encode("utf-8", "replace"))
+        most = limits.regex_bytes if structure.kind == "regex" else limits.text_bytes
+        if size > most:
+            raise GrammarError(f"the {structure.kind} has {size} bytes; at most {most}")
+        if "\0" in structure.text:
+            raise GrammarError(f"the {structure.kind} holds a null character")
+        if structure.kind == "json_schema":
+            check_json_schema(structure.text)
+        elif structure.kind == "choice":
+            _check_choices(structure.text)
+        elif structure.kind != "json_object" and not structure.text.strip():
+            raise GrammarError(f"the {structure.kind} is empty")
+
+    def _open(self) -> "_Bench":
+        check_installed()
+        folder, size, ends = self._folder, self._vocab_size, self._end_token_ids
+
+        def read() -> Vocabulary:
+            return load_vocabulary(folder, vocab_size=size, end_token_ids=ends)
+
+        bench = _Bench(read, self._limits.compiling)
+        weakref.finalize(self, bench.close)
+        return bench
+
+    def _forget(self) -> None:
+        """Keep to the bounds; what is being compiled stays."""
+        kept_bytes = sum(_size_bytes(each) for each in self._known.values())
+        for structure, future in list(self._known.items()):
+            within = len(self._known) <= self._limits.num_kept
+            if within and kept_bytes <= self._limits.kept_bytes:
+                return
+            if future.done():
+                kept_bytes -= _size_bytes(future)
+                del self._known[structure]
+
+
+class _Bench:
+    """The thread that speaks to the compiling process; it also imports and reads what is large."""
+
+    def __init__(self, read: Callable[[], Vocabulary], limits: CompileLimits) -> None:
+        self._read = read
+        self._limits = limits
+        self._worker: CompileWorker | None = None
+        self._tokenizer: object = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="structures")
+
+    def submit(self, structure: Structure) -> Future[CompiledStructure]:
+        """Compile after those that were submitted before."""
+        return self._thread.submit(self._compile, structure)
+
+    def close(self) -> None:
+        """Drop what waits and end the process."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._worker is not None:
+            self._worker.close()
+
+    def _compile(self, structure: Structure) -> CompiledStructure:
+        if self._worker is None:
+            vocabulary = self._read()
+            self._tokenizer = tokenizer_info(vocabulary)
+            self._worker = CompileWorker(vocabulary, self._limits)
+        return CompiledStructure.read(self._worker.compile(structure), self._tokenizer)
+
+
+def _check_choices(text: str) -> None:
+    try:
+        choices = msgspec.json.decode(text, type=list[str])
+    except msgspec.MsgspecError as error:
+        raise GrammarError(f"the choice is no JSON list of texts: {error}") from error
+    if not 0 < len(choices) <= MAX_CHOICES or not all(choices):
+        raise GrammarError(
+            f"the choice has {len(choices)} texts; 1 to {MAX_CHOICES}, and none of them empty"
+        )
+
+
+def _size_bytes(future: Future[CompiledStructure]) -> int:
+    if not future.done() or future.cancelled() or future.exception() is not None:
+        return 0
+    return future.result().size_bytes
+
+
+def _is_transient(future: Future[CompiledStructure]) -> bool:
+    """Whether another attempt may end otherwise: the process was stopped, or could not start."""
+    if not future.done() or future.cancelled():
+        return future.cancelled()
+    error = future.exception()
+    return error is not None and not isinstance(error, GrammarError)

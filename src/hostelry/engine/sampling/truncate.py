@@ -1,0 +1,124 @@
+"""The most likely tokens that top_k, top_p and min_p leave, and a draw among them.
+
+All three keep a beginning of the tokens ordered by likelihood (of equal ones the smaller id
+first), so that only candidates are ordered: tokens above a bound that no kept token can be below.
+
+# R rows, V vocabulary, G groups of tokens, N candidates of the row that has most
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hostelry.engine.sampling.mass import Doubles, Floats, Ints, Mass, group_maxima
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What each row keeps: top_k (0: all), top_p (1: all), min_p (0: all)."""
+
+    top_k_R: Ints
+    top_p_R: Doubles
+    min_p_R: Doubles
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Each row's kept tokens, most likely first; `tokens_RN` beyond `num_R` mean nothing.
+
+    `sums_RN` are running sums of masses.
+    """
+
+    tokens_RN: Ints
+    sums_RN: Doubles
+    num_R: Ints
+
+    def draw(self, shares_R: Doubles) -> Ints:
+        """The first token at which the running mass exceeds a share in [0, 1) of the kept mass."""
+        rows_R = np.arange(len(shares_R))
+        wanted_R = shares_R * self.sums_RN[rows_R, self.num_R - 1]
+        position_R = (self.sums_RN <= wanted_R[:, None]).sum(axis=1)
+        return np.asarray(self.tokens_RN[rows_R, np.minimum(position_R, self.num_R - 1)])
+
+
+def keep(x_RV: Floats, mass: Mass, limits: Limits) -> Kept:
+    """What `limits` leave of rows with logits `x_RV`; at least one token each.
+
+    top_k keeps tokens as likely as the last of them too; top_p the fewest tokens whose share of
+    what top_k left reaches it; min_p tokens at least that many times as likely as the first.
+    """
+    rows, vocab = x_RV.shape
+    mass_RV = mass.flat(vocab)
+    bound_R = np.maximum(_likelihood_bound(mass, limits, vocab), np.finfo(np.float32).tiny)
+    likely_RV = mass_RV >= np.minimum(bound_R, 1.0).astype(np.float32)[:, None]
+    _drop_below_top_k(x_RV, likely_RV, limits.top_k_R)
+    tokens_RN, num_R = _ordered(x_RV, likely_RV)
+    rows_R1 = np.arange(rows)[:, None]
+    held_RN = np.arange(tokens_RN.shape[1]) < num_R[:, None]
+    sorted_RN = np.where(held_RN, mass_RV[rows_R1, tokens_RN], 0).astype(np.float64)
+    sums_RN = np.cumsum(sorted_RN, axis=1)
+    before_RN = np.concatenate((np.zeros((rows, 1)), sums_RN[:, :-1]), axis=1)
+    is_top_k_RN = held_RN & _is_top_k(x_RV[rows_R1, tokens_RN], limits.top_k_R, num_R)
+    has_k_R = limits.top_k_R > 0
+    last_R = is_top_k_RN.sum(axis=1) - 1
+    total_R = np.where(has_k_R, sums_RN[np.arange(rows), last_R], mass.total_mass)
+    reached_RN = before_RN < (limits.top_p_R * total_R)[:, None]
+    reached_RN |= (limits.top_p_R >= 1)[:, None]
+    likely_RN = sorted_RN >= limits.min_p_R[:, None]
+    kept_R = (is_top_k_RN & reached_RN & likely_RN).sum(axis=1)
+    return Kept(tokens_RN, sums_RN, np.maximum(kept_R, 1))
+
+
+def largest(x_RV: Floats, count: int) -> Ints:
+    """The `count` most likely tokens of each row in order, (R, count); no more than V."""
+    wanted_R = np.full(len(x_RV), count, np.int64)
+    likely_RV = np.ones(x_RV.shape, np.bool_)
+    _drop_below_top_k(x_RV, likely_RV, wanted_R)
+    tokens_RN, _ = _ordered(x_RV, likely_RV)
+    return tokens_RN[:, :count]
+
+
+def _likelihood_bound(mass: Mass, limits: Limits, vocab: int) -> Doubles:
+    """A mass below which no kept token is.
+
+    Tokens below (1 - top_p) / V of the total have together no more than what top_p leaves out.
+    Where top_p is a share of what top_k leaves, all of that must be seen.
+    """
+    is_part_R = (limits.top_k_R > 0) & (limits.top_p_R < 1)
+    by_top_p_R = (1 - limits.top_p_R) * mass.total_mass / vocab
+    bound_R = np.where(is_part_R, 0.0, np.maximum(by_top_p_R, limits.min_p_R))
+    return 0.99 * bound_R  # a little less, for what rounding adds to sums
+
+
+def _drop_below_top_k(x_RV: Floats, likely_RV: npt.NDArray[np.bool_], top_k_R: Ints) -> None:
+    """Drop what is below the top_k largest maxima of groups: there are top_k tokens above."""
+    maxima_RG = group_maxima(x_RV)
+    groups = maxima_RG.shape[1]
+    bounded = np.flatnonzero((top_k_R > 0) & (top_k_R <= groups))
+    if not len(bounded):
+        return
+    ordered_RG = np.sort(maxima_RG[bounded], axis=1)
+    bound_R = ordered_RG[np.arange(len(bounded)), groups - top_k_R[bounded]]
+    likely_RV[bounded] &= x_RV[bounded] >= bound_R[:, None]
+
+
+def _ordered(x_RV: Floats, likely_RV: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """The flagged tokens of each row, most likely first, and how many they are."""
+    rows, vocab = x_RV.shape
+    places = np.flatnonzero(likely_RV)  # row after row
+    num_R = np.bincount(places // vocab, minlength=rows)
+    held_RN = np.arange(num_R.max()) < num_R[:, None]
+    tokens_RN = np.zeros(held_RN.shape, np.int64)
+    tokens_RN[held_RN] = places % vocab
+    x_RN = np.where(held_RN, np.take_along_axis(x_RV, tokens_RN, axis=1), -np.inf)
+    order_RN = np.argsort(-x_RN, axis=1, kind="stable")
+    return np.take_along_axis(tokens_RN, order_RN, axis=1), num_R
+
+
+def _is_top_k(x_RN: Floats, top_k_R: Ints, num_R: Ints) -> npt.NDArray[np.bool_]:
+    """Which of the ordered candidates are as likely as the row's top_k-th, or likelier."""
+    last_R = np.minimum(np.maximum(top_k_R, 1), num_R) - 1
+    bound_R = x_RN[np.arange(len(x_RN)), last_R]
+    is_top_k_RN: npt.NDArray[np.bool_] = (x_RN >= bound_R[:, None]) | (top_k_R <= 0)[:, None]
+    return is_top_k_RN

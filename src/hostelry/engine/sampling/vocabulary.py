@@ -1,0 +1,54 @@
+"""A model's vocabulary as text, from its tokenizer.json."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from tokenizers import Tokenizer
+
+from hostelry.engine.sampling.grammar import GrammarError
+from hostelry.engine.sampling.xgrammar_binding import Vocabulary
+
+
+def load_vocabulary(folder: Path, *, vocab_size: int, end_token_ids: Sequence[int]) -> Vocabulary:
+    """The first `vocab_size` tokens of the tokenizer in `folder`.
+
+    Added tokens, control tokens among them, count as no text. Raises GrammarError where a text
+    cannot be ended or there is no tokenizer.
+    """
+    path = folder / "tokenizer.json"
+    if not path.exists():
+        raise GrammarError(f"structured output needs tokenizer.json, which {folder} has not")
+    ends = tuple(token_id for token_id in end_token_ids if token_id < vocab_size)
+    if not ends:
+        raise GrammarError("structured output needs a token that ends the text; the model has none")
+    tokenizer = Tokenizer.from_file(str(path))
+    tokens = [""] * vocab_size
+    for text, token_id in tokenizer.get_vocab(with_added_tokens=True).items():
+        if token_id < vocab_size:
+            tokens[token_id] = text
+    for token_id in tokenizer.get_added_tokens_decoder():
+        if token_id < vocab_size:
+            tokens[token_id] = ""
+    settings = msgspec.json.decode(tokenizer.to_str())
+    parts = _parts(settings.get("decoder"))
+    kind = "raw"
+    if "ByteLevel" in parts:
+        kind = "byte_level"
+    elif "ByteFallback" in parts:
+        kind = "byte_fallback"
+    return Vocabulary(
+        tokens=tuple(tokens),
+        kind=kind,
+        adds_prefix_space="Prepend" in _parts(settings.get("normalizer")),
+        end_token_ids=ends,
+    )
+
+
+def _parts(setting: Any) -> list[str]:
+    """The types of a part of a tokenizer, and of those that it is a sequence of."""
+    if not isinstance(setting, dict):
+        return []
+    inner = [*setting.get("decoders", []), *setting.get("normalizers", [])]
+    return [str(setting.get("type")), *(name for part in inner for name in _parts(part))]

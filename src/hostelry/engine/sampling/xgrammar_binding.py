@@ -1,0 +1,228 @@
+"""The xgrammar library: imported on first use, without transformers.
+
+xgrammar imports transformers for classes that only its converter of transformers' tokenizers and
+its adapter to `generate` need. Neither is used here, so that empty stand-ins take their place while
+it is imported, unless the real module is there already. A compiling process has no torch either.
+Source: xgrammar, arXiv:2411.15100.
+"""
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from time import process_time
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from hostelry.engine.request import Structure
+from hostelry.engine.sampling.grammar import GrammarError
+
+_STOOD_IN = ("transformers", "torch")
+# Else tvm_ffi compiles a bridge to old versions of torch on import; arrays go through numpy here.
+_NO_BRIDGE = "TVM_FFI_DISABLE_TORCH_C_DLPACK"
+
+_WALKS = 3
+_WALK_TOKENS = 40
+_SLOWEST_STEP_S = 0.03
+
+MAX_WHITESPACE = 8  # characters between two elements of a JSON text
+MISSING = "structured output needs the xgrammar library: pip install hostelry[structured]"
+
+
+class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
+    """A model's tokens as its tokenizer writes them; those that are no text are empty.
+
+    `kind` says how text is written in `tokens`: "byte_level" (GPT-2's letters for bytes),
+    "byte_fallback" (SentencePiece's) or "raw".
+    """
+
+    tokens: tuple[str, ...]
+    kind: str
+    adds_prefix_space: bool
+    end_token_ids: tuple[int, ...]
+
+
+class _StandIn(ModuleType):
+    """A module in which every name is some class."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {"__init__": lambda self, *args, **named: None})
+
+
+def load_xgrammar() -> Any:
+    """The xgrammar module. Raises GrammarError where it is not installed."""
+    if "xgrammar" in sys.modules:
+        return sys.modules["xgrammar"]
+    os.environ.setdefault(_NO_BRIDGE, "1")
+    with _stand_ins():
+        try:
+            return importlib.import_module("xgrammar")
+        except ImportError as error:
+            raise GrammarError(f"{MISSING} ({error})") from error
+
+
+def check_installed() -> None:
+    """Raise GrammarError, saying what to install, where xgrammar is missing; imports nothing."""
+    if "xgrammar" not in sys.modules and importlib.util.find_spec("xgrammar") is None:
+        raise GrammarError(MISSING)
+
+
+@contextmanager
+def _stand_ins() -> Iterator[None]:
+    absent = [name for name in _STOOD_IN if name not in sys.modules]
+    sys.modules.update({name: _StandIn(name) for name in absent})
+    try:
+        yield
+    finally:
+        for name in absent:
+            del sys.modules[name]
+
+
+class Compiler:
+    """Compiles structures for one vocabulary, in the calling thread, however long it takes."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._xgrammar = load_xgrammar()
+        self._tokenizer = tokenizer_info(vocabulary)
+        self._compiler = self._xgrammar.GrammarCompiler(
+            self._tokenizer, max_threads=1, cache_enabled=False
+        )
+
+    def compile(self, structure: Structure) -> str:
+        """The compiled structure as JSON. Raises GrammarError with the library's reason."""
+        try:
+            compiled = self._compiled(structure)
+        except (RuntimeError, ValueError) as error:
+            raise GrammarError(_reason(str(error))) from error
+        for walk in range(1, _WALKS + 1):
+            self._walk(compiled, walk)
+        return str(compiled.serialize_json())
+
+    def _walk(self, compiled: Any, stride: int) -> None:
+        """Follow the structure for some tokens, to find steps that are slow or lead nowhere."""
+        matcher = self._xgrammar.GrammarMatcher(compiled)
+        vocab = self._tokenizer.vocab_size
+        allowed_1W = np.zeros((1, -(-vocab // 32)), np.int32)
+        ends = self._tokenizer.stop_token_ids
+        for step in range(_WALK_TOKENS):
+            before_s = process_time()
+            matcher.fill_next_token_bitmask(allowed_1W, 0)
+            bits_V = np.unpackbits(allowed_1W.view(np.uint8)[0], count=vocab, bitorder="little")
+            allowed = np.flatnonzero(bits_V)
+            if not len(allowed):
+                raise GrammarError("no text has this structure, or one of its ways has no end")
+            going_on = np.setdiff1d(allowed, ends)
+            if not len(going_on):
+                return
+            matcher.accept_token(int(going_on[(stride * 7919 * (step + 1)) % len(going_on)]))
+            if process_time() - before_s > _SLOWEST_STEP_S:
+                raise GrammarError(
+                    f"a token of this structure takes more than {_SLOWEST_STEP_S * 1e3:g} ms; make "
+                    "the structure simpler"
+                )
+
+    def _compiled(self, structure: Structure) -> Any:
+        match structure.kind:
+            case "json_object":
+                return self._compiler.compile_json_schema(
+                    '{"type": "object"}', strict_mode=False, max_whitespace_cnt=MAX_WHITESPACE
+                )
+            case "json_schema":
+                return self._compiler.compile_json_schema(
+                    structure.text, max_whitespace_cnt=MAX_WHITESPACE
+                )
+            case "regex":
+                return self._compiler.compile_regex(structure.text)
+            case "grammar":
+                return self._compiler.compile_grammar(structure.text)
+            case "choice":
+                return self._compiler.compile_grammar(choice_grammar(structure.text))
+
+
+class XGrammar:
+    """A `Grammar` of the xgrammar library."""
+
+    def __init__(self, matcher: Any) -> None:
+        self._matcher = matcher
+
+    def fill(self, allowed_RW: npt.NDArray[np.int32], row: int) -> None:
+        """Write which tokens may come next; see Grammar."""
+        self._matcher.fill_next_token_bitmask(allowed_RW, row)
+
+    def accept(self, token_id: int) -> bool:
+        """Go on by a token; see Grammar."""
+        return bool(self._matcher.accept_token(token_id))
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the text was ended."""
+        return bool(self._matcher.is_terminated())
+
+    def fork(self) -> "XGrammar":
+        """Another one in the same state."""
+        return XGrammar(self._matcher.fork())
+
+
+class CompiledStructure:
+    """A structure ready for use; any number of texts may follow it at once."""
+
+    def __init__(self, compiled: Any, size_bytes: int) -> None:
+        self._compiled = compiled
+        self.size_bytes = size_bytes
+
+    @classmethod
+    def read(cls, text: str, tokenizer: Any) -> "CompiledStructure":
+        """What `Compiler.compile` wrote, for the same vocabulary."""
+        compiled = load_xgrammar().CompiledGrammar.deserialize_json(text, tokenizer)
+        return cls(compiled, len(text))
+
+    def start(self) -> XGrammar:
+        """The state before the first token."""
+        return XGrammar(load_xgrammar().GrammarMatcher(self._compiled))
+
+
+def tokenizer_info(vocabulary: Vocabulary) -> Any:
+    """The library's view of a vocabulary."""
+    xgrammar = load_xgrammar()
+    kinds = {
+        "byte_level": xgrammar.VocabType.BYTE_LEVEL,
+        "byte_fallback": xgrammar.VocabType.BYTE_FALLBACK,
+        "raw": xgrammar.VocabType.RAW,
+    }
+    return xgrammar.TokenizerInfo(
+        list(vocabulary.tokens),
+        vocab_type=kinds[vocabulary.kind],
+        vocab_size=len(vocabulary.tokens),
+        stop_token_ids=list(vocabulary.end_token_ids),
+        add_prefix_space=vocabulary.adds_prefix_space,
+    )
+
+
+def choice_grammar(text: str) -> str:
+    """EBNF of one of the strings in the JSON list `text`."""
+    choices: Sequence[str] = msgspec.json.decode(text, type=list[str])
+    return "root ::= " + " | ".join(f'"{_escaped(choice)}"' for choice in choices)
+
+
+def _escaped(text: str) -> str:
+    return "".join(
+        letter if letter.isalnum() and letter.isascii() else f"\\U{ord(letter):08x}"
+        for letter in text
+    )
+
+
+def _reason(message: str) -> str:
+    """The library's message without its place in the source, cut to a readable length."""
+    told = message.strip().splitlines()[0] if message.strip() else "no reason given"
+    place = ".cc:"
+    while place in told[:120]:
+        told = told[told.index(place) + len(place) :].lstrip("0123456789").lstrip(": ")
+    return told[:300]
