@@ -40,3 +40,23 @@ HOSTELRY_EXPORT void hostelry_gemm(hostelry::ThreadPool* pool,
                                    const hostelry::PackedWeight* weight, const float* x,
                                    ptrdiff_t ldx, int rows, float* y, ptrdiff_t ldy, int add,
                                    void* prepared);
+
+// decoder.cpp
+
+namespace hostelry {
+class Decoder;
+struct DecoderWeights;
+struct StepArguments;
+struct Refusal;
+}  // namespace hostelry
+
+// Copies the structures of the weights, not what they point to; `pool` outlives the decoder's use.
+HOSTELRY_EXPORT hostelry::Decoder* hostelry_decoder_new(hostelry::ThreadPool* pool,
+                                                        const hostelry::DecoderWeights* weights);
+HOSTELRY_EXPORT void hostelry_decoder_free(hostelry::Decoder* decoder);
+// One step; `refusal` says why nothing was done, if so.
+HOSTELRY_EXPORT void hostelry_decoder_forward(hostelry::Decoder* decoder,
+                                              const hostelry::StepArguments* step,
+                                              hostelry::Refusal* refusal);
+// Seconds spent in each phase (decoder.h) of all steps so far.
+HOSTELRY_EXPORT const double* hostelry_decoder_seconds(const hostelry::Decoder* decoder);

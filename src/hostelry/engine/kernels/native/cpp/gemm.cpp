@@ -5,6 +5,10 @@
 #include <chrono>
 
 #include "exports.h"
+#include "gemm_lanes.h"
+#if defined(__AMX_BF16__)
+#include "gemm_tiles.h"
+#endif
 #include "pack.h"
 #include "threads.h"
 

@@ -9,8 +9,8 @@
 //
 // Packed weights are blocks of 16 outputs, each block on its own contiguous; outputs and k beyond
 // the end are zero. A block of kF32 is [K][16]; of kBF16 [K / 2][16][2], which is what both AMX
-// and dpbf16 want; of kI8 likewise, or [K][16] where there is no bf16 arithmetic. Rows are
-// prepared once (prepare_row) for all products that read them.
+// and dpbf16 want; of kI8 see packed_offset in pack.h. Rows are prepared once (prepare_row) for all
+// products that read them.
 //
 //   for each row:   prepare_row(kind, x + r * ldx, in, rows, r, prepared)       // in any thread
 //   for each task:  gemm_task(weight, prepared, rows, y, ldy, add, task)        // after all rows
@@ -132,7 +132,7 @@ inline void finish(const PackedWeight& weight, Vec sums, int block, int row, con
 // Tasks: a run of neighbouring blocks each, about as much memory as is worth a claim; with many rows
 // also divided by rows, so that the prepared rows of a task stay in the second-level cache.
 constexpr size_t kTaskBytes = 64 * 1024;
-constexpr size_t kRowsBytes = 512 * 1024;
+constexpr size_t kRowsBytes = (kHasTiles ? 1024 : 512) * 1024;  // half of such a cache
 
 struct TaskShape {
   int blocks, rows;           // of a task
@@ -160,14 +160,26 @@ inline int num_gemm_tasks(const PackedWeight& weight, int rows) {
   return shape.num_blocks * shape.num_rows;
 }
 
-}  // namespace hostelry
+// The rows [first_row, end_row) of the blocks [first_block, end_block); `first_row` is a multiple of
+// kPanel. `tile_task` is there where kHasTiles, and for kBF16 and kI8 only.
+void lane_task(const PackedWeight& weight, const void* prepared, int first_row, int end_row,
+               int first_block, int end_block, const Target& target);
+void tile_task(const PackedWeight& weight, const bf16* prepared, int rows, int first_row,
+               int end_row, int first_block, int end_block, const Target& target);
 
-#include "gemm_lanes.h"
+// Whichever of the two the weight wants.
+inline void gemm_blocks(const PackedWeight& weight, const void* prepared, int rows, int first_row,
+                        int end_row, int first_block, int end_block, const Target& target) {
 #if defined(__AMX_BF16__)
-#include "gemm_tiles.h"
+  if (weight.kind != kF32) {
+    tile_task(weight, static_cast<const bf16*>(prepared), rows, first_row, end_row, first_block,
+              end_block, target);
+    return;
+  }
 #endif
-
-namespace hostelry {
+  (void)rows;
+  lane_task(weight, prepared, first_row, end_row, first_block, end_block, target);
+}
 
 // Computes its share of y. With `add` to what is in y. `ldy`: floats from one row of y to the next.
 inline void gemm_task(const PackedWeight& weight, const void* prepared, int rows, float* y,
@@ -177,15 +189,8 @@ inline void gemm_task(const PackedWeight& weight, const void* prepared, int rows
   const int first_block = task % shape.num_blocks * shape.blocks;
   const int end_row = std::min(first_row + shape.rows, rows);
   const int end_block = std::min(first_block + shape.blocks, padded_out(weight.out) / kBlock);
-  const Target target{y, ldy, add};
-#if defined(__AMX_BF16__)
-  if (weight.kind != kF32) {
-    tile_task(weight, static_cast<const bf16*>(prepared), rows, first_row, end_row, first_block,
-              end_block, target);
-    return;
-  }
-#endif
-  lane_task(weight, prepared, first_row, end_row, first_block, end_block, target);
+  gemm_blocks(weight, prepared, rows, first_row, end_row, first_block, end_block,
+              Target{y, ldy, add});
 }
 
 }  // namespace hostelry

@@ -1,4 +1,4 @@
-// Products with one lane an output: how gemm.h computes without tiles.
+// Products with one lane an output: how gemm.h computes without tiles. Part of gemm.cpp.
 //
 // A step of a kind takes the next weights of a block (one k, or a pair) and multiplies them with
 // one row's x, which is the same in all lanes. Which rows and blocks advance together is a choice
@@ -33,12 +33,40 @@ inline __m512bh pairs_of(__m512i bits) {
   return pairs;
 }
 
-// 32 whole numbers as bf16, in order; each is exact.
-inline __m512bh widen_int8(const char* p) {
-  const __m512i lo = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  const __m512i hi =
-      _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p) + 1));
-  return _mm512_cvtne2ps_pbh(_mm512_cvtepi32_ps(hi), _mm512_cvtepi32_ps(lo));
+// Upper and lower bytes of the whole numbers 0 to 127 as bf16.
+struct Int8Tables {
+  alignas(64) uint8_t upper[128], lower[128];
+
+  constexpr Int8Tables() : upper(), lower() {
+    for (int n = 1; n < 128; ++n) {
+      int exponent = 0;
+      while (n >> (exponent + 1)) ++exponent;
+      const int bits = (127 + exponent) << 7 | ((n << (7 - exponent)) & 127);
+      upper[n] = static_cast<uint8_t>(bits >> 8);
+      lower[n] = static_cast<uint8_t>(bits);
+    }
+  }
+};
+inline constexpr Int8Tables kInt8Tables;
+
+struct TwoPairs {
+  __m512bh first, second;
+};
+
+// 64 codes (sign and magnitude, packed_offset's order) as bf16: two pairs of k, 16 outputs each. A
+// byte is looked up by its lower seven bits.
+inline TwoPairs widen_int8(const char* p) {
+  const __m512i codes = _mm512_loadu_si512(p);
+  const __m512i lower =
+      _mm512_permutex2var_epi8(_mm512_load_si512(kInt8Tables.lower), codes,
+                               _mm512_load_si512(kInt8Tables.lower + 64));
+  const __m512i magnitude =
+      _mm512_permutex2var_epi8(_mm512_load_si512(kInt8Tables.upper), codes,
+                               _mm512_load_si512(kInt8Tables.upper + 64));
+  const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
+  const __m512i upper = _mm512_ternarylogic_epi64(magnitude, codes, sign, 0xf8);  // a | (b & c)
+  return {pairs_of(_mm512_unpacklo_epi8(lower, upper)),
+          pairs_of(_mm512_unpackhi_epi8(lower, upper))};
 }
 
 inline Vec add_pairs(__m512bh w, const bf16* x, Vec sum) {
@@ -58,11 +86,13 @@ struct StepBF16 {
 
 struct StepI8 {
   using X = bf16;
-  static constexpr int kStep = 2;
-  static constexpr int kBytes = 32;
-  using W = __m512bh;
+  static constexpr int kStep = 4;
+  static constexpr int kBytes = 64;
+  using W = TwoPairs;
   static W weights(const char* p) { return widen_int8(p); }
-  static Vec add(W w, const X* x, Vec sum) { return add_pairs(w, x, sum); }
+  static Vec add(const W& w, const X* x, Vec sum) {
+    return add_pairs(w.second, x + 2, add_pairs(w.first, x, sum));
+  }
 };
 
 #else
@@ -125,13 +155,14 @@ struct StepI8 {
 
 #endif
 
-// Rows and blocks that advance together: (kWideRows, kWideBlocks), or up to kTallRows of one block.
+// Rows and blocks that advance together, as many as there are registers for sums: up to kWideRows
+// of kWideBlocks when there are as few rows, or more than kManyRows; else up to kTallRows of one.
 #if defined(__AVX512F__)
-constexpr int kWideRows = 6, kWideBlocks = 4, kTallRows = 16;
+constexpr int kWideRows = 6, kWideBlocks = 4, kTallRows = 16, kManyRows = 16;
 #elif defined(__AVX2__)
-constexpr int kWideRows = 2, kWideBlocks = 2, kTallRows = 6;
+constexpr int kWideRows = 2, kWideBlocks = 2, kTallRows = 6, kManyRows = INT32_MAX;
 #else
-constexpr int kWideRows = 1, kWideBlocks = 1, kTallRows = 2;
+constexpr int kWideRows = 1, kWideBlocks = 1, kTallRows = 2, kManyRows = INT32_MAX;
 #endif
 
 // `rows` rows from `row` on with `kBlocks` blocks from `block` on.
@@ -177,7 +208,7 @@ void lane_rows(const PackedWeight& weight, const void* prepared, int first_row, 
   const auto* x = static_cast<const typename Step::X*>(prepared);
   const int rows = end_row - first_row;
   int block = first_block;
-  if (rows <= kWideRows || rows > kTallRows)
+  if (rows <= kWideRows || rows > kManyRows)
     for (; block + kWideBlocks <= end_block; block += kWideBlocks)
       for (int row = first_row; row < end_row; row += kWideRows)
         some_lanes<Step, kWideRows, kWideBlocks>(weight, x, row, end_row - row, block, target);
@@ -186,8 +217,8 @@ void lane_rows(const PackedWeight& weight, const void* prepared, int first_row, 
       some_lanes<Step, kTallRows, 1>(weight, x, row, end_row - row, block, target);
 }
 
-inline void lane_task(const PackedWeight& weight, const void* prepared, int first_row, int end_row,
-                      int first_block, int end_block, const Target& target) {
+void lane_task(const PackedWeight& weight, const void* prepared, int first_row, int end_row,
+               int first_block, int end_block, const Target& target) {
   auto* compute = weight.kind == kF32    ? lane_rows<StepF32>
                   : weight.kind == kBF16 ? lane_rows<StepBF16>
                                          : lane_rows<StepI8>;

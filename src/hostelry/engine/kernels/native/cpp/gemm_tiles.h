@@ -1,4 +1,5 @@
-// Products of bf16 tiles (AMX): how gemm.h computes kBF16 and kI8 where the CPU has them.
+// Products of bf16 tiles (AMX): how gemm.h computes kBF16 and kI8 where the CPU has them. Part of
+// gemm.cpp.
 //
 // A tile product adds 32 k to 16 rows x 16 outputs; a row of the result depends on that row of x
 // alone, and rows that are not there are left out by the tile configuration. Sums stay in tiles
@@ -9,6 +10,7 @@
 #include <immintrin.h>
 
 #include "gemm.h"
+#include "gemm_lanes.h"
 
 namespace hostelry {
 
@@ -65,10 +67,11 @@ inline void prefetch_tile(const char* p) {
   for (int line = 0; line < kTileBytes; line += 64) _mm_prefetch(p + line, _MM_HINT_T0);
 }
 
-inline void widen_tile(const int8_t* in, bf16* out) {
-  for (int i = 0; i < kTile; i += 32) {
-    const __m512bh w = widen_int8(reinterpret_cast<const char*>(in + i));
-    std::memcpy(out + i, &w, sizeof w);
+inline void widen_tile(const char* in, bf16* out) {
+  for (int i = 0; i < kTile; i += 64) {
+    const TwoPairs pairs = widen_int8(in + i);
+    std::memcpy(out + i, &pairs.first, sizeof pairs.first);
+    std::memcpy(out + i + 32, &pairs.second, sizeof pairs.second);
   }
 }
 
@@ -119,28 +122,29 @@ inline void multiply_single(const Panel& panel, const bf16* x, Tiles tiles, int 
   }
 }
 
-constexpr int kChunk = 4;  // tiles of whole numbers that are widened at a time
+constexpr int kInt8Ahead = 8;  // tiles of whole numbers
 
-// The same from whole numbers, which are widened a few tiles at a time.
+// The same from whole numbers: while a tile of each block is multiplied the next is widened.
 template <int kBlocks>
 inline void multiply_single_int8(const Panel& panel, const char* packed, size_t stride,
                                  int depth) {
-  alignas(64) bf16 wide[kBlocks][kChunk * kTile];
-  for (int k = 0; k < depth; k += kChunk * kDepth) {
-    const int num_tiles = std::min(kChunk, (depth - k) / kDepth);
+  alignas(64) bf16 wide[2][kBlocks][kTile];
+  const auto widen = [&](int k, bf16(&out)[kBlocks][kTile]) {
     for (int b = 0; b < kBlocks; ++b) {
-      const int8_t* in = reinterpret_cast<const int8_t*>(packed + b * stride) + k * kBlock;
-      for (int tile = 0; tile < num_tiles; ++tile) {
-        for (int line = 0; line < kTile; line += 64)
-          _mm_prefetch(reinterpret_cast<const char*>(in) + (tile + 2 * kChunk) * kTile + line,
-                       _MM_HINT_T0);
-        widen_tile(in + tile * kTile, wide[b] + tile * kTile);
-      }
+      const char* in = packed + b * stride + size_t(k) * kBlock;
+      for (int line = 0; line < kTile; line += 64)
+        _mm_prefetch(in + kInt8Ahead * kTile + line, _MM_HINT_T0);
+      widen_tile(in, out[b]);
     }
     memory_barrier();
+  };
+  widen(0, wide[0]);
+  for (int k = 0; k < depth; k += kDepth) {
+    const int turn = k / kDepth % 2;
+    if (k + kDepth < depth) widen(k + kDepth, wide[1 - turn]);
     multiply_single<kBlocks>(panel, panel.x + size_t(k) * panel.height,
-                             {reinterpret_cast<const char*>(wide), sizeof wide[0]},
-                             num_tiles * kDepth, false);
+                             {reinterpret_cast<const char*>(wide[turn]), kTileBytes}, kDepth,
+                             false);
   }
 }
 
@@ -211,7 +215,7 @@ inline Tiles wide_tiles(const PackedWeight& weight, int block, int num_blocks) {
   thread_local std::vector<char> memory;
   memory.resize(std::max(memory.size(), num_blocks * stride + 64));
   char* wide = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64;
-  const auto* in = reinterpret_cast<const int8_t*>(block_of(weight, block));
+  const char* in = block_of(weight, block);
   const int num_tiles = static_cast<int>(num_blocks * stride / kTileBytes);
   for (int tile = 0; tile < num_tiles; ++tile)
     widen_tile(in + size_t(tile) * kTile, reinterpret_cast<bf16*>(wide) + size_t(tile) * kTile);
@@ -219,8 +223,8 @@ inline Tiles wide_tiles(const PackedWeight& weight, int block, int num_blocks) {
   return {wide, stride};
 }
 
-inline void tile_task(const PackedWeight& weight, const bf16* x, int rows, int first_row,
-                      int end_row, int first_block, int end_block, const Target& target) {
+void tile_task(const PackedWeight& weight, const bf16* x, int rows, int first_row,
+               int end_row, int first_block, int end_block, const Target& target) {
   const int depth = padded_in(kBF16, weight.in);
   TileConfiguration configuration;
   if (end_row - first_row <= kPanel) {
