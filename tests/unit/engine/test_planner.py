@@ -11,7 +11,7 @@ from hostelry.engine.scheduler.limits import Limits
 
 
 def chunks(plan: Plan) -> list[tuple[str, int, int, bool]]:
-    return [tuple(chunk) for chunk in plan.chunks]
+    return [(it.request_id, it.start, it.length, it.samples) for it in plan.chunks]
 
 
 # Chunks and budgets

@@ -46,28 +46,25 @@ class Admission:
         """Start and load what is to be started and loaded now."""
         self._reserve(step)
         self._admit(step)
-        if self._batch:
-            return
-        kept = None if self._reserved is None else self._reserved.adapter
-        if self._residency.break_promises(step.now, kept):
-            self._reserve(step)  # promises to several may have kept each of them from starting
-            self._admit(step)
+        if not self._batch and self._residency.break_promises(step.now):
+            self._admit(step)  # promises to several may have kept each of them from starting
 
     # Reservation
 
     def _reserve(self, step: Step) -> None:
         """Serve the request that lost for too long, or keep for it what it needs."""
-        self._reserved, self._reserved_pages = self._starving(step.now), 0
-        lane = self._reserved
-        if lane is None:
-            self._drained = None
+        residency = self._residency
+        lane = self._reserved = self._starving(step.now)
+        self._reserved_pages = 0
+        adapter = residency.kept = None if lane is None else lane.adapter
+        if lane is None or self._serve(lane, step):
+            self._reserved = self._drained = residency.kept = None
             return
-        if self._serve(lane, step):
-            self._reserved = self._drained = None
+        if residency.break_promises(step.now) and self._serve(lane, step):
+            self._reserved = self._drained = residency.kept = None
             return
-        adapter = lane.adapter
-        if adapter is None or not adapter.promised_pages:
-            self._reserved_pages = self._limits.pages_for(lane.head.num_tokens)
+        pages_for = self._limits.pages_for
+        self._reserved_pages = pages_for(lane.head.num_tokens) + self._batch.num_growth_pages
         if adapter is not None and adapter.place is Place.IN_HOST:
             self._reserved_pages += adapter.num_pages
         self._drain(adapter)
@@ -222,7 +219,10 @@ class Admission:
         if lane is not self._reserved:
             room -= self._reserved_pages
         if lane.adapter is None or not lane.adapter.promised_pages:
-            room -= self._residency.promised_pages
+            promised = self._residency.promised_pages
+            if self._reserved is not None and self._reserved.adapter is not None:
+                promised -= self._reserved.adapter.promised_pages  # counted as reserved
+            room -= promised
         return room
 
     def _load(self, lane: Lane, adapter: Adapter, step: Step) -> bool:
@@ -240,8 +240,22 @@ class Admission:
         return True
 
     def _start(self, lane: Lane, step: Step) -> bool:
-        sequence = lane.head
         room = self._room(lane)
+        if self._reserved is not None and lane is not self._reserved:
+            return self._start_beside(lane, room, step)
+        return self._start_within(lane, room, step)
+
+    def _start_beside(self, lane: Lane, room: int, step: Step) -> bool:
+        """Start a request that, however long its answer, leaves what is kept for another."""
+        pages_for, sequence = self._limits.pages_for, lane.head
+        most = pages_for(sequence.submission.max_tokens)
+        if most > room or not self._start_within(lane, room, step):
+            return False
+        self._reserved_pages += most - pages_for(sequence.num_tokens)
+        return True
+
+    def _start_within(self, lane: Lane, room: int, step: Step) -> bool:
+        sequence = lane.head
         if not self._may_fit(sequence, room):
             return False
         if not self._batch.start(sequence, step, self._pool.num_available - room):

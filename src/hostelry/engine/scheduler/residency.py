@@ -28,6 +28,7 @@ class Residency:
         self.placeless: Shelf = FairOrder()
         self.in_host: Shelf = FairOrder()
         self.absent: Shelf = FairOrder()
+        self.kept: Adapter | None = None  # its promise is not broken
         self.num_active = 0  # distinct adapters of running requests
         self.promised_pages = 0
         self._pool = pool
@@ -131,9 +132,9 @@ class Residency:
             self.num_active -= 1
             self._forget(adapter)
 
-    def break_promises(self, now: float, keep: Adapter | None = None) -> bool:
+    def break_promises(self, now: float) -> bool:
         """Let loaded adapters that nobody started with be evicted; whether there were any."""
-        broken = [it for it in self._promised if it.is_held and it is not keep]
+        broken = [it for it in self._promised if it.is_held and it is not self.kept]
         for adapter in broken:
             self._break_promise(adapter, now)
         return bool(broken)

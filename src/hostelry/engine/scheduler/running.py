@@ -33,6 +33,15 @@ class RunningBatch:
         """Pages to leave free so that the running requests can grow."""
         return self._limits.reserve_pages * len(self._sequences)
 
+    @property
+    def num_growth_pages(self) -> int:
+        """Pages that the running requests may still ask for."""
+        pages_for = self._limits.pages_for
+        return sum(
+            max(0, pages_for(it.submission.max_tokens - 1) - len(self._pool.pages(it.id)))
+            for it in self
+        )
+
     def start(self, sequence: Sequence, step: Step, num_kept: int) -> bool:
         """Give the head of a lane its pages and its first chunk.
 
