@@ -1,28 +1,21 @@
-"""Adapters good and bad: PEFT's logits through the pages they lie in, or a refusal with its reason.
+"""Good adapters: PEFT's logits through the pages they lie in.
 
 The logits are those of transformers with the updates added from the pool, where a step finds them.
 """
 
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
-from tests.models import ALL_TARGETS, tiny_llama
+from tests.models import ALL_TARGETS, random_adapter, tiny_llama
+from tests.unit.engine.adapters import add_updates, in_pool, peft_adapter, reader_of
 from tests.unit.engine.oracle import PROMPTS, reference_logits, reference_model
 
-from hostelry.engine.kernels.batch import AdapterIndex, Int64, WideRows
-from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
-from hostelry.engine.lora.base_identity import BaseIdentity
 from hostelry.engine.lora.host_adapter import HostAdapter
-from hostelry.engine.lora.reader import AdapterReader, AdapterRules, BaseModel, PageForm
-from hostelry.engine.lora.targets import Targets, decoder_targets
+from hostelry.engine.lora.targets import decoder_targets
 from hostelry.engine.models.spec import load_spec
-
-PAGE = PoolLayout(num_layers=3, num_kv_heads=2, head_dim=16, page_tokens=4, dtype=torch.float32)
 
 
 @pytest.fixture(scope="module")
@@ -34,95 +27,6 @@ def tied(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def untied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("untied")
     return tiny_llama(folder, num_hidden_layers=3, tie_word_embeddings=False)
-
-
-def base_weights(folder: Path) -> Callable[[str], torch.Tensor]:
-    """The base's embedding and lm_head by path."""
-    tensors = load_file(folder / "model.safetensors")
-    embedding = tensors["model.embed_tokens.weight"]
-    return lambda path: tensors.get(f"{path}.weight", embedding)
-
-
-def reader_of(
-    model_folder: Path,
-    dtype: torch.dtype = torch.float32,
-    identity: BaseIdentity | None = None,
-    **rules: Any,
-) -> AdapterReader:
-    base = BaseModel(
-        targets=decoder_targets(load_spec(model_folder)),
-        identity=identity or BaseIdentity(),
-        vocabulary=base_weights(model_folder),
-    )
-    form = PageForm(page_elements=PAGE.page_elements, dtype=dtype)
-    return AdapterReader(base, AdapterRules(**rules), form)
-
-
-def peft_adapter(folder: Path, model_folder: Path, **fields: Any) -> Path:
-    """An adapter that PEFT itself made and saved, every weight random."""
-    from peft import LoraConfig, get_peft_model
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of PEFT about ties, and about transformers
-        model = get_peft_model(
-            reference_model(model_folder),
-            LoraConfig(**{"task_type": "CAUSAL_LM", "r": 8, "lora_alpha": 12, **fields}),
-        )
-        generator = torch.Generator().manual_seed(3)
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                if "lora_" in name:
-                    parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1)
-        model.save_pretrained(str(folder))
-    return folder
-
-
-def in_pool(adapter: HostAdapter) -> tuple[PoolTensor, AdapterIndex]:
-    """The adapter in a pool of its own, in scattered pages."""
-    numbers = [2 * page + 1 for page in reversed(range(adapter.layout.num_pages))]
-    pool = PoolTensor(PAGE, max(numbers) + 1, torch.device("cpu"))
-    pool.elements.fill_(float("nan"))
-    adapter.write(pool, numbers)
-    return pool, adapter.index(numbers)
-
-
-def rows_at(pool: PoolTensor, offsets: Int64, width: int) -> torch.Tensor:
-    return pool.elements[torch.from_numpy(offsets)[:, None] + torch.arange(width)]
-
-
-def add_updates(model: Any, targets: Targets, index: AdapterIndex, pool: PoolTensor) -> None:
-    """Add what the index says to every module's result."""
-
-    def linear(number: int) -> Callable[[Any, tuple[torch.Tensor], torch.Tensor], torch.Tensor]:
-        target = targets.linears[number]
-        first = index.firsts_M[number]
-        rows = slice(first, first + index.ranks_M[number])
-        down_RI = rows_at(pool, index.down_offsets_R[rows], target.in_features)
-        up_RO = rows_at(pool, index.up_offsets_R[rows], target.out_features)
-        scale = float(index.scales_M[number])
-        return lambda _, inputs, y: y + scale * (inputs[0] @ down_RI.T @ up_RO)
-
-    for number, target in enumerate(targets.linears):
-        if index.ranks_M[number]:
-            model.get_submodule(target.path).register_forward_hook(linear(number))
-
-    def wide(rows: WideRows) -> tuple[torch.Tensor, torch.Tensor]:
-        hidden = targets.lm_head.in_features
-        return (
-            rows_at(pool, rows.vocab_offsets_V, rows.rank),
-            rows_at(pool, rows.hidden_offsets_R, hidden) * rows.scale,
-        )
-
-    if index.embedding is not None:
-        vocab_VR, hidden_RH = wide(index.embedding)
-        model.get_submodule(targets.embedding.path).register_forward_hook(
-            lambda _, inputs, y: y + vocab_VR[inputs[0]] @ hidden_RH
-        )
-    if index.lm_head is not None:
-        head_VR, head_RH = wide(index.lm_head)
-        model.lm_head.register_forward_hook(
-            lambda _, inputs, y: y + inputs[0] @ head_RH.T @ head_VR.T
-        )
 
 
 def check_against_peft(model_folder: Path, folder: Path) -> HostAdapter:
@@ -238,3 +142,26 @@ def test_logits_equal_peft_on_an_lm_head_of_its_own(
     fields: dict[str, Any], untied: Path, tmp_path: Path
 ) -> None:
     check_against_peft(untied, peft_adapter(tmp_path, untied, **fields))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_other_float_types_are_applied_as_they_are(dtype: str, tied: Path, tmp_path: Path) -> None:
+    adapter = check_against_peft(tied, random_adapter(tmp_path, tied, 8, dtype=dtype))
+    assert adapter.warnings == ()
+
+
+def test_weights_from_a_bin_file(tied: Path, tmp_path: Path) -> None:
+    check_against_peft(tied, random_adapter(tmp_path, tied, 8, file="adapter_model.bin"))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        pytest.param({"num_key_value_heads": 4}, id="as many key-value heads as heads"),
+        pytest.param({"head_dim": 32}, id="a head dimension of its own"),
+        pytest.param({"attention_bias": True, "mlp_bias": True}, id="biases"),
+    ],
+)
+def test_on_other_shapes_of_base(overrides: dict[str, Any], tmp_path: Path) -> None:
+    folder = tiny_llama(tmp_path / "model", **overrides)
+    check_against_peft(folder, random_adapter(tmp_path / "adapter", folder, 8))

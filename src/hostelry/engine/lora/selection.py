@@ -12,6 +12,8 @@ from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.layout import AdapterRanks, AdapterScales
 from hostelry.engine.lora.targets import Target, Targets
 
+_LARGEST_SCALE = float(numpy.finfo(numpy.float32).max)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
@@ -80,7 +82,7 @@ def _scales(config: AdapterConfig, targets: Targets, ranks: AdapterRanks) -> Ada
 
 def _scale(config: AdapterConfig, target: Target) -> float:
     scale = config.scale_of(target.path)
-    if abs(scale) > numpy.finfo(numpy.float32).max:
+    if abs(scale) > _LARGEST_SCALE:
         raise AdapterError(
             f"lora_alpha makes the scale of {target.path} {scale:g}; that is no fp32"
         )
