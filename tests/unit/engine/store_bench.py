@@ -1,0 +1,172 @@
+"""A store of adapters with everything around it in hand: clock, threads, remote places."""
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hostelry.base.clock import ManualClock
+from hostelry.engine.lora.disk_cache import DiskCache
+from hostelry.engine.lora.errors import AdapterError
+from hostelry.engine.lora.events import Event
+from hostelry.engine.lora.host_adapter import AdapterSummary, HostAdapter
+from hostelry.engine.lora.image import PageImage
+from hostelry.engine.lora.layout import AdapterRanks, AdapterScales, plan_layout
+from hostelry.engine.lora.loader import AdapterLoader
+from hostelry.engine.lora.loads import LoadLimits
+from hostelry.engine.lora.store import AdapterStore, StoreLanes, StoreLimits
+from hostelry.engine.lora.targets import Target, Targets
+
+UNIT = 400  # bytes of a small adapter in these tests
+
+
+def small_adapter(content: str, num_bytes: int = UNIT) -> HostAdapter:
+    """An adapter of that content and size, without a model."""
+    rank = num_bytes // 8  # rows of one number for A and one for B, in fp32
+    targets = Targets(
+        linears=(Target("a", 1, 1),),
+        embedding=Target("e", 1, 1),
+        lm_head=Target("h", 1, 1),
+        is_tied=False,
+    )
+    layout = plan_layout(targets, AdapterRanks(linears=(rank,)), 20)
+    image = PageImage(layout, torch.float32)
+    summary = AdapterSummary(
+        content_id=hashlib.sha256(content.encode()).hexdigest(),
+        rank=rank,
+        num_parameters=2 * rank,
+        target_modules=("a",),
+        num_bytes=image.num_bytes,
+        num_pages=layout.num_pages,
+    )
+    scales = AdapterScales(linears=(1.0,))
+    return HostAdapter(summary=summary, layout=layout, scales=scales, image=image)
+
+
+class TextReader:
+    """Reads adapters whose only file holds their content and size; counts reads."""
+
+    max_folder_bytes = 1000
+
+    def __init__(self) -> None:
+        self.num_reads = 0
+
+    def read(self, folder: Path) -> HostAdapter:
+        self.num_reads += 1
+        path = folder / "adapter.txt"
+        if not path.is_file():
+            raise AdapterError("there is no adapter.txt")
+        content, _, size = path.read_text(encoding="utf-8").partition(" ")
+        return small_adapter(content, int(size or UNIT))
+
+
+class ManualLane:
+    """Runs jobs only when told to."""
+
+    def __init__(self) -> None:
+        self.jobs: deque[Callable[[], None]] = deque()
+        self.num_widened = 0
+
+    def start(self, job: Callable[[], None]) -> None:
+        self.jobs.append(job)
+
+    def widen(self) -> None:
+        self.num_widened += 1
+
+    def run(self) -> int:
+        """Run what was started, in order; how many."""
+        jobs, self.jobs = self.jobs, deque()
+        for job in jobs:
+            job()
+        return len(jobs)
+
+
+@dataclass
+class RemoteShelf:
+    """Fetches from a table; what is an exception is raised."""
+
+    places: dict[str, str | Exception] = field(default_factory=dict)
+    num_fetches: int = 0
+
+    def fetch(self, uri: str, into: Path) -> None:
+        self.num_fetches += 1
+        found = self.places.get(uri, AdapterError("there is no such place"))
+        if isinstance(found, Exception):
+            (into / "half").write_text("of it", encoding="utf-8")
+            raise found
+        (into / "adapter.txt").write_text(found, encoding="utf-8")
+
+
+class CountingUploader:
+    """Remembers what was copied where; fails where told to."""
+
+    def __init__(self) -> None:
+        self.copied: list[tuple[str, tuple[int, ...]]] = []
+        self.error: Exception | None = None
+
+    def begin(self, adapter: HostAdapter, page_numbers: Sequence[int]) -> Callable[[], None]:
+        def copy() -> None:
+            if self.error is not None:
+                raise self.error
+            self.copied.append((adapter.content_id, tuple(page_numbers)))
+
+        return copy
+
+
+class Bench:
+    """A store with everything around it in hand."""
+
+    def __init__(self, folder: Path, *, host_units: int = 3, disk_units: int = 3, **loads: Any):
+        self.folder = folder
+        self.clock = ManualClock(1000.0)
+        self.reader = TextReader()
+        self.shelf = RemoteShelf()
+        self.cache = DiskCache(folder / "cache", disk_units * 10)
+        self.disk, self.remote, self.upload = ManualLane(), ManualLane(), ManualLane()
+        self.uploader = CountingUploader()
+        loader = AdapterLoader(
+            self.reader, self.clock, fetchers={"far": self.shelf}, cache=self.cache
+        )
+        self.store = AdapterStore(
+            loader,
+            self.uploader,
+            self.clock,
+            StoreLimits(host_bytes=host_units * UNIT, loads=LoadLimits(**loads)),
+            StoreLanes(self.disk, self.remote, self.upload),
+        )
+
+    def local(self, name: str, text: str | None = None) -> Path:
+        """A folder with an adapter."""
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        (folder / "adapter.txt").write_text(text or name, encoding="utf-8")
+        return folder
+
+    def register(self, name: str, text: str | None = None) -> str:
+        """Register a local adapter; its content id."""
+        prepared = self.store.prepare(self.local(name, text))
+        return self.store.register(name, prepared).content_id
+
+    def register_far(self, name: str, text: str | None = None) -> str:
+        """Register a remote adapter; its content id."""
+        self.shelf.places[f"far://{name}"] = text or name
+        prepared = self.store.prepare(f"far://{name}")
+        return self.store.register(name, prepared).content_id
+
+    def run(self) -> list[Event]:
+        """Let every lane work, then poll; until nothing moves."""
+        events = self.store.poll()
+        while self.disk.run() + self.remote.run() + self.upload.run():
+            events += self.store.poll()
+        self.store.check_integrity()
+        return events
+
+    def reload(self, content_id: str) -> list[Event]:
+        """Ask for a content that is not in host memory and let it come."""
+        assert self.store.host(content_id) is None
+        self.store.request(content_id)
+        return self.run()
