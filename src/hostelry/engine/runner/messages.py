@@ -11,7 +11,7 @@ from hostelry.engine.kernels.batch import AdapterIndex, ForwardBatch, Int32, Lor
 
 
 class StepMessage(msgspec.Struct, tag="step", array_like=True):
-    """A ForwardBatch; arrays as bytes of int32, segments as (row start, row end, adapter key)."""
+    """A ForwardBatch; arrays as bytes of int32, segments as (row start, row end, placement)."""
 
     token_ids: bytes
     positions: bytes
@@ -19,21 +19,25 @@ class StepMessage(msgspec.Struct, tag="step", array_like=True):
     lengths: bytes
     pages: bytes
     logit_rows: bytes
-    segments: list[tuple[int, int, str]]
+    segments: list[tuple[int, int, int]]
 
 
 class PlaceMessage(msgspec.Struct, tag="place", array_like=True):
-    """Put an adapter into these pages; `source` tells where it is read from."""
+    """Put the adapter of content `key` into these pages; `source` tells where it is read from.
 
+    `placement` is its name in later messages: the same content may be placed again.
+    """
+
+    placement: int
     key: str
     pages: list[int]
     source: str
 
 
 class RemoveMessage(msgspec.Struct, tag="remove", array_like=True):
-    """The pages of this adapter are used for something else from now on."""
+    """The pages of this placement are used for something else from now on."""
 
-    key: str
+    placement: int
 
 
 class StopMessage(msgspec.Struct, tag="stop", array_like=True):
@@ -54,8 +58,8 @@ def parse(content: bytes) -> Message:
     return _DECODER.decode(content)
 
 
-def step_message(batch: ForwardBatch, keys: Mapping[AdapterIndex, str]) -> StepMessage:
-    """The step as a message; `keys` names the adapters by their index on rank 0."""
+def step_message(batch: ForwardBatch, placements: Mapping[AdapterIndex, int]) -> StepMessage:
+    """The step as a message; `placements` are those of the adapters' indexes on rank 0."""
     return StepMessage(
         token_ids=_packed(batch.token_ids_T),
         positions=_packed(batch.positions_T),
@@ -63,12 +67,12 @@ def step_message(batch: ForwardBatch, keys: Mapping[AdapterIndex, str]) -> StepM
         lengths=_packed(batch.lengths_B),
         pages=_packed(batch.pages_BP),
         logit_rows=_packed(batch.logit_rows_S),
-        segments=[(it.row_start, it.row_end, keys[it.index]) for it in batch.segments],
+        segments=[(it.row_start, it.row_end, placements[it.index]) for it in batch.segments],
     )
 
 
-def step_batch(message: StepMessage, indexes: Mapping[str, AdapterIndex]) -> ForwardBatch:
-    """The step of a message; `indexes` are this rank's adapters by key."""
+def step_batch(message: StepMessage, indexes: Mapping[int, AdapterIndex]) -> ForwardBatch:
+    """The step of a message; `indexes` are this rank's, by placement."""
     lengths_B = _unpacked(message.lengths)
     return ForwardBatch(
         token_ids_T=_unpacked(message.token_ids),
@@ -78,8 +82,8 @@ def step_batch(message: StepMessage, indexes: Mapping[str, AdapterIndex]) -> For
         pages_BP=_unpacked(message.pages).reshape(len(lengths_B), -1),
         logit_rows_S=_unpacked(message.logit_rows),
         segments=[
-            LoraSegment(row_start=start, row_end=end, index=indexes[key])
-            for start, end, key in message.segments
+            LoraSegment(row_start=start, row_end=end, index=indexes[placement])
+            for start, end, placement in message.segments
         ],
     )
 

@@ -8,6 +8,7 @@ operation raises. Only low-rank and hidden-sized tensors and steps travel, never
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -16,7 +17,12 @@ from torch import distributed
 from hostelry.engine.kernels.batch import AdapterIndex, ForwardBatch
 from hostelry.engine.kernels.decoder import Decoder
 from hostelry.engine.kernels.pool import PoolTensor
+from hostelry.engine.kernels.shard import Shard
 from hostelry.engine.layers.collective import TorchCollective
+from hostelry.engine.lora.errors import AdapterError
+from hostelry.engine.lora.reader import AdapterReader
+from hostelry.engine.lora.share import AdapterShare, plan_share
+from hostelry.engine.lora.targets import Targets
 from hostelry.engine.runner.messages import (
     Message,
     PlaceMessage,
@@ -132,11 +138,12 @@ class LeadingDecoder:
     def __init__(self, decoder: Decoder, channel: Channel) -> None:
         self._decoder = decoder
         self._channel = channel
-        self._keys: dict[AdapterIndex, str] = {}
+        self._placements: dict[AdapterIndex, int] = {}
+        self._num_placed = 0
 
     def forward(self, batch: ForwardBatch, pool: PoolTensor) -> torch.Tensor:
         """Logits (S, V) fp32. Raises RuntimeError where a rank has died."""
-        self._tell(step_message(batch, self._keys))
+        self._tell(step_message(batch, self._placements))
         return self._decoder.forward(batch, pool)
 
     def place(self, key: str, index: AdapterIndex, pages: list[int], source: str) -> None:
@@ -144,20 +151,22 @@ class LeadingDecoder:
 
         Returns when they have. Raises ParallelError where one could not; then none has it.
         """
-        self._tell(PlaceMessage(key, pages, source))
+        self._num_placed += 1
+        placement = self._num_placed
+        self._tell(PlaceMessage(placement, key, pages, source))
         failed = [
             f"rank {rank}: {reason}"
             for rank, reason in enumerate(self._channel.reasons(""))
             if reason
         ]
         if failed:
-            self._tell(RemoveMessage(key))
+            self._tell(RemoveMessage(placement))
             raise ParallelError(f"adapter {key} could not be placed; {'; '.join(failed)}")
-        self._keys[index] = key
+        self._placements[index] = placement
 
     def remove(self, index: AdapterIndex) -> None:
         """The adapter's pages are given back; no step has rows of it any more."""
-        self._tell(RemoveMessage(self._keys.pop(index)))
+        self._tell(RemoveMessage(self._placements.pop(index)))
 
     def stop(self) -> None:
         """End the others' loops."""
@@ -165,6 +174,42 @@ class LeadingDecoder:
 
     def _tell(self, message: Message) -> None:
         self._channel.tell(serialize(message))
+
+
+class SharePlacer:
+    """Puts this rank's part of an adapter into its pool: the `place` of `follow`.
+
+    Each rank reads the adapter whole, so that each refuses what another would.
+    """
+
+    def __init__(
+        self, reader: AdapterReader, targets: Targets, shard: Shard, pool: PoolTensor
+    ) -> None:
+        self._reader = reader
+        self._targets = targets
+        self._shard = shard
+        self._pool = pool
+
+    def __call__(self, message: PlaceMessage) -> AdapterIndex:
+        """Read from the folder `message.source`, whose content must be `message.key`.
+
+        Raises ValueError (AdapterError) for an adapter that is not accepted, that is another one
+        by now, or that needs more pages than it was given.
+        """
+        adapter = self._reader.read(Path(message.source))
+        if adapter.content_id != message.key:
+            raise AdapterError(
+                f"{message.source} holds {adapter.content_id}, not {message.key}; it was replaced"
+            )
+        size = self._pool.layout.page_elements
+        plan = plan_share(self._targets, adapter.layout.ranks, self._shard, size)
+        if plan.num_pages > len(message.pages):
+            raise AdapterError(
+                f"{message.source} takes {plan.num_pages} pages; {len(message.pages)} were given"
+            )
+        share = AdapterShare(adapter, self._targets, plan)
+        share.write(self._pool, message.pages)
+        return share.index(message.pages)
 
 
 def follow(
@@ -178,7 +223,7 @@ def follow(
     `place` writes this rank's part of an adapter into the pool; what it raises as ValueError or
     OSError is told to rank 0. Raises RuntimeError where rank 0 or another rank has died.
     """
-    indexes: dict[str, AdapterIndex] = {}
+    indexes: dict[int, AdapterIndex] = {}
     while True:
         message = parse(channel.hear())
         match message:
@@ -187,11 +232,11 @@ def follow(
             case PlaceMessage():
                 reason = ""
                 try:
-                    indexes[message.key] = place(message)
+                    indexes[message.placement] = place(message)
                 except (ValueError, OSError) as error:
                     reason = str(error) or type(error).__name__
                 channel.reasons(reason)
             case RemoveMessage():
-                indexes.pop(message.key, None)
+                indexes.pop(message.placement, None)
             case StopMessage():
                 return

@@ -1,0 +1,223 @@
+"""A rank's part of an adapter, where several ranks hold a model together.
+
+Which part: `kernels.shard.module_share`. A rank's pages are as many as another's and hold less
+each, so rows are laid out anew, one after another, none across the end of a page.
+
+# R ranks of the adapter, I in-features, O out-features, V vocabulary, H hidden, of this rank
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy
+import torch
+
+from hostelry.engine.kernels.batch import AdapterIndex, Int64, WideRows
+from hostelry.engine.kernels.pool import PoolTensor
+from hostelry.engine.kernels.shard import ModuleShare, Shard, module_share
+from hostelry.engine.lora.errors import AdapterError
+from hostelry.engine.lora.host_adapter import HostAdapter
+from hostelry.engine.lora.layout import AdapterRanks, Runs
+from hostelry.engine.lora.targets import Target, Targets
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _Places:
+    """Where both halves of one module lie: elements from the start of the share.
+
+    Negative where a row is another rank's. `first` and `second` as in `layout.ModuleRuns`.
+    """
+
+    first: Int64
+    second: Int64
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SharePlan:
+    """Where a rank's part of an adapter of these ranks lies in its pages."""
+
+    shard: Shard
+    page_elements: int
+    num_pages: int
+    linears: tuple[_Places, ...]
+    embedding: _Places
+    lm_head: _Places
+
+
+def plan_share(
+    targets: Targets, ranks: AdapterRanks, shard: Shard, page_elements: int
+) -> SharePlan:
+    """The plan for pages of `page_elements` elements.
+
+    Raises AdapterError where a row is longer than a page.
+    """
+    cursor = _Cursor(page_elements)
+    return SharePlan(
+        linears=tuple(
+            _linear_places(cursor, target, rank, shard)
+            for target, rank in zip(targets.linears, ranks.linears, strict=True)
+        ),
+        embedding=_embedding_places(cursor, targets.embedding, ranks.embedding, shard),
+        lm_head=_lm_head_places(cursor, targets.lm_head, ranks.lm_head, shard),
+        shard=shard,
+        page_elements=page_elements,
+        num_pages=cursor.num_pages,
+    )
+
+
+def share_pages(targets: Targets, ranks: AdapterRanks, world_size: int, page_elements: int) -> int:
+    """Pages an adapter takes in every rank's pool: as many as the largest part needs."""
+    return max(
+        plan_share(targets, ranks, Shard(rank, world_size), page_elements).num_pages
+        for rank in range(world_size)
+    )
+
+
+class AdapterShare:
+    """A rank's part of `adapter`, in page form; pages beyond its own are left as they are."""
+
+    def __init__(self, adapter: HostAdapter, targets: Targets, plan: SharePlan) -> None:
+        self._adapter = adapter
+        self._plan = plan
+        size = plan.num_pages * plan.page_elements
+        self._elements = torch.zeros(size, dtype=adapter.image.elements.dtype)
+        layout = adapter.layout
+        for target, runs, places in zip(targets.linears, layout.linears, plan.linears, strict=True):
+            if runs.first:
+                share = _share(plan.shard, target, len(places.first))
+                down_RI, up_RO = self._stored(runs.first), self._stored(runs.second)
+                self._put(places.first, down_RI[:, share.down_columns])
+                self._put(places.second, up_RO[:, share.up_rows])
+        for wide, places in ((layout.embedding, plan.embedding), (layout.lm_head, plan.lm_head)):
+            if wide is not None:
+                self._put(places.first, self._stored(wide.runs.first))
+                self._put(places.second, self._stored(wide.runs.second))
+
+    def write(self, pool: PoolTensor, page_numbers: Sequence[int]) -> None:
+        """Copy it into the first of these pages of the rank's pool."""
+        size = self._plan.page_elements
+        for ordinal in range(self._plan.num_pages):
+            start = page_numbers[ordinal] * size
+            part = self._elements[ordinal * size : (ordinal + 1) * size]
+            pool.elements[start : start + size].copy_(part)
+
+    def index(self, page_numbers: Sequence[int]) -> AdapterIndex:
+        """Where its rows lie once it is in those pages."""
+        plan, layout, scales = self._plan, self._adapter.layout, self._adapter.scales
+        starts_P = numpy.asarray(page_numbers, numpy.int64) * plan.page_elements
+
+        def offsets(places: Int64) -> Int64:
+            ordinals, elements = numpy.divmod(places.clip(min=0), plan.page_elements)
+            return numpy.where(places < 0, numpy.int64(-1), starts_P[ordinals] + elements)
+
+        def wide(rank: int, scale: float, places: _Places) -> WideRows | None:
+            if not rank:
+                return None
+            return WideRows(
+                rank=rank,
+                scale=scale,
+                vocab_offsets_V=offsets(places.first),
+                hidden_offsets_R=offsets(places.second),
+            )
+
+        return AdapterIndex(
+            ranks_M=layout.ranks_M,
+            scales_M=numpy.array(scales.linears, numpy.float32),
+            firsts_M=layout.firsts_M,
+            down_offsets_R=offsets(numpy.concatenate([it.first for it in plan.linears])),
+            up_offsets_R=offsets(numpy.concatenate([it.second for it in plan.linears])),
+            embedding=wide(layout.ranks.embedding, scales.embedding, plan.embedding),
+            lm_head=wide(layout.ranks.lm_head, scales.lm_head, plan.lm_head),
+        )
+
+    def _stored(self, runs: Runs) -> torch.Tensor:
+        """All rows of one half of a module of the whole adapter."""
+        return torch.cat(list(self._adapter.image.rows(runs)))
+
+    def _put(self, places: Int64, rows: torch.Tensor) -> None:
+        """Lay out those rows that are this rank's."""
+        own = places >= 0
+        starts = torch.from_numpy(places[own]).unsqueeze(1)
+        chosen = rows[torch.from_numpy(own)]
+        self._elements[starts + torch.arange(rows.shape[1])] = chosen
+
+
+class _Cursor:
+    """Gives places to rows, one after another."""
+
+    def __init__(self, page_elements: int) -> None:
+        self._size = page_elements
+        self._next = 0
+
+    @property
+    def num_pages(self) -> int:
+        """Pages begun."""
+        return -(-self._next // self._size)
+
+    def place(self, path: str, count: int, width: int) -> Int64:
+        """The first elements of `count` rows of `width` elements."""
+        if not count or not width:
+            return numpy.zeros(count, numpy.int64)
+        if width > self._size:
+            raise AdapterError(
+                f"{path} has rows of {width} numbers; a page holds {self._size}; raise page_tokens"
+            )
+        rows = numpy.arange(count, dtype=numpy.int64)
+        begun = self.num_pages * self._size
+        room = (begun - self._next) // width  # rows that fit into the page already begun
+        pages, ordinals = numpy.divmod(rows - room, self._size // width)
+        fresh = begun + pages * self._size + ordinals * width
+        places: Int64 = numpy.where(rows < room, self._next + rows * width, fresh)
+        self._next = int(places[-1]) + width
+        return places
+
+
+def _share(shard: Shard, target: Target, rank: int) -> ModuleShare:
+    return module_share(
+        shard,
+        target.path.rsplit(".", 1)[-1],
+        rank=rank,
+        in_features=target.in_features,
+        out_features=target.out_features,
+    )
+
+
+def _placed(cursor: _Cursor, target: Target, count: int, own: slice, width: int) -> Int64:
+    """Places of rows `own` of `count`, -1 for the others."""
+    places = numpy.full(count, -1, numpy.int64)
+    places[own] = cursor.place(target.path, own.stop - own.start, width)
+    return places
+
+
+def _width(columns: slice) -> int:
+    return int(columns.stop - columns.start)
+
+
+def _linear_places(cursor: _Cursor, target: Target, rank: int, shard: Shard) -> _Places:
+    share = _share(shard, target, rank)
+    return _Places(
+        first=_placed(cursor, target, rank, share.down_rows, _width(share.down_columns)),
+        second=_placed(cursor, target, rank, slice(0, rank), _width(share.up_rows)),
+    )
+
+
+def _embedding_places(cursor: _Cursor, target: Target, rank: int, shard: Shard) -> _Places:
+    """Rows of `rank` values by token, then rows of the whole hidden size."""
+    tokens = target.in_features if rank else 0
+    share = _share(shard, target, rank)
+    own = share.down_columns if rank else slice(0, 0)
+    return _Places(
+        first=_placed(cursor, target, tokens, own, rank),
+        second=_placed(cursor, target, rank, slice(0, rank), target.out_features),
+    )
+
+
+def _lm_head_places(cursor: _Cursor, target: Target, rank: int, shard: Shard) -> _Places:
+    """Rows of `rank` values by token, then this rank's rows of the hidden size."""
+    tokens = target.out_features if rank else 0
+    share = _share(shard, target, rank)
+    own = share.up_rows if rank else slice(0, 0)
+    return _Places(
+        first=_placed(cursor, target, tokens, own, rank),
+        second=_placed(cursor, target, rank, share.down_rows, target.in_features),
+    )
