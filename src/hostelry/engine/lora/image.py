@@ -11,7 +11,7 @@ import numpy
 import torch
 
 from hostelry.engine.kernels.pool import PoolTensor
-from hostelry.engine.lora.layout import AdapterLayout, ModuleRuns, Runs
+from hostelry.engine.lora.layout import AdapterLayout, ModuleRuns, Run, Runs
 
 _PART = 1 << 16
 # The exponent bits of a number, all of which are set in nan and infinity alone.
@@ -59,13 +59,12 @@ class PageImage:
         """
         for half, rows in ((runs.first, first), (runs.second, second)):
             for run in half:
-                self._rows(run.page, run.element, run.count, run.width).copy_(
-                    rows[run.row : run.row + run.count]
-                )
+                part = rows if run.count == len(rows) else rows[run.row : run.row + run.count]
+                self._rows(run).copy_(part)
 
     def rows(self, runs: Runs) -> Sequence[torch.Tensor]:
         """One half of a module as views (rows, width) of the image, in order."""
-        return [self._rows(run.page, run.element, run.count, run.width) for run in runs]
+        return [self._rows(run) for run in runs]
 
     def write(self, pool: PoolTensor, page_numbers: Sequence[int]) -> None:
         """Copy the image into these pages of the pool; on a GPU queued on the current stream."""
@@ -75,6 +74,6 @@ class PageImage:
             source = self.elements[ordinal * width : ordinal * width + fill]
             pool.elements[number * width : number * width + fill].copy_(source, non_blocking=True)
 
-    def _rows(self, page: int, element: int, count: int, width: int) -> torch.Tensor:
-        start = page * self.layout.page_elements + element
-        return self.elements[start : start + count * width].view(count, width)
+    def _rows(self, run: Run) -> torch.Tensor:
+        start = run.page * self.layout.page_elements + run.element
+        return self.elements.as_strided((run.count, run.width), (run.width, 1), start)

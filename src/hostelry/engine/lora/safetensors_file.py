@@ -16,6 +16,8 @@ from hostelry.engine.lora.errors import AdapterError
 
 _MAX_HEADER_BYTES = 16 << 20  # room for the names of a hundred thousand tensors
 _MAX_DIMENSIONS = 8
+_MAX_INTEGER = 1 << 48
+_ALIGNMENT = 8
 _DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -31,7 +33,7 @@ def parse_safetensors(file_name: str, content: NDArray[numpy.uint8]) -> dict[str
     not bear out, or for a dtype that is no float of 2, 4 or 8 bytes.
     """
     header, start = _header(file_name, content)
-    data = content[start:]
+    data = _Data(content[start:])
     try:
         return {
             name: _tensor(name, entry, data)
@@ -73,7 +75,30 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-def _tensor(name: str, entry: object, data: NDArray[numpy.uint8]) -> torch.Tensor:
+class _Data:
+    """The bytes after the header, seen as numbers of each dtype that occurs."""
+
+    def __init__(self, content: NDArray[numpy.uint8]) -> None:
+        if content.ctypes.data % _ALIGNMENT:
+            content = content.copy()
+        self.num_bytes = len(content)
+        self._content = torch.from_numpy(content)
+        self._views: dict[torch.dtype, torch.Tensor] = {}
+
+    def tensor(self, dtype: torch.dtype, begin: int, shape: tuple[int, ...]) -> torch.Tensor:
+        """The numbers from byte `begin` on, in rows; all of them are there."""
+        if begin % dtype.itemsize:
+            count = math.prod(shape) * dtype.itemsize
+            return self._content[begin : begin + count].clone().view(dtype).view(shape)
+        numbers = self._views.get(dtype)
+        if numbers is None:
+            whole = self.num_bytes // dtype.itemsize * dtype.itemsize
+            numbers = self._views[dtype] = self._content[:whole].view(dtype)
+        strides = (shape[1], 1) if len(shape) == 2 else torch.empty(shape, device="meta").stride()
+        return numbers.as_strided(shape, strides, begin // dtype.itemsize)
+
+
+def _tensor(name: str, entry: object, data: _Data) -> torch.Tensor:
     if not isinstance(entry, dict):
         raise _MisfitError(f"tensor {name} has no description")
     dtype = _DTYPES.get(str(entry.get("dtype")))
@@ -81,25 +106,22 @@ def _tensor(name: str, entry: object, data: NDArray[numpy.uint8]) -> torch.Tenso
         raise AdapterError(f"tensor {name} has dtype {entry.get('dtype')}; it must be a float type")
     shape = _integers(name, "shape", entry.get("shape"))
     offsets = _integers(name, "data_offsets", entry.get("data_offsets"))
-    if len(offsets) != 2 or not offsets[0] <= offsets[1] <= len(data):
+    if len(offsets) != 2 or not offsets[0] <= offsets[1] <= data.num_bytes:
         raise _MisfitError(
-            f"tensor {name} lies at {offsets} in {len(data)} bytes of tensors; the file is cut "
-            "short or damaged"
+            f"tensor {name} lies at {offsets} in {data.num_bytes} bytes of tensors; the file is "
+            "cut short or damaged"
         )
     begin, end = offsets
     if math.prod(shape) * dtype.itemsize != end - begin:
         raise _MisfitError(f"tensor {name} has shape {shape} in {end - begin} bytes")
-    part = data[begin:end]
-    if part.ctypes.data % dtype.itemsize:
-        part = part.copy()
-    return torch.from_numpy(part).view(dtype).view(shape)
+    return data.tensor(dtype, begin, shape)
 
 
 def _integers(name: str, field: str, value: object) -> tuple[int, ...]:
-    if (
-        not isinstance(value, list)
-        or len(value) > _MAX_DIMENSIONS
-        or not all(type(item) is int and 0 <= item < 1 << 48 for item in value)
-    ):
-        raise _MisfitError(f"tensor {name} has no usable {field}")
-    return tuple(value)
+    if isinstance(value, list) and len(value) <= _MAX_DIMENSIONS:
+        for item in value:
+            if type(item) is not int or not 0 <= item < _MAX_INTEGER:
+                break
+        else:
+            return tuple(value)
+    raise _MisfitError(f"tensor {name} has no usable {field}")
