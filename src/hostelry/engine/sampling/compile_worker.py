@@ -58,6 +58,11 @@ class CompileWorker:
         self._limits = limits
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def pid(self) -> int | None:
+        """The process, while there is one."""
+        return self._process.pid if self._process else None
+
     def compile(self, structure: Structure) -> str:
         """The compiled structure as JSON.
 

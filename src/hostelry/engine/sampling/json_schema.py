@@ -3,12 +3,14 @@
 The grammar library passes over keywords that it does not know, and a text that keeps to what it
 made of such a schema may break the schema. So only keywords that were found to be kept are let
 through. An object's properties come in the schema's order, and none that it does not name unless
-`additionalProperties` allows them: every text is valid, not every valid text can come.
+`additionalProperties` allows them: every text is valid, not every valid text can come. So it is
+with strings that have a length or a pattern: no character of theirs is one that JSON escapes.
 
 Source: JSON Schema 2020-12, core and validation.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -17,6 +19,7 @@ from hostelry.engine.sampling.grammar import GrammarError
 
 MAX_DEPTH = 64
 MAX_SCHEMAS = 4096
+MAX_LENGTH = 2000  # compiling takes time with its square
 _SHOWN_CHARACTERS = 60
 
 _ANNOTATIONS = frozenset(
@@ -37,9 +40,9 @@ _KEYWORDS: Mapping[str, frozenset[str]] = {
         {"properties", "required", "additionalProperties", "minProperties", "maxProperties"}
     ),
 }
-_FORMATS = frozenset(
-    {"date", "time", "date-time", "email", "uuid", "ipv4", "ipv6", "hostname", "uri"}
-)
+_FORMATS = frozenset({"date", "time", "date-time", "uuid", "ipv4", "ipv6", "hostname", "uri"})
+_LENGTH_PATTERN = re.compile(r"\^\.\{\d+,\d*\}\$")
+_LENGTHS = ("minLength", "maxLength")
 _ALONE = ("$ref", "anyOf", "allOf")  # no other keyword beside one of these
 _FITS: Mapping[str, Callable[[Any], bool]] = {
     "string": lambda value: isinstance(value, str),
@@ -52,13 +55,30 @@ _FITS: Mapping[str, Callable[[Any], bool]] = {
 }
 
 
-def check_json_schema(text: str) -> None:
-    """Raise GrammarError, naming the place and the keyword, unless every text can be kept to it."""
+def kept_json_schema(text: str) -> str:
+    """The schema in words that the grammar library keeps: lengths of strings become patterns.
+
+    Raises GrammarError, naming the place and the keyword, for what cannot be kept.
+    """
     try:
         schema = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise GrammarError(f"the JSON schema is not JSON: {error}") from error
     _Walk(schema).check(schema, "$", 0)
+    return msgspec.json.encode(schema).decode()
+
+
+def patterns_of(schema: Any) -> Iterator[str]:
+    """Every pattern in a schema that was checked, but those that stand for lengths."""
+    if isinstance(schema, dict):
+        pattern = schema.get("pattern")
+        if isinstance(pattern, str) and not _LENGTH_PATTERN.fullmatch(pattern):
+            yield pattern
+        for inner in schema.values():
+            yield from patterns_of(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            yield from patterns_of(inner)
 
 
 class _Walk:
@@ -69,6 +89,7 @@ class _Walk:
         self._num_schemas = 0
 
     def check(self, schema: Any, where: str, depth: int) -> None:
+        """Check a schema and those inside it; writes its lengths as a pattern, in place."""
         self._num_schemas += 1
         if depth > MAX_DEPTH or self._num_schemas > MAX_SCHEMAS:
             raise GrammarError(
@@ -90,7 +111,7 @@ class _Walk:
             if schema.get(name, False) is not False:
                 self.check(schema[name], f"{where}.{name}", depth + 1)
 
-    def _check_keywords(self, schema: Mapping[str, Any], where: str) -> None:
+    def _check_keywords(self, schema: dict[str, Any], where: str) -> None:
         used = schema.keys() - _ANNOTATIONS
         for alone in _ALONE:
             if alone in used:
@@ -156,8 +177,8 @@ def _check_known(used: set[str], types: tuple[str, ...], where: str) -> None:
         )
 
 
-def _check_string(schema: Mapping[str, Any], where: str) -> None:
-    given = sorted(schema.keys() & {"pattern", "format", "minLength", "maxLength"})
+def _check_string(schema: dict[str, Any], where: str) -> None:
+    given = sorted(schema.keys() & {"pattern", "format", *_LENGTHS})
     if len(given) > 1 and ("pattern" in given or "format" in given):
         raise GrammarError(f"{where} has {' and '.join(given)}; only one of them can be kept")
     if "format" in given and schema["format"] not in _FORMATS:
@@ -170,6 +191,18 @@ def _check_string(schema: Mapping[str, Any], where: str) -> None:
         raise GrammarError(
             f"{where}.pattern is {_shown(pattern)}; it must describe the whole text: ^...$"
         )
+    if schema.keys() & set(_LENGTHS):
+        low, high = (_length(schema, name, where) for name in _LENGTHS)
+        schema["pattern"] = f"^.{{{low or 0},{'' if high is None else high}}}$"
+        for name in _LENGTHS:
+            schema.pop(name, None)
+
+
+def _length(schema: Mapping[str, Any], name: str, where: str) -> int | None:
+    value = schema.get(name)
+    if value is not None and not (_FITS["integer"](value) and 0 <= value <= MAX_LENGTH):
+        raise GrammarError(f"{where}.{name} is {_shown(value)}; it must be 0 to {MAX_LENGTH}")
+    return None if value is None else int(value)
 
 
 def _check_required(schema: Mapping[str, Any], where: str) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from hostelry.engine.request import Structure
 from hostelry.engine.sampling.compile_worker import CompileLimits, CompileWorker
 from hostelry.engine.sampling.grammar import GrammarError
-from hostelry.engine.sampling.json_schema import check_json_schema
+from hostelry.engine.sampling.json_schema import kept_json_schema
 from hostelry.engine.sampling.vocabulary import load_vocabulary
 from hostelry.engine.sampling.xgrammar_binding import (
     CompiledStructure,
@@ -72,13 +72,13 @@ class StructureCompiler:
         if known is not None and not _is_transient(known):
             self._known.move_to_end(structure)
             return known
-        self._check(structure)
+        kept = self._checked(structure)
         waiting = sum(not each.done() for each in self._known.values())
         if waiting >= self._limits.num_waiting:
             raise GrammarError(f"{waiting} structures are being compiled; try again later")
         if self._bench is None:
             self._bench = self._open()
-        future = self._bench.submit(structure)
+        future = self._bench.submit(kept)
         self._known[structure] = future
         self._forget()
         return future
@@ -94,7 +94,8 @@ class StructureCompiler:
         self._bench = None
         self._known.clear()
 
-    def _check(self, structure: Structure) -> None:
+    def _checked(self, structure: Structure) -> Structure:
+        """The structure in words that the library keeps. Raises GrammarError."""
         limits = self._limits
         size = len(structure.text.encode("utf-8", "replace"))
         most = limits.regex_bytes if structure.kind == "regex" else limits.text_bytes
@@ -103,11 +104,12 @@ class StructureCompiler:
         if "\0" in structure.text:
             raise GrammarError(f"the {structure.kind} holds a null character")
         if structure.kind == "json_schema":
-            check_json_schema(structure.text)
-        elif structure.kind == "choice":
+            return Structure("json_schema", kept_json_schema(structure.text))
+        if structure.kind == "choice":
             _check_choices(structure.text)
         elif structure.kind != "json_object" and not structure.text.strip():
             raise GrammarError(f"the {structure.kind} is empty")
+        return structure
 
     def _open(self) -> "_Bench":
         check_installed()

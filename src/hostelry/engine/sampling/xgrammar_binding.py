@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from hostelry.engine.request import Structure
 from hostelry.engine.sampling.grammar import GrammarError
+from hostelry.engine.sampling.json_schema import patterns_of
 
 _STOOD_IN = ("transformers", "torch")
 # Else tvm_ffi compiles a bridge to old versions of torch on import; arrays go through numpy here.
@@ -59,7 +60,7 @@ class _StandIn(ModuleType):
 
 def load_xgrammar() -> Any:
     """The xgrammar module. Raises GrammarError where it is not installed."""
-    if "xgrammar" in sys.modules:
+    if sys.modules.get("xgrammar") is not None:
         return sys.modules["xgrammar"]
     os.environ.setdefault(_NO_BRIDGE, "1")
     with _stand_ins():
@@ -71,7 +72,7 @@ def load_xgrammar() -> Any:
 
 def check_installed() -> None:
     """Raise GrammarError, saying what to install, where xgrammar is missing; imports nothing."""
-    if "xgrammar" not in sys.modules and importlib.util.find_spec("xgrammar") is None:
+    if sys.modules.get("xgrammar") is None and importlib.util.find_spec("xgrammar") is None:
         raise GrammarError(MISSING)
 
 
@@ -129,6 +130,16 @@ class Compiler:
                     "the structure simpler"
                 )
 
+    def _check_patterns(self, schema: str) -> None:
+        """Refuse patterns that no text without escapes matches: they come out as no JSON."""
+        for pattern in set(patterns_of(msgspec.json.decode(schema))):
+            alone = msgspec.json.encode({"type": "string", "pattern": pattern}).decode()
+            if "json_string=true" not in str(self._xgrammar.Grammar.from_json_schema(alone)):
+                raise GrammarError(
+                    f"the pattern {pattern[:60]!r} asks for characters that JSON escapes (quotes, "
+                    "backslashes, line ends) or repeats too much; make it simpler"
+                )
+
     def _compiled(self, structure: Structure) -> Any:
         match structure.kind:
             case "json_object":
@@ -136,6 +147,7 @@ class Compiler:
                     '{"type": "object"}', strict_mode=False, max_whitespace_cnt=MAX_WHITESPACE
                 )
             case "json_schema":
+                self._check_patterns(structure.text)
                 return self._compiler.compile_json_schema(
                     structure.text, max_whitespace_cnt=MAX_WHITESPACE
                 )

@@ -1,0 +1,464 @@
+"""Structured output: every text keeps to its structure, whoever runs beside it, or is refused."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.unit.containers.tiny import EOS, byte_tokenizer, write_tokenizer
+from tokenizers import Tokenizer
+
+from hostelry.base.clock import monotonic_s
+from hostelry.cli.demo_model import demo_model_folder
+from hostelry.engine.request import SamplingParams, Structure, StructureKind
+from hostelry.engine.sampling.compile_worker import CompileLimits, CompileWorker
+from hostelry.engine.sampling.grammar import Grammar, GrammarError
+from hostelry.engine.sampling.history import TokenHistory
+from hostelry.engine.sampling.json_schema import kept_json_schema
+from hostelry.engine.sampling.sampler import sample
+from hostelry.engine.sampling.structure_compiler import StructureCompiler, StructureLimits
+from hostelry.engine.sampling.vocabulary import load_vocabulary
+
+SMOL_VOCAB = 49152
+MOST_TOKENS = 400
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "tags": {"type": "array", "items": {"enum": ["a", "é", 'q"']}, "maxItems": 3},
+        "boss": {"anyOf": [{"$ref": "#/$defs/id"}, {"type": "null"}]},
+    },
+    "required": ["name", "age", "boss"],
+    "$defs": {"id": {"type": "string", "pattern": "^[a-z]{2}-\\d{3}$"}},
+}
+ARITHMETIC = """
+root ::= term (("+" | "-") term)*
+term ::= [1-9] [0-9]? | "(" root ")"
+"""
+
+
+def is_person(text: str) -> bool:
+    value = json.loads(text)
+    return (
+        set(value) <= {"name", "age", "tags", "boss"}
+        and len(value["name"]) <= 12
+        and type(value["age"]) is int
+        and 0 <= value["age"] <= 150
+        and set(value.get("tags", [])) <= {"a", "é", 'q"'}
+        and len(value.get("tags", [])) <= 3
+        and (value["boss"] is None or bool(re.fullmatch("[a-z]{2}-[0-9]{3}", value["boss"])))
+    )
+
+
+def is_arithmetic(text: str) -> bool:
+    return bool(re.fullmatch(r"[-+()0-9]+", text)) and type(eval(text)) is int
+
+
+STRUCTURES: list[Any] = [
+    pytest.param(Structure("json_schema", json.dumps(PERSON)), is_person, id="a schema"),
+    pytest.param(
+        Structure("json_object"), lambda text: isinstance(json.loads(text), dict), id="any object"
+    ),
+    pytest.param(
+        Structure("regex", r"(ab|c)+-\d{2,4}"),
+        lambda text: bool(re.fullmatch(r"(ab|c)+-[0-9]{2,4}", text)),
+        id="a pattern",
+    ),
+    pytest.param(Structure("grammar", ARITHMETIC), is_arithmetic, id="a grammar"),
+    pytest.param(
+        Structure("choice", json.dumps(["yes", 'no \n"quoted" \\ é 😀'])),
+        lambda text: text in ("yes", 'no \n"quoted" \\ é 😀'),
+        id="a choice",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def smol() -> Iterator[StructureCompiler]:
+    compiler = StructureCompiler(demo_model_folder(), vocab_size=SMOL_VOCAB, end_token_ids=[EOS])
+    yield compiler
+    compiler.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bytes")
+    write_tokenizer(folder)
+    return folder
+
+
+def tiny_compiler(folder: Path, **limits: Any) -> StructureCompiler:
+    return StructureCompiler(
+        folder, vocab_size=259, end_token_ids=[EOS], limits=StructureLimits(**limits)
+    )
+
+
+@pytest.fixture(scope="module")
+def tiny(folder: Path) -> Iterator[StructureCompiler]:
+    compiler = tiny_compiler(folder)
+    yield compiler
+    compiler.close()
+
+
+def tokens_of(
+    grammar: Grammar, tokenizer: Tokenizer, *, seed: int, temperature: float
+) -> list[int]:
+    """What a model that knows nothing says within a grammar; its wish to end grows."""
+    vocab, eos = tokenizer.get_vocab_size(), EOS
+    closing = [tokenizer.token_to_id(text) for text in '"}]']
+    history = TokenHistory(
+        SamplingParams(temperature=temperature, max_new_tokens=MOST_TOKENS),
+        seed,
+        (1,),
+        grammar=grammar,
+    )
+    generator = torch.Generator().manual_seed(seed)
+    tokens: list[int] = []
+    while not tokens or tokens[-1] != eos:
+        assert len(tokens) < MOST_TOKENS, "the text has no end"
+        logits = torch.randn(1, vocab, generator=generator)
+        logits[0, [eos, *closing]] += len(tokens) / 4
+        (sampled,) = sample(logits, [history])
+        assert sampled.token_id is not None, sampled.error
+        tokens.append(sampled.token_id)
+        history.append(sampled.token_id)
+    assert grammar.is_finished
+    return tokens[:-1]
+
+
+@pytest.mark.parametrize(("structure", "holds"), STRUCTURES)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_texts_of_the_real_tokenizer_keep_to_their_structure(
+    smol: StructureCompiler, structure: Structure, holds: Callable[[str], bool], temperature: float
+) -> None:
+    tokenizer = Tokenizer.from_file(str(demo_model_folder() / "tokenizer.json"))
+    compiled = smol.compiled(structure)
+    for seed in range(3):
+        tokens = tokens_of(compiled.start(), tokenizer, seed=seed, temperature=temperature)
+        text = tokenizer.decode(tokens, skip_special_tokens=False)
+        assert holds(text), text
+
+
+@pytest.mark.parametrize(("structure", "holds"), STRUCTURES)
+def test_texts_of_bytes_keep_to_their_structure(
+    tiny: StructureCompiler, structure: Structure, holds: Callable[[str], bool]
+) -> None:
+    compiled = tiny.compiled(structure)
+    for seed in range(10):
+        tokens = tokens_of(compiled.start(), byte_tokenizer(), seed=seed, temperature=1.0)
+        text = byte_tokenizer().decode(tokens, skip_special_tokens=False)
+        assert holds(text), text
+
+
+def test_rows_without_a_structure_are_what_they_are_alone(smol: StructureCompiler) -> None:
+    compiled = smol.compiled(Structure("regex", "[0-9]{5}"))
+    generator = torch.Generator().manual_seed(4)
+    logits = torch.randn(12, SMOL_VOCAB, generator=generator) * 3
+    histories = []
+    for row in range(12):
+        params = SamplingParams(
+            temperature=(row % 3) / 2, top_p=0.9, num_logprobs=2 if row % 4 == 0 else None
+        )
+        grammar = compiled.start() if row % 2 else None
+        histories.append(TokenHistory(params, row, (1,), grammar=grammar))
+    together = sample(logits, histories)
+    for row in range(12):
+        assert sample(logits[row : row + 1], [histories[row]]) == [together[row]]
+
+
+def test_a_structure_is_in_the_state_of_the_tokens_so_far(tiny: StructureCompiler) -> None:
+    grammar = tiny.compiled(Structure("regex", "ab?c")).start()
+    history = TokenHistory(SamplingParams(), 0, (1,), grammar=grammar)
+    a, b, c = byte_tokenizer().encode("abc").ids
+    history.append(a)
+    other = grammar.fork()
+    history.append(b)
+    assert allowed(grammar) == {c}
+    assert allowed(other) == {b, c}
+    with pytest.raises(RuntimeError, match=f"token {a} is not one"):
+        history.append(a)
+    history.append(c)
+    assert allowed(grammar) == {EOS}
+    assert not grammar.is_finished
+    history.append(EOS)
+    assert grammar.is_finished
+
+
+def allowed(grammar: Grammar, vocab: int = 259) -> set[int]:
+    words = np.zeros((1, -(-vocab // 32)), np.int32)
+    grammar.fill(words, 0)
+    bits = np.unpackbits(words.view(np.uint8)[0], count=vocab, bitorder="little")
+    return set(np.flatnonzero(bits).tolist())
+
+
+def test_control_tokens_are_no_text(tiny: StructureCompiler) -> None:
+    grammar = tiny.compiled(Structure("regex", r"(.|\n)*")).start()
+    assert allowed(grammar) & {0, 1, 2} == {EOS}
+
+
+def test_structures_are_compiled_once(folder: Path) -> None:
+    compiler = tiny_compiler(folder, num_kept=2)
+    first = compiler.submit(Structure("regex", "a"))
+    assert compiler.submit(Structure("regex", "a")) is first
+    first.result()
+    for text in ("b", "c"):
+        compiler.compiled(Structure("regex", text))
+    assert compiler.submit(Structure("regex", "a")) is not first  # the oldest is forgotten
+    compiler.close()
+
+
+def test_what_is_wrong_is_remembered_too(folder: Path) -> None:
+    compiler = tiny_compiler(folder)
+    broken = compiler.submit(Structure("regex", "(a"))
+    with pytest.raises(GrammarError, match="parenthesis is not closed"):
+        broken.result()
+    assert compiler.submit(Structure("regex", "(a")) is broken
+    compiler.close()
+
+
+def test_too_many_at_once_are_refused(folder: Path) -> None:
+    compiler = tiny_compiler(folder, num_waiting=3)
+    futures = [compiler.submit(Structure("regex", "a" * count)) for count in range(1, 4)]
+    with pytest.raises(GrammarError, match="3 structures are being compiled"):
+        compiler.submit(Structure("regex", "b"))
+    assert all(future.result() for future in futures)
+    compiler.submit(Structure("regex", "b")).result()
+    compiler.close()
+
+
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "told"),
+    [
+        pytest.param("regex", "a{5,2}", "larger than", id="a repetition upside down"),
+        pytest.param("regex", "(?=a)b", "Lookahead", id="looking ahead"),
+        pytest.param("regex", r"(a)\1", "Backreference", id="looking back"),
+        pytest.param("regex", "(" * 2000 + ")" * 2000, "Nest", id="two thousand brackets"),
+        pytest.param("regex", "a\0b", "null character", id="a null character"),
+        pytest.param("regex", "", "empty", id="no pattern"),
+        pytest.param("regex", "a" * 5000, "at most 4096", id="a huge pattern"),
+        pytest.param("grammar", "root ::= ", "Expect element", id="an unfinished rule"),
+        pytest.param("grammar", 'x ::= "a"', "root", id="no root"),
+        pytest.param("grammar", "root ::= x", "not defined", id="an unknown rule"),
+        pytest.param("grammar", "root ::= root", "no text", id="a rule that is only itself"),
+        pytest.param("grammar", "\n \n", "empty", id="no grammar"),
+        pytest.param("grammar", "(" * 100_000, "at most 65536", id="a huge grammar"),
+        pytest.param("choice", "[]", "1 to 1024", id="nothing to choose"),
+        pytest.param("choice", '["a", ""]', "none of them empty", id="an empty choice"),
+        pytest.param("choice", '["a", 3]', "no JSON list of texts", id="a number to choose"),
+        pytest.param("json_schema", '{"a":', "not JSON", id="no JSON"),
+        pytest.param("json_schema", "[" * 60_000, "not JSON", id="sixty thousand brackets"),
+        pytest.param("json_schema", json.dumps(nested(70)), "deeper than 64", id="a deep one"),
+        pytest.param("json_schema", '{"$ref": "#"}', "no text", id="a schema that is only itself"),
+        pytest.param(
+            "json_schema",
+            json.dumps(
+                {
+                    "type": "object",
+                    "properties": {
+                        f"p{n}": {"type": "string", "pattern": f"^(a{{1,{n + 900}}}b?){{1,999}}$"}
+                        for n in range(600)
+                    },
+                }
+            ),
+            "simpler|at most",
+            id="hours of work",
+        ),
+    ],
+)
+def test_hostile_structures_are_refused_within_a_bound(
+    folder: Path, kind: StructureKind, text: str, told: str
+) -> None:
+    compiler = tiny_compiler(folder, compiling=CompileLimits(compile_s=2.0))
+    started = monotonic_s()
+    with pytest.raises(GrammarError, match=told) as refused:
+        compiler.compiled(Structure(kind, text))
+    assert len(str(refused.value)) < 400
+    assert monotonic_s() - started < 60
+    compiler.close()
+
+
+def test_a_structure_with_slow_steps_is_refused(smol: StructureCompiler) -> None:
+    with pytest.raises(GrammarError, match="takes more than 30 ms"):
+        smol.compiled(Structure("regex", "(.*.*.*.*.*.*.*.*)*x"))
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        pytest.param(3, "must be a JSON schema", id="a number"),
+        pytest.param({"type": "strin"}, "type is 'strin'", id="an unknown type"),
+        pytest.param({"type": 5}, "type is 5", id="a number as type"),
+        pytest.param({"not": {"type": "string"}}, "has 'not'", id="not"),
+        pytest.param({"oneOf": [{"type": "string"}]}, "has 'oneOf'", id="one of"),
+        pytest.param({"if": {}, "then": {}}, "has 'if'", id="if"),
+        pytest.param(
+            {"type": "array", "uniqueItems": True}, "'uniqueItems', which cannot be kept exactly",
+            id="unique items",
+        ),
+        pytest.param({"type": "integer", "multipleOf": 3}, "multipleOf", id="multiples"),
+        pytest.param({"type": "string", "minimum": 3}, "'minimum'", id="a keyword of another type"),
+        pytest.param({"type": "string", "format": "zip"}, "format is 'zip'", id="unknown format"),
+        pytest.param({"type": "string", "pattern": "a"}, "the whole text", id="part of a text"),
+        pytest.param(
+            {"type": "string", "pattern": "^a$", "maxLength": 3}, "only one of them",
+            id="a pattern and a length",
+        ),
+        pytest.param({"type": "string", "maxLength": "4"}, "maxLength is '4'", id="length as text"),
+        pytest.param({"minLength": 10**9}, "0 to 2000", id="a huge length"),
+        pytest.param({"type": "string", "format": "email"}, "format is 'email'", id="a format"),
+        pytest.param({"type": "object", "required": ["a"]}, "names 'a'", id="requires the unknown"),
+        pytest.param({"properties": 5}, "properties is 5", id="properties as a number"),
+        pytest.param({"properties": {"a": 5}}, r"\$.properties.a is 5", id="a number inside"),
+        pytest.param({"items": [{"type": "string"}]}, "items is", id="items as a list"),
+        pytest.param({"anyOf": []}, "must be a list of schemas", id="any of nothing"),
+        pytest.param({"anyOf": [{}], "type": "string"}, "beside type", id="any of, and a type"),
+        pytest.param({"allOf": [{}, {}]}, "join them", id="all of two"),
+        pytest.param({"$ref": "http://x/y"}, "point into this schema", id="a remote reference"),
+        pytest.param({"$ref": "#/$defs/a"}, "not there", id="a reference to nothing"),
+        pytest.param({"$ref": 3}, "point into", id="a number as reference"),
+        pytest.param({"type": "integer", "enum": ["a"]}, "of type integer", id="enum of another"),
+        pytest.param({"const": 1, "minimum": 3}, "beside minimum", id="a constant with a bound"),
+        pytest.param({"$defs": {"a": {"not": {}}}}, "'not'", id="in a definition"),
+        pytest.param({"anyOf": [{}] * 5000}, "more than 4096", id="five thousand schemas"),
+    ],
+)  # fmt: skip
+def test_schemas_that_cannot_be_kept_are_refused(schema: Any, told: str) -> None:
+    with pytest.raises(GrammarError, match=told) as refused:
+        kept_json_schema(json.dumps(schema))
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        pytest.param(True, id="anything"),
+        pytest.param({}, id="anything as an object"),
+        pytest.param({"title": "T", "description": "d", "default": {"not": 3}}, id="annotations"),
+        pytest.param({"type": ["string", "null"], "maxLength": 4}, id="two types"),
+        pytest.param({"properties": {"a": {"const": [1, {"not": 2}]}}}, id="without a type"),
+        pytest.param({"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {}}}, id="all of one"),
+        pytest.param(
+            {"type": "object", "additionalProperties": {"type": "number"}, "minProperties": 1},
+            id="a map",
+        ),
+        pytest.param(
+            {"type": "array", "prefixItems": [{"type": "null"}], "items": False}, id="a tuple"
+        ),
+        pytest.param({"type": "string", "format": "date"}, id="a date"),
+        pytest.param({"type": "number", "exclusiveMinimum": 0.5}, id="a bound"),
+        pytest.param(
+            {"properties": {"next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}}, id="itself"
+        ),
+    ],
+)  # fmt: skip
+def test_schemas_that_can_be_kept(tiny: StructureCompiler, schema: Any) -> None:
+    compiled = tiny.compiled(Structure("json_schema", json.dumps(schema)))
+    tokens = tokens_of(compiled.start(), byte_tokenizer(), seed=1, temperature=1.0)
+    json.loads(byte_tokenizer().decode(tokens, skip_special_tokens=False))
+
+
+@pytest.mark.parametrize("pattern", ['^"$', r"^a\n$", r"^[\x00-\x1f]$", r"^\\$"])
+def test_patterns_of_escaped_characters_are_refused(tiny: StructureCompiler, pattern: str) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
+    with pytest.raises(GrammarError, match="characters that JSON escapes"):
+        tiny.compiled(Structure("json_schema", json.dumps(schema)))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        pytest.param({"type": "string", "minLength": 2, "maxLength": 5}, id="a length"),
+        pytest.param({"type": "string", "minLength": 3}, id="at least"),
+        pytest.param({"type": "string", "pattern": r"^(\W|.)*$"}, id="a pattern of anything"),
+        pytest.param({"type": "string"}, id="any text"),
+        pytest.param({"type": "string", "format": "hostname"}, id="a format"),
+    ],
+)
+def test_strings_are_json_whatever_they_hold(
+    tiny: StructureCompiler, schema: dict[str, Any]
+) -> None:
+    compiled = tiny.compiled(Structure("json_schema", json.dumps(schema)))
+    for seed in range(30):
+        tokens = tokens_of(compiled.start(), byte_tokenizer(), seed=seed, temperature=1.0)
+        text = json.loads(byte_tokenizer().decode(tokens, skip_special_tokens=False))
+        if "\ufffd" not in text:  # bytes that are no text
+            assert schema.get("minLength", 0) <= len(text) <= schema.get("maxLength", MOST_TOKENS)
+
+
+def test_a_compiling_process_that_died_is_replaced(folder: Path) -> None:
+    vocabulary = load_vocabulary(folder, vocab_size=259, end_token_ids=[EOS])
+    worker = CompileWorker(vocabulary, CompileLimits())
+    worker.compile(Structure("regex", "a"))
+    assert worker.pid is not None
+    subprocess.run(["kill", "-9", str(worker.pid)], check=True)
+    with pytest.raises(GrammarError, match="ended the process"):
+        worker.compile(Structure("regex", "ab"))
+    assert worker.compile(Structure("regex", "ab"))
+    worker.close()
+    assert worker.pid is None
+
+
+def test_memory_is_bounded(folder: Path) -> None:
+    vocabulary = load_vocabulary(folder, vocab_size=259, end_token_ids=[EOS])
+    worker = CompileWorker(vocabulary, CompileLimits(memory_bytes=50 << 20))
+    with pytest.raises(GrammarError):
+        worker.compile(Structure("regex", "a"))
+    worker.close()
+
+
+def test_without_the_library_the_message_says_what_to_install(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "xgrammar", None)
+    with pytest.raises(GrammarError, match=r"pip install hostelry\[structured\]"):
+        tiny_compiler(folder).submit(Structure("regex", "a"))
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"),
+    [pytest.param([], "the model has none", id="no end"), pytest.param([500], "none", id="beyond")],
+)
+def test_a_model_that_never_ends_has_no_structures(
+    folder: Path, ends: Sequence[int], told: str
+) -> None:
+    compiler = StructureCompiler(folder, vocab_size=259, end_token_ids=ends)
+    with pytest.raises(GrammarError, match=told):
+        compiler.compiled(Structure("regex", "a"))
+
+
+def test_a_model_without_a_tokenizer_has_no_structures(tmp_path: Path) -> None:
+    compiler = StructureCompiler(tmp_path, vocab_size=259, end_token_ids=[EOS])
+    with pytest.raises(GrammarError, match=r"tokenizer\.json"):
+        compiler.compiled(Structure("regex", "a"))
+
+
+ALONE = """
+import sys
+from pathlib import Path
+from hostelry.engine.request import Structure
+from hostelry.engine.sampling.structure_compiler import StructureCompiler
+compiler = StructureCompiler(Path(sys.argv[1]), vocab_size=259, end_token_ids=[2])
+compiler.compiled(Structure("json_object")).start()
+assert "xgrammar" in sys.modules
+assert not {"transformers", "torch"} & set(sys.modules), "imported"
+compiler.close()
+"""
+
+
+def test_neither_transformers_nor_torch_is_imported(folder: Path) -> None:
+    subprocess.run([sys.executable, "-W", "error", "-c", ALONE, str(folder)], check=True)
