@@ -31,7 +31,7 @@ class Variant(NamedTuple):
 
 
 _AVX2 = frozenset({"avx2", "fma", "f16c"})
-_AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vbmi", "avx512_bf16"}
+_AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vbmi", "avx512_bf16"}
 _AVX2_FLAGS = ("-mavx2", "-mfma", "-mf16c")
 _AVX512_FLAGS = (
     *_AVX2_FLAGS,

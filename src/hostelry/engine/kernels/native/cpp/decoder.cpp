@@ -1,0 +1,456 @@
+// The forward pass (decoder.h), and the functions that Python calls.
+#include "decoder.h"
+
+#include "exports.h"
+
+namespace hostelry {
+
+template <class Element, class X>
+void TypedDecoder<Element, X>::reserve_rows() {
+  const int rows = weights_.max_rows, widest = std::max(query_columns_, weights_.intermediate);
+  hidden_.reserve(sizeof(float) * rows * weights_.hidden);
+  added_.reserve(sizeof(float) * rows * weights_.hidden);
+  queries_.reserve(sizeof(float) * rows * query_columns_);
+  inputs_.reserve(prepared_bytes(kind_, rows, weights_.hidden));
+  wide_inputs_.reserve(prepared_bytes(kind_, rows, widest));
+  row_pages_.resize(rows);
+  row_slots_.resize(rows);
+  // A tile has the columns of at most one task of a stage, in up to two modules.
+  int columns = 0;
+  for (const StageColumns* stage : {&qkv_, &o_, &gate_, &down_})
+    columns = std::max(columns, (stage->num_units() / stage->num_tasks + 1) * stage->unit);
+  for (Scratch<Element>& scratch : scratch_) {
+    scratch.tile.reserve(sizeof(float) * std::max(kTileRows * 2 * columns, weights_.hidden));
+    scratch.row.reserve(sizeof(float) * round_up(weights_.hidden, kLanes));
+  }
+}
+
+// Finds the page and the slot of each row, and the update of the vocabulary that it has.
+template <class Element, class X>
+void TypedDecoder<Element, X>::place_rows() {
+  for (int b = 0; b < step_->num_sequences; ++b)
+    for (int row = step_->row_starts[b]; row < step_->row_starts[b + 1]; ++row) {
+      const int position = step_->positions[row];
+      const int page = step_->pages[int64_t(b) * step_->pages_per_sequence +
+                                    position / step_->page_tokens];
+      row_pages_[row] = static_cast<Element*>(step_->pool) + page * page_elements();
+      row_slots_[row] = position % step_->page_tokens;
+    }
+}
+
+// Divides the step's attention; the costliest first, dealt to the threads in turn.
+template <class Element, class X>
+void TypedDecoder<Element, X>::plan_attention() {
+  const int group = weights_.num_heads / weights_.num_kv_heads;
+  const int height = std::max(kMaxQueries / group, 1);
+  std::vector<AttentionTask> tasks;
+  for (int b = 0; b < step_->num_sequences; ++b) {
+    const int end = step_->row_starts[b + 1];
+    for (int row = step_->row_starts[b]; row < end; row += height) {
+      const int stop = std::min(row + height, end);
+      const int64_t cost = int64_t(stop - row) * (step_->positions[stop - 1] + kBlockTokens);
+      for (int head = 0; head < weights_.num_kv_heads; ++head)
+        tasks.push_back({b, head, row, stop, cost});
+    }
+  }
+  std::stable_sort(tasks.begin(), tasks.end(), [](const AttentionTask& a, const AttentionTask& b) {
+    return a.cost > b.cost;
+  });
+  attention_tasks_.clear();
+  const size_t threads = pool_.num_threads();
+  for (size_t thread = 0; thread < threads; ++thread)
+    for (size_t i = thread; i < tasks.size(); i += threads) attention_tasks_.push_back(tasks[i]);
+}
+
+template <class Element, class X>
+void TypedDecoder<Element, X>::embed() {
+  row_updates_.assign(step_->num_rows, nullptr);
+  for (int i = 0; i < step_->num_segments; ++i)
+    for (int row = step_->segments[i].row_start; row < step_->segments[i].row_end; ++row)
+      row_updates_[row] = &step_->segments[i].index.embedding;
+  run(kRows, step_->num_rows, [&](int row, int) { embed_row(row, row_updates_[row]); });
+}
+
+template <class Element, class X>
+void TypedDecoder<Element, X>::embed_row(int row, const WideRows* update) {
+  const int hidden = weights_.hidden, token = step_->token_ids[row];
+  const Element* from = static_cast<const Element*>(weights_.embedding) + int64_t(token) * hidden;
+  const Element* pool = static_cast<const Element*>(step_->pool);
+  float* out = hidden_.as<float>() + int64_t(row) * hidden;
+  for (int at = 0; at < hidden; at += kLanes) {
+    const int left = hidden - at;
+    Vec sum = load_upto(from + at, left);
+    for (int j = 0; update && j < update->rank; ++j) {
+      const float low = update->scale * to_float(pool[update->vocab_offsets[token] + j]);
+      sum = fma(splat(low), load_upto(pool + update->hidden_offsets[j] + at, left), sum);
+    }
+    store_upto(out + at, sum * splat(weights_.embedding_scale), left);
+  }
+}
+
+template <class Element, class X>
+void TypedDecoder<Element, X>::forward_layer(int index) {
+  const LayerWeights& layer = layers_[index];
+  const LayerWeights* before = index > 0 ? &layers_[index - 1] : nullptr;
+  X* inputs = inputs_.as<X>();
+  X* wide_inputs = wide_inputs_.as<X>();
+  float* hidden = hidden_.as<float>();
+  norm_rows(before ? before->mlp_out_norm : nullptr, layer.input_norm, inputs);
+  compute_qkv(index, shrink(index, kQuery, 3, inputs));
+  compute_attention(index);
+  add_output(kOutput, o_, layer.modules[kOut], wide_inputs, shrink(index, kOut, 1, wide_inputs),
+             layer.attn_out_norm ? nullptr : hidden);
+  norm_rows(layer.attn_out_norm, layer.mlp_norm, inputs);
+  compute_gated(layer, shrink(index, kGate, 2, inputs));
+  add_output(kDownward, down_, layer.modules[kDown], wide_inputs,
+             shrink(index, kDown, 1, wide_inputs), layer.mlp_out_norm ? nullptr : hidden);
+}
+
+// hidden += out_norm(added), where there is an out_norm; then the rows' norm, prepared.
+template <class Element, class X>
+void TypedDecoder<Element, X>::norm_rows(const float* out_norm, const float* norm, X* prepared) {
+  const int hidden = weights_.hidden;
+  run(kRows, step_->num_rows, [&](int row, int thread) {
+    float* x = hidden_.as<float>() + int64_t(row) * hidden;
+    if (out_norm) {
+      float* added = added_.as<float>() + int64_t(row) * hidden;
+      rms_norm(added, out_norm, hidden, weights_.norm_eps, added);
+      add_row(added, hidden, x);
+    }
+    norm_row(x, norm, step_->num_rows, row, thread, prepared);
+  });
+}
+
+template <class Element, class X>
+void TypedDecoder<Element, X>::norm_row(const float* x, const float* norm, int rows, int row,
+                                        int thread, X* prepared) {
+  float* normed = scratch_[thread].row.template as<float>();
+  rms_norm(x, norm, weights_.hidden, weights_.norm_eps, normed);
+  prepare_part(kind_, normed, 0, weights_.hidden, weights_.hidden, rows, row, prepared);
+}
+
+// Where the segments' weights of some modules lie, and their rows shrunk by them.
+template <class Element, class X>
+const std::vector<StageSegment<Element>>& TypedDecoder<Element, X>::shrink(int layer,
+                                                                           int first_module,
+                                                                           int num_modules,
+                                                                           const X* prepared) {
+  segments_.clear();
+  const Element* pool = static_cast<const Element*>(step_->pool);
+  size_t num_low = 0;
+  for (int i = 0; i < step_->num_segments; ++i) {
+    const Segment& segment = step_->segments[i];
+    const AdapterIndex& index = segment.index;
+    StageSegment<Element> found{segment.row_start, segment.row_end, 0, nullptr, {}, {}, {}, {}};
+    for (int m = 0; m < num_modules; ++m) {
+      const int module = layer * kNumModules + first_module + m, first = index.firsts[module];
+      found.rank_starts[m] = found.num_ranks;
+      found.up[m] = {pool, index.up_offsets + first, index.ranks[module], 0};
+      found.down[m] = index.down_offsets + first;
+      found.scales[m] = index.scales[module];
+      found.num_ranks += index.ranks[module];
+    }
+    for (int m = num_modules; m < 3; ++m) found.rank_starts[m] = found.num_ranks;
+    if (found.num_ranks == 0) continue;
+    num_low += size_t(found.num_ranks) * (found.row_end - found.row_start);
+    segments_.push_back(found);
+  }
+  if (segments_.empty()) return segments_;
+  low_.reserve(num_low * sizeof(float));
+  float* low = low_.as<float>();
+  for (StageSegment<Element>& segment : segments_) {
+    segment.low = low;
+    low += size_t(segment.num_ranks) * (segment.row_end - segment.row_start);
+  }
+  const int in = layers_[layer].modules[first_module].in;
+  const PreparedRows<X> rows{prepared, step_->num_rows, padded_in(kind_, in),
+                             kHasTiles && kind_ != kF32};
+  const Shrink<Element, X> products(segments_, rows, pool, in, pool_.num_threads());
+  run(kShrink, products.num_tasks(), [&](int task, int) { products.run(task); });
+  return segments_;
+}
+
+template <class Element, class X>
+void TypedDecoder<Element, X>::compute_qkv(int index, const Segments& segments) {
+  const LayerWeights& layer = layers_[index];
+  const X* inputs = inputs_.as<X>();
+  const int head_dim = weights_.head_dim;
+  run_stage(kQkv, qkv_, step_->num_rows, [&](int task, int first, int end, int thread) {
+    ColumnRange ranges[3];
+    const int count = task_columns(qkv_, layer.modules + kQuery, task, ranges);
+    for (int i = 0; i < count; ++i) {
+      const ColumnRange& range = ranges[i];
+      compute_tile(layer.modules[kQuery + range.module], inputs, segments, range, first, end,
+                   tile(thread));
+      const int ldy = round_up(range.end - range.begin, kBlock);
+      for (int row = first; row < end; ++row) {
+        float* y = tile(thread) + int64_t(row - first) * ldy;
+        const int columns = range.end - range.begin, head = range.begin / head_dim;
+        if (range.module == kQuery) finish_queries(layer, y, columns, head, row);
+        if (range.module == kKey) finish_keys(index, y, columns, head, row);
+        if (range.module == kValue) finish_values(index, y, columns, head, row);
+      }
+    }
+  });
+}
+
+template <class Element, class X>
+void TypedDecoder<Element, X>::finish_queries(const LayerWeights& layer, const float* tile,
+                                              int columns, int head, int row) {
+  const int width = weights_.head_dim;
+  const int64_t turn = int64_t(step_->positions[row]) * (width / 2);
+  float* out = queries_.as<float>() + int64_t(row) * query_columns_ + head * width;
+  for (int at = 0; at < columns; at += width) {
+    std::copy(tile + at, tile + at + width, out + at);
+    if (layer.q_norm) rms_norm(out + at, layer.q_norm, width, weights_.norm_eps, out + at);
+    rotate(layer.cos + turn, layer.sin + turn, width, out + at);
+  }
+}
+
+template <class Element, class X>
+void TypedDecoder<Element, X>::finish_keys(int index, const float* tile, int columns, int head,
+                                           int row) {
+  const LayerWeights& layer = layers_[index];
+  const int width = weights_.head_dim, tokens = step_->page_tokens;
+  const int64_t turn = int64_t(step_->positions[row]) * (width / 2);
+  Element* out = row_pages_[row] + 2 * int64_t(index) * page_half_ +
+                 int64_t(head) * width * tokens + row_slots_[row];
+  for (int at = 0; at < columns; at += width) {
+    float key[kMaxHeadDim];
+    std::copy(tile + at, tile + at + width, key);
+    if (layer.k_norm) rms_norm(key, layer.k_norm, width, weights_.norm_eps, key);
+    rotate(layer.cos + turn, layer.sin + turn, width, key);
+    for (int d = 0; d < width; ++d) set(out + int64_t(at + d) * tokens, key[d]);
+  }
+}
+
+template <class Element, class X>
+void TypedDecoder<Element, X>::finish_values(int index, const float* tile, int columns, int head,
+                                             int row) {
+  const int width = weights_.head_dim, tokens = step_->page_tokens;
+  Element* out = row_pages_[row] + (2 * int64_t(index) + 1) * page_half_ +
+                 int64_t(head) * width * tokens + int64_t(row_slots_[row]) * width;
+  for (int at = 0; at < columns; at += width)
+    for (int d = 0; d < width; d += kLanes)
+      store_upto(out + int64_t(at) * tokens + d, load_upto(tile + at + d, width - d), width - d);
+}
+
+template <class Element, class X>
+void TypedDecoder<Element, X>::compute_attention(int layer) {
+  run(kAttention, int(attention_tasks_.size()), [&](int task, int thread) {
+    attend_rows(layer, attention_tasks_[task], scratch_[thread].attention);
+  });
+}
+
+template <class Element, class X>
+void TypedDecoder<Element, X>::attend_rows(int index, const AttentionTask& task,
+                                           AttentionScratch<Element>& scratch) {
+  const int width = weights_.head_dim, group = weights_.num_heads / weights_.num_kv_heads;
+  const int window = layers_[index].window;
+  const int64_t head_elements = int64_t(width) * step_->page_tokens;
+  const Element* keys = layer_keys(index) + task.head * head_elements;
+  const HeadPages<Element> head{keys,
+                                keys + page_half_,
+                                step_->pages + int64_t(task.sequence) * step_->pages_per_sequence,
+                                page_elements(),
+                                step_->page_tokens,
+                                width};
+  // A row's queries may be more than one turn takes.
+  for (int first = 0; first < group; first += kMaxQueries) {
+    const int heads = std::min(group - first, kMaxQueries);
+    Queries queries;
+    for (int row = task.row_start; row < task.row_end; ++row)
+      for (int g = 0; g < heads; ++g) {
+        const int position = step_->positions[row], i = queries.count++;
+        queries.vectors[i] = queries_.as<float>() + int64_t(row) * query_columns_ +
+                             (task.head * group + first + g) * width;
+        queries.first[i] = window > 0 ? std::max(position - window + 1, 0) : 0;
+        queries.last[i] = position;
+      }
+    attend(queries, head, weights_.attention_scale, scratch);
+    for (int i = 0; i < queries.count; ++i) {
+      const int row = task.row_start + i / heads;
+      const int column = (task.head * group + first + i % heads) * width;
+      const Vec total = splat(scratch.total[i]);
+      float* sums = scratch.sums[i];
+      for (int at = 0; at < width; at += kLanes) store(sums + at, load(sums + at) / total);
+      prepare_part(kind_, sums, column, column + width, query_columns_, step_->num_rows, row,
+                   wide_inputs_.as<X>());
+    }
+  }
+}
+
+// The product of o or down: added to `y` (rows of hidden columns), or left in `added_` if y is null.
+template <class Element, class X>
+void TypedDecoder<Element, X>::add_output(Phase phase, const StageColumns& columns,
+                                          const PackedWeight& weight, const X* prepared,
+                                          const Segments& segments, float* y) {
+  const int hidden = weights_.hidden;
+  float* out = y ? y : added_.as<float>();
+  run_stage(phase, columns, step_->num_rows, [&](int task, int first, int end, int thread) {
+    ColumnRange ranges[3];
+    if (task_columns(columns, &weight, task, ranges) == 0) return;
+    const int begin = ranges[0].begin, width = ranges[0].end - begin;
+    compute_tile(weight, prepared, segments, ranges[0], first, end, tile(thread));
+    for (int row = first; row < end; ++row) {
+      const float* from = tile(thread) + int64_t(row - first) * round_up(width, kBlock);
+      float* to = out + int64_t(row) * hidden + begin;
+      if (y) {
+        add_row(from, width, to);
+      } else {
+        std::copy(from, from + width, to);
+      }
+    }
+  });
+}
+
+template <class Element, class X>
+void TypedDecoder<Element, X>::compute_gated(const LayerWeights& layer, const Segments& segments) {
+  const X* inputs = inputs_.as<X>();
+  X* out = wide_inputs_.as<X>();
+  run_stage(kGateUp, gate_, step_->num_rows, [&](int task, int first, int end, int thread) {
+    ColumnRange ranges[3];
+    if (task_columns(gate_, layer.modules + kGate, task, ranges) == 0) return;
+    const int begin = ranges[0].begin, width = ranges[0].end - begin;
+    const int ldy = round_up(width, kBlock);
+    float* gate = tile(thread);
+    float* up = gate + int64_t(kTileRows) * ldy;
+    compute_tile(layer.modules[kGate], inputs, segments, ranges[0], first, end, gate);
+    compute_tile(layer.modules[kUp], inputs, segments, {1, begin, ranges[0].end}, first, end, up);
+    for (int row = first; row < end; ++row, gate += ldy, up += ldy) {
+      gated(gate, up, width, weights_.is_gelu != 0, gate);
+      prepare_part(kind_, gate, begin, begin + width, weights_.intermediate, step_->num_rows, row,
+                   out);
+    }
+  });
+}
+
+template <class Element, class X>
+void TypedDecoder<Element, X>::compute_logits() {
+  const int rows = step_->num_logit_rows, vocabulary = weights_.vocabulary;
+  const float* out_norm = layers_[weights_.num_layers - 1].mlp_out_norm;
+  X* inputs = inputs_.as<X>();
+  const int hidden = weights_.hidden;
+  run(kRows, rows, [&](int i, int thread) {
+    float* x = scratch_[thread].row.template as<float>();
+    const int64_t from = int64_t(step_->logit_rows[i]) * hidden;
+    std::copy(hidden_.as<float>() + from, hidden_.as<float>() + from + hidden, x);
+    if (out_norm) {
+      float* added = tile(thread);
+      rms_norm(added_.as<float>() + from, out_norm, hidden, weights_.norm_eps, added);
+      add_row(added, hidden, x);
+    }
+    norm_row(x, weights_.final_norm, rows, i, thread, inputs);
+  });
+  shrink_logits(inputs);
+  maxima_.resize(size_t(lm_head_.num_tasks) * rows);
+  run_stage(kLogits, lm_head_, rows, [&](int task, int first, int end, int) {
+    ColumnRange ranges[3];
+    task_columns(lm_head_, &weights_.lm_head, task, ranges);
+    const int begin = ranges[0].begin, stop = ranges[0].end;
+    multiply(weights_.lm_head, inputs, rows, first, end, begin, stop,
+             step_->logits + int64_t(first) * vocabulary + begin, vocabulary);
+    update_logits(first, end, begin, stop);
+    for (int row = first; row < end; ++row) {
+      const float* y = step_->logits + int64_t(row) * vocabulary + begin;
+      maxima_[size_t(row) * lm_head_.num_tasks + task] = row_maximum(y, stop - begin, begin);
+    }
+  });
+  choose_greedy();
+}
+
+// The first largest logit of each row, from the maxima of its parts.
+template <class Element, class X>
+void TypedDecoder<Element, X>::choose_greedy() {
+  for (int row = 0; row < step_->num_logit_rows; ++row) {
+    const RowMaximum* parts = maxima_.data() + size_t(row) * lm_head_.num_tasks;
+    const RowMaximum* best = parts;
+    bool finite = true;
+    for (int task = 0; task < lm_head_.num_tasks; ++task) {
+      finite = finite && parts[task].finite;
+      if (parts[task].value > best->value) best = parts + task;
+    }
+    const float* y = step_->logits + int64_t(row) * weights_.vocabulary;
+    int64_t column = best->column;
+    while (column < weights_.vocabulary - 1 && y[column] != best->value) ++column;
+    step_->greedy[row] = column;
+    step_->finite[row] = finite;
+  }
+}
+
+// low = scale * hidden rows . x, for the rows whose adapter changes lm_head.
+template <class Element, class X>
+void TypedDecoder<Element, X>::shrink_logits(const X* prepared) {
+  const int rows = step_->num_logit_rows;
+  std::vector<int> starts(rows + 1, 0);
+  row_updates_.assign(rows, nullptr);
+  for (int i = 0; i < rows; ++i) {
+    for (int s = 0; s < step_->num_segments; ++s) {
+      const Segment& segment = step_->segments[s];
+      const int row = step_->logit_rows[i];
+      if (row >= segment.row_start && row < segment.row_end && segment.index.lm_head.rank > 0)
+        row_updates_[i] = &segment.index.lm_head;
+    }
+    starts[i + 1] = starts[i] + (row_updates_[i] ? row_updates_[i]->rank : 0);
+  }
+  row_starts_ = starts;
+  if (starts[rows] == 0) return;
+  low_.reserve(starts[rows] * sizeof(float));
+  const PreparedRows<X> x{prepared, rows, padded_in(kind_, weights_.hidden),
+                          kHasTiles && kind_ != kF32};
+  const Element* pool = static_cast<const Element*>(step_->pool);
+  run(kShrink, rows, [&](int i, int) {
+    const WideRows* update = row_updates_[i];
+    for (int j = 0; update && j < update->rank; ++j) {
+      const Element* down = pool + update->hidden_offsets[j];
+      dot_tile<1, 1>(ShrinkRows<X>{x.row(i), 0, x.stride(i)}, &down, weights_.hidden, &down,
+                     &update->scale, low_.as<float>() + starts[i] + j, 0);
+    }
+  });
+}
+
+template <class Element, class X>
+void TypedDecoder<Element, X>::update_logits(int first_row, int end_row, int begin, int end) {
+  const Element* pool = static_cast<const Element*>(step_->pool);
+  for (int row = first_row; row < end_row; ++row) {
+    const WideRows* update = row_updates_[row];
+    if (!update) continue;
+    const float* low = low_.as<float>() + row_starts_[row];
+    float* y = step_->logits + int64_t(row) * weights_.vocabulary;
+    for (int column = begin; column < end; ++column) {
+      const Element* up = pool + update->vocab_offsets[column];
+      Vec products = zero();
+      for (int j = 0; j < update->rank; j += kLanes) {
+        const int left = update->rank - j;
+        products = fma(load_upto(low + j, left), load_upto(up + j, left), products);
+      }
+      y[column] += sum(products);
+    }
+  }
+}
+
+template <class Element>
+static Decoder* new_decoder(const DecoderWeights& weights, ThreadPool& pool) {
+  if (weights.lm_head.kind == kF32 || !kHasPairs)
+    return new TypedDecoder<Element, float>(weights, pool);
+  return new TypedDecoder<Element, bf16>(weights, pool);
+}
+
+}  // namespace hostelry
+
+using namespace hostelry;
+
+Decoder* hostelry_decoder_new(ThreadPool* pool, const DecoderWeights* weights) {
+  return weights->is_bf16 ? new_decoder<bf16>(*weights, *pool) : new_decoder<float>(*weights, *pool);
+}
+
+void hostelry_decoder_free(Decoder* decoder) { delete decoder; }
+
+void hostelry_decoder_forward(Decoder* decoder, const StepArguments* step, Refusal* refusal) {
+  *refusal = check_step(decoder->weights(), *step);
+  if (refusal->fault == kNone && step->num_rows > 0) decoder->forward(*step);
+}
+
+const double* hostelry_decoder_seconds(const Decoder* decoder) {
+  return decoder->seconds();
+}
