@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hostelry.engine.pages.unified import AdapterState, PagePool
@@ -97,10 +98,13 @@ class Drive:
         assert not self.scheduler.pages(name), f"{before} pages are kept after a cancel"
         self._end(name, "cancelled")
 
-    def step(self) -> Plan:
+    def step(self, look: Callable[[Plan], None] | None = None) -> Plan:
+        """One step; `look` is called after it was planned, before it is computed."""
         self._report_loads()
         plan = self.scheduler.plan(self.now)
         self._take(plan)
+        if look is not None:
+            look(plan)
         self._check(plan)
         self.scheduler.commit(plan, self.now + STEP_S / 2)
         for chunk in plan.chunks:
