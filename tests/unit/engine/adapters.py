@@ -17,7 +17,7 @@ from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.host_adapter import HostAdapter
 from hostelry.engine.lora.reader import AdapterReader, AdapterRules, BaseModel, PageForm
 from hostelry.engine.lora.targets import Targets, decoder_targets
-from hostelry.engine.models.spec import load_spec
+from hostelry.engine.models.registry import load_spec
 
 Tensors = dict[str, torch.Tensor]
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,7 @@ class TextReader:
     """Reads adapters whose only file holds their content and size; counts reads."""
 
     max_folder_bytes = 1000
+    form_name = "text"
 
     def __init__(self) -> None:
         self.num_reads = 0
@@ -62,6 +63,17 @@ class TextReader:
             raise AdapterError("there is no adapter.txt")
         content, _, size = path.read_text(encoding="utf-8").partition(" ")
         return small_adapter(content, int(size or UNIT))
+
+    def save(self, adapter: HostAdapter, folder: Path) -> int:
+        (folder / "image").write_text(f"{adapter.num_bytes:09d}\n", encoding="utf-8")
+        return 10
+
+    def restore(self, folder: Path, content_id: str) -> HostAdapter:
+        text = (folder / "image").read_text(encoding="utf-8")
+        if not text.strip().isdigit():
+            raise AdapterError("the image is damaged")
+        adapter = small_adapter("", int(text))
+        return replace(adapter, summary=replace(adapter.summary, content_id=content_id))
 
 
 class ManualLane:
@@ -156,6 +168,10 @@ class Bench:
         self.shelf.places[f"far://{name}"] = text or name
         prepared = self.store.prepare(f"far://{name}")
         return self.store.register(name, prepared).content_id
+
+    def uncache(self, content_id: str) -> None:
+        """Delete the copy on disk."""
+        self.cache.drop(f"{content_id}-{self.reader.form_name}")
 
     def run(self) -> list[Event]:
         """Let every lane work, then poll; until nothing moves."""

@@ -15,7 +15,7 @@ from tests.unit.engine.oracle import PROMPTS, reference_logits, reference_model
 
 from hostelry.engine.lora.host_adapter import HostAdapter
 from hostelry.engine.lora.targets import decoder_targets
-from hostelry.engine.models.spec import load_spec
+from hostelry.engine.models.registry import load_spec
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from hostelry.engine.lora.base_identity import BaseIdentity
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.reader import AdapterReader, AdapterRules, BaseModel, PageForm
 from hostelry.engine.lora.targets import decoder_targets
-from hostelry.engine.models.spec import load_spec
+from hostelry.engine.models.registry import load_spec
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,9 @@
 
 import hashlib
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
 from hostelry.engine.lora.disk_cache import DiskCache
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.events import Event, Loaded, LoadFailed, Uploaded
+from hostelry.engine.lora.host_adapter import HostAdapter
 from hostelry.engine.lora.hub import HubFetcher, parse_hub_uri
 from hostelry.engine.lora.loader import AdapterLoader, Tier
 from hostelry.engine.lora.loads import LoadLimits
@@ -21,7 +24,7 @@ from hostelry.engine.lora.reader import AdapterReader, AdapterRules, BaseModel, 
 from hostelry.engine.lora.store import AdapterStore, StoreLimits
 from hostelry.engine.lora.targets import decoder_targets
 from hostelry.engine.lora.uploads import PoolUploader
-from hostelry.engine.models.spec import load_spec
+from hostelry.engine.models.registry import load_spec
 
 
 @pytest.fixture
@@ -200,8 +203,9 @@ def test_adapters_come_from_a_local_hub_cache_offline(
     prepared = loader.prepare(uri)
     assert prepared.adapter.content_id == reader.read(adapter).content_id
     assert prepared.tier is Tier.REMOTE
-    copies = list((tmp_path / "copies" / prepared.adapter.content_id).iterdir())
-    assert not any(path.is_symlink() for path in copies)
+    (copy,) = (tmp_path / "copies").iterdir()
+    restored = reader.restore(copy, prepared.adapter.content_id)
+    assert torch.equal(restored.image.elements, prepared.adapter.image.elements)
 
 
 @pytest.mark.parametrize(
@@ -228,3 +232,71 @@ def test_what_the_hub_does_not_have_is_told(
 def test_a_hub_uri_has_three_parts() -> None:
     assert parse_hub_uri("hf://a/b") == ("a/b", "", None)
     assert parse_hub_uri("hf://a/b/c/d@refs/pr/1") == ("a/b", "c/d", "refs/pr/1")
+
+
+@pytest.fixture
+def saved(model_folder: Path, tmp_path: Path) -> tuple[AdapterReader, HostAdapter, Path]:
+    """A reader, an adapter, and the folder with its image."""
+    reader = reader_of(model_folder)
+    fields: dict[str, Any] = {"rank_pattern": {"q_proj": 3}}
+    adapter = reader.read(random_adapter(tmp_path / "a", model_folder, 4, ("k_proj",), **fields))
+    folder = tmp_path / "image"
+    folder.mkdir()
+    assert reader.save(adapter, folder) == (folder / "image").stat().st_size
+    return reader, adapter, folder
+
+
+def test_an_image_comes_back_as_it_was(saved: tuple[AdapterReader, HostAdapter, Path]) -> None:
+    reader, adapter, folder = saved
+    restored = reader.restore(folder, adapter.content_id)
+    assert restored.summary == adapter.summary
+    assert restored.scales == adapter.scales
+    assert restored.warnings == adapter.warnings
+    assert restored.layout is adapter.layout
+    assert torch.equal(restored.image.elements, adapter.image.elements)
+
+
+def cut_short(content: bytes) -> bytes:
+    return content[:-1]
+
+
+def a_bit_off(content: bytes) -> bytes:
+    return content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
+
+
+def other_ranks(content: bytes) -> bytes:
+    return content.replace(b'"ranks": [[0, 4', b'"ranks": [[0, 5')
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        pytest.param(cut_short, "the image is damaged", id="cut short"),
+        pytest.param(a_bit_off, "the image is damaged", id="a bit off"),
+        pytest.param(other_ranks, "the image is damaged", id="ranks of another"),
+        pytest.param(lambda _: b"", "first line is not JSON", id="empty"),
+        pytest.param(lambda _: b"{}\n", "of another format", id="of another format"),
+        pytest.param(lambda _: b'{"format": 1}\n', "is damaged", id="fields gone"),
+        pytest.param(
+            lambda it: it.replace(b"torch.float32", b"torch.float16"), "content or form", id="dtype"
+        ),
+    ],
+)
+def test_a_damaged_image_is_refused(
+    damage: Callable[[bytes], bytes],
+    message: str,
+    saved: tuple[AdapterReader, HostAdapter, Path],
+) -> None:
+    reader, adapter, folder = saved
+    path = folder / "image"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(AdapterError, match=message):
+        reader.restore(folder, adapter.content_id)
+
+
+def test_an_image_of_another_content_is_refused(
+    saved: tuple[AdapterReader, HostAdapter, Path],
+) -> None:
+    reader, _, folder = saved
+    with pytest.raises(AdapterError, match="another content or form"):
+        reader.restore(folder, "0" * 64)

@@ -1,8 +1,8 @@
-"""The disk tier of remote adapters: copies by content id, bounded in bytes, oldest use first out.
+"""The disk tier: adapters as they were read, by content, bounded in bytes, oldest use first out.
 
-A copy appears whole or not at all (it is renamed into place), and is only ever looked for by the
-hash of its content, so that a later state of the remote place cannot be taken for it. The folder
-may be shared by processes and outlives them.
+An entry appears whole or not at all (it is renamed into place), and is only ever looked for by the
+hash of its content, so that a later state of its source cannot be taken for it. The folder belongs
+to the engines of this machine, which may share it; it outlives them.
 """
 
 import os
@@ -18,7 +18,7 @@ _ABANDONED_S = 24 * 3600.0
 
 
 class DiskCache:
-    """Copies in `folder`, at most `max_bytes` of them; used from several threads."""
+    """Entries in `folder`, at most `max_bytes` of them; used from several threads."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         """Takes over what the folder holds. Raises OSError where it cannot be used."""
@@ -33,39 +33,39 @@ class DiskCache:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all copies."""
+        """Bytes of all entries."""
         with self._lock:
             return sum(self._bytes.values())
 
-    def has(self, content_id: str) -> bool:
-        """Whether there is a copy; waits for nobody."""
-        return content_id in self._bytes
+    def has(self, key: str) -> bool:
+        """Whether there is an entry; waits for nobody."""
+        return key in self._bytes
 
     @contextmanager
-    def open(self, content_id: str) -> Iterator[Path | None]:
-        """The copy's folder, which stays while the context lasts; None where there is none."""
+    def open(self, key: str) -> Iterator[Path | None]:
+        """The entry's folder, which stays while the context lasts; None where there is none."""
         with self._lock:
-            num_bytes = self._bytes.pop(content_id, None)
+            num_bytes = self._bytes.pop(key, None)
             if num_bytes is not None:
-                self._bytes[content_id] = num_bytes  # now the most recently used
-                self._holds[content_id] = self._holds.get(content_id, 0) + 1
+                self._bytes[key] = num_bytes  # now the most recently used
+                self._holds[key] = self._holds.get(key, 0) + 1
         if num_bytes is None:
             yield None
             return
-        path = self._folder / content_id
+        path = self._folder / key
         with suppress(OSError):
             os.utime(path)  # the order outlives the process
         try:
             yield path
         finally:
             with self._lock:
-                self._holds[content_id] -= 1
-                if not self._holds[content_id]:
-                    del self._holds[content_id]
+                self._holds[key] -= 1
+                if not self._holds[key]:
+                    del self._holds[key]
 
     @contextmanager
     def partial(self) -> Iterator[Path]:
-        """An empty folder to fetch into, deleted at the end unless `keep` has taken it."""
+        """An empty folder to write into, deleted at the end unless `keep` has taken it."""
         path = self._folder / f"{_PARTIAL}{secrets.token_hex(8)}"
         path.mkdir()
         try:
@@ -73,50 +73,50 @@ class DiskCache:
         finally:
             shutil.rmtree(path, ignore_errors=True)
 
-    def keep(self, partial: Path, content_id: str, num_bytes: int) -> bool:
-        """Make the fetched folder the copy of that content; False where it has no room."""
+    def keep(self, partial: Path, key: str, num_bytes: int) -> bool:
+        """Make the folder the entry of that key; False where it has no room."""
         with self._lock:
-            if content_id in self._bytes:
+            if key in self._bytes:
                 return True
             if not self._make_room(num_bytes):
                 return False
             try:
-                partial.rename(self._folder / content_id)
+                partial.rename(self._folder / key)
             except OSError:
-                if not (self._folder / content_id).is_dir():  # else another process was faster
+                if not (self._folder / key).is_dir():  # else another process was faster
                     raise
-            self._bytes[content_id] = num_bytes
+            self._bytes[key] = num_bytes
             return True
 
-    def drop(self, content_id: str) -> None:
-        """Delete a copy, damaged perhaps; nothing where there is none."""
+    def drop(self, key: str) -> None:
+        """Delete an entry, damaged perhaps; nothing where there is none."""
         with self._lock:
-            if self._bytes.pop(content_id, None) is not None:
-                self._delete(content_id)
+            if self._bytes.pop(key, None) is not None:
+                self._delete(key)
 
     def _make_room(self, num_bytes: int) -> bool:
-        """Delete copies nobody reads, the least recently used first."""
+        """Delete entries nobody reads, the least recently used first."""
         room = self.max_bytes - sum(self._bytes.values())
         victims = []
-        for content_id, size in self._bytes.items():
+        for key, size in self._bytes.items():
             if room >= num_bytes:
                 break
-            if content_id not in self._holds:
-                victims.append(content_id)
+            if key not in self._holds:
+                victims.append(key)
                 room += size
         if room < num_bytes:
             return False
-        for content_id in victims:
-            del self._bytes[content_id]
-            self._delete(content_id)
+        for key in victims:
+            del self._bytes[key]
+            self._delete(key)
             self.num_evictions += 1
         return True
 
-    def _delete(self, content_id: str) -> None:
+    def _delete(self, key: str) -> None:
         """Out of sight first, so that no one finds half of it."""
         hidden = self._folder / f"{_PARTIAL}{secrets.token_hex(8)}"
         with suppress(OSError):
-            (self._folder / content_id).rename(hidden)
+            (self._folder / key).rename(hidden)
         shutil.rmtree(hidden, ignore_errors=True)
 
     def _take_over(self) -> None:

@@ -41,6 +41,11 @@ class PageImage:
         return self.elements.nbytes
 
     @property
+    def content(self) -> memoryview:
+        """The bytes themselves, which may be written to."""
+        return self.elements.view(torch.uint8).numpy().data
+
+    @property
     def is_finite(self) -> bool:
         """Whether no number is nan or infinite."""
         bits, exponent = _EXPONENTS[self.elements.dtype]

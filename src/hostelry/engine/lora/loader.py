@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -40,8 +40,21 @@ class FolderReader(Protocol):
         """The most bytes that the files of an acceptable adapter can have."""
         ...
 
+    @property
+    def form_name(self) -> str:
+        """Names the form adapters are read into."""
+        ...
+
     def read(self, folder: Path) -> HostAdapter:
         """The checked adapter in `folder`. Raises AdapterError or OSError."""
+        ...
+
+    def save(self, adapter: HostAdapter, folder: Path) -> int:
+        """Write the adapter in its form into `folder`; bytes written. Raises OSError."""
+        ...
+
+    def restore(self, folder: Path, content_id: str) -> HostAdapter:
+        """What `save` wrote there. Raises AdapterError where it is damaged, OSError."""
         ...
 
 
@@ -56,7 +69,11 @@ class Prepared:
 
 
 class AdapterLoader:
-    """Reads local folders, and remote places through a cache of copies on disk."""
+    """Reads local folders and remote places, both through a cache of what was read.
+
+    Remote adapters go into the cache at once, local ones when they are loaded again: they are on
+    disk already, and only coming back shows that it was worth while.
+    """
 
     def __init__(
         self,
@@ -86,10 +103,10 @@ class AdapterLoader:
 
     def nearest(self, content_id: str, sources: Sequence[Source]) -> Tier:
         """Where `load` would find that content."""
-        is_near = any(isinstance(source, LocalSource) for source in sources)
-        if is_near or (self.cache is not None and self.cache.has(content_id)):
+        if any(isinstance(source, LocalSource) for source in sources):
             return Tier.DISK
-        return Tier.REMOTE
+        is_cached = self.cache is not None and self.cache.has(self._key(content_id))
+        return Tier.DISK if is_cached else Tier.REMOTE
 
     def load(self, content_id: str, sources: Sequence[Source]) -> Prepared:
         """That very content from the first source that still has it, copies on disk first.
@@ -106,6 +123,7 @@ class AdapterLoader:
                 if isinstance(source, LocalSource):
                     adapter, tier = self._reader.read(source.folder), Tier.DISK
                     _check_same(adapter, content_id)
+                    self._keep(adapter)
                 else:
                     adapter, tier = self._fetch(source, content_id), Tier.REMOTE
             except (AdapterError, OSError) as error:
@@ -118,30 +136,37 @@ class AdapterLoader:
         """The copy on disk; a damaged one is deleted."""
         if self.cache is None:
             return None
-        with self.cache.open(content_id) as folder:
+        with self.cache.open(self._key(content_id)) as folder:
             if folder is None:
                 return None
             try:
-                adapter = self._reader.read(folder)
-                _check_same(adapter, content_id)
+                return self._reader.restore(folder, content_id)
             except (AdapterError, OSError):
                 pass
-            else:
-                return adapter
-        self.cache.drop(content_id)
+        self.cache.drop(self._key(content_id))
         return None
+
+    def _keep(self, adapter: HostAdapter) -> None:
+        """Have it in the cache; a disk that is full or fails is no reason to fail."""
+        if self.cache is None:
+            return
+        with suppress(OSError), self.cache.partial() as folder:
+            num_bytes = self._reader.save(adapter, folder)
+            self.cache.keep(folder, self._key(adapter.content_id), num_bytes)
+
+    def _key(self, content_id: str) -> str:
+        return f"{content_id}-{self._reader.form_name}"
 
     def _fetch(self, source: RemoteSource, content_id: str | None) -> HostAdapter:
         """Fetch, read, and keep a copy; `content_id` is what it must be, if that is known."""
         fetcher = fetcher_of(source, self._fetchers)
         with self._partial() as folder:
             fetcher.fetch(source.uri, folder)
-            num_bytes = check_fetched(folder, max_bytes=self._reader.max_folder_bytes)
+            check_fetched(folder, max_bytes=self._reader.max_folder_bytes)
             adapter = self._reader.read(folder)
-            if content_id is not None:
-                _check_same(adapter, content_id)
-            if self.cache is not None:
-                self.cache.keep(folder, adapter.content_id, num_bytes)
+        if content_id is not None:
+            _check_same(adapter, content_id)
+        self._keep(adapter)
         return adapter
 
     @contextmanager

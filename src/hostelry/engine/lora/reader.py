@@ -13,6 +13,7 @@ from hostelry.engine.lora.config import load_config
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.host_adapter import AdapterSummary, HostAdapter
 from hostelry.engine.lora.image import PageImage
+from hostelry.engine.lora.image_file import load_image, save_image
 from hostelry.engine.lora.layout import AdapterLayout, AdapterRanks, plan_layout
 from hostelry.engine.lora.selection import Selection, select
 from hostelry.engine.lora.targets import Targets
@@ -22,6 +23,7 @@ from hostelry.engine.lora.weights_file import read_tensors
 _NO_IDENTITY = BaseIdentity()
 _HEADER_BYTES = 16 << 20  # room for names, and for what a pickle adds
 _WIDEST_BYTES = 8  # of a number in the file
+_IMAGE = "image"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +83,8 @@ class AdapterReader:
         modules = take_modules(table, selection, self._base.targets)
         self._take_copies_of_base(table)
         table.check_empty()
-        layout = self._layout(selection.ranks)
-        image = PageImage(layout, self._form.dtype, is_pinned=self._form.is_pinned)
+        image = self._image(selection.ranks)
+        layout = image.layout
         for module in modules:
             image.fill(module.runs(layout), *module.halves)
         _check_finite(image, modules)
@@ -95,6 +97,22 @@ class AdapterReader:
             image=image,
             warnings=(*warnings, *_rounding(modules, self._form.dtype)),
         )
+
+    @property
+    def form_name(self) -> str:
+        """Names the form adapters are read into; images of another form are of no use."""
+        return f"{_name(self._form.dtype)}-{self._form.page_elements}"
+
+    def save(self, adapter: HostAdapter, folder: Path) -> int:
+        """Write the adapter in page form into `folder`; bytes written. Raises OSError."""
+        return save_image(adapter, folder / _IMAGE)
+
+    def restore(self, folder: Path, content_id: str) -> HostAdapter:
+        """What `save` wrote there. Raises AdapterError where it is damaged, OSError."""
+        return load_image(folder / _IMAGE, content_id, self._image)
+
+    def _image(self, ranks: AdapterRanks) -> PageImage:
+        return PageImage(self._layout(ranks), self._form.dtype, is_pinned=self._form.is_pinned)
 
     def _layout(self, ranks: AdapterRanks) -> AdapterLayout:
         """One for all adapters of these ranks."""

@@ -1,6 +1,5 @@
 """Where adapters come from: a local folder, or a remote place that a fetcher knows."""
 
-import shutil
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -78,20 +77,18 @@ def fetcher_of(source: RemoteSource, fetchers: Mapping[str, Fetcher]) -> Fetcher
     return fetcher
 
 
-def check_fetched(folder: Path, *, max_bytes: int) -> int:
-    """Bytes of the files in a fetched folder; what an adapter is not made of is deleted.
+def check_fetched(folder: Path, *, max_bytes: int) -> None:
+    """Raise AdapterError where fetched files are links or odd, or have more than `max_bytes`.
 
-    Raises AdapterError where it holds links or other odd files, or more than `max_bytes`.
+    Folders among them, checkpoints and the like, are no part of an adapter.
     """
     num_bytes = 0
     for path in sorted(folder.iterdir()):
-        mode = path.lstat().st_mode
-        if stat.S_ISDIR(mode):
-            shutil.rmtree(path)  # checkpoints and the like
+        found = path.lstat()
+        if stat.S_ISDIR(found.st_mode):
             continue
-        if not stat.S_ISREG(mode):
+        if not stat.S_ISREG(found.st_mode):
             raise AdapterError(f"{path.name} is no regular file")
-        num_bytes += path.stat().st_size
+        num_bytes += found.st_size
     if num_bytes > max_bytes:
         raise AdapterError(f"the adapter's files have {num_bytes} bytes; at most {max_bytes}")
-    return num_bytes
