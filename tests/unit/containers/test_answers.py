@@ -8,6 +8,7 @@ from tests.unit.containers.tiny import EOS, ask, config, fake, ids, service
 
 from hostelry.containers.lmi.fake import LOGPROB, FakeBackend
 from hostelry.containers.lmi.service import Service
+from hostelry.engine.request import FinishReason, Output, Request
 
 HI = {None: "Hi", "es": "hola", "fr": "salut"}
 ID_H, ID_I = ids("Hi")
@@ -302,11 +303,10 @@ def test_the_doors_header_decides(headers: dict[str, str], adapter: str | None, 
             id="an unknown adapter is 424",
         ),
         pytest.param(
-            {}, "/v1/completions", {"prompt": "a", "n": 2}, 400,
+            {}, "/v1/completions", {"prompt": "a", "n": 0}, 400,
             {
                 "error": {
-                    "message": "n is 2: this server makes one sequence per input; "
-                    "send the input several times instead",
+                    "message": "n is 0; it must be at least 1 and at most 128",
                     "type": "BadRequestError",
                     "param": "n",
                     "code": 400,
@@ -381,3 +381,77 @@ def test_a_step_that_takes_too_long_is_a_timeout() -> None:
         assert (answer.status, served.in_flight) == (400, 0)
         assert "Time out in: 0.05" in answer.text
         assert len(fake(served).aborted) == 1
+
+
+class Numbered(FakeBackend):
+    """Answers the number of each request, and finds later ones likelier."""
+
+    def _output(self, request: Request, position: int) -> Output:
+        number = int(request.id.partition("/")[2] or 0)
+        token_id = ids(str(number))[0] if position == 0 else EOS
+        finish = FinishReason.EOS if position else None
+        if finish:
+            self._running.discard(request.id)
+        return Output(
+            request_id=request.id,
+            token_id=token_id,
+            logprob=number - 10.0,
+            finish_reason=finish,
+        )
+
+
+def numbered() -> Service:
+    return service(backend=Numbered({None: ids("x")}), settings=config())
+
+
+def test_several_choices_of_several_prompts() -> None:
+    served = numbered()
+    answer = ask(served, "/v1/completions", {"prompt": ["ab", "c"], "n": 2, "seed": 3}).json
+    assert [(it["index"], it["text"]) for it in answer["choices"]] == [
+        (0, "0"), (1, "1"), (2, "0"), (3, "1"),
+    ]  # fmt: skip
+    assert answer["usage"] == {"prompt_tokens": 3, "completion_tokens": 8, "total_tokens": 11}
+    seeds = [each.sampling.seed for each in fake(served).seen]
+    assert seeds[0] == 3
+    assert len(set(seeds[:2])) == 2
+
+
+def test_the_best_choices_come_first_and_all_count() -> None:
+    served = numbered()
+    answer = ask(served, "/v1/chat/completions", {**CHAT, "n": 2, "best_of": 4}).json
+    assert [it["message"]["content"] for it in answer["choices"]] == ["3", "2"]
+    assert [it["logprobs"] for it in answer["choices"]] == [None, None]
+    assert answer["usage"]["completion_tokens"] == 8
+    assert [each.sampling.num_logprobs for each in fake(served).seen] == [0] * 4
+
+
+def test_streamed_choices_carry_their_index() -> None:
+    answer = ask(numbered(), "/v1/chat/completions", {**CHAT, "n": 2, "stream": True})
+    deltas = [
+        (choice["index"], choice["delta"])
+        for event in answer.events[:-1]
+        for choice in event["choices"]
+    ]
+    assert deltas[:2] == [(n, {"role": "assistant", "content": ""}) for n in (0, 1)]
+    assert sorted(deltas[2:], key=lambda it: it[0]) == [
+        (0, {"content": "0"}), (0, {"content": ""}), (1, {"content": "1"}), (1, {"content": ""}),
+    ]  # fmt: skip
+
+
+def test_more_sequences_of_an_input_are_among_its_details() -> None:
+    body = {"inputs": ["a", "b"], "parameters": {"n": 2, "details": True, "seed": 5}}
+    first, second = ask(numbered(), "/invocations", body).json
+    assert first["generated_text"] == "0"
+    (other,) = first["details"]["best_of_sequences"]
+    assert other["generated_text"] == "1"
+    assert other["finish_reason"] == "eos_token"
+    assert (first["details"]["seed"], other["generated_tokens"]) == (5, 2)
+    assert other["seed"] != 5
+    assert second["details"]["best_of_sequences"] == first["details"]["best_of_sequences"]
+
+
+def test_the_best_of_an_input() -> None:
+    body = {"inputs": "a", "parameters": {"best_of": 3, "details": True}}
+    answer = ask(numbered(), "/invocations", body).json
+    assert answer["generated_text"] == "2"
+    assert "best_of_sequences" not in answer["details"]

@@ -10,10 +10,11 @@ from tests.unit.containers.tiny import TEMPLATE
 from hostelry.base.clock import ManualClock
 from hostelry.containers.lmi.adapter_choice import Caller
 from hostelry.containers.lmi.chat_template import ChatTemplate
-from hostelry.containers.lmi.invocation import Formatter, Invocation, PromptText
+from hostelry.containers.lmi.invocation import Formatter, Invocation, PromptText, Sequences
 from hostelry.containers.lmi.parse_body import parse_invocation
 from hostelry.containers.lmi.parse_context import ParseContext
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface
+from hostelry.engine.request import Structure
 
 CONTEXT = ParseContext(
     dialect=Surface.ASYNC,
@@ -59,6 +60,15 @@ def inputs(**parameters: Any) -> dict[str, Any]:
             {"details": True, "top_n_tokens": 3}, "num_logprobs", 3, id="top tokens beside each"
         ),
         pytest.param({"temperature": None, "top_k": None}, "top_k", 0, id="null is absent"),
+        pytest.param(
+            {"logit_bias": {"5": -1, "7": 2.5, "9": None}},
+            "logit_bias",
+            ((5, -1.0), (7, 2.5)),
+            id="biases",
+        ),
+        pytest.param({"logit_bias": {}}, "logit_bias", (), id="no biases"),
+        pytest.param({"min_new_tokens": 3}, "min_new_tokens", 3, id="fewest tokens"),
+        pytest.param({"min_tokens": 3}, "min_new_tokens", 3, id="fewest tokens, in vLLM's words"),
     ],
 )
 def test_sampling(parameters: dict[str, Any], field: str, expected: Any) -> None:
@@ -319,11 +329,54 @@ DEEP = b'{"inputs":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
         pytest.param(inputs(stop=["x"] * 65), "at most 64", id="too many stop strings"),
         pytest.param(inputs(stop_token_ids=["a"]), "token ids", id="texts as token ids"),
         pytest.param(inputs(stop_token_ids=[-1]), "token ids", id="a negative token id"),
-        pytest.param(inputs(n=2), "one sequence per input", id="two sequences"),
-        pytest.param(inputs(best_of=3), "one sequence", id="the best of three"),
-        pytest.param(inputs(num_beams=4), "one sequence", id="beams"),
+        pytest.param(inputs(n=0), "at least 1", id="no sequences"),
+        pytest.param(inputs(n=129), "at most 128", id="too many sequences"),
+        pytest.param(inputs(n=3, best_of=2), "at least n, 3", id="the best three of two"),
+        pytest.param(
+            {"inputs": ["a"] * 100, "parameters": {"n": 20}}, "are 2000; at most 1024",
+            id="too many sequences of all inputs",
+        ),
+        pytest.param({**inputs(n=2), "stream": True}, "cannot be streamed", id="streams of two"),
+        pytest.param(
+            {"prompt": "a", "best_of": 2, "stream": True}, "known at the end only",
+            id="a stream of the best",
+        ),
+        pytest.param(inputs(num_beams=4), "beams are not searched", id="beams"),
         pytest.param(inputs(decoder_input_details=True), "not reported", id="prompt logprobs"),
-        pytest.param(inputs(logit_bias={"5": 1}), "logit_bias", id="logit bias"),
+        pytest.param(inputs(logit_bias={"5": 101}), "at most 100", id="too much of a bias"),
+        pytest.param(inputs(logit_bias={"5": "1"}), "must be a number", id="a bias as text"),
+        pytest.param(inputs(logit_bias={"x": 1}), "no token id", id="a bias of no token"),
+        pytest.param(inputs(logit_bias={"-1": 1}), "no token id", id="a negative token's bias"),
+        pytest.param(inputs(logit_bias={"9" * 30: 1}), "no token id", id="a token beyond all"),
+        pytest.param(inputs(logit_bias=[5]), "must be a JSON object", id="a list of biases"),
+        pytest.param(
+            inputs(logit_bias={str(token): 1 for token in range(1025)}), "at most 1024",
+            id="too many biases",
+        ),
+        pytest.param(inputs(min_new_tokens=-1), "min_new_tokens", id="fewer than no tokens"),
+        pytest.param(inputs(guided_json=3), "guided_json is 3", id="a number as schema"),
+        pytest.param(inputs(guided_regex=""), "must be a string", id="an empty pattern"),
+        pytest.param(inputs(guided_choice="ab"), "list of strings", id="one text to choose"),
+        pytest.param(inputs(guided_choice=[1]), "list of strings", id="numbers to choose"),
+        pytest.param(inputs(guided_grammar=["a"]), "must be a string", id="a list as grammar"),
+        pytest.param(
+            inputs(guided_regex="a", guided_choice=["a"]), "only one of them", id="two structures"
+        ),
+        pytest.param(inputs(grammar={"type": "ebnf"}), "json or regex", id="no grammar of TGI's"),
+        pytest.param(inputs(grammar="root ::= x"), "JSON object", id="a text as TGI's grammar"),
+        pytest.param(inputs(structured_outputs={}), "must have one of", id="no structure inside"),
+        pytest.param(
+            inputs(structured_outputs={"regex": "a", "choice": ["b"]}), "must have one of",
+            id="two structures inside",
+        ),
+        pytest.param(inputs(guided_regex="a", ignore_eos=True), "contradict", id="no end"),
+        pytest.param(
+            inputs(guided_regex="a", min_tokens=2), "contradict", id="a structure and a length"
+        ),
+        pytest.param(
+            inputs(guided_json={}, guided_whitespace_pattern="x"), "no such setting",
+            id="another white space",
+        ),
         pytest.param(inputs(output_formatter="xml"), "jsonlines", id="an unknown formatter"),
         pytest.param({"messages": []}, "1 to", id="no messages"),
         pytest.param({"messages": "hi"}, "messages", id="a text as messages"),
@@ -335,12 +388,20 @@ DEEP = b'{"inputs":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
         ),
         pytest.param({"messages": MESSAGES, "tools": [{}]}, "tool calls", id="tools"),
         pytest.param(
-            {"messages": MESSAGES, "response_format": {"type": "json_object"}}, "structured",
-            id="structured output",
+            {"messages": MESSAGES, "response_format": {"type": "xml"}}, "text, json_object or",
+            id="an unknown format",
+        ),
+        pytest.param(
+            {"messages": MESSAGES, "response_format": {"type": "json_schema"}},
+            r"response_format.json_schema.schema is None", id="no schema",
+        ),
+        pytest.param(
+            {"messages": MESSAGES, "response_format": "json"}, "response_format",
+            id="a text as format",
         ),
         pytest.param({"messages": MESSAGES, "temperature": 2.1}, "at most 2", id="too hot"),
         pytest.param({"messages": MESSAGES, "top_logprobs": 2}, "logprobs true", id="half asked"),
-        pytest.param({"messages": MESSAGES, "n": 2}, "one sequence", id="two choices"),
+        pytest.param({"messages": MESSAGES, "n": 1.5}, "whole number", id="one and a half"),
         pytest.param({"prompt": []}, "prompt", id="an empty prompt list"),
         pytest.param({"prompt": [[]]}, "token ids", id="an empty list of ids"),
         pytest.param({"prompt": [-1]}, "prompt", id="a negative id"),
@@ -373,3 +434,82 @@ def test_bodies_of_other_types_are_refused_as_clearly(kind: str, body: bytes) ->
 def test_without_a_template_a_chat_is_refused() -> None:
     with pytest.raises(Refusal, match="no chat template"):
         parse({"messages": MESSAGES}, replace(CONTEXT, chat=None))
+
+
+SCHEMA = {"type": "object", "properties": {"b": {"type": "null"}, "a": {"type": "null"}}}
+SCHEMA_TEXT = '{"type":"object","properties":{"b":{"type":"null"},"a":{"type":"null"}}}'
+
+
+@pytest.mark.parametrize(
+    ("asked", "structure"),
+    [
+        pytest.param({}, None, id="none"),
+        pytest.param({"response_format": {"type": "text"}}, None, id="any text"),
+        pytest.param(
+            {"response_format": {"type": "json_object"}}, Structure("json_object"), id="any object"
+        ),
+        pytest.param(
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "x", "strict": True, "schema": SCHEMA},
+                }
+            },
+            Structure("json_schema", SCHEMA_TEXT),
+            id="OpenAI's schema, its properties in their order",
+        ),
+        pytest.param(
+            {"guided_json": SCHEMA}, Structure("json_schema", SCHEMA_TEXT), id="vLLM's schema"
+        ),
+        pytest.param({"guided_json": "{}"}, Structure("json_schema", "{}"), id="schema as text"),
+        pytest.param({"guided_regex": "a+"}, Structure("regex", "a+"), id="a pattern"),
+        pytest.param(
+            {"guided_grammar": 'root ::= "a"'}, Structure("grammar", 'root ::= "a"'), id="a grammar"
+        ),
+        pytest.param(
+            {"guided_choice": ["a", "é"]}, Structure("choice", '["a","é"]'), id="a choice"
+        ),
+        pytest.param(
+            {"structured_outputs": {"json": SCHEMA, "regex": None}},
+            Structure("json_schema", SCHEMA_TEXT),
+            id="vLLM's newer words",
+        ),
+        pytest.param(
+            {"structured_outputs": {"json_object": True}}, Structure("json_object"), id="an object"
+        ),
+        pytest.param(
+            {"grammar": {"type": "json", "value": SCHEMA}},
+            Structure("json_schema", SCHEMA_TEXT),
+            id="TGI's schema",
+        ),
+        pytest.param(
+            {"grammar": {"type": "regex", "value": "a"}},
+            Structure("regex", "a"),
+            id="TGI's pattern",
+        ),
+        pytest.param(
+            {"guided_regex": "a", "response_format": {"type": "text"}},
+            Structure("regex", "a"),
+            id="any text says nothing",
+        ),
+    ],
+)
+def test_structures(asked: dict[str, Any], structure: Structure | None) -> None:
+    for body in (inputs(**asked), {"prompt": "a", **asked}, {"messages": MESSAGES, **asked}):
+        assert parse(body).sampling.structure == structure
+
+
+@pytest.mark.parametrize(
+    ("asked", "sequences"),
+    [
+        pytest.param({}, Sequences(1, 1), id="one"),
+        pytest.param({"n": 3}, Sequences(3, 3), id="three"),
+        pytest.param({"best_of": 4}, Sequences(1, 4), id="the best"),
+        pytest.param({"n": 2, "best_of": 4}, Sequences(2, 4), id="the best two"),
+    ],
+)
+def test_numbers_of_sequences(asked: dict[str, Any], sequences: Sequences) -> None:
+    for body in (inputs(**asked), {"prompt": "a", **asked}, {"messages": MESSAGES, **asked}):
+        parsed = parse(body)
+        assert parsed.sequences == sequences
+        assert parsed.form.num_sequences == sequences.told

@@ -13,6 +13,8 @@ NAMES = (
     "stop", "stop_sequences", "max_new_tokens", "max_tokens", "temperature", "top_k", "top_p",
     "logprobs", "top_logprobs", "details", "stream_options", "role", "content", "type", "text",
     "stop_token_ids", "truncate", "output_formatter", "do_sample", "echo", "response_format",
+    "best_of", "logit_bias", "min_new_tokens", "guided_json", "guided_choice", "guided_regex",
+    "structured_outputs", "json", "json_schema", "schema", "choice", "grammar", "value",
 )  # fmt: skip
 LEAVES = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.text(max_size=8),

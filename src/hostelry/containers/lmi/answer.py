@@ -13,6 +13,7 @@ from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
 from hostelry.containers.lmi.sequence_text import SequenceText
 from hostelry.containers.lmi.text_codec import TextCodec
 from hostelry.engine.request import FinishReason, Output, Request
+from hostelry.engine.sampling.fan_out import best, fan_out
 
 LONG_PROMPT_CHARACTERS = 20_000  # longer texts are tokenized beside the event loop
 
@@ -38,37 +39,69 @@ async def prepare(invocation: Invocation, codec: TextCodec, facts: ModelFacts) -
 def prepare_now(invocation: Invocation, codec: TextCodec, facts: ModelFacts) -> list[Running]:
     """`prepare` in the calling thread."""
     return [
-        running(index, prompt, invocation, codec, facts)
-        for index, prompt in enumerate(invocation.prompts)
+        sequence
+        for number, prompt in enumerate(invocation.prompts)
+        for sequence in of_prompt(number, prompt, invocation, codec, facts)
     ]
 
 
-def running(
-    index: int, prompt: Prompt, invocation: Invocation, codec: TextCodec, facts: ModelFacts
-) -> Running:
-    """The sequence of one prompt."""
+def of_prompt(
+    number: int, prompt: Prompt, invocation: Invocation, codec: TextCodec, facts: ModelFacts
+) -> list[Running]:
+    """The sequences of one prompt."""
     token_ids = prompt_token_ids(prompt, codec)
     if invocation.truncate:
         token_ids = token_ids[-invocation.truncate :]
     check_prompt(token_ids, facts)
     room = facts.max_model_len - len(token_ids)
     sampling = replace(
-        invocation.sampling, max_new_tokens=min(invocation.max_new_tokens or room, room)
+        invocation.sampling,
+        max_new_tokens=min(invocation.max_new_tokens or room, room),
+        num_logprobs=num_logprobs(invocation),
     )
     text = prompt.text if isinstance(prompt, PromptText) else None
     if text is None:
         text = codec.decode(token_ids, skip_special_tokens=False)
-    return Running(
-        index=index,
-        request=Request(
-            id=new_request_id(),
-            prompt_token_ids=token_ids,
-            sampling=sampling,
-            adapter=invocation.adapters[index],
-        ),
-        text=SequenceText(codec, token_ids, invocation.texts),
-        generated=Generated(prompt_text=text, prompt_token_ids=token_ids),
+    first = Request(
+        id=new_request_id(),
+        prompt_token_ids=token_ids,
+        sampling=sampling,
+        adapter=invocation.adapters[number],
     )
+    made = invocation.sequences.made
+    return [
+        Running(
+            index=number * made + position,
+            request=request,
+            text=SequenceText(codec, token_ids, invocation.texts),
+            generated=Generated(
+                prompt_text=text,
+                prompt_token_ids=token_ids,
+                seed=request.sampling.seed,
+                shares_prompt=position > 0,
+            ),
+        )
+        for position, request in enumerate(fan_out(first, made))
+    ]
+
+
+def num_logprobs(invocation: Invocation) -> int | None:
+    """How many alternatives the engine reports; choosing the best needs at least logprobs."""
+    asked = invocation.sampling.num_logprobs
+    chooses = invocation.sequences.made > invocation.sequences.told
+    return 0 if asked is None and chooses else asked
+
+
+def told(invocation: Invocation, generated: Sequence[Generated]) -> list[Generated]:
+    """The sequences that the answer tells, those of one prompt after each other."""
+    counts = invocation.sequences
+    if counts.made == counts.told:
+        return list(generated)
+    chosen: list[Generated] = []
+    for start in range(0, len(generated), counts.made):
+        group = generated[start : start + counts.made]
+        chosen += [group[each] for each in best([it.logprobs for it in group], counts.told)]
+    return chosen
 
 
 def prompt_token_ids(prompt: Prompt, codec: TextCodec) -> tuple[int, ...]:

@@ -13,7 +13,9 @@ import select
 import signal
 import socket
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -27,6 +29,7 @@ from hostelry.containers.lmi.messages import (
     AskStats,
     Done,
     Failed,
+    Fault,
     FromEngine,
     LoadAdapter,
     Loaded,
@@ -39,9 +42,12 @@ from hostelry.containers.lmi.messages import (
     frame,
 )
 from hostelry.engine.engine import AdapterError, Engine, EngineConfig, UnknownAdapterError
+from hostelry.engine.request import Request
+from hostelry.engine.sampling.xgrammar_binding import CompiledStructure
 
 PR_SET_PDEATHSIG = 1
 RECEIVE_BYTES = 1 << 20
+COMPILE_POLL_S = 0.005  # between looks at structures that are being compiled, without other work
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +63,14 @@ class Channel:
         self._stream = stream
         self._unframer = Unframer()
 
-    def receive(self, *, wait: bool) -> list[ToEngine]:
-        """What has arrived; with `wait`, at least one message. Raises ParentGoneError."""
+    def receive(self, *, wait: bool, at_most_s: float | None = None) -> list[ToEngine]:
+        """What has arrived; with `wait`, at least one message or `at_most_s` of time.
+
+        Raises ParentGoneError.
+        """
         messages: list[ToEngine] = []
+        if wait and not select.select([self._stream], [], [], at_most_s)[0]:
+            return messages
         while (wait and not messages) or select.select([self._stream], [], [], 0)[0]:
             data = self._stream.recv(RECEIVE_BYTES)
             if not data:
@@ -75,18 +86,31 @@ class Channel:
             raise ParentGoneError from error
 
 
+@dataclass(slots=True, eq=False)
+class Compiling:
+    """Requests of one `Add`, and the structures that they wait for."""
+
+    requests: tuple[Request, ...]
+    structures: Sequence[Future[CompiledStructure]]
+
+
 class EngineLoop:
     """Takes messages between steps; everything a step gives leaves in one message."""
 
     def __init__(self, engine: Engine, channel: Channel) -> None:
         self._engine = engine
         self._channel = channel
+        self._compiling: list[Compiling] = []
 
     def run(self) -> None:
         """Serve until the parent goes away."""
         while True:
-            for message in self._channel.receive(wait=not self._engine.has_work):
+            at_most_s = COMPILE_POLL_S if self._compiling else None
+            for message in self._channel.receive(
+                wait=not self._engine.has_work, at_most_s=at_most_s
+            ):
                 self._take(message)
+            self._add_compiled()
             outputs = self._engine.step() if self._engine.has_work else []
             if outputs:
                 self._channel.send(Stepped(tuple(outputs)))
@@ -107,6 +131,26 @@ class EngineLoop:
                 raise ValueError("the engine was started already")
 
     def _add(self, message: Add) -> None:
+        """Add requests now, or where they ask for structures once these are compiled."""
+        asked = [each.sampling.structure for each in message.requests]
+        try:
+            structures = [self._engine.compile_structure(it) for it in asked if it is not None]
+        except ValueError as error:
+            self._refuse(message, "request", error)
+            return
+        self._compiling.append(Compiling(message.requests, structures))
+        self._add_compiled()
+
+    def _add_compiled(self) -> None:
+        ready = [it for it in self._compiling if all(each.done() for each in it.structures)]
+        self._compiling = [it for it in self._compiling if it not in ready]
+        for each in ready:
+            self._add_now(Add(each.requests))
+
+    def _refuse(self, message: Add, fault: Fault, error: Exception) -> None:
+        self._channel.send(Refused(tuple(it.id for it in message.requests), fault, str(error)))
+
+    def _add_now(self, message: Add) -> None:
         added: list[str] = []
         for request in message.requests:
             try:
@@ -114,19 +158,18 @@ class EngineLoop:
             except (UnknownAdapterError, ValueError) as error:
                 self._abort(added)
                 missing = isinstance(error, UnknownAdapterError)
-                ids = tuple(each.id for each in message.requests)
-                self._channel.send(
-                    Refused(ids, "adapter_missing" if missing else "request", str(error))
-                )
+                self._refuse(message, "adapter_missing" if missing else "request", error)
                 return
             added.append(request.id)
 
     def _abort(self, request_ids: Sequence[str]) -> None:
+        for waiting in self._compiling:
+            waiting.requests = tuple(it for it in waiting.requests if it.id not in request_ids)
         for request_id in request_ids:
             self._engine.abort(request_id)
 
     def _load_adapter(self, call: int, name: str, folder: Path) -> Done:
-        if any(each.name == name for each in self._engine.adapters):
+        if any(each.version.name == name for each in self._engine.adapters):
             return Done(call, "adapter_exists", f"adapter {name} is loaded already")
         try:
             self._engine.load_adapter(name, folder)
@@ -156,22 +199,23 @@ def lacks_memory(error: BaseException) -> bool:
 def stats(engine: Engine) -> BackendStats:
     """The engine's present load."""
     now = engine.stats
+    pages = now.pages
     return BackendStats(
         running_requests=now.num_running,
         waiting_requests=now.num_waiting,
-        free_pages=now.num_free_pages,
-        total_pages=now.num_pages,
+        free_pages=pages.num_free + pages.num_idle_prefix_pages + pages.num_idle_adapter_pages,
+        total_pages=pages.num_pages,
         generated_tokens=now.num_generated_tokens,
         preemptions=now.num_preemptions,
-        adapter_bytes=now.adapter_bytes,
-        kv_cache_bytes=now.kv_cache_bytes,
+        adapter_bytes=now.adapters.host_bytes,
+        kv_cache_bytes=now.pool_bytes,
     )
 
 
 def facts(engine: Engine, page_tokens: int) -> ModelFacts:
     """What the HTTP process must know of the loaded model; a page holds `page_tokens`."""
     model = engine.model
-    cached_tokens = engine.stats.num_pages * page_tokens
+    cached_tokens = engine.stats.pages.num_pages * page_tokens
     warnings = list(engine.warnings)
     if cached_tokens < model.max_model_len:
         warnings.append(

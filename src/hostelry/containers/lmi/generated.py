@@ -21,16 +21,23 @@ class Piece:
 
 @dataclass(slots=True, kw_only=True)
 class Generated:
-    """One sequence so far."""
+    """One sequence so far; `shares_prompt` where it is not the first of its prompt."""
 
     prompt_text: str
     prompt_token_ids: tuple[int, ...]
+    seed: int | None = None
+    shares_prompt: bool = False
     pieces: list[Piece] = field(default_factory=list)
 
     @property
     def text(self) -> str:
         """What was generated, without the prompt."""
         return "".join(piece.text for piece in self.pieces)
+
+    @property
+    def logprobs(self) -> list[float]:
+        """The logprobs of its tokens, as far as they are known."""
+        return [piece.logprob for piece in self.pieces if piece.logprob is not None]
 
     @property
     def num_tokens(self) -> int:

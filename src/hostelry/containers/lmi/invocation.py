@@ -42,12 +42,21 @@ class Texts:
     skip_special_tokens: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """How many sequences of each prompt are told; where more are made, the likeliest are."""
+
+    told: int = 1
+    made: int = 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerForm:
     """What the client wants to see.
 
     `listed` is set when the prompts came as a list. `num_top_tokens` None reports no logprobs in
-    the OpenAI forms. `full_text` puts the prompt before the generated text.
+    the OpenAI forms. `full_text` puts the prompt before the generated text. `num_sequences` follow
+    each other for each prompt.
     """
 
     schema: Schema
@@ -60,6 +69,7 @@ class AnswerForm:
     include_usage: bool = False
     num_top_tokens: int | None = None
     seed: int | None = None
+    num_sequences: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,4 +87,5 @@ class Invocation:
     texts: Texts
     stream: bool
     truncate: int | None = None
+    sequences: Sequences = Sequences()
     form: AnswerForm

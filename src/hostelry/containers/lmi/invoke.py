@@ -13,7 +13,7 @@ from starlette.types import Send
 
 from hostelry.base.ids import new_request_id
 from hostelry.containers.lmi.adapter_choice import Caller, unknown_adapter
-from hostelry.containers.lmi.answer import Running, prepare, run
+from hostelry.containers.lmi.answer import Running, prepare, run, told
 from hostelry.containers.lmi.backend import (
     AdapterMissingError,
     BackendError,
@@ -153,10 +153,11 @@ class Call:
     def _whole(
         self, model: LoadedModel, invocation: Invocation, generated: Sequence[Generated]
     ) -> bytes:
+        chosen = told(invocation, generated)
         if invocation.form.schema is Schema.INPUTS:
-            content = self._lmi_form(model, invocation).whole(generated)
+            content = self._lmi_form(model, invocation).whole(chosen)
         else:
-            content = self._openai_form(model, invocation).whole(generated)
+            content = self._openai_form(model, invocation).whole(chosen, generated)
         end = b"\n" if self.route.surface is Surface.ASYNC else b""
         return msgspec.json.encode(content) + end
 

@@ -29,7 +29,11 @@ class LmiForm:
 
     def whole(self, sequences: Sequence[Generated]) -> Any:
         """The body of an answer that is not streamed."""
-        answers = [self._answer(each) for each in sequences]
+        count = self.form.num_sequences
+        answers = [
+            self._answer(sequences[start], sequences[start + 1 : start + count])
+            for start in range(0, len(sequences), count)
+        ]
         return answers if self.form.listed or self.form.tgi_compat else answers[0]
 
     def line(self, piece: Piece, sequence: Generated) -> dict[str, Any]:
@@ -64,10 +68,15 @@ class LmiForm:
             "details": {"finish_reason": "error", "generated_tokens": sequence.num_tokens},
         }
 
-    def _answer(self, sequence: Generated) -> dict[str, Any]:
+    def _answer(self, sequence: Generated, others: Sequence[Generated]) -> dict[str, Any]:
         answer: dict[str, Any] = {"generated_text": self._text(sequence)}
         if self.form.details:
             answer["details"] = self._details(sequence)
+            if others:
+                answer["details"]["best_of_sequences"] = [
+                    {"generated_text": self._text(other), **self._details(other)}
+                    for other in others
+                ]
         return answer
 
     def _text(self, sequence: Generated) -> str:
@@ -85,7 +94,7 @@ class LmiForm:
         if self._legacy:
             details["inputs"] = sequence.prompt_text
         if not self._legacy or self.form.tgi_compat:
-            details["seed"] = self.form.seed
+            details["seed"] = self.form.seed if sequence.seed is None else sequence.seed
         if self.form.num_top_tokens:
             details["top_tokens"] = [self._top_tokens(piece) for piece in tokens]
         return details

@@ -27,16 +27,19 @@ class OpenAIForm:
     def _chat(self) -> bool:
         return self.form.schema is Schema.CHAT
 
-    def whole(self, sequences: Sequence[Generated]) -> dict[str, Any]:
-        """The body of an answer that is not streamed."""
+    def whole(
+        self, sequences: Sequence[Generated], made: Sequence[Generated] = ()
+    ) -> dict[str, Any]:
+        """The body of an answer that is not streamed; `made` counts in it, if more were made."""
         kind = "chat.completion" if self._chat else "text_completion"
         choices = [self._choice(index, each) for index, each in enumerate(sequences)]
-        return {**self._head(kind), "choices": choices, "usage": usage(sequences)}
+        return {**self._head(kind), "choices": choices, "usage": usage(made or sequences)}
 
     def opening(self, sequences: Sequence[Generated]) -> list[dict[str, Any]]:
         """What a stream says before its first token."""
         if self._chat:
-            return [self._chunk(0, {"delta": {"role": "assistant", "content": ""}}, None)]
+            role = {"delta": {"role": "assistant", "content": ""}}
+            return [self._chunk(index, role, None) for index in range(len(sequences))]
         if not self.form.full_text:
             return []
         texts = enumerate(each.prompt_text for each in sequences)
@@ -123,7 +126,7 @@ class OpenAIForm:
 
 def usage(sequences: Sequence[Generated]) -> dict[str, int]:
     """Token counts over all sequences of an answer."""
-    prompt = sum(len(each.prompt_token_ids) for each in sequences)
+    prompt = sum(len(each.prompt_token_ids) for each in sequences if not each.shares_prompt)
     completion = sum(each.num_tokens for each in sequences)
     return {
         "prompt_tokens": prompt,

@@ -13,6 +13,7 @@ from hostelry.containers.lmi.parse_context import ParseContext
 from hostelry.containers.lmi.parse_sampling import (
     MAX_LOGPROBS,
     parse_sampling,
+    parse_sequences,
     parse_temperature,
     parse_texts,
     refuse_unsupported,
@@ -39,6 +40,11 @@ def parse_inputs(body: Fields, context: ParseContext) -> Invocation:
         num_logprobs=max(top_tokens or 0, logprobs or 0) if reported else None,
         seed=context.fresh_seed,
     )
+    sequences = parse_sequences(
+        parameters, num_prompts=len(prompts), stream=formatter is not Formatter.JSON
+    )
+    if sequences.told > 1 and formatter is not Formatter.JSON:
+        raise bad_request(f"n is {sequences.told}, which cannot be streamed; leave out stream", "n")
     return Invocation(
         prompts=prompts,
         adapters=choose_adapters(context.caller, body, len(prompts), context.registered),
@@ -49,6 +55,7 @@ def parse_inputs(body: Fields, context: ParseContext) -> Invocation:
         texts=parse_texts(parameters),
         stream=formatter is not Formatter.JSON,
         truncate=parameters.integer("truncate", 1),
+        sequences=sequences,
         form=AnswerForm(
             schema=Schema.INPUTS,
             model=context.model_name,
@@ -59,6 +66,7 @@ def parse_inputs(body: Fields, context: ParseContext) -> Invocation:
             tgi_compat=context.tgi_compat,
             num_top_tokens=top_tokens,
             seed=sampling.seed,
+            num_sequences=sequences.told,
         ),
     )
 

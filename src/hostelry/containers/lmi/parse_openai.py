@@ -11,6 +11,7 @@ from hostelry.containers.lmi.parse_sampling import (
     MAX_LOGPROBS,
     NOT_IN_THIS_VERSION,
     parse_sampling,
+    parse_sequences,
     parse_temperature,
     parse_texts,
     refuse_unsupported,
@@ -77,20 +78,24 @@ def openai_invocation(
         num_logprobs=top,
         seed=context.fresh_seed,
     )
+    stream = body.flag("stream", context.caller.streaming_api)
+    sequences = parse_sequences(body, num_prompts=len(prompts), stream=stream)
     return Invocation(
         prompts=prompts,
         adapters=(adapter,) * len(prompts),
         max_new_tokens=max_tokens,
         sampling=sampling,
         texts=parse_texts(body),
-        stream=body.flag("stream", context.caller.streaming_api),
+        stream=stream,
         truncate=body.integer("truncate_prompt_tokens", 1),
+        sequences=sequences,
         form=AnswerForm(
             schema=schema,
             model=context.caller.model or called(adapter, context),
             full_text=body.flag("echo"),
             include_usage=options.flag("include_usage"),
             num_top_tokens=top,
+            num_sequences=sequences.told,
         ),
     )
 

@@ -2,8 +2,9 @@
 
 import math
 
-from hostelry.containers.lmi.fields import MAX_INTEGER, Fields
-from hostelry.containers.lmi.invocation import Texts
+from hostelry.containers.lmi.fields import MAX_INTEGER, Fields, shown
+from hostelry.containers.lmi.invocation import Sequences, Texts
+from hostelry.containers.lmi.parse_structure import parse_structure
 from hostelry.containers.lmi.refusal import bad_request
 from hostelry.engine.request import SamplingParams
 
@@ -14,26 +15,24 @@ MAX_TEMPERATURE = 100
 MAX_LOGPROBS = 20
 SMALLEST = math.ulp(0.0)  # stands for "greater than zero"
 
-ONE_SEQUENCE = "this server makes one sequence per input; send the input several times instead"
+MAX_BIASED_TOKENS = 1024
+MAX_BIAS = 100
+MAX_SEQUENCES = 128  # of one input
+MAX_ALL_SEQUENCES = 1024
+
+NO_BEAMS = "beams are not searched; n and best_of make several sequences"
 NO_PROMPT_LOGPROBS = "log-probabilities of prompt tokens are not reported; leave it out"
 NOT_IN_THIS_VERSION = "not supported by this version; leave it out"
 
 
 def refuse_unsupported(fields: Fields) -> None:
     """Refuse what would change the answer and cannot be done."""
-    for name in ("n", "best_of", "num_beams"):
-        fields.refuse(name, (1,), ONE_SEQUENCE)
-    fields.refuse("use_beam_search", (False,), ONE_SEQUENCE)
+    fields.refuse("num_beams", (1,), NO_BEAMS)
+    fields.refuse("use_beam_search", (False,), NO_BEAMS)
     for name in ("decoder_input_details", "prompt_logprobs"):
         fields.refuse(name, (False, 0), NO_PROMPT_LOGPROBS)
-    fields.refuse("logit_bias", ({},), NOT_IN_THIS_VERSION)
     fields.refuse("bad_words", ([],), NOT_IN_THIS_VERSION)
     fields.refuse("suffix", ("",), NOT_IN_THIS_VERSION)
-    for name in ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "grammar"):
-        fields.refuse(name, (), "structured output is " + NOT_IN_THIS_VERSION)
-    fields.refuse(
-        "response_format", ({"type": "text"},), "structured output is " + NOT_IN_THIS_VERSION
-    )
 
 
 def parse_sampling(
@@ -43,6 +42,7 @@ def parse_sampling(
 
     `seed` is used where the request gives none. Raises Refusal naming the field and its range.
     """
+    fewest = fields.integer("min_new_tokens", 0) or fields.integer("min_tokens", 0) or 0
     given_seed = fields.integer("seed", -MAX_INTEGER, MAX_INTEGER)
     try:
         return SamplingParams(
@@ -57,9 +57,49 @@ def parse_sampling(
             stop_token_ids=fields.integers("stop_token_ids", most=MAX_STOP_TOKEN_IDS),
             ignore_eos=fields.flag("ignore_eos_token") or fields.flag("ignore_eos"),
             num_logprobs=num_logprobs,
+            logit_bias=parse_bias(fields),
+            min_new_tokens=fewest,
+            structure=parse_structure(fields),
         )
     except ValueError as error:
         raise bad_request(str(error)) from error
+
+
+def parse_bias(fields: Fields) -> tuple[tuple[int, float], ...]:
+    """Token ids, as the names of an object's members, with what is added to their logits."""
+    members = fields.raw("logit_bias")
+    if members is None:
+        return ()
+    bias = Fields(members, "logit_bias")
+    if len(members) > MAX_BIASED_TOKENS:
+        raise bad_request(
+            f"logit_bias has {len(members)} members; at most {MAX_BIASED_TOKENS}", "logit_bias"
+        )
+    for name in members:
+        if not (name.isascii() and name.isdigit() and len(name) < 10):
+            raise bad_request(f"logit_bias has the name {shown(name)}, no token id", "logit_bias")
+    values = ((name, bias.number(name, -MAX_BIAS, MAX_BIAS)) for name in members)
+    return tuple((int(name), float(value)) for name, value in values if value is not None)
+
+
+def parse_sequences(fields: Fields, *, num_prompts: int, stream: bool) -> Sequences:
+    """`n` sequences of each prompt, the best of `best_of`."""
+    told = fields.integer("n", 1, MAX_SEQUENCES) or 1
+    made = fields.integer("best_of", 1, MAX_SEQUENCES) or told
+    if made < told:
+        raise bad_request(f"best_of is {made}; it must be at least n, {told}", "best_of")
+    if made > told and stream:
+        raise bad_request(
+            f"best_of is {made} and n {told}: the best are known at the end only; leave out stream",
+            "best_of",
+        )
+    if made * num_prompts > MAX_ALL_SEQUENCES:
+        raise bad_request(
+            f"{made} sequences of each of {num_prompts} inputs are {made * num_prompts}; at most "
+            f"{MAX_ALL_SEQUENCES} in one request",
+            "n",
+        )
+    return Sequences(told, made)
 
 
 def parse_texts(fields: Fields) -> Texts:

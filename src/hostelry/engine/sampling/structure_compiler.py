@@ -33,7 +33,7 @@ class StructureLimits:
 
     text_bytes: int = 64 << 10
     regex_bytes: int = 4 << 10
-    num_waiting: int = 32
+    num_waiting: int = 16
     num_kept: int = 256
     kept_bytes: int = 128 << 20
     compiling: CompileLimits = field(default_factory=CompileLimits)
