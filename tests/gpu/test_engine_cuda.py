@@ -26,7 +26,7 @@ def test_greedy_tokens_equal_peft(max_batched_tokens: int, tmp_path: Path) -> No
     }
     config = EngineConfig(
         dtype="fp32",
-        kv_cache_bytes=4 << 20,
+        pool_bytes=4 << 20,
         max_batch_size=8,
         max_batched_tokens=max_batched_tokens,
     )
@@ -42,6 +42,6 @@ def test_greedy_tokens_equal_peft(max_batched_tokens: int, tmp_path: Path) -> No
 
 def test_bf16_runs_with_sampling(tmp_path: Path) -> None:
     folder = tiny_llama(tmp_path / "model", dtype="bfloat16")
-    engine = Engine.load(folder, EngineConfig(kv_cache_bytes=4 << 20))
+    engine = Engine.load(folder, EngineConfig(pool_bytes=4 << 20))
     assert engine.model.dtype == "bf16"
     assert len(run(engine, [greedy("a", PROMPTS[0], COUNT)])["a"]) == COUNT

@@ -1,9 +1,60 @@
 """The multi-LoRA LLM engine: knows tokens, not AWS; usable alone as a library.
 
-What a request's tokens depend on: its prompt, its adapter, its sampling values and its seed. In
-fp32 its greedy tokens are those of transformers + PEFT, alone or in any company, in whatever chunks
-its prompt was computed, and after a preemption. The logits behind them are equal to about 1e-5 of
-the largest, not to the last bit: batched products and attention sum in an order that depends on the
-shape of the batch. In bf16 logits stay within 6e-2 of the largest logit of the fp32 model, so that
-two nearly equal candidates may change places with the company.
+What a request's tokens depend on: its prompt, its adapter's content, its sampling values and its
+seed. Nothing else: on a CPU in fp32 with the native kernels its logits are the same to the last bit
+alone and in any company, in whatever chunks its prompt was computed, after a preemption, and with
+its prompt's beginning taken from the prefix cache. In fp32 its greedy tokens are those of
+transformers + PEFT.
+
+    from hostelry.engine import Engine, EngineConfig, Request, SamplingParams
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # at run time on first use: whoever needs the values alone goes without torch
+    from hostelry.engine.engine import (
+        AdapterError,
+        Engine,
+        EngineConfig,
+        EngineStats,
+        GrammarError,
+        ModelError,
+        PinBudgetError,
+        QuotaExceededError,
+        ServerFullError,
+        TenantPolicies,
+        TenantPolicy,
+        UnknownAdapterError,
+    )
+    from hostelry.engine.request import FinishReason, Output, Request, SamplingParams, Structure
+
+__all__ = [
+    "AdapterError",
+    "Engine",
+    "EngineConfig",
+    "EngineStats",
+    "FinishReason",
+    "GrammarError",
+    "ModelError",
+    "Output",
+    "PinBudgetError",
+    "QuotaExceededError",
+    "Request",
+    "SamplingParams",
+    "ServerFullError",
+    "Structure",
+    "TenantPolicies",
+    "TenantPolicy",
+    "UnknownAdapterError",
+]
+
+_VALUES = ("FinishReason", "Output", "Request", "SamplingParams", "Structure")
+
+
+def __getattr__(name: str) -> Any:
+    """The public names, from the module they are defined in."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = "hostelry.engine.request" if name in _VALUES else "hostelry.engine.engine"
+    return getattr(import_module(module), name)

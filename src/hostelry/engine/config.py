@@ -1,49 +1,97 @@
 """How an engine is set up."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 DTYPES = ("fp32", "bf16", "fp16")
+WEIGHT_DTYPES = ("auto", "int8")
+KERNELS = ("auto", "native", "torch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """Settings of one engine; raises ValueError where one is out of range.
 
-    `dtype` auto is the stored one. `max_model_len` None is the model's own. `kv_cache_bytes` None
-    is an eighth of the machine's memory, or most of what a GPU has left, and never more than a full
-    batch of longest requests can use. `num_threads` None leaves torch's choice. `max_loras` bounds
-    the distinct adapters of one step (None: no bound); how many are loaded is not limited. A step
-    has at least `max_batch_size` tokens, whatever `max_batched_tokens` says.
+    Computing: `dtype` auto is the stored one. `weight_dtype` int8 keeps the products' weights as
+    8-bit numbers with a scale for each output (CPU with native kernels). `kernels` auto takes the
+    native ones where a CPU has them, torch's otherwise. `num_threads` None is every CPU this
+    process may use; threads are bound to CPUs where that is all of them.
+
+    A step: at most `max_batch_size` requests and `max_batched_tokens` tokens, but at least one for
+    each request; `max_loras` distinct adapters (None: any number). `max_model_len` None is the
+    model's own. `max_waiting` requests may queue; beyond, the server is full. A request that pages
+    or adapters kept waiting for `max_wait_s` gets the next that come free.
+
+    Memory: `pool_bytes` is the one pool of pages of `page_tokens` tokens for KV cache and adapters
+    together; None is an eighth of the machine's memory, or most of what a GPU has left, and no more
+    than full batches and as much again for adapters can use. `prefix_cache` keeps the pages of
+    prompts for requests that begin alike. `adapter_host_bytes` bounds adapters in host memory, None
+    is a thirty-second of the machine's. `adapter_cache_folder` takes copies of adapters that come
+    from afar, up to `adapter_cache_bytes`. At most `pin_share` of the pool may be pinned.
+
+    Adapters: ranks to `max_lora_rank`. `base_names` are what adapters may call this base model;
+    another name is a warning, and refused with `strict_base`. `padded_lora_rank` is for comparisons
+    with engines that pad adapters to slots: each takes the pages of one of that rank on all linear
+    modules.
     """
 
     dtype: str = "auto"
+    weight_dtype: str = "auto"
+    kernels: str = "auto"
+    num_threads: int | None = None
     max_batch_size: int = 32
     max_batched_tokens: int = 2048
     max_model_len: int | None = None
-    page_tokens: int = 16
-    kv_cache_bytes: int | None = None
-    num_threads: int | None = None
-    max_lora_rank: int = 64
     max_loras: int | None = None
+    max_waiting: int = 10_000
+    max_wait_s: float = 5.0
+    page_tokens: int = 16
+    pool_bytes: int | None = None
+    prefix_cache: bool = True
+    adapter_host_bytes: int | None = None
+    adapter_cache_folder: Path | None = None
+    adapter_cache_bytes: int = 10 << 30
+    pin_share: float = 0.25
+    max_lora_rank: int = 64
+    base_names: tuple[str, ...] = ()
+    strict_base: bool = False
     allow_zero_effect_adapters: bool = False
+    padded_lora_rank: int | None = None
 
     def __post_init__(self) -> None:
         """Check every range."""
-        if self.dtype not in ("auto", *DTYPES):
-            raise ValueError(f"dtype is {self.dtype!r}; it must be auto, fp32, bf16 or fp16")
+        for name, allowed in (
+            ("dtype", ("auto", *DTYPES)),
+            ("weight_dtype", WEIGHT_DTYPES),
+            ("kernels", KERNELS),
+        ):
+            value = getattr(self, name)
+            if value not in allowed:
+                raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
         for name in (
             "max_batch_size",
             "max_batched_tokens",
             "max_model_len",
+            "max_waiting",
             "page_tokens",
-            "kv_cache_bytes",
+            "pool_bytes",
             "num_threads",
             "max_lora_rank",
             "max_loras",
+            "adapter_cache_bytes",
+            "padded_lora_rank",
         ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; it must be at least 1")
+        if self.adapter_host_bytes is not None and self.adapter_host_bytes < 0:
+            raise ValueError(
+                f"adapter_host_bytes is {self.adapter_host_bytes}; it must be 0 or more"
+            )
+        if not self.max_wait_s > 0:
+            raise ValueError(f"max_wait_s is {self.max_wait_s}; it must be greater than 0")
+        if not 0 <= self.pin_share <= 1:
+            raise ValueError(f"pin_share is {self.pin_share}; it must be between 0 and 1")
 
 
 def computing_dtype(

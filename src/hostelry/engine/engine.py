@@ -1,146 +1,140 @@
 """The engine: add and abort requests; the step loop; token ids out.
 
-Synchronous and for one thread. It knows token ids and adapters' names, not text and not HTTP.
+Synchronous and for one thread, apart from `prepare_adapter`, which any thread may call. It knows
+token ids and adapters' names, not text and not HTTP.
 """
 
 import logging
-import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 
+from hostelry.base.clock import Clock, SystemClock
+from hostelry.engine.adapter_loads import AdapterLoads
 from hostelry.engine.config import EngineConfig
+from hostelry.engine.intake import Intake
+from hostelry.engine.kernels.native.decoder import NativeDecoder
+from hostelry.engine.live import Live
 from hostelry.engine.loading import Parts, load_parts
-from hostelry.engine.lora.adapter import load_adapter
+from hostelry.engine.lora.adapter_metrics import AdapterMetrics
 from hostelry.engine.lora.errors import AdapterError
-from hostelry.engine.lora.registry import AdapterRegistry, AdapterSummary, LoadedAdapter
+from hostelry.engine.lora.loader import Prepared, Tier
+from hostelry.engine.lora.sources import Fetcher
+from hostelry.engine.lora.store import RegisteredAdapter
+from hostelry.engine.lora.versions import AdapterVersion
 from hostelry.engine.models.spec import ModelError, ModelSpec
-from hostelry.engine.pages.pool import PagePool
+from hostelry.engine.pages.unified import PagePool, PinBudgetError
 from hostelry.engine.request import FinishReason, Output, Request, Structure
-from hostelry.engine.runner.runner import RunnerChunk
+from hostelry.engine.runner.rows import SequenceRows, by_adapter, forward_batch
 from hostelry.engine.sampling.grammar import GrammarError
-from hostelry.engine.sampling.history import TokenHistory, check_token_ids
 from hostelry.engine.sampling.sampler import Sampled, sample
-from hostelry.engine.sampling.structure_compiler import StructureCompiler
 from hostelry.engine.sampling.xgrammar_binding import CompiledStructure
-from hostelry.engine.scheduler.plan import Chunk, Plan
-from hostelry.engine.scheduler.scheduler import Limits, Scheduler
+from hostelry.engine.scheduler.decisions import Chunk, Plan
+from hostelry.engine.scheduler.errors import QuotaExceededError, ServerFullError
+from hostelry.engine.scheduler.limits import Limits
+from hostelry.engine.scheduler.planner import Scheduler
+from hostelry.engine.scheduler.tenants import TenantPolicies, TenantPolicy
+from hostelry.engine.stats import Counts, EngineStats
 
 __all__ = [
     "AdapterError",
-    "AdapterSummary",
     "Engine",
     "EngineConfig",
     "EngineStats",
+    "GrammarError",
     "ModelError",
+    "PinBudgetError",
+    "QuotaExceededError",
+    "ServerFullError",
+    "TenantPolicies",
+    "TenantPolicy",
     "UnknownAdapterError",
 ]
 
 _log = logging.getLogger(__name__)
 
+_TOO_LATE = "no first token within the request's deadline; the server is busy"
+_LOAD_WAIT_S = 0.005  # how long a step with nothing to compute waits for an adapter's load
+
 
 class UnknownAdapterError(ValueError):
-    """A request names an adapter that is not loaded; it is never answered by the base model."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineStats:
-    """Counts since the start, and what is held now."""
-
-    num_steps: int
-    num_prompt_tokens: int
-    num_generated_tokens: int
-    num_preemptions: int
-    num_running: int
-    num_waiting: int
-    num_pages: int
-    num_free_pages: int
-    kv_cache_bytes: int
-    adapter_bytes: int
-
-
-@dataclass(slots=True)
-class _Live:
-    """A request under way: its tokens so far and what it holds."""
-
-    request: Request
-    tokens: list[int]
-    history: TokenHistory
-    adapter: LoadedAdapter | None
-    max_tokens: int  # prompt and output together
+    """A request names an adapter that is not registered; it is never answered by the base model."""
 
 
 class Engine:
     """Continues token sequences of one base model, each with its own adapter or none."""
 
-    def __init__(self, parts: Parts, config: EngineConfig) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        config: EngineConfig,
+        *,
+        tenants: TenantPolicies | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.model: ModelSpec = parts.spec
         self.warnings: list[str] = list(parts.warnings)
         self._parts = parts
         self._config = config
-        self._registry = AdapterRegistry(parts.slots)
-        limits = Limits(
-            max_batch_size=config.max_batch_size,
-            max_batched_tokens=max(config.max_batched_tokens, config.max_batch_size),
-            page_tokens=config.page_tokens,
-            max_adapters=config.max_loras,
+        self._clock = clock or SystemClock()
+        pages = PagePool(
+            parts.pool.num_pages,
+            pin_budget_pages=int(parts.pool.num_pages * config.pin_share),
         )
-        self._scheduler = Scheduler(limits, PagePool(parts.num_pages))
-        self._structures: StructureCompiler | None = None
-        self._live: dict[str, _Live] = {}
+        self._scheduler = Scheduler(_limits(config), pages, tenants)
+        self._loads = AdapterLoads(parts.store, self._scheduler, pages)
+        self._live: dict[str, Live] = {}
         self._endings: list[Output] = []  # of requests that ended outside a step
-        self._num_steps = 0
-        self._num_prompt_tokens = 0
-        self._num_generated_tokens = 0
-        self._num_preemptions = 0
+        self._counts = Counts()
+        self._intake = Intake(parts, config, self._clock)
 
     @classmethod
-    def load(cls, folder: Path, config: EngineConfig) -> "Engine":
+    def load(
+        cls,
+        folder: Path,
+        config: EngineConfig | None = None,
+        *,
+        tenants: TenantPolicies | None = None,
+        fetchers: Mapping[str, Fetcher] | None = None,
+        clock: Clock | None = None,
+    ) -> "Engine":
         """The engine of the Hugging Face model in `folder`.
 
-        Raises ModelError naming what in the folder cannot be run, ValueError for a setting.
+        `fetchers` bring adapters from remote places, by the scheme of their URI. Raises ModelError
+        naming what in the folder cannot be run, ValueError for a setting.
         """
-        engine = cls(load_parts(folder, config), config)
-        engine._structures = StructureCompiler(
-            folder, vocab_size=engine.model.vocab_size, end_token_ids=engine.model.eos_token_ids
-        )
-        return engine
+        config = config or EngineConfig()
+        clock = clock or SystemClock()
+        parts = load_parts(folder, config, fetchers or {}, clock)
+        return cls(parts, config, tenants=tenants, clock=clock)
+
+    # Requests
 
     def add(self, request: Request) -> None:
         """Queue a request; `step` then reports its tokens.
 
-        Raises UnknownAdapterError, or ValueError saying what is wrong with the request.
+        Raises UnknownAdapterError, QuotaExceededError where its tenant has used up a quota,
+        ServerFullError where too many wait, or ValueError saying what is wrong with the request.
         """
-        max_tokens = self._check(request)
-        structure = request.sampling.structure
-        compiled = self.compile_structure(structure).result() if structure else None
-        adapter = None
-        if request.adapter is not None:
-            adapter = self._registry.acquire(request.adapter)
-            if adapter is None:
-                raise UnknownAdapterError(f"adapter {request.adapter!r} is not loaded")
-        seed = request.sampling.seed
-        history = TokenHistory(
-            request.sampling,
-            secrets.randbits(64) if seed is None else seed,
-            request.prompt_token_ids,
-            eos_token_ids=self.model.eos_token_ids,
-            grammar=compiled.start() if compiled else None,
-        )
-        tokens = list(request.prompt_token_ids)
-        self._live[request.id] = _Live(request, tokens, history, adapter, max_tokens)
-        self._scheduler.add(request.id, len(tokens), request.adapter)
-        self._num_prompt_tokens += len(tokens)
+        if request.id in self._live:
+            raise ValueError(f"request {request.id} is already under way")
+        live = self._intake.accept(request)
+        live.version = self._acquire(request)
+        try:
+            self._scheduler.submit(self._intake.submission(live), self._clock.now())
+        except (ValueError, QuotaExceededError, ServerFullError):
+            if live.version is not None:
+                self._parts.store.release(live.version)
+            raise
+        self._live[request.id] = live
+        self._counts.prompt_tokens += len(request.prompt_token_ids)
 
     def compile_structure(self, structure: Structure) -> Future[CompiledStructure]:
         """Compile beside the steps; an `add` of a request with this structure then need not wait.
 
         Raises GrammarError (a ValueError), now or from the future, saying what is wrong with it.
         """
-        if self._structures is None:
-            raise GrammarError("structured output needs an engine with a model folder: Engine.load")
-        return self._structures.submit(structure)
+        return self._parts.structures.submit(structure)
 
     def abort(self, request_id: str) -> None:
         """End a request now; the next `step` reports it. No error if it is unknown or done."""
@@ -149,147 +143,220 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        """Whether `step` has anything to compute or to report."""
+        """Whether `step` has anything to compute, to load or to report."""
         return bool(self._live or self._endings)
 
     def step(self) -> list[Output]:
-        """Advance every scheduled request by a chunk of its prompt or by one token."""
+        """Advance every scheduled request by a chunk of its prompt or by one token.
+
+        Where nothing can be computed until an adapter is loaded, it waits for that a few ms.
+        """
+        self._absorb_loads()
+        now = self._clock.now()
+        plan = self._scheduler.plan(now)
+        self._loads.begin(plan)
+        self._leave_out(plan)
         outputs, self._endings = self._endings, []
-        plan = self._scheduler.plan()
-        self._num_preemptions += len(plan.preempted)
         if not plan.chunks:
+            if self._live and not outputs:
+                self._loads.wait(_LOAD_WAIT_S)
             return outputs
         try:
-            sampled = self._compute(plan)
+            ordered, sampled = self._compute(plan.chunks)
         except Exception as error:  # noqa: BLE001 - an outermost edge, see CONTRIBUTING.md
             _log.exception("step of %d requests failed", len(plan.chunks))
-            for chunk in plan.chunks:
-                message = f"the step failed: {type(error).__name__}: {error}"
-                self._end_outside_step(chunk.request_id, FinishReason.ERROR, message)
-            failed, self._endings = self._endings, []
-            return outputs + failed
-        self._scheduler.commit(plan)
-        self._num_steps += 1
-        wanted = [chunk for chunk in plan.chunks if chunk.samples]
-        outputs += [
-            self._output(chunk, token) for chunk, token in zip(wanted, sampled, strict=True)
+            return outputs + self._failed(plan, f"{type(error).__name__}: {error}")
+        self._scheduler.commit(plan, self._clock.now())
+        self._counts.steps += 1
+        return outputs + [
+            self._output(request_id, token)
+            for request_id, token in zip(ordered, sampled, strict=True)
         ]
-        return outputs
 
-    def load_adapter(self, name: str, folder: Path) -> AdapterSummary:
-        """Make the PEFT adapter in `folder` available as `name`.
+    # Adapters
+
+    def prepare_adapter(self, place: str | Path) -> Prepared:
+        """Read and check the PEFT adapter at a path or URI; blocks, and any thread may call it.
 
         Raises AdapterError, naming field or tensor and value, unless it can be applied exactly as
-        PEFT would, or when the name is taken.
+        PEFT would.
         """
-        self._registry.check_free(name)
-        adapter = load_adapter(
-            folder,
-            self._parts.space,
-            max_rank=self._config.max_lora_rank,
-            allow_zero_effect=self._config.allow_zero_effect_adapters,
-        )
-        return self._registry.register(name, adapter)
+        return self._parts.store.prepare(place)
+
+    def register_adapter(
+        self, name: str, prepared: Prepared, *, pin: bool = False, replace: bool = False
+    ) -> RegisteredAdapter:
+        """Let `name` stand for a prepared adapter from the next request on; returns at once.
+
+        With `replace` a name that is taken gets a new version: requests in flight end on the one
+        they began with. Raises AdapterError for a name that is empty, or taken without `replace`;
+        PinBudgetError where pinned adapters would take too much of the pool.
+        """
+        store = self._parts.store
+        old = store.get(name)
+        if old is not None and not replace:
+            raise AdapterError(f"adapter {name!r} is already loaded; unload it first")
+        is_pinned = pin or name in self._loads.pinned
+        version = store.register(name, prepared)
+        self._absorb_loads()
+        if is_pinned:
+            try:
+                self._loads.pin(name, version.content_id, self._clock.now())
+            except PinBudgetError:
+                if old is None:
+                    store.retire(name)
+                raise
+        registered = store.get(name)
+        assert registered is not None, "it was registered just now"
+        return registered
+
+    def load_adapter(self, name: str, folder: Path, *, pin: bool = False) -> RegisteredAdapter:
+        """Make the PEFT adapter in `folder` available as `name`: `prepare` and `register`."""
+        if self._parts.store.get(name) is not None:
+            raise AdapterError(f"adapter {name!r} is already loaded; unload it first")
+        return self.register_adapter(name, self.prepare_adapter(folder), pin=pin)
+
+    def replace_adapter(self, name: str, folder: Path) -> RegisteredAdapter:
+        """Let `name` stand for the adapter in `folder`, whether it is taken or not."""
+        return self.register_adapter(name, self.prepare_adapter(folder), replace=True)
 
     def unload_adapter(self, name: str) -> None:
         """Refuse new requests for `name`; those in flight finish on the old weights.
 
         Raises UnknownAdapterError.
         """
-        if not self._registry.retire(name):
+        if not self._parts.store.retire(name):
             raise UnknownAdapterError(f"adapter {name!r} is not loaded")
+        self._loads.unpin(name)
+        self._absorb_loads()
+
+    def pin_adapter(self, name: str) -> None:
+        """Keep it in the pool. Raises UnknownAdapterError, or PinBudgetError."""
+        self._loads.pin(name, self._registered(name).version.content_id, self._clock.now())
+
+    def unpin_adapter(self, name: str) -> None:
+        """Let it leave the pool when its pages are needed. Raises UnknownAdapterError."""
+        self._registered(name)
+        self._loads.unpin(name)
 
     @property
-    def adapters(self) -> list[AdapterSummary]:
-        """Loaded adapters, in order of loading."""
-        return list(self._registry.summaries)
+    def adapters(self) -> list[RegisteredAdapter]:
+        """Registered adapters, in order of registration."""
+        return list(self._parts.store.adapters)
+
+    # Numbers
+
+    def adapter_tier(self, name: str) -> Tier:
+        """The fastest place the adapter is in now. Raises UnknownAdapterError."""
+        content_id = self._registered(name).version.content_id
+        if self._loads.is_in_pool(content_id):
+            return Tier.POOL
+        return self._parts.store.tier(content_id)
+
+    def adapter_metrics(self, name: str) -> AdapterMetrics:
+        """Requests, tokens, loads and hits of one adapter. Raises UnknownAdapterError."""
+        self._registered(name)
+        metrics = self._parts.store.metrics(name)
+        assert metrics is not None, "registered names have metrics"
+        return metrics
 
     @property
     def stats(self) -> EngineStats:
         """Counts and present use."""
+        counts = self._counts
         return EngineStats(
-            num_steps=self._num_steps,
-            num_prompt_tokens=self._num_prompt_tokens,
-            num_generated_tokens=self._num_generated_tokens,
-            num_preemptions=self._num_preemptions,
+            kernels=self._parts.kernels,
+            num_steps=counts.steps,
+            num_prompt_tokens=counts.prompt_tokens,
+            num_cached_tokens=counts.cached_tokens,
+            num_generated_tokens=counts.generated_tokens,
+            num_preemptions=counts.preemptions,
+            num_expired=counts.expired,
             num_running=self._scheduler.num_running,
             num_waiting=self._scheduler.num_waiting,
-            num_pages=self._scheduler.pool.num_pages,
-            num_free_pages=self._scheduler.pool.num_free,
-            kv_cache_bytes=self._parts.kv_cache_bytes,
-            adapter_bytes=self._parts.slots.num_bytes,
+            pool_bytes=self._parts.pool.num_bytes,
+            pages=self._scheduler.pool.stats(),
+            adapters=self._parts.store.stats,
         )
 
-    def _check(self, request: Request) -> int:
-        """The request's largest number of tokens. Raises ValueError."""
-        prompt = request.prompt_token_ids
-        if request.id in self._live:
-            raise ValueError(f"request {request.id} is already under way")
-        if not prompt:
-            raise ValueError(f"request {request.id} has an empty prompt")
-        if len(prompt) >= self.model.max_model_len:
-            raise ValueError(
-                f"the prompt has {len(prompt)} tokens; with one more to generate it must fit in "
-                f"max_model_len, {self.model.max_model_len}"
-            )
-        for token_id in (min(prompt), max(prompt)):
-            if not 0 <= token_id < self.model.vocab_size:
-                raise ValueError(
-                    f"token id {token_id} is outside the vocabulary of {self.model.vocab_size}"
-                )
-        check_token_ids(request.sampling, self.model.vocab_size)
-        wanted = len(prompt) + request.sampling.max_new_tokens
-        max_tokens = min(wanted, self.model.max_model_len)
-        room = self._scheduler.pool.num_pages * self._config.page_tokens
-        if max_tokens > room:
-            raise ValueError(
-                f"prompt and max_new_tokens need {max_tokens} tokens of cache; it holds {room}"
-            )
-        return max_tokens
+    # The parts of a step
 
-    def _compute(self, plan: Plan) -> Sequence[Sampled]:
-        """Run the model on the plan and choose a token for each sampling chunk."""
-        chunks = [self._runner_chunk(chunk) for chunk in plan.chunks]
-        logits_SV = self._parts.runner.run(chunks, plan.new_pages)
-        histories = [self._live[c.request_id].history for c in plan.chunks if c.samples]
-        return sample(logits_SV, histories)
+    def _absorb_loads(self) -> None:
+        """Take note of loads that ended, and end the requests of those that failed."""
+        for failed in self._loads.absorb(self._clock.now()):
+            for request_id in failed.request_ids:
+                live = self._live[request_id]
+                name = live.request.adapter
+                message = f"adapter {name!r} cannot be loaded: {failed.reason}"
+                self._end_outside_step(request_id, FinishReason.ERROR, message)
 
-    def _runner_chunk(self, chunk: Chunk) -> RunnerChunk:
+    def _leave_out(self, plan: Plan) -> None:
+        """Take note of the requests that `plan` sent back to wait, or ended."""
+        self._counts.preemptions += len(plan.preempted)
+        for request_id in plan.preempted:
+            self._live[request_id].page_row.clear()
+        for request_id in plan.expired:
+            self._counts.expired += 1
+            self._end_outside_step(request_id, FinishReason.DEADLINE, _TOO_LATE)
+
+    def _compute(self, chunks: Sequence[Chunk]) -> tuple[list[str], Sequence[Sampled]]:
+        """Run the model, and choose a token for each sampling chunk; its request, and the token."""
+        ordered = by_adapter([self._rows(chunk) for chunk in chunks])
+        decoder = self._parts.decoder
+        logits_SV = decoder.forward(forward_batch(ordered), self._parts.pool)
+        sampling = [part.request_id for part in ordered if part.samples]
+        histories = [self._live[request_id].history for request_id in sampling]
+        if isinstance(decoder, NativeDecoder):
+            return sampling, sample(
+                logits_SV,
+                histories,
+                greedy_S=decoder.last_greedy_S,
+                finite_S=decoder.last_finite_S,
+            )
+        return sampling, sample(logits_SV, histories)
+
+    def _rows(self, chunk: Chunk) -> SequenceRows:
         live = self._live[chunk.request_id]
-        return RunnerChunk(
+        content_id = live.content_id
+        if live.page_row.is_empty:  # what lies before its first chunk was computed for others
+            self._counts.cached_tokens += chunk.start
+        return SequenceRows(
+            request_id=chunk.request_id,
             token_ids=live.tokens[chunk.start : chunk.start + chunk.length],
             start=chunk.start,
-            pages=self._scheduler.pages(chunk.request_id),
-            slot=live.adapter.slot if live.adapter else None,
+            pages=live.page_row.updated(self._scheduler.pages(chunk.request_id)),
+            adapter=content_id or "",
+            index=None if content_id is None else self._loads.index(content_id),
             samples=chunk.samples,
         )
 
-    def _output(self, chunk: Chunk, sampled: Sampled) -> Output:
+    def _output(self, request_id: str, sampled: Sampled) -> Output:
         """Commit a request's new token and end the request where it is the last one."""
-        live = self._live[chunk.request_id]
+        live = self._live[request_id]
         if sampled.token_id is None:
-            self._release(chunk.request_id)
+            self._release(live)
             return Output(
-                request_id=chunk.request_id,
+                request_id=request_id,
                 token_id=None,
                 finish_reason=FinishReason.ERROR,
                 error=sampled.error,
             )
         live.tokens.append(sampled.token_id)
         live.history.append(sampled.token_id)
-        self._num_generated_tokens += 1
+        self._counts.generated_tokens += 1
         reason = self._finish_reason(live, sampled.token_id)
         if reason is not None:
-            self._release(chunk.request_id)
+            self._release(live, keys=self._intake.page_keys(live.tokens[:-1], live.content_id))
         return Output(
-            request_id=chunk.request_id,
+            request_id=request_id,
             token_id=sampled.token_id,
             logprob=sampled.logprob,
             top_logprobs=sampled.top_logprobs,
             finish_reason=reason,
+            adapter_content_id=None if reason is None else live.content_id,
         )
 
-    def _finish_reason(self, live: _Live, token_id: int) -> FinishReason | None:
+    def _finish_reason(self, live: Live, token_id: int) -> FinishReason | None:
         sampling = live.request.sampling
         if token_id in sampling.stop_token_ids:
             return FinishReason.EOS
@@ -297,15 +364,61 @@ class Engine:
             return FinishReason.EOS
         return FinishReason.LENGTH if len(live.tokens) >= live.max_tokens else None
 
+    def _failed(self, plan: Plan, reason: str) -> list[Output]:
+        """End the requests of a step that failed."""
+        for chunk in plan.chunks:
+            self._end_outside_step(
+                chunk.request_id, FinishReason.ERROR, f"the step failed: {reason}"
+            )
+        failed, self._endings = self._endings, []
+        return failed
+
     def _end_outside_step(self, request_id: str, reason: FinishReason, message: str | None) -> None:
-        self._release(request_id)
+        live = self._live[request_id]
+        self._release(live)
         self._endings.append(
-            Output(request_id=request_id, token_id=None, finish_reason=reason, error=message)
+            Output(
+                request_id=request_id,
+                token_id=None,
+                finish_reason=reason,
+                error=message,
+                adapter_content_id=live.content_id,
+            )
         )
 
-    def _release(self, request_id: str) -> None:
+    def _release(self, live: Live, keys: tuple[bytes, ...] = ()) -> None:
         """Forget a request and give back its pages and its adapter."""
-        live = self._live.pop(request_id)
-        self._scheduler.remove(request_id)
-        if live.adapter is not None:
-            self._registry.release(live.adapter)
+        del self._live[live.request.id]
+        self._scheduler.remove(live.request.id, self._clock.now(), keys)
+        if live.version is not None:
+            num_prompt_tokens = len(live.request.prompt_token_ids)
+            self._parts.store.release(
+                live.version,
+                num_prompt_tokens=num_prompt_tokens,
+                num_generated_tokens=len(live.tokens) - num_prompt_tokens,
+            )
+
+    def _acquire(self, request: Request) -> AdapterVersion | None:
+        """Hold the request's adapter. Raises UnknownAdapterError."""
+        if request.adapter is None:
+            return None
+        content_id = self._registered(request.adapter).version.content_id
+        in_pool = self._loads.is_in_pool(content_id)
+        return self._parts.store.acquire(request.adapter, in_pool=in_pool)
+
+    def _registered(self, name: str) -> RegisteredAdapter:
+        registered = self._parts.store.get(name)
+        if registered is None:
+            raise UnknownAdapterError(f"adapter {name!r} is not loaded")
+        return registered
+
+
+def _limits(config: EngineConfig) -> Limits:
+    return Limits(
+        max_batch_size=config.max_batch_size,
+        max_batched_tokens=max(config.max_batched_tokens, config.max_batch_size),
+        page_tokens=config.page_tokens,
+        max_adapters=config.max_loras,
+        max_waiting=config.max_waiting,
+        max_wait_s=config.max_wait_s,
+    )

@@ -1,75 +1,136 @@
 """From a model folder to the parts an engine is made of."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
+from hostelry.base.clock import Clock
 from hostelry.engine.config import EngineConfig, computing_dtype
-from hostelry.engine.kernels.linear import has_packed_operator, plain_reason
-from hostelry.engine.layers.kv_cache import KvCache
-from hostelry.engine.lora.shapes import TargetSpace
-from hostelry.engine.lora.slots import AdapterSlots
-from hostelry.engine.models.llama import load_llama, target_space
-from hostelry.engine.models.spec import ModelSpec, load_spec
-from hostelry.engine.runner.runner import Runner
+from hostelry.engine.kernels.decoder import Decoder
+from hostelry.engine.kernels.native.decoder import NativeDecoder
+from hostelry.engine.kernels.native.library import why_unavailable
+from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
+from hostelry.engine.kernels.weights import DecoderWeights
+from hostelry.engine.layers.decoder import TorchDecoder
+from hostelry.engine.lora.base_identity import BaseIdentity
+from hostelry.engine.lora.disk_cache import DiskCache
+from hostelry.engine.lora.layout import AdapterRanks, plan_layout
+from hostelry.engine.lora.loader import AdapterLoader
+from hostelry.engine.lora.reader import AdapterReader, AdapterRules, BaseModel, PageForm
+from hostelry.engine.lora.sources import Fetcher
+from hostelry.engine.lora.store import AdapterStore, StoreLimits
+from hostelry.engine.lora.targets import decoder_targets
+from hostelry.engine.lora.uploads import PoolUploader
+from hostelry.engine.models.registry import load_decoder, load_spec
+from hostelry.engine.models.spec import ModelSpec
+from hostelry.engine.sampling.structure_compiler import StructureCompiler
 
 _TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-_CPU_MEMORY_SHARE = 1 / 8
-_GPU_MEMORY_SHARE = 0.85  # of what is free once the weights are there; the rest is for activations
+_CPU_POOL_SHARE = 1 / 8
+_GPU_POOL_SHARE = 0.85  # of what is free once the weights are there; the rest is for activations
+_HOST_SHARE = 1 / 32
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """A loaded model and what runs it; `spec` carries the computing dtype and length."""
 
     spec: ModelSpec
-    space: TargetSpace
-    slots: AdapterSlots
-    runner: Runner
-    num_pages: int
-    kv_cache_bytes: int
+    decoder: Decoder
+    pool: PoolTensor
+    store: AdapterStore
+    structures: StructureCompiler
+    min_adapter_pages: int
+    kernels: str
     warnings: tuple[str, ...]
 
 
-def load_parts(folder: Path, config: EngineConfig) -> Parts:
+def load_parts(
+    folder: Path, config: EngineConfig, fetchers: Mapping[str, Fetcher], clock: Clock
+) -> Parts:
     """Load the model in `folder` as `config` asks. Raises ModelError or ValueError."""
-    if config.num_threads is not None:
-        torch.set_num_threads(config.num_threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     stored = load_spec(folder)
-    dtype_name, warning = computing_dtype(
+    dtype_name, dtype_warning = computing_dtype(
         config.dtype,
         stored.dtype,
         on_cpu=device.type == "cpu",
         has_fast_bf16=bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()),
     )
-    slow = plain_reason(device.type, has_operator=has_packed_operator())
     dtype = _TORCH_DTYPES[dtype_name]
     spec = replace(stored, dtype=dtype_name, max_model_len=_max_len(stored, config))
+    kernels, kernels_warning = _chosen_kernels(config, device)
     with torch.inference_mode():
-        model = load_llama(folder, spec, max_len=spec.max_model_len, dtype=dtype, device=device)
-        num_pages = _num_pages(spec, config, dtype, device)
-        cache = KvCache(
-            num_layers=spec.num_layers,
-            num_pages=num_pages,
-            page_tokens=config.page_tokens,
-            num_kv_heads=spec.num_kv_heads,
-            head_dim=spec.head_dim,
-            dtype=dtype,
-            device=device,
-        )
-    space = target_space(spec)
-    slots = AdapterSlots(space, device)
+        weights = load_decoder(folder, spec, max_len=spec.max_model_len, dtype=dtype, device=device)
+        decoder = _decoder(weights, config, kernels)
+    layout = PoolLayout(
+        num_layers=spec.num_layers,
+        num_kv_heads=spec.num_kv_heads,
+        head_dim=spec.head_dim,
+        page_tokens=config.page_tokens,
+        dtype=dtype,
+    )
+    pool = PoolTensor(layout, _num_pages(spec, config, layout, device), device)
     return Parts(
         spec=spec,
-        space=space,
-        slots=slots,
-        runner=Runner(model, cache, slots, device),
-        num_pages=num_pages,
-        kv_cache_bytes=cache.num_bytes,
-        warnings=tuple(it for it in (warning, slow) if it is not None),
+        decoder=decoder,
+        pool=pool,
+        store=_store(_adapter_reader(spec, weights, config, layout), config, pool, fetchers, clock),
+        min_adapter_pages=_padded_pages(spec, config, layout),
+        structures=StructureCompiler(
+            folder, vocab_size=spec.vocab_size, end_token_ids=spec.eos_token_ids
+        ),
+        kernels=kernels,
+        warnings=tuple(it for it in (dtype_warning, kernels_warning) if it is not None),
+    )
+
+
+def _chosen_kernels(config: EngineConfig, device: torch.device) -> tuple[str, str | None]:
+    """Which kernels compute, and a warning where they are slower than they could be.
+
+    Raises ValueError for kernels that were asked for and are not there.
+    """
+    if device.type != "cpu":
+        if config.kernels == "native" or config.weight_dtype == "int8":
+            raise ValueError(
+                f"kernels is {config.kernels} and weight_dtype {config.weight_dtype}; native "
+                f"kernels and int8 weights are for CPUs, this engine computes on {device.type}"
+            )
+        return "torch", None
+    reason = why_unavailable()
+    if config.kernels == "native" and reason is not None:
+        raise ValueError(f"kernels is native, but {reason}")
+    if config.kernels == "torch" or reason is not None:
+        if config.weight_dtype == "int8":
+            raise ValueError(
+                f"weight_dtype is int8, which needs native kernels; {reason or 'kernels is torch'}"
+            )
+        warning = (
+            None
+            if reason is None
+            else f"steps are computed by torch, several times slower: {reason}"
+        )
+        return "torch", warning
+    return "native", None
+
+
+def _decoder(weights: DecoderWeights, config: EngineConfig, kernels: str) -> Decoder:
+    if kernels == "torch":
+        if config.num_threads is not None and weights.embedding_VH.device.type == "cpu":
+            torch.set_num_threads(config.num_threads)
+        return TorchDecoder(weights)
+    cpus = len(os.sched_getaffinity(0))
+    num_threads = min(config.num_threads or cpus, cpus)
+    torch.set_num_threads(num_threads)
+    return NativeDecoder(
+        weights,
+        max_rows=max(config.max_batched_tokens, config.max_batch_size),
+        num_threads=num_threads,
+        pin_threads=num_threads == cpus,
+        weight_kind="int8" if config.weight_dtype == "int8" else "auto",
     )
 
 
@@ -84,27 +145,83 @@ def _max_len(spec: ModelSpec, config: EngineConfig) -> int:
 
 
 def _num_pages(
-    spec: ModelSpec, config: EngineConfig, dtype: torch.dtype, device: torch.device
+    spec: ModelSpec, config: EngineConfig, layout: PoolLayout, device: torch.device
 ) -> int:
-    """Pages of the cache: what the budget holds, or what a full batch of longest requests needs."""
-    token_bytes = 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim * dtype.itemsize
-    page_bytes = token_bytes * config.page_tokens
+    """Pages of the pool: what the budget holds, or what full batches and adapters can use."""
     longest = -(-spec.max_model_len // config.page_tokens)
-    budget = config.kv_cache_bytes
+    budget = config.pool_bytes
     if budget is None:
-        budget = min(_memory_share(device), config.max_batch_size * longest * page_bytes)
-    num_pages = budget // page_bytes - 1  # one more is kept zero to fill up tables
+        budget = min(_pool_share(device), 2 * config.max_batch_size * longest * layout.page_bytes)
+    num_pages = budget // layout.page_bytes
     if num_pages < 1:
         raise ValueError(
-            f"kv_cache_bytes is {budget}; two pages of {config.page_tokens} tokens need "
-            f"{2 * page_bytes}"
+            f"pool_bytes is {budget}; one page of {config.page_tokens} tokens needs "
+            f"{layout.page_bytes}"
         )
     return num_pages
 
 
-def _memory_share(device: torch.device) -> int:
+def _pool_share(device: torch.device) -> int:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        return int(free * _GPU_MEMORY_SHARE)
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return int(physical * _CPU_MEMORY_SHARE)
+        return int(free * _GPU_POOL_SHARE)
+    return int(_physical_bytes() * _CPU_POOL_SHARE)
+
+
+def _host_bytes(config: EngineConfig) -> int:
+    if config.adapter_host_bytes is not None:
+        return config.adapter_host_bytes
+    return int(_physical_bytes() * _HOST_SHARE)
+
+
+def _physical_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _store(
+    reader: AdapterReader,
+    config: EngineConfig,
+    pool: PoolTensor,
+    fetchers: Mapping[str, Fetcher],
+    clock: Clock,
+) -> AdapterStore:
+    cache = None
+    if config.adapter_cache_folder is not None:
+        cache = DiskCache(config.adapter_cache_folder, config.adapter_cache_bytes)
+    loader = AdapterLoader(reader, clock, fetchers=fetchers, cache=cache)
+    return AdapterStore(
+        loader, PoolUploader(pool), clock, StoreLimits(host_bytes=_host_bytes(config))
+    )
+
+
+def _padded_pages(spec: ModelSpec, config: EngineConfig, layout: PoolLayout) -> int:
+    """Pages that each adapter takes at least: 0, but for comparisons."""
+    if config.padded_lora_rank is None:
+        return 0
+    targets = decoder_targets(spec)
+    ranks = AdapterRanks(linears=(config.padded_lora_rank,) * len(targets.linears))
+    return plan_layout(targets, ranks, layout.page_elements).num_pages
+
+
+def _adapter_reader(
+    spec: ModelSpec, weights: DecoderWeights, config: EngineConfig, layout: PoolLayout
+) -> AdapterReader:
+    def vocabulary(path: str) -> torch.Tensor:
+        return weights.lm_head_VH if path == "lm_head" else weights.embedding_VH
+
+    rules = AdapterRules(
+        max_rank=config.max_lora_rank,
+        allow_zero_effect=config.allow_zero_effect_adapters,
+        strict_base=config.strict_base,
+    )
+    base = BaseModel(
+        targets=decoder_targets(spec),
+        identity=BaseIdentity(names=config.base_names),
+        vocabulary=vocabulary,
+    )
+    form = PageForm(
+        page_elements=layout.page_elements,
+        dtype=layout.dtype,
+        is_pinned=weights.embedding_VH.device.type == "cuda",
+    )
+    return AdapterReader(base, rules, form)

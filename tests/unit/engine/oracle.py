@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 
 from hostelry.engine.engine import Engine, EngineConfig
+from hostelry.engine.kernels.batch import AdapterIndex
 from hostelry.engine.request import Output, Request, SamplingParams
-from hostelry.engine.runner.runner import Runner, RunnerChunk
+from hostelry.engine.runner.rows import SequenceRows, forward_batch
 
 PROMPTS = (
     (5, 9, 33, 12, 77, 120, 4),
@@ -66,29 +68,40 @@ def reference_tokens(
 
 @dataclass(frozen=True)
 class Logits:
-    """The engine's runner alone: logits after a prompt."""
+    """The engine's decoder alone: logits after a prompt."""
 
-    runner: Runner
     engine: Engine
 
     @classmethod
     def of(cls, engine: Engine) -> "Logits":
-        return cls(engine._parts.runner, engine)
+        return cls(engine)
 
     def after(self, prompt: Sequence[int], adapter: str | None = None) -> torch.Tensor:
-        held = None if adapter is None else self.engine._registry.acquire(adapter)
-        pages = list(range(-(-len(prompt) // self.engine._config.page_tokens)))
-        chunk = RunnerChunk(
-            token_ids=list(prompt),
+        index = None if adapter is None else self._index(prompt, adapter)
+        pool = self.engine._scheduler.pool
+        num_pages = -(-len(prompt) // self.engine._config.page_tokens)
+        pool.grow("oracle", num_pages, 0.0)
+        rows = SequenceRows(
+            request_id="oracle",
+            token_ids=prompt,
             start=0,
-            pages=pages,
-            slot=held.slot if held else None,
+            pages=numpy.array(pool.pages("oracle"), numpy.int32),
+            adapter=adapter or "",
+            index=index,
             samples=True,
         )
-        logits = self.runner.run([chunk], pages)[0]
-        if held is not None:
-            self.engine._registry.release(held)
+        parts = self.engine._parts
+        logits = parts.decoder.forward(forward_batch([rows]), parts.pool)[0].clone()
+        pool.release("oracle", 0.0)
         return logits
+
+    def _index(self, prompt: Sequence[int], adapter: str) -> AdapterIndex:
+        """Where the adapter lies, once a request has brought it into the pool."""
+        engine = self.engine
+        run(engine, [greedy("bring it", prompt, 1, adapter)])
+        registered = engine._parts.store.get(adapter)
+        assert registered is not None
+        return engine._loads.index(registered.version.content_id)
 
 
 def greedy(

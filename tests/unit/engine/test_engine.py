@@ -21,7 +21,7 @@ from hostelry.engine.request import FinishReason, Request, SamplingParams
 
 COUNT = 20
 ADAPTERS = {"r8": 8, "r16": 16, "r16b": 16, "r64": 64}
-CONFIG = EngineConfig(dtype="fp32", kv_cache_bytes=4 << 20, num_threads=1)
+CONFIG = EngineConfig(dtype="fp32", pool_bytes=4 << 20, num_threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +75,13 @@ def as_text(expected: dict[tuple[int, str | None], list[int]]) -> dict[str, list
     return {f"{index} {adapter}": tokens for (index, adapter), tokens in expected.items()}
 
 
+def assert_nothing_is_held(engine: Engine) -> None:
+    pages = engine.stats.pages
+    idle = pages.num_idle_prefix_pages + pages.num_idle_adapter_pages
+    assert pages.num_free + idle == pages.num_pages
+    assert engine.stats.num_running == engine.stats.num_waiting == 0
+
+
 def test_adapters_change_the_answer(expected: dict[tuple[int, str | None], list[int]]) -> None:
     for index in range(len(PROMPTS)):
         answers = {tuple(expected[index, adapter]) for adapter in (None, *ADAPTERS)}
@@ -91,9 +98,6 @@ def test_adapters_change_the_answer(expected: dict[tuple[int, str | None], list[
         pytest.param({"page_tokens": 1}, id="pages of one token"),
         pytest.param({"page_tokens": 7}, id="pages of seven tokens"),
         pytest.param({"max_loras": 1}, id="one adapter a step"),
-        pytest.param(
-            {"kv_cache_bytes": 12 * 16 * 512}, id="so few pages that requests are preempted"
-        ),
     ],
 )
 def test_greedy_tokens_equal_peft(
@@ -104,9 +108,30 @@ def test_greedy_tokens_equal_peft(
 ) -> None:
     engine = loaded(model_folder, adapter_folders, variant(CONFIG, **changes))
     assert run(engine, all_requests(expected)) == as_text(expected)
-    if "kv_cache_bytes" in changes:
-        assert engine.stats.num_preemptions > 0
-    assert engine.stats.num_free_pages == engine.stats.num_pages
+    assert_nothing_is_held(engine)
+
+
+def test_preempted_requests_go_on_where_they_were(
+    model_folder: Path, expected: dict[tuple[int, str | None], list[int]]
+) -> None:
+    config = variant(CONFIG, page_tokens=1, pool_bytes=90 * 512, pin_share=0.0)
+    engine = Engine.load(model_folder, config)
+    requests = [greedy(str(n), prompt, COUNT) for n, prompt in enumerate(PROMPTS)]
+    assert run(engine, requests) == {str(n): expected[n, None] for n in range(len(PROMPTS))}
+    assert engine.stats.num_preemptions > 0
+    assert_nothing_is_held(engine)
+
+
+def test_adapters_that_do_not_fit_together_take_turns(
+    model_folder: Path,
+    adapter_folders: dict[str, Path],
+    expected: dict[tuple[int, str | None], list[int]],
+) -> None:
+    config = variant(CONFIG, pool_bytes=84 * 16 * 512, pin_share=0.0)
+    engine = loaded(model_folder, adapter_folders, config)
+    assert run(engine, all_requests(expected)) == as_text(expected)
+    assert engine.stats.pages.counts.num_evicted_adapters > 0
+    assert_nothing_is_held(engine)
 
 
 def test_requests_that_join_midway_change_nothing(
@@ -133,7 +158,8 @@ def test_random_company_and_aborts_change_nothing(
     chance = random.Random(seed)
     config = variant(
         CONFIG,
-        kv_cache_bytes=14 * 16 * 512,
+        pool_bytes=86 * 16 * 512,
+        pin_share=0.0,
         max_batch_size=chance.randint(2, 6),
         max_batched_tokens=chance.randint(6, 40),
     )
@@ -158,7 +184,7 @@ def test_random_company_and_aborts_change_nothing(
     for name, found in tokens.items():
         assert found == wanted[name][: len(found)]
     assert sum(len(found) == COUNT for found in tokens.values()) > len(tokens) // 4
-    assert engine.stats.num_free_pages == engine.stats.num_pages
+    assert_nothing_is_held(engine)
 
 
 @pytest.mark.parametrize(
@@ -184,8 +210,8 @@ def test_refused_requests(request_fields: dict[str, Any], message: str, engine: 
 
 
 def test_a_request_longer_than_the_whole_pool_is_refused(model_folder: Path) -> None:
-    engine = Engine.load(model_folder, variant(CONFIG, kv_cache_bytes=3 * 16 * 512))
-    with pytest.raises(ValueError, match="need 33 tokens of cache; it holds 32"):
+    engine = Engine.load(model_folder, variant(CONFIG, pool_bytes=2 * 16 * 512, pin_share=0.0))
+    with pytest.raises(ValueError, match=r"needs 3 pages for 33 tokens .* the pool has 2"):
         engine.add(greedy("a", [1] * 13, 20))
     assert len(run(engine, [greedy("a", [1] * 13, 19)])["a"]) == 19
 
@@ -224,7 +250,7 @@ def test_abort_frees_pages_at_once_and_is_reported_once(engine: Engine) -> None:
     outputs = drain(engine)
     assert [o.finish_reason for o in outputs if o.request_id == "a"] == [FinishReason.ABORT]
     assert [o.finish_reason for o in outputs if o.request_id == "b"][-1] is FinishReason.LENGTH
-    assert engine.stats.num_free_pages == engine.stats.num_pages
+    assert_nothing_is_held(engine)
 
 
 def test_unloading_lets_requests_finish_on_the_old_weights(
@@ -252,8 +278,8 @@ def test_unloading_lets_requests_finish_on_the_old_weights(
 def test_a_taken_name_is_refused(engine: Engine, adapter_folders: dict[str, Path]) -> None:
     with pytest.raises(AdapterError, match="'r8' is already loaded"):
         engine.load_adapter("r8", adapter_folders["r16"])
-    assert [summary.name for summary in engine.adapters] == list(ADAPTERS)
-    assert engine.adapters[0].rank == 8
+    assert [each.version.name for each in engine.adapters] == list(ADAPTERS)
+    assert engine.adapters[0].summary.rank == 8
 
 
 def test_memory_of_unloaded_adapters_is_used_again(
@@ -264,11 +290,12 @@ def test_memory_of_unloaded_adapters_is_used_again(
     for _ in range(20):
         engine.load_adapter("a", adapter_folders["r8"])
         engine.load_adapter("b", adapter_folders["r64"])
-        sizes.add(engine.stats.adapter_bytes)
+        run(engine, [greedy(name, PROMPTS[0], 2, name) for name in "ab"])
+        sizes.add((engine.stats.pages.num_adapter_pages, engine.stats.adapters.host_bytes))
         engine.unload_adapter("a")
         engine.unload_adapter("b")
     assert len(sizes) == 1
-    assert engine.stats.adapter_bytes == 0
+    assert engine.stats.pages.num_adapter_pages == engine.stats.adapters.host_bytes == 0
 
 
 def test_an_adapter_that_overflows_harms_only_its_own_requests(
@@ -294,15 +321,15 @@ def test_an_adapter_that_overflows_harms_only_its_own_requests(
 
 def test_a_step_that_fails_ends_its_requests_with_the_error(engine: Engine) -> None:
     class Broken:
-        def run(self, *_: object) -> None:
+        def forward(self, *_: object) -> None:
             raise RuntimeError("out of luck")
 
     engine.add(greedy("a", [1, 2], 3))
-    object.__setattr__(engine._parts, "runner", Broken())
+    object.__setattr__(engine._parts, "decoder", Broken())
     (output,) = drain(engine)
     assert output.finish_reason is FinishReason.ERROR
     assert output.error == "the step failed: RuntimeError: out of luck"
-    assert engine.stats.num_free_pages == engine.stats.num_pages
+    assert_nothing_is_held(engine)
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ class AdapterStore:
         version = self._versions.acquire(name)
         if version is not None:
             counts = self._names[name]
-            tier = Tier.POOL if in_pool else self._tier(version.content_id)
+            tier = Tier.POOL if in_pool else self.tier(version.content_id)
             counts.num_requests += 1
             counts.hits[tier] = counts.hits.get(tier, 0) + 1
             self._host.touch(version.content_id)
@@ -210,7 +210,7 @@ class AdapterStore:
             upload_s = counts.upload_s / counts.num_uploads
         if self._host.get(content_id) is not None:
             return upload_s
-        tier = self._tier(content_id)
+        tier = self.tier(content_id)
         return upload_s + content.load_s.get(tier, max(content.load_s.values(), default=0.0))
 
     def host(self, content_id: str) -> HostAdapter | None:
@@ -336,7 +336,7 @@ class AdapterStore:
             num_requests=self._versions.num_requests(version),
         )
 
-    def _tier(self, content_id: str) -> Tier:
+    def tier(self, content_id: str) -> Tier:
         """The fastest tier below the pool that has the content."""
         if self._host.get(content_id) is not None:
             return Tier.HOST

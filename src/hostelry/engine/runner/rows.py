@@ -31,6 +31,11 @@ class PageRow:
         self._length = len(pages)
         return self._pages[: self._length]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the sequence has had no pages since it last began."""
+        return not self._length
+
     def clear(self) -> None:
         """Forget the table; the sequence was sent back to wait."""
         self._length = 0
@@ -40,15 +45,15 @@ class PageRow:
 class SequenceRows:
     """One request's part of a step: its next tokens, their first position, all of its pages.
 
-    `index` is where its adapter lies, None for the base model; `adapter` numbers adapters, 0 is
-    none, so that rows of one can be put together. Logits of the last token if `samples`.
+    `adapter` is its adapter's content, empty for the base model, and `index` where that lies in the
+    pool. Logits of the last token if `samples`.
     """
 
     request_id: str
     token_ids: Sequence[int]
     start: int
     pages: Int32
-    adapter: int
+    adapter: str
     index: AdapterIndex | None
     samples: bool
 
@@ -100,7 +105,7 @@ def _page_tables(ordered: Sequence[SequenceRows]) -> Int32:
 def _segments(ordered: Sequence[SequenceRows], row_starts_B1: Int32) -> tuple[LoraSegment, ...]:
     """Neighbouring parts of one adapter together; none for the base model's rows."""
     segments: list[LoraSegment] = []
-    last = 0
+    last = ""
     for part, row_start, row_end in zip(
         ordered, row_starts_B1[:-1].tolist(), row_starts_B1[1:].tolist(), strict=True
     ):

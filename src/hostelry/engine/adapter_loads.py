@@ -1,0 +1,137 @@
+"""Carries out what the scheduler decides about adapters, between steps and without waiting."""
+
+from dataclasses import dataclass
+
+from hostelry.engine.kernels.batch import AdapterIndex
+from hostelry.engine.lora.events import (
+    Dropped,
+    Event,
+    LeftHost,
+    Loaded,
+    LoadFailed,
+    Uploaded,
+    UploadFailed,
+)
+from hostelry.engine.lora.store import AdapterStore
+from hostelry.engine.pages.unified import AdapterState, OutOfPagesError, PagePool
+from hostelry.engine.scheduler.decisions import Plan
+from hostelry.engine.scheduler.planner import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class FailedLoad:
+    """An adapter could not be had: the requests that waited for it are forgotten, and why."""
+
+    request_ids: tuple[str, ...]
+    reason: str
+
+
+class AdapterLoads:
+    """Adapters on their way into the pool, and where those lie that are there."""
+
+    def __init__(self, store: AdapterStore, scheduler: Scheduler, pages: PagePool) -> None:
+        self._store = store
+        self._scheduler = scheduler
+        self._pages = pages
+        self._indices: dict[str, AdapterIndex] = {}  # of contents that have pages
+        self._pinned: dict[str, str] = {}  # content by name
+
+    def absorb(self, now: float) -> list[FailedLoad]:
+        """Tell the scheduler what happened to adapters since the last call."""
+        failed = [self._absorb(event, now) for event in self._store.poll()]
+        return [it for it in failed if it is not None]
+
+    def begin(self, plan: Plan) -> None:
+        """Start the loads that `plan` asks for."""
+        self._forget_evicted()
+        for content_id in plan.fetches:
+            self._store.request(content_id)
+        for content_id, page_numbers in plan.uploads:
+            self._upload(content_id, page_numbers)
+
+    def index(self, content_id: str) -> AdapterIndex:
+        """Where a content that a running request holds lies in the pool."""
+        return self._indices[content_id]
+
+    def is_in_pool(self, content_id: str) -> bool:
+        """Whether requests may run with it at once."""
+        return self._pages.adapter_state(content_id) is AdapterState.RESIDENT
+
+    @property
+    def pinned(self) -> frozenset[str]:
+        """Names whose adapters stay in the pool."""
+        return frozenset(self._pinned)
+
+    def pin(self, name: str, content_id: str, now: float) -> None:
+        """Keep what `name` stands for in the pool, and bring it there if it is in host memory.
+
+        Raises PinBudgetError, changing nothing.
+        """
+        if self._pinned.get(name) == content_id:
+            return
+        if content_id not in self._pinned.values():
+            self._pages.pin_adapter(content_id, self._store.summary(content_id).num_pages)
+        self.unpin(name)
+        self._pinned[name] = content_id
+        is_absent = self._pages.adapter_state(content_id) is AdapterState.ABSENT
+        if is_absent and self._store.host(content_id) is not None:
+            self._preload(content_id, now)
+
+    def unpin(self, name: str) -> None:
+        """Let it go when its pages are needed; nothing happens when it is not pinned."""
+        content_id = self._pinned.pop(name, None)
+        if content_id is not None and content_id not in self._pinned.values():
+            self._pages.unpin_adapter(content_id)
+
+    def wait(self, timeout_s: float) -> None:
+        """Block until there is news for `absorb`, at most `timeout_s`."""
+        self._store.wait(timeout_s)
+
+    def _absorb(self, event: Event, now: float) -> FailedLoad | None:
+        content_id = event.content_id
+        match event:
+            case Loaded():
+                self._scheduler.adapter_in_host(content_id)
+            case LeftHost():
+                self._scheduler.adapter_out_of_host(content_id)
+            case Uploaded():
+                self._scheduler.adapter_uploaded(content_id)
+            case LoadFailed(_, reason) | UploadFailed(_, reason):
+                self._indices.pop(content_id, None)
+                return FailedLoad(self._scheduler.adapter_failed(content_id, now), reason)
+            case Dropped():
+                self._give_back(content_id, now)
+        return None
+
+    def _give_back(self, content_id: str, now: float) -> None:
+        """Free the pages of a content that no name and no request needs."""
+        self._forget_evicted()
+        if self._pages.adapter_state(content_id) is AdapterState.LOADING:
+            self._scheduler.adapter_failed(content_id, now)
+        else:
+            self._pages.drop_adapter(content_id)
+        self._indices.pop(content_id, None)
+
+    def _preload(self, content_id: str, now: float) -> None:
+        try:
+            page_numbers = self._pages.reserve_adapter(
+                content_id,
+                self._store.summary(content_id).num_pages,
+                reload_cost_s=self._store.reload_cost_s(content_id),
+                now=now,
+            )
+        except OutOfPagesError:
+            return  # running requests have them; the first request of the adapter brings it
+        self._forget_evicted()
+        self._upload(content_id, page_numbers)
+
+    def _upload(self, content_id: str, page_numbers: tuple[int, ...]) -> None:
+        adapter = self._store.host(content_id)
+        assert adapter is not None, f"{content_id} is to be uploaded and not in host memory"
+        used = page_numbers[: adapter.layout.num_pages]  # all of them, unless adapters are padded
+        self._indices[content_id] = adapter.index(used)
+        self._store.start_upload(content_id, used)
+
+    def _forget_evicted(self) -> None:
+        for content_id in self._pages.take_evicted():
+            self._indices.pop(content_id, None)

@@ -1,0 +1,92 @@
+"""From a request to what the engine and its scheduler keep of it."""
+
+import secrets
+from collections.abc import Sequence
+
+from hostelry.base.clock import Clock
+from hostelry.engine.config import EngineConfig
+from hostelry.engine.live import Live
+from hostelry.engine.loading import Parts
+from hostelry.engine.pages.prefix import content_salt, page_keys
+from hostelry.engine.request import Request
+from hostelry.engine.sampling.history import TokenHistory, check_token_ids
+from hostelry.engine.scheduler.decisions import Submission
+
+_BASE_ID = "base"  # a pool holds what one base model computed, and ends with it
+
+
+class Intake:
+    """Checks requests against the model."""
+
+    def __init__(self, parts: Parts, config: EngineConfig, clock: Clock) -> None:
+        self._model = parts.spec
+        self._store = parts.store
+        self._min_pages = parts.min_adapter_pages
+        self._structures = parts.structures
+        self._config = config
+        self._clock = clock
+
+    def accept(self, request: Request) -> Live:
+        """The request as it begins, without its adapter. Raises ValueError saying what is wrong."""
+        max_tokens = self._check(request)
+        structure = request.sampling.structure
+        compiled = self._structures.submit(structure).result() if structure else None
+        seed = request.sampling.seed
+        return Live(
+            request=request,
+            tokens=list(request.prompt_token_ids),
+            history=TokenHistory(
+                request.sampling,
+                secrets.randbits(64) if seed is None else seed,
+                request.prompt_token_ids,
+                eos_token_ids=self._model.eos_token_ids,
+                grammar=compiled.start() if compiled else None,
+            ),
+            max_tokens=max_tokens,
+        )
+
+    def submission(self, live: Live) -> Submission:
+        """The request as the scheduler sees it."""
+        request, content_id = live.request, live.content_id
+        deadline_s = request.first_token_deadline_s
+        pages, cost_s = 0, 0.0
+        if content_id is not None:
+            pages = max(self._store.summary(content_id).num_pages, self._min_pages)
+            cost_s = self._store.reload_cost_s(content_id)
+        return Submission(
+            id=request.id,
+            tenant=(request.adapter or "") if request.tenant is None else request.tenant,
+            num_prompt_tokens=len(live.tokens),
+            max_tokens=live.max_tokens,
+            adapter=content_id,
+            adapter_pages=pages,
+            reload_cost_s=cost_s,
+            prefix_keys=self.page_keys(live.tokens, content_id),
+            deadline_at=None if deadline_s is None else self._clock.now() + deadline_s,
+        )
+
+    def page_keys(self, tokens: Sequence[int], content_id: str | None) -> tuple[bytes, ...]:
+        """The content keys of the complete pages of `tokens`; none where nothing is cached."""
+        if not self._config.prefix_cache:
+            return ()
+        return tuple(
+            page_keys(content_salt(_BASE_ID, content_id), tokens, self._config.page_tokens)
+        )
+
+    def _check(self, request: Request) -> int:
+        """The request's largest number of tokens. Raises ValueError."""
+        prompt, max_len = request.prompt_token_ids, self._model.max_model_len
+        if not prompt:
+            raise ValueError(f"request {request.id} has an empty prompt")
+        if len(prompt) >= max_len:
+            raise ValueError(
+                f"the prompt has {len(prompt)} tokens; with one more to generate it must fit in "
+                f"max_model_len, {max_len}"
+            )
+        for token_id in (min(prompt), max(prompt)):
+            if not 0 <= token_id < self._model.vocab_size:
+                raise ValueError(
+                    f"token id {token_id} is outside the vocabulary of {self._model.vocab_size}"
+                )
+        check_token_ids(request.sampling, self._model.vocab_size)
+        return min(len(prompt) + request.sampling.max_new_tokens, max_len)

@@ -1,0 +1,25 @@
+"""A request under way."""
+
+from dataclasses import dataclass, field
+
+from hostelry.engine.lora.versions import AdapterVersion
+from hostelry.engine.request import Request
+from hostelry.engine.runner.rows import PageRow
+from hostelry.engine.sampling.history import TokenHistory
+
+
+@dataclass(slots=True, kw_only=True)
+class Live:
+    """Its tokens so far, at most `max_tokens` with the prompt, and what it holds."""
+
+    request: Request
+    tokens: list[int]
+    history: TokenHistory
+    max_tokens: int
+    version: AdapterVersion | None = None
+    page_row: PageRow = field(default_factory=PageRow)
+
+    @property
+    def content_id(self) -> str | None:
+        """The content of its adapter; None for the base model."""
+        return None if self.version is None else self.version.content_id

@@ -1,0 +1,39 @@
+"""What an engine counts."""
+
+from dataclasses import dataclass
+
+from hostelry.engine.lora.adapter_metrics import StoreStats
+from hostelry.engine.pages.stats import PoolStats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """Counts since the start, and what is held now; `kernels` compute: native or torch.
+
+    `num_prompt_tokens` were asked for, `num_cached_tokens` of them came from the prefix cache.
+    """
+
+    kernels: str
+    num_steps: int
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    num_generated_tokens: int
+    num_preemptions: int
+    num_expired: int
+    num_running: int
+    num_waiting: int
+    pool_bytes: int
+    pages: PoolStats
+    adapters: StoreStats
+
+
+@dataclass(slots=True)
+class Counts:
+    """The numbers that only grow."""
+
+    steps: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    preemptions: int = 0
+    expired: int = 0
