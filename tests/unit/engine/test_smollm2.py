@@ -45,7 +45,7 @@ def adapters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def test_greedy_tokens_equal_peft_mixed_and_alone(adapters: dict[str, Path]) -> None:
     folder = demo_model_folder()
-    config = EngineConfig(dtype="fp32", pool_bytes=64 << 20, num_threads=1)
+    config = EngineConfig(dtype="fp32", pool_bytes=512 << 20, num_threads=1)
     engine = Engine.load(folder, config)
     for name, path in adapters.items():
         engine.load_adapter(name, path)
@@ -84,7 +84,7 @@ def generated(model: object, prompt: tuple[int, ...], adapter: str | None) -> li
 
 def test_bf16_logits_stay_within_tolerance(adapters: dict[str, Path]) -> None:
     folder = demo_model_folder()
-    config = EngineConfig(dtype="bf16", pool_bytes=64 << 20, num_threads=1)
+    config = EngineConfig(dtype="bf16", pool_bytes=512 << 20, num_threads=1)
     engine = Engine.load(folder, config)
     model = reference_model(folder, {"r16": adapters["r16"]})
     engine.load_adapter("r16", adapters["r16"])
