@@ -89,6 +89,9 @@ class ManualLane:
     def widen(self) -> None:
         self.num_widened += 1
 
+    def close(self) -> None:
+        self.jobs.clear()
+
     def run(self) -> int:
         """Run what was started, in order; how many."""
         jobs, self.jobs = self.jobs, deque()

@@ -51,7 +51,20 @@ def test_a_copy_appears_whole_or_not_at_all_and_outlives_the_process(tmp_path: P
     assert DiskCache(tmp_path, 30).has("a")
     with cache.partial():
         pass
-    assert [it.name for it in tmp_path.iterdir()] == ["a"]
+    assert [it.name for it in tmp_path.iterdir()] == ["adapter-a"]
+
+
+def test_what_else_lies_in_the_folder_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "holidays").mkdir()
+    (tmp_path / "holidays" / "photo").write_bytes(bytes(100))
+    (tmp_path / "adapter-notes.txt").write_text("mine", encoding="utf-8")
+    cache = DiskCache(tmp_path, 10)
+    assert cache.num_bytes == 0
+    with cache.partial() as folder:
+        (folder / "x").write_bytes(bytes(10))
+        assert cache.keep(folder, "a", 10)
+    assert DiskCache(tmp_path, 5).num_bytes == 0
+    assert sorted(it.name for it in tmp_path.iterdir()) == ["adapter-notes.txt", "holidays"]
 
 
 def test_the_disk_bound_is_kept_and_what_is_read_is_not_deleted(tmp_path: Path) -> None:
@@ -129,6 +142,7 @@ def test_threads_bring_adapters_from_disk_into_the_pool(model_folder: Path, tmp_
         offset = ordinal * PAGE.page_elements
         written = pool.elements[start + offset : start + offset + fill]
         assert torch.equal(written, expected[offset : offset + fill])
+    store.close()
 
 
 def test_a_stuck_thread_does_not_stop_the_others(model_folder: Path, tmp_path: Path) -> None:
@@ -163,6 +177,7 @@ def test_a_stuck_thread_does_not_stop_the_others(model_folder: Path, tmp_path: P
     assert store.host(ids[1]) is not None
     assert store.host(ids[0]) is None
     release.set()
+    store.close()
 
 
 def hub_cache(root: Path, repository: str, adapter: Path, folder: str = "") -> str:

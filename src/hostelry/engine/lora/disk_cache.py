@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_PARTIAL = ".partial-"
+_ENTRY = "adapter-"  # nothing else in the folder is ever counted or deleted
+_PARTIAL = ".partial-adapter-"
 _ABANDONED_S = 24 * 3600.0
 
 
@@ -28,14 +29,14 @@ class DiskCache:
         self._lock = threading.Lock()
         self._bytes: dict[str, int] = {}  # least recently used first
         self._holds: dict[str, int] = {}
+        self._num_bytes = 0
         self.num_evictions = 0
         self._take_over()
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all entries."""
-        with self._lock:
-            return sum(self._bytes.values())
+        """Bytes of all entries; waits for nobody."""
+        return self._num_bytes
 
     def has(self, key: str) -> bool:
         """Whether there is an entry; waits for nobody."""
@@ -52,7 +53,7 @@ class DiskCache:
         if num_bytes is None:
             yield None
             return
-        path = self._folder / key
+        path = self._path(key)
         with suppress(OSError):
             os.utime(path)  # the order outlives the process
         try:
@@ -81,22 +82,23 @@ class DiskCache:
             if not self._make_room(num_bytes):
                 return False
             try:
-                partial.rename(self._folder / key)
+                partial.rename(self._path(key))
             except OSError:
-                if not (self._folder / key).is_dir():  # else another process was faster
+                if not self._path(key).is_dir():  # else another process was faster
                     raise
             self._bytes[key] = num_bytes
+            self._num_bytes += num_bytes
             return True
 
     def drop(self, key: str) -> None:
         """Delete an entry, damaged perhaps; nothing where there is none."""
         with self._lock:
-            if self._bytes.pop(key, None) is not None:
+            if key in self._bytes:
                 self._delete(key)
 
     def _make_room(self, num_bytes: int) -> bool:
         """Delete entries nobody reads, the least recently used first."""
-        room = self.max_bytes - sum(self._bytes.values())
+        room = self.max_bytes - self._num_bytes
         victims = []
         for key, size in self._bytes.items():
             if room >= num_bytes:
@@ -107,16 +109,16 @@ class DiskCache:
         if room < num_bytes:
             return False
         for key in victims:
-            del self._bytes[key]
             self._delete(key)
             self.num_evictions += 1
         return True
 
     def _delete(self, key: str) -> None:
         """Out of sight first, so that no one finds half of it."""
+        self._num_bytes -= self._bytes.pop(key)
         hidden = self._folder / f"{_PARTIAL}{secrets.token_hex(8)}"
         with suppress(OSError):
-            (self._folder / key).rename(hidden)
+            self._path(key).rename(hidden)
         shutil.rmtree(hidden, ignore_errors=True)
 
     def _take_over(self) -> None:
@@ -132,8 +134,13 @@ class DiskCache:
             if path.name.startswith(_PARTIAL):
                 if changed_at < newest - _ABANDONED_S:
                     shutil.rmtree(path, ignore_errors=True)
-            elif path.is_dir():
+            elif path.name.startswith(_ENTRY) and path.is_dir():
                 with suppress(OSError):
-                    self._bytes[path.name] = sum(it.stat().st_size for it in path.iterdir())
+                    num_bytes = sum(it.stat().st_size for it in path.iterdir())
+                    self._bytes[path.name.removeprefix(_ENTRY)] = num_bytes
         with self._lock:
+            self._num_bytes = sum(self._bytes.values())
             self._make_room(0)
+
+    def _path(self, key: str) -> Path:
+        return self._folder / f"{_ENTRY}{key}"

@@ -20,6 +20,10 @@ class Lane(Protocol):
         """Add a thread, as one of them is stuck for good perhaps."""
         ...
 
+    def close(self) -> None:
+        """End once what was started is done; does not wait for it."""
+        ...
+
 
 class ThreadLane:
     """`num_threads` daemon threads, started with the first job; they do not outlive the process."""
@@ -44,7 +48,7 @@ class ThreadLane:
         self._num_wanted += 1
 
     def close(self) -> None:
-        """Let the threads end after the jobs started so far; does not wait for them."""
+        """End once what was started is done; does not wait for it."""
         for _ in self._threads:
             self._jobs.put(None)
 

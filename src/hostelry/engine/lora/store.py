@@ -67,6 +67,11 @@ class StoreLanes:
             upload=ThreadLane("adapter-upload", 1),
         )
 
+    def close(self) -> None:
+        """End them once what was started is done."""
+        for lane in (self.disk, self.remote, self.upload):
+            lane.close()
+
 
 @dataclass(frozen=True, slots=True)
 class RegisteredAdapter:
@@ -101,7 +106,7 @@ class AdapterStore:
         limits: StoreLimits,
         lanes: StoreLanes | None = None,
     ) -> None:
-        lanes = lanes or StoreLanes.of_threads(limits.loads)
+        lanes = self._lanes = lanes or StoreLanes.of_threads(limits.loads)
         self._loader = loader
         self._clock = clock
         self._limits = limits
@@ -275,6 +280,10 @@ class AdapterStore:
     def wait(self, timeout_s: float) -> bool:
         """Block until `poll` has news of a load or an upload; False where none came in time."""
         return bool(self._events) or self._news.wait(timeout_s)
+
+    def close(self) -> None:
+        """Let the threads end; nothing may be asked for any longer."""
+        self._lanes.close()
 
     def metrics(self, name: str) -> AdapterMetrics | None:
         """Counts of a registered name."""
