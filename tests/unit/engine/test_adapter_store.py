@@ -102,6 +102,21 @@ def test_what_was_asked_for_stays_until_it_is_in_the_pool(bench: Bench) -> None:
     assert bench.store.evict(a)
 
 
+def test_nothing_leaves_host_memory_between_two_polls(bench: Bench) -> None:
+    ids = [bench.register(name) for name in "abcd"]
+    bench.run()
+    (absent,) = [it for it in ids if bench.store.host(it) is None]
+    present = [it for it in ids if it != absent]
+    bench.store.request(absent)
+    assert all(bench.store.host(it) is not None for it in present)
+    assert bench.store.wait(0.0)
+    bench.store.start_upload(present[0], (1,))
+    left = [event.content_id for event in bench.store.poll() if isinstance(event, LeftHost)]
+    assert len(left) == 1
+    assert left[0] in present[1:]
+    assert kinds(bench.run(), absent) == ["Loaded"]
+
+
 def test_what_was_asked_for_in_vain_may_leave_after_a_while(bench: Bench) -> None:
     a = bench.register("a")
     bench.store.request(a)

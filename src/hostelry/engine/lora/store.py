@@ -223,7 +223,10 @@ class AdapterStore:
         return self._host.get(content_id)
 
     def request(self, content_id: str) -> None:
-        """Have the content in host memory; `poll` reports Loaded or LoadFailed, once."""
+        """Have the content in host memory; `poll` reports Loaded or LoadFailed, once.
+
+        Nothing leaves host memory for it before the next `poll`, which tells so.
+        """
         now = self._clock.now()
         if not self._versions.is_used(content_id):
             self._events.append(LoadFailed(content_id, "no adapter of that content is registered"))
@@ -234,7 +237,8 @@ class AdapterStore:
         elif (reason := self._loads.want(content_id, now)) is not None:
             self._events.append(LoadFailed(content_id, reason))
         else:
-            self._start_loads(now)
+            self._start_loads(now, may_evict=False)
+            self._news.set()  # the next poll may have to make room
 
     def evict(self, content_id: str) -> bool:
         """Let a content go from host memory; False where it is held, loading or not there."""
@@ -269,7 +273,7 @@ class AdapterStore:
             self._load_ended(outcome, now)
         for content_id in [it for it, until in self._holds.items() if until <= now]:
             self._unhold(content_id)
-        self._start_loads(now)
+        self._start_loads(now, may_evict=True)
         events, self._events = self._events, []
         return [
             event
@@ -351,14 +355,15 @@ class AdapterStore:
             return Tier.HOST
         return self._loader.nearest(content_id, self._contents[content_id].sources)
 
-    def _start_loads(self, now: float) -> None:
+    def _start_loads(self, now: float, *, may_evict: bool) -> None:
         """Start what waits, in order, while there are threads and room in host memory."""
         for content_id in self._loads.waiting:
             content = self._contents[content_id]
             tier = self._loader.nearest(content_id, content.sources)
             if not self._loads.has_room(tier):
                 continue
-            evicted = self._host.reserve(content_id, content.summary.num_bytes)
+            num_bytes = content.summary.num_bytes
+            evicted = self._host.reserve(content_id, num_bytes, may_evict=may_evict)
             if evicted is None:
                 return
             self._left_host(evicted)

@@ -50,10 +50,14 @@ class HostTier:
             entry.num_uses += 1
             self._rank(content_id, entry)
 
-    def reserve(self, content_id: str, num_bytes: int) -> tuple[str, ...] | None:
+    def reserve(
+        self, content_id: str, num_bytes: int, *, may_evict: bool = True
+    ) -> tuple[str, ...] | None:
         """Set room aside for a load; the ids evicted for it, None where there is no room now."""
         if content_id in self._entries:
             return ()
+        if not may_evict and num_bytes > self.max_bytes - self.num_bytes:
+            return None
         evicted = self._make_room(num_bytes)
         if evicted is not None:
             self._entries[content_id] = _Entry(num_bytes)
