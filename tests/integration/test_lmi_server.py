@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 from collections.abc import Iterator
@@ -130,18 +131,37 @@ def test_openais_own_client_is_served(shared: Server) -> None:
         assert {model.id for model in client.models.list()} == {"lmi", "es", "fr"}
         with pytest.raises(openai.NotFoundError, match="does not exist"):
             client.chat.completions.create(model="gpt-9", **asked)
-        with pytest.raises(openai.BadRequestError, match="one sequence"):
-            client.completions.create(model="lmi", prompt="a", n=2)
+        several = client.completions.create(model="lmi", prompt="a", n=2, max_tokens=3)
+        assert [choice.index for choice in several.choices] == [0, 1]
+        with pytest.raises(openai.BadRequestError, match="at most 128"):
+            client.completions.create(model="lmi", prompt="a", n=129)
+
+
+def test_a_structured_answer(shared: Server) -> None:
+    sampled = {"max_new_tokens": 40, "temperature": 1.0, "seed": 3}
+    with shared.client() as client:
+        answers = [
+            invoke(
+                client, inputs="hello", parameters={**sampled, "guided_regex": "(ab|c){3}-[0-9]"}
+            ),
+            invoke(client, inputs="hello", parameters={**sampled, "guided_choice": ["yes", "no"]}),
+        ]
+        wrong = {"inputs": "hello", "parameters": {"guided_json": {"not": {}}}}
+        refused = client.post("/invocations", json=wrong)
+    assert re.fullmatch("(ab|c){3}-[0-9]", answers[0]["generated_text"])
+    assert answers[1]["generated_text"] in ("yes", "no")
+    assert refused.status_code == 424
+    assert "'not', which cannot be kept exactly" in refused.text
 
 
 def test_a_seed_decides_a_sampled_answer(shared: Server) -> None:
     with shared.client() as client:
         parameters = {"max_new_tokens": 20, "temperature": 1.0, "seed": 5, "ignore_eos_token": True}
-        texts = [
+        answers = [
             invoke(client, inputs="hello", parameters={**parameters, "seed": seed})
             for seed in (5, 5, 6)
         ]
-    assert texts[0] == texts[1] != texts[2]
+    assert answers[0] == answers[1] != answers[2]
 
 
 def test_a_client_that_leaves_frees_its_pages(shared: Server) -> None:
