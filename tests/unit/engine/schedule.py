@@ -2,8 +2,9 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from hostelry.engine.pages.unified import AdapterState, PagePool
 from hostelry.engine.scheduler.decisions import Plan, Submission
@@ -17,13 +18,14 @@ STEP_S = 0.01
 def scheduler(
     num_pages: int = 64, tenants: TenantPolicies | None = None, **limits: float | None
 ) -> Scheduler:
-    fields: dict[str, float | None] = {
-        "max_batch_size": 8,
-        "max_batched_tokens": 64,
-        "page_tokens": 4,
-        **limits,
-    }
-    return Scheduler(Limits(**fields), PagePool(num_pages), tenants)  # type: ignore[arg-type]
+    return limited(num_pages, limits, tenants)
+
+
+def limited(
+    num_pages: int, limits: Mapping[str, float | None], tenants: TenantPolicies | None = None
+) -> Scheduler:
+    fields: dict[str, Any] = {"max_batch_size": 8, "max_batched_tokens": 64, "page_tokens": 4}
+    return Scheduler(Limits(**fields | dict(limits)), PagePool(num_pages), tenants)
 
 
 def weights(**values: float) -> TenantPolicies:

@@ -61,6 +61,7 @@ def test_lanes_come_by_their_tenants_counter_first() -> None:
     order: FairOrder[Item, Item] = FairOrder()
     poor, rich = Item(1.0, 1), Item(2.0, 2)
     far, near, last = Item(9.0, 3), Item(8.0, 4), Item(0.0, 5)
+    order.discard(rich, last)
     order.add(rich, last)
     order.add(poor, far)
     order.add(poor, near)

@@ -1,7 +1,7 @@
 """Adapters on their way into the pool, places for them, and that nobody starves for one."""
 
 import pytest
-from tests.unit.engine.schedule import STEP_S, Drive, scheduler
+from tests.unit.engine.schedule import STEP_S, Drive, limited, scheduler
 
 from hostelry.engine.pages.unified import AdapterState
 from hostelry.engine.scheduler.decisions import Plan
@@ -271,24 +271,21 @@ def flooded(drive: Drive, kinds: list[str], steps: int, *, tenants: bool) -> Non
 
 
 STARVING = [
-    pytest.param({"num_pages": 30}, 16, ["a", "b"], id="a large adapter, and no pages"),
-    pytest.param({"num_pages": 64, "max_adapters": 2}, 2, ["a", "b"], id="no place free"),
-    pytest.param(
-        {"num_pages": 34, "max_adapters": 2}, 18, ["a", "b"], id="neither pages nor a place"
-    ),
-    pytest.param(
-        {"num_pages": 64, "max_adapters": 1}, 2, ["a"], id="one place, which one adapter keeps"
-    ),
+    pytest.param(30, {}, 16, ["a", "b"], id="a large adapter, and no pages"),
+    pytest.param(64, {"max_adapters": 2}, 2, ["a", "b"], id="no place free"),
+    pytest.param(34, {"max_adapters": 2}, 18, ["a", "b"], id="neither pages nor a place"),
+    pytest.param(64, {"max_adapters": 1}, 2, ["a"], id="one place, which one adapter keeps"),
 ]
 
 
 @pytest.mark.parametrize("tenants", [True, False], ids=["tenants without end", "one tenant"])
-@pytest.mark.parametrize(("limits", "adapter_pages", "kinds"), STARVING)
+@pytest.mark.parametrize(("num_pages", "limits", "adapter_pages", "kinds"), STARVING)
 def test_a_rare_adapter_waits_a_bounded_number_of_steps(
-    limits: dict[str, float], adapter_pages: int, kinds: list[str], tenants: bool
+    num_pages: int, limits: dict[str, float], adapter_pages: int, kinds: list[str], tenants: bool
 ) -> None:
     max_wait_s, load_steps, longest = 0.5, 2, 20
-    subject = scheduler(**limits, max_wait_s=max_wait_s, overtake_tokens=1e12)  # type: ignore[arg-type]
+    free = {"max_wait_s": max_wait_s, "overtake_tokens": 1e12}
+    subject = limited(num_pages, limits | free)
     drive = Drive(subject, check_every=10)
     flooded(drive, kinds, 100, tenants=tenants)
     drive.submit("rare", 6, 6, adapter="rare", adapter_pages=adapter_pages, tenant="rare")
@@ -297,11 +294,13 @@ def test_a_rare_adapter_waits_a_bounded_number_of_steps(
     assert waited(drive, "rare") <= max_wait_s / STEP_S + longest + load_steps + 8
 
 
-@pytest.mark.parametrize(("limits", "adapter_pages", "kinds"), [STARVING[0], *STARVING[2:]])
+@pytest.mark.parametrize(
+    ("num_pages", "limits", "adapter_pages", "kinds"), [STARVING[0], *STARVING[2:]]
+)
 def test_without_a_reservation_it_would_starve(
-    limits: dict[str, float], adapter_pages: int, kinds: list[str]
+    num_pages: int, limits: dict[str, float], adapter_pages: int, kinds: list[str]
 ) -> None:
-    subject = scheduler(**limits, max_wait_s=1e6, overtake_tokens=1e12)  # type: ignore[arg-type]
+    subject = limited(num_pages, limits | {"max_wait_s": 1e6, "overtake_tokens": 1e12})
     drive = Drive(subject, check_every=100)
     flooded(drive, kinds, 100, tenants=True)
     drive.submit("rare", 6, 6, adapter="rare", adapter_pages=adapter_pages, tenant="rare")

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.engine.schedule import STEP_S, Drive, Request, scheduler, weights, zipf_choice
+from tests.unit.engine.schedule import (
+    STEP_S,
+    Drive,
+    Request,
+    limited,
+    scheduler,
+    weights,
+    zipf_choice,
+)
 
 from hostelry.engine.pages.unified import PagePool
 from hostelry.engine.scheduler.decisions import Plan
@@ -116,7 +124,7 @@ def test_a_hundred_thousand_steps_keep_every_promise() -> None:
 )
 def test_random_schedules_keep_every_promise(seed: int, limits: dict[str, float]) -> None:
     rng = random.Random(seed)
-    drive = Drive(scheduler(40, **limits), fetch_steps=rng.randint(1, 6), upload_steps=seed % 3 + 1)
+    drive = Drive(limited(40, limits), fetch_steps=rng.randint(1, 6), upload_steps=seed % 3 + 1)
     simulate(drive, rng, 150, most_live=30)
 
 
@@ -185,7 +193,7 @@ def apply(drive: Drive, number: int, what: str, value: Any) -> None:
 def test_every_request_ends_once_and_pages_are_conserved(
     limits: dict[str, float], loads: tuple[int, int], events: list[tuple[str, Any]]
 ) -> None:
-    drive = Drive(scheduler(36, **limits), fetch_steps=loads[0], upload_steps=loads[1])
+    drive = Drive(limited(36, limits), fetch_steps=loads[0], upload_steps=loads[1])
     for number, (what, value) in enumerate(events):
         apply(drive, number, what, value)
     drive.finish(within=10_000)

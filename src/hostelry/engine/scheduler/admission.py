@@ -12,7 +12,7 @@ Source: the reservation generalises SGLang's drain of the adapter with the least
 from collections import deque
 from collections.abc import Iterator
 
-from hostelry.engine.pages.unified import OutOfPagesError, PagePool
+from hostelry.engine.pages.unified import PagePool
 from hostelry.engine.scheduler.fair_queue import FairQueue
 from hostelry.engine.scheduler.limits import Limits
 from hostelry.engine.scheduler.records import Adapter, Lane, Place, Sequence, State, Step
@@ -107,7 +107,7 @@ class Admission:
     def _num_left(self, adapter: Adapter) -> int:
         """Tokens until the last of an adapter's running requests has ended, at most."""
         own = (it for it in self._batch if it.lane.adapter is adapter)
-        return max(it.submission.max_tokens - it.num_tokens for it in own)
+        return max(it.max_tokens - it.num_tokens for it in own)
 
     # The loop
 
@@ -164,7 +164,9 @@ class Admission:
             yield residency.in_host
 
     def _can_start(self, step: Step) -> bool:
-        return len(self._batch) < self._limits.max_batch_size and step.budget > 0
+        if len(self._batch) >= self._limits.max_batch_size or step.budget < 1:
+            return False
+        return self._pool.num_available > self._batch.reserve
 
     def _may_pass(self, lane: Lane, bars: list[Lane]) -> bool:
         """Whether the lane has had too little service to let those who lost go first."""
@@ -230,11 +232,7 @@ class Admission:
         kv_pages = self._limits.pages_for(lane.head.num_tokens)
         if adapter.num_pages + kv_pages > self._room(lane):
             return False
-        try:
-            upload = self._residency.load(adapter, kv_pages, step.now)
-        except OutOfPagesError:
-            return False
-        step.uploads.append(upload)
+        step.uploads.append(self._residency.load(adapter, kv_pages, step.now))
         if self._limits.load_charge_tokens:
             self._queue.charge(lane, self._limits.load_charge_tokens * adapter.num_pages)
         return True
@@ -248,7 +246,7 @@ class Admission:
     def _start_beside(self, lane: Lane, room: int, step: Step) -> bool:
         """Start a request that, however long its answer, leaves what is kept for another."""
         pages_for, sequence = self._limits.pages_for, lane.head
-        most = pages_for(sequence.submission.max_tokens)
+        most = pages_for(sequence.max_tokens)
         if most > room or not self._start_within(lane, room, step):
             return False
         self._reserved_pages += most - pages_for(sequence.num_tokens)

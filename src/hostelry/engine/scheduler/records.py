@@ -100,6 +100,9 @@ class Sequence:
     number: int  # in order of arrival
     lane: Lane
     submission: Submission
+    num_prompt: int  # this and the next two are the submission's, nearer by hand in every step
+    num_keys: int
+    max_tokens: int
     num_tokens: int  # prompt and output so far
     num_departed_before: int
     num_ahead: int  # of its tenant, when it came

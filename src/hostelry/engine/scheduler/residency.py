@@ -98,7 +98,7 @@ class Residency:
         return tuple(fetches)
 
     def load(self, adapter: Adapter, kv_pages: int, now: float) -> Upload:
-        """Reserve pages, and promise `kv_pages` to who waits. Raises OutOfPagesError."""
+        """Reserve pages, which are to be had, and promise `kv_pages` to who waits."""
         pages = self._pool.reserve_adapter(
             adapter.key, adapter.num_pages, reload_cost_s=adapter.reload_cost_s, now=now
         )

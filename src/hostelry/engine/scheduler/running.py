@@ -38,8 +38,7 @@ class RunningBatch:
         """Pages that the running requests may still ask for."""
         pages_for = self._limits.pages_for
         return sum(
-            max(0, pages_for(it.submission.max_tokens - 1) - len(self._pool.pages(it.id)))
-            for it in self
+            max(0, pages_for(it.max_tokens - 1) - len(self._pool.pages(it.id))) for it in self
         )
 
     def start(self, sequence: Sequence, step: Step, num_kept: int) -> bool:
@@ -103,9 +102,9 @@ class RunningBatch:
             computed = sequence.num_computed
             if sequence.num_tokens - computed != 1:
                 prompts.append(sequence)
-            elif sequence.num_tokens < sequence.submission.max_tokens:
+            elif sequence.num_tokens < sequence.max_tokens:
                 chunks.append(Chunk(sequence.id, computed, 1, True))
-                if computed < sequence.submission.num_prompt_tokens:
+                if computed < sequence.num_prompt:
                     self._charge(sequence, computed + 1)
         step.budget -= len(chunks)
         for sequence in prompts:
@@ -117,12 +116,10 @@ class RunningBatch:
         """Record that `chunks` were computed; what was removed meanwhile is passed over."""
         for request_id, start, length, samples in chunks:
             sequence = by_id.get(request_id)
-            if sequence is None or sequence.num_computed != start:
-                continue
-            if sequence.state is not State.RUNNING:
+            if sequence is None or sequence.num_computed != start or sequence.num_slots <= start:
                 continue
             sequence.num_computed = start + length
-            if sequence.num_published < len(sequence.submission.prefix_keys):
+            if sequence.num_published < sequence.num_keys:
                 self._publish(sequence)
             if samples:
                 sequence.num_tokens += 1
@@ -188,7 +185,7 @@ class RunningBatch:
 
     def _charge(self, sequence: Sequence, end: int) -> None:
         """Charge the prompt tokens before `end` that were not charged yet."""
-        num_new = min(end, sequence.submission.num_prompt_tokens) - sequence.num_charged
+        num_new = min(end, sequence.num_prompt) - sequence.num_charged
         if num_new > 0:
             sequence.num_charged += num_new
             self._queue.charge(sequence.lane, num_new)
@@ -203,4 +200,4 @@ class RunningBatch:
 
 def _is_spent(sequence: Sequence) -> bool:
     """Whether it has all its tokens and only waits to be removed."""
-    return sequence.num_tokens >= sequence.submission.max_tokens
+    return sequence.num_tokens >= sequence.max_tokens
