@@ -21,7 +21,7 @@ from collections import deque
 from hostelry.engine.scheduler.counters import CounterHeap
 from hostelry.engine.scheduler.quotas import TokenBucket
 from hostelry.engine.scheduler.records import Lane, Sequence, State, Tenant
-from hostelry.engine.scheduler.tenants import TenantPolicies
+from hostelry.engine.scheduler.tenants import TenantPolicies, TenantPolicy
 
 OUTPUT_CHARGE = 2.0
 """What an output token is charged, in prompt tokens."""
@@ -47,11 +47,25 @@ class FairQueue:
         if tenant is None:
             self._prune(now)
             policy = self._policies.of(name)
-            rate = policy.tokens_per_s
-            bucket = None if rate is None else TokenBucket(rate, rate * policy.burst_s, now)
-            tenant = Tenant(name=name, policy=policy, bucket=bucket, token_cost=1.0 / policy.weight)
+            tenant = Tenant(
+                name=name,
+                policy=policy,
+                bucket=_bucket(policy, now),
+                token_cost=1.0 / policy.weight,
+            )
             self._tenants[name] = tenant
         return tenant
+
+    def set_policies(self, policies: TenantPolicies, now: float) -> None:
+        """Go by other policies; a bucket whose rate or burst changes starts anew, and full."""
+        self._policies = policies
+        for tenant in self._tenants.values():
+            old, new = tenant.policy, policies.of(tenant.name)
+            if (old.tokens_per_s, old.burst_s) != (new.tokens_per_s, new.burst_s):
+                tenant.bucket = _bucket(new, now)
+            if tenant.num_waiting:
+                self.waiting_weight += new.weight - old.weight
+            tenant.policy, tenant.token_cost = new, 1.0 / new.weight
 
     def lane(self, tenant: Tenant, key: str | None) -> Lane:
         """The lane of a tenant's requests for adapter `key`, made when it is new."""
@@ -161,6 +175,11 @@ class FairQueue:
             or (it.bucket is not None and it.bucket.level(now) < it.bucket.capacity_tokens)
         }
         self._prune_at = max(_PRUNE_TENANTS_AT, 2 * len(self._tenants))
+
+
+def _bucket(policy: TenantPolicy, now: float) -> TokenBucket | None:
+    rate = policy.tokens_per_s
+    return None if rate is None else TokenBucket(rate, rate * policy.burst_s, now)
 
 
 def _lift(item: Tenant | Lane, first: Tenant | Lane | None, last: Tenant | Lane | None) -> None:
