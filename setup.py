@@ -20,6 +20,10 @@ from setuptools.errors import CompileError
 
 PACKAGE = "hostelry.engine.kernels.native"
 FOLDER = Path("src", *PACKAGE.split("."))
+WITHOUT = (
+    "The install goes on without this library; with none at all the engine computes in plain "
+    "torch, several times slower. To change that install g++, then hostelry again."
+)
 FLAGS = (
     "-std=c++17",
     "-O3",
@@ -84,11 +88,13 @@ class BuildKernels(build_ext):
 def compile_library(arguments):
     """Run the compiler. Raises CompileError, upon which setuptools warns and goes on."""
     compiler = find_compiler()
-    done = subprocess.run([*compiler, *arguments], capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run([*compiler, *arguments], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise CompileError(f"no C++ compiler: {error}. {WITHOUT}") from error
     if done.returncode != 0:
         raise CompileError(
-            f"{' '.join(compiler)} failed ({done.returncode}): {done.stderr[:2000]}\n"
-            "The engine goes on without this library, slower."
+            f"{' '.join(compiler)} failed ({done.returncode}): {done.stderr[:2000]}\n{WITHOUT}"
         )
     if done.stderr:
         print(done.stderr)
@@ -102,8 +108,7 @@ def find_compiler():
         if shutil.which(name):
             return [name]
     raise CompileError(
-        "no C++ compiler found (c++, g++, clang++, $CXX). The engine goes on with plain torch, "
-        "several times slower; install g++ and install hostelry again to change that."
+        f"no C++ compiler found by the names c++, g++, clang++ (or in $CXX). {WITHOUT}"
     )
 
 

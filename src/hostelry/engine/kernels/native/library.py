@@ -185,10 +185,9 @@ class NativeLibrary:
         """
         host = host or Host.current()
         if variant is None:
-            names = available_variants(host)
-            if not names:
-                raise NativeUnavailableError(why_unavailable(host) or "")
-            variant = names[0]
+            variant = next((it.name for it in VARIANTS if _obstacle(it, host) is None), None)
+        if variant is None:
+            raise NativeUnavailableError(why_unavailable(host) or "no library can be used")
         wanted = next((it for it in VARIANTS if it.name == variant), None)
         if wanted is None:
             known = ", ".join(it.name for it in VARIANTS)
