@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import struct
 import zipfile
 from pathlib import Path
 
@@ -16,6 +17,21 @@ from hostelry.engine.lora.safetensors_file import parse_safetensors
 FILE_NAMES = ("adapter_model.safetensors", "adapter_model.bin")
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+# What torch's reader of pickles raises for bytes that are none of its own.
+_DAMAGE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
 
 
 def read_tensors(folder: Path, *, max_bytes: int) -> tuple[str, dict[str, torch.Tensor]]:
@@ -63,8 +79,9 @@ def _unpickled(path: Path) -> dict[str, torch.Tensor]:
             f"{path.name} holds more than tensors, or is damaged"
             f"{_named_global(str(error))}; code in it is never run"
         ) from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError, MemoryError) as error:
-        raise AdapterError(f"{path.name} cannot be read: {error}") from error
+    except _DAMAGE as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise AdapterError(f"{path.name} cannot be read: {reason}") from error
     if not isinstance(tensors, dict) or not all(
         isinstance(name, str) and isinstance(tensor, torch.Tensor)
         for name, tensor in tensors.items()
