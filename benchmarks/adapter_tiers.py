@@ -1,13 +1,14 @@
 """What a request waits longer for its first token when its adapter is not in the pool.
 
+Two engines with pools for a few adapters only: one keeps all in host memory, one hardly any.
 Adapters are brought to where they shall be by use: the one in question is used, then as many others
-as push it out. Where it was found is what the engine says, if it can tell, else what was arranged.
+as push it out. Where the engine then finds it is part of the result.
 """
 
 import statistics
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ from hostelry.engine.engine import Engine
 from hostelry.engine.request import Request, SamplingParams
 
 RANK = 16
-NO_ADAPTER, JUST_USED, PUSHED_OUT, NEVER_USED = (
-    "no adapter",
-    "just used",
-    "after others pushed it out of the pool",
-    "never used, its files not in the page cache",
-)
+MAX_MODEL_LEN = 256
+NUM_IN_POOL = 6  # about as many adapters as fit beside the KV cache
+GIB = 1 << 30
+POOL_REST_BYTES = 16 << 20  # of the KV cache, for requests that are short
+NO_ADAPTER, JUST_USED = "no adapter", "just used"
+FROM_HOST = "pushed out of the pool, kept in host memory"
+FROM_DISK = "kept in files only, in the page cache"
+FROM_COLD_DISK = "kept in files only, not in the page cache"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,52 +55,79 @@ def measure_tiers(
         )
         for number in range(setting.num_others + setting.repeats)
     }
+    taken: dict[str, Taken] = {}
+    keeping = limited(options, folders, adapter_host_bytes=GIB)
+    measure_on(model, keeping, folders, setting, (NO_ADAPTER, JUST_USED, FROM_HOST), taken)
+    forgetting = limited(options, folders, adapter_host_bytes=2 * file_bytes(folders))
+    measure_on(model, forgetting, folders, setting, (FROM_DISK, FROM_COLD_DISK), taken)
+    in_pool_s = statistics.median(taken[JUST_USED].times_s)
+    return [tier_row(state, each, in_pool_s) for state, each in taken.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Times to the first token, and where the engine found the adapters."""
+
+    times_s: list[float] = field(default_factory=list)
+    places: set[str] = field(default_factory=set)
+
+
+def limited(
+    options: dict[str, Any], folders: dict[str, Path], *, adapter_host_bytes: int
+) -> dict[str, Any]:
+    """Settings with a pool for a few adapters, and that much host memory."""
+    return {
+        "max_model_len": MAX_MODEL_LEN,
+        "max_batch_size": 2,
+        "pool_bytes": NUM_IN_POOL * file_bytes(folders) + POOL_REST_BYTES,
+        "adapter_host_bytes": adapter_host_bytes,
+        **options,
+    }
+
+
+def file_bytes(folders: dict[str, Path]) -> int:
+    """Bytes of one adapter; all are of one size."""
+    return sum(file.stat().st_size for file in next(iter(folders.values())).iterdir())
+
+
+def measure_on(
+    model: Path,
+    options: dict[str, Any],
+    folders: dict[str, Path],
+    setting: TierSetting,
+    states: Sequence[str],
+    taken: dict[str, Taken],
+) -> None:
+    """Add to `taken` what an engine with `options` takes in each of `states`."""
     engine = Engine.load(model, engine_config(options))
     for name, folder in folders.items():
         engine.load_adapter(name, folder)
     names = list(folders)
-    fresh, others = names[: setting.repeats], names[setting.repeats :]
+    probed, others = names[: setting.repeats], names[setting.repeats :]
     probe = Probe(engine, setting.prompt_tokens)
-    for _ in range(3):
-        probe.first_token_s(None)
-    taken: dict[str, list[float]] = {NO_ADAPTER: [], JUST_USED: [], PUSHED_OUT: [], NEVER_USED: []}
-    found: dict[str, set[str]] = {state: set() for state in taken}
-    for name in fresh:
-        evict(folders[name].iterdir())
-        for state, before in (
-            (NEVER_USED, ()),
-            (JUST_USED, ()),
-            (PUSHED_OUT, others),
-            (NO_ADAPTER, ()),
-        ):
-            probe.use(before)
+    probe.use([None, probed[0], None])
+    for name in probed:
+        for state in states:
+            probe.use([name] if state == JUST_USED else [name, *others])
+            if state == FROM_COLD_DISK:
+                evict(folders[name].iterdir())
             adapter = None if state == NO_ADAPTER else name
-            found[state].add(place(engine, adapter))
-            taken[state].append(probe.first_token_s(adapter))
-    return [tier_row(state, times, taken, sorted(found[state])) for state, times in taken.items()]
+            found = taken.setdefault(state, Taken())
+            found.places.add(engine.adapter_tier(adapter).value if adapter else "-")
+            found.times_s.append(probe.first_token_s(adapter))
 
 
-def tier_row(
-    state: str, times: list[float], taken: dict[str, list[float]], found: list[str]
-) -> dict[str, Any]:
+def tier_row(state: str, taken: Taken, in_pool_s: float) -> dict[str, Any]:
     """Times of one place, and how much longer they are than in the pool."""
-    added_s = statistics.median(times) - statistics.median(taken[JUST_USED])
+    middle_s = statistics.median(taken.times_s)
     return {
         "adapter": state,
-        "found in": ", ".join(found),
-        "first token p50 ms": statistics.median(times) * 1000,
-        "p99 ms": percentile(sorted(times), 0.99) * 1000,
-        "added to just used, p50 ms": added_s * 1000,
-        "requests": len(times),
+        "found in": ", ".join(sorted(taken.places)),
+        "first token p50 ms": middle_s * 1000,
+        "p99 ms": percentile(sorted(taken.times_s), 0.99) * 1000,
+        "added to just used, p50 ms": (middle_s - in_pool_s) * 1000,
+        "requests": len(taken.times_s),
     }
-
-
-def place(engine: Engine, adapter: str | None) -> str:
-    """Where the engine says that the adapter is; ``not told`` by an engine that cannot."""
-    if adapter is None:
-        return "-"
-    tell = getattr(engine, "adapter_tier", None)
-    return str(getattr(tell(adapter), "value", tell(adapter))) if tell else "not told"
 
 
 class Probe:
@@ -108,7 +138,7 @@ class Probe:
         self._prompt_tokens = prompt_tokens
         self._num_asked = 0
 
-    def use(self, adapters: Iterable[str]) -> None:
+    def use(self, adapters: Iterable[str | None]) -> None:
         """A request with each."""
         for adapter in adapters:
             self.first_token_s(adapter)

@@ -6,8 +6,9 @@ Zipf's law and uniform, arrivals gamma distributed, offered load below and above
 
 ``python -m benchmarks.many_adapters [--setting short|full] [--smoke] [--compare NAME=JSON ...]``
 
-``--compare`` runs everything a second time with further engine settings, such as slots of the
-largest rank instead of pages, at the same memory (``--option NAME=JSON`` sets it for both).
+Some numbers of adapters run a second time at the same memory with other engine settings: every
+adapter padded to a slot of the largest rank, as engines without pages for adapters do it, unless
+``--compare`` names others. ``--option NAME=JSON`` is set for all runs.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import os
 import random
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,15 @@ from benchmarks.engine_options import add_option_argument, parsed_options, unkno
 from benchmarks.models import model_folder
 from benchmarks.record import print_table, write_result
 from benchmarks.trace import GOAL_S, Arrival, gamma_arrival_times, random_prompt, summary
-from benchmarks.trace_worker import Job, Result, run_job
+from benchmarks.trace_worker import Job, Result, TraceResult, run_job
 
 SEED = 20261121
 RANKS = (64, 32, 16, 8)
 BELOW, ABOVE = 0.6, 1.3  # offered load as shares of the measured capacity
 NUM_COMPARED = 100  # adapters beside one base, against as many models
 MAX_CHANGE = 0.10
+NUM_WARM_UP = 8
+PADDED = {"padded_lora_rank": max(RANKS)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +42,8 @@ class Setting:
     """How much to measure; lengths are drawn evenly from their ranges."""
 
     counts: tuple[int, ...]
+    compared_counts: tuple[int, ...]
+    pool_bytes: int
     duration_s: float
     capacity_requests: int
     prompt_tokens: tuple[int, int] = (8, 64)
@@ -51,6 +56,8 @@ class Setting:
 SETTINGS = {
     "smoke": Setting(
         counts=(4, 8),
+        compared_counts=(8,),
+        pool_bytes=8 << 20,
         duration_s=0.3,
         capacity_requests=4,
         prompt_tokens=(3, 6),
@@ -58,8 +65,20 @@ SETTINGS = {
         popularities=(("zipf", 1.0),),
         vocabulary=range(5, 190),
     ),
-    "short": Setting(counts=(5, 100, 1000, 2000), duration_s=20.0, capacity_requests=96),
-    "full": Setting(counts=(5, 100, 1000, 2000), duration_s=120.0, capacity_requests=256),
+    "short": Setting(
+        counts=(5, 100, 1000, 2000),
+        compared_counts=(100,),
+        pool_bytes=512 << 20,
+        duration_s=20.0,
+        capacity_requests=96,
+    ),
+    "full": Setting(
+        counts=(5, 100, 1000, 2000),
+        compared_counts=(5, 100, 2000),
+        pool_bytes=512 << 20,
+        duration_s=120.0,
+        capacity_requests=256,
+    ),
 }
 
 
@@ -82,10 +101,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     name = "smoke" if arguments.smoke else arguments.setting
     setting = SETTINGS[name]
     if arguments.counts and not arguments.smoke:
-        setting = with_counts(setting, tuple(map(int, arguments.counts.split(","))))
+        setting = replace(setting, counts=tuple(map(int, arguments.counts.split(","))))
     with tempfile.TemporaryDirectory() as scratch:
         plan = make_plan(arguments, setting, Path(scratch))
-        measured = run(plan, parsed_options(arguments.compare))
+        measured = run(plan, parsed_options(arguments.compare) or PADDED)
     report(measured)
     write_result("many_adapters", name, arguments.seed, measured)
 
@@ -104,13 +123,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def with_counts(setting: Setting, counts: tuple[int, ...]) -> Setting:
-    """The setting with other numbers of adapters."""
-    return Setting(
-        counts=counts, duration_s=setting.duration_s, capacity_requests=setting.capacity_requests
-    )
-
-
 def make_plan(arguments: argparse.Namespace, setting: Setting, scratch: Path) -> Plan:
     """The model and where its adapters are kept; a smoke run leaves nothing behind."""
     options = parsed_options(arguments.option)
@@ -124,7 +136,7 @@ def make_plan(arguments: argparse.Namespace, setting: Setting, scratch: Path) ->
         setting=setting,
         model=model_folder(arguments.model, scratch, tiny=arguments.smoke),
         shelf_folder=shelf_folder,
-        options={"num_threads": threads, **options},
+        options={"num_threads": threads, "pool_bytes": setting.pool_bytes, **options},
         seed=arguments.seed,
         files_per_rank=files,
         isolated=not arguments.smoke,
@@ -133,23 +145,21 @@ def make_plan(arguments: argparse.Namespace, setting: Setting, scratch: Path) ->
 
 def run(plan: Plan, compared: dict[str, Any]) -> dict[str, Any]:
     """Every combination, and the same again with `compared` where it is given."""
-    num = max(plan.setting.counts)
+    num = max(plan.setting.counts + plan.setting.compared_counts)
     shelf = make_shelf(plan.shelf_folder, plan.model, RANKS, num, plan.seed, plan.files_per_rank)
     capacity_per_s = measure_capacity(plan, first(shelf, min(plan.setting.counts)))
     print(f"capacity: {capacity_per_s:.2f} requests/s", flush=True)
-    runs = {"paged": plan.options}
-    missing = unknown_options(compared)
-    if compared and not missing:
-        runs["compared"] = plan.options | compared
+    missing = unknown_options(plan.options | compared)
+    runs = [("paged", plan.options, plan.setting.counts)]
+    if not missing:
+        runs.append(("compared", plan.options | compared, plan.setting.compared_counts))
     rows: list[dict[str, Any]] = []
-    for kind, options in runs.items():
-        for count in plan.setting.counts:
+    for kind, options, counts in runs:
+        for count in counts:
             rows += measure(plan, kind, options, first(shelf, count), capacity_per_s)
             print(f"{kind}, {count} adapters: done", flush=True)
     memory = measure_memory(plan, rows, shelf)
-    found = findings(rows, memory)
-    if compared:
-        found += compared_findings(rows, missing)
+    found = findings(rows, memory) + compared_findings(rows, missing)
     return {
         "capacity requests/s": capacity_per_s,
         "rows": rows,
@@ -183,34 +193,32 @@ def measure_capacity(plan: Plan, shelf: Shelf) -> float:
 def measure(
     plan: Plan, kind: str, options: dict[str, Any], shelf: Shelf, capacity_per_s: float
 ) -> list[dict[str, Any]]:
-    """Rows of one number of adapters: each popularity and load, in one engine process each."""
-    rows: list[dict[str, Any]] = []
-    for name, exponent in plan.setting.popularities:
-        popularity = Popularity(shelf, exponent)
-        traces = [
-            tuple(requests(plan, popularity, times(plan, share * capacity_per_s), f"load {share}"))
-            for share in (BELOW, ABOVE)
-        ]
-        warm_up = tuple(requests(plan, popularity, [0.0] * 8, "warm-up"))
-        result = run_job(job(plan, options, shelf, tuple(traces), warm_up), isolated=plan.isolated)
-        for share, trace in zip((BELOW, ABOVE), result.traces, strict=True):
-            rows.append(
-                {"kind": kind, "adapters": len(shelf.folders), "popularity": name, "load": share}
-                | summary(trace.served, trace.took_s)
-                | circumstances(result)
-            )
-    return rows
+    """Rows of one number of adapters: each popularity and load in turn, in one engine process."""
+    popularities = {name: Popularity(shelf, it) for name, it in plan.setting.popularities}
+    keys = [(name, share) for name in popularities for share in (BELOW, ABOVE)]
+    traces = tuple(
+        tuple(
+            requests(plan, popularities[name], times(plan, share * capacity_per_s), f"load {share}")
+        )
+        for name, share in keys
+    )
+    warm_up = tuple(requests(plan, popularities[keys[0][0]], [0.0] * NUM_WARM_UP, "warm-up"))
+    result = run_job(job(plan, options, shelf, traces, warm_up), isolated=plan.isolated)
+    return [
+        {"kind": kind, "adapters": len(shelf.folders), "popularity": name, "load": share}
+        | summary(trace.served, trace.took_s)
+        | circumstances(trace, result)
+        for (name, share), trace in zip(keys, result.traces, strict=True)
+    ]
 
 
-def circumstances(result: Result) -> dict[str, Any]:
-    """What the engine's process held and did besides; counts are of all its traces together."""
-    wanted = ("loads", "evictions", "preemptions")
+def circumstances(trace: TraceResult, result: Result) -> dict[str, Any]:
+    """What the engine's process did meanwhile, and held in the end."""
+    wanted = ("loads", "evict", "preempt", "uploads")
     counts = {
-        name: value
-        for name, value in result.stats.items()
-        if isinstance(value, int) and any(word in name for word in wanted)
+        name: value for name, value in trace.counts.items() if any(it in name for it in wanted)
     }
-    return {"pss MB": result.pss_bytes / 1e6, "register s": result.register_s, **counts}
+    return counts | {"pss MB": result.pss_bytes / 1e6, "register s": result.register_s}
 
 
 def times(plan: Plan, per_s: float) -> list[float]:

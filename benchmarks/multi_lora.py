@@ -12,7 +12,7 @@ import contextlib
 import statistics
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,8 @@ class Plan:
     options: dict[str, Any]  # of our engine, in process
     seed: int
     vocabulary: range | None = None
+    max_attempts: int = 1
+    cases: tuple[str, ...] = ()  # keys; empty: all
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -80,7 +82,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = parse(argv)
     name = "smoke" if arguments.smoke else arguments.setting
     with tempfile.TemporaryDirectory() as scratch:
-        plan = make_plan(arguments, SETTINGS[name], Path(scratch))
+        setting = SETTINGS[name]
+        if arguments.rounds:
+            setting = replace(setting, rounds=arguments.rounds)
+        plan = make_plan(arguments, setting, Path(scratch))
         measured = run(plan, Path(scratch))
     report(measured)
     write_result("multi_lora", name, arguments.seed, measured)
@@ -92,6 +97,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--setting", choices=("short", "full"), default="short")
     parser.add_argument("--smoke", action="store_true", help="a tiny model, no peers, few counts")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"any of {','.join(PEERS)}")
+    parser.add_argument("--cases", default="", help="keys of cases, parted by commas; default all")
+    parser.add_argument("--rounds", type=int, help="rounds of every engine over every case")
+    parser.add_argument(
+        "--attempts", type=int, default=3, help="at a batch, while other processes disturb it"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--model", type=Path, help="a model folder; default the demo model")
     add_option_argument(parser)
@@ -115,6 +125,8 @@ def make_plan(arguments: argparse.Namespace, setting: Setting, scratch: Path) ->
         options=parsed_options(arguments.option),
         seed=arguments.seed,
         vocabulary=range(5, 250) if arguments.smoke else None,
+        max_attempts=1 if arguments.smoke else arguments.attempts,
+        cases=tuple(filter(None, arguments.cases.split(","))),
     )
 
 
@@ -153,7 +165,8 @@ def cases(setting: Setting, adapters: Sequence[str]) -> dict[str, Case]:
 def run(plan: Plan, scratch: Path) -> dict[str, Any]:
     """Start everything, run all rounds, and gather what came of it."""
     shapes = cases(plan.setting, list(plan.adapters))
-    contest = Contest(list(shapes.values()), plan.seed, plan.vocabulary)
+    asked = [case for key, case in shapes.items() if not plan.cases or key in plan.cases]
+    contest = Contest(asked, plan.seed, plan.vocabulary, plan.max_attempts)
     missing: dict[str, str] = {}
     with contextlib.ExitStack() as running:
         contestants: list[Contestant] = []
@@ -171,11 +184,10 @@ def run(plan: Plan, scratch: Path) -> dict[str, Any]:
             contest.warm_up(contestant, base_only=name == UNLOADED)
             contestants.append(contestant)
         loaded = [it for it in contestants if it.name != UNLOADED]
-        for number in range(plan.setting.rounds):
-            contest.run_round(number, loaded)
-            print(f"round {number + 1} of {plan.setting.rounds} done", flush=True)
         by_name = {it.name: it for it in contestants}
-        unaffected = compare_loaded(plan, shapes["base"], by_name[ENGINE], by_name[UNLOADED])
+        unaffected: dict[str, Any] = {}
+        if run_rounds(contest, loaded, plan.setting.rounds):
+            unaffected = compare_loaded(plan, shapes["base"], by_name[ENGINE], by_name[UNLOADED])
         for row, contestant in zip(engines, contestants, strict=True):
             row["peak pss MB"] = contestant.peak_pss_bytes / 1e6
             row["peak rss MB"] = contestant.measure_memory().peak_rss_bytes / 1e6
@@ -190,6 +202,18 @@ def run(plan: Plan, scratch: Path) -> dict[str, Any]:
         "threads": plan.num_threads,
         "options": plan.options,
     }
+
+
+def run_rounds(contest: Contest, contestants: Sequence[Contestant], rounds: int) -> bool:
+    """Whether all rounds were run: an interrupt ends them, and what was measured counts."""
+    try:
+        for number in range(rounds):
+            contest.run_round(number, contestants)
+            print(f"round {number + 1} of {rounds} done", flush=True)
+    except KeyboardInterrupt:
+        print("interrupted: no more rounds", flush=True)
+        return False
+    return True
 
 
 def starts(plan: Plan, scratch: Path) -> dict[str, Callable[[], Contestant]]:
@@ -227,7 +251,7 @@ def compare_loaded(
     plan: Plan, case: Case, loaded: Contestant, unloaded: Contestant
 ) -> dict[str, Any]:
     """Base requests with every adapter loaded and with none, in many short turns."""
-    pair = Contest([case], plan.seed + 1, plan.vocabulary)
+    pair = Contest([case], plan.seed + 1, plan.vocabulary, plan.max_attempts)
     for number in range(plan.setting.num_pairs):
         pair.run_round(number, [loaded, unloaded])
     ratios = [
@@ -266,13 +290,14 @@ def findings(
         for key, peer, at_least in aims:
             case = shapes[key].name
             value = ratio(speed(contest.results, case, ours), speed(contest.results, case, peer))
-            why = missing.get(peer, f"{peer} was not asked for")
+            why = missing.get(peer, f"{peer} or the case was not asked for")
             what = f"{ours} / {peer}: {case}"
             found.append(Finding(what=what, value=value, at_least=at_least, why=why))
         own = [speed(contest.results, shapes[key].name, ours) for key in ("different", "base")]
         found.append(Finding(what=f"{ours}: different / base", value=ratio(*own), at_least=0.7))
     what = "ours, engine: base with adapters loaded / with none"
-    found.append(Finding(what=what, value=unaffected["median ratio"], at_least=0.98))
+    value = unaffected.get("median ratio")
+    found.append(Finding(what=what, value=value, at_least=0.98, why="interrupted"))
     return found
 
 
@@ -308,7 +333,8 @@ def report(measured: dict[str, Any]) -> None:
     print_table("Tokens/s: new ones, or those of prompts in prefill", measured["speeds"])
     print_table("Latencies", measured["latencies"])
     print_table("Answers alike with different adapters", measured["begin alike"])
-    print_table("Base requests, with adapters loaded and with none", [measured["loaded and not"]])
+    loaded = [measured["loaded and not"]] if measured["loaded and not"] else []
+    print_table("Base requests, with adapters loaded and with none", loaded)
     print_table("Against the aims", measured["findings"])
 
 

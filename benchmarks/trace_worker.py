@@ -33,22 +33,23 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceResult:
-    """What became of one trace."""
+    """What became of one trace; `counts` is by how much the engine's own counts grew."""
 
     served: tuple[Served, ...]
     took_s: float
+    counts: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a job measured; `stats` are the engine's own counts after the last trace."""
+    """What a job measured; `stats` are the engine's own numbers after the last trace."""
 
     traces: tuple[TraceResult, ...]
     load_s: float
     register_s: float
     pss_bytes: int
     peak_rss_bytes: int
-    stats: dict[str, Any]
+    stats: dict[str, int]
     warnings: tuple[str, ...]
 
 
@@ -84,8 +85,10 @@ def perform(job: Job) -> Result:
     run_trace(engine, job.warm_up, job.give_up_after_s)
     results: list[TraceResult] = []
     for trace in job.traces:
+        before = counted(engine)
         served, took_s = run_trace(engine, trace, job.give_up_after_s)
-        results.append(TraceResult(served=tuple(served), took_s=took_s))
+        counts = {name: value - before[name] for name, value in counted(engine).items()}
+        results.append(TraceResult(served=tuple(served), took_s=took_s, counts=counts))
         abandon(engine, len(trace))
     memory = process_tree.memory(os.getpid())
     return Result(
@@ -94,9 +97,19 @@ def perform(job: Job) -> Result:
         register_s=registered_s - loaded_s,
         pss_bytes=memory.pss_bytes,
         peak_rss_bytes=memory.peak_rss_bytes,
-        stats=msgspec.to_builtins(engine.stats),
+        stats=counted(engine),
         warnings=tuple(engine.warnings),
     )
+
+
+def counted(engine: Engine) -> dict[str, int]:
+    """Every whole number among the engine's statistics, by its name."""
+    found: dict[str, int] = {}
+    unread: list[dict[str, Any]] = [msgspec.to_builtins(engine.stats)]
+    for level in unread:
+        found |= {name: it for name, it in level.items() if isinstance(it, int)}
+        unread += [it for it in level.values() if isinstance(it, dict)]
+    return found
 
 
 def abandon(engine: Engine, num_requests: int) -> None:

@@ -3,7 +3,7 @@
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -41,10 +41,16 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A batch's outcome; `wall_s` from its first byte sent to its last byte received."""
+    """A batch's outcome; `wall_s` from its first byte sent to its last byte received.
+
+    `others_cpus` is how many processors were busy meanwhile with what is no part of the contest,
+    `cpu_s` the processor time that the engine took; a busy machine lengthens `wall_s` only.
+    """
 
     wall_s: float
     answers: tuple[Answer, ...]
+    others_cpus: float = 0.0
+    cpu_s: float = 0.0
 
     @property
     def tokens_per_s(self) -> float:
@@ -76,13 +82,23 @@ class Contestant:
     def run(self, asks: Sequence[Ask], *, streamed: bool = False) -> Outcome:
         """Answer `asks` at once; raises RuntimeError where one fails."""
         self.resume()
+        before = self._busy_s()
         outcome = self._batches.run(asks, streamed=streamed)
+        machine_s, own_s, asker_s = (
+            after - earlier for after, earlier in zip(self._busy_s(), before, strict=True)
+        )
         for ask, answer in zip(asks, outcome.answers, strict=True):
             if answer.num_tokens != ask.max_tokens:
                 raise RuntimeError(
                     f"{self.name} gave {answer.num_tokens} tokens where {ask.max_tokens} were asked"
                 )
-        return outcome
+        others_s = max(0.0, machine_s - own_s - asker_s)
+        return replace(outcome, others_cpus=others_s / outcome.wall_s, cpu_s=own_s)
+
+    def _busy_s(self) -> tuple[float, float, float]:
+        """Processor time so far of the machine, of this engine, and of who asks it."""
+        own_s = process_tree.cpu_s(self._process.pid)
+        return process_tree.machine_busy_s(), own_s, time.process_time()
 
     def measure_memory(self) -> Memory:
         """What it holds now; kept as the peak where it is one."""

@@ -54,6 +54,14 @@ def cpu_s(pid: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def machine_busy_s() -> float:
+    """Processor time that everything on this machine has used, in user and kernel mode."""
+    first = Path("/proc/stat").read_text().splitlines()[0].split()
+    user, nice, system, _idle, _wait, interrupts, soft_interrupts = map(int, first[1:8])
+    ticks = user + nice + system + interrupts + soft_interrupts
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def pause(pid: int) -> None:
     """Stop the tree's processes where they are; `resume` lets them go on."""
     _signal(members(pid), signal.SIGSTOP)

@@ -1,0 +1,162 @@
+"""What benchmarks decide by themselves: verdicts, popularity, arrivals, converted weights."""
+
+import itertools
+import json
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from benchmarks.adapter_shelf import Popularity, Shelf, make_shelf
+from benchmarks.aims import Finding, finding_rows, ratio
+from benchmarks.engine_options import engine_config, parsed_options
+from benchmarks.peers.completions import HttpBatches, openai_body
+from benchmarks.peers.contestant import Ask
+from benchmarks.peers.gguf_files import interleaved
+from benchmarks.peers.llama_cpp import body_of
+from benchmarks.trace import Served, gamma_arrival_times, summary
+from tests.models import tiny_llama
+
+
+@pytest.mark.parametrize(
+    ("finding", "verdict"),
+    [
+        pytest.param(Finding(what="w", value=4.0, at_least=4.0), "met", id="exactly the least"),
+        pytest.param(Finding(what="w", value=3.99, at_least=4.0), "not met", id="under the least"),
+        pytest.param(Finding(what="w", value=1.5, at_most=1.5), "met", id="exactly the most"),
+        pytest.param(Finding(what="w", value=1.51, at_most=1.5), "not met", id="over the most"),
+        pytest.param(Finding(what="w", value=0.1), "no aim", id="without an aim"),
+        pytest.param(
+            Finding(what="w", value=None, at_least=4.0, why="it is missing"),
+            "not measured: it is missing",
+            id="a missing peer is said to be missing, never met",
+        ),
+    ],
+)
+def test_verdicts(finding: Finding, verdict: str) -> None:
+    assert finding_rows([finding])[0]["verdict"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("over", "under", "expected"),
+    [
+        pytest.param(3.0, 2.0, 1.5, id="both are known"),
+        pytest.param(None, 2.0, None, id="ours is unknown"),
+        pytest.param(3.0, None, None, id="the peer's is unknown"),
+        pytest.param(3.0, 0.0, None, id="the peer did nothing"),
+    ],
+)
+def test_ratios(over: float | None, under: float | None, expected: float | None) -> None:
+    assert ratio(over, under) == expected
+
+
+def shelf_of(count: int) -> Shelf:
+    names = [f"adapter-{number}" for number in range(count)]
+    ranks = {name: (64, 32, 16, 8)[number % 4] for number, name in enumerate(names)}
+    return Shelf(folders=dict.fromkeys(names, Path()), ranks=ranks)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1.0], ids=["uniform", "zipf"])
+def test_the_ranks_of_a_trace_do_not_depend_on_how_many_adapters_there_are(
+    exponent: float,
+) -> None:
+    drawn = []
+    for count in (5, 2000):
+        shelf = shelf_of(count)
+        popularity = Popularity(shelf, exponent)
+        ranks, names = random.Random(1), random.Random(2)
+        drawn.append([shelf.ranks[popularity.draw(ranks, names)] for _ in range(200)])
+    assert drawn[0] == drawn[1]
+
+
+def test_by_zipfs_law_the_first_of_a_rank_is_drawn_most() -> None:
+    popularity = Popularity(shelf_of(400), 1.0)
+    ranks, names = random.Random(1), random.Random(2)
+    drawn = [popularity.draw(ranks, names) for _ in range(2000)]
+    counts = {name: drawn.count(name) for name in set(drawn)}
+    assert {name for name in counts if counts[name] > 72} == {f"adapter-{n}" for n in range(4)}
+    assert len(counts) > 200
+
+
+def test_adapters_of_a_shelf_share_weights_but_are_all_different(tmp_path: Path) -> None:
+    model = tiny_llama(tmp_path / "model")
+    shelf = make_shelf(tmp_path / "shelf", model, (8, 4), 6, seed=1, files_per_rank=1)
+    weights = [folder / "adapter_model.safetensors" for folder in shelf.folders.values()]
+    assert len({file.stat().st_ino for file in weights}) == 2
+    configs = [
+        json.loads((it / "adapter_config.json").read_text()) for it in shelf.folders.values()
+    ]
+    assert len({(config["r"], config["lora_alpha"]) for config in configs}) == 6
+    assert [config["r"] for config in configs] == list(shelf.ranks.values()) == [8, 4] * 3
+    again = make_shelf(tmp_path / "shelf", model, (8, 4), 6, seed=1, files_per_rank=1)
+    assert again == shelf
+
+
+def test_arrivals_have_the_rate_and_the_spread_that_were_asked_for() -> None:
+    times = list(gamma_arrival_times(random.Random(3), per_s=20.0, cv=2.0, duration_s=500.0))
+    gaps = [after - before for before, after in itertools.pairwise(times)]
+    mean = sum(gaps) / len(gaps)
+    deviation = (sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) ** 0.5
+    assert mean == pytest.approx(1 / 20, rel=0.1)
+    assert deviation / mean == pytest.approx(2.0, rel=0.1)
+
+
+def served(first_at_s: float | None, ended_at_s: float | None, error: str | None) -> Served:
+    return Served(
+        at_s=1.0,
+        tenant=None,
+        adapter=None,
+        num_tokens=2,
+        first_token_at_s=first_at_s,
+        ended_at_s=ended_at_s,
+        error=error,
+    )
+
+
+def test_what_failed_or_never_ended_counts_as_endless() -> None:
+    row = summary(
+        [served(2.0, 3.0, None), served(None, 3.0, "refused"), served(9.0, None, None)], took_s=10.0
+    )
+    assert row["failed"] == 2
+    assert row["requests/s"] == pytest.approx(0.1)
+    assert row["first p99 s"] == row["whole p99 s"] == float("inf")
+    assert row["first within 6 s"] == pytest.approx(1 / 3)
+
+
+def test_rows_of_a_head_alternate_between_the_halves_that_rotate_together() -> None:
+    up_OR = torch.arange(8).reshape(8, 1)
+    assert interleaved(up_OR, 2).flatten().tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+
+
+def test_llama_cpp_is_told_the_scale_of_every_adapter() -> None:
+    body = body_of(Ask(prompt=(1,), adapter="b", max_tokens=2), ["a", "b", "c"])
+    assert [each["scale"] for each in body["lora"]] == [0.0, 1.0, 0.0]
+    assert body["cache_prompt"] is False
+
+
+def test_an_openai_request_names_its_adapter_as_the_model() -> None:
+    ask = Ask(prompt=(1, 2), adapter=None, max_tokens=3)
+    assert openai_body(ask, "base")["model"] == "base"
+    assert HttpBatches(port=1, body_of=lambda it: openai_body(it, "x")).body_of(ask)["prompt"] == [
+        1,
+        2,
+    ]
+
+
+def test_engine_settings_come_from_plain_values() -> None:
+    config = engine_config(parsed_options(["max_batch_size=7", 'dtype="fp32"']))
+    assert (config.max_batch_size, config.dtype) == (7, "fp32")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        pytest.param(["no_such_setting=1"], "no setting no_such_setting", id="an unknown setting"),
+        pytest.param(["max_batch_size"], "not NAME=JSON", id="a setting without a value"),
+        pytest.param(["max_batch_size=0"], "at least 1", id="a value that the engine refuses"),
+        pytest.param(['max_batch_size="many"'], "Expected", id="a value of another type"),
+    ],
+)
+def test_engine_settings_that_cannot_be_are_refused(pairs: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        engine_config(parsed_options(pairs))
