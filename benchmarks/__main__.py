@@ -5,7 +5,7 @@ import importlib.util
 import subprocess
 import sys
 
-NAMES = ("gateway_overhead", "multi_lora", "many_adapters", "fairness", "cold_start")
+NAMES = ("gateway_overhead", "kernels", "multi_lora", "many_adapters", "fairness", "cold_start")
 
 
 def main() -> None:

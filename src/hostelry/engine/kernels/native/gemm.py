@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from hostelry.engine.kernels.native.library import NativeLibrary, NativeThreads
-from hostelry.engine.kernels.native.memory import LineMemory
+from hostelry.engine.kernels.native.memory import LINE_BYTES, LineMemory
 from hostelry.engine.kernels.products import WeightKind
 
 KindName = Literal["auto", "float32", "bfloat16", "int8"]
@@ -105,7 +105,7 @@ class PackedWeight:
         y_TO = torch.empty(num_rows, self.out_features)
         functions = self._library.functions
         prepared_bytes = functions.hostelry_prepared_bytes(self.kind, num_rows, self.in_features)
-        prepared = LineMemory(chunk_bytes=1).take(prepared_bytes)
+        prepared = torch.empty(prepared_bytes + LINE_BYTES, dtype=torch.uint8)
         functions.hostelry_gemm(
             threads.handle,
             ctypes.byref(self.structure),
@@ -115,7 +115,7 @@ class PackedWeight:
             y_TO.data_ptr(),
             self.out_features,
             0,
-            _address(prepared),
+            -(-prepared.data_ptr() // LINE_BYTES) * LINE_BYTES,
         )
         return y_TO
 
