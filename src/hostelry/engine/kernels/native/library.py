@@ -39,7 +39,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "hostelry_decoder_forward": (None, (c_void_p, c_void_p, c_void_p)),
     "hostelry_decoder_seconds": (ctypes.POINTER(c_double), (c_void_p,)),
 }
-"""Result and arguments of every function in cpp/exports.h."""
+"""Result and arguments of every exported function (cpp/exports.h, cpp/decoder.cpp)."""
 
 _ARCH_PRCTL = 158
 _ARCH_REQ_XCOMP_PERM = 0x1023
@@ -201,8 +201,8 @@ class NativeLibrary:
 class NativeThreads:
     """Threads that the library's functions divide their work among; ended with this object.
 
-    `num_threads` counts the calling one. `pin`: the others stay each on a CPU of its own.
-    One call at a time.
+    `num_threads` counts the calling one. `pin`: if there are as many threads as CPUs, each of the
+    others stays on one of its own. One call at a time.
     """
 
     def __init__(self, library: NativeLibrary, num_threads: int, *, pin: bool = False) -> None:

@@ -1,4 +1,5 @@
-// Every function that Python may call; native/library.py has the same list with their types.
+// The functions that Python may call, but for the decoder's, which stand at the end of decoder.cpp;
+// native/library.py lists them all with their types.
 //
 // No pointer may be null but where it says so. Types of elements: 0 fp32, 1 bf16 (`dtype`); kinds
 // of packed weights: see gemm.h.

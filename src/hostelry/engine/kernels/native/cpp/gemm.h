@@ -5,7 +5,7 @@
 // chains advance together. With AMX every row goes through tile products, a single one too.
 //
 // Kinds: kF32 multiplies floats. kBF16 rounds x to bf16 and adds up in fp32. kI8 has one scale an
-// output: its whole numbers are exact in bf16, so they are products like kBF16's, scaled at the end.
+// output: its whole numbers are exact in bf16, so they are products as kBF16's, scaled at the end.
 //
 // Packed weights are blocks of 16 outputs, each block on its own contiguous; outputs and k beyond
 // the end are zero. A block of kF32 is [K][16]; of kBF16 [K / 2][16][2], which is what both AMX
@@ -129,8 +129,8 @@ inline void finish(const PackedWeight& weight, Vec sums, int block, int row, con
   }
 }
 
-// Tasks: a run of neighbouring blocks each, about as much memory as is worth a claim; with many rows
-// also divided by rows, so that the prepared rows of a task stay in the second-level cache.
+// Tasks: a run of neighbouring blocks each, about as much memory as is worth a claim; with many
+// rows also divided by rows, so that a task's prepared rows stay in the second-level cache.
 constexpr size_t kTaskBytes = 64 * 1024;
 constexpr size_t kRowsBytes = (kHasTiles ? 1024 : 512) * 1024;  // half of such a cache
 
@@ -160,7 +160,7 @@ inline int num_gemm_tasks(const PackedWeight& weight, int rows) {
   return shape.num_blocks * shape.num_rows;
 }
 
-// The rows [first_row, end_row) of the blocks [first_block, end_block); `first_row` is a multiple of
+// Rows [first_row, end_row) of blocks [first_block, end_block); `first_row` is a multiple of
 // kPanel. `tile_task` is there where kHasTiles, and for kBF16 and kI8 only.
 void lane_task(const PackedWeight& weight, const void* prepared, int first_row, int end_row,
                int first_block, int end_block, const Target& target);

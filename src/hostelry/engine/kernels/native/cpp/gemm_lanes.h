@@ -14,7 +14,7 @@ constexpr int kAheadBytes = 4096;  // of a block's memory is asked for before it
 
 inline void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
 
-// For each kind: X, the type of a prepared row; kStep, how many k a step has; kBytes, of weights in it.
+// For each kind: X, the type of a prepared row; kStep, the k of a step; kBytes, of its weights.
 
 struct StepF32 {
   using X = float;

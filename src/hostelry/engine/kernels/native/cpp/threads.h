@@ -1,11 +1,12 @@
 // Threads that divide numbered tasks among them, cheap enough to be asked several times a layer.
 //
-// run() gives each thread a run of neighbouring tasks, since neighbours lie together in memory;
-// who has finished its own takes from the others, so that a thread which the system has put aside
-// holds up no more than the task it is at. A range is one 64-bit word (next, end) and a task is taken by
-// exchanging the word: whoever succeeds has a task of the run in progress, however late it comes,
-// and only then reads what to do; run() returns when all tasks are done, so that it cannot change
-// meanwhile. Between runs threads watch a counter for kSpin, then sleep in the kernel.
+// run() gives each thread a range of neighbouring tasks, since neighbours lie together in memory;
+// who has finished its own takes from the others', so that a thread which the system has put aside
+// holds up no more than the task it is at. A range is one 64-bit word (next, end), and a task is
+// taken by exchanging the word. Whoever succeeds has a task of the run in progress, however late
+// it comes, and only then reads what to do; run() returns when all tasks are done, so that this
+// cannot change meanwhile. Between runs threads watch a counter for kSpin, then sleep in the
+// kernel.
 
 #pragma once
 
@@ -103,12 +104,14 @@ inline std::vector<int> allowed_cpus() {
 
 class ThreadPool {
  public:
-  // `num_threads` counts the caller of run(). With `pin` each of the others stays on one of the
-  // allowed CPUs, the first of which is left to the caller (see Pinned).
+  // `num_threads` counts the caller of run(). With `pin`, and as many threads as allowed CPUs, each
+  // of the others stays on one of those, the first being left to the caller (see Pinned). With
+  // fewer threads they stay free: other processes would choose the same CPUs.
   ThreadPool(int num_threads, bool pin)
       : num_threads_(std::max(num_threads, 1)),
         ranges_(new Range[num_threads_]),
         cpus_(pin ? allowed_cpus() : std::vector<int>()) {
+    if (cpus_.size() != static_cast<size_t>(num_threads_)) cpus_.clear();
     for (int thread = 1; thread < num_threads_; ++thread)
       threads_.emplace_back([this, thread] { work(thread); });
   }
@@ -123,6 +126,7 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int num_threads() const { return num_threads_; }
+  bool is_pinned() const { return !cpus_.empty(); }
 
   // Calls f(task, thread) for each task in [0, num_tasks), the caller being thread 0; returns when
   // all are done. One run at a time; f may not call run().
@@ -184,7 +188,7 @@ class ThreadPool {
     if (!cpus_.empty()) {
       cpu_set_t set;
       CPU_ZERO(&set);
-      CPU_SET(cpus_[thread % cpus_.size()], &set);
+      CPU_SET(cpus_[thread], &set);
       pthread_setaffinity_np(pthread_self(), sizeof set, &set);
     }
     pthread_setname_np(pthread_self(), "hostelry-kernel");
@@ -200,7 +204,7 @@ class ThreadPool {
 
   const int num_threads_;
   std::unique_ptr<Range[]> ranges_;
-  const std::vector<int> cpus_;
+  std::vector<int> cpus_;
   void (*call_)(const void*, int, int) = nullptr;
   const void* f_ = nullptr;
   uint32_t finished_runs_ = 0;
