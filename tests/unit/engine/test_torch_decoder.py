@@ -236,18 +236,23 @@ def test_nothing_beyond_a_row_leaks(window: int | None) -> None:
     """Keys and values after a row's position, or before its window, may be anything."""
     generator = torch.Generator().manual_seed(0)
     q_BRHD = torch.randn(2, 3, 4, 8, generator=generator)
-    k_BKDL = torch.randn(2, 2, 8, 12, generator=generator)
-    v_BKLD = torch.randn(2, 2, 12, 8, generator=generator)
+    k_BKPDS = torch.randn(2, 2, 3, 8, 4, generator=generator)
+    v_BKPSD = torch.randn(2, 2, 3, 4, 8, generator=generator)
     positions_BR = torch.tensor([[0, 1, 2], [6, 7, 8]])
-    clean = attend_group(q_BRHD, k_BKDL, v_BKLD, positions_BR, window=window, scale=0.3)
+
+    def attended() -> torch.Tensor:
+        values = v_BKPSD.clone()
+        return attend_group(q_BRHD, k_BKPDS, values, positions_BR, window=window, scale=0.3)
+
+    clean = attended()
     for sequence, first, last in ((0, 0, 2), (1, 6, 8)):
         start = 0 if window is None else max(0, first - window + 1)
-        outside = [it for it in range(12) if not start <= it <= last]
-        for poison in (float("nan"), float("inf")):
-            k_BKDL[sequence, :, :, outside] = poison
-            v_BKLD[sequence, :, outside] = poison
-            dirty = attend_group(q_BRHD, k_BKDL, v_BKLD, positions_BR, window=window, scale=0.3)
-            assert torch.equal(dirty, clean)
+        for position in (it for it in range(12) if not start <= it <= last):
+            for poison in (float("nan"), float("inf")):
+                page, slot = divmod(position, 4)
+                k_BKPDS[sequence, :, page, :, slot] = poison
+                v_BKPSD[sequence, :, page, slot] = poison
+                assert torch.equal(attended(), clean)
 
 
 def test_long_prompts_are_attended_in_blocks(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ class RowGroup:
     """Rows attended together: one of each of several sequences, or several of one sequence."""
 
     rows_BR: torch.Tensor
+    first_position: int
     positions_BR: torch.Tensor
     pages_BP: torch.Tensor
 
@@ -64,6 +65,7 @@ def attention_rows(batch: ForwardBatch, page_tokens: int, device: torch.device) 
         row_groups.append(
             RowGroup(
                 rows_BR=tensor(rows_BR),
+                first_position=int(batch.positions_T[rows_BR].min()),
                 positions_BR=tensor(batch.positions_T[rows_BR]),
                 # Where a sequence has fewer pages any will do: its keys are not seen.
                 pages_BP=tensor(batch.pages_BP[sequences, :num_pages].clip(min=0)),
@@ -98,40 +100,52 @@ def attend(
 
     With a `window` over the last `window` of them. Scores and their softmax are fp32.
     """
+    page_tokens = pool.layout.page_tokens
+    heads_K1 = torch.arange(pool.layout.num_kv_heads, device=q_THD.device)[:, None]
     out_TO = torch.empty_like(q_THD).flatten(1)
     for group in rows.groups:
-        k_BKDL = pool.keys(layer)[group.pages_BP].float().permute(0, 2, 3, 1, 4).flatten(3)
-        v_BKLD = pool.values(layer)[group.pages_BP].float().transpose(1, 2).flatten(2, 3)
+        # Pages that end before the first row's window are left out.
+        skipped = 0 if window is None else max(0, group.first_position - window + 1) // page_tokens
+        pages_B1P = group.pages_BP[:, None, skipped:]
         out_TO[group.rows_BR] = attend_group(
-            q_THD[group.rows_BR], k_BKDL, v_BKLD, group.positions_BR, window=window, scale=scale
+            q_THD[group.rows_BR],
+            pool.keys(layer)[pages_B1P, heads_K1].float(),
+            pool.values(layer)[pages_B1P, heads_K1].float(),
+            group.positions_BR - skipped * page_tokens,
+            window=window,
+            scale=scale,
         )
     return out_TO
 
 
 def attend_group(
     q_BRHD: torch.Tensor,
-    k_BKDL: torch.Tensor,
-    v_BKLD: torch.Tensor,
+    k_BKPDS: torch.Tensor,
+    v_BKPSD: torch.Tensor,
     positions_BR: torch.Tensor,
     *,
     window: int | None,
     scale: float,
 ) -> torch.Tensor:
-    """Attended values (B, R, H * D) of rows at these positions; key l is at position l."""
+    """Attended values (B, R, H * D) of rows at these positions; key l = p * S + s is at position l.
+
+    Overwrites values that no row sees.
+    """
     num_sequences, num_rows, _, width = q_BRHD.shape
-    num_kv_heads, num_keys = k_BKDL.shape[1], k_BKDL.shape[3]
+    v_BKLD = v_BKPSD.flatten(2, 3)
+    num_kv_heads, num_keys = v_BKLD.shape[1:3]
     q_BKGRD = q_BRHD.view(num_sequences, num_rows, num_kv_heads, -1, width).permute(0, 2, 3, 1, 4)
-    scores_BKML = q_BKGRD.flatten(2, 3) @ k_BKDL * scale
+    scores_BKPMS = q_BKGRD.flatten(2, 3).unsqueeze(2) @ k_BKPDS * scale
+    scores_BKGRL = scores_BKPMS.transpose(2, 3).reshape(
+        num_sequences, num_kv_heads, -1, num_rows, num_keys
+    )
     keys_L = torch.arange(num_keys, device=q_BRHD.device)
     seen_BRL = keys_L <= positions_BR.unsqueeze(2)
     if window is not None:
         seen_BRL &= keys_L > positions_BR.unsqueeze(2) - window
-    unseen_BKGRL = ~seen_BRL[:, None, None]
-    scores_BKGRL = scores_BKML.view(
-        num_sequences, num_kv_heads, -1, num_rows, num_keys
-    ).masked_fill_(unseen_BKGRL, -torch.inf)
+    scores_BKGRL.masked_fill_(~seen_BRL[:, None, None], -torch.inf)
     weights_BKML = scores_BKGRL.softmax(-1).flatten(2, 3)
     # What lies where no row looks may be nan, and nan times a weight of 0 is nan.
-    v_BKLD = v_BKLD.masked_fill(~seen_BRL.any(1)[:, None, :, None], 0.0)
+    v_BKLD.masked_fill_(~seen_BRL.any(1)[:, None, :, None], 0.0)
     out_BKGRD = (weights_BKML @ v_BKLD).view(num_sequences, num_kv_heads, -1, num_rows, width)
     return out_BKGRD.permute(0, 3, 1, 2, 4).flatten(2)
