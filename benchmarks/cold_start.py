@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         model = model_folder(arguments.model, Path(scratch), tiny=arguments.smoke)
         starts = measure_starts(model, options, setting.starts, drop=arguments.drop_caches)
         tiers = measure_tiers(model, Path(scratch), options, setting.tiers, arguments.seed)
-    measured = {
+    measured: dict[str, Any] = {
         "starts": starts,
         "adapters": tiers,
         "findings": finding_rows(findings(starts)),

@@ -315,7 +315,8 @@ def alike_rows(contest: Contest, case: Case, model: Path) -> list[dict[str, Any]
         texts = contest.texts[case.name, name]
         if name in (ENGINE, PEFT):
             texts = [tokenizer.decode([int(it) for it in text.split()]) for text in texts]
-        return [text.strip()[:ALIKE_CHARACTERS] for text in texts]
+        # What a last token leaves of a character is shown by some and withheld by others.
+        return [text.replace("\ufffd", "").strip()[:ALIKE_CHARACTERS] for text in texts]
 
     names = [name for (key, name) in contest.texts if key == case.name]
     ours = beginnings(ENGINE)

@@ -15,7 +15,7 @@ from benchmarks.peers.worker import Answering, Setup, work
 BASE = "__base__"  # PEFT's word for a row without an adapter
 
 
-class TokenClock(StoppingCriteria):  # type: ignore[misc]  # transformers has no types
+class TokenClock(StoppingCriteria):
     """Notes when each token was chosen, and stops nothing."""
 
     def __init__(self) -> None:
