@@ -404,16 +404,18 @@ class Company:
         self.decoders = [
             native(self.weights, num_threads=count, variant=variant) for count in (1, 2)
         ]
-        self.alone = [self._alone(sequence) for sequence in range(3)]
+        self.alone = [self._alone(sequence) for sequence in range(SEQUENCES)]
 
     def memory(self, seed: int) -> tuple[Memory, list[AdapterIndex | None]]:
-        """Memory with the adapters of three sequences."""
+        """Memory with the sequences' adapters."""
         memory = Memory(self.weights, seed=seed)
         ranks = dict(zip(MODULES, (3, 0, 9, 1, 8, 17, 16), strict=True))
         return memory, [
             memory.adapter(ranks, 1, lm_head=3, embedding=2),
             None,
             memory.adapter(ALL_RANKS, 2),
+            memory.adapter({"v_proj": 33, "down_proj": 2}, 3),
+            memory.adapter(dict.fromkeys(MODULES, 5), 4),
         ]
 
     def _alone(self, sequence: int) -> torch.Tensor:
@@ -436,7 +438,7 @@ class Company:
     def check(self, chunks: Sequence[tuple[int, int]], seed: int) -> None:
         """Run the chunks (sequence, tokens), as many together as name different sequences."""
         memory, indices = self.memory(seed)
-        done = [0, 0, 0]
+        done = [0] * SEQUENCES
         decoder = self.decoders[seed % 2]
         while chunks:
             parts: list[Part] = []
@@ -466,14 +468,16 @@ class Company:
                 done[part.sequence] = part.end
 
 
-LENGTH = 90
+LENGTH, SEQUENCES = 90, 5
 COMPANIES: dict[tuple[torch.dtype, str], Company] = {}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(
-    chunks=st.lists(st.tuples(st.integers(0, 2), st.sampled_from((1, 2, 15, 30, 64, 90)))),
+    chunks=st.lists(
+        st.tuples(st.integers(0, SEQUENCES - 1), st.sampled_from((1, 2, 15, 30, 64, 90)))
+    ),
     seed=st.integers(0, 99),
 )
 @settings(max_examples=25, deadline=None)

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "rows.h"
 #include "vectors.h"
 
 namespace hostelry {
@@ -155,7 +156,8 @@ inline float weigh(float* scores, int begin, int end, float& most, float& total)
   return factor;
 }
 
-// sums = sums * factor + weights * values of lanes [begin, end), 16 * kVectors dimensions at once.
+// sums = sums * factor + weights * values of lanes [begin, end), 16 * kVectors dimensions at once;
+// a single vector may be cut short.
 template <int kQueries, int kVectors, class Element>
 inline void add_values(const float (*weights)[kBlockTokens], const TokenGroup<Element>* groups,
                        int begin, int end, int head_dim, const float* factors, int at,
@@ -169,8 +171,7 @@ inline void add_values(const float (*weights)[kBlockTokens], const TokenGroup<El
         groups[t / kGroupTokens].values + int64_t(t % kGroupTokens) * head_dim + at;
     Vec values[kVectors];
     for (int v = 0; v < kVectors; ++v)
-      values[v] = at + 16 * (v + 1) <= head_dim ? load(row + 16 * v)
-                                                : load_first(row + 16 * v, head_dim - at - 16 * v);
+      values[v] = kVectors > 1 ? load(row + 16 * v) : load_upto(row, head_dim - at);
     for (int q = 0; q < kQueries; ++q) {
       const Vec weight = splat(weights[q][t]);
       for (int v = 0; v < kVectors; ++v) out[q][v] = fma(weight, values[v], out[q][v]);
@@ -251,6 +252,10 @@ inline void attend(const Queries& queries, const HeadPages<Element>& head, float
     for (int g = 0; g < num_groups; ++g)
       groups[g] = token_group(head, start + g * kGroupTokens, first, last + 1, scratch.keys[g],
                               scratch.values[g]);
+    // Values come to the cache while scores are computed.
+    for (int g = 0; g < num_groups; ++g)
+      for (int at = 0; at < kGroupTokens * head.head_dim; at += 64 / int(sizeof(Element)))
+        __builtin_prefetch(groups[g].values + at);
     for (int query = 0; query < queries.count; query += 4)
       attend_queries(queries, query, std::min(4, queries.count - query), start, groups, num_groups,
                      head.head_dim, scale, scratch);

@@ -135,13 +135,29 @@ const std::vector<StageSegment<Element>>& TypedDecoder<Element, X>::shrink(int l
                                                                            int first_module,
                                                                            int num_modules,
                                                                            const X* prepared) {
+  const PackedWeight* modules = layers_[layer].modules + first_module;
+  find_segments(layer, first_module, num_modules);
+  if (segments_.empty()) return segments_;
+  place_updates(modules, num_modules);
+  const PreparedRows<X> rows{prepared, step_->num_rows, padded_in(kind_, modules[0].in),
+                             kHasTiles && kind_ != kF32};
+  const Shrink<Element, X> products(segments_, rows, static_cast<const Element*>(step_->pool),
+                                    modules, num_modules, pool_.num_threads());
+  run(kShrink, products.num_tasks(), [&](int task, int) { products.run(task); });
+  return segments_;
+}
+
+// The segments with an update of one of these modules.
+template <class Element, class X>
+void TypedDecoder<Element, X>::find_segments(int layer, int first_module, int num_modules) {
   segments_.clear();
   const Element* pool = static_cast<const Element*>(step_->pool);
-  size_t num_low = 0;
   for (int i = 0; i < step_->num_segments; ++i) {
-    const Segment& segment = step_->segments[i];
-    const AdapterIndex& index = segment.index;
-    StageSegment<Element> found{segment.row_start, segment.row_end, 0, nullptr, {}, {}, {}, {}};
+    const AdapterIndex& index = step_->segments[i].index;
+    StageSegment<Element> found;
+    found.row_start = step_->segments[i].row_start;
+    found.row_end = step_->segments[i].row_end;
+    found.num_ranks = 0;
     for (int m = 0; m < num_modules; ++m) {
       const int module = layer * kNumModules + first_module + m, first = index.firsts[module];
       found.rank_starts[m] = found.num_ranks;
@@ -151,23 +167,44 @@ const std::vector<StageSegment<Element>>& TypedDecoder<Element, X>::shrink(int l
       found.num_ranks += index.ranks[module];
     }
     for (int m = num_modules; m < 3; ++m) found.rank_starts[m] = found.num_ranks;
-    if (found.num_ranks == 0) continue;
-    num_low += size_t(found.num_ranks) * (found.row_end - found.row_start);
-    segments_.push_back(found);
+    if (found.num_ranks > 0) segments_.push_back(found);
   }
-  if (segments_.empty()) return segments_;
+}
+
+// Gives each segment memory for its shrunk rows, and for its updates if they are computed ahead:
+// where many segments have few rows each, their weights are what takes the time, and are read
+// from end to end.
+template <class Element, class X>
+void TypedDecoder<Element, X>::place_updates(const PackedWeight* modules, int num_modules) {
+  int starts[3] = {0, 0, 0}, columns = 0, num_short = 0;
+  for (int m = 0; m < num_modules; ++m) {
+    starts[m] = columns;
+    columns += round_up(modules[m].out, kLanes);
+  }
+  const auto is_short = [](const StageSegment<Element>& segment) {
+    return segment.row_end - segment.row_start <= kAheadRows;
+  };
+  for (const StageSegment<Element>& segment : segments_) num_short += is_short(segment);
+  const bool ahead = num_short >= kAheadSegments * pool_.num_threads();
+  size_t num_low = 0, num_updates = 0;
+  for (const StageSegment<Element>& segment : segments_) {
+    const size_t rows = segment.row_end - segment.row_start;
+    num_low += rows * segment.num_ranks;
+    if (ahead && is_short(segment)) num_updates += rows * columns;
+  }
   low_.reserve(num_low * sizeof(float));
-  float* low = low_.as<float>();
+  updates_.reserve(num_updates * sizeof(float));
+  float *low = low_.as<float>(), *updates = updates_.as<float>();
   for (StageSegment<Element>& segment : segments_) {
+    const size_t rows = segment.row_end - segment.row_start;
     segment.low = low;
-    low += size_t(segment.num_ranks) * (segment.row_end - segment.row_start);
+    low += rows * segment.num_ranks;
+    if (!ahead || !is_short(segment)) continue;
+    segment.updates = updates;
+    segment.update_columns = columns;
+    std::copy(starts, starts + 3, segment.update_starts);
+    updates += rows * columns;
   }
-  const int in = layers_[layer].modules[first_module].in;
-  const PreparedRows<X> rows{prepared, step_->num_rows, padded_in(kind_, in),
-                             kHasTiles && kind_ != kF32};
-  const Shrink<Element, X> products(segments_, rows, pool, in, pool_.num_threads());
-  run(kShrink, products.num_tasks(), [&](int task, int) { products.run(task); });
-  return segments_;
 }
 
 template <class Element, class X>
@@ -220,7 +257,10 @@ void TypedDecoder<Element, X>::finish_keys(int index, const float* tile, int col
     std::copy(tile + at, tile + at + width, key);
     if (layer.k_norm) rms_norm(key, layer.k_norm, width, weights_.norm_eps, key);
     rotate(layer.cos + turn, layer.sin + turn, width, key);
-    for (int d = 0; d < width; ++d) set(out + int64_t(at + d) * tokens, key[d]);
+    Element rounded[kMaxHeadDim];
+    for (int d = 0; d < width; d += kLanes)
+      store_upto(rounded + d, load_upto(key + d, width - d), width - d);
+    for (int d = 0; d < width; ++d) out[int64_t(at + d) * tokens] = rounded[d];
   }
 }
 

@@ -166,6 +166,8 @@ class TypedDecoder : public Decoder {
                   const X* prepared, const Segments& segments, float* y);
   void compute_gated(const LayerWeights& layer, const Segments& segments);
   const Segments& shrink(int layer, int first_module, int num_modules, const X* prepared);
+  void find_segments(int layer, int first_module, int num_modules);
+  void place_updates(const PackedWeight* modules, int num_modules);
   void compute_logits();
   void choose_greedy();
   void update_logits(int first_row, int end_row, int begin, int end);
@@ -203,7 +205,7 @@ class TypedDecoder : public Decoder {
   StageColumns qkv_, o_, gate_, down_, lm_head_;
   std::vector<Scratch<Element>> scratch_;
   const StepArguments* step_ = nullptr;
-  Buffer hidden_, added_, queries_, inputs_, wide_inputs_, low_;
+  Buffer hidden_, added_, queries_, inputs_, wide_inputs_, low_, updates_;
   std::vector<Element*> row_pages_;  // where each row's page begins
   std::vector<int> row_slots_;       // and its place in it
   std::vector<AttentionTask> attention_tasks_;

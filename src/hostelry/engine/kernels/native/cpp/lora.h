@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "gemm.h"
 #include "rows.h"
 #include "vectors.h"
 
@@ -52,31 +53,38 @@ struct ShrinkRows {
   int stride;
 };
 
+// sums += products of kLanes or fewer k.
+template <int kRows, int kRanks, bool kWhole, class X, class Element>
+inline void dot_lanes(const X* x, int64_t step, const Element* const* down, int at, int left,
+                      Vec (&sums)[kRows][kRanks]) {
+  Vec rows[kRows];
+  for (int r = 0; r < kRows; ++r)
+    rows[r] = kWhole ? load(x + r * step) : load_upto(x + r * step, left);
+  for (int j = 0; j < kRanks; ++j) {
+    const Vec weights = kWhole ? load(down[j] + at) : load_upto(down[j] + at, left);
+    for (int r = 0; r < kRows; ++r) sums[r][j] = fma(rows[r], weights, sums[r][j]);
+  }
+}
+
 // kRows x kRanks products over `count` in-features, while the rows of `next` come to the cache.
 template <int kRows, int kRanks, class X, class Element>
 inline void dot_tile(const ShrinkRows<X>& x, const Element* const* down, int count,
                      const Element* const* next, const float* scales, float* low,
                      int64_t low_step) {
+  constexpr int kLine = kLineBytes / int(sizeof(Element));
   Vec sums[kRows][kRanks];
   for (int r = 0; r < kRows; ++r)
     for (int j = 0; j < kRanks; ++j) sums[r][j] = zero();
   const X* piece = x.first;
-  for (int at = 0; at < count; at += 2 * kLanes, piece += x.stride) {
-    for (int j = 0; j < kRanks; ++j) {
-      __builtin_prefetch(next[j] + at);
-      if (sizeof(Element) == 4) __builtin_prefetch(next[j] + at + kLanes);
-    }
-    for (int half = 0; half < 2 * kLanes; half += kLanes) {
-      const int left = count - at - half;
-      if (left <= 0) break;
-      Vec rows[kRows];
-      for (int r = 0; r < kRows; ++r) rows[r] = load_upto(piece + r * x.step + half, left);
-      for (int j = 0; j < kRanks; ++j) {
-        const Vec weights = load_upto(down[j] + at + half, left);
-        for (int r = 0; r < kRows; ++r) sums[r][j] = fma(rows[r], weights, sums[r][j]);
-      }
-    }
+  int at = 0;
+  for (; at + kDepth <= count; at += kDepth, piece += x.stride) {
+    for (int j = 0; j < kRanks; ++j)
+      for (int line = 0; line < kDepth; line += kLine) __builtin_prefetch(next[j] + at + line);
+    dot_lanes<kRows, kRanks, true>(piece, x.step, down, at, kLanes, sums);
+    dot_lanes<kRows, kRanks, true>(piece + kLanes, x.step, down, at + kLanes, kLanes, sums);
   }
+  for (int left = count - at; left > 0; left -= kLanes, at += kLanes, piece += kLanes)
+    dot_lanes<kRows, kRanks, false>(piece, x.step, down, at, left, sums);
   for (int r = 0; r < kRows; ++r)
     for (int j = 0; j < kRanks; ++j) low[r * low_step + j] = scales[j] * sum(sums[r][j]);
 }
@@ -125,7 +133,7 @@ inline void expand_tile(const float* low, int64_t low_stride, const UpColumns<El
                         int part, float* y, int64_t y_stride) {
   Vec out[kRows][kVectors];
   for (int r = 0; r < kRows; ++r)
-    for (int v = 0; v < kVectors; ++v) out[r][v] = load(y + r * y_stride + at + kLanes * v);
+    for (int v = 0; v < kVectors; ++v) out[r][v] = zero();
   for (int j = 0; j < up.rank; ++j) {
     const Element* weights = up.pool + up.offsets[j] + up.column + at;
     Vec columns[kVectors];
@@ -138,7 +146,10 @@ inline void expand_tile(const float* low, int64_t low_stride, const UpColumns<El
     }
   }
   for (int r = 0; r < kRows; ++r)
-    for (int v = 0; v < kVectors; ++v) store(y + r * y_stride + at + kLanes * v, out[r][v]);
+    for (int v = 0; v < kVectors; ++v) {
+      float* to = y + r * y_stride + at + kLanes * v;
+      store(to, load(to) + out[r][v]);
+    }
 }
 
 template <int kVectors, class Element>
@@ -169,6 +180,31 @@ inline void expand(const float* low, int64_t low_stride, int num_rows, const UpC
   for (; at < num_columns; at += kLanes)
     expand_rows<1>(low, low_stride, num_rows, up, at, std::min(kLanes, num_columns - at), y,
                    y_stride);
+}
+
+// update = low * B for one row and all columns of B, its columns read from end to end, four at a
+// time while the next four are fetched, and in the end `then`; the sums are those of expand.
+template <class Element>
+inline void expand_whole(const float* low, const UpColumns<Element>& up, int num_columns,
+                         const Element* const* then, float* update) {
+  constexpr int kLine = kLineBytes / int(sizeof(Element));
+  for (int first = 0; first < up.rank; first += 4) {
+    const int count = std::min(up.rank - first, 4);
+    const Element *columns[4], *next[4];
+    for (int j = 0; j < 4; ++j) {
+      columns[j] = up.pool + up.offsets[first + std::min(j, count - 1)];
+      next[j] = first + 4 + j < up.rank ? up.pool + up.offsets[first + 4 + j] : then[j];
+    }
+    for (int at = 0; at < num_columns; at += kLanes) {
+      const int left = num_columns - at;
+      Vec sum = first == 0 ? zero() : load(update + at);
+      for (int j = 0; j < count; ++j) {
+        if (at % kLine == 0) __builtin_prefetch(next[j] + at);
+        sum = fma(splat(low[first + j]), load_upto(columns[j] + at, left), sum);
+      }
+      store(update + at, sum);
+    }
+  }
 }
 
 }  // namespace hostelry

@@ -18,6 +18,8 @@ namespace hostelry {
 constexpr int kTileRows = 96;       // of a task; a multiple of kPanel
 constexpr int kShrinkRows = 64;     // of a task
 constexpr int kShrinkRanks = 8;     // of a task, at least
+constexpr int kAheadRows = 4;       // of a segment whose updates are computed before the products,
+constexpr int kAheadSegments = 2;   // if there are this many such segments a thread
 constexpr size_t kTaskWeights = 96 * 1024;  // bytes of weights that are worth a task
 
 // Prepared rows as a matrix to be read: k of row r at row(r) + k / 32 * stride + k % 32.
@@ -47,6 +49,10 @@ struct StageSegment {
   UpColumns<Element> up[3];
   const int64_t* down[3];        // offsets of its rows of A
   float scales[3];
+  // Whether its updates are computed before the products: then they lie here, (rows, columns of all
+  // modules, each padded to whole vectors).
+  float* updates = nullptr;
+  int update_starts[3], update_columns = 0;
 };
 
 // The modules of a stage and how their columns are divided.
@@ -117,6 +123,13 @@ void expand_range(const std::vector<StageSegment<Element>>& segments, const Colu
     const int end = std::min(segment.row_end, end_row);
     const UpColumns<Element> up = columns_of(i);
     if (begin >= end || up.rank == 0) continue;
+    if (segment.updates) {
+      for (int row = begin; row < end; ++row)
+        add_row(segment.updates + int64_t(row - segment.row_start) * segment.update_columns +
+                    segment.update_starts[range.module] + range.begin,
+                range.end - range.begin, y + (row - first_row) * ldy);
+      continue;
+    }
     const float* low = segment.low + int64_t(begin - segment.row_start) * segment.num_ranks +
                        segment.rank_starts[range.module];
     expand(low, segment.num_ranks, end - begin, up, columns_of(i + 1), range.end - range.begin,
@@ -124,30 +137,72 @@ void expand_range(const std::vector<StageSegment<Element>>& segments, const Colu
   }
 }
 
-// The products of A: all ranks of all segments as one list, which tasks divide evenly.
+// The products of A. Those of a segment whose updates are computed ahead are followed by its
+// products of B, a module a task. The ranks of the others are one list, which tasks divide evenly.
 template <class Element, class X>
 class Shrink {
  public:
   Shrink(const std::vector<StageSegment<Element>>& segments, const PreparedRows<X>& rows,
-         const Element* pool, int count, int num_threads)
-      : segments_(segments), rows_(rows), pool_(pool), count_(count) {
+         const Element* pool, const PackedWeight* modules, int num_modules, int num_threads)
+      : segments_(segments), rows_(rows), pool_(pool), modules_(modules), count_(modules[0].in) {
     for (const StageSegment<Element>& segment : segments) {
       const int height = segment.row_end - segment.row_start;
-      num_items_ += segment.num_ranks * ((height + kShrinkRows - 1) / kShrinkRows);
+      if (segment.updates) {
+        for (int m = 0; m < num_modules; ++m)
+          if (segment.up[m].rank > 0) ahead_.push_back({&segment, m});
+      } else {
+        num_items_ += segment.num_ranks * ((height + kShrinkRows - 1) / kShrinkRows);
+      }
     }
-    num_tasks_ = std::min((num_items_ + kShrinkRanks - 1) / kShrinkRanks, 8 * num_threads);
+    num_shares_ = std::min((num_items_ + kShrinkRanks - 1) / kShrinkRanks, 8 * num_threads);
   }
 
-  int num_tasks() const { return num_tasks_; }
+  int num_tasks() const { return num_shares_ + int(ahead_.size()); }
 
   void run(int task) const {
-    int begin = int(int64_t(num_items_) * task / num_tasks_);
-    int end = int(int64_t(num_items_) * (task + 1) / num_tasks_);
+    if (task < num_shares_) {
+      share(task);
+    } else {
+      update(task - num_shares_);
+    }
+  }
+
+ private:
+  struct Update {
+    const StageSegment<Element>* segment;
+    int module;
+  };
+
+  // One module's updates of a segment's rows. The next task's first rows of A are fetched in the
+  // end, since it is likely to be this thread's too.
+  void update(size_t number) const {
+    const StageSegment<Element>& segment = *ahead_[number].segment;
+    const int module = ahead_[number].module, start = segment.rank_starts[module];
+    const UpColumns<Element>& up = segment.up[module];
+    const Update& following = ahead_[std::min(number + 1, ahead_.size() - 1)];
+    const Element *columns[4], *then[4];
+    for (int j = 0; j < 4; ++j) {
+      columns[j] = pool_ + up.offsets[std::min(j, up.rank - 1)];
+      const int rank = std::min(j, following.segment->up[following.module].rank - 1);
+      then[j] = pool_ + following.segment->down[following.module][rank];
+    }
+    shrink_segment(segment, segment.row_start, segment.row_end, start, start + up.rank, columns);
+    for (int row = 0; row < segment.row_end - segment.row_start; ++row)
+      expand_whole(segment.low + int64_t(row) * segment.num_ranks + start, up,
+                   modules_[module].out, then,
+                   segment.updates + int64_t(row) * segment.update_columns +
+                       segment.update_starts[module]);
+  }
+
+  void share(int task) const {
+    int begin = int(int64_t(num_items_) * task / num_shares_);
+    int end = int(int64_t(num_items_) * (task + 1) / num_shares_);
     for (const StageSegment<Element>& segment : segments_) {
+      if (segment.updates) continue;
       for (int row = segment.row_start; row < segment.row_end; row += kShrinkRows) {
         if (begin < segment.num_ranks && end > 0)
           shrink_segment(segment, row, std::min(row + kShrinkRows, segment.row_end),
-                         std::max(begin, 0), std::min(end, segment.num_ranks));
+                         std::max(begin, 0), std::min(end, segment.num_ranks), nullptr);
         begin -= segment.num_ranks;
         end -= segment.num_ranks;
       }
@@ -155,17 +210,17 @@ class Shrink {
     }
   }
 
- private:
-  // Ranks [begin, end) of one segment, four at a time while the next four are fetched.
+  // Ranks [begin, end) of one segment, four at a time while the next four are fetched, and in the
+  // end `then` (or null).
   void shrink_segment(const StageSegment<Element>& segment, int first_row, int end_row, int begin,
-                      int end) const {
+                      int end, const Element* const* then) const {
     const Element* down[8];
     float scales[8];
     int found = find(segment, begin, end, down, scales);
     for (int rank = begin; rank < end; rank += 4) {
       const int num_ranks = std::min(found, 4);
       const int more = find(segment, rank + 4, end, down + 4, scales + 4);
-      for (int j = more; j < num_ranks; ++j) down[4 + j] = down[j];  // nothing to fetch
+      for (int j = more; j < 4; ++j) down[4 + j] = then ? then[j] : down[j % num_ranks];
       for (int row = first_row; row < end_row;) {
         const int height = same_stride(row, end_row);
         float* low = segment.low + int64_t(row - segment.row_start) * segment.num_ranks + rank;
@@ -201,8 +256,10 @@ class Shrink {
   const std::vector<StageSegment<Element>>& segments_;
   const PreparedRows<X> rows_;
   const Element* pool_;
+  const PackedWeight* modules_;
   const int count_;
-  int num_items_ = 0, num_tasks_ = 0;
+  std::vector<Update> ahead_;
+  int num_items_ = 0, num_shares_ = 0;
 };
 
 }  // namespace hostelry
