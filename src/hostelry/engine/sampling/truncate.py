@@ -3,7 +3,7 @@
 All three keep a beginning of the tokens ordered by likelihood (of equal ones the smaller id
 first), so that only candidates are ordered: tokens above a bound that no kept token can be below.
 
-# R rows, V vocabulary, G groups of tokens, N candidates of the row that has most
+# R rows, V vocabulary, G groups of tokens, C candidates of all rows, N of the row that has most
 """
 
 from dataclasses import dataclass
@@ -53,14 +53,17 @@ def keep(x_RV: Floats, mass: Mass, limits: Limits) -> Kept:
     bound_R = np.maximum(_likelihood_bound(mass, limits, vocab), np.finfo(np.float32).tiny)
     likely_RV = mass_RV >= np.minimum(bound_R, 1.0).astype(np.float32)[:, None]
     _drop_below_top_k(x_RV, likely_RV, limits.top_k_R)
-    tokens_RN, num_R = _ordered(x_RV, likely_RV)
+    rows_C, tokens_C = _places(likely_RV)
+    has_k_R = limits.top_k_R > 0
+    wanted_R = np.where(has_k_R | (limits.top_p_R >= 1), np.inf, limits.top_p_R * mass.total_mass)
+    is_near_C = _nearest(mass_RV[rows_C, tokens_C], rows_C, wanted_R)
+    tokens_RN, num_R = _ordered(x_RV, rows_C[is_near_C], tokens_C[is_near_C])
     rows_R1 = np.arange(rows)[:, None]
     held_RN = np.arange(tokens_RN.shape[1]) < num_R[:, None]
     sorted_RN = np.where(held_RN, mass_RV[rows_R1, tokens_RN], 0).astype(np.float64)
     sums_RN = np.cumsum(sorted_RN, axis=1)
     before_RN = np.concatenate((np.zeros((rows, 1)), sums_RN[:, :-1]), axis=1)
     is_top_k_RN = held_RN & _is_top_k(x_RV[rows_R1, tokens_RN], limits.top_k_R, num_R)
-    has_k_R = limits.top_k_R > 0
     last_R = is_top_k_RN.sum(axis=1) - 1
     total_R = np.where(has_k_R, sums_RN[np.arange(rows), last_R], mass.total_mass)
     reached_RN = before_RN < (limits.top_p_R * total_R)[:, None]
@@ -75,7 +78,7 @@ def largest(x_RV: Floats, count: int) -> Ints:
     wanted_R = np.full(len(x_RV), count, np.int64)
     likely_RV = np.ones(x_RV.shape, np.bool_)
     _drop_below_top_k(x_RV, likely_RV, wanted_R)
-    tokens_RN, _ = _ordered(x_RV, likely_RV)
+    tokens_RN, _ = _ordered(x_RV, *_places(likely_RV))
     return tokens_RN[:, :count]
 
 
@@ -103,17 +106,41 @@ def _drop_below_top_k(x_RV: Floats, likely_RV: npt.NDArray[np.bool_], top_k_R: I
     likely_RV[bounded] &= x_RV[bounded] >= bound_R[:, None]
 
 
-def _ordered(x_RV: Floats, likely_RV: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """The flagged tokens of each row, most likely first, and how many they are."""
-    rows, vocab = x_RV.shape
-    places = np.flatnonzero(likely_RV)  # row after row
-    num_R = np.bincount(places // vocab, minlength=rows)
+def _places(flags_RV: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Row and token of every flag, row after row and in order of tokens."""
+    rows, vocab = flags_RV.shape
+    places_C = np.flatnonzero(flags_RV)
+    ends = np.searchsorted(places_C, np.arange(rows + 1) * vocab)
+    rows_C = np.repeat(np.arange(rows), np.diff(ends))
+    return rows_C, places_C - rows_C * vocab
+
+
+def _nearest(mass_C: Floats, rows_C: Ints, wanted_R: Doubles) -> npt.NDArray[np.bool_]:
+    """Candidates above a power of two such that those above it have the mass that is wanted.
+
+    All of a row whose candidates do not reach it.
+    """
+    rows = len(wanted_R)
+    exponent_C = mass_C.view(np.int32) >> 23  # of numbers in (0, 1]: 0 to 127
+    bins = np.bincount(rows_C * 128 + exponent_C, weights=mass_C, minlength=rows * 128)
+    from_top = np.cumsum(bins.reshape(rows, 128)[:, ::-1], axis=1)
+    enough = from_top >= wanted_R[:, None] * (1 + 1e-9)  # more than what rounding adds
+    lowest_R = np.where(enough.any(axis=1), 127 - np.argmax(enough, axis=1), 0)
+    return np.asarray(exponent_C >= lowest_R[rows_C])
+
+
+def _ordered(x_RV: Floats, rows_C: Ints, tokens_C: Ints) -> tuple[Ints, Ints]:
+    """The candidates of each row, most likely first, and how many they are."""
+    num_R = np.bincount(rows_C, minlength=len(x_RV))
     held_RN = np.arange(num_R.max()) < num_R[:, None]
-    tokens_RN = np.zeros(held_RN.shape, np.int64)
-    tokens_RN[held_RN] = places % vocab
-    x_RN = np.where(held_RN, np.take_along_axis(x_RV, tokens_RN, axis=1), -np.inf)
-    order_RN = np.argsort(-x_RN, axis=1, kind="stable")
-    return np.take_along_axis(tokens_RN, order_RN, axis=1), num_R
+    keys_RN = np.full(held_RN.shape, np.iinfo(np.int64).max)
+    # One number a candidate, the smaller the likelier: its logit's bits, which order like the
+    # logit once those of negative numbers are turned around, then its id. (0.0 for -0.0)
+    bits_C = (x_RV[rows_C, tokens_C] + np.float32(0)).view(np.int32)
+    rank_C = (bits_C ^ ((bits_C >> 31) & np.int32(0x7FFFFFFF))).astype(np.int64)
+    keys_RN[held_RN] = (-rank_C << 32) + tokens_C
+    keys_RN.sort(axis=1)
+    return np.where(held_RN, keys_RN & 0xFFFFFFFF, 0), num_R
 
 
 def _is_top_k(x_RN: Floats, top_k_R: Ints, num_R: Ints) -> npt.NDArray[np.bool_]:
