@@ -25,12 +25,14 @@ class RandomUse(RuleBasedStateMachine):
         self.asked: dict[str, int] = {}
 
     def teardown(self) -> None:
-        self.bench.clock.advance(10_000)
-        for _ in range(20):
-            self.take(self.bench.run())
-            self.bench.clock.advance(10)
-        assert all(count == 0 for count in self.asked.values()), "a request was never answered"
-        self.directory.cleanup()
+        try:
+            self.bench.clock.advance(10_000)
+            for _ in range(20):
+                self.take(self.bench.run())
+                self.bench.clock.advance(10)
+            assert not any(self.asked.values()), "a request was never answered"
+        finally:
+            self.directory.cleanup()
 
     def take(self, events: Sequence[Event]) -> None:
         for event in events:

@@ -119,6 +119,7 @@ class AdapterStore:
         self._contents: dict[str, _Content] = {}
         self._names: dict[str, NameCounts] = {}
         self._holds: dict[str, float] = {}  # until when what was asked for is kept in host memory
+        self._orphans: set[str] = set()  # contents that no version has, until the next poll
         self._upload_holds: set[str] = set()  # kept in host memory while being copied
         self._events: list[Event] = []
         self._num_failed_loads = 0
@@ -151,7 +152,7 @@ class AdapterStore:
         content.load_s[prepared.tier] = prepared.load_s
         if self._host.get(adapter.content_id) is None:
             self._keep(content, prepared)
-        self._drop(unused)
+        self._orphan(unused)
         return version
 
     def retire(self, name: str) -> bool:
@@ -162,7 +163,7 @@ class AdapterStore:
         version, unused = retired
         if not self._versions.num_requests(version):
             self._names.pop(name, None)
-        self._drop(unused)
+        self._orphan(unused)
         return True
 
     def get(self, name: str) -> RegisteredAdapter | None:
@@ -200,7 +201,7 @@ class AdapterStore:
         unused = self._versions.release(version)
         if self._versions.get(version.name) is None and not self._versions.num_requests(version):
             self._names.pop(version.name, None)
-        self._drop(unused)
+        self._orphan(unused)
 
     def summary(self, content_id: str) -> AdapterSummary:
         """What is known of a content that a version has. Raises KeyError."""
@@ -267,6 +268,7 @@ class AdapterStore:
         """What happened since the last call, in order; starts loads that there is room for."""
         self._news.clear()
         now = self._clock.now()
+        self._drop_orphans()
         for upload in self._uploads.collect():
             self._upload_ended(upload)
         for outcome in self._loads.collect(now):
@@ -275,15 +277,11 @@ class AdapterStore:
             self._unhold(content_id)
         self._start_loads(now, may_evict=True)
         events, self._events = self._events, []
-        return [
-            event
-            for event in events
-            if not (isinstance(event, Dropped) and self._versions.is_used(event.content_id))
-        ]
+        return events
 
     def wait(self, timeout_s: float) -> bool:
         """Block until `poll` has news of a load or an upload; False where none came in time."""
-        return bool(self._events) or self._news.wait(timeout_s)
+        return bool(self._events or self._orphans) or self._news.wait(timeout_s)
 
     def close(self) -> None:
         """Let the threads end; nothing may be asked for any longer."""
@@ -334,7 +332,7 @@ class AdapterStore:
     def check_integrity(self) -> None:
         """Raise AssertionError where the parts do not agree."""
         self._host.check_integrity()
-        for content_id in self._contents:
+        for content_id in set(self._contents) - self._orphans:
             assert self._versions.is_used(content_id), f"{content_id} outlived its versions"
         for content_id in self._holds:
             assert self._host.get(content_id) is not None, f"{content_id} is held but not there"
@@ -441,10 +439,18 @@ class AdapterStore:
                 content.counts.num_host_evictions += 1
             self._events.append(LeftHost(content_id))
 
-    def _drop(self, content_id: str | None) -> None:
-        """Forget a content that no version has."""
-        if content_id is None:
-            return
+    def _orphan(self, content_id: str | None) -> None:
+        """No version has it now; the next `poll` forgets it unless it was registered again."""
+        if content_id is not None:
+            self._orphans.add(content_id)
+
+    def _drop_orphans(self) -> None:
+        orphans, self._orphans = self._orphans, set()
+        for content_id in sorted(orphans):
+            if not self._versions.is_used(content_id):
+                self._drop(content_id)
+
+    def _drop(self, content_id: str) -> None:
         self._loads.forget(content_id)
         self._holds.pop(content_id, None)
         self._upload_holds.discard(content_id)
