@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.unit.engine.store_bench import Bench
 
-from hostelry.engine.lora.events import Dropped, Event, Loaded, LoadFailed
+from hostelry.engine.lora.events import Dropped, Event, LeftHost, Loaded, LoadFailed
 from hostelry.engine.lora.versions import AdapterVersion
 
 
@@ -23,6 +23,7 @@ class RandomUse(RuleBasedStateMachine):
         self.bench = Bench(self.root, num_remote=2)
         self.held: list[AdapterVersion] = []
         self.asked: dict[str, int] = {}
+        self.in_host: dict[str, bool] = {}  # as the events tell
 
     def teardown(self) -> None:
         try:
@@ -36,11 +37,15 @@ class RandomUse(RuleBasedStateMachine):
 
     def take(self, events: Sequence[Event]) -> None:
         for event in events:
+            if isinstance(event, Loaded | LeftHost):
+                self.in_host[event.content_id] = isinstance(event, Loaded)
             if isinstance(event, Loaded | LoadFailed):
                 self.asked[event.content_id] = 0
             elif isinstance(event, Dropped):
                 self.asked.pop(event.content_id, None)
                 assert event.content_id not in {it.content_id for it in self.held}
+        for content_id, is_there in self.in_host.items():
+            assert (self.bench.store.host(content_id) is not None) == is_there
 
     @rule(name=st.sampled_from("abcde"), text=st.sampled_from(["p", "q", "r", "s 800", "t 1200"]))
     def register(self, name: str, text: str) -> None:
