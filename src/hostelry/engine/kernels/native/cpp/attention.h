@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "gemm.h"
 #include "rows.h"
 #include "vectors.h"
 
@@ -88,14 +89,27 @@ inline TokenGroup<Element> token_group(const HeadPages<Element>& head, int start
   return {key_copy, value_copy, kGroupTokens};
 }
 
+// Groups of positions, and those that are wanted next (or null), which come to the cache meanwhile.
+template <class Element>
+struct Block {
+  const TokenGroup<Element>* groups;
+  const TokenGroup<Element>* next;
+  int num_groups;
+  int head_dim;
+};
+
 // Products of kQueries queries with the keys of kGroups groups.
 template <int kQueries, int kGroups, class Element>
-inline void score_tile(const float* const* queries, const TokenGroup<Element>* groups, int head_dim,
-                       float scale, float (*scores)[kBlockTokens]) {
+inline void score_tile(const float* const* queries, const Block<Element>& block, float scale,
+                       float (*scores)[kBlockTokens]) {
+  const TokenGroup<Element>* groups = block.groups;
   Vec sums[kQueries][kGroups];
   for (int q = 0; q < kQueries; ++q)
     for (int g = 0; g < kGroups; ++g) sums[q][g] = zero();
-  for (int d = 0; d < head_dim; ++d) {
+  for (int d = 0; d < block.head_dim; ++d) {
+    if (block.next)
+      for (int g = 0; g < kGroups; ++g)
+        __builtin_prefetch(block.next[g].keys + int64_t(d) * block.next[g].key_stride);
     Vec keys[kGroups];
     for (int g = 0; g < kGroups; ++g)
       keys[g] = load(groups[g].keys + int64_t(d) * groups[g].key_stride);
@@ -111,13 +125,13 @@ inline void score_tile(const float* const* queries, const TokenGroup<Element>* g
 }
 
 template <int kQueries, class Element>
-inline void score_groups(const float* const* queries, const TokenGroup<Element>* groups,
-                         int num_groups, int head_dim, float scale, float (*scores)[kBlockTokens]) {
-  switch (num_groups) {
-    case 4: return score_tile<kQueries, 4>(queries, groups, head_dim, scale, scores);
-    case 3: return score_tile<kQueries, 3>(queries, groups, head_dim, scale, scores);
-    case 2: return score_tile<kQueries, 2>(queries, groups, head_dim, scale, scores);
-    default: return score_tile<kQueries, 1>(queries, groups, head_dim, scale, scores);
+inline void score_groups(const float* const* queries, const Block<Element>& block, float scale,
+                         float (*scores)[kBlockTokens]) {
+  switch (block.num_groups) {
+    case 4: return score_tile<kQueries, 4>(queries, block, scale, scores);
+    case 3: return score_tile<kQueries, 3>(queries, block, scale, scores);
+    case 2: return score_tile<kQueries, 2>(queries, block, scale, scores);
+    default: return score_tile<kQueries, 1>(queries, block, scale, scores);
   }
 }
 
@@ -159,16 +173,20 @@ inline float weigh(float* scores, int begin, int end, float& most, float& total)
 // sums = sums * factor + weights * values of lanes [begin, end), 16 * kVectors dimensions at once;
 // a single vector may be cut short.
 template <int kQueries, int kVectors, class Element>
-inline void add_values(const float (*weights)[kBlockTokens], const TokenGroup<Element>* groups,
-                       int begin, int end, int head_dim, const float* factors, int at,
+inline void add_values(const float (*weights)[kBlockTokens], const Block<Element>& block,
+                       int begin, int end, const float* factors, int at,
                        float (*sums)[kMaxHeadDim]) {
+  const int head_dim = block.head_dim;
   Vec out[kQueries][kVectors];
   for (int q = 0; q < kQueries; ++q)
     for (int v = 0; v < kVectors; ++v)
       out[q][v] = load(sums[q] + at + 16 * v) * splat(factors[q]);
   for (int t = begin; t < end; ++t) {
-    const Element* row =
-        groups[t / kGroupTokens].values + int64_t(t % kGroupTokens) * head_dim + at;
+    const int64_t offset = int64_t(t % kGroupTokens) * head_dim + at;
+    const Element* row = block.groups[t / kGroupTokens].values + offset;
+    if (block.next)
+      for (int v = 0; v < kVectors; ++v)
+        __builtin_prefetch(block.next[t / kGroupTokens].values + offset + 16 * v);
     Vec values[kVectors];
     for (int v = 0; v < kVectors; ++v)
       values[v] = kVectors > 1 ? load(row + 16 * v) : load_upto(row, head_dim - at);
@@ -182,23 +200,22 @@ inline void add_values(const float (*weights)[kBlockTokens], const TokenGroup<El
 }
 
 template <int kQueries, class Element>
-inline void add_value_rows(const float (*weights)[kBlockTokens], const TokenGroup<Element>* groups,
-                           int begin, int end, int head_dim, const float* factors,
+inline void add_value_rows(const float (*weights)[kBlockTokens], const Block<Element>& block,
+                           int begin, int end, const float* factors,
                            float (*sums)[kMaxHeadDim]) {
   int at = 0;
-  for (; at + 64 <= head_dim; at += 64)
-    add_values<kQueries, 4>(weights, groups, begin, end, head_dim, factors, at, sums);
-  for (; at < head_dim; at += 16)
-    add_values<kQueries, 1>(weights, groups, begin, end, head_dim, factors, at, sums);
+  for (; at + 64 <= block.head_dim; at += 64)
+    add_values<kQueries, 4>(weights, block, begin, end, factors, at, sums);
+  for (; at < block.head_dim; at += 16)
+    add_values<kQueries, 1>(weights, block, begin, end, factors, at, sums);
 }
 
 // One block for kQueries queries from number `query` on.
 template <int kQueries, class Element>
-inline void attend_block(const Queries& queries, int query, int start,
-                         const TokenGroup<Element>* groups, int num_groups, int head_dim,
+inline void attend_block(const Queries& queries, int query, int start, const Block<Element>& block,
                          float scale, AttentionScratch<Element>& scratch) {
   float (*scores)[kBlockTokens] = scratch.scores + query;
-  score_groups<kQueries>(queries.vectors + query, groups, num_groups, head_dim, scale, scores);
+  score_groups<kQueries>(queries.vectors + query, block, scale, scores);
   int begin[kQueries], end[kQueries];
   float factors[kQueries];
   bool alike = true;
@@ -212,53 +229,71 @@ inline void attend_block(const Queries& queries, int query, int start,
   }
   if (alike) {
     if (begin[0] < end[0])
-      add_value_rows<kQueries>(scores, groups, begin[0], end[0], head_dim, factors,
-                               scratch.sums + query);
+      add_value_rows<kQueries>(scores, block, begin[0], end[0], factors, scratch.sums + query);
     return;
   }
   for (int q = 0; q < kQueries; ++q)
     if (begin[q] < end[q])
-      add_value_rows<1>(scores + q, groups, begin[q], end[q], head_dim, factors + q,
+      add_value_rows<1>(scores + q, block, begin[q], end[q], factors + q,
                         scratch.sums + query + q);
 }
 
 template <class Element>
-inline void attend_queries(const Queries& queries, int query, int count, int start,
-                           const TokenGroup<Element>* groups, int num_groups, int head_dim,
-                           float scale, AttentionScratch<Element>& scratch) {
-  switch (count) {
-    case 4: return attend_block<4>(queries, query, start, groups, num_groups, head_dim, scale, scratch);
-    case 3: return attend_block<3>(queries, query, start, groups, num_groups, head_dim, scale, scratch);
-    case 2: return attend_block<2>(queries, query, start, groups, num_groups, head_dim, scale, scratch);
-    default: return attend_block<1>(queries, query, start, groups, num_groups, head_dim, scale, scratch);
+inline void attend_queries(const Queries& queries, int query, int start,
+                           const Block<Element>& block, float scale,
+                           AttentionScratch<Element>& scratch) {
+  switch (queries.count - query) {
+    case 3: return attend_block<3>(queries, query, start, block, scale, scratch);
+    case 2: return attend_block<2>(queries, query, start, block, scale, scratch);
+    case 1: return attend_block<1>(queries, query, start, block, scale, scratch);
+    default: return attend_block<4>(queries, query, start, block, scale, scratch);
   }
 }
 
-// Leaves the attention of each query, before its division by `total`, in scratch.sums.
+// What is seen of one key-value head: positions [first, last].
 template <class Element>
-inline void attend(const Queries& queries, const HeadPages<Element>& head, float scale,
-                   AttentionScratch<Element>& scratch) {
-  int first = std::numeric_limits<int>::max(), last = -1;
-  for (int q = 0; q < queries.count; ++q) {
-    first = std::min(first, queries.first[q]);
-    last = std::max(last, queries.last[q]);
-    scratch.most[q] = -std::numeric_limits<float>::infinity();
-    scratch.total[q] = 0.0f;
-    std::fill(scratch.sums[q], scratch.sums[q] + (head.head_dim + 15) / 16 * 16, 0.0f);
-  }
-  for (int start = first / kBlockTokens * kBlockTokens; start <= last; start += kBlockTokens) {
-    TokenGroup<Element> groups[kBlockGroups];
-    const int num_groups = std::min((last - start) / kGroupTokens + 1, kBlockGroups);
-    for (int g = 0; g < num_groups; ++g)
+struct Span {
+  HeadPages<Element> head;
+  int first, last;
+
+  int start() const { return first / kBlockTokens * kBlockTokens; }
+
+  // Groups of the block from `start` on; returns how many there are.
+  int find(int start, AttentionScratch<Element>& scratch, TokenGroup<Element>* groups) const {
+    const int count = std::min((last - start) / kGroupTokens + 1, kBlockGroups);
+    for (int g = 0; g < count; ++g)
       groups[g] = token_group(head, start + g * kGroupTokens, first, last + 1, scratch.keys[g],
                               scratch.values[g]);
-    // Values come to the cache while scores are computed.
-    for (int g = 0; g < num_groups; ++g)
-      for (int at = 0; at < kGroupTokens * head.head_dim; at += 64 / int(sizeof(Element)))
-        __builtin_prefetch(groups[g].values + at);
-    for (int query = 0; query < queries.count; query += 4)
-      attend_queries(queries, query, std::min(4, queries.count - query), start, groups, num_groups,
-                     head.head_dim, scale, scratch);
+    return count;
+  }
+};
+
+// Leaves the attention of each query, before its division by `total`, in scratch.sums. `following`
+// is what this thread is likely to read next.
+template <class Element>
+inline void attend(const Queries& queries, const Span<Element>& span, const Span<Element>& following,
+                   float scale, AttentionScratch<Element>& scratch) {
+  for (int q = 0; q < queries.count; ++q) {
+    scratch.most[q] = -std::numeric_limits<float>::infinity();
+    scratch.total[q] = 0.0f;
+    std::fill(scratch.sums[q], scratch.sums[q] + round_up(span.head.head_dim, kLanes), 0.0f);
+  }
+  // Pages whose tokens must be copied together have no groups to fetch.
+  const bool in_place = span.head.page_tokens % kGroupTokens == 0;
+  for (int start = span.start(); start <= span.last; start += kBlockTokens) {
+    TokenGroup<Element> groups[kBlockGroups], next[kBlockGroups];
+    const int count = span.find(start, scratch, groups);
+    if (in_place) {
+      const bool is_last = start + kBlockTokens > span.last;
+      const Span<Element>& from = is_last ? following : span;
+      const int found = from.find(is_last ? from.start() : start + kBlockTokens, scratch, next);
+      std::fill(next + found, next + kBlockGroups, next[found - 1]);
+    }
+    Block<Element> block{groups, in_place ? next : nullptr, count, span.head.head_dim};
+    for (int query = 0; query < queries.count; query += 4) {
+      attend_queries(queries, query, start, block, scale, scratch);
+      block.next = nullptr;  // once is enough
+    }
   }
 }
 

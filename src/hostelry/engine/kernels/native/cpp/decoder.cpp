@@ -278,23 +278,33 @@ void TypedDecoder<Element, X>::finish_values(int index, const float* tile, int c
 template <class Element, class X>
 void TypedDecoder<Element, X>::compute_attention(int layer) {
   run(kAttention, int(attention_tasks_.size()), [&](int task, int thread) {
-    attend_rows(layer, attention_tasks_[task], scratch_[thread].attention);
+    attend_rows(layer, task, scratch_[thread].attention);
   });
 }
 
+// What the rows of a task see.
 template <class Element, class X>
-void TypedDecoder<Element, X>::attend_rows(int index, const AttentionTask& task,
-                                           AttentionScratch<Element>& scratch) {
-  const int width = weights_.head_dim, group = weights_.num_heads / weights_.num_kv_heads;
-  const int window = layers_[index].window;
-  const int64_t head_elements = int64_t(width) * step_->page_tokens;
-  const Element* keys = layer_keys(index) + task.head * head_elements;
+Span<Element> TypedDecoder<Element, X>::span_of(int layer, const AttentionTask& task) const {
+  const int window = layers_[layer].window;
+  const Element* keys = layer_keys(layer) + int64_t(task.head) * weights_.head_dim * step_->page_tokens;
   const HeadPages<Element> head{keys,
                                 keys + page_half_,
                                 step_->pages + int64_t(task.sequence) * step_->pages_per_sequence,
                                 page_elements(),
                                 step_->page_tokens,
-                                width};
+                                weights_.head_dim};
+  const int first = step_->positions[task.row_start] - window + 1;
+  return {head, window > 0 ? std::max(first, 0) : 0, step_->positions[task.row_end - 1]};
+}
+
+template <class Element, class X>
+void TypedDecoder<Element, X>::attend_rows(int layer, int number,
+                                           AttentionScratch<Element>& scratch) {
+  const int width = weights_.head_dim, group = weights_.num_heads / weights_.num_kv_heads;
+  const int window = layers_[layer].window;
+  const AttentionTask& task = attention_tasks_[number];
+  const size_t following = std::min<size_t>(number + 1, attention_tasks_.size() - 1);
+  const Span<Element> span = span_of(layer, task);
   // A row's queries may be more than one turn takes.
   for (int first = 0; first < group; first += kMaxQueries) {
     const int heads = std::min(group - first, kMaxQueries);
@@ -307,7 +317,8 @@ void TypedDecoder<Element, X>::attend_rows(int index, const AttentionTask& task,
         queries.first[i] = window > 0 ? std::max(position - window + 1, 0) : 0;
         queries.last[i] = position;
       }
-    attend(queries, head, weights_.attention_scale, scratch);
+    attend(queries, span, span_of(layer, attention_tasks_[following]), weights_.attention_scale,
+           scratch);
     for (int i = 0; i < queries.count; ++i) {
       const int row = task.row_start + i / heads;
       const int column = (task.head * group + first + i % heads) * width;

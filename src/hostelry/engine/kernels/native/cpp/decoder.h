@@ -161,7 +161,8 @@ class TypedDecoder : public Decoder {
   void finish_keys(int layer, const float* tile, int columns, int head, int row);
   void finish_values(int layer, const float* tile, int columns, int head, int row);
   void compute_attention(int layer);
-  void attend_rows(int layer, const AttentionTask& task, AttentionScratch<Element>& scratch);
+  Span<Element> span_of(int layer, const AttentionTask& task) const;
+  void attend_rows(int layer, int number, AttentionScratch<Element>& scratch);
   void add_output(Phase phase, const StageColumns& columns, const PackedWeight& weight,
                   const X* prepared, const Segments& segments, float* y);
   void compute_gated(const LayerWeights& layer, const Segments& segments);
