@@ -66,6 +66,7 @@ class Contest:
         seed: int,
         vocabulary: range | None = None,
         max_attempts: int = 1,
+        streams: bool = True,
     ) -> None:
         self.results: Results = defaultdict(Samples)
         self.texts: dict[tuple[str, str], list[str]] = {}  # of the warm-up
@@ -73,6 +74,7 @@ class Contest:
         self._seed = seed
         self._vocabulary = vocabulary or range(FIRST_TOKEN, LAST_TOKEN)
         self._max_attempts = max_attempts
+        self._streams = streams
 
     def warm_up(self, contestant: Contestant, *, base_only: bool = False) -> None:
         """Each case once, cut short and uncounted; `base_only` for one that has no adapters."""
@@ -95,16 +97,18 @@ class Contest:
             contestant.pause()
 
     def _measure(self, number: int, case: Case, contestant: Contestant) -> None:
-        samples = self.results[case.name, contestant.name]
         outcome = self._quietest(number, case, contestant, streamed=False)
+        samples = self.results[case.name, contestant.name]
         per_request = case.prompt_tokens if case.is_prefill else case.new_tokens
         num_tokens = len(case.adapters) * per_request
         samples.per_s.append(num_tokens / outcome.wall_s)
         samples.per_cpu_s.append(num_tokens / outcome.cpu_s if outcome.cpu_s else 0.0)
         samples.others_cpus.append(outcome.others_cpus)
+        done = f"{samples.per_s[-1]:.1f} tokens/s, {samples.per_cpu_s[-1]:.1f} a processor second"
+        print(f"{contestant.name}, {case.name}: {done}", flush=True)
         if outcome.answers[0].arrivals_s:
             samples.take_times(outcome)
-        elif not case.is_prefill:
+        elif self._streams and not case.is_prefill:
             streamed = self._quietest(number, case, contestant, streamed=True)
             samples.streamed_per_s.append(streamed.tokens_per_s)
             samples.take_times(streamed)

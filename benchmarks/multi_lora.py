@@ -75,6 +75,7 @@ class Plan:
     vocabulary: range | None = None
     max_attempts: int = 1
     cases: tuple[str, ...] = ()  # keys; empty: all
+    streams: bool = True
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -98,6 +99,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--smoke", action="store_true", help="a tiny model, no peers, few counts")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"any of {','.join(PEERS)}")
     parser.add_argument("--cases", default="", help="keys of cases, parted by commas; default all")
+    parser.add_argument("--speeds-only", action="store_true", help="no streams, hence no latencies")
     parser.add_argument("--rounds", type=int, help="rounds of every engine over every case")
     parser.add_argument(
         "--attempts", type=int, default=3, help="at a batch, while other processes disturb it"
@@ -127,6 +129,7 @@ def make_plan(arguments: argparse.Namespace, setting: Setting, scratch: Path) ->
         vocabulary=range(5, 250) if arguments.smoke else None,
         max_attempts=1 if arguments.smoke else arguments.attempts,
         cases=tuple(filter(None, arguments.cases.split(","))),
+        streams=not arguments.speeds_only,
     )
 
 
@@ -166,7 +169,7 @@ def run(plan: Plan, scratch: Path) -> dict[str, Any]:
     """Start everything, run all rounds, and gather what came of it."""
     shapes = cases(plan.setting, list(plan.adapters))
     asked = [case for key, case in shapes.items() if not plan.cases or key in plan.cases]
-    contest = Contest(asked, plan.seed, plan.vocabulary, plan.max_attempts)
+    contest = Contest(asked, plan.seed, plan.vocabulary, plan.max_attempts, plan.streams)
     missing: dict[str, str] = {}
     with contextlib.ExitStack() as running:
         contestants: list[Contestant] = []
