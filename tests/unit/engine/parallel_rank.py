@@ -10,21 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.unit.engine.paged_steps import CPU, Driver, new_pool
+from tests.unit.engine.paged_steps import CPU, Driver
 
 from hostelry.engine.kernels.batch import AdapterIndex
-from hostelry.engine.layers.decoder import TorchDecoder
-from hostelry.engine.layers.parallel import shard_weights
-from hostelry.engine.lora.reader import AdapterReader, AdapterRules, BaseModel, PageForm
 from hostelry.engine.lora.share import share_pages
-from hostelry.engine.lora.targets import decoder_targets
-from hostelry.engine.models.registry import load_decoder, load_spec
+from hostelry.engine.runner.follower import FollowerJob, load_part
 from hostelry.engine.runner.messages import PlaceMessage
 from hostelry.engine.runner.parallel import (
     LeadingDecoder,
     ParallelError,
     Ranks,
-    SharePlacer,
     follow,
     join,
     leave,
@@ -38,19 +33,22 @@ class Case:
 
     def __init__(self, folder: Path, ranks: Ranks) -> None:
         self.job: dict[str, Any] = json.loads((folder / "job.json").read_text(encoding="utf-8"))
-        self.spec = load_spec(folder)
-        self.targets = decoder_targets(self.spec)
-        shard = ranks.collective.shard
-        weights = load_decoder(folder, self.spec, max_len=64, dtype=torch.float32, device=CPU)
-        self.decoder = TorchDecoder(shard_weights(weights, shard), ranks.collective)
-        self.pool = new_pool(self.spec, NUM_PAGES, world_size=shard.world_size)
-        tables = {"lm_head": weights.lm_head_VH, "model.embed_tokens": weights.embedding_VH}
-        self.reader = AdapterReader(
-            BaseModel(targets=self.targets, vocabulary=tables.__getitem__),
-            AdapterRules(),
-            PageForm(page_elements=self.pool.layout.page_elements, dtype=torch.float32),
+        part = load_part(
+            FollowerJob(
+                folder=str(folder),
+                dtype="fp32",
+                max_len=64,
+                page_tokens=4,
+                num_pages=NUM_PAGES,
+                init_method="",
+                rank=ranks.collective.shard.rank,
+                world_size=ranks.collective.shard.world_size,
+            ),
+            ranks.collective,
         )
-        self.place = SharePlacer(self.reader, self.targets, shard, self.pool)
+        part.pool.elements.fill_(float("nan"))  # whatever is read before it was written shows
+        self.decoder, self.pool, self.place = part.decoder, part.pool, part.place
+        self.targets, self.reader = part.targets, part.reader
 
 
 def lead(case: Case, ranks: Ranks, folder: Path) -> None:

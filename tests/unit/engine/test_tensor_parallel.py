@@ -35,8 +35,9 @@ from hostelry.engine.kernels.pool import PoolTensor
 from hostelry.engine.kernels.shard import Shard, module_share
 from hostelry.engine.layers.parallel import shard_weights
 from hostelry.engine.models.registry import load_decoder, load_spec
+from hostelry.engine.runner.follower import FollowerJob, load_part, start_followers
 from hostelry.engine.runner.messages import PlaceMessage, StepMessage, parse, serialize
-from hostelry.engine.runner.parallel import LeadingDecoder, ParallelError, follow
+from hostelry.engine.runner.parallel import LeadingDecoder, ParallelError, follow, join, leave
 
 ROOT = Path(__file__).parents[3]
 PROMPTS = ([*range(20, 60)], [5, 9, 33, 12, 77, 120, 4], [61], [150, 3, 3, 8, 198, 0, 99, 100])
@@ -162,6 +163,41 @@ def test_a_rank_that_cannot_place_an_adapter_says_why(
     assert len(reasons) == len(expected)
     for reason, pattern in zip(reasons, expected, strict=True):
         assert re.fullmatch(pattern, reason)
+
+
+def test_rank_0_starts_the_others(
+    runs: dict[str, tuple[Path, list[torch.Tensor]]], tmp_path: Path
+) -> None:
+    folder, expected = runs["base only"]
+    job = FollowerJob(
+        folder=str(folder),
+        dtype="fp32",
+        max_len=64,
+        page_tokens=4,
+        num_pages=40,
+        init_method=f"file://{tmp_path}/store",
+        rank=0,
+        world_size=2,
+    )
+    followers = start_followers(job)
+    try:
+        ranks = join(job.init_method, 0, 2, device=CPU, step_timeout_s=60)
+        try:
+            part = load_part(job, ranks.collective)
+            leading = LeadingDecoder(part.decoder, ranks.channel)
+            driver = Driver(leading, part.pool, range(40))
+            for prompt in PROMPTS:
+                driver.add(prompt)
+            for two, one in zip(driver.finish(9), expected, strict=True):
+                torch.testing.assert_close(two, one, atol=1e-4, rtol=1e-5)
+            leading.stop()
+            assert [it.wait(timeout=60) for it in followers] == [0]
+        finally:
+            leave()
+    finally:
+        for process in followers:
+            process.kill()
+            process.wait()
 
 
 def test_a_follower_ends_when_rank_0_dies(tmp_path: Path) -> None:
