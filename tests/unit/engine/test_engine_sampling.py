@@ -55,6 +55,10 @@ def asking(number: int) -> Request:
     )
 
 
+def chosen(outputs: Sequence[Output]) -> list[tuple[int | None, FinishReason | None]]:
+    return [(output.token_id, output.finish_reason) for output in outputs]
+
+
 def text_of(outputs: Sequence[Output]) -> str:
     ids = [output.token_id for output in outputs[:-1] if output.token_id is not None]
     return str(byte_tokenizer().decode(ids, skip_special_tokens=False))
@@ -68,7 +72,9 @@ def test_structured_texts_are_the_same_alone_and_after_preemptions(folder: Path)
     tight = loaded(folder, pool_bytes=token_bytes * 320)
     together = run(tight, requests)
     assert tight.stats.num_preemptions > 0
-    assert together == alone
+    assert {name: chosen(each) for name, each in together.items()} == {
+        name: chosen(each) for name, each in alone.items()
+    }
     for number in (1, 3, 5):
         assert alone[f"r{number}"][-1].finish_reason is FinishReason.EOS
         assert re.fullmatch(PATTERN, text_of(alone[f"r{number}"]))
@@ -86,10 +92,11 @@ def test_several_sequences_are_the_same_each_time(folder: Path) -> None:
     sampling = SamplingParams(max_new_tokens=12, temperature=1.0, seed=4, ignore_eos=True)
     request = Request(id="a", prompt_token_ids=(5, 6, 7), sampling=sampling)
     first = run(engine, fan_out(request, 3))
-    assert run(engine, fan_out(request, 3)) == first
+    again = run(engine, fan_out(request, 3))
+    assert [chosen(each) for each in again.values()] == [chosen(each) for each in first.values()]
     tokens = {tuple(output.token_id for output in each) for each in first.values()}
     assert len(tokens) == 3
-    assert run(engine, [request])["a"] == first["a"]
+    assert chosen(run(engine, [request])["a"]) == chosen(first["a"])
 
 
 def test_biases_and_the_fewest_tokens(folder: Path) -> None:

@@ -226,6 +226,8 @@ def test_a_structure_is_in_the_state_of_the_tokens_so_far(tiny: StructureCompile
     assert not grammar.is_finished
     history.append(EOS)
     assert grammar.is_finished
+    assert allowed(grammar) == set()
+    assert not grammar.accept(a)
 
 
 def allowed(grammar: Grammar, vocab: int = 259) -> set[int]:
@@ -339,6 +341,7 @@ def test_a_structure_with_slow_steps_is_refused(smol: StructureCompiler) -> None
         pytest.param(3, "must be a JSON schema", id="a number"),
         pytest.param({"type": "strin"}, "type is 'strin'", id="an unknown type"),
         pytest.param({"type": 5}, "type is 5", id="a number as type"),
+        pytest.param({"type": []}, r"type is \[\]", id="no type of a list"),
         pytest.param({"not": {"type": "string"}}, "has 'not'", id="not"),
         pytest.param({"oneOf": [{"type": "string"}]}, "has 'oneOf'", id="one of"),
         pytest.param({"if": {}, "then": {}}, "has 'if'", id="if"),

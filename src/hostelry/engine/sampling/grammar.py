@@ -23,7 +23,7 @@ class Grammar(Protocol):
         """Write which tokens may come next into a row: token t is bit t % 32 of word t // 32.
 
         Once the structure is complete those that end the text are among them; after one of these
-        only they are.
+        nothing may come.
         """
         ...
 

@@ -155,12 +155,13 @@ class _Walk:
 
 def _types(schema: Mapping[str, Any], where: str) -> tuple[str, ...]:
     """The types that a schema names; none where it does not."""
-    value = schema.get("type")
-    names = [] if value is None and "type" not in schema else value
-    names = [names] if isinstance(names, str) else names
-    if not isinstance(names, list) or any(name not in _KEYWORDS for name in map(str, names)):
+    if "type" not in schema:
+        return ()
+    value = schema["type"]
+    names = value if isinstance(value, list) else [value]
+    if not names or any(not isinstance(name, str) or name not in _KEYWORDS for name in names):
         raise GrammarError(f"{where}.type is {_shown(value)}; it must be of {', '.join(_KEYWORDS)}")
-    return tuple(map(str, names))
+    return tuple(names)
 
 
 def _check_known(used: set[str], types: tuple[str, ...], where: str) -> None:

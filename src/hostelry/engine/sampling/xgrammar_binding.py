@@ -117,12 +117,13 @@ class Compiler:
             before_s = process_time()
             matcher.fill_next_token_bitmask(allowed_1W, 0)
             bits_V = np.unpackbits(allowed_1W.view(np.uint8)[0], count=vocab, bitorder="little")
-            allowed = np.flatnonzero(bits_V)
-            if not len(allowed):
-                raise GrammarError("no text has this structure, or one of its ways has no end")
-            going_on = np.setdiff1d(allowed, ends)
+            can_end = bool(bits_V[ends].any())
+            bits_V[ends] = 0
+            going_on = np.flatnonzero(bits_V)
             if not len(going_on):
-                return
+                if can_end:
+                    return
+                raise GrammarError("no text has this structure, or one of its ways has no end")
             matcher.accept_token(int(going_on[(stride * 7919 * (step + 1)) % len(going_on)]))
             if process_time() - before_s > _SLOWEST_STEP_S:
                 raise GrammarError(
@@ -167,6 +168,9 @@ class XGrammar:
 
     def fill(self, allowed_RW: npt.NDArray[np.int32], row: int) -> None:
         """Write which tokens may come next; see Grammar."""
+        if self.is_finished:
+            allowed_RW[row] = 0
+            return
         self._matcher.fill_next_token_bitmask(allowed_RW, row)
 
     def accept(self, token_id: int) -> bool:
