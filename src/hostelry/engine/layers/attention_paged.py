@@ -135,10 +135,8 @@ def attend_group(
     v_BKLD = v_BKPSD.flatten(2, 3)
     num_kv_heads, num_keys = v_BKLD.shape[1:3]
     q_BKGRD = q_BRHD.view(num_sequences, num_rows, num_kv_heads, -1, width).permute(0, 2, 3, 1, 4)
-    scores_BKPMS = q_BKGRD.flatten(2, 3).unsqueeze(2) @ k_BKPDS * scale
-    scores_BKGRL = scores_BKPMS.transpose(2, 3).reshape(
-        num_sequences, num_kv_heads, -1, num_rows, num_keys
-    )
+    scores_BKML = q_BKGRD.flatten(2, 3) @ k_BKPDS.transpose(2, 3).flatten(3) * scale
+    scores_BKGRL = scores_BKML.view(num_sequences, num_kv_heads, -1, num_rows, num_keys)
     keys_L = torch.arange(num_keys, device=q_BRHD.device)
     seen_BRL = keys_L <= positions_BR.unsqueeze(2)
     if window is not None:
