@@ -65,7 +65,7 @@ struct TokenGroup {
   int key_stride;
 };
 
-// Positions [start, start + 16) within [begin, end), copied together unless one page holds them all.
+// Positions [start, start + 16) within [begin, end), copied together unless a page holds them all.
 template <class Element>
 inline TokenGroup<Element> token_group(const HeadPages<Element>& head, int start, int begin,
                                        int end, Element* key_copy, Element* value_copy) {
@@ -271,8 +271,9 @@ struct Span {
 // Leaves the attention of each query, before its division by `total`, in scratch.sums. `following`
 // is what this thread is likely to read next.
 template <class Element>
-inline void attend(const Queries& queries, const Span<Element>& span, const Span<Element>& following,
-                   float scale, AttentionScratch<Element>& scratch) {
+inline void attend(const Queries& queries, const Span<Element>& span,
+                   const Span<Element>& following, float scale,
+                   AttentionScratch<Element>& scratch) {
   for (int q = 0; q < queries.count; ++q) {
     scratch.most[q] = -std::numeric_limits<float>::infinity();
     scratch.total[q] = 0.0f;

@@ -47,8 +47,8 @@ class Buffer {
   size_t size_ = 0;
 };
 
-// Writes columns [begin, end) of row `row` of `rows` prepared rows of `in` columns; what prepare_row
-// does, for a part of the row. `begin` is a multiple of kLanes, or of the columns before.
+// Writes columns [begin, end) of row `row` of `rows` prepared rows of `in` columns: as prepare_row,
+// for a part of the row. `begin` is a multiple of kLanes, or of the columns before.
 template <class X>
 inline void prepare_part(Kind kind, const float* x, int begin, int end, int in, int rows, int row,
                          X* prepared) {

@@ -6,7 +6,7 @@
 // A product is one vector sum over the in-features and then a fixed tree; the sum over j keeps its
 // order. So a row's result does not depend on the rows and ranks computed beside it.
 //
-// Source: Punica's segmented products (arXiv:2310.18547), S-LoRA's unified pages (arXiv:2311.03285).
+// Source: Punica's segmented products (arXiv:2310.18547), S-LoRA's pages (arXiv:2311.03285).
 #pragma once
 
 #include <algorithm>
@@ -122,7 +122,8 @@ template <class Element>
 inline void prefetch(const UpColumns<Element>& up, int at, int count) {
   for (int j = 0; j < up.rank; ++j) {
     const Element* weights = up.pool + up.offsets[j] + up.column + at;
-    for (int i = 0; i < count; i += kLineBytes / int(sizeof(Element))) __builtin_prefetch(weights + i);
+    for (int i = 0; i < count; i += kLineBytes / int(sizeof(Element)))
+      __builtin_prefetch(weights + i);
     __builtin_prefetch(weights + count - 1);
   }
 }
