@@ -3,6 +3,7 @@
 # T rows, I in-features, O out-features
 """
 
+import ctypes
 from collections.abc import Iterator
 
 import numpy
@@ -102,6 +103,32 @@ def test_a_row_is_the_same_alone_and_in_any_company(
             assert same_bits(packed.product(x_TI[rows], one_thread), together_TO[rows])
     assert same_bits(packed.product(x_TI, four_threads), together_TO)
     assert same_bits(packed.product(x_TI.flip(0), threads).flip(0), together_TO)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("num_rows", [1, 16, 40])
+def test_products_are_added_to_what_is_there_and_leave_the_rest_alone(
+    library: NativeLibrary, threads: NativeThreads, kind: KindName, num_rows: int
+) -> None:
+    packed = PackedWeight(library, threads, random(50, 96), kind=kind)
+    x_TI, before_TO = random(num_rows, 96, seed=1), random(num_rows, 64, seed=2)
+    prepared = LineMemory(1).take(
+        library.functions.hostelry_prepared_bytes(packed.kind, num_rows, 96)
+    )
+    found_TO = before_TO.clone()
+    library.functions.hostelry_gemm(
+        threads.handle,
+        ctypes.byref(packed.structure),
+        x_TI.data_ptr(),
+        96,
+        num_rows,
+        found_TO.data_ptr(),
+        64,
+        1,
+        prepared.ctypes.data,
+    )
+    assert torch.equal(found_TO[:, :50], before_TO[:, :50] + packed.product(x_TI, threads))
+    assert torch.equal(found_TO[:, 50:], before_TO[:, 50:])
 
 
 @pytest.mark.parametrize("kind", KINDS)
