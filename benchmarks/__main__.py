@@ -5,7 +5,15 @@ import importlib.util
 import subprocess
 import sys
 
-NAMES = ("gateway_overhead", "kernels", "multi_lora", "many_adapters", "fairness", "cold_start")
+NAMES = (
+    "gateway_overhead",
+    "kernels",
+    "forward",
+    "multi_lora",
+    "many_adapters",
+    "fairness",
+    "cold_start",
+)
 
 
 def main() -> None:
