@@ -8,11 +8,21 @@ from pathlib import Path
 import pytest
 from tests.models import tiny_llama
 from tests.unit.containers.tiny import byte_tokenizer, write_tokenizer
+from tokenizers import Tokenizer
 
+from hostelry.cli.demo_model import demo_model_folder
 from hostelry.engine.engine import Engine, EngineConfig
 from hostelry.engine.request import FinishReason, Output, Request, SamplingParams, Structure
 from hostelry.engine.sampling.fan_out import fan_out
 
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+    },
+    "required": ["name", "age"],
+}
 PATTERN = "(ab|c){20,60}-[0-9]{3}"
 
 
@@ -125,3 +135,31 @@ def test_a_bad_structure_or_bias_is_refused_when_it_is_added(folder: Path) -> No
         with pytest.raises(ValueError, match=told):
             engine.add(Request(id="x", prompt_token_ids=(5,), sampling=sampling))
     assert not engine.has_work
+
+
+@pytest.mark.slow
+def test_the_real_model_fills_a_schema_and_leaves_others_as_they_are() -> None:
+    tokenizer = Tokenizer.from_file(str(demo_model_folder() / "tokenizer.json"))
+    prompt = "<|im_start|>user\nDescribe a person as JSON.<|im_end|>\n<|im_start|>assistant\n"
+    schema = Structure("json_schema", json.dumps(PERSON))
+    asked = {
+        "plain": SamplingParams(max_new_tokens=20),
+        "greedy": SamplingParams(max_new_tokens=160, structure=schema),
+        "sampled": SamplingParams(
+            max_new_tokens=160, structure=schema, temperature=1.0, top_p=0.95, seed=1
+        ),
+    }
+    requests = [
+        Request(id=name, prompt_token_ids=tuple(tokenizer.encode(prompt).ids), sampling=sampling)
+        for name, sampling in asked.items()
+    ]
+    engine = Engine.load(demo_model_folder(), EngineConfig(dtype="fp32"))
+    together = run(engine, requests)
+    alone = {request.id: run(engine, [request])[request.id] for request in requests}
+    for name, outputs in together.items():
+        assert chosen(outputs) == chosen(alone[name])
+    for name in ("greedy", "sampled"):
+        ids = [output.token_id or 0 for output in together[name]]
+        person = json.loads(tokenizer.decode(ids[:-1], skip_special_tokens=False))
+        assert {"name", "age"} <= set(person)
+        assert 0 <= person["age"] <= 150

@@ -16,8 +16,7 @@ from tokenizers import Tokenizer
 
 from hostelry.base.clock import monotonic_s
 from hostelry.cli.demo_model import demo_model_folder
-from hostelry.engine.engine import Engine, EngineConfig
-from hostelry.engine.request import Request, SamplingParams, Structure, StructureKind
+from hostelry.engine.request import SamplingParams, Structure, StructureKind
 from hostelry.engine.sampling.compile_worker import CompileLimits, CompileWorker
 from hostelry.engine.sampling.grammar import Grammar, GrammarError
 from hostelry.engine.sampling.history import TokenHistory
@@ -157,41 +156,6 @@ def test_texts_of_bytes_keep_to_their_structure(
         tokens = tokens_of(compiled.start(), byte_tokenizer(), seed=seed, temperature=1.0)
         text = byte_tokenizer().decode(tokens, skip_special_tokens=False)
         assert holds(text), text
-
-
-@pytest.mark.slow
-def test_the_real_model_fills_a_schema_and_leaves_others_as_they_are() -> None:
-    tokenizer = Tokenizer.from_file(str(demo_model_folder() / "tokenizer.json"))
-    prompt = "<|im_start|>user\nDescribe a person as JSON.<|im_end|>\n<|im_start|>assistant\n"
-    schema = Structure("json_schema", json.dumps(PERSON))
-    asked = {
-        "plain": SamplingParams(max_new_tokens=20),
-        "greedy": SamplingParams(max_new_tokens=160, structure=schema),
-        "sampled": SamplingParams(
-            max_new_tokens=160, structure=schema, temperature=1.0, top_p=0.95, seed=1
-        ),
-    }
-    requests = [
-        Request(id=name, prompt_token_ids=tuple(tokenizer.encode(prompt).ids), sampling=sampling)
-        for name, sampling in asked.items()
-    ]
-    engine = Engine.load(demo_model_folder(), EngineConfig(dtype="fp32"))
-    together = run(engine, requests)
-    alone = {request.id: run(engine, [request])[request.id] for request in requests}
-    assert together == alone
-    for name in ("greedy", "sampled"):
-        assert is_person(tokenizer.decode(together[name][:-1], skip_special_tokens=False))
-
-
-def run(engine: Engine, requests: Sequence[Request]) -> dict[str, list[int]]:
-    tokens: dict[str, list[int]] = {request.id: [] for request in requests}
-    for request in requests:
-        engine.add(request)
-    while engine.has_work:
-        for output in engine.step():
-            assert output.token_id is not None, output.error
-            tokens[output.request_id].append(output.token_id)
-    return tokens
 
 
 def test_rows_without_a_structure_are_what_they_are_alone(smol: StructureCompiler) -> None:
