@@ -13,7 +13,12 @@ from hostelry.engine.lora.events import (
     UploadFailed,
 )
 from hostelry.engine.lora.store import AdapterStore
-from hostelry.engine.pages.unified import AdapterState, OutOfPagesError, PagePool
+from hostelry.engine.pages.unified import (
+    AdapterState,
+    OutOfPagesError,
+    PagePool,
+    PinBudgetError,
+)
 from hostelry.engine.scheduler.decisions import Plan
 from hostelry.engine.scheduler.planner import Scheduler
 
@@ -29,10 +34,14 @@ class FailedLoad:
 class AdapterLoads:
     """Adapters on their way into the pool, and where those lie that are there."""
 
-    def __init__(self, store: AdapterStore, scheduler: Scheduler, pages: PagePool) -> None:
+    def __init__(
+        self, store: AdapterStore, scheduler: Scheduler, pages: PagePool, min_pages: int = 0
+    ) -> None:
+        """No adapter takes fewer than `min_pages` pages."""
         self._store = store
         self._scheduler = scheduler
         self._pages = pages
+        self._min_pages = min_pages
         self._indices: dict[str, AdapterIndex] = {}  # of contents that have pages
         self._pinned: dict[str, str] = {}  # content by name
 
@@ -62,20 +71,40 @@ class AdapterLoads:
         """Names whose adapters stay in the pool."""
         return frozenset(self._pinned)
 
-    def pin(self, name: str, content_id: str, now: float) -> None:
-        """Keep what `name` stands for in the pool, and bring it there if it is in host memory.
+    def pin(self, name: str, content_id: str, num_pages: int) -> None:
+        """Let `name` keep that content, of so many pages, in the pool, and no other one.
 
         Raises PinBudgetError, changing nothing.
         """
-        if self._pinned.get(name) == content_id:
+        former = self._pinned.get(name)
+        if former == content_id:
             return
-        if content_id not in self._pinned.values():
-            self._pages.pin_adapter(content_id, self._store.summary(content_id).num_pages)
         self.unpin(name)
+        try:
+            self._pages.pin_adapter(content_id, num_pages)
+        except PinBudgetError:
+            if former is not None:
+                self._pages.pin_adapter(former)
+                self._pinned[name] = former
+            raise
         self._pinned[name] = content_id
-        is_absent = self._pages.adapter_state(content_id) is AdapterState.ABSENT
-        if is_absent and self._store.host(content_id) is not None:
-            self._preload(content_id, now)
+
+    def preload(self, content_id: str, now: float) -> None:
+        """Bring a content from host memory into the pool, if it is there and pages can be had."""
+        if self._pages.adapter_state(content_id) is not AdapterState.ABSENT:
+            return
+        if self._store.host(content_id) is None:
+            return
+        num_pages = max(self._store.summary(content_id).num_pages, self._min_pages)
+        cost_s = self._store.reload_cost_s(content_id)
+        try:
+            page_numbers = self._pages.reserve_adapter(
+                content_id, num_pages, reload_cost_s=cost_s, now=now
+            )
+        except OutOfPagesError:
+            return  # running requests have them; the first request of the adapter brings it
+        self._forget_evicted()
+        self._upload(content_id, page_numbers)
 
     def unpin(self, name: str) -> None:
         """Let it go when its pages are needed; nothing happens when it is not pinned."""
@@ -111,19 +140,6 @@ class AdapterLoads:
         else:
             self._pages.drop_adapter(content_id)
         self._indices.pop(content_id, None)
-
-    def _preload(self, content_id: str, now: float) -> None:
-        try:
-            page_numbers = self._pages.reserve_adapter(
-                content_id,
-                self._store.summary(content_id).num_pages,
-                reload_cost_s=self._store.reload_cost_s(content_id),
-                now=now,
-            )
-        except OutOfPagesError:
-            return  # running requests have them; the first request of the adapter brings it
-        self._forget_evicted()
-        self._upload(content_id, page_numbers)
 
     def _upload(self, content_id: str, page_numbers: tuple[int, ...]) -> None:
         adapter = self._store.host(content_id)

@@ -29,8 +29,9 @@ class EngineConfig:
     is a thirty-second of the machine's. `adapter_cache_folder` takes copies of adapters that come
     from afar, up to `adapter_cache_bytes`. At most `pin_share` of the pool may be pinned.
 
-    Adapters: ranks to `max_lora_rank`. `base_names` are what adapters may call this base model;
-    another name is a warning, and refused with `strict_base`. `padded_lora_rank` is for comparisons
+    Adapters: ranks to `max_lora_rank`. `base_names` are what adapters may call this base model
+    (none: what its config.json says, if anything); another name is a warning, and refused with
+    `strict_base`. `padded_lora_rank` is for comparisons
     with engines that pad adapters to slots: each takes the pages of one of that rank on all linear
     modules.
     """
@@ -78,16 +79,13 @@ class EngineConfig:
             "num_threads",
             "max_lora_rank",
             "max_loras",
+            "adapter_host_bytes",
             "adapter_cache_bytes",
             "padded_lora_rank",
         ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; it must be at least 1")
-        if self.adapter_host_bytes is not None and self.adapter_host_bytes < 0:
-            raise ValueError(
-                f"adapter_host_bytes is {self.adapter_host_bytes}; it must be 0 or more"
-            )
         if not self.max_wait_s > 0:
             raise ValueError(f"max_wait_s is {self.max_wait_s}; it must be greater than 0")
         if not 0 <= self.pin_share <= 1:

@@ -82,7 +82,7 @@ class Engine:
             pin_budget_pages=int(parts.pool.num_pages * config.pin_share),
         )
         self._scheduler = Scheduler(_limits(config), pages, tenants)
-        self._loads = AdapterLoads(parts.store, self._scheduler, pages)
+        self._loads = AdapterLoads(parts.store, self._scheduler, pages, parts.min_adapter_pages)
         self._live: dict[str, Live] = {}
         self._endings: list[Output] = []  # of requests that ended outside a step
         self._counts = Counts()
@@ -196,19 +196,19 @@ class Engine:
         old = store.get(name)
         if old is not None and not replace:
             raise AdapterError(f"adapter {name!r} is already loaded; unload it first")
+        content_id, summary = prepared.adapter.content_id, prepared.adapter.summary
         is_pinned = pin or name in self._loads.pinned
-        version = store.register(name, prepared)
+        if is_pinned:
+            self._loads.pin(name, content_id, summary.num_pages)
+        try:
+            store.register(name, prepared)
+        except AdapterError:
+            self._loads.unpin(name)
+            raise
         self._absorb_loads()
         if is_pinned:
-            try:
-                self._loads.pin(name, version.content_id, self._clock.now())
-            except PinBudgetError:
-                if old is None:
-                    store.retire(name)
-                raise
-        registered = store.get(name)
-        assert registered is not None, "it was registered just now"
-        return registered
+            self._loads.preload(content_id, self._clock.now())
+        return self._registered(name)
 
     def load_adapter(self, name: str, folder: Path, *, pin: bool = False) -> RegisteredAdapter:
         """Make the PEFT adapter in `folder` available as `name`: `prepare` and `register`."""
@@ -232,7 +232,10 @@ class Engine:
 
     def pin_adapter(self, name: str) -> None:
         """Keep it in the pool. Raises UnknownAdapterError, or PinBudgetError."""
-        self._loads.pin(name, self._registered(name).version.content_id, self._clock.now())
+        registered = self._registered(name)
+        content_id = registered.version.content_id
+        self._loads.pin(name, content_id, registered.summary.num_pages)
+        self._loads.preload(content_id, self._clock.now())
 
     def unpin_adapter(self, name: str) -> None:
         """Let it leave the pool when its pages are needed. Raises UnknownAdapterError."""
@@ -243,6 +246,10 @@ class Engine:
     def adapters(self) -> list[RegisteredAdapter]:
         """Registered adapters, in order of registration."""
         return list(self._parts.store.adapters)
+
+    def close(self) -> None:
+        """End the threads that load adapters; the engine is not used afterwards."""
+        self._parts.store.close()
 
     # Numbers
 

@@ -1,5 +1,6 @@
 """From a model folder to the parts an engine is made of."""
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -78,7 +79,9 @@ def load_parts(
         spec=spec,
         decoder=decoder,
         pool=pool,
-        store=_store(_adapter_reader(spec, weights, config, layout), config, pool, fetchers, clock),
+        store=_store(
+            _adapter_reader(folder, spec, weights, config, layout), config, pool, fetchers, clock
+        ),
         min_adapter_pages=_padded_pages(spec, config, layout),
         structures=StructureCompiler(
             folder, vocab_size=spec.vocab_size, end_token_ids=spec.eos_token_ids
@@ -203,8 +206,14 @@ def _padded_pages(spec: ModelSpec, config: EngineConfig, layout: PoolLayout) -> 
     return plan_layout(targets, ranks, layout.page_elements).num_pages
 
 
+def _stored_names(folder: Path) -> tuple[str, ...]:
+    """What the model's config.json says it is called; most say nothing."""
+    name = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("_name_or_path")
+    return (name,) if isinstance(name, str) and name else ()
+
+
 def _adapter_reader(
-    spec: ModelSpec, weights: DecoderWeights, config: EngineConfig, layout: PoolLayout
+    folder: Path, spec: ModelSpec, weights: DecoderWeights, config: EngineConfig, layout: PoolLayout
 ) -> AdapterReader:
     def vocabulary(path: str) -> torch.Tensor:
         return weights.lm_head_VH if path == "lm_head" else weights.embedding_VH
@@ -216,7 +225,7 @@ def _adapter_reader(
     )
     base = BaseModel(
         targets=decoder_targets(spec),
-        identity=BaseIdentity(names=config.base_names),
+        identity=BaseIdentity(names=config.base_names or _stored_names(folder)),
         vocabulary=vocabulary,
     )
     form = PageForm(

@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
         pytest.param({"max_batch_size": 0}, "max_batch_size is 0", id="an empty batch"),
         pytest.param({"page_tokens": -1}, "page_tokens is -1", id="negative pages"),
         pytest.param({"pool_bytes": 0}, "pool_bytes is 0", id="no pool"),
-        pytest.param({"adapter_host_bytes": -1}, "adapter_host_bytes is -1", id="negative bytes"),
+        pytest.param({"adapter_host_bytes": 0}, "adapter_host_bytes is 0", id="no host memory"),
         pytest.param({"max_wait_s": 0.0}, "max_wait_s is 0", id="no wait"),
         pytest.param({"max_wait_s": float("nan")}, "max_wait_s is nan", id="a wait of nan"),
         pytest.param({"pin_share": 1.5}, "pin_share is 1.5", id="more pins than pool"),
