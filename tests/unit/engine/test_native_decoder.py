@@ -131,6 +131,17 @@ def test_adapters_give_the_logits_of_torch(
     check_against_torch(weights, memory, steps)
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_library_gives_the_logits_of_torch(variant: str, dtype: torch.dtype) -> None:
+    shape = Shape(heads=6, head_dim=24, hidden=72, inner=100, window=40, has_head_norms=True)
+    weights = model(shape, dtype)
+    memory = Memory(weights, page_tokens=5)
+    owners = [memory.adapter(dict.fromkeys(MODULES, rank), rank, lm_head=2) for rank in (3, 8, 17)]
+    steps = [[replace(part, index=owners[part.sequence]) for part in parts] for parts in STEPS]
+    check_against_torch(weights, memory, steps, variant=variant)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_int8_weights_are_near_the_logits_of_torch(dtype: torch.dtype) -> None:
     weights = model(Shape(hidden=72), dtype)
