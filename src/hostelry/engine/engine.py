@@ -17,7 +17,7 @@ from hostelry.engine.kernels.native.decoder import NativeDecoder
 from hostelry.engine.live import Live
 from hostelry.engine.loading import Parts, load_parts
 from hostelry.engine.lora.adapter_metrics import AdapterMetrics
-from hostelry.engine.lora.errors import AdapterError
+from hostelry.engine.lora.errors import AdapterError, AdapterTooLargeError
 from hostelry.engine.lora.loader import Prepared, Tier
 from hostelry.engine.lora.sources import Fetcher
 from hostelry.engine.lora.store import RegisteredAdapter
@@ -38,6 +38,7 @@ from hostelry.engine.stats import Counts, EngineStats
 
 __all__ = [
     "AdapterError",
+    "AdapterTooLargeError",
     "Engine",
     "EngineConfig",
     "EngineStats",
@@ -189,14 +190,16 @@ class Engine:
         """Let `name` stand for a prepared adapter from the next request on; returns at once.
 
         With `replace` a name that is taken gets a new version: requests in flight end on the one
-        they began with. Raises AdapterError for a name that is empty, or taken without `replace`;
-        PinBudgetError where pinned adapters would take too much of the pool.
+        they began with. Raises, changing nothing, AdapterError for a name that is empty, or taken
+        without `replace`; AdapterTooLargeError where no request could run with it; PinBudgetError
+        where pinned adapters would take too much of the pool.
         """
         store = self._parts.store
         old = store.get(name)
         if old is not None and not replace:
             raise AdapterError(f"adapter {name!r} is already loaded; unload it first")
         content_id, summary = prepared.adapter.content_id, prepared.adapter.summary
+        self._check_size(prepared)
         is_pinned = pin or name in self._loads.pinned
         if is_pinned:
             self._loads.pin(name, content_id, summary.num_pages)
@@ -285,6 +288,18 @@ class Engine:
             pages=self._scheduler.pool.stats(),
             adapters=self._parts.store.stats,
         )
+
+    def _check_size(self, prepared: Prepared) -> None:
+        """Raise AdapterTooLargeError for an adapter beside which no request has a page left."""
+        self._parts.store.check_fits(prepared.adapter)
+        pool = self._scheduler.pool
+        num_pages = max(prepared.adapter.summary.num_pages, self._parts.min_adapter_pages)
+        most = pool.num_pages - pool.pin_budget_pages - 1
+        if num_pages > most:
+            raise AdapterTooLargeError(
+                f"the adapter takes {num_pages} pages of the pool; beside pinned adapters and a "
+                f"request it has {most}; raise pool_bytes"
+            )
 
     # The parts of a step
 

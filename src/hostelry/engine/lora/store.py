@@ -18,7 +18,7 @@ from hostelry.engine.lora.adapter_metrics import (
     NameCounts,
     StoreStats,
 )
-from hostelry.engine.lora.errors import AdapterError
+from hostelry.engine.lora.errors import AdapterTooLargeError
 from hostelry.engine.lora.events import (
     Dropped,
     Event,
@@ -131,17 +131,21 @@ class AdapterStore:
         """
         return self._loader.prepare(place)
 
-    def register(self, name: str, prepared: Prepared) -> AdapterVersion:
-        """Let `name` stand for the adapter from the next request on; a former version drains.
-
-        Raises AdapterError for an empty name, or an adapter that host memory cannot hold.
-        """
-        adapter = prepared.adapter
+    def check_fits(self, adapter: HostAdapter) -> None:
+        """Raise AdapterTooLargeError where host memory could never hold the adapter."""
         if adapter.num_bytes > self._host.max_bytes:
-            raise AdapterError(
+            raise AdapterTooLargeError(
                 f"the adapter takes {adapter.num_bytes} bytes of host memory; all adapters have "
                 f"{self._host.max_bytes}; raise adapter_host_bytes"
             )
+
+    def register(self, name: str, prepared: Prepared) -> AdapterVersion:
+        """Let `name` stand for the adapter from the next request on; a former version drains.
+
+        Raises AdapterError for an empty name, AdapterTooLargeError as `check_fits` does.
+        """
+        adapter = prepared.adapter
+        self.check_fits(adapter)
         version, unused = self._versions.register(name, adapter.content_id)
         self._names.setdefault(name, NameCounts())
         content = self._contents.setdefault(
