@@ -32,6 +32,7 @@ FLAGS = (
     "-pthread",
     "-Wall",
     "-Wextra",
+    "-Wno-unknown-warning-option",
     "-Wno-psabi",  # vectors passed between functions of one library
     "-Wno-uninitialized",  # gcc's own intrinsics, by design
     "-Wno-maybe-uninitialized",
