@@ -1,0 +1,252 @@
+"""Decode steps as captured graphs: one launch a step instead of hundreds.
+
+A graph is made for a number of rows (a bucket) and for steps with or without adapters; a step takes
+the smallest bucket that holds it, and steps without adapters leave their work out altogether. What
+differs between steps of a bucket (tokens, pages, which adapter each row has, of which ranks) lies
+in the bucket's block of words, which is filled anew before each replay. Graphs are captured when a
+bucket is used again, within bounds of memory and time; other steps are computed launch by launch.
+
+Adapters come into the pool on a stream of their own (`lora.uploads`). Their copy waits for an event
+that the engine's thread records on its current stream, on which graphs are replayed too, so that no
+replay reads a page while it is given to another adapter; and the engine hears of an adapter once
+its copy has ended, so that replays that read it are queued later. Captures allow other threads to
+call CUDA meanwhile.
+
+# B sequences, each with one row, S logit rows, V vocabulary
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from hostelry.base.clock import Clock
+from hostelry.engine.kernels.batch import ForwardBatch, LoraSegment
+from hostelry.engine.kernels.decoder import Decoder
+from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
+from hostelry.engine.kernels.triton.step import DeviceStep, StepBlock, StepSizes, is_decode
+from hostelry.engine.kernels.triton.tables import StepAdapters
+
+_log = logging.getLogger(__name__)
+
+_USES_BEFORE_CAPTURE = 2
+
+Compute = Callable[[], torch.Tensor]
+"""Queues the same work each time, on tensors that stay where they are; the tensor it fills."""
+
+
+class GraphableDecoder(Decoder, Protocol):
+    """A decoder whose steps can be captured; `layers.cuda_decoder.CudaDecoder`."""
+
+    device: torch.device
+    max_len: int
+
+    def adapters(self, segments: Sequence[LoraSegment]) -> StepAdapters:
+        """The tables of a step's adapters, on the device."""
+        ...
+
+    def tile_rows(self, layout: PoolLayout) -> int:
+        """The most rows of a prompt's tile."""
+        ...
+
+    def compute(self, step: DeviceStep, pool: PoolTensor) -> torch.Tensor:
+        """Logits (S, V) of a step; queues work only."""
+        ...
+
+
+class Capture(Protocol):
+    """Turns work into a graph."""
+
+    def __call__(self, compute: Compute) -> Compute:
+        """What replays the work, which has run once. Raises RuntimeError where it cannot."""
+        ...
+
+    def free_bytes(self) -> int:
+        """Memory that is left for graphs."""
+        ...
+
+
+class CudaCapture:
+    """Captures CUDA graphs that share their scratch memory, since one runs at a time."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._memory = torch.cuda.graph_pool_handle()
+
+    def __call__(self, compute: Compute) -> Compute:
+        """What replays the work, which has run once. Raises RuntimeError where it cannot."""
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            compute()  # kernels are compiled and libraries allocate outside the capture
+        current.wait_stream(self._stream)
+        graph = torch.cuda.CUDAGraph()
+        # Other threads copy adapters and pin memory meanwhile, which is not part of the graph.
+        with torch.cuda.graph(
+            graph, pool=self._memory, stream=self._stream, capture_error_mode="thread_local"
+        ):
+            result = compute()
+
+        def replay() -> torch.Tensor:
+            graph.replay()
+            return result
+
+        return replay
+
+    def free_bytes(self) -> int:
+        """Memory that is left for graphs."""
+        free, _ = torch.cuda.mem_get_info(self._device)
+        return int(free)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphLimits:
+    """Steps of at most `max_batch_size` rows, adapters of at most `max_lora_rank` in any module.
+
+    No more graphs are captured once those there are take `max_bytes` or took `max_capture_s`.
+    """
+
+    max_batch_size: int
+    max_lora_rank: int
+    max_bytes: int = 1 << 30
+    max_capture_s: float = 60.0
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """Powers of two to 32, then multiples of 32, then the largest batch."""
+        sizes = [1, 2, 4, 8, 16, *range(32, self.max_batch_size, 32)]
+        return (*(it for it in sizes if it < self.max_batch_size), self.max_batch_size)
+
+    def bucket(self, num_rows: int) -> int | None:
+        """The smallest bucket that holds so many rows; None where none does."""
+        return next((it for it in self.buckets if it >= num_rows), None)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphKind:
+    """What a graph was captured for."""
+
+    bucket: int
+    has_adapters: bool
+    is_aligned: bool
+
+
+class GraphedDecoder:
+    """A decoder that replays decode steps; computes all others as the one it is made of.
+
+    `warnings` says what could not be captured, and why. One pool: that of the first step.
+    """
+
+    def __init__(
+        self, decoder: GraphableDecoder, limits: GraphLimits, capture: Capture, clock: Clock
+    ) -> None:
+        self._decoder = decoder
+        self._limits = limits
+        self._capture = capture
+        self._clock = clock
+        self._pool: PoolTensor | None = None
+        self._blocks: dict[int, StepBlock] = {}
+        self._graphs: dict[GraphKind, Compute] = {}
+        self._uses: dict[GraphKind, int] = {}
+        self._is_closed = False  # no more captures
+        self._num_bytes = 0
+        self._capture_s = 0.0
+        self.warnings: list[str] = []
+
+    @property
+    def kinds(self) -> frozenset[GraphKind]:
+        """What there are graphs for."""
+        return frozenset(self._graphs)
+
+    def forward(self, batch: ForwardBatch, pool: PoolTensor) -> torch.Tensor:
+        """Logits (S, V) fp32 of `batch.logit_rows_S`; writes the rows' keys and values."""
+        if self._pool is None:
+            self._pool = pool
+        adapters = self._decoder.adapters(batch.segments)
+        kind = self._kind(batch, adapters, pool)
+        if kind is None or not self._is_due(kind):
+            return self._decoder.forward(batch, pool)
+        block = self._block(kind.bucket, pool.layout)
+        block.send(batch, adapters, tile_rows=self._decoder.tile_rows(pool.layout))
+        graph = self._graphs.get(kind) or self._captured(kind, block, pool)
+        if graph is None:
+            return self._decoder.forward(batch, pool)
+        return graph()[: len(batch.logit_rows_S)]
+
+    def _kind(
+        self, batch: ForwardBatch, adapters: StepAdapters, pool: PoolTensor
+    ) -> GraphKind | None:
+        """The graph that computes the step; None where no graph can."""
+        bucket = self._limits.bucket(batch.num_rows)
+        longest = self._num_pages(pool.layout)
+        if (
+            bucket is None
+            or not is_decode(batch)
+            or len(batch.logit_rows_S) > bucket
+            or batch.pages_BP.shape[1] > longest
+            or adapters.has_wide
+            or adapters.max_rank > self._limits.max_lora_rank
+            or pool is not self._pool
+        ):
+            return None
+        return GraphKind(bucket, adapters.has_linear, adapters.is_aligned)
+
+    def _is_due(self, kind: GraphKind) -> bool:
+        """Whether there is a graph, or one is worth capturing now."""
+        if kind in self._graphs:
+            return True
+        uses = self._uses.get(kind, 0) + 1
+        self._uses[kind] = uses
+        return uses >= _USES_BEFORE_CAPTURE and not self._is_closed
+
+    def _captured(self, kind: GraphKind, block: StepBlock, pool: PoolTensor) -> Compute | None:
+        """The graph, captured now; None where that fails, and then nothing more is captured."""
+        step = block.view(
+            max_rank=self._limits.max_lora_rank if kind.has_adapters else 0,
+            is_aligned=kind.is_aligned,
+            is_tiled=False,
+        )
+        free_bytes, started_at = self._capture.free_bytes(), self._clock.now()
+        try:
+            graph = self._capture(lambda: self._decoder.compute(step, pool))
+        except RuntimeError as error:
+            reason = f"{type(error).__name__}: {error}"
+            self._close(f"a step of {kind.bucket} rows could not be captured ({reason})")
+            return None
+        self._graphs[kind] = graph
+        self._num_bytes += max(0, free_bytes - self._capture.free_bytes())
+        self._capture_s += self._clock.now() - started_at
+        limits = self._limits
+        if self._num_bytes > limits.max_bytes:
+            self._close(f"graphs take {self._num_bytes} bytes of at most {limits.max_bytes}")
+        elif self._capture_s > limits.max_capture_s:
+            self._close(
+                f"captures took {self._capture_s:.1f} s of at most {limits.max_capture_s:.1f} s"
+            )
+        return graph
+
+    def _close(self, reason: str) -> None:
+        self._is_closed = True
+        there = len(self._graphs)
+        message = f"decode steps beyond {there} graphs are computed launch by launch: {reason}"
+        self.warnings.append(message)
+        _log.warning(message)
+
+    def _block(self, bucket: int, layout: PoolLayout) -> StepBlock:
+        block = self._blocks.get(bucket)
+        if block is None:
+            sizes = StepSizes(
+                num_rows=bucket,
+                num_sequences=bucket,
+                num_pages=self._num_pages(layout),
+                num_logits=bucket,
+                num_decode_tiles=bucket,
+            )
+            block = self._blocks[bucket] = StepBlock(sizes, self._decoder.device)
+        return block
+
+    def _num_pages(self, layout: PoolLayout) -> int:
+        return -(-self._decoder.max_len // layout.page_tokens)
