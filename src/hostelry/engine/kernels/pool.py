@@ -9,9 +9,10 @@ in both cases. Those beyond a sequence's end are whatever a former owner left th
 # N pages, S tokens a page, K key-value heads, D head dimension
 """
 
+import mmap
+from contextlib import suppress
 from dataclasses import dataclass
 
-import numpy
 import torch
 
 
@@ -68,6 +69,11 @@ class PoolTensor:
 
 
 def _zeros(num_elements: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeros; on a CPU in huge pages where there are some: steps walk through all of an adapter."""
     if device.type != "cpu":
         return torch.zeros(num_elements, dtype=dtype, device=device)
-    return torch.from_numpy(numpy.zeros(num_elements * dtype.itemsize, numpy.uint8)).view(dtype)
+    memory = mmap.mmap(-1, num_elements * dtype.itemsize, flags=mmap.MAP_PRIVATE)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=dtype)
