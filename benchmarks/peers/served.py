@@ -39,6 +39,7 @@ def start_server(launch: Launch) -> Contestant:
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=sink,
+            process_group=0,  # an interrupt ends the rounds, not the engines
         )
     port = launch.batches.port
     while not _healthy(port, launch.health_path):

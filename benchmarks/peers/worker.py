@@ -61,6 +61,7 @@ def start_worker(name: str, module: str, setup: Setup, log: Path) -> Contestant:
             stdout=subprocess.PIPE,
             stderr=sink,
             env=env,
+            process_group=0,  # an interrupt ends the rounds, not the engines
         )
     writer, reader = _pipes(process)
     writer.write(msgspec.json.encode(setup) + b"\n")
