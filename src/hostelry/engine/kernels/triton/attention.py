@@ -23,6 +23,7 @@ from hostelry.engine.kernels.triton.step import DeviceStep
 
 _LEAST_DOT = 16  # rows and columns of the smallest product on tensor cores
 _TILE_MEMBERS = 64  # rows times query heads of a prompt's tile
+_FP32_TILE_MEMBERS = 16  # without tensor cores larger tiles take minutes to compile
 _PROGRAMS_OF_A_ROW = 256  # fills a large device when one sequence decodes alone
 _MOST_SPLITS = 16
 _WIDE_HEAD = 128
@@ -45,7 +46,8 @@ class AttentionShape:
     @property
     def tile_rows(self) -> int:
         """The most rows of a prompt's tile."""
-        return max(1, _TILE_MEMBERS // self.group_padded)
+        is_fp32 = self.layout.dtype == torch.float32
+        return max(1, (_FP32_TILE_MEMBERS if is_fp32 else _TILE_MEMBERS) // self.group_padded)
 
     @property
     def block_keys(self) -> int:
@@ -120,6 +122,7 @@ def _launch(
         TOKENS=layout.page_tokens, SPLITS=num_splits, IS_SPLIT=parts_ZTN is not None,
         BLOCK_M=max(_LEAST_DOT, rows * shape.group_padded), BLOCK_N=shape.block_keys,
         PRECISION=dot_precision(layout.dtype), num_stages=2,
+        num_warps=8 if rows > 1 and layout.head_dim > _WIDE_HEAD else 4,
     )  # fmt: skip
 
 
@@ -191,9 +194,11 @@ def attend_tiles(
             )
             base += layer_start + head * (DIM * TOKENS)
             slots = keys % TOKENS
+            # Not masked by key, so that a page's keys are read as vectors: what lies beyond the
+            # sequence spoils its own column of scores only, which no row sees.
             k = tl.load(
                 elements_ptr + (base + slots)[None, :] + dims[:, None] * TOKENS,
-                mask=is_dim[:, None] & is_key[None, :], other=0.0,
+                mask=is_dim[:, None], other=0.0,
             )  # fmt: skip
             scores = tl.dot(q, k.to(tl.float32), input_precision=PRECISION) * scale
             is_seen = is_key[None, :] & (keys[None, :] <= positions[:, None])

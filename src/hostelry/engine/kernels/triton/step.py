@@ -63,7 +63,7 @@ class StepSizes:
     @property
     def num_words(self) -> int:
         """32-bit words of the block."""
-        return max(span.stop for span, _ in self.spans().values())
+        return max(int(span.stop) for span, _ in self.spans().values())
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -113,7 +113,7 @@ class StepBlock:
         is_cuda = device.type == "cuda"
         self._host_W = torch.zeros(sizes.num_words, dtype=torch.int32, pin_memory=is_cuda)
         self._device_W = torch.zeros(sizes.num_words, dtype=torch.int32, device=device)
-        self._sent = torch.cuda.Event() if is_cuda else None  # type: ignore[no-untyped-call]
+        self._sent = torch.cuda.Event() if is_cuda else None
         self._host = HostStep(**_arrays(self._host_W.numpy(), sizes))
 
     def send(self, batch: ForwardBatch, adapters: StepAdapters, *, tile_rows: int) -> None:

@@ -1,0 +1,31 @@
+"""The decoder of a CUDA device: Triton's kernels and graphs where they can be had, else torch."""
+
+import torch
+
+from hostelry.base.clock import Clock
+from hostelry.engine.kernels.decoder import Decoder
+from hostelry.engine.kernels.triton.availability import why_unavailable
+from hostelry.engine.kernels.weights import DecoderWeights
+from hostelry.engine.layers.decoder import TorchDecoder
+from hostelry.engine.runner.graphs import CudaCapture, GraphedDecoder, GraphLimits
+
+
+def cuda_kernels(device: torch.device) -> tuple[str, str | None]:
+    """Which kernels compute on the device, triton or torch, and a warning where it is torch."""
+    reason = why_unavailable(device)
+    if reason is None:
+        return "triton", None
+    return "torch", f"steps are computed by torch, launch by launch and slower: {reason}"
+
+
+def cuda_decoder(
+    weights: DecoderWeights, kernels: str, *, limits: GraphLimits, clock: Clock
+) -> Decoder:
+    """The decoder that computes with `kernels`, as `cuda_kernels` chose them."""
+    if kernels == "torch":
+        return TorchDecoder(weights)
+    # Importing triton takes seconds, which only those who compute with it should wait.
+    from hostelry.engine.layers.cuda_decoder import CudaDecoder
+
+    decoder = CudaDecoder(weights)
+    return GraphedDecoder(decoder, limits, CudaCapture(decoder.device), clock)
