@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from hostelry.aws.runtime import Invocation
+from hostelry.base.http import HttpRequest
 from hostelry.gateway.route_table import Destination
 
 # A copy is asked by address; what it is called there does not matter to it.
@@ -11,12 +12,18 @@ ADAPTER_IDENTIFIER = "X-Amzn-SageMaker-Adapter-Identifier"
 ADAPTER_ALIAS = "X-Amzn-SageMaker-Adapter-Alias"
 
 
-def invocation_head(invocation: Invocation, destination: Destination, body_bytes: int) -> bytes:
-    """``POST /invocations`` for `invocation` on a copy of `destination`."""
+# What a caller may tell the model server on any route: for whom it asks, and by when.
+TERMS = ("X-Hostelry-Tenant", "X-Hostelry-First-Token-Deadline-S")
+
+
+def invocation_head(
+    invocation: Invocation, destination: Destination, request: HttpRequest
+) -> bytes:
+    """``POST /invocations`` for `invocation`, which `request` is, on a copy of `destination`."""
     api = "InvokeEndpointWithResponseStream" if invocation.stream else "InvokeEndpoint"
     return post_head(
         "/invocations",
-        body_bytes,
+        len(request.body),
         (
             ("X-Amzn-SageMaker-Forwarded-Api", api),
             ("Content-Type", invocation.content_type),
@@ -26,8 +33,14 @@ def invocation_head(invocation: Invocation, destination: Destination, body_bytes
             ("X-Amzn-SageMaker-Session-Id", invocation.session_id),
             (ADAPTER_IDENTIFIER, destination.adapter_id),
             (ADAPTER_ALIAS, destination.adapter_alias),
+            *terms(request),
         ),
     )
+
+
+def terms(request: HttpRequest) -> list[tuple[str, str | None]]:
+    """The caller's terms as headers for a copy."""
+    return [(name, request.headers.get(name.lower())) for name in TERMS]
 
 
 def post_head(path: str, body_bytes: int, headers: Iterable[tuple[str, str | None]]) -> bytes:

@@ -13,7 +13,7 @@ from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.gateway.callers import Callers
 from hostelry.gateway.copies import Copies, Placed
 from hostelry.gateway.exchange import Exchange
-from hostelry.gateway.invocation_head import ADAPTER_ALIAS, ADAPTER_IDENTIFIER, post_head
+from hostelry.gateway.invocation_head import ADAPTER_ALIAS, ADAPTER_IDENTIFIER, post_head, terms
 from hostelry.gateway.openai_model import NamedModel, find_model
 from hostelry.gateway.reply import ConnectError, DeadlineError, Reply, UpstreamError
 from hostelry.gateway.routes import RouteSource
@@ -105,6 +105,7 @@ class OpenAiRoom:
                 ("X-Hostelry-Model", name),
                 (ADAPTER_IDENTIFIER, model.adapter_id),
                 (ADAPTER_ALIAS, model.adapter_alias),
+                *terms(request),
             ),
         )
         copies, routing = model.destination.copies, model.destination.routing
@@ -120,6 +121,8 @@ class OpenAiRoom:
     async def _pass_on(self, exchange: Exchange, reply: Reply, request_id: str) -> None:
         content_type = reply.headers.get("content-type", "application/json")
         headers = {"Content-Type": content_type, "x-request-id": request_id}
+        if "retry-after" in reply.headers:
+            headers["Retry-After"] = reply.headers["retry-after"]
         try:
             if not content_type.startswith(EVENT_STREAM):
                 body = await reply.body(self._max_answer_bytes)

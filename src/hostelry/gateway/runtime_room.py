@@ -64,7 +64,7 @@ class RuntimeRoom:
         scope = Scope(identity.account_id, identity.region)
         invocation = parse_invocation(request)
         destination = find_destination(self._routes.table, scope, invocation, self._draw())
-        placed = await self._place(invocation, destination, request.body)
+        placed = await self._place(invocation, destination, request)
         try:
             if invocation.stream:
                 await self._stream(exchange, destination, placed.reply, request_id)
@@ -79,8 +79,10 @@ class RuntimeRoom:
         """`error` in the runtime API's form."""
         return runtime_error(error, request_id)
 
-    async def _place(self, invocation: Invocation, destination: Destination, body: bytes) -> Placed:
-        head = invocation_head(invocation, destination, len(body))
+    async def _place(
+        self, invocation: Invocation, destination: Destination, request: HttpRequest
+    ) -> Placed:
+        head, body = invocation_head(invocation, destination, request), request.body
         timeouts = self._stream_timeouts if invocation.stream else self._invoke_timeouts
         whole_below_bytes = None if invocation.stream else self._max_answer_bytes
         try:

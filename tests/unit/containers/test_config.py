@@ -1,5 +1,6 @@
 """LMI's configuration sources and what they amount to."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from hostelry.containers.lmi.config import ConfigurationError, resolve_config
 from hostelry.containers.lmi.options import parse_properties
 from hostelry.containers.lmi.refusal import Surface
+from hostelry.engine.scheduler.tenants import TenantPolicy
 
 MACHINE_CPUS = 4
 SEED_ENV = {
@@ -117,6 +119,31 @@ def resolve(env: dict[str, str], properties: str = "", *names: str) -> Any:
             ("a", "b", "c/d"), id="every served name and the model id call the base",
         ),
         pytest.param({"OPTION_DTYPE": ""}, "", "dtype", "auto", id="an empty variable is unset"),
+        pytest.param({}, "option.quantize=int8", "weight_dtype", "int8", id="weights of 8 bits"),
+        pytest.param({}, "", "prefix_cache", True, id="prompts that begin alike are kept"),
+        pytest.param(
+            {"OPTION_ENABLE_PREFIX_CACHING": "false"}, "", "prefix_cache", False,
+            id="prompts that begin alike are computed anew",
+        ),
+        pytest.param({}, "option.pool_bytes=99", "pool_bytes", 99, id="the pool's size"),
+        pytest.param(
+            {}, "option.adapter_host_bytes=0", "adapter_host_bytes", 0, id="no room for adapters"
+        ),
+        pytest.param(
+            {}, "option.adapter_cache_dir=/c", "adapter_cache_dir", Path("/c"), id="a disk cache"
+        ),
+        pytest.param(
+            {}, "option.first_token_deadline_s=2.5", "first_token_deadline_s", 2.5,
+            id="a deadline for all",
+        ),
+        pytest.param(
+            {"OPTION_TENANTS": '{"a": {"weight": 2, "max_queued": 3}}'}, "", "tenants",
+            {"a": TenantPolicy(weight=2, max_queued=3)}, id="a tenant's policy",
+        ),
+        pytest.param(
+            {}, 'option.default_tenant={"tokens_per_s": 50, "burst_s": 1}', "default_tenant",
+            TenantPolicy(tokens_per_s=50, burst_s=1), id="the policy of everyone else",
+        ),
     ],
 )  # fmt: skip
 def test_settings(env: dict[str, str], properties: str, field: str, expected: Any) -> None:
@@ -144,7 +171,7 @@ def test_the_settings_of_an_old_multi_adapter_deployment_are_met() -> None:
         pytest.param({}, "colour=red", "colour is not a known property", id="unknown property"),
         pytest.param({}, "a line of prose", "'a line of prose'", id="a line that is no pair"),
         pytest.param({"SM_NUM_GPUS": "4"}, "", "SM_NUM_GPUS=4", id="more than one accelerator"),
-        pytest.param({}, "option.quantize=awq", "not quantized", id="quantization at load"),
+        pytest.param({}, "option.quantize=awq", "only int8 is done", id="quantization at load"),
         pytest.param(
             {"OPTION_SEED": "0"}, "", "OPTION_SEED=0 has no effect", id="a seed for all requests"
         ),
@@ -159,7 +186,7 @@ def test_the_settings_of_an_old_multi_adapter_deployment_are_met() -> None:
                 "option.max_batch_delay=50", "option.max_output_size=1000",
                 "option.chunked_read_timeout=60", "chunked_read_timeout=60",
                 "option.load_format=dummy", "option.gpu_memory_utilization=1",
-                "option.enable_prefix_caching=true", "option.enable_chunked_prefill=false",
+                "option.quantize=fp8", "option.enable_chunked_prefill=false",
                 "option.speculative_length=4", "option.draft_model_id=a/b",
                 "option.draft_model_tp_size=2", "option.lora_extra_vocab_size=256",
                 "option.long_lora_scaling_factors=1", "option.fully_sharded_loras=true",
@@ -191,7 +218,7 @@ def test_a_plain_configuration_has_no_warnings() -> None:
     [
         "option.quantize=none", "option.dtype=auto", "batch_size=1", "option.swap_space=0",
         "option.load_format=safetensors", "option.enforce_eager=true", "option.adapters=adapters",
-        "option.enable_chunked_prefill=true", "option.enable_prefix_caching=False",
+        "option.enable_chunked_prefill=true", "option.quantize=int8",
         "option.fully_sharded_loras=false", "option.kv_cache_dtype=auto", "option.max_loras=4",
         "option.chat_template_content_format=string", "max_request_size=9", "maxWorkers=1",
         "option.trust_remote_code=false", "option.enable_stateful_sessions=false",
@@ -249,6 +276,27 @@ def test_the_folder_of_adapters(value: str, folder: str) -> None:
             {}, "option.max_loras=8\noption.max_cpu_loras=4", (), "at least 8",
             id="fewer adapters kept than used at once",
         ),
+        pytest.param({}, "option.tenants={", (), "truncated", id="tenants cut off"),
+        pytest.param({}, "option.tenants=[1]", (), "Expected `object`", id="tenants as a list"),
+        pytest.param({}, 'option.tenants={"a":7}', (), "$[...]", id="a policy that is a number"),
+        pytest.param(
+            {}, 'option.tenants={"a":{"wait":1}}', (), "unknown field `wait`", id="no such quota"
+        ),
+        pytest.param(
+            {}, 'option.tenants={"a":{"weight":-1}}', (), "weight is -1", id="a negative weight"
+        ),
+        pytest.param(
+            {}, 'option.tenants={"a":{"max_queued":0}}', (), "of tenant 'a'", id="a queue of none"
+        ),
+        pytest.param({}, 'option.tenants={"":{}}', (), "cannot be a tenant", id="nobody's name"),
+        pytest.param(
+            {}, "option.tenants=" + "[" * 100_000, (), "option.tenants is", id="endless nesting"
+        ),
+        pytest.param({}, "option.default_tenant=fast", (), "option.default_tenant is", id="in words"),
+        pytest.param(
+            {}, "option.first_token_deadline_s=nan", (), "greater than 0", id="no deadline"
+        ),
+        pytest.param({}, "option.adapter_cache_dir=c", (), "absolute", id="a cache somewhere"),
         pytest.param({}, "option.output_formatter=xml", (), "jsonlines", id="unknown formatter"),
         pytest.param({}, "option.adapters=../x", (), "inside the model", id="adapters outside"),
         pytest.param({}, "option.adapters=/srv/x", (), "inside the model", id="adapters elsewhere"),
@@ -261,7 +309,7 @@ def test_the_folder_of_adapters(value: str, folder: str) -> None:
 def test_an_impossible_setting_names_key_value_and_choices(
     env: dict[str, str], properties: str, names: tuple[str, ...], told: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=told.replace("(", r"\(")):
+    with pytest.raises(ConfigurationError, match=re.escape(told)):
         resolve(env, properties, *names)
 
 

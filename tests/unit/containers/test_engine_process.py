@@ -10,12 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from hostelry.containers.lmi.engine_process import (
-    Channel,
-    EngineLoop,
-    ParentGoneError,
-    lacks_memory,
-)
+from hostelry.containers.lmi.engine_channel import Channel, ParentGoneError
+from hostelry.containers.lmi.engine_loop import EngineLoop, lacks_memory
 from hostelry.containers.lmi.messages import (
     FROM_ENGINE,
     Abort,
@@ -74,6 +70,9 @@ class CompilingEngine:
             self.structures[request.sampling.structure].result()
         self.waiting.append(request.id)
         self.added.append(request.id)
+
+    def prepare_adapter(self, place: str) -> Any:
+        raise AssertionError(f"nobody asked for {place}")
 
     def abort(self, request_id: str) -> None:
         if request_id in self.waiting:

@@ -141,7 +141,12 @@ def test_the_model_may_come_first_in_the_path(tmp_path: Path) -> None:
         pytest.param("name=de&src={}/none", 424, "is not a folder", id="a folder that is not"),
         pytest.param("name=de&src={}/bad", 424, "use_dora", id="weights that are refused"),
         pytest.param("name=de&src={}/huge", 507, "no memory", id="more than the engine's memory"),
-        pytest.param("name=de&src=s3://b/k", 409, "only local folders", id="a remote source"),
+        pytest.param("name=de&src=ftp://b/k", 409, "it must be a folder", id="an unknown place"),
+        pytest.param("name=de&src=s3:k", 409, "it must be a folder", id="a place cut short"),
+        pytest.param("name=de&src=http://[", 400, "which is no URL", id="no URL at all"),
+        pytest.param("name=de&src=s3://b/bad", 424, "use_dora", id="bad weights from afar"),
+        pytest.param("name=de&src=a%0Ab", 400, "printable", id="a source of two lines"),
+        pytest.param("name=de&src=" + "a" * 5000, 400, "at most 4096", id="an endless source"),
         pytest.param("name=de&src={}&pin=true&preload=false", 424, "preload", id="pinned unloaded"),
         pytest.param("name=de&src={}&pin=perhaps", 400, "true or false", id="perhaps pinned"),
         pytest.param("name=a%2Fb&src={}", 400, "without a slash", id="a name like a path"),
@@ -227,7 +232,11 @@ def test_with_a_dead_engine_every_route_says_so(tmp_path: Path) -> None:
     [
         pytest.param("/adapters/es/update?preload=true", 200, id="preload again"),
         pytest.param("/adapters/es/update?pin=true", 200, id="pin"),
-        pytest.param("/adapters/es/update?src=/elsewhere", 424, id="another folder"),
+        pytest.param("/adapters/es/update?src=/elsewhere", 424, id="a folder that is not there"),
+        pytest.param("/adapters/es/update?src=hf://org/es-2", 200, id="another source"),
+        pytest.param("/adapters/es/update?src=hf://org/bad", 424, id="another, refused"),
+        pytest.param("/adapters/es/update?src=hf://org/huge", 507, id="another, too large"),
+        pytest.param("/adapters/fr/update?pin=true", 507, id="a pin beyond the engine's budget"),
         pytest.param("/adapters/xx/update?pin=true", 404, id="an unknown adapter"),
     ],
 )
@@ -235,11 +244,15 @@ def test_updates(path: str, status: int) -> None:
     assert ask(service(settings=LORA), path).status == status
 
 
-def test_a_pin_stays() -> None:
+def test_a_pin_stays_until_it_is_taken_away() -> None:
     served = service(settings=LORA)
     assert ask(served, "/adapters/es/update?pin=true").json == {"status": "Adapter es updated"}
+    assert ask(served, "/adapters/es/update?preload=true").status == 200
     assert ask(served, "/adapters/es", method="GET").json["pin"] is True
-    assert ask(served, "/adapters/es/update?pin=false").status == 424
+    assert fake(served).pinned == {"es"}
+    assert ask(served, "/adapters/es/update?pin=false").status == 200
+    assert ask(served, "/adapters/es", method="GET").json["pin"] is False
+    assert fake(served).pinned == set()
 
 
 def test_adapters_are_listed_in_pages() -> None:

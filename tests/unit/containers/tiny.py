@@ -92,8 +92,12 @@ class Answer:
     """A response as a test looks at it."""
 
     status: int
-    type: str
+    headers: Mapping[str, str]
     text: str
+
+    @property
+    def type(self) -> str:
+        return self.headers.get("content-type", "")
 
     @property
     def json(self) -> Any:
@@ -146,4 +150,4 @@ async def send(
     """One request through an open client."""
     content = body if isinstance(body, bytes) else None if body is None else json.dumps(body)
     response = await client.request(method, path, content=content, headers=dict(headers))
-    return Answer(response.status_code, response.headers.get("content-type", ""), response.text)
+    return Answer(response.status_code, response.headers, response.text)

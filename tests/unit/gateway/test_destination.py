@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -5,6 +6,7 @@ from tests.unit.gateway.routes_sample import ELSEWHERE, HERE, SNAPSHOT, STRANGER
 
 from hostelry.aws.runtime import Invocation
 from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest
 from hostelry.domain.scope import Scope
 from hostelry.gateway.destination import NO_CAPACITY, NO_COMPONENT_NAMED, find_destination
 from hostelry.gateway.invocation_head import invocation_head
@@ -89,9 +91,10 @@ def test_invocations_that_go_nowhere(
     assert message in refusal.value.message
 
 
-def sent_headers(invocation: Invocation) -> dict[str, str]:
+def sent_headers(invocation: Invocation, given: Mapping[str, str] | None = None) -> dict[str, str]:
     destination = find_destination(TABLE, HERE, invocation, 0.5)
-    first, *lines = invocation_head(invocation, destination, 7).decode().split("\r\n")
+    request = HttpRequest(method="POST", path="/", headers=given or {}, body=b"7 bytes")
+    first, *lines = invocation_head(invocation, destination, request).decode().split("\r\n")
     assert first == "POST /invocations HTTP/1.1"
     return dict(line.split(": ", 1) for line in lines if line)
 
@@ -123,3 +126,16 @@ def test_an_adapter_component_adds_its_adapter() -> None:
     headers = sent_headers(asked("llms", inference_component_name="pirate"))
     assert headers["X-Amzn-SageMaker-Adapter-Identifier"] == "pirate-3"
     assert headers["X-Amzn-SageMaker-Adapter-Alias"] == "pirate"
+
+
+def test_the_callers_terms_go_with_it_and_nothing_else_of_theirs() -> None:
+    given = {
+        "x-hostelry-tenant": "blue",
+        "x-hostelry-first-token-deadline-s": "2",
+        "x-hostelry-model": "stolen",
+        "x-amzn-sagemaker-adapter-identifier": "stolen",
+    }
+    headers = sent_headers(asked("llms", inference_component_name="base"), given)
+    assert headers["X-Hostelry-Tenant"] == "blue"
+    assert headers["X-Hostelry-First-Token-Deadline-S"] == "2"
+    assert "stolen" not in headers.values()

@@ -4,7 +4,7 @@ A request with its parameters in the query is answered as DJL Serving does (JSON
 body only, as Amazon's container standards library does (plain text).
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route as Path
 
+from hostelry.containers.lmi.backend import AdapterView
 from hostelry.containers.lmi.body import read_body
 from hostelry.containers.lmi.error_form import error_answer
 from hostelry.containers.lmi.fields import Fields, parse_json
@@ -23,6 +24,8 @@ from hostelry.containers.lmi.service import Service
 MAX_BODY_BYTES = 64 * 1024
 DEFAULT_PAGE = 100
 MAX_PAGE = 1000
+
+UNREAD: Mapping[str, Any] = {"loaded": False}
 
 Operation = Callable[[AdapterRegistry, Request], Awaitable[Response]]
 
@@ -53,7 +56,7 @@ def endpoint(service: Service, operation: Operation) -> Callable[[Request], Awai
             return await operation(model.registry, request)
         except Refusal as refusal:
             status, content = error_answer(refusal, Surface.FRONT_END, service.config.codes)
-            return json_response(content, status)
+            return json_response(content, status, refusal.headers)
 
     return answer
 
@@ -64,9 +67,12 @@ def check_model(service: Service, name: str | None) -> None:
         raise Refusal(Cause.NOT_FOUND, f"Model not found: {name}")
 
 
-def json_response(content: Any, status: int = 200) -> Response:
+def json_response(
+    content: Any, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
     """A JSON answer."""
-    return Response(msgspec.json.encode(content), status, media_type="application/json")
+    body = msgspec.json.encode(content)
+    return Response(body, status, headers, media_type="application/json")
 
 
 async def parameters(request: Request) -> tuple[Fields, bool]:
@@ -119,8 +125,10 @@ async def unregister(registry: AdapterRegistry, request: Request) -> Response:
 
 
 async def describe(registry: AdapterRegistry, request: Request) -> Response:
-    """GET /adapters/{name}."""
-    return json_response(listed(registry.find(request.path_params["name"])))
+    """GET /adapters/{name}: what was asked for, and what the engine has of it."""
+    name = request.path_params["name"]
+    view = await registry.view(name)
+    return json_response({**listed(registry.find(name)), **(shown(view) if view else UNREAD)})
 
 
 async def list_adapters(registry: AdapterRegistry, request: Request) -> Response:
@@ -142,6 +150,26 @@ def listed(record: AdapterRecord) -> dict[str, Any]:
         "src": record.src,
         "preload": record.preload,
         "pin": record.pin,
+    }
+
+
+def shown(view: AdapterView) -> dict[str, Any]:
+    """What the engine knows of an adapter."""
+    return {
+        "loaded": True,
+        "version": view.version,
+        "tier": view.tier,
+        "rank": view.rank,
+        "bytes": view.num_bytes,
+        "poolPages": view.num_pages,
+        "requests": view.requests,
+        "promptTokens": view.prompt_tokens,
+        "generatedTokens": view.generated_tokens,
+        "hits": view.hits,
+        "loads": view.loads,
+        "failedLoads": view.failed_loads,
+        "uploads": view.uploads,
+        "warnings": view.warnings,
     }
 
 

@@ -6,16 +6,23 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from hostelry.base.ids import new_request_id
-from hostelry.containers.lmi.backend import EngineBackend, EngineFailedError, ModelFacts
+from hostelry.containers.lmi.backend import (
+    DeadlineMissedError,
+    EngineBackend,
+    EngineFailedError,
+    ModelFacts,
+)
 from hostelry.containers.lmi.generated import Generated, Piece
 from hostelry.containers.lmi.invocation import Invocation, Prompt, PromptText
 from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
 from hostelry.containers.lmi.sequence_text import SequenceText
+from hostelry.containers.lmi.terms import Terms
 from hostelry.containers.lmi.text_codec import TextCodec
 from hostelry.engine.request import FinishReason, Output, Request
 from hostelry.engine.sampling.fan_out import best, fan_out
 
 LONG_PROMPT_CHARACTERS = 20_000  # longer texts are tokenized beside the event loop
+NO_TERMS = Terms()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,16 +35,26 @@ class Running:
     generated: Generated
 
 
-async def prepare(invocation: Invocation, codec: TextCodec, facts: ModelFacts) -> list[Running]:
+async def prepare(
+    invocation: Invocation, codec: TextCodec, facts: ModelFacts, terms: Terms = NO_TERMS
+) -> list[Running]:
     """The sequences of `invocation`, tokenized and checked against the model; raises Refusal."""
     characters = sum(len(it.text) for it in invocation.prompts if isinstance(it, PromptText))
     if characters > LONG_PROMPT_CHARACTERS:
-        return await asyncio.to_thread(prepare_now, invocation, codec, facts)
-    return prepare_now(invocation, codec, facts)
+        sequences = await asyncio.to_thread(prepare_now, invocation, codec, facts)
+    else:
+        sequences = prepare_now(invocation, codec, facts)
+    for each in sequences:
+        each.request = replace(
+            each.request,
+            tenant=terms.tenant,
+            first_token_deadline_s=terms.first_token_deadline_s,
+        )
+    return sequences
 
 
 def prepare_now(invocation: Invocation, codec: TextCodec, facts: ModelFacts) -> list[Running]:
-    """`prepare` in the calling thread."""
+    """The sequences, in the calling thread, on no terms."""
     return [
         sequence
         for number, prompt in enumerate(invocation.prompts)
@@ -153,6 +170,13 @@ async def take(sequence: Running, output: Output, backend: EngineBackend) -> Pie
     """The piece that `output` adds to `sequence`."""
     if output.finish_reason is FinishReason.ERROR:
         raise EngineFailedError(output.error or "the engine failed at this request")
+    if output.finish_reason is FinishReason.DEADLINE:
+        raise DeadlineMissedError(
+            "no first token came within first_token_deadline_s, "
+            f"{sequence.request.first_token_deadline_s:g}; the server is busy"
+        )
+    if output.finish_reason:
+        sequence.generated.adapter_version = output.adapter_content_id
     piece = sequence.text.push(output)
     sequence.generated.pieces.append(piece)
     if piece.finish_reason and not output.finish_reason:

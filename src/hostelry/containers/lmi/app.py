@@ -11,7 +11,7 @@ from starlette.routing import Route as Path
 from starlette.types import ASGIApp
 
 from hostelry.containers.lmi.adapter_routes import adapter_paths, check_model, json_response
-from hostelry.containers.lmi.backend import EngineFailedError
+from hostelry.containers.lmi.backend import BackendStats, EngineFailedError
 from hostelry.containers.lmi.error_form import error_answer, front_end_error, openai_error
 from hostelry.containers.lmi.invocation import Schema
 from hostelry.containers.lmi.invoke import Call, Route
@@ -125,15 +125,49 @@ async def model_description(service: Service) -> dict[str, Any]:
             "inFlight": service.in_flight,
             "capacity": service.config.job_queue_size + service.config.max_batch_size,
         },
-        "engine": {
-            "runningRequests": stats.running_requests,
-            "waitingRequests": stats.waiting_requests,
-            "freePages": stats.free_pages,
-            "totalPages": stats.total_pages,
-            "generatedTokens": stats.generated_tokens,
-            "preemptions": stats.preemptions,
-            "adapterBytes": stats.adapter_bytes,
-            "kvCacheBytes": stats.kv_cache_bytes,
+        "engine": engine_load(stats),
+        "adapterTiers": adapter_tiers(stats),
+    }
+
+
+def engine_load(stats: BackendStats) -> dict[str, Any]:
+    """Requests, tokens and pages of the pool."""
+    return {
+        "kernels": stats.kernels,
+        "runningRequests": stats.running_requests,
+        "waitingRequests": stats.waiting_requests,
+        "steps": stats.steps,
+        "freePages": stats.free_pages,
+        "totalPages": stats.total_pages,
+        "pinnedPages": stats.pinned_pages,
+        "cachedPages": stats.cached_pages,
+        "poolBytes": stats.pool_bytes,
+        "promptTokens": stats.prompt_tokens,
+        "cachedTokens": stats.cached_tokens,
+        "generatedTokens": stats.generated_tokens,
+        "preemptions": stats.preemptions,
+        "expiredRequests": stats.expired_requests,
+    }
+
+
+def adapter_tiers(stats: BackendStats) -> dict[str, Any]:
+    """What each place for adapters holds, and its bound; remote places have none."""
+    return {
+        "pool": {
+            "adapters": stats.adapters_in_pool,
+            "pages": stats.adapter_pages,
+            "maxPages": stats.total_pages,
+        },
+        "host": {
+            "adapters": stats.adapters_in_host,
+            "bytes": stats.host_bytes,
+            "maxBytes": stats.max_host_bytes,
+        },
+        "disk": {"bytes": stats.disk_bytes, "maxBytes": stats.max_disk_bytes},
+        "loads": {
+            "waiting": stats.adapter_loads_waiting,
+            "running": stats.adapter_loads_running,
+            "failed": stats.adapter_loads_failed,
         },
     }
 

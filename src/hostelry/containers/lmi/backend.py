@@ -1,8 +1,7 @@
 """The seam between the HTTP process and whatever generates tokens."""
 
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from hostelry.base.errors import HostelryError
@@ -25,16 +24,59 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendStats:
-    """Load of the engine at its last step; pages are of the KV cache."""
+    """Load of the engine at its last step, and what each tier of adapters holds and may hold.
 
+    Pages are those of the one pool for KV cache and adapters; free ones may hold what is cached.
+    """
+
+    kernels: str = ""
     running_requests: int = 0
     waiting_requests: int = 0
+    steps: int = 0
     free_pages: int = 0
     total_pages: int = 0
+    pinned_pages: int = 0
+    adapter_pages: int = 0
+    cached_pages: int = 0
+    pool_bytes: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
     generated_tokens: int = 0
     preemptions: int = 0
-    adapter_bytes: int = 0
-    kv_cache_bytes: int = 0
+    expired_requests: int = 0
+    adapters_in_pool: int = 0
+    adapters_in_host: int = 0
+    host_bytes: int = 0
+    max_host_bytes: int = 0
+    disk_bytes: int = 0
+    max_disk_bytes: int = 0
+    adapter_loads_waiting: int = 0
+    adapter_loads_running: int = 0
+    adapter_loads_failed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterView:
+    """One registered adapter as the engine has it.
+
+    `version` is the hash of its content, `tier` the fastest place it is in: pool, host, disk or
+    remote. `hits` are requests by the tier in which they found it, `loads` those into host memory
+    by the tier they came from.
+    """
+
+    version: str
+    tier: str
+    rank: int
+    num_bytes: int
+    num_pages: int
+    requests: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    hits: Mapping[str, int] = field(default_factory=dict)
+    loads: Mapping[str, int] = field(default_factory=dict)
+    failed_loads: int = 0
+    uploads: int = 0
+    warnings: tuple[str, ...] = ()
 
 
 class BackendError(HostelryError):
@@ -61,6 +103,26 @@ class AdapterCapacityError(BackendError):
     """There is no memory or no place for one more adapter."""
 
 
+class BusyError(BackendError):
+    """The request may do better in `retry_after_s`."""
+
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class QuotaReachedError(BusyError):
+    """The request's tenant has used up what it may use."""
+
+
+class EngineFullError(BusyError):
+    """As many requests wait as may."""
+
+
+class DeadlineMissedError(BusyError):
+    """The first token did not come within the request's deadline."""
+
+
 class EngineFailedError(BackendError):
     """The engine is dead or never came up; the request cannot be answered by this process."""
 
@@ -82,8 +144,8 @@ class EngineBackend(Protocol):
         """Run `requests` together; each item holds what one step gave, in no promised order.
 
         Ends after the last output of the last request. Closing the iterator early aborts what is
-        unfinished. Raises RequestRefusedError or AdapterMissingError before any output, and then
-        none of `requests` runs.
+        unfinished. Raises RequestRefusedError, AdapterMissingError, QuotaReachedError or
+        EngineFullError before any output, and then none of `requests` runs.
         """
         ...
 
@@ -91,12 +153,23 @@ class EngineBackend(Protocol):
         """End these requests with FinishReason.ABORT; unknown ids are no error."""
         ...
 
-    async def load_adapter(self, name: str, folder: Path) -> None:
-        """Make `name` usable.
+    async def register_adapter(
+        self, name: str, src: str, *, pin: bool, replace: bool, limit_s: float
+    ) -> None:
+        """Read the adapter at a path or URI, beside running requests, and let `name` stand for it.
 
-        Raises AdapterExistsError, AdapterRefusedError or AdapterCapacityError, and then nothing
-        is loaded.
+        With `replace` a name that is taken gets a new version; requests in flight end on the old
+        one. Raises AdapterExistsError, AdapterRefusedError (also after `limit_s`),
+        AdapterCapacityError or EngineFullError, and then nothing has changed.
         """
+        ...
+
+    async def pin_adapter(self, name: str, pin: bool) -> None:
+        """Keep it in the pool, or no longer. Raises AdapterMissingError, AdapterCapacityError."""
+        ...
+
+    async def adapter(self, name: str) -> AdapterView:
+        """What the engine knows of it. Raises AdapterMissingError."""
         ...
 
     async def unload_adapter(self, name: str) -> None:

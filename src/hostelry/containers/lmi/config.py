@@ -8,14 +8,21 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 from hostelry.base.errors import HostelryError
 from hostelry.containers.lmi.invocation import Formatter
 from hostelry.containers.lmi.option_table import REFUSED, effect_missing, is_known
 from hostelry.containers.lmi.options import Options, Setting, merge_options
 from hostelry.containers.lmi.refusal import StatusCodes, Surface
+from hostelry.containers.lmi.tenant_options import parse_policies, parse_policy
+from hostelry.containers.lmi.terms import MAX_DEADLINE_S
+from hostelry.engine.scheduler.tenants import TenantPolicy
+
+T = TypeVar("T")
 
 DEFAULT_MAX_LORAS = 4
+SHOWN_CHARACTERS = 200
 MIB = 1024 * 1024
 DEFAULT_MAX_REQUEST_BYTES = 64 * MIB
 
@@ -56,6 +63,9 @@ class LmiConfig:
     by which requests may call the base model; answers carry `model_name`. `max_loras` bounds the
     distinct adapters of one step (None: no bound), `max_cpu_loras` the pinned ones; how many are
     registered is not limited. `adapters` is the folder of the model's own adapters, inside it.
+    `pool_bytes`, `adapter_host_bytes` and `adapter_cache_bytes` None are the engine's defaults;
+    without `adapter_cache_dir` nothing is kept on disk. `default_tenant` is the policy of those
+    that are not among `tenants`.
     """
 
     model_dir: Path
@@ -65,6 +75,7 @@ class LmiConfig:
     served: tuple[str, ...] = ("lmi",)
     dialect: Surface = Surface.ASYNC
     dtype: str = "auto"
+    weight_dtype: str = "auto"
     max_batch_size: int = 32
     max_batched_tokens: int | None = None
     max_model_len: int | None = None
@@ -77,6 +88,14 @@ class LmiConfig:
     max_cpu_loras: int = 4
     max_lora_rank: int = 16
     adapters: PurePosixPath = DEFAULT_ADAPTERS
+    pool_bytes: int | None = None
+    prefix_cache: bool = True
+    adapter_host_bytes: int | None = None
+    adapter_cache_dir: Path | None = None
+    adapter_cache_bytes: int | None = None
+    tenants: Mapping[str, TenantPolicy] = field(default_factory=dict)
+    default_tenant: TenantPolicy = field(default_factory=TenantPolicy)
+    first_token_deadline_s: float | None = None
     output_formatter: str | None = None
     tgi_compat: bool = False
     chat_template: str | None = None
@@ -127,6 +146,15 @@ def resolve_config(
         max_cpu_loras=read.integer("max_cpu_loras", max_loras or DEFAULT_MAX_LORAS, max_loras or 1),
         max_lora_rank=read.integer("max_lora_rank", 16, 1),
         adapters=read.folder("adapters", DEFAULT_ADAPTERS),
+        weight_dtype="int8" if (read.text("quantize") or "").lower() == "int8" else "auto",
+        pool_bytes=read.optional_integer("pool_bytes", 1),
+        prefix_cache=read.flag("enable_prefix_caching", True),
+        adapter_host_bytes=read.optional_integer("adapter_host_bytes", 0),
+        adapter_cache_dir=read.absolute_path("adapter_cache_dir"),
+        adapter_cache_bytes=read.optional_integer("adapter_cache_bytes", 1),
+        tenants=read.parsed("tenants", parse_policies) or {},
+        default_tenant=read.parsed("default_tenant", parse_policy) or TenantPolicy(),
+        first_token_deadline_s=read.seconds("first_token_deadline_s"),
         output_formatter=read.formatter(),
         tgi_compat=read.flag("tgi_compat", False),
         chat_template=read.text("chat_template"),
@@ -194,6 +222,39 @@ class Reader:
         if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in setting.value:
             raise wrong(setting, "a folder inside the model folder, such as adapters")
         return path
+
+    def absolute_path(self, name: str) -> Path | None:
+        """A folder of this machine; None when absent."""
+        setting = self._settings.get(name)
+        if setting is None:
+            return None
+        if not setting.value.startswith("/") or "\0" in setting.value:
+            raise wrong(setting, "an absolute path")
+        return Path(setting.value)
+
+    def seconds(self, name: str) -> float | None:
+        """A time; None when absent."""
+        setting = self._settings.get(name)
+        if setting is None:
+            return None
+        try:
+            value = float(setting.value)
+        except ValueError:
+            value = math.nan
+        if not 0 < value <= MAX_DEADLINE_S:
+            raise wrong(setting, f"a number greater than 0, at most {MAX_DEADLINE_S:g}")
+        return value
+
+    def parsed(self, name: str, parse: Callable[[str], T]) -> T | None:
+        """What `parse` makes of it, which raises ValueError; None when absent."""
+        setting = self._settings.get(name)
+        if setting is None:
+            return None
+        try:
+            return parse(setting.value)
+        except ValueError as error:
+            shown = setting.value[:SHOWN_CHARACTERS]
+            raise ConfigurationError(f"{setting.given_as} is {shown!r}: {error}") from error
 
     def dialect(self) -> Surface:
         """The rolling batch's where one is named, else the async handler's."""

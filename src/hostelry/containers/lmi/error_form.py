@@ -14,8 +14,11 @@ from hostelry.containers.lmi.refusal import (
 
 # Causes that the server around the handlers reports, whatever the body asked for.
 FRONT_END_CAUSES = frozenset(
-    {Cause.TOO_LARGE, Cause.QUEUE_FULL, Cause.NOT_READY, Cause.TIMEOUT, Cause.NOT_FOUND}
-)
+    {
+        Cause.TOO_LARGE, Cause.QUEUE_FULL, Cause.QUOTA, Cause.DEADLINE, Cause.NOT_READY,
+        Cause.TIMEOUT, Cause.NOT_FOUND,
+    }
+)  # fmt: skip
 
 
 def error_answer(refusal: Refusal, surface: Surface, codes: StatusCodes) -> tuple[int, Any]:

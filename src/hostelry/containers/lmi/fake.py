@@ -2,30 +2,41 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from pathlib import Path
+from pathlib import PurePosixPath
 
 from hostelry.containers.lmi.backend import (
     AdapterCapacityError,
     AdapterExistsError,
     AdapterMissingError,
     AdapterRefusedError,
+    AdapterView,
+    BackendError,
     BackendStats,
     EngineFailedError,
+    EngineFullError,
     ModelFacts,
+    QuotaReachedError,
 )
 from hostelry.engine.request import FinishReason, Output, Request, TokenLogprob
 
 FACTS = ModelFacts(vocab_size=49152, max_model_len=256, eos_token_ids=(2,), dtype="fp32")
 LOGPROB = -0.5
+REFUSED: Mapping[str, BackendError] = {
+    "bad": AdapterRefusedError("use_dora is true; only plain LoRA can be applied exactly"),
+    "huge": AdapterCapacityError("no memory for the adapter"),
+    "crowded": EngineFullError("1000 adapters wait to be read already"),
+}
 
 
 class FakeBackend:
     """Answers every request of an adapter with the same token ids, one a step, then ends it.
 
     `gate` cleared holds all steps, as it is after `hold_after` of them. `started` is set by the
-    first request. `fail_after` tokens the engine dies, as it is while `ready` is unset. A folder
-    named `bad` is an adapter with bad weights, one named `huge` more than there is memory for.
-    `aborted` collects the ids that were ended early.
+    first request. `fail_after` tokens the engine dies, as it is while `ready` is unset. A source
+    named `bad` is an adapter with bad weights, one named `huge` more than there is memory for, one
+    named `slow` is not read before `slow` is set. `aborted` collects the ids that were ended early.
+    The tenant `greedy` has used up its quota, for the tenant `crowd` the queue is full; a request
+    whose deadline is under a second misses it. `versions` are the sources that names stand for.
     """
 
     def __init__(
@@ -41,7 +52,9 @@ class FakeBackend:
         self._hold_after = hold_after
         self._running: set[str] = set()
         self.facts = facts
-        self.adapters = {name for name in answers if name is not None}
+        self.versions = {name: name for name in answers if name is not None}
+        self.pinned: set[str] = set()
+        self.slow = asyncio.Event()
         self.aborted: list[str] = []
         self.seen: list[Request] = []
         self.ready = True
@@ -52,8 +65,7 @@ class FakeBackend:
     async def generate(self, requests: Sequence[Request]) -> AsyncGenerator[tuple[Output, ...]]:
         """Run `requests` together; see EngineBackend."""
         for request in requests:
-            if request.adapter is not None and request.adapter not in self.adapters:
-                raise AdapterMissingError(f"adapter {request.adapter} is not loaded")
+            self._check_admitted(request)
         self.seen += requests
         self._running |= {request.id for request in requests}
         self.started.set()
@@ -66,6 +78,19 @@ class FakeBackend:
         finally:
             await self.abort([each.id for each in requests if each.id in self._running])
 
+    def _check_admitted(self, request: Request) -> None:
+        if request.adapter is not None and request.adapter not in self.adapters:
+            raise AdapterMissingError(f"adapter {request.adapter} is not loaded")
+        if request.tenant == "greedy":
+            raise QuotaReachedError("tenant 'greedy' has reached its quota of 3 tokens", 2.3)
+        if request.tenant == "crowd":
+            raise EngineFullError("9 requests wait already", 4.0)
+
+    @property
+    def adapters(self) -> set[str]:
+        """The names of adapters."""
+        return set(self.versions)
+
     async def _reach(self, position: int) -> None:
         await asyncio.sleep(0)
         if position == self._hold_after:
@@ -76,6 +101,9 @@ class FakeBackend:
             self._check_alive()
 
     def _output(self, request: Request, position: int) -> Output:
+        if (request.first_token_deadline_s or 1.0) < 1.0:
+            self._running.discard(request.id)
+            return Output(request_id=request.id, token_id=None, finish_reason=FinishReason.DEADLINE)
         ids = self._answers.get(request.adapter, self._answers[None])
         token_id = ids[position] if position < len(ids) else self.facts.eos_token_ids[0]
         finish = None
@@ -92,6 +120,7 @@ class FakeBackend:
             top_logprobs=(TokenLogprob(token_id=token_id, logprob=LOGPROB),)
             * (request.sampling.num_logprobs or 0),
             finish_reason=finish,
+            adapter_content_id=self.versions.get(request.adapter or "") if finish else None,
         )
 
     def _check_alive(self) -> None:
@@ -103,23 +132,46 @@ class FakeBackend:
         self.aborted += [each for each in request_ids if each in self._running]
         self._running -= set(request_ids)
 
-    async def load_adapter(self, name: str, folder: Path) -> None:
-        """Make `name` usable; see EngineBackend."""
+    async def register_adapter(
+        self, name: str, src: str, *, pin: bool, replace: bool, limit_s: float
+    ) -> None:
+        """Let `name` stand for `src`; see EngineBackend."""
         self._check_alive()
-        if name in self.adapters:
+        if name in self.versions and not replace:
             raise AdapterExistsError(f"adapter {name} is loaded already")
-        if folder.name == "bad":
-            raise AdapterRefusedError("use_dora is true; only plain LoRA can be applied exactly")
-        if folder.name == "huge":
-            raise AdapterCapacityError(f"no memory for adapter {name}")
-        self.adapters.add(name)
+        if (error := REFUSED.get(PurePosixPath(src).name)) is not None:
+            raise error
+        if PurePosixPath(src).name == "slow":
+            try:
+                await asyncio.wait_for(self.slow.wait(), limit_s)
+            except TimeoutError:
+                raise AdapterRefusedError(f"adapter {name} was not read in time") from None
+        self.versions[name] = src
+        if pin:
+            self.pinned.add(name)
+
+    async def pin_adapter(self, name: str, pin: bool) -> None:
+        """Keep it in the pool, or no longer; see EngineBackend."""
+        self._check_alive()
+        if pin and name == "fr":
+            raise AdapterCapacityError("the pins would take more than their budget of the pool")
+        (self.pinned.add if pin else self.pinned.discard)(name)
+
+    async def adapter(self, name: str) -> AdapterView:
+        """A made-up view; see EngineBackend."""
+        self._check_alive()
+        if name not in self.versions:
+            raise AdapterMissingError(f"adapter {name} is not loaded")
+        tier = "pool" if name in self.pinned else "host"
+        version = self.versions[name]
+        return AdapterView(version=version, tier=tier, rank=8, num_bytes=10, num_pages=1)
 
     async def unload_adapter(self, name: str) -> None:
         """Forget `name`; see EngineBackend."""
         self._check_alive()
         if name not in self.adapters:
             raise AdapterMissingError(f"adapter {name} is not loaded")
-        self.adapters.discard(name)
+        del self.versions[name]
 
     async def stats(self) -> BackendStats:
         """The number of running requests."""

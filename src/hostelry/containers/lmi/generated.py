@@ -21,12 +21,16 @@ class Piece:
 
 @dataclass(slots=True, kw_only=True)
 class Generated:
-    """One sequence so far; `shares_prompt` where it is not the first of its prompt."""
+    """One sequence so far; `shares_prompt` where it is not the first of its prompt.
+
+    `adapter_version` is the content that its adapter had, known at its end.
+    """
 
     prompt_text: str
     prompt_token_ids: tuple[int, ...]
     seed: int | None = None
     shares_prompt: bool = False
+    adapter_version: str | None = None
     pieces: list[Piece] = field(default_factory=list)
 
     @property

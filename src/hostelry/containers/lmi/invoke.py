@@ -17,6 +17,9 @@ from hostelry.containers.lmi.answer import Running, prepare, run, told
 from hostelry.containers.lmi.backend import (
     AdapterMissingError,
     BackendError,
+    BusyError,
+    DeadlineMissedError,
+    QuotaReachedError,
     RequestRefusedError,
 )
 from hostelry.containers.lmi.body import read_body
@@ -31,11 +34,13 @@ from hostelry.containers.lmi.parse_context import ParseContext
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface, bad_request, status_of
 from hostelry.containers.lmi.service import LoadedModel, Service
 from hostelry.containers.lmi.stream_form import JSON, LmiStream, OpenAIStream, StreamForm
+from hostelry.containers.lmi.terms import terms_of
 
 ADAPTER_HEADER = "x-amzn-sagemaker-adapter-identifier"
 ALIAS_HEADER = "x-amzn-sagemaker-adapter-alias"
 API_HEADER = "x-amzn-sagemaker-forwarded-api"
 MODEL_HEADER = "x-hostelry-model"
+VERSION_HEADER = "x-hostelry-adapter-version"
 STREAMING_API = "InvokeEndpointWithResponseStream"
 
 Steps = AsyncGenerator[list[tuple[Running, Piece]]]
@@ -79,7 +84,7 @@ class Call:
     async def _refuse(self, send: Send, refusal: Refusal) -> None:
         status, content = error_answer(refusal, self.route.surface, self.service.config.codes)
         body = msgspec.json.encode(content)
-        await send_whole(send, status, {"content-type": JSON}, body)
+        await send_whole(send, status, {"content-type": JSON, **refusal.headers}, body)
 
     def _parse(self, model: LoadedModel, body: bytes) -> Invocation:
         config = self.service.config
@@ -99,8 +104,9 @@ class Call:
         return parse_invocation(self.request.headers.get("content-type", ""), body, context)
 
     async def _generate(self, send: Send, model: LoadedModel, invocation: Invocation) -> None:
+        terms = terms_of(self.request.headers, self.service.config.first_token_deadline_s)
         await model.registry.ensure_loaded(invocation.adapters)
-        sequences = await prepare(invocation, model.codec, model.backend.facts)
+        sequences = await prepare(invocation, model.codec, model.backend.facts, terms)
         generated = [each.generated for each in sequences]
         async with aclosing(run(sequences, model.backend)) as steps:
             if invocation.stream:
@@ -108,7 +114,8 @@ class Call:
                 return
             await self._collect(steps)
         body = self._whole(model, invocation, generated)
-        await send_whole(send, 200, {"content-type": JSON}, body)
+        headers = {"content-type": JSON, **version_header(generated)}
+        await send_whole(send, 200, headers, body)
 
     async def _collect(self, steps: Steps) -> None:
         limit_s = self.service.config.predict_timeout_s
@@ -198,8 +205,18 @@ def caller_of(request: Request) -> Caller:
     )
 
 
+def version_header(generated: Sequence[Generated]) -> dict[str, str]:
+    """The contents of the adapters that answered, in order of the inputs, each once."""
+    versions = dict.fromkeys(it.adapter_version for it in generated if it.adapter_version)
+    return {VERSION_HEADER: ",".join(versions)} if versions else {}
+
+
 def refusal_of(error: BackendError) -> Refusal:
     """The client's side of what the backend refused or failed at."""
+    if isinstance(error, BusyError):
+        cause = Cause.QUOTA if isinstance(error, QuotaReachedError) else Cause.QUEUE_FULL
+        cause = Cause.DEADLINE if isinstance(error, DeadlineMissedError) else cause
+        return Refusal(cause, str(error), retry_after_s=error.retry_after_s)
     if isinstance(error, AdapterMissingError):
         return unknown_adapter(str(error))
     if isinstance(error, RequestRefusedError):

@@ -14,8 +14,10 @@ from hostelry.containers.lmi.app import build_app
 from hostelry.containers.lmi.backend import EngineFailedError
 from hostelry.containers.lmi.chat_template import load_chat_template
 from hostelry.containers.lmi.config import DEFAULT_ADAPTERS, ConfigurationError, LmiConfig
+from hostelry.containers.lmi.http_protocol import BoundedHeadProtocol
 from hostelry.containers.lmi.messages import EngineSettings, Start
 from hostelry.containers.lmi.model_source import adapter_folders, model_folder
+from hostelry.containers.lmi.parse_sampling import MAX_ALL_SEQUENCES
 from hostelry.containers.lmi.process_backend import ProcessBackend
 from hostelry.containers.lmi.registry import AdapterRegistry
 from hostelry.containers.lmi.service import LoadedModel, Phase, Service
@@ -47,7 +49,7 @@ async def serve(service: Service, listener: socket.socket) -> str | None:
         uvicorn.Config(
             build_app(service),
             loop="none",
-            http="httptools",
+            http=BoundedHeadProtocol,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -130,7 +132,12 @@ async def load(service: Service, backend: ProcessBackend) -> LoadedModel:
         ) from None
     for warning in facts.warnings:
         log.warning("%s", warning)
-    registry = AdapterRegistry(backend, enabled=config.enable_lora, max_pinned=config.max_cpu_loras)
+    registry = AdapterRegistry(
+        backend,
+        enabled=config.enable_lora,
+        max_pinned=config.max_cpu_loras,
+        limit_s=config.loading_timeout_s,
+    )
     registry.adopt(adapters)
     log.info("ready: %s, at most %d tokens a request", facts.dtype, facts.max_model_len)
     return LoadedModel(backend=backend, codec=codec, chat=chat, registry=registry)
@@ -161,12 +168,22 @@ def engine_settings(config: LmiConfig, folder: Path) -> EngineSettings:
     return EngineSettings(
         folder=str(folder),
         dtype=config.dtype,
+        weight_dtype=config.weight_dtype,
         max_batch_size=config.max_batch_size,
         max_batched_tokens=config.max_batched_tokens,
         max_model_len=config.max_model_len,
         num_threads=config.num_threads,
         max_lora_rank=config.max_lora_rank,
         max_loras=config.max_loras,
+        max_waiting=max(config.job_queue_size + config.max_batch_size, MAX_ALL_SEQUENCES),
+        pool_bytes=config.pool_bytes,
+        prefix_cache=config.prefix_cache,
+        adapter_host_bytes=config.adapter_host_bytes,
+        adapter_cache_dir=str(config.adapter_cache_dir) if config.adapter_cache_dir else None,
+        adapter_cache_bytes=config.adapter_cache_bytes,
+        base_names=(config.model_id,) if config.model_id else (),
+        tenants=dict(config.tenants),
+        default_tenant=config.default_tenant,
         use_accelerators=config.use_accelerators,
     )
 

@@ -9,8 +9,9 @@ from typing import Literal
 
 import msgspec
 
-from hostelry.containers.lmi.backend import BackendStats, ModelFacts
+from hostelry.containers.lmi.backend import AdapterView, BackendStats, ModelFacts
 from hostelry.engine.request import Output, Request
+from hostelry.engine.scheduler.tenants import TenantPolicy
 
 LENGTH = struct.Struct(">I")
 
@@ -20,12 +21,22 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: str
     dtype: str = "auto"
+    weight_dtype: str = "auto"
     max_batch_size: int = 32
     max_batched_tokens: int | None = None
     max_model_len: int | None = None
     num_threads: int | None = None
     max_lora_rank: int = 64
     max_loras: int | None = None
+    max_waiting: int | None = None
+    pool_bytes: int | None = None
+    prefix_cache: bool = True
+    adapter_host_bytes: int | None = None
+    adapter_cache_dir: str | None = None
+    adapter_cache_bytes: int | None = None
+    base_names: tuple[str, ...] = ()
+    tenants: dict[str, TenantPolicy] = {}
+    default_tenant: TenantPolicy = TenantPolicy()
     use_accelerators: bool = True
 
 
@@ -48,16 +59,42 @@ class Abort(msgspec.Struct, frozen=True, tag=True):
     request_ids: tuple[str, ...]
 
 
-class LoadAdapter(msgspec.Struct, frozen=True, tag=True):
-    """Answered by `Done`."""
+class RegisterAdapter(msgspec.Struct, frozen=True, tag=True):
+    """Read the adapter at `src` and let `name` stand for it; answered by `Done`.
+
+    With `replace` the name may be taken, by a version that is then the old one.
+    """
 
     call: int
     name: str
-    folder: str
+    src: str
+    pin: bool = False
+    replace: bool = False
+
+
+class GiveUp(msgspec.Struct, frozen=True, tag=True):
+    """A registration takes too long: unless it is done, its `Done` says so now."""
+
+    call: int
+
+
+class PinAdapter(msgspec.Struct, frozen=True, tag=True):
+    """Keep an adapter in the pool, or no longer; answered by `Done`."""
+
+    call: int
+    name: str
+    pin: bool
 
 
 class UnloadAdapter(msgspec.Struct, frozen=True, tag=True):
     """Answered by `Done`."""
+
+    call: int
+    name: str
+
+
+class AskAdapter(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Done` with the adapter."""
 
     call: int
     name: str
@@ -76,12 +113,14 @@ class Loaded(msgspec.Struct, frozen=True, tag=True):
 
 
 class Stepped(msgspec.Struct, frozen=True, tag=True):
-    """Everything one step gave."""
+    """Everything one step gave; empty to say that the engine still waits for an adapter."""
 
     outputs: tuple[Output, ...]
 
 
-Fault = Literal["request", "adapter_missing", "adapter_refused", "adapter_exists", "capacity"]
+Fault = Literal[
+    "request", "adapter_missing", "adapter_refused", "adapter_exists", "capacity", "quota", "full"
+]
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
@@ -90,6 +129,7 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
     request_ids: tuple[str, ...]
     fault: Fault
     message: str
+    retry_after_s: float = 0.0
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
@@ -99,6 +139,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     fault: Fault | None = None
     message: str = ""
     stats: BackendStats | None = None
+    adapter: AdapterView | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
@@ -107,7 +148,8 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-ToEngine = Start | Add | Abort | LoadAdapter | UnloadAdapter | AskStats
+Call = RegisterAdapter | UnloadAdapter | PinAdapter | AskAdapter | AskStats
+ToEngine = Start | Add | Abort | GiveUp | Call
 FromEngine = Loaded | Stepped | Refused | Done | Failed
 
 ENCODER = msgspec.msgpack.Encoder()

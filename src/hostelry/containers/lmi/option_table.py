@@ -10,7 +10,9 @@ HONOURED = frozenset(
         "max_rolling_batch_size", "max_rolling_batch_prefill_tokens", "dtype", "max_model_len",
         "served_model_name", "output_formatter", "tgi_compat", "chat_template", "enable_lora",
         "max_loras", "max_lora_rank", "max_cpu_loras", "adapters", "model_loading_timeout",
-        "predict_timeout", "job_queue_size",
+        "predict_timeout", "job_queue_size", "enable_prefix_caching", "pool_bytes",
+        "adapter_host_bytes", "adapter_cache_dir", "adapter_cache_bytes", "tenants",
+        "default_tenant", "first_token_deadline_s",
         "bedrock_compat", "pipeline_parallel_degree", "enable_venv",
         "chat_template_content_format",
     }
@@ -31,14 +33,13 @@ NO_TIMEOUT = "predict_timeout bounds the time between two tokens"
 # Option name -> why it has no effect.
 WITHOUT_EFFECT: Mapping[str, str] = {
     "trust_remote_code": "code from the model's repository is never run",
-    "quantize": "weights are computed as they are stored, not quantized at load",
+    "quantize": "only int8 is done; weights are computed as they are stored",
     "load_format": "weights are read from the model's safetensors files",
     "seed": "a request without a seed draws one of its own",
     "max_output_size": "an answer is bounded by its tokens, and by the door",
     "enable_streaming": STREAMS,
     "chunked_read_timeout": NO_TIMEOUT,
     "enforce_eager": "the model always runs eagerly",
-    "enable_prefix_caching": "prompts are computed anew; answers are the same",
     "enable_chunked_prefill": "long prompts are always computed in chunks; answers are the same",
     "long_lora_scaling_factors": "adapters are scaled as their own configuration says",
     "fully_sharded_loras": ONE_PROCESS,
@@ -72,6 +73,7 @@ WITHOUT_EFFECT: Mapping[str, str] = {
 # Option name -> values that ask for what is done anyway. Every other option: NOTHING_ASKED.
 NOTHING_ASKED = frozenset({"false", "none", "auto"})
 SAME: Mapping[str, frozenset[str]] = {
+    "quantize": frozenset({"int8", "none", "false", "auto"}),
     "tensor_parallel_degree": frozenset({"1", "max", "auto"}),
     "draft_model_tp_size": frozenset({"1"}),
     "batch_size": frozenset({"1"}),

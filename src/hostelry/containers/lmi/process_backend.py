@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from pathlib import Path
 
 from hostelry.base.clock import monotonic_s
 from hostelry.containers.lmi.backend import (
@@ -18,25 +17,33 @@ from hostelry.containers.lmi.backend import (
     AdapterExistsError,
     AdapterMissingError,
     AdapterRefusedError,
+    AdapterView,
     BackendError,
     BackendStats,
+    BusyError,
     EngineFailedError,
+    EngineFullError,
     ModelFacts,
+    QuotaReachedError,
     RequestRefusedError,
 )
 from hostelry.containers.lmi.messages import (
     FROM_ENGINE,
     Abort,
     Add,
+    AskAdapter,
     AskStats,
+    Call,
     Done,
     EngineSettings,
     Failed,
     Fault,
     FromEngine,
-    LoadAdapter,
+    GiveUp,
     Loaded,
+    PinAdapter,
     Refused,
+    RegisterAdapter,
     Start,
     Stepped,
     ToEngine,
@@ -55,6 +62,8 @@ ERRORS: Mapping[Fault, type[BackendError]] = {
     "adapter_refused": AdapterRefusedError,
     "adapter_exists": AdapterExistsError,
     "capacity": AdapterCapacityError,
+    "quota": QuotaReachedError,
+    "full": EngineFullError,
 }
 
 log = logging.getLogger(__name__)
@@ -78,6 +87,7 @@ class ProcessBackend:
         self._facts: asyncio.Future[ModelFacts] = asyncio.get_running_loop().create_future()
         self._groups: dict[str, RequestGroup] = {}
         self._calls: dict[int, asyncio.Future[Done]] = {}
+        self._registrations: set[int] = set()  # calls that may take as long as they need
         self._last_call = 0
         self._failure: str | None = None
         self._closing = False
@@ -151,9 +161,29 @@ class ProcessBackend:
         if request_ids and not self._failure:
             self._send(Abort(tuple(request_ids)))
 
-    async def load_adapter(self, name: str, folder: Path) -> None:
-        """Make `name` usable; see EngineBackend."""
-        await self._call(LoadAdapter(self._next_call(), name, str(folder)))
+    async def register_adapter(
+        self, name: str, src: str, *, pin: bool, replace: bool, limit_s: float
+    ) -> None:
+        """Let `name` stand for the adapter at `src`; see EngineBackend."""
+        call = self._next_call()
+        self._registrations.add(call)
+        loop = asyncio.get_running_loop()
+        late = loop.call_later(limit_s, lambda: self._give_up(call))
+        try:
+            await self._call(RegisterAdapter(call, name, src, pin, replace))
+        finally:
+            late.cancel()
+            self._registrations.discard(call)
+
+    async def pin_adapter(self, name: str, pin: bool) -> None:
+        """Keep it in the pool, or no longer; see EngineBackend."""
+        await self._call(PinAdapter(self._next_call(), name, pin))
+
+    async def adapter(self, name: str) -> AdapterView:
+        """What the engine knows of it; see EngineBackend."""
+        view = (await self._call(AskAdapter(self._next_call(), name))).adapter
+        assert view is not None, "the engine answers with the adapter or a fault"
+        return view
 
     async def unload_adapter(self, name: str) -> None:
         """Forget `name`; see EngineBackend."""
@@ -175,13 +205,17 @@ class ProcessBackend:
 
     @property
     def _waiting(self) -> bool:
-        return bool(self._groups or self._calls)
+        return bool(self._groups or self._calls.keys() - self._registrations)
 
     def _next_call(self) -> int:
         self._last_call += 1
         return self._last_call
 
-    async def _call(self, message: LoadAdapter | UnloadAdapter | AskStats) -> Done:
+    def _give_up(self, call: int) -> None:
+        if not self._failure:
+            self._send(GiveUp(call))
+
+    async def _call(self, message: Call) -> Done:
         future: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
         self._send(message)
         self._calls[message.call] = future
@@ -190,7 +224,7 @@ class ProcessBackend:
         finally:
             self._calls.pop(message.call, None)
         if done.fault:
-            raise ERRORS[done.fault](done.message)
+            raise error_of(done.fault, done.message)
         return done
 
     def _send(self, message: ToEngine) -> None:
@@ -215,8 +249,8 @@ class ProcessBackend:
         match message:
             case Stepped(outputs):
                 self._deliver(outputs)
-            case Refused(request_ids, fault, text):
-                self._refuse(request_ids, ERRORS[fault](text))
+            case Refused(request_ids, fault, text, retry_after_s):
+                self._refuse(request_ids, error_of(fault, text, retry_after_s))
             case Done(call):
                 future = self._calls.get(call)
                 if future and not future.done():
@@ -255,6 +289,14 @@ class ProcessBackend:
                 future.set_exception(EngineFailedError(reason))
         self._refuse(tuple(self._groups), EngineFailedError(reason))
         self.died.set()
+
+
+def error_of(fault: Fault, message: str, retry_after_s: float = 1.0) -> BackendError:
+    """What the engine told, as an error."""
+    kind = ERRORS[fault]
+    if issubclass(kind, BusyError):
+        return kind(message, retry_after_s)
+    return kind(message)
 
 
 def engine_environment(inherited: Mapping[str, str], settings: EngineSettings) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Why a request is not answered, and the status each surface gives it."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -24,6 +25,8 @@ class Cause(Enum):
     UNKNOWN_ADAPTER = "unknown_adapter"
     TOO_LARGE = "too_large"
     QUEUE_FULL = "queue_full"
+    QUOTA = "quota"
+    DEADLINE = "deadline"
     NOT_READY = "not_ready"
     TIMEOUT = "timeout"
     ENGINE = "engine"
@@ -48,6 +51,8 @@ FIXED: Mapping[Cause, int] = {
     Cause.TOO_LONG: 400,
     Cause.UNKNOWN_ADAPTER: 424,
     Cause.TOO_LARGE: 413,
+    Cause.QUOTA: 429,
+    Cause.DEADLINE: 503,
     Cause.NOT_FOUND: 404,
     Cause.CONFLICT: 409,
     Cause.DEPENDENCY: 424,
@@ -79,14 +84,30 @@ OPENAI_TYPES: Mapping[int, str] = {
 class Refusal(HostelryError):  # noqa: N818 - an answer to the client, most often not our error
     """The answer to a request that is not carried out; the message is for the client.
 
-    `param` names the offending field of the body, where there is one.
+    `param` names the offending field of the body, where there is one; `retry_after_s` says when the
+    same request may do better.
     """
 
-    def __init__(self, cause: Cause, message: str, param: str | None = None) -> None:
+    def __init__(
+        self,
+        cause: Cause,
+        message: str,
+        param: str | None = None,
+        *,
+        retry_after_s: float | None = None,
+    ) -> None:
         super().__init__(message)
         self.cause = cause
         self.message = message
         self.param = param
+        self.retry_after_s = retry_after_s
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Those of its answer: Retry-After in whole seconds, where it is known."""
+        if self.retry_after_s is None:
+            return {}
+        return {"retry-after": str(max(1, math.ceil(self.retry_after_s)))}
 
 
 def bad_request(message: str, param: str | None = None) -> Refusal:

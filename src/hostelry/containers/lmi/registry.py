@@ -2,29 +2,44 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+from weakref import WeakValueDictionary
 
 from hostelry.containers.lmi.backend import (
     AdapterCapacityError,
     AdapterExistsError,
     AdapterMissingError,
     AdapterRefusedError,
+    AdapterView,
+    BackendError,
+    BusyError,
     EngineBackend,
-    EngineFailedError,
 )
+from hostelry.containers.lmi.fetchers import SCHEMES
 from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
 
 MAX_NAME_CHARACTERS = 256
+MAX_SRC_CHARACTERS = 4096
+MAX_CHANGES = 1000  # changes under way at a time, those that wait for another of their name too
+CHANGES_RETRY_S = 1.0
+DEFAULT_LIMIT_S = 1800.0
+
+CAUSES: Mapping[type[BackendError], Cause] = {
+    AdapterExistsError: Cause.CONFLICT,
+    AdapterRefusedError: Cause.DEPENDENCY,
+    AdapterCapacityError: Cause.NO_MEMORY,
+}
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterRecord:
-    """One registered adapter; `alias` is its name for people.
+    """One registered adapter; `alias` is its name for people, `src` a path or URI.
 
     `loaded` is unset for one registered with preload false until its first request.
     """
@@ -38,16 +53,27 @@ class AdapterRecord:
 
 
 class AdapterRegistry:
-    """Registered adapters by name; one change at a time.
+    """Registered adapters by name; changes of one name follow each other, of others they don't.
 
-    At most `max_pinned` adapters may be pinned. A registration that fails leaves nothing listed.
+    At most `max_pinned` adapters may be pinned; reading one takes at most `limit_s`. A change that
+    fails leaves everything as it was.
     """
 
-    def __init__(self, backend: EngineBackend, *, enabled: bool, max_pinned: int) -> None:
+    def __init__(
+        self,
+        backend: EngineBackend,
+        *,
+        enabled: bool,
+        max_pinned: int,
+        limit_s: float = DEFAULT_LIMIT_S,
+    ) -> None:
         self._backend = backend
         self._max_pinned = max_pinned
+        self._limit_s = limit_s
         self._records: dict[str, AdapterRecord] = {}
-        self._changing = asyncio.Lock()
+        self._pinning: set[str] = set()  # names that are about to be pinned
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._num_changes = 0
         self.enabled = enabled
 
     @property
@@ -64,59 +90,64 @@ class AdapterRegistry:
         """Make the adapter usable; raises Refusal."""
         self._check_enabled()
         check_name(record.name)
-        folder = local_folder(record.src)
-        async with self._changing:
-            self._check_new(record)
-            if not folder.is_dir():
-                raise Refusal(Cause.DEPENDENCY, f"Adapter path {folder} is not a folder")
+        src = clean_src(record.src)
+        if record.pin and not record.preload:
+            raise Refusal(Cause.DEPENDENCY, "Can not set preload to false and pin to true")
+        async with self._changing(record.name):
+            if record.name in self._records:
+                raise Refusal(
+                    Cause.CONFLICT,
+                    f"Adapter {record.alias} already exists. If you want to register again, "
+                    "please unregister it first.",
+                )
+            await check_there(src)
+            with_src = replace(record, src=src, loaded=record.preload)
             if record.preload:
-                await self._load(record.name, folder)
-            self._records[record.name] = replace(record, src=str(folder), loaded=record.preload)
-        log.info("Registered adapter %s from %s successfully", record.alias, folder)
+                await self._load(with_src)
+            self._records[record.name] = with_src
+        log.info("Registered adapter %s from %s successfully", record.alias, src)
 
     async def update(
         self, name: str, *, src: str | None, preload: bool | None, pin: bool | None
     ) -> AdapterRecord:
-        """Load or pin a registered adapter; raises Refusal for what cannot be changed."""
+        """Swap, load, pin or unpin a registered adapter; raises Refusal for what cannot be.
+
+        Given a `src` the adapter is read from there, also where it is the former one: requests in
+        flight end on the version they began with.
+        """
         self._check_enabled()
-        async with self._changing:
+        async with self._changing(name):
             record = self.find(name)
-            if src is not None and local_folder(src) != Path(record.src):
-                raise Refusal(
-                    Cause.DEPENDENCY,
-                    "Updating adapter path is not supported; register the new weights under "
-                    "another name",
-                )
-            if pin is False and record.pin:
-                raise Refusal(
-                    Cause.DEPENDENCY,
-                    f"Unpinning adapter {record.alias} is not supported; unregister it and "
-                    "register it again",
-                )
-            if pin and not record.pin:
-                self._check_pins()
-            if (preload or pin) and not record.loaded:
-                await self._load(name, Path(record.src))
             updated = replace(
                 record,
-                pin=record.pin or bool(pin),
+                src=record.src if src is None else clean_src(src),
+                pin=record.pin if pin is None else pin,
                 preload=record.preload if preload is None else preload,
-                loaded=record.loaded or bool(preload or pin),
             )
+            if src is not None:
+                await check_there(updated.src)
+            is_wanted = record.loaded or preload or updated.pin
+            if is_wanted and (src is not None or not record.loaded):
+                updated = replace(updated, loaded=True)
+                await self._load(updated, old=record)
+            elif updated.pin and not record.pin:
+                await self._pin(updated)
+            if record.pin and not updated.pin and record.loaded:
+                await self._ask_pin(name, False)
             self._records[name] = updated
         return updated
 
     async def unregister(self, name: str) -> AdapterRecord:
         """Forget the adapter; requests that run with it finish. Raises Refusal."""
         self._check_enabled()
-        async with self._changing:
+        async with self._changing(name):
             record = self.find(name)
             if record.loaded:
                 try:
                     await self._backend.unload_adapter(name)
                 except AdapterMissingError:
                     log.warning("adapter %s was not loaded in the engine", name)
-                except EngineFailedError as error:
+                except BackendError as error:
                     raise Refusal(Cause.ENGINE, str(error)) from error
             del self._records[name]
         log.info("Unregistered adapter %s", record.alias)
@@ -128,11 +159,22 @@ class AdapterRegistry:
             record = self._records.get(name) if name else None
             if record is None or record.loaded:
                 continue
-            async with self._changing:
+            async with self._changing(record.name):
                 record = self.find(record.name)
                 if not record.loaded:
-                    await self._load(record.name, Path(record.src))
+                    await self._load(record)
                     self._records[record.name] = replace(record, loaded=True)
+
+    async def view(self, name: str) -> AdapterView | None:
+        """What the engine knows of the adapter; None where it is not loaded. Raises Refusal."""
+        if not self.find(name).loaded:
+            return None
+        try:
+            return await self._backend.adapter(name)
+        except AdapterMissingError:
+            return None
+        except BackendError as error:
+            raise Refusal(Cause.ENGINE, str(error)) from error
 
     def find(self, name: str) -> AdapterRecord:
         """The adapter's record; raises Refusal (404) when there is none."""
@@ -141,42 +183,74 @@ class AdapterRegistry:
         except KeyError:
             raise Refusal(Cause.NOT_FOUND, f"Adapter {name} is not registered") from None
 
+    @asynccontextmanager
+    async def _changing(self, name: str) -> AsyncIterator[None]:
+        """Be the only change of that name. Raises Refusal where too many are under way."""
+        if self._num_changes >= MAX_CHANGES:
+            raise Refusal(
+                Cause.QUEUE_FULL,
+                f"{MAX_CHANGES} changes of adapters are under way; try again in a moment",
+                retry_after_s=CHANGES_RETRY_S,
+            )
+        lock = self._locks.setdefault(name, asyncio.Lock())
+        self._num_changes += 1
+        try:
+            async with lock:
+                yield
+        finally:
+            self._num_changes -= 1
+
     def _check_enabled(self) -> None:
         if not self.enabled:
             raise bad_request("LoRA is not enabled. Set option.enable_lora=true to use adapters.")
 
-    def _check_new(self, record: AdapterRecord) -> None:
-        if record.name in self._records:
-            raise Refusal(
-                Cause.CONFLICT,
-                f"Adapter {record.alias} already exists. If you want to register again, please "
-                "unregister it first.",
-            )
-        if record.pin and not record.preload:
-            raise Refusal(Cause.DEPENDENCY, "Can not set preload to false and pin to true")
-        if record.pin:
-            self._check_pins()
-
-    def _check_pins(self) -> None:
-        pinned = sum(record.pin for record in self._records.values())
-        if pinned >= self._max_pinned:
+    def _check_pins(self, name: str) -> None:
+        pinned = {record.name for record in self._records.values() if record.pin} | self._pinning
+        if len(pinned - {name}) >= self._max_pinned:
             raise Refusal(
                 Cause.NO_MEMORY,
-                f"No free lora slots: {pinned} adapters are pinned and max_loras/max_cpu_loras "
-                f"allows {self._max_pinned}",
+                f"No free lora slots: {len(pinned)} adapters are pinned and "
+                f"max_loras/max_cpu_loras allows {self._max_pinned}",
             )
 
-    async def _load(self, name: str, folder: Path) -> None:
+    async def _pin(self, record: AdapterRecord) -> None:
+        self._check_pins(record.name)
+        self._pinning.add(record.name)
         try:
-            await self._backend.load_adapter(name, folder)
-        except AdapterExistsError as error:
-            raise Refusal(Cause.CONFLICT, str(error)) from error
-        except AdapterRefusedError as error:
-            raise Refusal(Cause.DEPENDENCY, str(error)) from error
-        except AdapterCapacityError as error:
-            raise Refusal(Cause.NO_MEMORY, str(error)) from error
-        except EngineFailedError as error:
-            raise Refusal(Cause.ENGINE, str(error)) from error
+            await self._ask_pin(record.name, True)
+        finally:
+            self._pinning.discard(record.name)
+
+    async def _ask_pin(self, name: str, pin: bool) -> None:
+        try:
+            await self._backend.pin_adapter(name, pin)
+        except BackendError as error:
+            raise refusal_of(error) from error
+
+    async def _load(self, record: AdapterRecord, old: AdapterRecord | None = None) -> None:
+        """Have the engine read the record's source, as a new version where it has an `old` one."""
+        if record.pin:
+            self._check_pins(record.name)
+            self._pinning.add(record.name)
+        try:
+            await self._backend.register_adapter(
+                record.name,
+                record.src,
+                pin=record.pin,
+                replace=old is not None and old.loaded,
+                limit_s=self._limit_s,
+            )
+        except BackendError as error:
+            raise refusal_of(error) from error
+        finally:
+            self._pinning.discard(record.name)
+
+
+def refusal_of(error: BackendError) -> Refusal:
+    """The answer to a change that the engine did not make."""
+    if isinstance(error, BusyError):
+        return Refusal(Cause.QUEUE_FULL, str(error), retry_after_s=error.retry_after_s)
+    return Refusal(CAUSES.get(type(error), Cause.ENGINE), str(error))
 
 
 def check_name(name: str) -> None:
@@ -189,15 +263,35 @@ def check_name(name: str) -> None:
         )
 
 
-def local_folder(src: str) -> Path:
-    """The folder that `src` names, as a path or a file: URL; raises Refusal for other URLs."""
-    parts = urlsplit(src)
+def clean_src(src: str) -> str:
+    """The path that `src` names, as a path or a file: URL, or a URI of a known remote place.
+
+    Raises Refusal for other URLs.
+    """
+    if len(src) > MAX_SRC_CHARACTERS or not src.isprintable():
+        raise bad_request(
+            f"src is {src[:80]!r}; it must be at most {MAX_SRC_CHARACTERS} printable characters",
+            "src",
+        )
+    try:
+        parts = urlsplit(src)
+    except ValueError as error:
+        raise bad_request(f"src is {src[:80]!r}, which is no URL: {error}", "src") from error
     if parts.scheme == "file":
-        return Path(unquote(parts.path))
+        return unquote(parts.path)
+    if parts.scheme in SCHEMES and src.startswith(f"{parts.scheme}://"):
+        return src
     if parts.scheme:
         raise Refusal(
             Cause.CONFLICT,
-            f"src is {src}; only local folders can be registered, download it first",
+            f"src is {src}; it must be a folder of this machine, s3://BUCKET/PREFIX (or .tar.gz) "
+            "or hf://ORGANISATION/NAME",
             "src",
         )
-    return Path(src)
+    return src
+
+
+async def check_there(src: str) -> None:
+    """Refuse a folder that is not there; a remote place is asked when it is read."""
+    if "://" not in src and not await asyncio.to_thread(Path(src).is_dir):
+        raise Refusal(Cause.DEPENDENCY, f"Adapter path {src} is not a folder")

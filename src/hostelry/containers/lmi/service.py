@@ -14,6 +14,8 @@ from hostelry.containers.lmi.refusal import Cause, Refusal
 from hostelry.containers.lmi.registry import AdapterRegistry
 from hostelry.containers.lmi.text_codec import TextCodec
 
+QUEUE_RETRY_S = 1.0
+
 
 class Phase(Enum):
     """Where the server is in its life."""
@@ -79,6 +81,7 @@ class Service:
                 Cause.QUEUE_FULL,
                 f"Worker queue capacity exceeded for model: {self.config.model_name} "
                 f"({self.in_flight} requests in flight)",
+                retry_after_s=QUEUE_RETRY_S,
             )
         self.in_flight += 1
         self.idle.clear()

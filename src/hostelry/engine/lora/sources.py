@@ -68,6 +68,12 @@ def parse_source(place: str | Path) -> Source:
     return LocalSource(Path(unquote(parts.path)))
 
 
+def is_remote(place: str) -> bool:
+    """Whether a path or URI names a place that is not on this machine."""
+    scheme, mark, _ = place.partition("://")
+    return bool(mark) and scheme != "file"
+
+
 def fetcher_of(source: RemoteSource, fetchers: Mapping[str, Fetcher]) -> Fetcher:
     """The fetcher for the source's scheme. Raises AdapterError naming the schemes there are."""
     fetcher = fetchers.get(source.scheme)

@@ -1,0 +1,94 @@
+"""For whom a request runs and by when; who is told to come back later, and in which form."""
+
+from typing import Any
+
+import pytest
+from tests.unit.containers.tiny import ask, config, fake, service
+
+from hostelry.containers.lmi.refusal import Cause, Refusal
+from hostelry.containers.lmi.terms import Terms, terms_of
+
+ROUTES: list[Any] = [
+    pytest.param("/invocations", {"inputs": "a"}, "", id="invocations, async"),
+    pytest.param("/invocations", {"inputs": "a"}, "option.rolling_batch=vllm", id="legacy"),
+    pytest.param("/v1/completions", {"prompt": "a"}, "", id="completions"),
+    pytest.param(
+        "/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]}, "", id="chat"
+    ),
+]
+
+
+@pytest.mark.parametrize("stream", [pytest.param(False, id="whole"), pytest.param(True, id="sse")])
+@pytest.mark.parametrize(("path", "body", "properties"), ROUTES)
+@pytest.mark.parametrize(
+    ("headers", "status", "retry_after", "told"),
+    [
+        pytest.param({"X-Hostelry-Tenant": "greedy"}, 429, "3", "its quota", id="a quota"),
+        pytest.param({"X-Hostelry-Tenant": "crowd"}, 503, "4", "wait already", id="a full engine"),
+        pytest.param(
+            {"X-Hostelry-First-Token-Deadline-S": "0.5"}, 503, "1", "first_token_deadline_s, 0.5",
+            id="a deadline",
+        ),
+    ],
+)  # fmt: skip
+def test_who_is_told_to_come_back(
+    headers: dict[str, str], status: int, retry_after: str, told: str,
+    path: str, body: Any, properties: str, stream: bool,
+) -> None:  # fmt: skip
+    served = service(settings=config(properties))
+    answer = ask(served, path, {**body, "stream": stream}, headers=headers)
+    assert (answer.status, answer.headers["retry-after"]) == (status, retry_after)
+    error = answer.json["error"] if path.startswith("/v1") else answer.json
+    assert error["code"] == status
+    assert told in error["message"]
+    if path.startswith("/v1"):
+        assert error["type"] == ("RateLimitError" if status == 429 else "ServiceUnavailableError")
+    assert served.in_flight == 0
+
+
+def test_a_full_server_says_when_to_come_back() -> None:
+    settings = config("job_queue_size=0\noption.max_rolling_batch_size=1")
+    served = service(settings=settings)
+    served.in_flight = 1
+    answer = ask(served, "/invocations", {"inputs": "a"})
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+
+
+def test_terms_reach_every_sequence() -> None:
+    served = service(settings=config("option.first_token_deadline_s=9"))
+    ask(served, "/invocations", {"inputs": ["a", "b"]}, headers={"X-Hostelry-Tenant": "blue"})
+    ask(served, "/invocations", {"inputs": "a"}, headers={"X-Hostelry-First-Token-Deadline-S": "3"})
+    seen = [(it.tenant, it.first_token_deadline_s) for it in fake(served).seen]
+    assert seen == [("blue", 9.0), ("blue", 9.0), (None, 3.0)]
+
+
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [
+        pytest.param({"x-hostelry-tenant": ""}, "1 to 256", id="a tenant without a name"),
+        pytest.param({"x-hostelry-tenant": "x" * 257}, "1 to 256", id="an endless name"),
+        pytest.param({"x-hostelry-tenant": "a\x01b"}, "printable", id="a control character"),
+        pytest.param({"x-hostelry-first-token-deadline-s": "0"}, "greater than 0", id="no time"),
+        pytest.param({"x-hostelry-first-token-deadline-s": "-1"}, "greater than 0", id="the past"),
+        pytest.param({"x-hostelry-first-token-deadline-s": "nan"}, "greater than 0", id="NaN"),
+        pytest.param({"x-hostelry-first-token-deadline-s": "inf"}, "at most 86400", id="for ever"),
+        pytest.param({"x-hostelry-first-token-deadline-s": "soon"}, "'soon'", id="in words"),
+    ],
+)
+def test_terms_that_cannot_be(headers: dict[str, str], told: str) -> None:
+    with pytest.raises(Refusal, match=told) as refusal:
+        terms_of(headers, None)
+    assert refusal.value.cause is Cause.BAD_REQUEST
+
+
+def test_no_headers_are_the_servers_own_terms() -> None:
+    assert terms_of({}, None) == Terms()
+    assert terms_of({}, 5.0) == Terms(first_token_deadline_s=5.0)
+
+
+def test_a_whole_answer_names_the_versions_that_computed_it() -> None:
+    served = service()
+    body = {"inputs": ["a", "b", "c", "d"], "adapters": ["fr", "", "es", "fr"]}
+    assert ask(served, "/invocations", body).headers["x-hostelry-adapter-version"] == "fr,es"
+    base = ask(served, "/invocations", {"inputs": "a"})
+    assert "x-hostelry-adapter-version" not in base.headers
