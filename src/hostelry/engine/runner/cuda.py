@@ -11,7 +11,7 @@ from hostelry.engine.runner.graphs import CudaCapture, GraphedDecoder, GraphLimi
 
 
 def cuda_kernels(device: torch.device) -> tuple[str, str | None]:
-    """Which kernels compute on the device, triton or torch, and a warning where it is torch."""
+    """Which kernels can compute on the device, triton or torch; a warning where it is torch."""
     reason = why_unavailable(device)
     if reason is None:
         return "triton", None

@@ -5,6 +5,7 @@ the smallest bucket that holds it, and steps without adapters leave their work o
 differs between steps of a bucket (tokens, pages, which adapter each row has, of which ranks) lies
 in the bucket's block of words, which is filled anew before each replay. Graphs are captured when a
 bucket is used again, within bounds of memory and time; other steps are computed launch by launch.
+Capturing itself has not run on a device yet: tests of what is around it stand in for the capture.
 
 Adapters come into the pool on a stream of their own (`lora.uploads`). Their copy waits for an event
 that the engine's thread records on its current stream, on which graphs are replayed too, so that no
@@ -161,6 +162,7 @@ class GraphedDecoder:
         """What there are graphs for."""
         return frozenset(self._graphs)
 
+    @torch.inference_mode()
     def forward(self, batch: ForwardBatch, pool: PoolTensor) -> torch.Tensor:
         """Logits (S, V) fp32 of `batch.logit_rows_S`; writes the rows' keys and values."""
         if self._pool is None:
