@@ -13,6 +13,7 @@ from hostelry.engine.lora.events import (
     UploadFailed,
 )
 from hostelry.engine.lora.store import AdapterStore
+from hostelry.engine.lora.uploads import Placer
 from hostelry.engine.pages.unified import (
     AdapterState,
     OutOfPagesError,
@@ -35,12 +36,18 @@ class AdapterLoads:
     """Adapters on their way into the pool, and where those lie that are there."""
 
     def __init__(
-        self, store: AdapterStore, scheduler: Scheduler, pages: PagePool, min_pages: int = 0
+        self,
+        store: AdapterStore,
+        scheduler: Scheduler,
+        pages: PagePool,
+        placer: Placer,
+        min_pages: int = 0,
     ) -> None:
-        """No adapter takes fewer than `min_pages` pages."""
+        """`placer` is the store's uploader; no adapter takes fewer than `min_pages` pages."""
         self._store = store
         self._scheduler = scheduler
         self._pages = pages
+        self._placer = placer
         self._min_pages = min_pages
         self._indices: dict[str, AdapterIndex] = {}  # of contents that have pages
         self._pinned: dict[str, str] = {}  # content by name
@@ -126,7 +133,7 @@ class AdapterLoads:
             case Uploaded():
                 self._scheduler.adapter_uploaded(content_id)
             case LoadFailed(_, reason) | UploadFailed(_, reason):
-                self._indices.pop(content_id, None)
+                self._forget(content_id)
                 return FailedLoad(self._scheduler.adapter_failed(content_id, now), reason)
             case Dropped():
                 self._give_back(content_id, now)
@@ -139,15 +146,19 @@ class AdapterLoads:
             self._scheduler.adapter_failed(content_id, now)
         else:
             self._pages.drop_adapter(content_id)
-        self._indices.pop(content_id, None)
+        self._forget(content_id)
 
     def _upload(self, content_id: str, page_numbers: tuple[int, ...]) -> None:
         adapter = self._store.host(content_id)
         assert adapter is not None, f"{content_id} is to be uploaded and not in host memory"
-        used = page_numbers[: adapter.layout.num_pages]  # all of them, unless adapters are padded
-        self._indices[content_id] = adapter.index(used)
+        used = page_numbers[: adapter.summary.num_pages]  # all of them, unless adapters are padded
+        self._indices[content_id] = self._placer.index(adapter, used)
         self._store.start_upload(content_id, used)
+
+    def _forget(self, content_id: str) -> None:
+        if self._indices.pop(content_id, None) is not None:
+            self._placer.forget(content_id)
 
     def _forget_evicted(self) -> None:
         for content_id in self._pages.take_evicted():
-            self._indices.pop(content_id, None)
+            self._forget(content_id)

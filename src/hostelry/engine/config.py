@@ -15,7 +15,9 @@ class EngineConfig:
     Computing: `dtype` auto is the stored one. `weight_dtype` int8 keeps the products' weights as
     8-bit numbers with a scale for each output (CPU with native kernels). `kernels` auto takes the
     native ones where a CPU has them, torch's otherwise. `num_threads` None is every CPU this
-    process may use; threads are bound to CPUs where that is all of them.
+    process may use; threads are bound to CPUs where that is all of them. `tensor_parallel` is the
+    number of processes that hold the model together, this one included: each on a GPU of its own,
+    or with a part of the CPU's threads; they compute with torch.
 
     A step: at most `max_batch_size` requests and `max_batched_tokens` tokens, but at least one for
     each request; `max_loras` distinct adapters (None: any number). `max_model_len` None is the
@@ -23,11 +25,12 @@ class EngineConfig:
     or adapters kept waiting for `max_wait_s` gets the next that come free.
 
     Memory: `pool_bytes` is the one pool of pages of `page_tokens` tokens for KV cache and adapters
-    together; None is an eighth of the machine's memory, or most of what a GPU has left, and no more
-    than full batches and as much again for adapters can use. `prefix_cache` keeps the pages of
-    prompts for requests that begin alike. `adapter_host_bytes` bounds adapters in host memory, None
-    is a thirty-second of the machine's. `adapter_cache_folder` takes copies of adapters that come
-    from afar, up to `adapter_cache_bytes`. At most `pin_share` of the pool may be pinned.
+    together, on all ranks; None is an eighth of the machine's memory, or most of what GPUs have
+    left, and no more than full batches and as much again for adapters can use. `prefix_cache` keeps
+    the pages of prompts for requests that begin alike. `adapter_host_bytes` bounds adapters in host
+    memory, None is a thirty-second of the machine's. `adapter_cache_folder` takes copies of
+    adapters that come from afar, up to `adapter_cache_bytes`. At most `pin_share` of the pool may
+    be pinned.
 
     Adapters: ranks to `max_lora_rank`. `base_names` are what adapters may call this base model
     (none: what its config.json says, if anything); another name is a warning, and refused with
@@ -40,6 +43,7 @@ class EngineConfig:
     weight_dtype: str = "auto"
     kernels: str = "auto"
     num_threads: int | None = None
+    tensor_parallel: int = 1
     max_batch_size: int = 32
     max_batched_tokens: int = 2048
     max_model_len: int | None = None
@@ -77,6 +81,7 @@ class EngineConfig:
             "page_tokens",
             "pool_bytes",
             "num_threads",
+            "tensor_parallel",
             "max_lora_rank",
             "max_loras",
             "adapter_host_bytes",
@@ -86,10 +91,19 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; it must be at least 1")
+        self._check_parallel()
         if not self.max_wait_s > 0:
             raise ValueError(f"max_wait_s is {self.max_wait_s}; it must be greater than 0")
         if not 0 <= self.pin_share <= 1:
             raise ValueError(f"pin_share is {self.pin_share}; it must be between 0 and 1")
+
+    def _check_parallel(self) -> None:
+        if self.tensor_parallel > 1 and (self.kernels == "native" or self.weight_dtype == "int8"):
+            raise ValueError(
+                f"tensor_parallel is {self.tensor_parallel} with kernels {self.kernels} and "
+                f"weight_dtype {self.weight_dtype}; native kernels, which int8 weights need, "
+                "cannot sum over ranks yet: use torch kernels and auto weights, or one rank"
+            )
 
 
 def computing_dtype(

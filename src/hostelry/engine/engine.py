@@ -83,7 +83,9 @@ class Engine:
             pin_budget_pages=int(parts.pool.num_pages * config.pin_share),
         )
         self._scheduler = Scheduler(_limits(config), pages, tenants)
-        self._loads = AdapterLoads(parts.store, self._scheduler, pages, parts.min_adapter_pages)
+        self._loads = AdapterLoads(
+            parts.store, self._scheduler, pages, parts.placer, parts.min_adapter_pages
+        )
         self._live: dict[str, Live] = {}
         self._endings: list[Output] = []  # of requests that ended outside a step
         self._counts = Counts()
@@ -107,7 +109,11 @@ class Engine:
         config = config or EngineConfig()
         clock = clock or SystemClock()
         parts = load_parts(folder, config, fetchers or {}, clock)
-        return cls(parts, config, tenants=tenants, clock=clock)
+        try:
+            return cls(parts, config, tenants=tenants, clock=clock)
+        except BaseException:
+            parts.close()
+            raise
 
     # Requests
 
@@ -152,6 +158,9 @@ class Engine:
 
         Where nothing can be computed until an adapter is loaded, it waits for that a few ms.
         """
+        failure = self._parts.failure
+        if failure is not None:
+            return self._all_failed(failure)
         self._absorb_loads()
         now = self._clock.now()
         plan = self._scheduler.plan(now)
@@ -251,8 +260,11 @@ class Engine:
         return list(self._parts.store.adapters)
 
     def close(self) -> None:
-        """End the threads that load adapters; the engine is not used afterwards."""
-        self._parts.store.close()
+        """End the threads that load adapters, and other ranks; the engine is not used afterwards.
+
+        Where a model is held by several ranks, their processes end with this one at the latest.
+        """
+        self._parts.close()
 
     # Numbers
 
@@ -284,7 +296,7 @@ class Engine:
             num_expired=counts.expired,
             num_running=self._scheduler.num_running,
             num_waiting=self._scheduler.num_waiting,
-            pool_bytes=self._parts.pool.num_bytes,
+            pool_bytes=self._parts.pool.num_bytes * self._config.tensor_parallel,
             pages=self._scheduler.pool.stats(),
             adapters=self._parts.store.stats,
         )
@@ -392,6 +404,13 @@ class Engine:
             self._end_outside_step(
                 chunk.request_id, FinishReason.ERROR, f"the step failed: {reason}"
             )
+        failed, self._endings = self._endings, []
+        return failed
+
+    def _all_failed(self, reason: str) -> list[Output]:
+        """End all requests: no step will be computed any more."""
+        for request_id in list(self._live):
+            self._end_outside_step(request_id, FinishReason.ERROR, reason)
         failed, self._endings = self._endings, []
         return failed
 

@@ -16,17 +16,21 @@ from hostelry.engine.kernels.native.library import why_unavailable
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
 from hostelry.engine.kernels.weights import DecoderWeights
 from hostelry.engine.layers.decoder import TorchDecoder
+from hostelry.engine.layers.parallel import check_divides
 from hostelry.engine.lora.base_identity import BaseIdentity
 from hostelry.engine.lora.disk_cache import DiskCache
 from hostelry.engine.lora.layout import AdapterRanks, plan_layout
-from hostelry.engine.lora.loader import AdapterLoader
+from hostelry.engine.lora.loader import AdapterLoader, FolderReader
 from hostelry.engine.lora.reader import AdapterReader, AdapterRules, BaseModel, PageForm
+from hostelry.engine.lora.share import share_pages
 from hostelry.engine.lora.sources import Fetcher
 from hostelry.engine.lora.store import AdapterStore, StoreLimits
 from hostelry.engine.lora.targets import decoder_targets
-from hostelry.engine.lora.uploads import PoolUploader
+from hostelry.engine.lora.uploads import Placer, PoolUploader
 from hostelry.engine.models.registry import load_decoder, load_spec
 from hostelry.engine.models.spec import ModelSpec
+from hostelry.engine.runner.follower import FollowerJob
+from hostelry.engine.runner.leader import Leader, start_leader
 from hostelry.engine.sampling.structure_compiler import StructureCompiler
 
 _TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -43,16 +47,43 @@ class Parts:
     decoder: Decoder
     pool: PoolTensor
     store: AdapterStore
+    placer: Placer
     structures: StructureCompiler
     min_adapter_pages: int
     kernels: str
     warnings: tuple[str, ...]
+    leader: Leader | None = None
+
+    @property
+    def failure(self) -> str | None:
+        """Why no more steps can be computed, where several ranks hold the model; else None."""
+        return None if self.leader is None else self.leader.failure
+
+    def close(self) -> None:
+        """End the threads that load adapters, and other ranks."""
+        self.store.close()
+        if self.leader is not None:
+            self.leader.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Core:
+    """What computes and where; `leader` where several ranks hold the model."""
+
+    decoder: Decoder
+    pool: PoolTensor
+    reader: FolderReader
+    placer: Placer
+    leader: Leader | None = None
 
 
 def load_parts(
     folder: Path, config: EngineConfig, fetchers: Mapping[str, Fetcher], clock: Clock
 ) -> Parts:
-    """Load the model in `folder` as `config` asks. Raises ModelError or ValueError."""
+    """Load the model in `folder` as `config` asks.
+
+    Raises ModelError or ValueError, and ParallelError where another rank cannot load its part.
+    """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     stored = load_spec(folder)
     dtype_name, dtype_warning = computing_dtype(
@@ -64,9 +95,6 @@ def load_parts(
     dtype = _TORCH_DTYPES[dtype_name]
     spec = replace(stored, dtype=dtype_name, max_model_len=_max_len(stored, config))
     kernels, kernels_warning = _chosen_kernels(config, device)
-    with torch.inference_mode():
-        weights = load_decoder(folder, spec, max_len=spec.max_model_len, dtype=dtype, device=device)
-        decoder = _decoder(weights, config, kernels)
     layout = PoolLayout(
         num_layers=spec.num_layers,
         num_kv_heads=spec.num_kv_heads,
@@ -74,21 +102,96 @@ def load_parts(
         page_tokens=config.page_tokens,
         dtype=dtype,
     )
-    pool = PoolTensor(layout, _num_pages(spec, config, layout, device), device)
-    return Parts(
-        spec=spec,
-        decoder=decoder,
-        pool=pool,
-        store=_store(
-            _adapter_reader(folder, spec, weights, config, layout), config, pool, fetchers, clock
-        ),
-        min_adapter_pages=_padded_pages(spec, config, layout),
-        structures=StructureCompiler(
-            folder, vocab_size=spec.vocab_size, end_token_ids=spec.eos_token_ids
-        ),
-        kernels=kernels,
-        warnings=tuple(it for it in (dtype_warning, kernels_warning) if it is not None),
+    if config.tensor_parallel > 1:
+        core = _shared_core(folder, spec, config, layout, device)
+    else:
+        core = _core(folder, spec, config, layout, kernels, device)
+    try:
+        return Parts(
+            spec=spec,
+            decoder=core.decoder,
+            pool=core.pool,
+            store=_store(core, config, fetchers, clock),
+            placer=core.placer,
+            min_adapter_pages=_padded_pages(spec, config, core.pool.layout),
+            structures=StructureCompiler(
+                folder, vocab_size=spec.vocab_size, end_token_ids=spec.eos_token_ids
+            ),
+            kernels=kernels,
+            warnings=tuple(it for it in (dtype_warning, kernels_warning) if it is not None),
+            leader=core.leader,
+        )
+    except BaseException:
+        if core.leader is not None:
+            core.leader.close()
+        raise
+
+
+def _core(
+    folder: Path,
+    spec: ModelSpec,
+    config: EngineConfig,
+    layout: PoolLayout,
+    kernels: str,
+    device: torch.device,
+) -> _Core:
+    """The whole model in this process."""
+    with torch.inference_mode():
+        weights = load_decoder(
+            folder, spec, max_len=spec.max_model_len, dtype=layout.dtype, device=device
+        )
+        decoder = _decoder(weights, config, kernels)
+    pool = PoolTensor(layout, _num_pages(spec, config, layout, _pool_share(device)), device)
+    reader = _adapter_reader(folder, spec, weights, config, layout)
+    return _Core(decoder=decoder, pool=pool, reader=reader, placer=PoolUploader(pool))
+
+
+def _shared_core(
+    folder: Path, spec: ModelSpec, config: EngineConfig, layout: PoolLayout, device: torch.device
+) -> _Core:
+    """This process' part of the model; the others' are in processes that it starts."""
+    world_size = config.tensor_parallel
+    check_divides(
+        world_size,
+        num_heads=spec.num_heads,
+        num_kv_heads=spec.num_kv_heads,
+        intermediate_size=spec.intermediate_size,
     )
+    num_threads = max(1, (config.num_threads or len(os.sched_getaffinity(0))) // world_size)
+    job = FollowerJob(
+        folder=str(folder.absolute()),
+        dtype=spec.dtype,
+        max_len=spec.max_model_len,
+        page_tokens=config.page_tokens,
+        num_pages=_num_pages(
+            spec, config, layout, _shared_pool_share(folder, layout, device, world_size)
+        ),
+        init_method="",
+        rank=0,
+        world_size=world_size,
+        max_lora_rank=config.max_lora_rank,
+        allow_zero_effect=config.allow_zero_effect_adapters,
+        base_names=config.base_names or _stored_names(folder),
+        strict_base=config.strict_base,
+        num_threads=num_threads,
+    )
+    torch.set_num_threads(num_threads)
+    leader = start_leader(job, _devices(device, world_size))
+    return _Core(
+        decoder=leader, pool=leader.pool, reader=leader.reader, placer=leader, leader=leader
+    )
+
+
+def _devices(device: torch.device, world_size: int) -> list[str]:
+    """A device for each rank. Raises ValueError where there are too few GPUs."""
+    if device.type == "cpu":
+        return ["cpu"] * world_size
+    if torch.cuda.device_count() < world_size:
+        raise ValueError(
+            f"tensor_parallel is {world_size}; this machine has {torch.cuda.device_count()} GPUs, "
+            "and each rank needs one"
+        )
+    return [f"cuda:{rank}" for rank in range(world_size)]
 
 
 def _chosen_kernels(config: EngineConfig, device: torch.device) -> tuple[str, str | None]:
@@ -106,6 +209,11 @@ def _chosen_kernels(config: EngineConfig, device: torch.device) -> tuple[str, st
     reason = why_unavailable()
     if config.kernels == "native" and reason is not None:
         raise ValueError(f"kernels is native, but {reason}")
+    if config.tensor_parallel > 1:
+        return "torch", (
+            f"steps are computed by torch, several times slower, as tensor_parallel is "
+            f"{config.tensor_parallel} and native kernels are for one rank"
+        )
     if config.kernels == "torch" or reason is not None:
         if config.weight_dtype == "int8":
             raise ValueError(
@@ -147,14 +255,15 @@ def _max_len(spec: ModelSpec, config: EngineConfig) -> int:
     return config.max_model_len
 
 
-def _num_pages(
-    spec: ModelSpec, config: EngineConfig, layout: PoolLayout, device: torch.device
-) -> int:
-    """Pages of the pool: what the budget holds, or what full batches and adapters can use."""
+def _num_pages(spec: ModelSpec, config: EngineConfig, layout: PoolLayout, share_bytes: int) -> int:
+    """Pages of the pool: what the budget holds, or what full batches and adapters can use.
+
+    Without a budget, no more than `share_bytes`.
+    """
     longest = -(-spec.max_model_len // config.page_tokens)
     budget = config.pool_bytes
     if budget is None:
-        budget = min(_pool_share(device), 2 * config.max_batch_size * longest * layout.page_bytes)
+        budget = min(share_bytes, 2 * config.max_batch_size * longest * layout.page_bytes)
     num_pages = budget // layout.page_bytes
     if num_pages < 1:
         raise ValueError(
@@ -171,6 +280,18 @@ def _pool_share(device: torch.device) -> int:
     return int(_physical_bytes() * _CPU_POOL_SHARE)
 
 
+def _shared_pool_share(
+    folder: Path, layout: PoolLayout, device: torch.device, world_size: int
+) -> int:
+    """As `_pool_share`, of all ranks together, before their weights are there."""
+    if device.type != "cuda":
+        return _pool_share(device)
+    stored = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    weights = stored * layout.dtype.itemsize // 2  # as stored in 16 bits, which most are
+    free = min(torch.cuda.mem_get_info(rank)[0] for rank in range(world_size))
+    return int((free - weights // world_size) * _GPU_POOL_SHARE) * world_size
+
+
 def _host_bytes(config: EngineConfig) -> int:
     if config.adapter_host_bytes is not None:
         return config.adapter_host_bytes
@@ -182,19 +303,13 @@ def _physical_bytes() -> int:
 
 
 def _store(
-    reader: AdapterReader,
-    config: EngineConfig,
-    pool: PoolTensor,
-    fetchers: Mapping[str, Fetcher],
-    clock: Clock,
+    core: _Core, config: EngineConfig, fetchers: Mapping[str, Fetcher], clock: Clock
 ) -> AdapterStore:
     cache = None
     if config.adapter_cache_folder is not None:
         cache = DiskCache(config.adapter_cache_folder, config.adapter_cache_bytes)
-    loader = AdapterLoader(reader, clock, fetchers=fetchers, cache=cache)
-    return AdapterStore(
-        loader, PoolUploader(pool), clock, StoreLimits(host_bytes=_host_bytes(config))
-    )
+    loader = AdapterLoader(core.reader, clock, fetchers=fetchers, cache=cache)
+    return AdapterStore(loader, core.placer, clock, StoreLimits(host_bytes=_host_bytes(config)))
 
 
 def _padded_pages(spec: ModelSpec, config: EngineConfig, layout: PoolLayout) -> int:
@@ -203,6 +318,8 @@ def _padded_pages(spec: ModelSpec, config: EngineConfig, layout: PoolLayout) -> 
         return 0
     targets = decoder_targets(spec)
     ranks = AdapterRanks(linears=(config.padded_lora_rank,) * len(targets.linears))
+    if config.tensor_parallel > 1:
+        return share_pages(targets, ranks, config.tensor_parallel, layout.page_elements)
     return plan_layout(targets, ranks, layout.page_elements).num_pages
 
 

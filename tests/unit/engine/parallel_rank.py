@@ -61,7 +61,9 @@ def lead(case: Case, ranks: Ranks, folder: Path) -> None:
         world_size, size = ranks.collective.shard.world_size, case.pool.layout.page_elements
         count = share_pages(case.targets, adapter.layout.ranks, world_size, size)
         pages = [free.pop(number % len(free)) for number in range(0, 7 * count, 7)]
-        told = PlaceMessage(0, adapter.content_id, pages, str(folder / name))
+        image = image_folder(folder, name)
+        case.reader.save(adapter, image)
+        told = PlaceMessage(0, adapter.content_id, pages, str(image))
         indexes[name] = case.place(told)
         leading.place(told.key, indexes[name], told.pages, told.source)
     refuse(case, leading, folder, free)
@@ -74,17 +76,25 @@ def lead(case: Case, ranks: Ranks, folder: Path) -> None:
     leading.stop()
 
 
+def image_folder(folder: Path, name: str) -> Path:
+    """Where the adapter's image lies that ranks read."""
+    image = folder / f"{name}-image"
+    image.mkdir(exist_ok=True)
+    return image
+
+
 def refuse(case: Case, leading: LeadingDecoder, folder: Path, free: list[int]) -> None:
     """Adapters that rank 1 cannot place; the reasons go to a file."""
     reasons = []
     for name in case.job["adapters"][:1]:
+        image = image_folder(folder, name)
         good = case.reader.read(folder / name).content_id
         for key, pages, source in (
             (good, free, folder / "nowhere"),
-            ("0123", free, folder / name),
-            (good, free[:1], folder / name),
+            ("0123", free, image),
+            (good, free[:1], image),
         ):
-            index = case.place(PlaceMessage(0, good, free, str(folder / name)))
+            index = case.place(PlaceMessage(0, good, free, str(image)))
             try:
                 leading.place(key, index, pages, str(source))
             except ParallelError as error:

@@ -35,9 +35,17 @@ from hostelry.engine.kernels.pool import PoolTensor
 from hostelry.engine.kernels.shard import Shard, module_share
 from hostelry.engine.layers.parallel import shard_weights
 from hostelry.engine.models.registry import load_decoder, load_spec
-from hostelry.engine.runner.follower import FollowerJob, load_part, start_followers
-from hostelry.engine.runner.messages import PlaceMessage, StepMessage, parse, serialize
-from hostelry.engine.runner.parallel import LeadingDecoder, ParallelError, follow, join, leave
+from hostelry.engine.runner.follower import FollowerJob
+from hostelry.engine.runner.leader import start_leader
+from hostelry.engine.runner.messages import (
+    PlaceMessage,
+    RemoveMessage,
+    StepMessage,
+    StopMessage,
+    parse,
+    serialize,
+)
+from hostelry.engine.runner.parallel import LeadingDecoder, ParallelError, follow
 
 ROOT = Path(__file__).parents[3]
 PROMPTS = ([*range(20, 60)], [5, 9, 33, 12, 77, 120, 4], [61], [150, 3, 3, 8, 198, 0, 99, 100])
@@ -156,8 +164,8 @@ def test_a_rank_that_cannot_place_an_adapter_says_why(
     folder, _ = runs["mixed adapters"]
     reasons = json.loads((folder / "refusals.json").read_text(encoding="utf-8"))
     expected = (
-        r"adapter \w+ could not be placed; rank 1: there is no adapter_config.*",
-        r"adapter 0123 could not be placed; rank 1: .* not 0123; it was replaced",
+        r"adapter \w+ could not be placed; rank 1: .*No such file or directory: .*nowhere.*",
+        r"adapter 0123 could not be placed; rank 1: .* the image is of another content or form",
         r"adapter \w+ could not be placed; rank 1: .* takes \d+ pages; 1 were given",
     )
     assert len(reasons) == len(expected)
@@ -165,9 +173,7 @@ def test_a_rank_that_cannot_place_an_adapter_says_why(
         assert re.fullmatch(pattern, reason)
 
 
-def test_rank_0_starts_the_others(
-    runs: dict[str, tuple[Path, list[torch.Tensor]]], tmp_path: Path
-) -> None:
+def test_rank_0_starts_the_others(runs: dict[str, tuple[Path, list[torch.Tensor]]]) -> None:
     folder, expected = runs["base only"]
     job = FollowerJob(
         folder=str(folder),
@@ -175,29 +181,19 @@ def test_rank_0_starts_the_others(
         max_len=64,
         page_tokens=4,
         num_pages=40,
-        init_method=f"file://{tmp_path}/store",
+        init_method="",
         rank=0,
         world_size=2,
     )
-    followers = start_followers(job)
+    leader = start_leader(job, ["cpu", "cpu"])
     try:
-        ranks = join(job.init_method, 0, 2, device=CPU, step_timeout_s=60)
-        try:
-            part = load_part(job, ranks.collective)
-            leading = LeadingDecoder(part.decoder, ranks.channel)
-            driver = Driver(leading, part.pool, range(40))
-            for prompt in PROMPTS:
-                driver.add(prompt)
-            for two, one in zip(driver.finish(9), expected, strict=True):
-                torch.testing.assert_close(two, one, atol=1e-4, rtol=1e-5)
-            leading.stop()
-            assert [it.wait(timeout=60) for it in followers] == [0]
-        finally:
-            leave()
+        driver = Driver(leader, leader.pool, range(40))
+        for prompt in PROMPTS:
+            driver.add(prompt)
+        for two, one in zip(driver.finish(9), expected, strict=True):
+            torch.testing.assert_close(two, one, atol=1e-4, rtol=1e-5)
     finally:
-        for process in followers:
-            process.kill()
-            process.wait()
+        leader.close()
 
 
 def test_a_follower_ends_when_rank_0_dies(tmp_path: Path) -> None:
@@ -359,14 +355,33 @@ def test_a_follower_sees_the_same_step(tmp_path: Path) -> None:
     assert [it.index for it in seen.segments] == [own["a"], own["b"], own["a"]]
 
 
+def test_a_removal_is_told_with_the_next_adapter() -> None:
+    steps, adapters = Tape(), Tape()
+    leading = LeadingDecoder(Recorder(), steps, adapters)
+    first, second = empty_index(), empty_index()
+    leading.place("a", first, [1], "file")
+    leading.remove(first)
+    assert len(adapters.told) == 1
+    leading.place("b", second, [1], "file")
+    leading.stop()
+    assert [parse(it) for it in adapters.told[1:]] == [
+        RemoveMessage(1),
+        PlaceMessage(2, "b", [1], "file"),
+        StopMessage(),
+    ]
+    assert [parse(it) for it in steps.told] == [StopMessage()]
+
+
 def test_an_adapter_that_one_rank_refused_is_placed_nowhere() -> None:
     tape = Tape("disk full")
     leading = LeadingDecoder(Recorder(), tape)
+    index = empty_index()
     with pytest.raises(ParallelError, match="adapter a could not be placed; rank 1: disk full"):
-        leading.place("a", empty_index(), [1], "file")
-    assert len(tape.told) == 2  # placed, and taken back
-    with pytest.raises(KeyError):
-        leading.remove(empty_index())
+        leading.place("a", index, [1], "file")
+    assert [parse(it) for it in tape.told] == [PlaceMessage(1, "a", [1], "file"), RemoveMessage(1)]
+    leading.remove(index)
+    leading.stop()
+    assert [parse(it) for it in tape.told[2:]] == [StopMessage()]
 
 
 @pytest.mark.parametrize(

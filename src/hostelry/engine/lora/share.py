@@ -78,27 +78,16 @@ class AdapterShare:
 
     def __init__(self, adapter: HostAdapter, targets: Targets, plan: SharePlan) -> None:
         self._adapter = adapter
+        self._targets = targets
         self._plan = plan
-        size = plan.num_pages * plan.page_elements
-        self._elements = torch.zeros(size, dtype=adapter.image.elements.dtype)
-        layout = adapter.layout
-        for target, runs, places in zip(targets.linears, layout.linears, plan.linears, strict=True):
-            if runs.first:
-                share = _share(plan.shard, target, len(places.first))
-                down_RI, up_RO = self._stored(runs.first), self._stored(runs.second)
-                self._put(places.first, down_RI[:, share.down_columns])
-                self._put(places.second, up_RO[:, share.up_rows])
-        for wide, places in ((layout.embedding, plan.embedding), (layout.lm_head, plan.lm_head)):
-            if wide is not None:
-                self._put(places.first, self._stored(wide.runs.first))
-                self._put(places.second, self._stored(wide.runs.second))
 
     def write(self, pool: PoolTensor, page_numbers: Sequence[int]) -> None:
         """Copy it into the first of these pages of the rank's pool."""
         size = self._plan.page_elements
+        elements = self._laid_out()
         for ordinal in range(self._plan.num_pages):
             start = page_numbers[ordinal] * size
-            part = self._elements[ordinal * size : (ordinal + 1) * size]
+            part = elements[ordinal * size : (ordinal + 1) * size]
             pool.elements[start : start + size].copy_(part)
 
     def index(self, page_numbers: Sequence[int]) -> AdapterIndex:
@@ -134,12 +123,32 @@ class AdapterShare:
         """All rows of one half of a module of the whole adapter."""
         return torch.cat(list(self._adapter.image.rows(runs)))
 
-    def _put(self, places: Int64, rows: torch.Tensor) -> None:
-        """Lay out those rows that are this rank's."""
-        own = places >= 0
-        starts = torch.from_numpy(places[own]).unsqueeze(1)
-        chosen = rows[torch.from_numpy(own)]
-        self._elements[starts + torch.arange(rows.shape[1])] = chosen
+    def _laid_out(self) -> torch.Tensor:
+        """The elements of its pages, one page after another."""
+        plan, layout = self._plan, self._adapter.layout
+        dtype = self._adapter.image.elements.dtype
+        elements = torch.zeros(plan.num_pages * plan.page_elements, dtype=dtype)
+        for target, runs, places in zip(
+            self._targets.linears, layout.linears, plan.linears, strict=True
+        ):
+            if runs.first:
+                share = _share(plan.shard, target, len(places.first))
+                down_RI, up_RO = self._stored(runs.first), self._stored(runs.second)
+                _put(elements, places.first, down_RI[:, share.down_columns])
+                _put(elements, places.second, up_RO[:, share.up_rows])
+        for wide, places in ((layout.embedding, plan.embedding), (layout.lm_head, plan.lm_head)):
+            if wide is not None:
+                _put(elements, places.first, self._stored(wide.runs.first))
+                _put(elements, places.second, self._stored(wide.runs.second))
+        return elements
+
+
+def _put(elements: torch.Tensor, places: Int64, rows: torch.Tensor) -> None:
+    """Lay out those rows that are this rank's."""
+    own = places >= 0
+    starts = torch.from_numpy(places[own]).unsqueeze(1)
+    chosen = rows[torch.from_numpy(own)]
+    elements[starts + torch.arange(rows.shape[1])] = chosen
 
 
 class _Cursor:

@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 
 from hostelry.base.clock import Clock
+from hostelry.engine.kernels.batch import AdapterIndex
 from hostelry.engine.kernels.pool import PoolTensor
 from hostelry.engine.lora.host_adapter import HostAdapter
 from hostelry.engine.lora.lanes import Lane
@@ -26,6 +27,18 @@ class Uploader(Protocol):
         ...
 
 
+class Placer(Uploader, Protocol):
+    """An Uploader that also knows where adapters lie; `index` is called before `begin`."""
+
+    def index(self, adapter: HostAdapter, page_numbers: Sequence[int]) -> AdapterIndex:
+        """Where its rows lie once it is in those pages."""
+        ...
+
+    def forget(self, content_id: str) -> None:
+        """Its pages are used for something else from now on."""
+        ...
+
+
 class PoolUploader:
     """Copies into a pool on a CPU or a GPU; there on a stream of its own."""
 
@@ -33,6 +46,13 @@ class PoolUploader:
         self._pool = pool
         device = pool.elements.device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+    def index(self, adapter: HostAdapter, page_numbers: Sequence[int]) -> AdapterIndex:
+        """Where its rows lie once it is in those pages."""
+        return adapter.index(page_numbers)
+
+    def forget(self, content_id: str) -> None:
+        """Nothing is kept of it here."""
 
     def begin(self, adapter: HostAdapter, page_numbers: Sequence[int]) -> Callable[[], None]:
         """What is to run in another thread; on a GPU after all work queued so far."""

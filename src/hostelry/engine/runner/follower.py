@@ -3,23 +3,35 @@
 python -m hostelry.engine.runner.follower JOB    with a FollowerJob as JSON
 """
 
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import torch
 
+from hostelry.engine.kernels.batch import AdapterIndex
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
 from hostelry.engine.layers.collective import Collective
 from hostelry.engine.layers.decoder import TorchDecoder
 from hostelry.engine.layers.parallel import shard_weights
+from hostelry.engine.lora.base_identity import BaseIdentity
 from hostelry.engine.lora.reader import AdapterReader, AdapterRules, BaseModel, PageForm
 from hostelry.engine.lora.targets import Targets, decoder_targets
 from hostelry.engine.models.registry import load_decoder, load_spec
-from hostelry.engine.runner.parallel import SharePlacer, follow, join, leave
+from hostelry.engine.runner.parallel import (
+    Ranks,
+    SharePlacer,
+    failed_ranks,
+    follow,
+    join,
+    leave,
+)
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -41,6 +53,8 @@ class FollowerJob(msgspec.Struct, frozen=True, kw_only=True):
     device: str = "cpu"
     max_lora_rank: int = 64
     allow_zero_effect: bool = False
+    base_names: tuple[str, ...] = ()
+    strict_base: bool = False
     step_timeout_s: float = 60.0
     num_threads: int = 1
 
@@ -82,8 +96,16 @@ def load_part(job: FollowerJob, collective: Collective) -> RankPart:
         return again.lm_head_VH if path == targets.lm_head.path else again.embedding_VH
 
     reader = AdapterReader(
-        BaseModel(targets=targets, vocabulary=vocabulary),
-        AdapterRules(max_rank=job.max_lora_rank, allow_zero_effect=job.allow_zero_effect),
+        BaseModel(
+            targets=targets,
+            identity=BaseIdentity(names=job.base_names),
+            vocabulary=vocabulary,
+        ),
+        AdapterRules(
+            max_rank=job.max_lora_rank,
+            allow_zero_effect=job.allow_zero_effect,
+            strict_base=job.strict_base,
+        ),
         PageForm(page_elements=layout.page_elements, dtype=dtype),
     )
     decoder = TorchDecoder(weights, collective)
@@ -95,28 +117,77 @@ def start_followers(
 ) -> list[subprocess.Popen[bytes]]:
     """A process for each rank but 0, whose job `job` is; rank r on `devices[r]`.
 
-    They end with `LeadingDecoder.stop`, or by themselves when rank 0 dies; the caller waits.
+    Each writes a line to its stdout when it is about to join. They end with `LeadingDecoder.stop`,
+    or by themselves when their stdin ends, as it does with this process; the caller waits.
     """
     processes = []
     for rank in range(1, job.world_size):
         device = devices[rank] if devices else job.device
         theirs = msgspec.structs.replace(job, rank=rank, device=device)
         command = [sys.executable, "-m", __name__, msgspec.json.encode(theirs).decode()]
-        processes.append(subprocess.Popen(command))
+        processes.append(
+            subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,  # signals from a terminal are rank 0's to act on
+            )
+        )
     return processes
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Follow rank 0 until it says stop."""
-    job = msgspec.json.decode(arguments[0], type=FollowerJob)
-    torch.set_num_threads(job.num_threads)
+def take_part(job: FollowerJob) -> None:
+    """Join rank 0, load this rank's part, and follow until rank 0 says stop."""
     device = torch.device(job.device)
     ranks = join(
         job.init_method, job.rank, job.world_size, device=device, step_timeout_s=job.step_timeout_s
     )
-    part = load_part(job, ranks.collective)
-    follow(part.decoder, part.pool, ranks.channel, part.place)
+    try:
+        part = load_part(job, ranks.collective)
+    except Exception as error:
+        ranks.channel.reasons(f"{type(error).__name__}: {error}")
+        raise
+    if failed_ranks(ranks.channel):
+        sys.exit(1)
+    indexes: dict[int, AdapterIndex] = {}
+    adapters = threading.Thread(
+        target=_end_if_failed, args=(lambda: _follow_adapters(part, ranks, indexes),), daemon=True
+    )
+    adapters.start()
+    follow(part.decoder, part.pool, ranks.channel, part.place, indexes)
+    adapters.join()
     leave()
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Follow rank 0 until it says stop, or is gone."""
+    job = msgspec.json.decode(arguments[0], type=FollowerJob)
+    threading.Thread(target=_end_with_rank_0, daemon=True).start()
+    torch.set_num_threads(job.num_threads)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    _end_if_failed(lambda: take_part(job))
+
+
+def _follow_adapters(part: RankPart, ranks: Ranks, indexes: dict[int, AdapterIndex]) -> None:
+    follow(part.decoder, part.pool, ranks.placements, part.place, indexes)
+
+
+def _end_with_rank_0() -> None:
+    """Rank 0 holds the other end of stdin; when it is gone, whatever else goes on is in vain."""
+    while os.read(0, 1):
+        pass
+    os._exit(1)
+
+
+def _end_if_failed(work: Callable[[], None]) -> None:
+    """End the process where `work` fails, threads that wait for other ranks too."""
+    try:
+        work()
+    except Exception:  # noqa: BLE001 - an outermost edge: rank 0 sees the connection end
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,12 @@
 
 All ranks have pools of equally many pages; a page holds each rank's own part of the same tokens or
 of the same adapter, so one list of pages serves all. A rank that dies ends the others: their next
-operation raises. Only low-rank and hidden-sized tensors and steps travel, never weights.
+operation raises. Only low-rank and hidden-sized tensors and steps travel, never weights. Adapters
+are told of on a channel of their own, heard by another thread: a step need not wait for them.
 """
 
+import os
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -64,8 +67,10 @@ class Channel(Protocol):
 class TorchChannel:
     """A Channel over a torch.distributed group of CPU tensors (gloo)."""
 
-    def __init__(self, group: distributed.ProcessGroup) -> None:
+    def __init__(self, group: distributed.ProcessGroup, answer_timeout: timedelta) -> None:
+        """Reasons that take longer than `answer_timeout` raise RuntimeError."""
         self._group = group
+        self._answer_timeout = answer_timeout
 
     def tell(self, content: bytes) -> None:
         """Broadcast the length, then the bytes."""
@@ -85,7 +90,9 @@ class TorchChannel:
         text = own.encode()[:_REASON_BYTES].ljust(_REASON_BYTES)
         mine = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         all_ranks = [torch.empty_like(mine) for _ in range(self._group.size())]
-        distributed.all_gather(all_ranks, mine, group=self._group)
+        work = distributed.all_gather(all_ranks, mine, group=self._group, async_op=True)
+        assert work is not None, "this rank is in the group"
+        work.wait(self._answer_timeout)
         return [it.numpy().tobytes().decode(errors="replace").strip() for it in all_ranks]
 
     def _broadcast(self, tensor: torch.Tensor) -> None:
@@ -94,10 +101,11 @@ class TorchChannel:
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """What a process holds once it has joined the others."""
+    """What a process holds once it has joined the others: a channel for steps, one for adapters."""
 
     collective: TorchCollective
     channel: TorchChannel
+    placements: TorchChannel
 
 
 def join(
@@ -107,8 +115,12 @@ def join(
 
     `init_method` as torch.distributed has it: "tcp://127.0.0.1:PORT" or "file:///PATH". Steps use
     NCCL on a CUDA device and gloo on a CPU; an operation that takes longer than `step_timeout_s`
-    raises RuntimeError.
+    raises RuntimeError. Connections are of this machine only, unless GLOO_SOCKET_IFNAME and
+    NCCL_SOCKET_IFNAME say otherwise.
     """
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        os.environ.setdefault(name, "lo")
+    step_timeout = timedelta(seconds=step_timeout_s)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     distributed.init_process_group(
@@ -116,12 +128,17 @@ def join(
         init_method=init_method,
         rank=rank,
         world_size=world_size,
-        timeout=timedelta(seconds=step_timeout_s),
+        timeout=step_timeout,
     )
     steps = distributed.group.WORLD
     control = distributed.new_group(backend="gloo", timeout=_IDLE)
+    placements = distributed.new_group(backend="gloo", timeout=_IDLE)
     assert steps is not None, "the process group was just made"
-    return Ranks(TorchCollective(steps), TorchChannel(control))
+    return Ranks(
+        TorchCollective(steps),
+        TorchChannel(control, _IDLE),
+        TorchChannel(placements, step_timeout),
+    )
 
 
 def leave() -> None:
@@ -132,18 +149,23 @@ def leave() -> None:
 class LeadingDecoder:
     """Rank 0's Decoder: tells the others each step, then computes its own part.
 
-    See `kernels.decoder.Decoder`. An adapter must be placed before a step has rows of it.
+    See `kernels.decoder.Decoder`. An adapter must be placed before a step has rows of it. `place`
+    may run in another thread than the rest where `placements` is a channel of its own.
     """
 
-    def __init__(self, decoder: Decoder, channel: Channel) -> None:
+    def __init__(
+        self, decoder: Decoder, channel: Channel, placements: Channel | None = None
+    ) -> None:
         self._decoder = decoder
         self._channel = channel
+        self._adapters = placements or channel
         self._placements: dict[AdapterIndex, int] = {}
+        self._removed: deque[int] = deque()  # told with the next adapter
         self._num_placed = 0
 
     def forward(self, batch: ForwardBatch, pool: PoolTensor) -> torch.Tensor:
         """Logits (S, V) fp32. Raises RuntimeError where a rank has died."""
-        self._tell(step_message(batch, self._placements))
+        self._channel.tell(serialize(step_message(batch, self._placements)))
         return self._decoder.forward(batch, pool)
 
     def place(self, key: str, index: AdapterIndex, pages: list[int], source: str) -> None:
@@ -151,36 +173,44 @@ class LeadingDecoder:
 
         Returns when they have. Raises ParallelError where one could not; then none has it.
         """
+        while self._removed:
+            self._tell(RemoveMessage(self._removed.popleft()))
         self._num_placed += 1
         placement = self._num_placed
         self._tell(PlaceMessage(placement, key, pages, source))
-        failed = [
-            f"rank {rank}: {reason}"
-            for rank, reason in enumerate(self._channel.reasons(""))
-            if reason
-        ]
+        failed = failed_ranks(self._adapters)
         if failed:
             self._tell(RemoveMessage(placement))
-            raise ParallelError(f"adapter {key} could not be placed; {'; '.join(failed)}")
+            raise ParallelError(f"adapter {key} could not be placed; {failed}")
         self._placements[index] = placement
 
     def remove(self, index: AdapterIndex) -> None:
-        """The adapter's pages are given back; no step has rows of it any more."""
-        self._tell(RemoveMessage(self._placements.pop(index)))
+        """The adapter's pages are given back; no step has rows of it any more.
+
+        The others learn of it with the next adapter; nothing happens where it was placed nowhere.
+        """
+        placement = self._placements.pop(index, None)
+        if placement is not None:
+            self._removed.append(placement)
 
     def stop(self) -> None:
         """End the others' loops."""
-        self._tell(StopMessage())
+        if self._adapters is not self._channel:
+            self._tell(StopMessage())
+        self._channel.tell(serialize(StopMessage()))
 
     def _tell(self, message: Message) -> None:
-        self._channel.tell(serialize(message))
+        self._adapters.tell(serialize(message))
+
+
+def failed_ranks(channel: Channel, own: str = "") -> str:
+    """Why other ranks failed, each by its number; empty where none did. All ranks take part."""
+    reasons = enumerate(channel.reasons(own))
+    return "; ".join(f"rank {rank}: {reason}" for rank, reason in reasons if reason)
 
 
 class SharePlacer:
-    """Puts this rank's part of an adapter into its pool: the `place` of `follow`.
-
-    Each rank reads the adapter whole, so that each refuses what another would.
-    """
+    """Puts this rank's part of an adapter into its pool: the `place` of `follow`."""
 
     def __init__(
         self, reader: AdapterReader, targets: Targets, shard: Shard, pool: PoolTensor
@@ -191,16 +221,12 @@ class SharePlacer:
         self._pool = pool
 
     def __call__(self, message: PlaceMessage) -> AdapterIndex:
-        """Read from the folder `message.source`, whose content must be `message.key`.
+        """Take the image of `message.key` from the folder `message.source`, where rank 0 saved it.
 
-        Raises ValueError (AdapterError) for an adapter that is not accepted, that is another one
-        by now, or that needs more pages than it was given.
+        Raises AdapterError where it is damaged, of another content, or needs more pages than it was
+        given; OSError.
         """
-        adapter = self._reader.read(Path(message.source))
-        if adapter.content_id != message.key:
-            raise AdapterError(
-                f"{message.source} holds {adapter.content_id}, not {message.key}; it was replaced"
-            )
+        adapter = self._reader.restore(Path(message.source), message.key)
         size = self._pool.layout.page_elements
         plan = plan_share(self._targets, adapter.layout.ranks, self._shard, size)
         if plan.num_pages > len(message.pages):
@@ -217,13 +243,16 @@ def follow(
     pool: PoolTensor,
     channel: Channel,
     place: Callable[[PlaceMessage], AdapterIndex],
+    indexes: dict[int, AdapterIndex] | None = None,
 ) -> None:
     """Compute along until rank 0 says stop.
+
+    Two threads may follow a channel each, one for adapters, and share `indexes` (by placement).
 
     `place` writes this rank's part of an adapter into the pool; what it raises as ValueError or
     OSError is told to rank 0. Raises RuntimeError where rank 0 or another rank has died.
     """
-    indexes: dict[int, AdapterIndex] = {}
+    indexes = {} if indexes is None else indexes
     while True:
         message = parse(channel.hear())
         match message:
