@@ -28,7 +28,7 @@ from hostelry.engine.runner.parallel import (
     leave,
 )
 
-_END_S = 5.0  # how long followers may take to end before they are killed
+_END_S = 30.0  # how long followers may take to end before they are killed
 _EXIT_S = 1.0  # how long a process that closed its connections takes to be seen as ended
 _MAX_PLANS = 256
 
