@@ -105,6 +105,19 @@ def test_a_body_that_names_another_adapter_is_an_error(client: openai.OpenAI, mo
     assert failure.value.status_code == (404 if model == "base" else 400)
 
 
+def test_a_deadline_goes_through_the_door_and_retry_after_comes_back(
+    client: openai.OpenAI,
+) -> None:
+    with pytest.raises(openai.InternalServerError) as failure:
+        client.completions.create(
+            model="base",
+            prompt="hello",
+            extra_headers={"X-Hostelry-First-Token-Deadline-S": "0.000001"},
+        )
+    assert failure.value.status_code == 503
+    assert failure.value.response.headers["retry-after"] == "1"
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("name", "body"),

@@ -1,0 +1,141 @@
+"""Adapters from S3 and out of archives that nobody vouches for."""
+
+import io
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, ReadTimeoutError
+from tests.unit.fleet.tars import Member, targz
+
+from hostelry.containers.lmi.adapter_archive import unpack_adapter
+from hostelry.containers.lmi.s3_fetcher import S3Fetcher, parse_s3_uri
+from hostelry.engine.lora.errors import AdapterError
+
+CONFIG = Member(name="adapter_config.json", body=b"{}")
+WEIGHTS = Member(name="adapter_model.safetensors", body=b"weights")
+
+
+def under(folder: str, member: Member) -> Member:
+    return Member(name=f"{folder}/{member.name}", body=member.body)
+
+
+class Bucket:
+    """Objects by key, as boto3's client gives them."""
+
+    def __init__(self, **objects: bytes) -> None:
+        self.objects = objects
+        self.failure: Exception | None = None
+
+    def get_object(self, *, Bucket: str, Key: str) -> Any:
+        if self.failure is not None:
+            raise self.failure
+        if Key not in self.objects:
+            raise ClientError({"Error": {"Code": "NoSuchKey", "Message": "none"}}, "GetObject")
+        return {"Body": io.BytesIO(self.objects[Key])}
+
+
+@pytest.mark.parametrize("folder", ["", "one", "./one/two"])
+def test_an_adapter_is_found_anywhere_in_its_archive(folder: str, tmp_path: Path) -> None:
+    archive, into = tmp_path / "a", tmp_path / "into"
+    into.mkdir()
+    members = [under(folder, it) if folder else it for it in (CONFIG, WEIGHTS)]
+    archive.write_bytes(targz([*members, Member(name="README.md", body=b"read me")]))
+    unpack_adapter(archive, into, max_bytes=10_000)
+    assert {it.name: it.read_bytes() for it in into.iterdir()} == {
+        "adapter_config.json": b"{}",
+        "adapter_model.safetensors": b"weights",
+    }
+
+
+@pytest.mark.parametrize(
+    ("packed", "told"),
+    [
+        pytest.param(lambda: b"no archive", "no .tar.gz", id="no archive"),
+        pytest.param(lambda: b"", "no .tar.gz|one adapter", id="nothing"),
+        pytest.param(lambda: targz([CONFIG])[:-20], "cut off|one adapter", id="cut off"),
+        pytest.param(lambda: targz([Member(name="x")]), "one adapter", id="no adapter"),
+        pytest.param(lambda: targz([CONFIG, under("b", CONFIG)]), "twice", id="two of them"),
+        pytest.param(lambda: targz([CONFIG, CONFIG]), "twice", id="a file twice"),
+        pytest.param(lambda: targz([under("..", CONFIG)]), "leads out", id="a name that leads out"),
+        pytest.param(lambda: targz([under("/etc", CONFIG)]), "leads out", id="an absolute name"),
+        pytest.param(
+            lambda: targz([Member(name="adapter_config.json", kind=b"2", link="/etc/passwd")]),
+            "neither a file nor a folder", id="a symbolic link",
+        ),
+        pytest.param(
+            lambda: targz([Member(name="adapter_config.json", kind=b"1", link="/etc/passwd")]),
+            "neither a file nor a folder", id="a hard link",
+        ),
+        pytest.param(
+            lambda: targz([Member(name="fifo", kind=b"6")]), "neither a file", id="a named pipe"
+        ),
+        pytest.param(
+            lambda: targz([CONFIG, Member(name="big", body=b"x" * 20_000)]),
+            "more than 10000 bytes", id="more than may be unpacked",
+        ),
+        pytest.param(
+            lambda: targz([Member(name="h", kind=tarfile.XHDTYPE, size=1 << 40)]),
+            "a header of", id="an endless header",
+        ),
+    ],
+)  # fmt: skip
+def test_archives_that_are_refused_write_nothing_outside(
+    packed: Callable[[], bytes], told: str, tmp_path: Path
+) -> None:
+    archive, into = tmp_path / "a", tmp_path / "inner" / "into"
+    into.mkdir(parents=True)
+    archive.write_bytes(packed())
+    with pytest.raises(AdapterError, match=told):
+        unpack_adapter(archive, into, max_bytes=10_000)
+    assert sorted(it.name for it in tmp_path.iterdir()) == ["a", "inner"]
+    assert [it.name for it in into.parent.iterdir()] == ["into"]
+
+
+@pytest.mark.parametrize("uri", ["s3://b/p", "s3://b/p/", "s3://b/p.tar.gz", "s3://b/p.tgz"])
+def test_a_prefix_or_an_archive_is_fetched(uri: str, tmp_path: Path) -> None:
+    packed = targz([CONFIG, WEIGHTS])
+    bucket = Bucket(
+        **{
+            "p/adapter_config.json": b"{}",
+            "p/adapter_model.safetensors": b"weights",
+            "p/other": b"not ours",
+            "p.tar.gz": packed,
+            "p.tgz": packed,
+        }
+    )
+    S3Fetcher(bucket).fetch(uri, tmp_path)
+    names = sorted(it.name for it in tmp_path.iterdir())
+    assert names == ["adapter_config.json", "adapter_model.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("uri", "failure", "told"),
+    [
+        pytest.param("s3://b/none", None, "there is none of adapter_config.json", id="no object"),
+        pytest.param("s3://b/none.tgz", None, "NoSuchKey", id="no archive"),
+        pytest.param("s3://b/big", None, "more than the 3 bytes", id="more than may be taken"),
+        pytest.param(
+            "s3://b/x", ClientError({"Error": {"Code": "AccessDenied"}}, "GetObject"),
+            "S3 does not give s3://b/x: AccessDenied", id="not allowed",
+        ),
+        pytest.param(
+            "s3://b/x", ReadTimeoutError(endpoint_url="http://s3"), "Read timeout", id="it hangs"
+        ),
+        pytest.param("s3:///x", None, "is not of the form", id="no bucket"),
+    ],
+)  # fmt: skip
+def test_what_s3_does_not_give(
+    uri: str, failure: Exception | None, told: str, tmp_path: Path
+) -> None:
+    bucket = Bucket(**{"big/adapter_config.json": b"12345", "big/adapter_model.bin": b"12345"})
+    bucket.failure = failure
+    with pytest.raises(AdapterError, match=told):
+        S3Fetcher(bucket, max_bytes=8).fetch(uri, tmp_path)
+
+
+def test_uris_of_s3() -> None:
+    assert parse_s3_uri("s3://b/a%20b/c") == ("b", "a%20b/c")
+    assert parse_s3_uri("s3://b") == ("b", "")
