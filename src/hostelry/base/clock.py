@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall-clock seconds since the epoch, and waiting."""
+    """Seconds, since the epoch where nothing else is said, and waiting."""
 
     def now(self) -> float:
         """Seconds since the epoch."""
@@ -23,6 +23,18 @@ class SystemClock:
     def now(self) -> float:
         """Seconds since the epoch."""
         return time.time()
+
+    async def sleep(self, delay_s: float) -> None:
+        """Return after `delay_s` real seconds."""
+        await asyncio.sleep(delay_s)
+
+
+class MonotonicClock:
+    """Seconds that never go back or jump, from a beginning that means nothing; for durations."""
+
+    def now(self) -> float:
+        """Seconds since some instant."""
+        return monotonic_s()
 
     async def sleep(self, delay_s: float) -> None:
         """Return after `delay_s` real seconds."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
-from hostelry.base.clock import Clock, SystemClock
+from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.engine.adapter_loads import AdapterLoads
 from hostelry.engine.config import EngineConfig
 from hostelry.engine.intake import Intake
@@ -74,10 +74,9 @@ class Engine:
         clock: Clock | None = None,
     ) -> None:
         self.model: ModelSpec = parts.spec
-        self.warnings: list[str] = list(parts.warnings)
         self._parts = parts
         self._config = config
-        self._clock = clock or SystemClock()
+        self._clock = clock or MonotonicClock()
         pages = PagePool(
             parts.pool.num_pages,
             pin_budget_pages=int(parts.pool.num_pages * config.pin_share),
@@ -107,13 +106,19 @@ class Engine:
         naming what in the folder cannot be run, ValueError for a setting.
         """
         config = config or EngineConfig()
-        clock = clock or SystemClock()
+        clock = clock or MonotonicClock()
         parts = load_parts(folder, config, fetchers or {}, clock)
         try:
             return cls(parts, config, tenants=tenants, clock=clock)
         except BaseException:
             parts.close()
             raise
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was not done as asked, or is slower than it could be."""
+        later: Sequence[str] = getattr(self._parts.decoder, "warnings", ())  # graphs that failed
+        return [*self._parts.warnings, *later]
 
     # Requests
 

@@ -29,7 +29,9 @@ from hostelry.engine.lora.targets import decoder_targets
 from hostelry.engine.lora.uploads import Placer, PoolUploader
 from hostelry.engine.models.registry import load_decoder, load_spec
 from hostelry.engine.models.spec import ModelSpec
+from hostelry.engine.runner.cuda import cuda_decoder, cuda_kernels
 from hostelry.engine.runner.follower import FollowerJob
+from hostelry.engine.runner.graphs import GraphLimits
 from hostelry.engine.runner.leader import Leader, start_leader
 from hostelry.engine.sampling.structure_compiler import StructureCompiler
 
@@ -105,7 +107,7 @@ def load_parts(
     if config.tensor_parallel > 1:
         core = _shared_core(folder, spec, config, layout, device)
     else:
-        core = _core(folder, spec, config, layout, kernels, device)
+        core = _core(folder, spec, config, layout, kernels, device, clock)
     try:
         return Parts(
             spec=spec,
@@ -134,13 +136,14 @@ def _core(
     layout: PoolLayout,
     kernels: str,
     device: torch.device,
+    clock: Clock,
 ) -> _Core:
     """The whole model in this process."""
     with torch.inference_mode():
         weights = load_decoder(
             folder, spec, max_len=spec.max_model_len, dtype=layout.dtype, device=device
         )
-        decoder = _decoder(weights, config, kernels)
+        decoder = _decoder(weights, config, kernels, clock)
     pool = PoolTensor(layout, _num_pages(spec, config, layout, _pool_share(device)), device)
     reader = _adapter_reader(folder, spec, weights, config, layout)
     return _Core(decoder=decoder, pool=pool, reader=reader, placer=PoolUploader(pool))
@@ -205,7 +208,8 @@ def _chosen_kernels(config: EngineConfig, device: torch.device) -> tuple[str, st
                 f"kernels is {config.kernels} and weight_dtype {config.weight_dtype}; native "
                 f"kernels and int8 weights are for CPUs, this engine computes on {device.type}"
             )
-        return "torch", None
+        wants_torch = config.kernels == "torch" or config.tensor_parallel > 1
+        return ("torch", None) if wants_torch else cuda_kernels(device)
     reason = why_unavailable()
     if config.kernels == "native" and reason is not None:
         raise ValueError(f"kernels is native, but {reason}")
@@ -228,9 +232,14 @@ def _chosen_kernels(config: EngineConfig, device: torch.device) -> tuple[str, st
     return "native", None
 
 
-def _decoder(weights: DecoderWeights, config: EngineConfig, kernels: str) -> Decoder:
+def _decoder(weights: DecoderWeights, config: EngineConfig, kernels: str, clock: Clock) -> Decoder:
+    if weights.embedding_VH.device.type == "cuda":
+        limits = GraphLimits(
+            max_batch_size=config.max_batch_size, max_lora_rank=config.max_lora_rank
+        )
+        return cuda_decoder(weights, kernels, limits=limits, clock=clock)
     if kernels == "torch":
-        if config.num_threads is not None and weights.embedding_VH.device.type == "cpu":
+        if config.num_threads is not None:
             torch.set_num_threads(config.num_threads)
         return TorchDecoder(weights)
     cpus = len(os.sched_getaffinity(0))

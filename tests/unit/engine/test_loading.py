@@ -68,7 +68,7 @@ def test_without_native_kernels_torch_computes_and_says_so(
     assert run(engine, [greedy("a", [5, 9, 33], 8)]) == expected
     with pytest.raises(ValueError, match="kernels is native, but there was no compiler"):
         Engine.load(folder, variant(CONFIG, kernels="native"))
-    with pytest.raises(ValueError, match="weight_dtype is int8, .* there was no compiler"):
+    with pytest.raises(ValueError, match=r"weight_dtype is int8, .* there was no compiler"):
         Engine.load(folder, variant(CONFIG, weight_dtype="int8"))
 
 
