@@ -286,7 +286,7 @@ def test_a_rank_that_hangs_ends_all_requests(
 def test_a_rank_that_cannot_start_is_told(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower.sys, "executable", "/bin/false")
+    monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(ParallelError, match="rank 1 ended with status 1"):
         Engine.load(folders[""], TWO)
     assert not torch.distributed.is_initialized()
