@@ -289,7 +289,7 @@ def test_a_source_that_hangs_holds_up_nobody(root: Path, tmp_path: Path) -> None
         hanging = [
             pool.submit(client.post, f"/adapters?name=h{it}&src=s3://b/h{it}") for it in range(5)
         ]
-        silent.accept()
+        connection, _ = silent.accept()
         assert client.post("/adapters?name=lazy&src=s3://b/x&preload=false").status_code == 200
         hanging.append(pool.submit(answer_of, client, "lazy"))
         with registered(client, "fine", str(root / "outside")):
@@ -299,6 +299,7 @@ def test_a_source_that_hangs_holds_up_nobody(root: Path, tmp_path: Path) -> None
         server.process.kill()
         for each in hanging:
             assert isinstance(each.exception(), httpx.HTTPError)
+        connection.close()
 
 
 def test_adapters_larger_than_their_place_are_507(root: Path, tmp_path: Path) -> None:
