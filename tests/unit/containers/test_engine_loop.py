@@ -19,6 +19,7 @@ from hostelry.engine.engine import (
     ServerFullError,
     UnknownAdapterError,
 )
+from hostelry.engine.lora.sources import is_remote
 
 
 class ReadingEngine(CompilingEngine):
@@ -109,6 +110,6 @@ def test_why_a_request_is_not_run(error: Exception, fault: str) -> None:
 
 
 def test_only_what_is_remote_counts_as_remote(tmp_path: Path) -> None:
-    assert preparations.is_remote("s3://b/x")
-    assert not preparations.is_remote(tmp_path.as_uri())
-    assert not preparations.is_remote(str(tmp_path))
+    assert is_remote("s3://b/x")
+    assert not is_remote(tmp_path.as_uri())
+    assert not is_remote(str(tmp_path))
