@@ -325,7 +325,7 @@ void TypedDecoder<Element, X>::attend_rows(int layer, int number,
       const int row = task.row_start + i / heads;
       const int column = (task.head * group + first + i % heads) * width;
       const Vec total = splat(scratch.total[i]);
-      float* sums = scratch.sums[i];
+      float* sums = scratch.sums + i * scratch.stride(width);
       for (int at = 0; at < width; at += kLanes) store(sums + at, load(sums + at) / total);
       prepare_part(kind_, sums, column, column + width, query_columns_, step_->num_rows, row,
                    wide_inputs_.as<X>());

@@ -273,6 +273,41 @@ inline void store_first(bf16* p, Vec a, int count) {
 }
 
 // All lanes added: i and i + 8, then i and i + 4, i + 2, i + 1.
+// largest: a nan lane may or may not win.
+#if defined(__AVX2__)
+
+inline __m256 lower_half(Vec a) {
+#if defined(__AVX512F__)
+  return _mm512_castps512_ps256(a.v);
+#else
+  return a.lo;
+#endif
+}
+
+inline __m256 upper_half(Vec a) {
+#if defined(__AVX512F__)
+  return _mm512_extractf32x8_ps(a.v, 1);
+#else
+  return a.hi;
+#endif
+}
+
+inline float sum(Vec a) {
+  const __m256 eight = _mm256_add_ps(lower_half(a), upper_half(a));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+inline float largest(Vec a) {
+  const __m256 eight = _mm256_max_ps(lower_half(a), upper_half(a));
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+#else
+
 inline float sum(Vec a) {
   float lanes[kLanes];
   store(lanes, a);
@@ -281,7 +316,6 @@ inline float sum(Vec a) {
   return lanes[0];
 }
 
-// The largest lane; a nan lane may or may not win.
 inline float largest(Vec a) {
   float lanes[kLanes];
   store(lanes, a);
@@ -291,14 +325,13 @@ inline float largest(Vec a) {
   return lanes[0];
 }
 
-// e^x to 2 units in the last place; 0 below -87.3, inf above 88.7, nan for nan.
-// Reduced to |r| <= ln(2) / 2 in two steps (Cody and Waite), then a polynomial of degree 7
-// (the Taylor series: its remainder there is 5e-9 relative).
-inline Vec exp(Vec x) {
-  const Vec lowest = splat(-87.33654f), highest = splat(88.72283f);
-  const Vec inside = max(min(highest, x), lowest);  // a nan is in x, the second operand, of neither
-  const Vec n = round(inside * splat(1.44269504f));
-  Vec r = fma(n, splat(-0.693145752f), inside);
+#endif
+
+// What exp() has in common: n is the whole number nearest to x / ln(2), the result e^(x - n ln(2)).
+// |r| <= ln(2) / 2 in two steps (Cody and Waite), then a polynomial of degree 7 (the Taylor series:
+// its remainder there is 5e-9 relative).
+inline Vec exp_reduced(Vec x, Vec n) {
+  Vec r = fma(n, splat(-0.693145752f), x);
   r = fma(n, splat(-1.42860677e-6f), r);
   Vec p = splat(1.98412698e-4f);
   p = fma(p, r, splat(1.38888889e-3f));
@@ -307,13 +340,30 @@ inline Vec exp(Vec x) {
   p = fma(p, r, splat(1.66666667e-1f));
   p = fma(p, r, splat(0.5f));
   p = fma(p, r, splat(1.0f));
-  p = fma(p, r, splat(1.0f));
+  return fma(p, r, splat(1.0f));
+}
+
+// e^x to 2 units in the last place; 0 below -87.3, inf above 88.7, nan for nan.
+inline Vec exp(Vec x) {
+  const Vec lowest = splat(-87.33654f), highest = splat(88.72283f);
+  const Vec inside = max(min(highest, x), lowest);  // a nan is in x, the second operand, of neither
+  const Vec n = round(inside * splat(1.44269504f));
+  const Vec p = exp_reduced(inside, n);
   // In two factors, since 2^128 is no float though e^88.7 is one.
   const Vec half = round(n * splat(0.5f) - splat(0.25f));
   Vec y = p * power_of_two(half) * power_of_two(n - half);
   y = where_less(x, lowest, zero(), y);
   y = where_less(highest, x, splat(INFINITY), y);
   return where_less(x, splat(INFINITY), y, x + x);  // inf and nan give themselves; -inf was less
+}
+
+// The same for what is no greater than zero, or nan: a softmax's differences to the largest.
+inline Vec exp_below(Vec x) {
+  const Vec lowest = splat(-87.33654f);
+  const Vec inside = max(lowest, x);  // the second operand, so that nan stays
+  const Vec n = round(inside * splat(1.44269504f));
+  const Vec y = exp_reduced(inside, n) * power_of_two(n);
+  return where_less(x, lowest, zero(), y);
 }
 
 }  // namespace hostelry
