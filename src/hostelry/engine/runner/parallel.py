@@ -7,6 +7,7 @@ are told of on a channel of their own, heard by another thread: a step need not 
 """
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,15 +68,39 @@ class Channel(Protocol):
 class TorchChannel:
     """A Channel over a torch.distributed group of CPU tensors (gloo)."""
 
-    def __init__(self, group: distributed.ProcessGroup, answer_timeout: timedelta) -> None:
-        """Reasons that take longer than `answer_timeout` raise RuntimeError."""
+    def __init__(
+        self,
+        group: distributed.ProcessGroup,
+        answer_timeout: timedelta,
+        tell_timeout: timedelta,
+    ) -> None:
+        """Reasons, and telling, that take longer than these raise RuntimeError."""
         self._group = group
         self._answer_timeout = answer_timeout
+        self._tell_timeout = tell_timeout
 
     def tell(self, content: bytes) -> None:
-        """Broadcast the length, then the bytes."""
-        self._broadcast(torch.tensor([len(content)]))
-        self._broadcast(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+        """Broadcast the length, then the bytes; RuntimeError where nobody takes them in time.
+
+        In a thread, because gloo's broadcast heeds no time-out of its own.
+        """
+        ended = threading.Event()
+        failures: list[RuntimeError] = []
+
+        def broadcast() -> None:
+            try:
+                self._broadcast(torch.tensor([len(content)]))
+                self._broadcast(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+            except RuntimeError as error:
+                failures.append(error)
+            finally:
+                ended.set()
+
+        threading.Thread(target=broadcast, name="tell-ranks", daemon=True).start()
+        if not ended.wait(self._tell_timeout.total_seconds()):
+            raise RuntimeError(f"a rank took no message within {self._tell_timeout}")
+        if failures:
+            raise failures[0]
 
     def hear(self) -> bytes:
         """The bytes of rank 0's next message."""
@@ -136,8 +161,8 @@ def join(
     assert steps is not None, "the process group was just made"
     return Ranks(
         TorchCollective(steps),
-        TorchChannel(control, _IDLE),
-        TorchChannel(placements, step_timeout),
+        TorchChannel(control, _IDLE, step_timeout),
+        TorchChannel(placements, step_timeout, step_timeout),
     )
 
 
