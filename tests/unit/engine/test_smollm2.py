@@ -93,3 +93,18 @@ def test_bf16_logits_stay_within_tolerance(adapters: dict[str, Path]) -> None:
             expected = reference_logits(model, prompt, name)
             difference = (Logits.of(engine).after(prompt, name) - expected).abs().max()
             assert difference / expected.abs().max() < 5e-2
+
+
+def test_int8_weights_stay_within_their_tolerance(adapters: dict[str, Path]) -> None:
+    folder = demo_model_folder()
+    config = EngineConfig(
+        dtype="bf16", weight_dtype="int8", pool_bytes=512 << 20, num_threads=1, prefix_cache=False
+    )
+    engine = Engine.load(folder, config)
+    model = reference_model(folder, {"r16": adapters["r16"]})
+    engine.load_adapter("r16", adapters["r16"])
+    for prompt in PROMPTS:
+        for name in (None, "r16"):
+            expected = reference_logits(model, prompt, name)
+            difference = (Logits.of(engine).after(prompt, name) - expected).abs().max()
+            assert 0 < difference / expected.abs().max() < 0.12
