@@ -20,15 +20,62 @@ class ComponentStatus(Enum):
     DELETING = "Deleting"
 
 
+class PlacementStrategy(Enum):
+    """How a component's copies are put on instances (SchedulingConfig.PlacementStrategy)."""
+
+    SPREAD = "SPREAD"
+    BINPACK = "BINPACK"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduling:
+    """SchedulingConfig: where copies go; `max_imbalance` is that of availability zones.
+
+    The balance of zones is a wish (EnforcementMode PERMISSIVE): nothing stays unplaced for it.
+    """
+
+    strategy: PlacementStrategy = PlacementStrategy.SPREAD
+    max_imbalance: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedSpec:
+    """What copies run on instances of one type, where a component has several Specifications."""
+
+    instance_type: str
+    container: Container
+    requirements: Requirements
+    download_timeout_s: float
+    startup_timeout_s: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentSpec:
-    """What every copy of a base component runs; a change makes a new `generation`."""
+    """What every copy of a base component runs; a change makes a new `generation`.
+
+    `by_type` is empty where one specification holds for every instance type; else it has one for
+    each type that can hold the component, and the fields beside it are those of the first.
+    """
 
     generation: int
     container: Container
     requirements: Requirements
     download_timeout_s: float
     startup_timeout_s: float
+    scheduling: Scheduling = Scheduling()
+    by_type: tuple[TypedSpec, ...] = ()
+
+    def on(self, instance_type: str) -> TypedSpec | None:
+        """What a copy on an instance of that type runs; None where none may be there."""
+        if self.by_type:
+            return next((it for it in self.by_type if it.instance_type == instance_type), None)
+        return TypedSpec(
+            instance_type=instance_type,
+            container=self.container,
+            requirements=self.requirements,
+            download_timeout_s=self.download_timeout_s,
+            startup_timeout_s=self.startup_timeout_s,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +87,64 @@ class AdapterSpec:
     source: ArtifactSource
 
 
+class CapacityUnit(Enum):
+    """What the value of a CapacitySize counts."""
+
+    COPY_COUNT = "COPY_COUNT"
+    CAPACITY_PERCENT = "CAPACITY_PERCENT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacitySize:
+    """So many copies, or so many per cent of them."""
+
+    unit: CapacityUnit
+    value: int
+
+    def copies(self, of: int) -> int:
+        """How many of `of` copies it means; at least one."""
+        if self.unit is CapacityUnit.COPY_COUNT:
+            return max(1, self.value)
+        return max(1, of * self.value // 100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollingUpdate:
+    """RollingUpdatePolicy and AutoRollbackConfiguration of a component's update.
+
+    `rollback_batch` None: a rollback goes back in one step.
+    """
+
+    max_batch: CapacitySize
+    wait_s: float
+    max_execution_s: float | None = None
+    rollback_batch: CapacitySize | None = None
+    alarm_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """A rolling update under way: its policy, and how far it has come.
+
+    `new_copies` is how many copies of the new generation may exist now; `batch_ready_at` is when
+    the last batch was ready, from which `policy.wait_s` counts; None while it comes up.
+    `failure` is set once it goes back, batch by batch, and says why.
+    """
+
+    policy: RollingUpdate
+    started_at: float
+    new_copies: int = 0
+    batch_ready_at: float | None = None
+    failure: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceComponent:
     """An inference component; exactly one of `spec` (base) and `adapter` is set.
 
     `previous_spec` / `previous_adapter` is what an update replaces and falls back to.
     `deadline_at` is when the present non-final status fails; None in final states.
+    `pinned` copies are never moved to another instance for the sake of packing.
     """
 
     scope: Scope
@@ -63,4 +162,6 @@ class InferenceComponent:
     previous_adapter: AdapterSpec | None = None
     deadline_at: float | None = None
     failure_reason: str | None = None
+    rollout: Rollout | None = None
+    pinned: bool = False
     given: Mapping[str, Any]

@@ -18,7 +18,10 @@ class InstanceState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """One ML instance of a variant; `agent_address` is set once its agent answers."""
+    """One ML instance of a variant; `agent_address` is set once its agent answers.
+
+    `zone` is its declared availability zone; `idle_since` when the last copy left it.
+    """
 
     id: str
     scope: Scope
@@ -30,6 +33,8 @@ class Instance:
     state: InstanceState
     created_at: float
     agent_address: str | None = None
+    zone: str = ""
+    idle_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +91,7 @@ class CopySpec:
     download_timeout_s: float
     startup_timeout_s: float
     adapters: tuple[AdapterPlacement, ...] = ()
+    device_ids: tuple[int, ...] = ()  # the accelerators of the instance that are this copy's alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +99,10 @@ class CopyStatus:
     """A copy as its agent saw it last.
 
     `address` is ``http://host:port`` once the process listens. `log_tail` holds the model server's
-    last lines when the phase is FAILED or UNHEALTHY.
+    last lines when the phase is FAILED or UNHEALTHY. `peak_memory_bytes` is the most it was seen to
+    hold since it started, `memory_limit` how its limit is kept ("cgroup", "watched", "container";
+    empty: not at all), `start_kind` and `start_s` how its process was started ("cold", "warm") and
+    how long that took until READY.
     """
 
     id: str
@@ -105,6 +114,10 @@ class CopyStatus:
     restarts: int = 0
     memory_bytes: int = 0
     pid: int | None = None
+    peak_memory_bytes: int = 0
+    memory_limit: str = ""
+    start_kind: str = ""
+    start_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +125,8 @@ class Copy:
     """A copy's record: where it is placed, what it runs, and what was last observed of it.
 
     `draining` is set once nothing wants it any more: it leaves the routes first and is stopped
-    when its requests are done or `drain_deadline_at` passes.
+    when its requests are done or `drain_deadline_at` passes. `replaces` is the id of the copy, on
+    another instance, whose place it takes once it is ready.
     """
 
     scope: Scope
@@ -127,6 +141,7 @@ class Copy:
     ready_at: float | None = None
     drain_deadline_at: float | None = None
     proven_adapters: frozenset[str] = field(default_factory=frozenset)
+    replaces: str | None = None
 
     @property
     def draining(self) -> bool:

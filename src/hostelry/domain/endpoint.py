@@ -32,6 +32,7 @@ class EndpointVariant:
     model: Model | None
     desired_instance_count: int
     desired_weight: float
+    scaled_in_at: float | None = None  # the last time that instances were taken away
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,22 @@ class RoutingStrategy(Enum):
     LEAST_OUTSTANDING_REQUESTS = "LEAST_OUTSTANDING_REQUESTS"
 
 
+class ScaleInStrategy(Enum):
+    """Which instances ManagedInstanceScaling takes away."""
+
+    IDLE_RELEASE = "IDLE_RELEASE"  # those without a copy
+    CONSOLIDATION = "CONSOLIDATION"  # also those whose copies fit on others, which they move to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleInPolicy:
+    """How instances that are not needed go: at most `max_step` at once, then a cooldown."""
+
+    strategy: ScaleInStrategy = ScaleInStrategy.IDLE_RELEASE
+    max_step: int = 1
+    cooldown_s: float = 1200.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedInstanceScaling:
     """Bounds within which the platform sets the instance count of a component endpoint."""
@@ -22,11 +38,25 @@ class ManagedInstanceScaling:
     enabled: bool
     min_instances: int
     max_instances: int
+    scale_in: ScaleInPolicy = ScaleInPolicy()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstancePool:
+    """One of several instance types of a variant; the lowest `priority` is tried first."""
+
+    instance_type: str
+    priority: int
+    model_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A production variant. `model_name` None means inference components are placed on it."""
+    """A production variant. `model_name` None means inference components are placed on it.
+
+    `instance_type` is the first of `pools` where there are several, by priority.
+    `provision_timeout_s` is how long an instance may take to come up before another is tried.
+    """
 
     name: str
     model_name: str | None
@@ -37,6 +67,16 @@ class Variant:
     scaling: ManagedInstanceScaling | None = None
     download_timeout_s: float = 3600.0
     startup_timeout_s: float = 240.0
+    pools: tuple[InstancePool, ...] = ()
+    provision_timeout_s: float = 600.0
+
+    @property
+    def instance_types(self) -> tuple[str, ...]:
+        """The types its instances may have, the preferred one first."""
+        if not self.pools:
+            return (self.instance_type,)
+        ordered = sorted(self.pools, key=lambda it: it.priority)
+        return tuple(it.instance_type for it in ordered)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
