@@ -144,7 +144,8 @@ class InferenceComponent:
 
     `previous_spec` / `previous_adapter` is what an update replaces and falls back to.
     `deadline_at` is when the present non-final status fails; None in final states.
-    `pinned` copies are never moved to another instance for the sake of packing.
+    `pinned` copies are never moved to another instance for the sake of packing. `placement_note`
+    says why some copies have no place yet, and is None once all have one.
     """
 
     scope: Scope
@@ -164,4 +165,5 @@ class InferenceComponent:
     failure_reason: str | None = None
     rollout: Rollout | None = None
     pinned: bool = False
+    placement_note: str | None = None
     given: Mapping[str, Any]
