@@ -133,11 +133,17 @@ class AdapterLoads:
             case Uploaded():
                 self._scheduler.adapter_uploaded(content_id)
             case LoadFailed(_, reason) | UploadFailed(_, reason):
-                self._forget(content_id)
-                return FailedLoad(self._scheduler.adapter_failed(content_id, now), reason)
+                return self._failed(content_id, reason, now)
             case Dropped():
                 self._give_back(content_id, now)
         return None
+
+    def _failed(self, content_id: str, reason: str, now: float) -> FailedLoad:
+        """What is in the pool already needs neither file nor copy: it stays, with its index."""
+        ended = self._scheduler.adapter_failed(content_id, now)
+        if not self.is_in_pool(content_id):
+            self._forget(content_id)
+        return FailedLoad(ended, reason)
 
     def _give_back(self, content_id: str, now: float) -> None:
         """Free the pages of a content that no name and no request needs."""

@@ -386,9 +386,9 @@ class AdapterStore:
         if outcome.prepared is None:
             content.counts.num_failed_loads += 1
             self._num_failed_loads += 1
-            if self._host.get(outcome.content_id) is None:
+            if self._host.get(outcome.content_id) is None:  # else it was registered meanwhile
                 self._host.drop(outcome.content_id)  # the room set aside
-            self._events.append(LoadFailed(outcome.content_id, outcome.reason))
+                self._events.append(LoadFailed(outcome.content_id, outcome.reason))
             return
         prepared = outcome.prepared
         content.load_s[prepared.tier] = prepared.load_s
