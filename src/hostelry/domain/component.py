@@ -32,10 +32,11 @@ class Scheduling:
     """SchedulingConfig: where copies go; `max_imbalance` is that of availability zones.
 
     The balance of zones is a wish (EnforcementMode PERMISSIVE): nothing stays unplaced for it.
+    None where AvailabilityZoneBalance was not given.
     """
 
     strategy: PlacementStrategy = PlacementStrategy.SPREAD
-    max_imbalance: int = 0
+    max_imbalance: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """An endpoint: a configuration brought to life on instances."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -25,7 +25,8 @@ class EndpointVariant:
     """A variant as this endpoint wants it now.
 
     `model` is the endpoint's own copy, taken when the configuration was applied, so that the model
-    and the configuration may be deleted while the endpoint runs.
+    and the configuration may be deleted while the endpoint runs. `pool_models` has, by instance
+    type, those that pools name instead (ModelNameOverride); `model_on` knows which one runs.
     """
 
     variant: Variant
@@ -33,6 +34,18 @@ class EndpointVariant:
     desired_instance_count: int
     desired_weight: float
     scaled_in_at: float | None = None  # the last time that instances were taken away
+    pool_models: Mapping[str, Model] = field(default_factory=dict)
+
+    def model_on(self, instance_type: str) -> Model | None:
+        """What an instance of that type runs; None on an endpoint for components."""
+        return self.pool_models.get(instance_type, self.model)
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """Every model that some instance type of the variant runs, each once."""
+        found = (self.model_on(it) for it in self.variant.instance_types)
+        by_name = {model.name: model for model in found if model is not None}
+        return tuple(by_name.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

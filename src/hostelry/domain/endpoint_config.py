@@ -24,7 +24,11 @@ class ScaleInStrategy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleInPolicy:
-    """How instances that are not needed go: at most `max_step` at once, then a cooldown."""
+    """How instances that are not needed go: at most `max_step` at once, then a cooldown.
+
+    On AWS, step and cooldown are told of CONSOLIDATION only. Source:
+    ProductionVariantManagedInstanceScalingScaleInPolicy in the SageMaker API reference.
+    """
 
     strategy: ScaleInStrategy = ScaleInStrategy.IDLE_RELEASE
     max_step: int = 1
