@@ -1,5 +1,6 @@
 """Takes what the agents reported into the records; what nobody reported keeps its last state."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from hostelry.domain.copy import (
@@ -11,14 +12,23 @@ from hostelry.domain.copy import (
     Instance,
     InstanceState,
 )
+from hostelry.fleet.protocol import Observation
 from hostelry.reconcile.world import InstanceFacts, World
 
 
 def with_observations(world: World, now: float) -> World:
     """The world with every instance and copy as its agent saw it last."""
     instances = [_seen_instance(it, world.facts_of(it.id)) for it in world.instances.values()]
-    copies = [_seen_copy(it, world.facts_of(it.instance_id), now) for it in world.copies.values()]
+    seen = {it: _by_id(facts.observation) for it, facts in world.facts.items()}
+    copies = [
+        _seen_copy(it, world.facts_of(it.instance_id), seen.get(it.instance_id, {}), now)
+        for it in world.copies.values()
+    ]
     return world.with_instances(instances).with_copies(copies)
+
+
+def _by_id(observation: Observation | None) -> Mapping[str, CopyStatus]:
+    return {} if observation is None else {it.id: it for it in observation.copies}
 
 
 def _seen_instance(instance: Instance, facts: InstanceFacts) -> Instance:
@@ -27,24 +37,29 @@ def _seen_instance(instance: Instance, facts: InstanceFacts) -> Instance:
         return instance
     launched = instance.state is InstanceState.LAUNCHING
     state = InstanceState.RUNNING if launched else instance.state
+    if (state, facts.address) == (instance.state, instance.agent_address):
+        return instance
     return replace(instance, state=state, agent_address=facts.address)
 
 
-def _seen_copy(copy: Copy, facts: InstanceFacts, now: float) -> Copy:
-    status = _status(copy, facts)
+def _seen_copy(
+    copy: Copy, facts: InstanceFacts, seen: Mapping[str, CopyStatus], now: float
+) -> Copy:
+    status = _status(copy, facts, seen.get(copy.spec.id))
     ready_at = copy.ready_at
     if status.phase is not CopyPhase.READY:
         ready_at = None
     elif ready_at is None and adapters_settled(copy.spec.adapters, status):
         ready_at = now
     proven = frozenset(it.id for it in status.adapters if it.phase is AdapterPhase.READY)
+    if (status, ready_at, proven) == (copy.status, copy.ready_at, copy.proven_adapters):
+        return copy
     return replace(copy, status=status, ready_at=ready_at, proven_adapters=proven)
 
 
-def _status(copy: Copy, facts: InstanceFacts) -> CopyStatus:
+def _status(copy: Copy, facts: InstanceFacts, seen: CopyStatus | None) -> CopyStatus:
     if facts.observation is None:
         return copy.status
-    seen = next((it for it in facts.observation.copies if it.id == copy.spec.id), None)
     if seen is None:
         lost = copy.spec.id in facts.applied
         return CopyStatus(id=copy.spec.id, phase=CopyPhase.PENDING) if lost else copy.status
@@ -53,8 +68,10 @@ def _status(copy: Copy, facts: InstanceFacts) -> CopyStatus:
 
 def _steady(seen: CopyStatus, known: CopyStatus) -> CopyStatus:
     """`seen`, or `known` where only the memory in use has moved: not worth a write."""
-    unmoved = replace(seen, memory_bytes=known.memory_bytes) == known
-    return known if unmoved else seen
+    if seen == known:
+        return known
+    memory = {"memory_bytes": known.memory_bytes, "peak_memory_bytes": known.peak_memory_bytes}
+    return known if replace(seen, **memory) == known else seen
 
 
 def adapters_settled(wanted: tuple[AdapterPlacement, ...], status: CopyStatus) -> bool:

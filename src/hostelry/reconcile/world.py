@@ -4,8 +4,10 @@ A plan is a function from a World to the World that should be recorded next; `re
 the difference. Only here is said which copies belong to what.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TypeVar
 
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
@@ -13,6 +15,9 @@ from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
 from hostelry.fleet.protocol import Observation
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 DRAIN_S = 2.0
 LIVE_COMPONENT = frozenset(
@@ -46,6 +51,9 @@ class InstanceFacts:
     gone: bool = False
 
 
+NOTHING_KNOWN = InstanceFacts()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Givens:
     """What a plan may not find out by itself: the time, fresh ids, and declared shapes."""
@@ -56,7 +64,7 @@ class Givens:
     shape_of: Callable[[str], Shape]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: what is sorted out of a world is kept in it
 class World:
     """An endpoint (None once deleted), its components by name, instances and copies by id."""
 
@@ -66,17 +74,15 @@ class World:
     copies: Mapping[str, Copy] = field(default_factory=dict)
     facts: Mapping[str, InstanceFacts] = field(default_factory=dict)
 
-    def with_copies(self, copies: Sequence[Copy]) -> "World":
-        """This world with `copies` added or replaced."""
-        if not copies:
-            return self
-        return replace(self, copies={**self.copies, **{it.spec.id: it for it in copies}})
+    def with_copies(self, copies: Iterable[Copy]) -> "World":
+        """This world with `copies` added or replaced; itself where that changes nothing."""
+        changed = {it.spec.id: it for it in copies if self.copies.get(it.spec.id) != it}
+        return replace(self, copies={**self.copies, **changed}) if changed else self
 
-    def with_instances(self, instances: Sequence[Instance]) -> "World":
-        """This world with `instances` added or replaced."""
-        if not instances:
-            return self
-        return replace(self, instances={**self.instances, **{it.id: it for it in instances}})
+    def with_instances(self, instances: Iterable[Instance]) -> "World":
+        """This world with `instances` added or replaced; itself where that changes nothing."""
+        changed = {it.id: it for it in instances if self.instances.get(it.id) != it}
+        return replace(self, instances={**self.instances, **changed}) if changed else self
 
     def with_component(self, component: InferenceComponent) -> "World":
         """This world with `component` replaced; the same world where nothing of it changed."""
@@ -86,7 +92,7 @@ class World:
 
     def facts_of(self, instance_id: str) -> InstanceFacts:
         """What is known of an instance; nothing yet is known of a new one."""
-        return self.facts.get(instance_id, InstanceFacts())
+        return self.facts.get(instance_id, NOTHING_KNOWN)
 
     def deployments(self) -> tuple[Deployment, ...]:
         """What should have instances now: the active deployment, then the pending one."""
@@ -99,33 +105,58 @@ class World:
 
     def hosts(self, generation: int, variant_name: str) -> list[Instance]:
         """Instances of a deployment's variant that are not on their way out, oldest first."""
-        mine = [
-            it
-            for it in self.instances.values()
-            if it.generation == generation
-            and it.variant_name == variant_name
-            and it.state is not InstanceState.TERMINATING
-        ]
-        return sorted(mine, key=lambda it: (it.created_at, it.id))
+        return list(self._hosts_by_variant.get((generation, variant_name), ()))
+
+    def copies_of(self, component_name: str | None) -> Sequence[Copy]:
+        """All copies of a component (None: of the model), oldest first."""
+        return self._copies_by_component.get(component_name, ())
+
+    def copies_at(self, instance_id: str) -> Sequence[Copy]:
+        """All copies that have a record on an instance, oldest first."""
+        return self._copies_by_instance.get(instance_id, ())
 
     def copies_on(self, hosts: Sequence[Instance], component_name: str | None) -> list[Copy]:
         """A component's (None: the model's) copies on `hosts` that are not on their way out."""
         ids = {host.id for host in hosts}
-        mine = [
-            it
-            for it in self.copies.values()
-            if it.component_name == component_name and it.instance_id in ids and not it.draining
-        ]
-        return sorted(mine, key=lambda it: (it.created_at, it.spec.id))
+        mine = self.copies_of(component_name)
+        return [it for it in mine if it.instance_id in ids and not it.draining]
 
-    def adapters_of(self, base_name: str) -> list[InferenceComponent]:
+    def adapters_of(self, base_name: str) -> Sequence[InferenceComponent]:
         """The adapter components on a base component, by name."""
-        mine = [
-            it
-            for it in self.components.values()
-            if it.adapter is not None and it.adapter.base_name == base_name
+        return self._adapters_by_base.get(base_name, ())
+
+    @cached_property
+    def _hosts_by_variant(self) -> Mapping[tuple[int, str], Sequence[Instance]]:
+        staying = [
+            it for it in self.instances.values() if it.state is not InstanceState.TERMINATING
         ]
-        return sorted(mine, key=lambda it: it.name)
+        staying.sort(key=lambda it: (it.created_at, it.id))
+        return _grouped(staying, lambda it: (it.generation, it.variant_name))
+
+    @cached_property
+    def _copies_in_order(self) -> Sequence[Copy]:
+        return sorted(self.copies.values(), key=lambda it: (it.created_at, it.spec.id))
+
+    @cached_property
+    def _copies_by_component(self) -> Mapping[str | None, Sequence[Copy]]:
+        return _grouped(self._copies_in_order, lambda it: it.component_name)
+
+    @cached_property
+    def _copies_by_instance(self) -> Mapping[str, Sequence[Copy]]:
+        return _grouped(self._copies_in_order, lambda it: it.instance_id)
+
+    @cached_property
+    def _adapters_by_base(self) -> Mapping[str, Sequence[InferenceComponent]]:
+        adapters = [it for it in self.components.values() if it.adapter is not None]
+        adapters.sort(key=lambda it: it.name)
+        return _grouped(adapters, lambda it: it.adapter.base_name if it.adapter else "")
+
+
+def _grouped(values: Iterable[T], key: Callable[[T], K]) -> Mapping[K, Sequence[T]]:
+    groups: dict[K, list[T]] = {}
+    for value in values:
+        groups.setdefault(key(value), []).append(value)
+    return groups
 
 
 def is_routable(copy: Copy) -> bool:
