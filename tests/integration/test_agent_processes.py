@@ -44,13 +44,9 @@ LISTEN = (
 
 
 def start(folder: Path, code: str, *arguments: str) -> WatchedProcess:
-    order = LaunchOrder(
-        argv=[sys.executable, "-c", code, *arguments],
-        environment={MARKER_VARIABLE: str(folder)},
-        folder=folder,
-        log=folder / "log",
-    )
-    return ProcessLauncher().start(order)
+    argv = [sys.executable, "-c", code, *arguments]
+    environment = {MARKER_VARIABLE: str(folder)}
+    return WatchedProcess.start(argv, environment, folder, folder / "log")
 
 
 async def until_members(folder: Path, process: WatchedProcess, count: int) -> None:
@@ -89,7 +85,7 @@ def test_an_adopted_process_is_watched_without_its_exit_code(tmp_path: Path) -> 
 def test_a_program_that_cannot_be_executed_is_named(tmp_path: Path, program: str) -> None:
     order = LaunchOrder(argv=[program], environment={}, folder=tmp_path, log=tmp_path / "log")
     with pytest.raises(TerminalError, match="cannot start"):
-        ProcessLauncher().start(order)
+        asyncio.run(ProcessLauncher().start(order))
 
 
 def test_the_same_pid_at_another_time_or_boot_is_another_process() -> None:

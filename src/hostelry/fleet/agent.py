@@ -16,7 +16,7 @@ from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.hosted_copy import HostedCopy, Means
 from hostelry.fleet.lifecycle import plan_copies
-from hostelry.fleet.processes import members, process_table, resident_bytes, stop_processes
+from hostelry.fleet.processes import members, process_table, resident_bytes
 from hostelry.fleet.protocol import Observation
 from hostelry.fleet.records import InstanceFolder, plain_name
 
@@ -161,7 +161,7 @@ class InstanceAgent:
         """End what a predecessor left of a copy that is not wished."""
         folder = self._folder.copy(copy_id)
         hosted = folder.load()
-        await stop_processes(
+        await self._means.launcher.stop(
             folder.root, hosted.process if hosted else None, self._means.policy.stop_grace_s
         )
         self._means.artifacts.release(copy_id)

@@ -22,7 +22,7 @@ from hostelry.fleet.artifacts.protocol import Artifacts
 from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.environment import CopyPlace, copy_environment, refused_variables
 from hostelry.fleet.images import ImageRule, ImageRules, unknown_image
-from hostelry.fleet.launcher import Launcher, LaunchOrder, free_port
+from hostelry.fleet.launcher import CopyProcess, Launcher, LaunchOrder, free_port
 from hostelry.fleet.lifecycle import (
     Attempts,
     CopyPolicy,
@@ -41,9 +41,9 @@ from hostelry.fleet.lifecycle import (
 from hostelry.fleet.listeners import belongs_to_another
 from hostelry.fleet.model_files import ModelFiles
 from hostelry.fleet.model_server import Answer, ModelServer
-from hostelry.fleet.processes import WatchedProcess, process_table, stop_processes
-from hostelry.fleet.reasons import exit_detail, late_detail, start_failure
-from hostelry.fleet.records import CopyFolder, CopyRecord
+from hostelry.fleet.processes import process_table
+from hostelry.fleet.reasons import late_detail, start_failure
+from hostelry.fleet.records import CopyFolder, CopyRecord, ProcessIdentity
 
 log = logging.getLogger(__name__)
 
@@ -140,9 +140,7 @@ class HostedCopy:
     async def stop(self) -> None:
         """End every process of the copy, forget its artifacts and remove its folder."""
         self._report(CopyPhase.STOPPING)
-        await stop_processes(
-            self._folder.root, self._record.process, self._means.policy.stop_grace_s
-        )
+        await self._end(self._record.process, self._means.policy.stop_grace_s)
         self._means.artifacts.release(self.spec.id)
         await asyncio.to_thread(self._folder.remove)
 
@@ -159,13 +157,13 @@ class HostedCopy:
             ending = await self._live(process)
             process = None
             self._log.note(ending.detail)
-            await stop_processes(self._folder.root, self._record.process, grace_s=0.0)
+            await self._end(self._record.process, grace_s=0.0)
             self._attempts, step = after_end(self._attempts, ending, self._means.policy)
             if isinstance(step, GiveUp):
                 raise TerminalError(start_failure(self.spec, ending))
             await self._pause(step, ending)
 
-    async def _live(self, process: WatchedProcess | None) -> Ending:
+    async def _live(self, process: CopyProcess | None) -> Ending:
         """One process from its start, or its adoption, to its end.
 
         Raises TerminalError or OSError when a copy that was never ready cannot be started.
@@ -187,18 +185,18 @@ class HostedCopy:
             raise TerminalError(unknown_image(image, file))
         return rule
 
-    async def _adopt(self) -> WatchedProcess | None:
+    async def _adopt(self) -> CopyProcess | None:
         """The process a predecessor of this agent left, when it runs what is wished."""
         found = self._folder.load()
         if found is None or found.spec_digest != self._record.spec_digest:
-            await stop_processes(self._folder.root, found.process if found else None, grace_s=1.0)
+            await self._end(found.process if found else None, grace_s=1.0)
             self._means.artifacts.release(self.spec.id)
             return None
         self._record = found
         self._attempts = Attempts(ever_ready=found.ever_ready)
-        process = self._means.launcher.adopt(found.process) if found.process else None
+        process = self._revived(found.process)
         if process is None or found.rule is None:
-            await stop_processes(self._folder.root, found.process, grace_s=1.0)
+            await self._end(found.process, grace_s=1.0)
             return None
         self._adapters.process_started(found.adapters)
         self._log.note(f"adopted process {process.identity.pid}")
@@ -210,7 +208,15 @@ class HostedCopy:
         )
         return process
 
-    async def _start(self) -> WatchedProcess:
+    def _revived(self, process: ProcessIdentity | None) -> CopyProcess | None:
+        if process is None:
+            return None
+        return self._means.launcher.adopt(self._folder.root, process)
+
+    async def _end(self, leader: ProcessIdentity | None, grace_s: float) -> None:
+        await self._means.launcher.stop(self._folder.root, leader, grace_s)
+
+    async def _start(self) -> CopyProcess:
         rule = self._rule()
         if not self._attempts.ever_ready:
             self._report(CopyPhase.DOWNLOADING)
@@ -234,13 +240,13 @@ class HostedCopy:
             log=self._folder.log,
         )
         self._log.note(f"starting {' '.join(rule.argv)} on port {port}")
-        process = self._means.launcher.start(order)
+        process = await self._means.launcher.start(order)
         self._adapters.process_started(())
         self._remember(process=process.identity, port=port, adapters=(), rule=rule)
         self._report(CopyPhase.STARTING, pid=process.identity.pid, address=self._address)
         return process
 
-    async def _attend(self, process: WatchedProcess, rule: ImageRule) -> Ending:
+    async def _attend(self, process: CopyProcess, rule: ImageRule) -> Ending:
         """Watch one process to its end, whichever way that comes."""
         self._ready_at = None
         exited = asyncio.create_task(process.wait())
@@ -248,7 +254,8 @@ class HostedCopy:
         try:
             await asyncio.wait([exited, followed], return_when=asyncio.FIRST_COMPLETED)
             if exited.done():
-                return self._ending(EndKind.EXITED, exit_detail(exited.result()))
+                detail = await self._means.launcher.explain_exit(self._folder.root, exited.result())
+                return self._ending(EndKind.EXITED, detail)
             return followed.result()
         finally:
             await _cancel(exited, followed)

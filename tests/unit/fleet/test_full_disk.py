@@ -49,16 +49,23 @@ class Endless(WatchedProcess):
 class NoProcesses:
     """Starts nothing; what it "started" has this test's identity in another boot."""
 
-    def start(self, order: LaunchOrder) -> WatchedProcess:
+    async def start(self, order: LaunchOrder) -> WatchedProcess:
         del order
         mine = own_identity()
         return Endless(
             ProcessIdentity(pid=mine.pid, start_ticks=mine.start_ticks, boot_id="another boot")
         )
 
-    def adopt(self, identity: ProcessIdentity) -> WatchedProcess | None:
-        del identity
+    def adopt(self, folder: Path, identity: ProcessIdentity) -> WatchedProcess | None:
+        del folder, identity
         return None
+
+    async def explain_exit(self, folder: Path, code: int | None) -> str:
+        del folder
+        return f"exit {code}"
+
+    async def stop(self, folder: Path, leader: ProcessIdentity | None, grace_s: float) -> None:
+        del folder, leader, grace_s
 
 
 def healthy(request: httpx.Request) -> httpx.Response:
