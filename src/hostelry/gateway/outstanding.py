@@ -1,10 +1,32 @@
 """How many requests are under way on each copy: from the choice of it until the last byte."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+
+class Counts(Protocol):
+    """Requests under way per copy, of one gateway worker or of all of them together."""
+
+    @property
+    def total(self) -> int:
+        """Requests under way on all copies."""
+        ...
+
+    def of(self, copy_id: str) -> int:
+        """Requests under way on that copy."""
+        ...
+
+    def reserve(self, copy_id: str) -> Callable[[], None]:
+        """Count one more; returns the function that gives the place back (once)."""
+        ...
+
+    def retain(self, copy_ids: Iterable[str]) -> None:
+        """Only these copies are in the routes now; what is kept of the others may be dropped."""
+        ...
 
 
 class Outstanding:
-    """Counts per copy; a copy with none takes no room."""
+    """Counts of this process alone; a copy with none takes no room."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -35,3 +57,6 @@ class Outstanding:
                 del self._counts[copy_id]
 
         return give_back
+
+    def retain(self, copy_ids: Iterable[str]) -> None:
+        """Nothing to do: a copy without requests is not kept."""

@@ -1,0 +1,136 @@
+"""A file of fixed size that several processes have in memory at once, and the lock that parts them.
+
+What one process writes the others see at once, and it outlives every one of them. Aligned 8-byte
+words are read and written whole; anything larger is up to the owner of the layout.
+"""
+
+import contextlib
+import fcntl
+import logging
+import mmap
+import os
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostelry.base.errors import HostelryError
+
+log = logging.getLogger(__name__)
+HEADER = struct.Struct("@8sQQQ")  # what it is, its format, two sizes
+HEADER_BYTES = 64
+LOCK_TRIES = 100  # 50 ms: an event loop waits here, and the lock is held for microseconds
+OPEN_TRIES = 10_000  # 5 s: nothing waits for a process that begins
+LOCK_PAUSE_S = 0.0005
+
+
+class LockedError(HostelryError):
+    """Another process keeps the lock for longer than it ever needs it; it may be hung."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What a file holds: its kind (8 bytes), format number, two sizes, and bytes after the header.
+
+    A file with another header is not this one's, and is replaced by an empty one.
+    """
+
+    kind: bytes
+    format: int
+    sizes: tuple[int, int]
+    body_bytes: int
+
+    @property
+    def header(self) -> bytes:
+        """The first bytes of such a file."""
+        return HEADER.pack(self.kind, self.format, *self.sizes)
+
+    @property
+    def file_bytes(self) -> int:
+        """The size of such a file."""
+        return HEADER_BYTES + self.body_bytes
+
+
+class MappedFile:
+    """One process's view of the file at `path`, which is made where it is not there.
+
+    `bytes` and `words` are the same memory, header included; a word has 8 bytes. The lock is a
+    file of its own beside it, which is never replaced, and is given up by a process that dies.
+
+    Raises OSError where the file cannot be made (a full disk: its room is taken at once, so that
+    no later write can fail), LockedError.
+    """
+
+    def __init__(self, path: Path, layout: Layout) -> None:
+        self.path = path
+        self._lock = os.open(
+            path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        try:
+            with self.alone(OPEN_TRIES):
+                descriptor = _opened(path, layout)
+        except BaseException:
+            os.close(self._lock)
+            raise
+        try:
+            self.bytes = mmap.mmap(descriptor, layout.file_bytes)
+        finally:
+            os.close(descriptor)
+        self.words = memoryview(self.bytes).cast("q")
+
+    @contextlib.contextmanager
+    def alone(self, num_tries: int = LOCK_TRIES) -> Iterator[None]:
+        """Hold the lock; raises LockedError where it cannot be had after so many tries."""
+        for tries_left in range(num_tries, -1, -1):
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not tries_left:
+                    raise LockedError(
+                        f"another process holds {self.path.name}.lock and does not let go"
+                    ) from None
+                time.sleep(LOCK_PAUSE_S)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Let go of the memory; the file stays."""
+        self.words.release()
+        self.bytes.close()
+        os.close(self._lock)
+
+
+def _opened(path: Path, layout: Layout) -> int:
+    """A descriptor of the file with that layout; the caller holds the lock."""
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        if _fits(descriptor, layout):
+            return descriptor
+        os.close(descriptor)
+        log.warning("%s was made otherwise, or is damaged; it begins anew", path)
+    return _made(path, layout)
+
+
+def _fits(descriptor: int, layout: Layout) -> bool:
+    if os.fstat(descriptor).st_size != layout.file_bytes:
+        return False
+    return os.pread(descriptor, HEADER.size, 0) == layout.header
+
+
+def _made(path: Path, layout: Layout) -> int:
+    """Make it beside its place and put it there whole, so that nobody maps half a file."""
+    scratch = path.with_name(f".{path.name}.new")
+    descriptor = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, layout.file_bytes)
+        os.pwrite(descriptor, layout.header, 0)
+        scratch.replace(path)
+    except OSError:
+        os.close(descriptor)
+        scratch.unlink(missing_ok=True)
+        raise
+    return descriptor
