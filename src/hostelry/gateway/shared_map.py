@@ -11,9 +11,9 @@ that was not found while somebody wrote.
 import logging
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
 from zlib import crc32
 
 from hostelry.gateway.mapped_file import HEADER_BYTES, Layout, LockedError, MappedFile
@@ -31,20 +31,20 @@ DEFAULT_CAPACITY = 16384
 ENTRY = struct.Struct("@Q16sqd")  # stamp, the key's digest, value, expires_at
 ENTRY_AT = WORD_BYTES
 DIGEST_AT = ENTRY_AT + WORD_BYTES
+EXPIRY_WORD = (ENTRY_AT + ENTRY.size) // WORD_BYTES - 1
 STAMP_WORD = HEADER_BYTES // WORD_BYTES - 1  # the header's last word: odd while one writes
 READ_TRIES = 8
 WARN_EACH = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(NamedTuple):
     """What a slot holds; of two with one key, that with the higher `stamp` is the newer."""
 
-    slot: int
     stamp: int
     digest: bytes
     value: int
     expires_at: float
+    slot: int
 
 
 class SharedMap:
@@ -71,6 +71,7 @@ class SharedMap:
         )
         self._file = MappedFile(path, layout)
         self._bytes, self._words = self._file.bytes, self._file.words
+        self._instants = memoryview(self._bytes).cast("d")
         self._num_driven_out = 0
 
     @property
@@ -120,6 +121,7 @@ class SharedMap:
 
     def close(self) -> None:
         """Let go of the memory; the file stays."""
+        self._instants.release()
         self._file.close()
 
     def _put(self, digest: bytes, value: int, expires_at: float) -> None:
@@ -140,24 +142,30 @@ class SharedMap:
     def _slot_for(self, digest: bytes) -> int:
         """A slot of the key's buckets, of the emptier one where both have room."""
         now = self._now()
-        rooms: list[list[int]] = []
-        taken: list[Entry] = []
+        rooms = [self._room(bucket, now) for bucket in self._buckets(digest)]
+        best = max(rooms, key=len)
+        return best[0] if best else self._driven_out(digest)
+
+    def _room(self, bucket: int, now: float) -> list[int]:
+        """The slots of a bucket that are empty or have expired."""
+        words, instants, room = self._words, self._instants, []
+        for slot in range(bucket * BUCKET_SLOTS, (bucket + 1) * BUCKET_SLOTS):
+            word = (HEADER_BYTES + slot * SLOT_BYTES) // WORD_BYTES
+            if not words[word] or instants[word + EXPIRY_WORD] <= now:
+                room.append(slot)
+        return room
+
+    def _driven_out(self, digest: bytes) -> int:
+        """The slot of the key itself, of a damaged entry, or of the one that expires first."""
+        first: Entry | None = None
         for bucket in self._buckets(digest):
-            room = []
             for slot in range(bucket * BUCKET_SLOTS, (bucket + 1) * BUCKET_SLOTS):
                 entry = self._entry(slot)
-                if entry is None or entry.expires_at <= now:
-                    room.append(slot)
-                else:
-                    taken.append(entry)
-            rooms.append(room)
-        best = max(rooms, key=len)
-        return best[0] if best else self._driven_out(digest, taken)
-
-    def _driven_out(self, digest: bytes, taken: list[Entry]) -> int:
-        own = [entry for entry in taken if entry.digest == digest]
-        if own:  # its own place, where the old value is lost if this process dies right now
-            return own[0].slot
+                if entry is None or entry.digest == digest:
+                    return slot
+                if first is None or entry.expires_at < first.expires_at:
+                    first = entry
+        assert first is not None  # a bucket has slots
         if self._num_driven_out % WARN_EACH == 0:
             log.warning(
                 "%s is full (%d entries): those that expire first make way for new ones",
@@ -165,7 +173,7 @@ class SharedMap:
                 self.capacity,
             )
         self._num_driven_out += 1
-        return min(taken, key=lambda entry: entry.expires_at).slot
+        return first.slot
 
     def _newest(self, digest: bytes) -> Entry | None:
         """The key's entry, of two the newer, as it is at one instant of this call."""
@@ -179,13 +187,14 @@ class SharedMap:
     def _entries_of(self, digest: bytes) -> Iterator[Entry]:
         for bucket in self._buckets(digest):
             start = HEADER_BYTES + bucket * BUCKET_BYTES
-            at = start
-            while (at := self._bytes.find(digest, at, start + BUCKET_BYTES)) >= 0:
-                slot, place = divmod(at - HEADER_BYTES, SLOT_BYTES)
-                entry = self._entry(slot) if place == DIGEST_AT else None
-                if entry is not None and entry.digest == digest:
-                    yield entry
-                at += 1
+            seen = self._bytes[start : start + BUCKET_BYTES]
+            at = -1
+            while (at := seen.find(digest, at + 1)) >= 0:
+                slot, place = divmod(at, SLOT_BYTES)
+                if place == DIGEST_AT:
+                    entry = self._entry(bucket * BUCKET_SLOTS + slot)
+                    if entry is not None and entry.digest == digest:
+                        yield entry
 
     def _buckets(self, digest: bytes) -> tuple[int, ...]:
         """The one or two buckets that may hold the key."""
@@ -202,10 +211,7 @@ class SharedMap:
                 return None
             entry = self._bytes[start : start + ENTRY.size]
             if self._words[word] == mark == mark_of(entry):
-                stamp, digest, value, expires_at = ENTRY.unpack(entry)
-                return Entry(
-                    slot=slot, stamp=stamp, digest=digest, value=value, expires_at=expires_at
-                )
+                return Entry(*ENTRY.unpack(entry), slot)
         return None
 
     def _empty(self, slot: int) -> None:
