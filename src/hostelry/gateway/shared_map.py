@@ -211,7 +211,8 @@ class SharedMap:
                 return None
             entry = self._bytes[start : start + ENTRY.size]
             if self._words[word] == mark == mark_of(entry):
-                return Entry(*ENTRY.unpack(entry), slot)
+                stamp, digest, value, expires_at = ENTRY.unpack(entry)
+                return Entry(stamp, digest, value, expires_at, slot)
         return None
 
     def _empty(self, slot: int) -> None:
