@@ -1,4 +1,8 @@
-"""Control and the object store stopped in their tracks (SIGSTOP), and let go again."""
+"""Control and the object store stopped in their tracks (SIGSTOP), and let go again.
+
+The supervisor, which kills what hangs for longer than ten seconds, is stopped as well where a slow
+machine might need as long.
+"""
 
 import io
 import os
@@ -108,7 +112,7 @@ def test_calls_wait_for_a_hung_control_and_are_answered_when_it_goes_on(
     platform: Platform,
 ) -> None:
     calls = Calls(platform)
-    with hung(platform, "control"):
+    with hung(platform, "up"), hung(platform, "control"):
         calls.make("patient", 6, PATIENT_S)
         calls.make("impatient", 3, IMPATIENT_S)
         said = platform.cli("status", code=1).stdout
@@ -154,7 +158,7 @@ def test_a_create_waits_for_a_hung_object_store_and_a_delete_does_not(platform: 
     s3, sagemaker = platform.boto3("s3"), platform.boto3("sagemaker")
     s3.create_bucket(Bucket="hung")
     s3.put_object(Bucket="hung", Key="model.tar.gz", Body=archive(1_000_000))
-    with hung(platform, "objectstore"):
+    with hung(platform, "up"), hung(platform, "objectstore"):
         for name in ("waits", "leaves"):
             create_component(platform, name, 1, "s3://hung/model.tar.gz")
         until(lambda: copies_in(platform, "downloading", "leaves"), "leaves downloads")

@@ -28,6 +28,7 @@ from hostelry.reconcile.reconciler import Reconciler, Surroundings
 from hostelry.server.control_app import Served, control_app
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
 from hostelry.server.image_file import ImageFile
+from hostelry.server.pulse import answer_pulse
 from hostelry.store.records import open_state
 from hostelry.store.sqlite import SqliteStore
 
@@ -128,6 +129,7 @@ async def _run(server: ControlServer, listener: socket.socket, reconciler: Recon
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+    pulse = asyncio.create_task(answer_pulse())
     reconciling = asyncio.create_task(reconciler.run())
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     await asyncio.wait({reconciling, serving}, return_when=asyncio.FIRST_COMPLETED)
@@ -140,6 +142,7 @@ async def _run(server: ControlServer, listener: socket.socket, reconciler: Recon
     with contextlib.suppress(asyncio.CancelledError):
         await reconciling
     await serving
+    pulse.cancel()
 
 
 def main() -> None:

@@ -44,6 +44,7 @@ from hostelry.server.home import (
     load_credentials,
     write_private,
 )
+from hostelry.server.pulse import answer_pulse
 
 log = logging.getLogger("hostelry.server.gateway")  # it runs as __main__
 STOP_GRACE_S = 10.0
@@ -149,6 +150,7 @@ async def serve(home: Home) -> None:
     log.info("the door is open at %s", config.door_url)
     if config.insecure_no_auth:
         log.warning("signatures are not required: anyone who reaches the door is the owner")
+    pulse = loop.create_task(answer_pulse())
     following = loop.create_task(routes.follow())
     asked_to_stop = loop.create_task(stopping.wait())
     await asyncio.wait((following, asked_to_stop), return_when=asyncio.FIRST_COMPLETED)
@@ -159,6 +161,7 @@ async def serve(home: Home) -> None:
     pool.close()
     with contextlib.suppress(asyncio.CancelledError):
         await following
+    pulse.cancel()
 
 
 def raise_file_limit() -> None:

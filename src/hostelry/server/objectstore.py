@@ -11,6 +11,7 @@ answered PUT is in the kernel's page cache, which outlives the process. (A power
 matter: SeaweedFS does not fsync each object.)
 """
 
+import asyncio
 import secrets
 import shutil
 import socket
@@ -160,6 +161,21 @@ def remember_sockets(folder: Path, flags: Mapping[str, str | int]) -> None:
     ports = {name.split(".")[0]: port for name, port in flags.items() if name.endswith(".grpc")}
     paths = [f"/tmp/seaweedfs-{owner}-grpc-{port}.sock" for owner, port in ports.items()]
     write_private(folder / SOCKETS, msgspec.json.encode(paths))
+
+
+async def is_alive(s3_port: int, timeout_s: float) -> bool:
+    """Whether the store's S3 server answers anything at all in time."""
+    question = b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    try:
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await asyncio.open_connection(HOST, s3_port)
+            try:
+                writer.write(question)
+                return (await reader.readline()).startswith(b"HTTP/1.")
+            finally:
+                writer.close()
+    except (TimeoutError, OSError):
+        return False
 
 
 def remove_sockets(home: Home) -> None:

@@ -1,10 +1,10 @@
-"""Decisions of the supervisor, as values: when to restart what died, when to give up, what to say.
+"""Decisions of the supervisor, as values: what hangs, when to restart what died, when to give up.
 
 Pure: instants are seconds of one clock and passed in; nothing here starts or signals a process.
 """
 
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 FIRST_DELAY_S = 0.2
 MAX_DELAY_S = 10.0
@@ -15,6 +15,63 @@ MAX_STARTUP_DEATHS = 3
 # Afterwards it is tried for ever, but called by its name.
 CRASH_LOOP_DEATHS = 5
 SHOWN_LOG_LINES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivenessPolicy:
+    """How long a service may be silent before it counts as hung.
+
+    It is asked each `every_s`, has `timeout_s` to answer, and is hung after `max_misses` in a row.
+    One that never answered is starting: nothing is held against it for `start_s`. A miss that came
+    while the supervisor itself was `late_s` behind says that the machine stood still, and counts
+    for nothing.
+    """
+
+    every_s: float = 1.0
+    timeout_s: float = 2.0
+    max_misses: int = 5
+    start_s: float = 120.0
+    late_s: float = 1.0
+
+
+# A door that hangs fails every request that reaches it, and its loop never works for seconds.
+DOOR_LIVENESS = LivenessPolicy(max_misses=3)
+# Nothing that serves waits for these: there is time to be sure, as on a machine that swaps.
+PATIENT_LIVENESS = LivenessPolicy(max_misses=5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Liveness:
+    """What the checks of one process's life said so far."""
+
+    has_answered: bool = False
+    misses: int = 0
+
+
+def after_check(
+    liveness: Liveness, *, answered: bool, late_s: float, policy: LivenessPolicy
+) -> Liveness:
+    """The liveness after one more check, which ended `late_s` later than the supervisor meant."""
+    if answered:
+        return Liveness(has_answered=True)
+    if late_s >= policy.late_s:
+        return liveness
+    return replace(liveness, misses=liveness.misses + 1)
+
+
+def is_hung(liveness: Liveness, *, age_s: float, policy: LivenessPolicy) -> bool:
+    """Whether a process that was started `age_s` ago is to be killed for its silence."""
+    is_starting = not liveness.has_answered and age_s < policy.start_s
+    return not is_starting and liveness.misses >= policy.max_misses
+
+
+def hung_message(name: str, liveness: Liveness, policy: LivenessPolicy) -> str:
+    """What the operator reads when a service is killed because it hangs."""
+    what = "stopped answering" if liveness.has_answered else "never answered"
+    return (
+        f"{name} {what}: {liveness.misses} checks of {policy.timeout_s:g} s in a row were missed; "
+        "killing it"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,8 +18,19 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.server.home import Home
 from hostelry.server.process_table import signal_group
+from hostelry.server.pulse import PULSE_VARIABLE, Pulse
 from hostelry.server.run_file import remove_run_file, save_run_file
-from hostelry.server.supervision import GiveUp, Life, after_death, death_message
+from hostelry.server.supervision import (
+    GiveUp,
+    Life,
+    Liveness,
+    LivenessPolicy,
+    after_check,
+    after_death,
+    death_message,
+    hung_message,
+    is_hung,
+)
 
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -30,18 +41,24 @@ PRIVATE_UMASK = 0o077
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One start of a service; `after` is called once that process has ended."""
+    """One start of a service; `after` is called once that process has ended.
+
+    `pass_fds` are descriptors of this process that it inherits under the same numbers.
+    """
 
     argv: Sequence[str]
     env: Mapping[str, str]
     after: Callable[[], None] = lambda: None
+    pass_fds: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
     """A process to keep running. `command` is asked anew at each start.
 
-    It is stopped with `stop_signal`, and killed if it is still there `grace_s` later.
+    It is stopped with `stop_signal`, and killed if it is still there `grace_s` later. With a
+    `liveness` it is killed and started again when it hangs: when `is_alive`, given a time limit in
+    seconds, says no often enough. Without an `is_alive` it must answer its pulse (`pulse`).
     """
 
     name: str
@@ -49,6 +66,8 @@ class Service:
     port: int
     stop_signal: signal.Signals
     grace_s: float
+    liveness: LivenessPolicy | None = None
+    is_alive: Callable[[float], Awaitable[bool]] | None = None
 
 
 @dataclass(slots=True)
@@ -120,26 +139,32 @@ class Supervisor:
     async def _live(self, running: Running) -> int:
         """One life of a service, from its start until nothing of its group is left."""
         command = running.service.command()
-        process = await self._spawn(running.service, command)
-        died = asyncio.create_task(process.wait())
-        told = asyncio.create_task(running.stopping.wait())
-        try:
-            await asyncio.wait({died, told}, return_when=asyncio.FIRST_COMPLETED)
-            if not died.done():
-                await self._end(died, process.pid, running.service)
-        finally:
-            told.cancel()
-            signal_group(process.pid, signal.SIGKILL)
-            remove_run_file(self._home, running.service.name)
-            command.after()
-        return await died
+        with Pulse() as pulse:
+            process = await self._spawn(running.service, command, pulse)
+            died = asyncio.create_task(process.wait())
+            told = asyncio.create_task(running.stopping.wait())
+            watching = asyncio.create_task(self._watch(running.service, pulse, process.pid))
+            try:
+                await asyncio.wait({died, told}, return_when=asyncio.FIRST_COMPLETED)
+                watching.cancel()
+                if not died.done():
+                    await self._end(died, process.pid, running.service)
+            finally:
+                told.cancel()
+                watching.cancel()
+                signal_group(process.pid, signal.SIGKILL)
+                remove_run_file(self._home, running.service.name)
+                command.after()
+            return await died
 
-    async def _spawn(self, service: Service, command: Command) -> asyncio.subprocess.Process:
+    async def _spawn(
+        self, service: Service, command: Command, pulse: Pulse
+    ) -> asyncio.subprocess.Process:
         log = os.open(self.log_path(service.name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             process = await asyncio.create_subprocess_exec(
                 *command.argv,
-                env=dict(command.env),
+                env={**command.env, PULSE_VARIABLE: str(pulse.inherited_fd)},
                 cwd=self._home.root,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -147,11 +172,29 @@ class Supervisor:
                 process_group=0,
                 umask=PRIVATE_UMASK,
                 preexec_fn=die_with(os.getpid()),
+                pass_fds=(pulse.inherited_fd, *command.pass_fds),
             )
         finally:
             os.close(log)
+        pulse.handed_over()
         save_run_file(self._home, service.name, process.pid, service.port)
         return process
+
+    async def _watch(self, service: Service, pulse: Pulse, group: int) -> None:
+        """Kill the service's process group once it hangs."""
+        policy, liveness = service.liveness, Liveness()
+        if policy is None:
+            return
+        is_alive = service.is_alive or pulse.answered
+        started_at = ask_at = monotonic_s()
+        while not is_hung(liveness, age_s=monotonic_s() - started_at, policy=policy):
+            ask_at = max(monotonic_s(), ask_at + policy.every_s)
+            await asyncio.sleep(ask_at - monotonic_s())
+            answered = await is_alive(policy.timeout_s)
+            late_s = monotonic_s() - ask_at - policy.timeout_s
+            liveness = after_check(liveness, answered=answered, late_s=late_s, policy=policy)
+        self._say(hung_message(service.name, liveness, policy))
+        signal_group(group, signal.SIGKILL)
 
     async def _end(self, died: asyncio.Task[int], group: int, service: Service) -> None:
         signal_group(group, service.stop_signal)

@@ -32,6 +32,7 @@ from hostelry.server.leftovers import end_services
 from hostelry.server.ports import free_ports, require_free_port
 from hostelry.server.readiness import door_check, store_check
 from hostelry.server.run_file import live_run_file, remove_run_file, save_run_file
+from hostelry.server.supervision import DOOR_LIVENESS, PATIENT_LIVENESS, LivenessPolicy
 from hostelry.server.supervisor import Command, Service, Supervisor
 from hostelry.server.up_options import (
     UpOptions,
@@ -235,8 +236,10 @@ def services(
     """The platform's processes in the order they are started."""
     env = service_environment(environment, home)
     inside = [
-        python_service(home, env, "control", config.control_port, CONTROL_GRACE_S),
-        python_service(home, env, "gateway", config.door_port, GATEWAY_GRACE_S),
+        python_service(
+            home, env, "control", config.control_port, CONTROL_GRACE_S, PATIENT_LIVENESS
+        ),
+        python_service(home, env, "gateway", config.door_port, GATEWAY_GRACE_S, DOOR_LIVENESS),
     ]
     if config.s3_endpoint is not None:
         return inside
@@ -244,9 +247,14 @@ def services(
 
 
 def python_service(
-    home: Home, env: Mapping[str, str], name: str, port: int, grace_s: float
+    home: Home,
+    env: Mapping[str, str],
+    name: str,
+    port: int,
+    grace_s: float,
+    liveness: LivenessPolicy,
 ) -> Service:
-    """A process of ours, run with this interpreter."""
+    """A process of ours, run with this interpreter; it answers its pulse."""
     argv = [sys.executable, "-m", f"hostelry.server.{name}", "--home", str(home.root)]
     return Service(
         name=name,
@@ -254,6 +262,7 @@ def python_service(
         port=port,
         stop_signal=signal.SIGTERM,
         grace_s=grace_s,
+        liveness=liveness,
     )
 
 
@@ -276,6 +285,8 @@ def store_service(
         port=port,
         stop_signal=signal.SIGKILL,
         grace_s=5.0,
+        liveness=PATIENT_LIVENESS,
+        is_alive=lambda timeout_s: objectstore.is_alive(port, timeout_s),
     )
 
 

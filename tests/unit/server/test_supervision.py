@@ -2,14 +2,21 @@ import pytest
 
 from hostelry.server.supervision import (
     CRASH_LOOP_DEATHS,
+    DOOR_LIVENESS,
     MAX_DELAY_S,
+    PATIENT_LIVENESS,
     STEADY_S,
     GiveUp,
     Life,
+    Liveness,
+    LivenessPolicy,
     Restart,
+    after_check,
     after_death,
     death_message,
     exit_phrase,
+    hung_message,
+    is_hung,
     restart_delay_s,
 )
 
@@ -109,3 +116,52 @@ def test_death_message(decision: Restart | GiveUp, head: str) -> None:
 def test_a_death_without_a_word_is_told_too() -> None:
     message = death_message("gateway", -15, Restart(delay_s=0.2, quick_deaths=1), "\n \n")
     assert message == "gateway was killed by SIGTERM; restarting in 0.2 s"
+
+
+ANSWER, MISS, LATE = (True, 0.0), (False, 0.0), (False, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("checks", "age_s", "expected"),
+    [
+        pytest.param([ANSWER], 100, False, id="an answer is life"),
+        pytest.param([ANSWER, *[MISS] * 4], 100, False, id="four misses are forgiven"),
+        pytest.param([ANSWER, *[MISS] * 5], 100, True, id="the fifth in a row is not"),
+        pytest.param(
+            [ANSWER, *[MISS] * 4, ANSWER, *[MISS] * 4], 100, False, id="an answer starts the count"
+        ),
+        pytest.param([MISS] * 100, 100, False, id="what never answered is starting"),
+        pytest.param([MISS] * 100, 120, True, id="no start takes two minutes"),
+        pytest.param(
+            [ANSWER, *[LATE] * 100], 300, False, id="on a machine that stands still nobody hangs"
+        ),
+        pytest.param(
+            [ANSWER, MISS, LATE, *[MISS] * 4], 300, True, id="standing still clears no miss either"
+        ),
+    ],
+)
+def test_who_hangs(checks: list[tuple[bool, float]], age_s: float, expected: bool) -> None:
+    policy, liveness = LivenessPolicy(), Liveness()
+    for answered, late_s in checks:
+        liveness = after_check(liveness, answered=answered, late_s=late_s, policy=policy)
+    assert is_hung(liveness, age_s=age_s, policy=policy) is expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "longest_s"),
+    [pytest.param(DOOR_LIVENESS, 7, id="door"), pytest.param(PATIENT_LIVENESS, 11, id="others")],
+)
+def test_how_long_a_service_may_hang_at_most(policy: LivenessPolicy, longest_s: float) -> None:
+    assert policy.every_s + policy.max_misses * policy.timeout_s == longest_s
+
+
+@pytest.mark.parametrize(
+    ("has_answered", "said"),
+    [
+        pytest.param(True, "control stopped answering: 5 checks of 2 s", id="it answered before"),
+        pytest.param(False, "control never answered: 5 checks of 2 s", id="it never did"),
+    ],
+)
+def test_a_service_that_hangs_is_named(has_answered: bool, said: str) -> None:
+    liveness = Liveness(has_answered=has_answered, misses=5)
+    assert hung_message("control", liveness, LivenessPolicy()).startswith(said)
