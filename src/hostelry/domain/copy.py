@@ -92,6 +92,7 @@ class CopySpec:
     startup_timeout_s: float
     adapters: tuple[AdapterPlacement, ...] = ()
     device_ids: tuple[int, ...] = ()  # the accelerators of the instance that are this copy's alone
+    draining: bool = False  # it has left the routes: its agent reports the connections still open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +103,8 @@ class CopyStatus:
     last lines when the phase is FAILED or UNHEALTHY. `peak_memory_bytes` is the most it was seen to
     hold since it started, `memory_limit` how its limit is kept ("cgroup", "watched", "container";
     empty: not at all), `start_kind` and `start_s` how its process was started ("cold", "warm") and
-    how long that took until READY.
+    how long that took until READY. `open_connections` is how many others hold to a copy that is
+    draining; None while that is not known.
     """
 
     id: str
@@ -118,6 +120,7 @@ class CopyStatus:
     memory_limit: str = ""
     start_kind: str = ""
     start_s: float | None = None
+    open_connections: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +128,8 @@ class Copy:
     """A copy's record: where it is placed, what it runs, and what was last observed of it.
 
     `draining` is set once nothing wants it any more: it leaves the routes first and is stopped
-    when its requests are done or `drain_deadline_at` passes. `replaces` is the id of the copy, on
+    when its requests are done or `drain_deadline_at` passes; `drain_started_at` is when one that
+    takes requests began to drain. `replaces` is the id of the copy, on
     another instance, whose place it takes once it is ready.
     """
 
@@ -140,6 +144,7 @@ class Copy:
     created_at: float
     ready_at: float | None = None
     drain_deadline_at: float | None = None
+    drain_started_at: float | None = None
     proven_adapters: frozenset[str] = field(default_factory=frozenset)
     replaces: str | None = None
 

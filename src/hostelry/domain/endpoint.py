@@ -21,6 +21,15 @@ class EndpointStatus(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PassedOver:
+    """An instance type that is not tried before `until`, and why: none of it came up."""
+
+    instance_type: str
+    until: float
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointVariant:
     """A variant as this endpoint wants it now.
 
@@ -35,6 +44,7 @@ class EndpointVariant:
     desired_weight: float
     scaled_in_at: float | None = None  # the last time that instances were taken away
     pool_models: Mapping[str, Model] = field(default_factory=dict)
+    passed_over: tuple[PassedOver, ...] = ()
 
     def model_on(self, instance_type: str) -> Model | None:
         """What an instance of that type runs; None on an endpoint for components."""

@@ -169,7 +169,7 @@ class CopyPlan:
 def plan_copies(
     wished: Sequence[CopySpec], running: Mapping[str, CopySpec], stopping: Collection[str]
 ) -> CopyPlan:
-    """Start what is missing, pass on changed adapters, stop what is not named or is another.
+    """Start what is missing, pass on what a process follows, stop what is not named or is another.
 
     An id that is still stopping starts once it is gone.
     """
@@ -186,13 +186,13 @@ def plan_copies(
         adapt=tuple(
             wanted[copy_id]
             for copy_id in sorted(same)
-            if wanted[copy_id].adapters != running[copy_id].adapters
+            if wanted[copy_id] != running[copy_id]
         ),
         stop=tuple(sorted(copy_id for copy_id in running if copy_id not in same)),
     )
 
 
 def spec_digest(spec: CopySpec) -> str:
-    """Equal for specs that the same process may go on for: everything but the adapters."""
-    body = msgspec.json.encode(replace(spec, adapters=()), order="deterministic")
+    """Equal for specs that the same process may go on for: but for adapters and draining."""
+    body = msgspec.json.encode(replace(spec, adapters=(), draining=False), order="deterministic")
     return hashlib.sha256(body).hexdigest()[:32]
