@@ -13,6 +13,7 @@ from tests.integration.agent_rig import kill, run, until_gone, until_true
 from hostelry.base.errors import TerminalError
 from hostelry.fleet.launcher import LaunchOrder, ProcessLauncher, free_port
 from hostelry.fleet.listeners import belongs_to_another
+from hostelry.fleet.memory import memory_use
 from hostelry.fleet.processes import (
     MARKER_VARIABLE,
     WatchedProcess,
@@ -21,7 +22,6 @@ from hostelry.fleet.processes import (
     members,
     own_identity,
     process_table,
-    resident_bytes,
     stop_all,
     stop_processes,
 )
@@ -101,7 +101,7 @@ def test_a_runaway_child_is_found_and_ended(tmp_path: Path) -> None:
         leader = start(tmp_path, RUNAWAY)
         await until_members(tmp_path, leader, 2)
         found = members(process_table(), tmp_path, leader.identity)
-        assert resident_bytes(found) > 4 * 2**20
+        assert memory_use(found).resident_bytes > 4 * 2**20
         assert await stop_processes(tmp_path, leader.identity, grace_s=5.0) == []
         assert [is_alive(it) for it in found] == [False, False]
 

@@ -16,7 +16,8 @@ from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.hosted_copy import HostedCopy, Means
 from hostelry.fleet.lifecycle import plan_copies
-from hostelry.fleet.processes import members, process_table, resident_bytes
+from hostelry.fleet.memory import memory_use
+from hostelry.fleet.processes import members, process_table
 from hostelry.fleet.protocol import Observation
 from hostelry.fleet.records import InstanceFolder, plain_name
 
@@ -196,9 +197,8 @@ def _measure(hosted: Sequence[HostedCopy]) -> list[int]:
     table = process_table()
     for copy in hosted:
         CopyLog(copy.folder.log).bound()
-    return [
-        resident_bytes(members(table, copy.folder.root, copy.record.process)) for copy in hosted
-    ]
+    mine = [members(table, copy.folder.root, copy.record.process) for copy in hosted]
+    return [memory_use(processes).resident_bytes for processes in mine]
 
 
 def _report_defect(done: "asyncio.Task[None]", hosted: HostedCopy) -> None:

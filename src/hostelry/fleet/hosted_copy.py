@@ -6,6 +6,7 @@ What to do next is decided in lifecycle.py; this module does it.
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,14 +35,17 @@ from hostelry.fleet.lifecycle import (
     Verdict,
     after_end,
     after_ping,
+    ping_limit_s,
     spec_digest,
     start_limit,
     verdict,
 )
+from hostelry.fleet.limits import limits_of
 from hostelry.fleet.listeners import belongs_to_another
+from hostelry.fleet.memory import memory_use
 from hostelry.fleet.model_files import ModelFiles
 from hostelry.fleet.model_server import Answer, ModelServer
-from hostelry.fleet.processes import process_table
+from hostelry.fleet.processes import members, process_table
 from hostelry.fleet.reasons import late_detail, start_failure
 from hostelry.fleet.records import CopyFolder, CopyRecord, ProcessIdentity
 
@@ -63,6 +67,8 @@ class Means:
     shape: Shape
     operator_environment: Mapping[str, str] = field(repr=False)
     policy: CopyPolicy = field(default_factory=CopyPolicy)
+    devices: tuple[str, ...] = ()
+    machine_cpus: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
 
 
 class HostedCopy:
@@ -127,7 +133,10 @@ class HostedCopy:
 
     def measured(self, memory_bytes: int) -> None:
         """Report what the copy's processes hold in memory."""
-        self._status = replace(self._status, memory_bytes=memory_bytes)
+        peak_bytes = max(memory_bytes, self._status.peak_memory_bytes)
+        self._status = replace(
+            self._status, memory_bytes=memory_bytes, peak_memory_bytes=peak_bytes
+        )
         self._changed()
 
     async def run(self) -> None:
@@ -205,6 +214,7 @@ class HostedCopy:
             pid=process.identity.pid,
             address=self._address,
             restarts=found.restarts,
+            memory_limit=process.memory_limit,
         )
         return process
 
@@ -228,6 +238,8 @@ class HostedCopy:
             port=port,
             region=self._means.region,
             shape=self._means.shape,
+            machine_cpus=self._means.machine_cpus,
+            devices=self._means.devices,
         )
         for name in refused_variables(self.spec):
             self._log.note(f"the container's Environment may not set {name}; it is left out")
@@ -238,12 +250,19 @@ class HostedCopy:
             ),
             folder=self._folder.root,
             log=self._folder.log,
+            limits=limits_of(self.spec, self._means.shape),
         )
         self._log.note(f"starting {' '.join(rule.argv)} on port {port}")
         process = await self._means.launcher.start(order)
         self._adapters.process_started(())
         self._remember(process=process.identity, port=port, adapters=(), rule=rule)
-        self._report(CopyPhase.STARTING, pid=process.identity.pid, address=self._address)
+        self._report(
+            CopyPhase.STARTING,
+            pid=process.identity.pid,
+            address=self._address,
+            memory_limit=process.memory_limit,
+            peak_memory_bytes=0,
+        )
         return process
 
     async def _attend(self, process: CopyProcess, rule: ImageRule) -> Ending:
@@ -266,6 +285,7 @@ class HostedCopy:
         ending = await self._bring_up(server, rule, deadline)
         if ending is not None:
             return ending
+        self.measured(await asyncio.to_thread(self._resident_bytes))
         timeout_s = self._means.policy.probe_timeout_s
         adapters = asyncio.create_task(self._adapters.serve(server, rule.probe, timeout_s))
         pings = asyncio.create_task(self._watch(server, rule))
@@ -311,12 +331,15 @@ class HostedCopy:
 
     async def _watch(self, server: ModelServer, rule: ImageRule) -> Ending:
         """Ping a ready copy until it hangs."""
-        policy = self._means.policy
-        health = Health()
+        policy, health = self._means.policy, Health()
+        ping_at = ended_at = monotonic_s()
         while True:
-            await asyncio.sleep(policy.ping_every_s)
-            health = after_ping(health, await server.ping(policy.ping_timeout_s), monotonic_s())
-            match verdict(health, monotonic_s(), policy):
+            ping_at = max(monotonic_s(), ping_at + policy.ping_every_s)
+            await asyncio.sleep(ping_at - monotonic_s())
+            answered = await server.ping(ping_limit_s(health, policy))
+            began_at, ended_at = ended_at, monotonic_s()
+            health = after_ping(health, answered, ended_at - began_at, policy)
+            match verdict(health, policy):
                 case Verdict.HUNG:
                     return self._ending(
                         EndKind.HUNG,
@@ -325,12 +348,18 @@ class HostedCopy:
                     )
                 case Verdict.UNHEALTHY if self._status.phase is CopyPhase.READY:
                     self._report(
-                        CopyPhase.UNHEALTHY, f"/ping failed {health.misses} times in a row."
+                        CopyPhase.UNHEALTHY,
+                        f"/ping failed {health.misses} times in a row, for "
+                        f"{health.silent_s:.0f} s.",
                     )
                 case Verdict.HEALTHY if self._status.phase is CopyPhase.UNHEALTHY:
                     answer = await server.prove(rule.probe, policy.probe_timeout_s)
                     if answer.fault is None:
                         self._proven()
+
+    def _resident_bytes(self) -> int:
+        mine = members(process_table(), self._folder.root, self._record.process)
+        return memory_use(mine).resident_bytes
 
     def _proven(self) -> None:
         if self._ready_at is None:

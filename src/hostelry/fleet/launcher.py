@@ -5,6 +5,7 @@ know which. A launcher keeps in the copy's folder whatever it must know to find 
 after everything died.
 """
 
+import asyncio
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,36 +13,19 @@ from pathlib import Path
 from typing import Protocol
 
 from hostelry.base.errors import TerminalError
+from hostelry.fleet.container_order import ContainerOrder
+from hostelry.fleet.cgroups import Place
+from hostelry.fleet.limited_process import (
+    LimitedProcess,
+    LimitRecord,
+    confine,
+    release,
+    start_unprivileged,
+)
+from hostelry.fleet.limits import CopyLimits
 from hostelry.fleet.processes import WatchedProcess, stop_processes
 from hostelry.fleet.reasons import exit_detail
 from hostelry.fleet.records import ProcessIdentity
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerOrder:
-    """What a container needs beyond a program.
-
-    image: the reference as the model names it.
-    network: "none", "host" or "bridge" (`images.ImageRule.network`).
-    port: on this machine's loopback; whatever the server listens on inside, it answers there.
-    model_folder: mounted read-only at /opt/ml/model.
-    mounts: further folders of this machine, read-only, by their path in the container.
-    cpus: cores it may use; None for no limit.
-    max_memory_bytes: it is killed above this; None for no limit.
-    device_ids: accelerators it sees; empty for none.
-    pull: whether an image that is not on this machine may be fetched, within pull_timeout_s.
-    """
-
-    image: str
-    network: str
-    port: int
-    model_folder: Path
-    mounts: Mapping[str, Path]
-    cpus: float | None
-    max_memory_bytes: int | None
-    device_ids: tuple[int, ...]
-    pull: bool
-    pull_timeout_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +37,7 @@ class LaunchOrder:
     folder: the copy's own folder; a program's working folder.
     log: the file that gets what it prints.
     container: set where the copy is a container.
+    limits: what a program may take of the machine; None for no limits.
     """
 
     argv: Sequence[str]
@@ -60,6 +45,7 @@ class LaunchOrder:
     folder: Path
     log: Path
     container: ContainerOrder | None = None
+    limits: CopyLimits | None = None
 
 
 class CopyProcess(Protocol):
@@ -68,6 +54,11 @@ class CopyProcess(Protocol):
     @property
     def identity(self) -> ProcessIdentity:
         """The process, beyond doubt."""
+        ...
+
+    @property
+    def memory_limit(self) -> str:
+        """How its memory limit is kept: "cgroup", "watched", "container"; "" without a limit."""
         ...
 
     async def wait(self) -> int | None:
@@ -99,28 +90,45 @@ class Launcher(Protocol):
 
 
 class ProcessLauncher:
-    """Starts built-in model servers and operators' commands as plain processes."""
+    """Starts built-in model servers and operators' commands as plain processes.
 
-    async def start(self, order: LaunchOrder) -> WatchedProcess:
+    `places` are where control groups may be made for them (`cgroups.own_places`).
+    """
+
+    def __init__(self, places: Sequence[Place] = ()) -> None:
+        self._places = tuple(places)
+        self._processes: dict[Path, LimitedProcess] = {}
+
+    async def start(self, order: LaunchOrder) -> LimitedProcess:
         """The started process; raises TerminalError when it cannot be executed."""
         try:
-            return WatchedProcess.start(order.argv, order.environment, order.folder, order.log)
+            process = start_unprivileged(order.argv, order.environment, order.folder, order.log)
         except (OSError, ValueError) as error:
             raise TerminalError(f"cannot start {order.argv[0]}: {error}") from error
+        limits = order.limits or CopyLimits(cpus=0.0)
+        return self._keep(confine(process, order.folder, limits, self._places), order.folder)
 
-    def adopt(self, folder: Path, identity: ProcessIdentity) -> WatchedProcess | None:
+    def adopt(self, folder: Path, identity: ProcessIdentity) -> LimitedProcess | None:
         """The recorded process if it still runs."""
-        del folder
-        return WatchedProcess.adopt(identity)
+        process = WatchedProcess.adopt(identity)
+        if process is None:
+            return None
+        return self._keep(LimitedProcess(process, folder, LimitRecord.load(folder)), folder)
 
     async def explain_exit(self, folder: Path, code: int | None) -> str:
-        """The exit code or signal in words."""
-        del folder
-        return exit_detail(code)
+        """The exit code or signal in words, or that memory was the cause."""
+        process = self._processes.get(folder)
+        return (process.memory_cause(code) if process else None) or exit_detail(code)
 
     async def stop(self, folder: Path, leader: ProcessIdentity | None, grace_s: float) -> None:
         """End every process of the copy."""
         await stop_processes(folder, leader, grace_s)
+        self._processes.pop(folder, None)
+        await asyncio.to_thread(release, folder)
+
+    def _keep(self, process: LimitedProcess, folder: Path) -> LimitedProcess:
+        self._processes[folder] = process
+        return process
 
 
 def free_port() -> int:

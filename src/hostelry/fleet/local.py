@@ -21,6 +21,7 @@ from hostelry.base.errors import RetryableError, TerminalError
 from hostelry.domain.copy import Instance
 from hostelry.fleet.client import HttpAgent
 from hostelry.fleet.copy_log import CopyLog
+from hostelry.fleet.limited_process import release
 from hostelry.fleet.processes import identify, is_alive, reap, send, stop_processes
 from hostelry.fleet.protocol import RunningInstance
 from hostelry.fleet.records import InstanceFolder, ProcessIdentity, plain_name, write_whole
@@ -218,3 +219,4 @@ async def _end_copy(folder: InstanceFolder, copy_id: str) -> None:
     copy = folder.copy(copy_id)
     record = copy.load()
     await stop_processes(copy.root, record.process if record else None, grace_s=1.0)
+    await asyncio.to_thread(release, copy.root)

@@ -20,7 +20,6 @@ from hostelry.base.clock import monotonic_s
 from hostelry.fleet.records import ProcessIdentity
 
 MARKER_VARIABLE = "HOSTELRY_COPY_FOLDER"
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 PROC = Path("/proc")
 SCAN_PAUSE_S = 0.05
 ORPHAN_GRACE_S = 1.0
@@ -102,17 +101,10 @@ def send(processes: Iterable[ProcessIdentity], number: signal.Signals) -> None:
                 os.close(pidfd)
 
 
-def resident_bytes(processes: Iterable[ProcessIdentity]) -> int:
-    """Resident memory of the processes together; shared pages count once for each."""
-    total = 0
-    for process in processes:
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            total += int((PROC / str(process.pid) / "statm").read_text().split()[1]) * PAGE_BYTES
-    return total
-
-
 class WatchedProcess:
     """A process whose end is noticed at once; a child of ours, or one that was adopted."""
+
+    memory_limit = ""  # nobody keeps one
 
     def __init__(
         self, identity: ProcessIdentity, child: "subprocess.Popen[bytes] | None" = None

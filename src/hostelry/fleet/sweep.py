@@ -3,6 +3,7 @@
 import signal
 from pathlib import Path
 
+from hostelry.fleet.limited_process import release
 from hostelry.fleet.local import agents_of
 from hostelry.fleet.processes import is_alive, send, stop_all
 from hostelry.fleet.records import InstanceFolder, ProcessIdentity
@@ -22,7 +23,10 @@ def stop_everything(root: Path, grace_s: float = GRACE_S) -> None:
     # Agents first: a living one would start its copies again.
     agents = [agent for folder in folders for agent in agents_of(folder) if is_alive(agent)]
     send(agents, signal.SIGKILL)
-    stop_all([group for folder in folders for group in _copies(folder)], grace_s)
+    copies = [group for folder in folders for group in _copies(folder)]
+    stop_all(copies, grace_s)
+    for folder, _ in copies:
+        release(folder)
 
 
 def _copies(folder: InstanceFolder) -> list[tuple[Path, ProcessIdentity | None]]:

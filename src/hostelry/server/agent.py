@@ -23,6 +23,7 @@ from hostelry.fleet.agent_server import AgentRoutes, loopback_socket
 from hostelry.fleet.artifacts.cache import ArtifactCache
 from hostelry.fleet.artifacts.objects import S3Objects, new_client
 from hostelry.fleet.artifacts.store import ArtifactStore
+from hostelry.fleet.cgroups import own_places
 from hostelry.fleet.hosted_copy import Means
 from hostelry.fleet.launcher import ProcessLauncher
 from hostelry.fleet.model_server import new_http
@@ -46,7 +47,7 @@ async def serve(home: Home, instance_id: str) -> None:
             Means(
                 images_file=home.images,
                 artifacts=artifact_store(home, folder),
-                launcher=ProcessLauncher(),
+                launcher=ProcessLauncher(own_places()),
                 http=http,
                 region=instance.scope.region,
                 shape=instance.shape,

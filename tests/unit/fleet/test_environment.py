@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,15 @@ PLACE = CopyPlace(
     port=4321,
     region="eu-west-1",
     shape=Shape(cpus=8, memory_bytes=1000, accelerators=2),
+    machine_cpus=4,
 )
 
 
-def spec(environment: dict[str, str], requirements: Requirements | None = None) -> CopySpec:
+def spec(
+    environment: dict[str, str],
+    requirements: Requirements | None = None,
+    device_ids: tuple[int, ...] = (),
+) -> CopySpec:
     return CopySpec(
         id="c-1",
         owner="component/x",
@@ -24,6 +30,7 @@ def spec(environment: dict[str, str], requirements: Requirements | None = None) 
         requirements=requirements,
         download_timeout_s=60.0,
         startup_timeout_s=60.0,
+        device_ids=device_ids,
     )
 
 
@@ -42,6 +49,13 @@ def test_a_copy_gets_what_the_architecture_promises() -> None:
         "HOSTELRY_MEMORY_BYTES": "512",
         "HOSTELRY_COPY_FOLDER": "/i/copies/c-1",
         "OPTION_MODEL_ID": "hub/id",
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "NUMEXPR_NUM_THREADS": "1",
+        "RAYON_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "NVIDIA_VISIBLE_DEVICES": "void",
     }
 
 
@@ -91,6 +105,49 @@ def test_a_container_may_not_set_what_is_the_platforms(name: str) -> None:
     assert "/tmp/evil" not in made.values()
     assert made["FINE"] == "1"
     assert refused_variables(wicked) == [name]
+
+
+@pytest.mark.parametrize(
+    ("cpus", "operator", "container", "threads"),
+    [
+        pytest.param(0.0, {}, {}, "1", id="nothing reserved is one thread"),
+        pytest.param(1.5, {}, {}, "2", id="a part of a CPU is a thread"),
+        pytest.param(48.0, {}, {}, "4", id="not more than the machine has"),
+        pytest.param(3.0, {"OMP_NUM_THREADS": "2"}, {}, "2", id="not more than the operator says"),
+        pytest.param(3.0, {"OMP_NUM_THREADS": "2,1"}, {}, "3", id="nested counts do not bound"),
+        pytest.param(3.0, {}, {"OMP_NUM_THREADS": "7"}, "7", id="the container's own word"),
+    ],
+)
+def test_threads_follow_the_reservation(
+    cpus: float, operator: dict[str, str], container: dict[str, str], threads: str
+) -> None:
+    given = spec(container, Requirements(min_memory_bytes=1, cpus=cpus))
+    assert copy_environment(operator, given, PLACE, {})["OMP_NUM_THREADS"] == threads
+
+
+@pytest.mark.parametrize(
+    ("accelerators", "device_ids", "own", "visible"),
+    [
+        pytest.param(2, (1, 3), "4567", "5,7", id="its own devices by their real names"),
+        pytest.param(2, (), "45", "4,5", id="a spec without ids sees the instance's"),
+        pytest.param(0, (), "45", "", id="a copy without accelerators sees none"),
+        pytest.param(1, (0,), "", "", id="a machine without accelerators has none to see"),
+    ],
+)
+def test_a_copy_sees_the_accelerators_it_reserved(
+    accelerators: int, device_ids: tuple[int, ...], own: str, visible: str
+) -> None:
+    reserved = Requirements(min_memory_bytes=1, accelerators=accelerators)
+    given = spec({"CUDA_VISIBLE_DEVICES": "0,1,2"}, reserved, device_ids)
+    place = replace(PLACE, devices=tuple(own))
+    made = copy_environment({"CUDA_VISIBLE_DEVICES": "9"}, given, place, {})
+    assert made["CUDA_VISIBLE_DEVICES"] == visible
+    assert refused_variables(given) == ["CUDA_VISIBLE_DEVICES"]
+
+
+def test_a_copy_without_requirements_sees_every_accelerator_of_its_instance() -> None:
+    made = copy_environment({}, spec({}), replace(PLACE, devices=("2", "3")), {})
+    assert made["CUDA_VISIBLE_DEVICES"] == made["NVIDIA_VISIBLE_DEVICES"] == "2,3"
 
 
 def test_local_folders_replace_what_was_named_by_uri() -> None:

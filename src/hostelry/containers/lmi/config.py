@@ -287,12 +287,12 @@ def wrong(setting: Setting, allowed: str) -> ConfigurationError:
 
 
 def cpu_threads(env: Mapping[str, str], machine_cpus: int) -> int | None:
-    """Whole reserved CPUs, from one to those that exist; None where nothing is reserved.
+    """Reserved CPUs, rounded up, from one to those that exist; None where nothing is reserved.
 
     A declared instance type may have more CPUs than this machine: more threads than CPUs are slow.
     """
     cpus = reserved(env, "HOSTELRY_CPUS")
-    return None if cpus is None else max(1, min(int(cpus), machine_cpus))
+    return None if cpus is None else max(1, min(math.ceil(cpus), machine_cpus))
 
 
 def reserved(env: Mapping[str, str], variable: str) -> float | None:

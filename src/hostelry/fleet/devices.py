@@ -1,0 +1,62 @@
+"""Which real accelerators an instance and a copy see; pure functions of names and numbers.
+
+An instance *declares* accelerators by its type; the machine may have fewer, or none. An instance
+gets real ones only if the machine has at least as many as it declares: the ones that the fewest
+other instances have, so that instances share a device only once there is no free one left. Device
+`i` of the instance is the `i`-th of those. A copy sees its own devices and no other; without real
+ones it sees none and computes on CPUs.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+NVIDIA_NODE = re.compile(r"nvidia(\d+)")
+
+
+def real_devices(operator: Mapping[str, str], device_nodes: Iterable[str]) -> tuple[str, ...]:
+    """The accelerators the platform may use: the operator's CUDA_VISIBLE_DEVICES, else all.
+
+    `device_nodes` are the names in /dev.
+    """
+    chosen = operator.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return tuple(name for it in chosen.split(",") if (name := it.strip()) and name != "-1")
+    numbers = (found[1] for node in device_nodes if (found := NVIDIA_NODE.fullmatch(node)))
+    return tuple(sorted(numbers, key=int))
+
+
+def assign_devices(
+    declared: int, real: Sequence[str], held: Iterable[Sequence[str]]
+) -> tuple[str, ...]:
+    """The real devices of a new instance that declares `declared`; () where there are too few.
+
+    `held` are the devices of each other instance.
+    """
+    if declared == 0 or declared > len(real):
+        return ()
+    holders = dict.fromkeys(real, 0)
+    for devices in held:
+        for device in devices:
+            if device in holders:
+                holders[device] += 1
+    rarest = sorted(range(len(real)), key=lambda at: (holders[real[at]], at))[:declared]
+    return tuple(real[at] for at in sorted(rarest))
+
+
+def devices_of_copy(
+    device_ids: Sequence[int], accelerators: float | None, own: Sequence[str]
+) -> tuple[str, ...]:
+    """The real devices a copy sees, of its instance's `own`.
+
+    `accelerators` is what it reserves; None for a copy that has the instance to itself. One that
+    reserves some and was given no ids (a spec of an older control) sees them all.
+    """
+    if device_ids:
+        return tuple(own[device] for device in device_ids if device < len(own))
+    return tuple(own) if accelerators is None or accelerators > 0 else ()
+
+
+def device_variables(devices: Sequence[str]) -> dict[str, str]:
+    """The variables that make a process see `devices` and no other accelerator."""
+    visible = ",".join(devices)
+    return {"CUDA_VISIBLE_DEVICES": visible, "NVIDIA_VISIBLE_DEVICES": visible or "void"}

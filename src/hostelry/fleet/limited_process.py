@@ -1,0 +1,229 @@
+"""A copy's process within its limits: confined at its start, watched, and told why it ended.
+
+The kernel keeps the memory limit where a cgroup can be had; otherwise the process's memory is
+looked at twice a second, and the copy is killed when it holds more than it may.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import os
+import resource
+import signal
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from hostelry.fleet.cgroups import CopyGroup, Place, make_group, remove_groups
+from hostelry.fleet.limits import CopyLimits, MemoryEvidence, memory_cause, over_limit
+from hostelry.fleet.memory import held_at_most, machine_kills, memory_use
+from hostelry.fleet.processes import WatchedProcess, members, process_table, send
+from hostelry.fleet.records import ProcessIdentity, write_whole
+
+log = logging.getLogger(__name__)
+
+LIMITS_FILE = "limits.json"
+LOOK_EVERY_S = 0.5
+IDLE_LOOK_EVERY_S = 2.0  # at a copy without a limit: only what the kernel killed
+SEARCH_EVERY_S = 2.0  # for processes it started since
+COPY_OOM_SCORE = 500  # the kernel, short of memory, takes a copy before the platform
+MAX_OPEN_FILES = 65_536
+PR_SET_NO_NEW_PRIVS = 38
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitRecord:
+    """limits.json in a copy's folder: what a successor of the agent must know of its limits."""
+
+    max_memory_bytes: int | None = None
+    groups: tuple[str, ...] = ()
+    memory_group: str | None = None
+
+    @classmethod
+    def load(cls, folder: Path) -> "LimitRecord":
+        """The record of the copy in `folder`; an empty one where there is none to be read."""
+        try:
+            return msgspec.json.decode((folder / LIMITS_FILE).read_bytes(), type=cls)
+        except (OSError, msgspec.DecodeError, msgspec.ValidationError):
+            return cls()
+
+    def save(self, folder: Path) -> None:
+        """Write it; a full disk costs the successor the limit, and the copy nothing."""
+        with contextlib.suppress(OSError):
+            write_whole(folder / LIMITS_FILE, msgspec.json.encode(self), durable=False)
+
+    @property
+    def group(self) -> CopyGroup | None:
+        """The copy's control group, where it has one."""
+        if not self.groups:
+            return None
+        memory = Path(self.memory_group) if self.memory_group else None
+        return CopyGroup(folders=tuple(map(Path, self.groups)), memory=memory)
+
+    @property
+    def memory_limit(self) -> str:
+        """How the limit is kept, as `CopyStatus.memory_limit` tells it."""
+        if self.max_memory_bytes is None:
+            return ""
+        return "cgroup" if self.memory_group else "watched"
+
+
+@dataclass(slots=True)
+class _Look:
+    """What the last look at a copy saw."""
+
+    known: list[ProcessIdentity] = field(default_factory=list)
+    evidence: MemoryEvidence = field(default_factory=MemoryEvidence)
+    machine_kills: int = 0
+
+
+class LimitedProcess:
+    """A copy's first process, watched for its memory for as long as somebody waits for its end."""
+
+    def __init__(self, process: WatchedProcess, folder: Path, record: LimitRecord) -> None:
+        self._process = process
+        self._folder = folder
+        self._record = record
+        self._group = record.group
+        self._seen = _Look(known=[process.identity], machine_kills=machine_kills())
+
+    @property
+    def identity(self) -> ProcessIdentity:
+        """The process, beyond doubt."""
+        return self._process.identity
+
+    @property
+    def memory_limit(self) -> str:
+        """How its memory limit is kept: "cgroup", "watched", or "" without one."""
+        return self._record.memory_limit
+
+    async def wait(self) -> int | None:
+        """Return when it is gone: its exit code (negative: the signal), if it was ours."""
+        watching = asyncio.create_task(self._watch())
+        try:
+            return await self._process.wait()
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    def memory_cause(self, exit_code: int | None) -> str | None:
+        """That memory ended it, in words; None when it did not, or it still runs."""
+        kills = self._group.memory_kills() if self._group else 0
+        evidence = replace(
+            self._seen.evidence,
+            group_kills=kills,
+            machine_kills=machine_kills() - self._seen.machine_kills,
+        )
+        return memory_cause(evidence, exit_code, self._record.max_memory_bytes)
+
+    async def _watch(self) -> None:
+        """Look after its memory, for ever."""
+        limited = self._record.max_memory_bytes is not None
+        pause_s = LOOK_EVERY_S if limited else IDLE_LOOK_EVERY_S
+        looks = round(SEARCH_EVERY_S / pause_s)
+        while True:
+            for _ in range(looks):
+                before = machine_kills()
+                await asyncio.sleep(pause_s)
+                await self._look()
+                self._seen.machine_kills = before
+            self._seen.known = await asyncio.to_thread(self._members)
+            self._enclose()
+
+    async def _look(self) -> None:
+        """One look; kills the copy when it is over its limit, or the kernel took a part of it."""
+        seen = self._seen
+        held = held_at_most(seen.known)
+        peak = max(seen.evidence.peak_bytes, held)
+        seen.evidence = replace(seen.evidence, peak_bytes=peak)
+        if self._group is not None and self._group.memory is not None:
+            if self._group.memory_kills():
+                await asyncio.to_thread(self._kill)
+        elif over_limit(held, self._record.max_memory_bytes):
+            await asyncio.to_thread(self._judge)
+
+    def _judge(self) -> None:
+        """Count exactly, shared pages once; kill when it still is too much."""
+        use = memory_use(self._members())
+        if over_limit(use.held_bytes, self._record.max_memory_bytes):
+            self._seen.evidence = replace(self._seen.evidence, over_limit_bytes=use.held_bytes)
+            log.warning("copy in %s held %d bytes: killed", self._folder, use.held_bytes)
+            self._kill()
+
+    def _kill(self) -> None:
+        send(self._members(), signal.SIGKILL)
+
+    def _members(self) -> list[ProcessIdentity]:
+        return members(process_table(), self._folder, self.identity)
+
+    def _enclose(self) -> None:
+        """Put processes that were started before the group was joined into it as well."""
+        if self._group is None:
+            return
+        inside = self._group.pids()
+        for process in self._seen.known:
+            if self._group.memory is not None and process.pid not in inside:
+                with contextlib.suppress(OSError):
+                    self._group.add(process.pid)
+
+
+def confine(
+    process: WatchedProcess, folder: Path, limits: CopyLimits, places: Sequence[Place]
+) -> LimitedProcess:
+    """Set the limits of a process that was just started; what the machine refuses is left out."""
+    pid = process.identity.pid
+    with contextlib.suppress(OSError, ValueError):
+        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+        _, most = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        files = MAX_OPEN_FILES if most == resource.RLIM_INFINITY else min(MAX_OPEN_FILES, most)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (files, files))
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/oom_score_adj").write_text(str(COPY_OOM_SCORE))
+    group = make_group(places, group_name(folder), limits)
+    if group is not None:
+        try:
+            group.add(pid)
+        except OSError as error:
+            log.info("copy in %s: its cgroup takes no process: %s", folder, error)
+            group.remove()
+            group = None
+    record = LimitRecord(
+        max_memory_bytes=limits.max_memory_bytes,
+        groups=tuple(map(str, group.folders)) if group else (),
+        memory_group=str(group.memory) if group and group.memory else None,
+    )
+    record.save(folder)
+    return LimitedProcess(process, folder, record)
+
+
+def release(folder: Path) -> None:
+    """Remove the control groups of the copy in `folder`, whose processes are ended; blocks."""
+    remove_groups(map(Path, LimitRecord.load(folder).groups))
+    with contextlib.suppress(OSError):
+        (folder / LIMITS_FILE).unlink()
+
+
+def group_name(folder: Path) -> str:
+    """A name that no other copy of this machine has: the copy's and its instance's folder."""
+    return f"{folder.parent.parent.name}.{folder.name}.{os.stat(folder).st_ino}"[-200:]
+
+
+def start_unprivileged(
+    argv: Sequence[str], environment: Mapping[str, str], folder: Path, log_file: Path
+) -> WatchedProcess:
+    """`WatchedProcess.start`, of a process that can gain no privilege by what it executes.
+
+    Raises OSError or ValueError when the program cannot be started. The promise is a thread's and
+    is inherited, so it is made in a thread of its own.
+    """
+
+    def start() -> WatchedProcess:
+        ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        return WatchedProcess.start(argv, environment, folder, log_file)
+
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(start).result()
