@@ -22,6 +22,26 @@ _EXPONENTS = {
 }
 
 
+# Above so many elements torch copies in a team of threads, one team for each thread that asks:
+# they would fight with the engine's own for its processors.
+_ALONE_ELEMENTS = 1 << 14
+_WORDS = {2: torch.int16, 4: torch.int32}
+
+
+def copy_alone(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Copy between tensors of one shape in host memory, on the calling thread only.
+
+    Rounds where the target's dtype is narrower. Python's lock is released meanwhile.
+    """
+    if target.dtype == source.dtype:
+        words = _WORDS[target.itemsize]
+        numpy.copyto(target.view(words).numpy(), source.view(words).numpy())
+        return
+    step = max(1, _ALONE_ELEMENTS * len(target) // max(1, target.numel()))
+    for start in range(0, len(target), step):
+        target[start : start + step].copy_(source[start : start + step])
+
+
 class PageImage:
     """Pages one after another, the last one cut where it is empty; `dtype` is the pool's.
 
@@ -65,11 +85,17 @@ class PageImage:
         for half, rows in ((runs.first, first), (runs.second, second)):
             for run in half:
                 part = rows if run.count == len(rows) else rows[run.row : run.row + run.count]
-                self._rows(run).copy_(part)
+                copy_alone(self._rows(run), part)
 
     def rows(self, runs: Runs) -> Sequence[torch.Tensor]:
         """One half of a module as views (rows, width) of the image, in order."""
         return [self._rows(run) for run in runs]
+
+    def is_zero(self, runs: Runs) -> bool:
+        """Whether one half of a module holds nothing but zeros."""
+        words = _WORDS[self.elements.itemsize]
+        parts = (rows.view(words).numpy() for rows in self.rows(runs))
+        return not any((part << 1).any() for part in parts)  # the sign of a zero does not matter
 
     def write(self, pool: PoolTensor, page_numbers: Sequence[int]) -> None:
         """Copy the image into these pages of the pool; on a GPU queued on the current stream."""
@@ -77,7 +103,11 @@ class PageImage:
         width = layout.page_elements
         for ordinal, (number, fill) in enumerate(zip(page_numbers, layout.fills_P, strict=True)):
             source = self.elements[ordinal * width : ordinal * width + fill]
-            pool.elements[number * width : number * width + fill].copy_(source, non_blocking=True)
+            target = pool.elements[number * width : number * width + fill]
+            if target.device.type == "cpu":
+                copy_alone(target, source)
+            else:
+                target.copy_(source, non_blocking=True)
 
     def _rows(self, run: Run) -> torch.Tensor:
         start = run.page * self.layout.page_elements + run.element

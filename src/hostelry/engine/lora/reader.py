@@ -196,8 +196,8 @@ def _check_effect(image: PageImage, modules: Sequence[ModuleTensors]) -> None:
         runs = module.runs(image.layout)
         if (
             numpy.float32(module.scale) != 0
-            and any(bool(rows.any()) for rows in image.rows(runs.first))
-            and any(bool(rows.any()) for rows in image.rows(runs.second))
+            and not image.is_zero(runs.first)
+            and not image.is_zero(runs.second)
         ):
             return
     raise AdapterError("the adapter has no effect: A or B of every module is all zeros")
