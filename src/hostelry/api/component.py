@@ -1,21 +1,23 @@
 """CreateInferenceComponent, DescribeInferenceComponent, ListInferenceComponents and Delete."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from hostelry.api.component_move import check_fits_pending
+from hostelry.api.component_pin import is_pinned
 from hostelry.api.component_spec import (
-    Given,
     adapter_spec,
-    chosen_specification,
     component_spec,
     resolved_container,
+    timeouts_of,
 )
 from hostelry.api.component_summary import component_summary
 from hostelry.api.context import Context, Params, Result, new_generation
 from hostelry.api.endpoint import find_endpoint
 from hostelry.api.page import Row, list_page
 from hostelry.api.refusals import already_exists, not_found
+from hostelry.api.specifications import Given, specifications_of
 from hostelry.api.tag import tags_of, write_tags
 from hostelry.base.errors import validation_error
 from hostelry.domain.component import ComponentSpec, ComponentStatus, InferenceComponent
@@ -23,6 +25,7 @@ from hostelry.domain.deadline import delete_deadline, start_deadline
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.status import Event, next_status
+from hostelry.domain.validation import MAX_COPIES, check_limit
 from hostelry.store.records import Versioned
 
 KIND = "inference-component"
@@ -42,7 +45,7 @@ def create_inference_component(context: Context, params: Params) -> Result:
         raise already_exists(scope, KIND, name)
     endpoint = find_endpoint(context, params["EndpointName"]).value
     variant = hosting_variant(endpoint, params.get("VariantName"))
-    given = chosen_specification(params, variant.instance_type)
+    given = specifications_of(params, variant)
     common: dict[str, Any] = {
         "scope": scope,
         "name": name,
@@ -52,9 +55,10 @@ def create_inference_component(context: Context, params: Params) -> Result:
         "created_at": context.now,
         "modified_at": context.now,
         "status": ComponentStatus.CREATING,
+        "pinned": is_pinned(tags),
         "given": dict(params),
     }
-    make = new_base if given.get("BaseInferenceComponentName") is None else new_adapter
+    make = new_adapter if is_of_adapter(given) else new_base
     component = make(context, params, given, variant, common)
     check_fits_pending(context, component, endpoint)
     context.state.components.put(scope, name, component, expect=None)
@@ -62,8 +66,25 @@ def create_inference_component(context: Context, params: Params) -> Result:
     return {"InferenceComponentArn": component.arn}
 
 
+def is_of_adapter(given: Sequence[Given]) -> bool:
+    """Whether specifications are an adapter's, which has one."""
+    bases = [one.get("BaseInferenceComponentName") for one in given]
+    if all(base is None for base in bases):
+        return False
+    if len(given) > 1:
+        raise validation_error(
+            "An adapter (BaseInferenceComponentName is given) has one Specification: it is on every"
+            " copy of its base inference component, whatever its instance."
+        )
+    return True
+
+
 def new_base(
-    context: Context, params: Params, given: Given, variant: Variant, common: dict[str, Any]
+    context: Context,
+    params: Params,
+    given: Sequence[Given],
+    variant: Variant,
+    common: dict[str, Any],
 ) -> InferenceComponent:
     """The component that reserves resources for its own copies."""
     copies = (params.get("RuntimeConfig") or {"CopyCount": 1})["CopyCount"]
@@ -72,26 +93,34 @@ def new_base(
             f"RuntimeConfig.CopyCount is {copies}; at creation the copy count must be an integer"
             " larger than 0."
         )
-    container = resolved_container(context, given)
-    spec = component_spec(context, given, variant, new_generation(context), container)
+    check_limit("RuntimeConfig.CopyCount", copies, MAX_COPIES)
+    containers = [resolved_container(context, one) for one in given]
+    spec = component_spec(context, given, containers, variant, new_generation(context))
     return InferenceComponent(
-        **common, desired_copies=copies, spec=spec, deadline_at=spec_deadline(context, spec)
+        **common,
+        desired_copies=copies,
+        spec=spec,
+        deadline_at=spec_deadline(context, spec, variant),
     )
 
 
 def new_adapter(
-    context: Context, params: Params, given: Given, variant: Variant, common: dict[str, Any]
+    context: Context,
+    params: Params,
+    given: Sequence[Given],
+    variant: Variant,
+    common: dict[str, Any],
 ) -> InferenceComponent:
     """The component that lives in every copy of its base and reserves nothing."""
     refuse_runtime_config(params, "RuntimeConfig")
-    base_name = given["BaseInferenceComponentName"]
+    base_name = given[0]["BaseInferenceComponentName"]
     base = find_base(context, base_name, common["endpoint_name"])
-    adapter = adapter_spec(given, base.name, new_generation(context))
+    adapter = adapter_spec(given[0], base.name, new_generation(context))
     return InferenceComponent(
         **{**common, "variant_name": base.variant_name},
         desired_copies=0,
         adapter=adapter,
-        deadline_at=adapter_deadline(context, base),
+        deadline_at=adapter_deadline(context, base, variant),
     )
 
 
@@ -143,6 +172,8 @@ def delete_inference_component(context: Context, params: Params) -> Result:
         status=next_status(component.status, Event.DELETE),
         modified_at=context.now,
         deadline_at=delete_deadline(context.now),
+        rollout=None,
+        placement_note=None,
     )
     if deleting.status is component.status:
         return {}
@@ -226,16 +257,16 @@ def check_no_adapters(context: Context, component: InferenceComponent) -> None:
         )
 
 
-def spec_deadline(context: Context, spec: ComponentSpec) -> float:
+def spec_deadline(context: Context, spec: ComponentSpec, variant: Variant) -> float:
     """When bringing up copies of `spec` fails."""
-    return start_deadline(context.now, spec.download_timeout_s, spec.startup_timeout_s)
+    return start_deadline(context.now, *timeouts_of(spec), variant.provision_timeout_s)
 
 
-def adapter_deadline(context: Context, base: InferenceComponent) -> float:
+def adapter_deadline(context: Context, base: InferenceComponent, variant: Variant) -> float:
     """When registering an adapter fails: no sooner than its base, which may still be coming up."""
     own = (
         start_deadline(context.now, 0.0, 0.0)
         if base.spec is None
-        else spec_deadline(context, base.spec)
+        else spec_deadline(context, base.spec, variant)
     )
     return max(own, base.deadline_at or own)

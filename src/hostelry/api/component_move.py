@@ -1,18 +1,19 @@
-"""Whether components can run on another instance type than their endpoint's present one."""
+"""Whether components can run on other instance types than their endpoint's present ones."""
 
-from hostelry.api.component_spec import Given, chosen_specification, given_in_force
+from hostelry.api.component_spec import shapes_of
 from hostelry.api.context import Context
-from hostelry.base.errors import ServiceError, validation_error
-from hostelry.domain.component import ComponentStatus, InferenceComponent
+from hostelry.base.errors import validation_error
+from hostelry.domain.component import ComponentSpec, ComponentStatus, InferenceComponent
 from hostelry.domain.endpoint import Deployment, Endpoint
-from hostelry.domain.validation import check_requirements
+from hostelry.domain.endpoint_config import Variant
+from hostelry.domain.validation import shortfall
 
 # A component in one of these has no copies that could move.
 LEFT_BEHIND = {ComponentStatus.DELETING, ComponentStatus.FAILED}
 
 
 def check_components_fit(context: Context, endpoint: Endpoint, pending: Deployment) -> None:
-    """Refuse an instance type that some component of the endpoint cannot run on."""
+    """Refuse instance types that some component of the endpoint cannot run on."""
     for stored in context.state.components.list(context.scope):
         component = stored.value
         if component.endpoint_name == endpoint.name and component.status not in LEFT_BEHIND:
@@ -20,7 +21,7 @@ def check_components_fit(context: Context, endpoint: Endpoint, pending: Deployme
 
 
 def check_fits_pending(context: Context, component: InferenceComponent, endpoint: Endpoint) -> None:
-    """Refuse a component that could not follow its endpoint's update to another instance type."""
+    """Refuse a component that could not follow its endpoint's update to other instance types."""
     if endpoint.pending is not None:
         check_fits(context, component, endpoint, endpoint.pending)
 
@@ -28,39 +29,33 @@ def check_fits_pending(context: Context, component: InferenceComponent, endpoint
 def check_fits(
     context: Context, component: InferenceComponent, endpoint: Endpoint, pending: Deployment
 ) -> None:
-    """Refuse a component that cannot run on one instance of `pending`; names it and the limit."""
-    old_type, new_type = instance_type_of(endpoint.active), instance_type_of(pending)
-    if old_type == new_type:
+    """Refuse a component that cannot run on any instance of `pending`; names it and the limits."""
+    old, new = hosting_variant(endpoint.active), hosting_variant(pending)
+    if component.spec is None or set(old.instance_types) == set(new.instance_types):
         return
-    try:
-        check_same_specification(component, old_type, new_type)
-        if component.spec is not None:
-            shape = context.shape_of(new_type)
-            check_requirements(component.spec.requirements, new_type, shape)
-    except ServiceError as error:
+    lack = lack_on(context, component.spec, new)
+    if lack is not None:
         raise validation_error(
             f'Inference component "{component.arn}" cannot be on endpoint "{endpoint.arn}" when'
-            f" it moves to {new_type}: {error.message}"
-        ) from error
-
-
-def instance_type_of(deployment: Deployment) -> str:
-    """The instance type of an endpoint for components, which has one variant."""
-    return deployment.variants[0].variant.instance_type
-
-
-def check_same_specification(component: InferenceComponent, old_type: str, new_type: str) -> None:
-    """Refuse where the request gave no specification for the new type, or another one."""
-    given = given_in_force(component)
-    old = chosen_specification(given, old_type)
-    new = chosen_specification(given, new_type)
-    if without_type(old) != without_type(new):
-        raise validation_error(
-            f"Its Specifications for {old_type} and {new_type} differ; an update of the endpoint"
-            " does not exchange them."
+            f" it moves to {', '.join(new.instance_types)}: {lack}"
         )
 
 
-def without_type(given: Given) -> Given:
-    """What a specification says beside the instance type it is for."""
-    return {name: value for name, value in given.items() if name != "InstanceType"}
+def hosting_variant(deployment: Deployment) -> Variant:
+    """The one variant of an endpoint for components."""
+    return deployment.variants[0].variant
+
+
+def lack_on(context: Context, spec: ComponentSpec, variant: Variant) -> str | None:
+    """Why no instance of the variant could hold a copy; None where one could."""
+    lacks = []
+    for name, shape in shapes_of(context, variant).items():
+        typed = spec.on(name)
+        lack = f"it has no specification for {name}"
+        if typed is not None:
+            short = shortfall(typed.requirements, name, shape)
+            if short is None:
+                return None
+            lack = short
+        lacks.append(lack)
+    return "; ".join(lacks) + "."

@@ -1,105 +1,120 @@
-"""From an inference component's Specification to domain values."""
+"""From an inference component's specifications to domain values."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from hostelry.api.container import archive_at
-from hostelry.api.context import Context, Params
+from hostelry.api.context import Context
 from hostelry.api.model import find_model
-from hostelry.api.refusals import refuse_fields, unsupported
+from hostelry.api.refusals import refuse_fields
+from hostelry.api.specifications import Given
 from hostelry.base.errors import validation_error
-from hostelry.domain.component import AdapterSpec, ComponentSpec, InferenceComponent
+from hostelry.domain.component import (
+    AdapterSpec,
+    ComponentSpec,
+    PlacementStrategy,
+    Scheduling,
+    TypedSpec,
+)
 from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.model import ArtifactSource, Container
-from hostelry.domain.shape import Requirements
-from hostelry.domain.validation import BYTES_PER_MB, check_environment, check_requirements
-
-Given = Mapping[str, Any]
-# Beside a request's own members in `InferenceComponent.given`.
-PREVIOUS = "Previous"
-
-
-def given_in_force(component: InferenceComponent) -> Given:
-    """The request that the component's present spec came from: after a rollback, the one before."""
-    spec = component.spec or component.adapter
-    previous: Given = component.given.get(PREVIOUS) or {}
-    if spec is not None and previous.get("generation") == spec.generation:
-        return previous
-    return component.given
-
-
-def given_next(component: InferenceComponent, specifications: Given) -> dict[str, Any]:
-    """`given` of an updated component, which remembers what a rollback goes back to."""
-    spec = component.spec or component.adapter
-    before = given_in_force(component)
-    previous = {name: before.get(name) for name in ("Specification", "Specifications")}
-    return {
-        **component.given,
-        **specifications,
-        PREVIOUS: {**previous, "generation": spec.generation if spec else None},
-    }
-
-
-def chosen_specification(params: Params, instance_type: str) -> Given:
-    """The specification for the variant's instance type, of one or of several given."""
-    single, several = params.get("Specification"), params.get("Specifications")
-    if (single is None) == (several is None):
-        given = "both were" if single is not None else "none was"
-        raise validation_error(
-            f"Exactly one of Specification and Specifications is required; {given} given."
-        )
-    if single is not None:
-        return for_instance_type(single, instance_type)
-    return of_several(several or [], instance_type)
-
-
-def for_instance_type(given: Given, instance_type: str) -> Given:
-    """`given`, unless it is meant for another instance type than the variant's."""
-    named = given.get("InstanceType")
-    if named is not None and named != instance_type:
-        raise validation_error(
-            f"Specification.InstanceType is {named}; the variant's instances are {instance_type}."
-        )
-    return given
-
-
-def of_several(several: Sequence[Given], instance_type: str) -> Given:
-    """The one of `several` that names `instance_type`."""
-    types = [given.get("InstanceType") for given in several]
-    if len(several) > 1 and None in types:
-        number = types.index(None) + 1
-        raise validation_error(
-            f"Specifications.{number}.InstanceType is required where several are given."
-        )
-    if len(set(types)) < len(types):
-        raise validation_error("Specifications name an instance type twice; each needs its own.")
-    for given in several:
-        if given.get("InstanceType") in (None, instance_type):
-            return given
-    raise validation_error(
-        f"None of Specifications is for {instance_type}, the variant's instance type; they are for"
-        f" {', '.join(map(str, types))}."
-    )
+from hostelry.domain.shape import Requirements, Shape
+from hostelry.domain.validation import (
+    BYTES_PER_MB,
+    check_consistent,
+    check_environment,
+    check_requirements,
+)
 
 
 def component_spec(
-    context: Context, given: Given, variant: Variant, generation: int, container: Container
+    context: Context,
+    given: Sequence[Given],
+    containers: Sequence[Container],
+    variant: Variant,
+    generation: int,
 ) -> ComponentSpec:
-    """The base component's spec that `given` and the resolved `container` make."""
-    refuse_scheduling(given)
-    startup = given.get("StartupParameters") or {}
-    requirements = requirements_of(given.get("ComputeResourceRequirements"))
-    check_requirements(requirements, variant.instance_type, context.shape_of(variant.instance_type))
+    """The base component's spec that its specifications and their containers make."""
+    typed = [
+        typed_spec(one, container, variant)
+        for one, container in zip(given, containers, strict=True)
+    ]
+    for_any = given[0].get("InstanceType") is None
+    check_room(typed, shapes_of(context, variant), for_any=for_any)
+    types = variant.instance_types
+    first, *_ = in_order = sorted(
+        typed,
+        key=lambda it: types.index(it.instance_type) if it.instance_type in types else len(types),
+    )
     return ComponentSpec(
         generation=generation,
+        container=first.container,
+        requirements=first.requirements,
+        download_timeout_s=first.download_timeout_s,
+        startup_timeout_s=first.startup_timeout_s,
+        scheduling=common_scheduling(given),
+        by_type=() if for_any else tuple(in_order),
+    )
+
+
+def typed_spec(given: Given, container: Container, variant: Variant) -> TypedSpec:
+    """What copies run by one specification; the variant says what it leaves out."""
+    startup = given.get("StartupParameters") or {}
+    return TypedSpec(
+        instance_type=given.get("InstanceType", variant.instance_type),
         container=container,
-        requirements=requirements,
+        requirements=requirements_of(given.get("ComputeResourceRequirements")),
         download_timeout_s=float(
             startup.get("ModelDataDownloadTimeoutInSeconds", variant.download_timeout_s)
         ),
         startup_timeout_s=float(
             startup.get("ContainerStartupHealthCheckTimeoutInSeconds", variant.startup_timeout_s)
         ),
+    )
+
+
+def shapes_of(context: Context, variant: Variant) -> dict[str, Shape]:
+    """The declared shape of each of the variant's instance types."""
+    return {name: context.shape_of(name) for name in variant.instance_types}
+
+
+def check_room(typed: Sequence[TypedSpec], offers: Mapping[str, Shape], *, for_any: bool) -> None:
+    """Refuse what no empty instance of the type it is for could hold.
+
+    A specification for any type needs one type that can; one for a type that is not in `offers`
+    is looked at when the endpoint moves there.
+    """
+    for one in typed:
+        if for_any:
+            check_requirements(one.requirements, offers)
+        elif one.instance_type in offers:
+            check_requirements(one.requirements, {one.instance_type: offers[one.instance_type]})
+        else:
+            check_consistent(one.requirements)
+
+
+def timeouts_of(spec: ComponentSpec) -> tuple[float, float]:
+    """The longest download and start-up that a copy may take, whatever instance it is on."""
+    typed = [(it.download_timeout_s, it.startup_timeout_s) for it in spec.by_type]
+    return max([(spec.download_timeout_s, spec.startup_timeout_s), *typed], key=sum)
+
+
+def common_scheduling(given: Sequence[Given]) -> Scheduling:
+    """How copies are put on instances, which all specifications must agree on."""
+    found = {scheduling_of(one.get("SchedulingConfig") or {}) for one in given}
+    if len(found) > 1:
+        raise validation_error(
+            "SchedulingConfig must be the same in all Specifications: it is about the copies of the"
+            " component together."
+        )
+    return found.pop()
+
+
+def scheduling_of(given: Given) -> Scheduling:
+    """How copies are put on instances; SPREAD where nothing is said."""
+    balance = given.get("AvailabilityZoneBalance")
+    return Scheduling(
+        strategy=PlacementStrategy(given.get("PlacementStrategy", PlacementStrategy.SPREAD.value)),
+        max_imbalance=None if balance is None else balance.get("MaxImbalance", 0),
     )
 
 
@@ -148,13 +163,6 @@ def requirements_of(given: Given | None) -> Requirements:
         cpus=float(given.get("NumberOfCpuCoresRequired", 0.0)),
         accelerators=float(given.get("NumberOfAcceleratorDevicesRequired", 0.0)),
     )
-
-
-def refuse_scheduling(given: Given) -> None:
-    """Refuse a placement strategy other than the one there is."""
-    strategy = (given.get("SchedulingConfig") or {}).get("PlacementStrategy", "BINPACK")
-    if strategy != "BINPACK":
-        raise unsupported(f"Specification.SchedulingConfig.PlacementStrategy={strategy}")
 
 
 def adapter_spec(given: Given, base_name: str, generation: int) -> AdapterSpec:

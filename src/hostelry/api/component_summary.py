@@ -3,11 +3,11 @@
 from collections import Counter
 from typing import Any
 
-from hostelry.api.component_spec import Given, given_in_force
 from hostelry.api.context import Context, Result
 from hostelry.api.endpoint_summary import deployed_image, serves
 from hostelry.api.refusals import short_reason
-from hostelry.domain.component import InferenceComponent
+from hostelry.api.specifications import Given, given_in_force
+from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy
 
 ECHOED = (
@@ -19,6 +19,7 @@ ECHOED = (
     "DataCacheConfig",
     "SchedulingConfig",
 )
+PLACING = {ComponentStatus.CREATING, ComponentStatus.UPDATING, ComponentStatus.IN_SERVICE}
 ECHOED_OF_CONTAINER = ("ArtifactUrl", "Environment", "ContainerMetricsConfig")
 
 
@@ -36,9 +37,17 @@ def component_summary(context: Context, component: InferenceComponent) -> Result
         "RuntimeConfig": runtime_summary(context, component),
         **specification_summaries(component),
     }
-    if component.failure_reason:
-        result["FailureReason"] = short_reason(component.failure_reason)
+    reason = component.failure_reason or placement_note(component)
+    if reason:
+        result["FailureReason"] = short_reason(reason)
+    if component.given.get("DeploymentConfig"):
+        result["LastDeploymentConfig"] = component.given["DeploymentConfig"]
     return result
+
+
+def placement_note(component: InferenceComponent) -> str | None:
+    """Why copies that are wanted have no place yet; AWS says so only once it gives up."""
+    return component.placement_note if component.status in PLACING else None
 
 
 def specification_summaries(component: InferenceComponent) -> Result:
@@ -53,17 +62,28 @@ def specification_summaries(component: InferenceComponent) -> Result:
 def specification_summary(component: InferenceComponent, given: Given) -> Result:
     """What was given, and the image it came to."""
     summary: Result = {name: given[name] for name in ECHOED if given.get(name) is not None}
-    container = container_summary(component, given.get("Container") or {})
+    container = container_summary(component, given)
     return {**summary, "Container": container} if container else summary
 
 
 def container_summary(component: InferenceComponent, given: Given) -> dict[str, Any]:
     """The container's given fields, and for a base its image."""
-    summary = {name: given[name] for name in ECHOED_OF_CONTAINER if given.get(name) is not None}
-    image = given.get("Image") or (component.spec.container.image if component.spec else None)
+    container = given.get("Container") or {}
+    summary = {
+        name: container[name] for name in ECHOED_OF_CONTAINER if container.get(name) is not None
+    }
+    image = container.get("Image") or image_of(component, given.get("InstanceType"))
     if image:
         summary["DeployedImage"] = deployed_image(image, component.created_at)
     return summary
+
+
+def image_of(component: InferenceComponent, instance_type: str | None) -> str | None:
+    """The image that a base runs on instances of that type, of any where it says none."""
+    if component.spec is None:
+        return None
+    typed = component.spec.on(instance_type) if instance_type else None
+    return (typed or component.spec).container.image
 
 
 def runtime_summary(context: Context, component: InferenceComponent) -> Result:

@@ -1,5 +1,6 @@
 """UpdateInferenceComponent and UpdateInferenceComponentRuntimeConfig."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hostelry.api.component import (
@@ -10,49 +11,55 @@ from hostelry.api.component import (
     spec_deadline,
 )
 from hostelry.api.component_move import check_fits_pending
+from hostelry.api.component_rollout import rolling_deadline, rolling_update
 from hostelry.api.component_spec import (
-    Given,
     adapter_spec,
-    chosen_specification,
     component_spec,
-    given_in_force,
-    given_next,
     overridden,
     resolved_container,
 )
 from hostelry.api.context import Context, Params, Result, new_generation
 from hostelry.api.endpoint import find_endpoint
-from hostelry.api.refusals import in_progress, refuse_fields
+from hostelry.api.refusals import in_progress
+from hostelry.api.specifications import (
+    Given,
+    all_given,
+    changed_by,
+    given_after,
+    given_in_force,
+    given_next,
+    merged,
+    specifications_of,
+)
 from hostelry.base.errors import validation_error
-from hostelry.domain.component import AdapterSpec, ComponentSpec, InferenceComponent
+from hostelry.domain.component import AdapterSpec, ComponentSpec, InferenceComponent, Rollout
 from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.model import Container
 from hostelry.domain.status import Event, can, is_final, next_status
+from hostelry.domain.validation import MAX_COPIES, check_limit
 from hostelry.store.records import Versioned
 
 
 def update_inference_component(context: Context, params: Params) -> Result:
     """UpdateInferenceComponent: new copies, or a new adapter, beside what serves.
 
-    A member that the new Specification leaves out keeps its value. ModelName and Container go
-    together: a new ModelName, or a Container with an Image, starts afresh; a Container without one
-    changes what is there.
+    A member that a new specification leaves out keeps its value; see `merged`.
     """
-    refuse_fields(params, ("DeploymentConfig",))
     found = find_component(context, params["InferenceComponentName"])
-    check_updatable(found.value)
+    component = found.value
+    check_updatable(component)
     if not any(params.get(it) for it in ("Specification", "Specifications", "RuntimeConfig")):
         raise validation_error(
             "Nothing to update: give Specification, Specifications or RuntimeConfig."
         )
-    component = found.value
+    variant = variant_of(context, component)
     if component.spec is not None:
-        updated = updated_base(context, component, component.spec, params)
+        updated = updated_base(context, component, component.spec, params, variant)
     else:
         assert component.adapter is not None, "a component is a base or an adapter"
-        updated = updated_adapter(context, component, component.adapter, params)
+        updated = updated_adapter(context, component, component.adapter, params, variant)
     check_fits_pending(context, updated, find_endpoint(context, component.endpoint_name).value)
-    return put_updating(context, found, updated)
+    return put_updating(context, found, updated, variant)
 
 
 def update_inference_component_runtime_config(context: Context, params: Params) -> Result:
@@ -63,31 +70,39 @@ def update_inference_component_runtime_config(context: Context, params: Params) 
     if component.adapter is not None:
         refuse_runtime_config(params, "DesiredRuntimeConfig")
     copies = params["DesiredRuntimeConfig"]["CopyCount"]
-    return put_updating(context, found, replace(component, desired_copies=copies))
+    check_limit("DesiredRuntimeConfig.CopyCount", copies, MAX_COPIES)
+    changed = replace(component, desired_copies=copies, rollout=None)
+    return put_updating(context, found, changed, variant_of(context, component))
 
 
 def put_updating(
-    context: Context, found: Versioned[InferenceComponent], changed: InferenceComponent
+    context: Context,
+    found: Versioned[InferenceComponent],
+    changed: InferenceComponent,
+    variant: Variant,
 ) -> Result:
     """Write the component on its way to what `changed` wants."""
     updated = replace(
         changed,
         status=next_status(found.value.status, Event.UPDATE),
         modified_at=context.now,
-        deadline_at=update_deadline(context, changed),
+        deadline_at=update_deadline(context, changed, variant),
         failure_reason=None,
     )
     context.state.components.put(context.scope, updated.name, updated, expect=found.version)
     return {"InferenceComponentArn": updated.arn}
 
 
-def update_deadline(context: Context, changed: InferenceComponent) -> float:
+def update_deadline(context: Context, changed: InferenceComponent, variant: Variant) -> float:
     """When the update fails."""
-    if changed.spec is not None:
-        return spec_deadline(context, changed.spec)
-    assert changed.adapter is not None, "a component is a base or an adapter"
-    base = find_component(context, changed.adapter.base_name).value
-    return adapter_deadline(context, base)
+    if changed.spec is None:
+        assert changed.adapter is not None, "a component is a base or an adapter"
+        base = find_component(context, changed.adapter.base_name).value
+        return adapter_deadline(context, base, variant)
+    if changed.rollout is None:
+        return spec_deadline(context, changed.spec, variant)
+    policy, copies = changed.rollout.policy, changed.desired_copies
+    return rolling_deadline(context.now, policy, copies, changed.spec, variant)
 
 
 def check_updatable(component: InferenceComponent) -> None:
@@ -103,92 +118,102 @@ def check_updatable(component: InferenceComponent) -> None:
 
 
 def updated_base(
-    context: Context, component: InferenceComponent, old: ComponentSpec, params: Params
+    context: Context,
+    component: InferenceComponent,
+    old: ComponentSpec,
+    params: Params,
+    variant: Variant,
 ) -> InferenceComponent:
-    """The base with its new specification, its new copy count, or both."""
+    """The base with its new specifications, its new copy count, or both."""
     runtime = params.get("RuntimeConfig") or {}
-    component = replace(
-        component, desired_copies=runtime.get("CopyCount", component.desired_copies)
-    )
+    copies = runtime.get("CopyCount", component.desired_copies)
+    check_limit("RuntimeConfig.CopyCount", copies, MAX_COPIES)
+    component = replace(component, desired_copies=copies, rollout=None)
     if params.get("Specification") is None and params.get("Specifications") is None:
+        refuse_rolling(params, "the number of copies alone, which has no batches")
         return component
-    variant = variant_of(context, component)
-    new = chosen_specification(params, variant.instance_type)
-    if new.get("BaseInferenceComponentName") is not None:
+    new = specifications_of(params, variant)
+    if any(one.get("BaseInferenceComponentName") is not None for one in new):
         raise validation_error(
             f'Inference component "{component.arn}" has copies of its own; an update cannot make'
             " it an adapter."
         )
-    given = merged(given_specification(component, variant), new)
-    spec = component_spec(
-        context, given, variant, new_generation(context), updated_container(context, old, new)
-    )
-    return respecified(component, spec, given_after(given, new, params))
+    before = all_given(given_in_force(component))
+    changed = [changed_by(one, before, variant) for one in new]
+    given = [merged(was or {}, one) for was, one in zip(changed, new, strict=True)]
+    containers = [
+        updated_container(context, old, was, one) for was, one in zip(changed, new, strict=True)
+    ]
+    spec = component_spec(context, given, containers, variant, new_generation(context))
+    updated = respecified(component, spec, params, given)
+    if params.get("DeploymentConfig") is None:
+        return updated
+    policy = rolling_update(params["DeploymentConfig"], copies)
+    return replace(updated, rollout=Rollout(policy=policy, started_at=context.now))
 
 
-def updated_container(context: Context, old: ComponentSpec, new: Given) -> Container:
+def updated_container(
+    context: Context, old: ComponentSpec, changed: Given | None, new: Given
+) -> Container:
     """What the new copies run: the old container unless the new specification says otherwise."""
     override = new.get("Container") or {}
-    if new.get("ModelName") or override.get("Image"):
+    container = None if changed is None else container_for(old, changed)
+    if container is None or new.get("ModelName") or override.get("Image"):
         return resolved_container(context, new)
-    return overridden(old.container, override)
+    return overridden(container, override)
+
+
+def container_for(spec: ComponentSpec, given: Given) -> Container | None:
+    """What `spec` runs by one of the specifications that it was made of."""
+    typed = spec.on(given["InstanceType"]) if given.get("InstanceType") else None
+    if spec.by_type:
+        return None if typed is None else typed.container
+    return spec.container
 
 
 def updated_adapter(
-    context: Context, component: InferenceComponent, old: AdapterSpec, params: Params
+    context: Context,
+    component: InferenceComponent,
+    old: AdapterSpec,
+    params: Params,
+    variant: Variant,
 ) -> InferenceComponent:
     """The adapter with its new weights, which get a name of their own in the model server."""
     refuse_runtime_config(params, "RuntimeConfig")
-    variant = variant_of(context, component)
-    new = chosen_specification(params, variant.instance_type)
+    refuse_rolling(params, "an adapter, which is exchanged on every copy of its base in place")
+    new, *more = specifications_of(params, variant)
+    if more:
+        raise validation_error(
+            f'Inference component "{component.arn}" is an adapter, which has one Specification.'
+        )
     if new.get("BaseInferenceComponentName") not in (None, old.base_name):
         raise validation_error(
             f'Adapter "{component.arn}" belongs to base "{old.base_name}"; an update cannot give it'
             f' another, "{new["BaseInferenceComponentName"]}".'
         )
-    given = merged(given_specification(component, variant), new)
+    given = merged(all_given(given_in_force(component))[0], new)
     spec = adapter_spec(given, old.base_name, new_generation(context))
-    return respecified(component, spec, given_after(given, new, params))
+    return respecified(component, spec, params, [given])
 
 
-def given_after(given: Given, new: Given, params: Params) -> Given:
-    """What Describe echoes after the update: `given` where the request had `new`."""
-    several = params.get("Specifications")
-    if several is None:
-        return {"Specification": given, "Specifications": None}
-    return {
-        "Specification": None,
-        "Specifications": [given if it is new else it for it in several],
-    }
+def refuse_rolling(params: Params, what: str) -> None:
+    """Refuse a DeploymentConfig for an update that is not done in batches."""
+    if params.get("DeploymentConfig") is not None:
+        raise validation_error(f"DeploymentConfig cannot be given for an update of {what}.")
 
 
 def respecified(
-    component: InferenceComponent, spec: ComponentSpec | AdapterSpec, echoed: Given
+    component: InferenceComponent,
+    spec: ComponentSpec | AdapterSpec,
+    params: Params,
+    given: Sequence[Given],
 ) -> InferenceComponent:
     """The component with `spec`, keeping the one before it to fall back to."""
-    component = replace(component, given=given_next(component, echoed))
+    shown = {**given_after(params, given), "DeploymentConfig": params.get("DeploymentConfig")}
+    component = replace(component, given=given_next(component, shown))
     if isinstance(spec, ComponentSpec):
         return replace(component, spec=spec, previous_spec=component.spec)
     return replace(component, adapter=spec, previous_adapter=component.adapter)
-
-
-def given_specification(component: InferenceComponent, variant: Variant) -> Given:
-    """The specification that was in force so far."""
-    return chosen_specification(given_in_force(component), variant.instance_type)
-
-
-def merged(old: Given, new: Given) -> Given:
-    """`old` with the members of `new`; see `update_inference_component`."""
-    override = new.get("Container") or {}
-    kept = dict(old)
-    if new.get("ModelName") or override.get("Image"):
-        for field in ("ModelName", "Container"):
-            kept.pop(field, None)
-    before = kept.get("Container") or {}
-    container = {**before, **override}
-    if before.get("Environment") and override.get("Environment"):
-        container["Environment"] = {**before["Environment"], **override["Environment"]}
-    return {**kept, **new, **({"Container": container} if container else {})}
 
 
 def variant_of(context: Context, component: InferenceComponent) -> Variant:

@@ -10,6 +10,12 @@ from hostelry.domain.deadline import start_deadline
 from hostelry.domain.endpoint import Deployment, EndpointVariant
 from hostelry.domain.endpoint_config import EndpointConfig, Variant
 
+ALARMS = "DeploymentConfig.AutoRollbackConfiguration.Alarms"
+NO_ALARMS = (
+    "There are no alarms yet that could guard an update. Leave it out: an update goes back by"
+    " itself where what it brings up does not prove ready."
+)
+
 
 def deployment_of(context: Context, config: EndpointConfig) -> Deployment:
     """`config` with copies of its models, as a new generation."""
@@ -29,18 +35,25 @@ def endpoint_variant_of(context: Context, variant: Variant) -> EndpointVariant:
         model=None if name is None else find_model(context, name).value,
         desired_instance_count=variant.initial_instance_count,
         desired_weight=variant.weight,
+        pool_models={
+            pool.instance_type: find_model(context, pool.model_name).value
+            for pool in variant.pools
+            if pool.model_name is not None
+        },
     )
 
 
 def deployment_deadline(context: Context, deployment: Deployment) -> float:
     """When bringing up `deployment` fails; a variant without a model has nothing to download."""
-    timeouts = [
-        (it.variant.download_timeout_s, it.variant.startup_timeout_s)
+    return max(
+        start_deadline(
+            context.now,
+            it.variant.download_timeout_s if it.model else 0.0,
+            it.variant.startup_timeout_s if it.model else 0.0,
+            it.variant.provision_timeout_s,
+        )
         for it in deployment.variants
-        if it.model is not None
-    ]
-    download_s, startup_s = max(timeouts, key=sum, default=(0.0, 0.0))
-    return start_deadline(context.now, download_s, startup_s)
+    )
 
 
 def check_deployment_config(given: Mapping[str, Any] | None) -> None:
@@ -48,7 +61,7 @@ def check_deployment_config(given: Mapping[str, Any] | None) -> None:
     if not given:
         return
     if (given.get("AutoRollbackConfiguration") or {}).get("Alarms"):
-        raise unsupported("DeploymentConfig.AutoRollbackConfiguration.Alarms")
+        raise unsupported(ALARMS, NO_ALARMS)
     if given.get("RollingUpdatePolicy"):
         raise unsupported("DeploymentConfig.RollingUpdatePolicy")
     blue_green = given.get("BlueGreenUpdatePolicy") or {}

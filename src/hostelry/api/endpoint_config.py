@@ -40,8 +40,9 @@ def create_endpoint_config(context: Context, params: Params) -> Result:
     tags = tags_of(params.get("Tags"))
     config = config_of(context, params)
     for variant in config.variants:
-        if variant.model_name is not None:
-            find_model(context, variant.model_name)
+        for model_name in (variant.model_name, *(pool.model_name for pool in variant.pools)):
+            if model_name is not None:
+                find_model(context, model_name)
     if context.state.endpoint_configs.has_name(scope, name):
         raise already_exists(scope, KIND, name)
     context.state.endpoint_configs.put(scope, name, config, expect=None)

@@ -1,5 +1,6 @@
 """What DescribeEndpoint shows of an endpoint's variants."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from hostelry.api.context import Context, Result
 from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
+from hostelry.domain.endpoint_config import Variant
 
 # While one of these is shown, each variant says so too.
 VARIANT_STATUS: Mapping[EndpointStatus, str] = {
@@ -34,27 +36,28 @@ class Presence:
             copies=tuple(it for it in copies if it.endpoint_name == endpoint_name),
         )
 
-    def instance_count(self, wanted: EndpointVariant, generation: int) -> int:
+    def serving(self, wanted: EndpointVariant, generation: int) -> list[Instance]:
         """Instances of the variant that serve.
 
         On an endpoint for components those are the running ones; a model's are counted once its
         model server there is ready, in the `generation` of the deployment.
         """
+        of_variant = [it for it in self.instances if it.variant_name == wanted.variant.name]
         if wanted.model is None:
-            return sum(
-                it.variant_name == wanted.variant.name and it.state is InstanceState.RUNNING
-                for it in self.instances
-            )
-        return len(
-            {
-                copy.instance_id
-                for copy in self.copies
-                if copy.variant_name == wanted.variant.name
-                and copy.component_name is None
-                and copy.generation == generation
-                and serves(copy)
-            }
-        )
+            return [
+                it
+                for it in of_variant
+                if it.generation == generation and it.state is InstanceState.RUNNING
+            ]
+        ready = {
+            copy.instance_id
+            for copy in self.copies
+            if copy.variant_name == wanted.variant.name
+            and copy.component_name is None
+            and copy.generation == generation
+            and serves(copy)
+        }
+        return [it for it in of_variant if it.id in ready]
 
 
 def serves(copy: Copy) -> bool:
@@ -72,22 +75,29 @@ def variant_summaries(endpoint: Endpoint, presence: Presence) -> list[Result]:
 
 def variant_summary(wanted: EndpointVariant, deployment: Deployment, presence: Presence) -> Result:
     """What is wanted and what is there of one variant."""
-    current = presence.instance_count(wanted, deployment.generation)
+    serving = presence.serving(wanted, deployment.generation)
     summary: Result = {
         "VariantName": wanted.variant.name,
         "CurrentWeight": wanted.desired_weight,
         "DesiredWeight": wanted.desired_weight,
-        "CurrentInstanceCount": current,
+        "CurrentInstanceCount": len(serving),
         "DesiredInstanceCount": wanted.desired_instance_count,
         "RoutingConfig": {"RoutingStrategy": wanted.variant.routing.value},
     }
     scaling = given_variant(deployment, wanted.variant.name).get("ManagedInstanceScaling")
     if scaling:
         summary["ManagedInstanceScaling"] = scaling
-    if wanted.model:
+    if wanted.variant.pools:
+        by_type = Counter(it.instance_type for it in serving)
+        summary["InstancePools"] = [
+            {"InstanceType": name, "CurrentInstanceCount": by_type[name]}
+            for name in wanted.variant.instance_types
+        ]
+    if wanted.models:
         summary["DeployedImages"] = [
             deployed_image(container.image, deployment.started_at)
-            for container in wanted.model.containers
+            for model in wanted.models
+            for container in model.containers
         ]
     return summary
 
@@ -108,12 +118,17 @@ def pending_summary(pending: Deployment, presence: Presence) -> Result:
         "ProductionVariants": [
             {
                 **variant_summary(wanted, pending, presence),
-                "InstanceType": wanted.variant.instance_type,
+                **instance_type(wanted.variant),
                 "VariantStatus": [{"Status": "Creating", "StartTime": pending.started_at}],
             }
             for wanted in pending.variants
         ],
     }
+
+
+def instance_type(variant: Variant) -> Result:
+    """InstanceType of a variant without pools."""
+    return {} if variant.pools else {"InstanceType": variant.instance_type}
 
 
 def given_variant(deployment: Deployment, name: str) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from hostelry.api.refusals import in_progress, refuse_fields
 from hostelry.base.errors import validation_error
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant
 from hostelry.domain.status import Event, can, is_final, next_status
-from hostelry.domain.validation import check_instance_count
+from hostelry.domain.validation import check_instance_count, possible_instance_count
 
 
 def update_endpoint(context: Context, params: Params) -> Result:
@@ -100,7 +100,8 @@ def with_retained(
 ) -> EndpointVariant:
     """`wanted` with what `live` has of the properties that are not `excluded`."""
     if "DesiredInstanceCount" not in excluded:
-        wanted = replace(wanted, desired_instance_count=live.desired_instance_count)
+        count = possible_instance_count(wanted.variant, live.desired_instance_count)
+        wanted = replace(wanted, desired_instance_count=count)
     if "DesiredWeight" not in excluded:
         wanted = replace(wanted, desired_weight=live.desired_weight)
     return wanted

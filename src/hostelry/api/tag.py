@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hostelry.api.component_pin import is_pinned, write_pin
 from hostelry.api.context import Context, Params, Result
 from hostelry.api.refusals import KIND_WORDS
 from hostelry.base.errors import validation_error
@@ -14,7 +15,7 @@ def add_tags(context: Context, params: Params) -> Result:
     """AddTags: adds or overwrites; answers every tag the resource has then."""
     arn = existing_arn(context, params["ResourceArn"])
     tags = {**read_tags(context, arn), **tags_of(params["Tags"])}
-    write_tags(context, arn, tags)
+    retag(context, arn, tags)
     return {"Tags": tag_list(tags)}
 
 
@@ -30,8 +31,18 @@ def delete_tags(context: Context, params: Params) -> Result:
     arn = existing_arn(context, params["ResourceArn"])
     gone = set(params["TagKeys"])
     kept = {key: value for key, value in read_tags(context, arn).items() if key not in gone}
-    write_tags(context, arn, kept)
+    retag(context, arn, kept)
     return {}
+
+
+def retag(context: Context, arn: str, tags: Mapping[str, str]) -> None:
+    """Make `tags` those of a resource that is there, and of a component what they say of it."""
+    if kind_of(arn) != "inference-component":
+        write_tags(context, arn, tags)
+        return
+    pinned = is_pinned(tags)
+    write_tags(context, arn, tags)
+    write_pin(context, arn, pinned=pinned)
 
 
 def tags_of(given: Sequence[Mapping[str, str]] | None) -> dict[str, str]:
@@ -79,7 +90,8 @@ def existing_arn(context: Context, arn: str) -> str:
         "endpoint": context.state.endpoints,
         "inference-component": context.state.components,
     }
-    kind, _, name = arn.partition("sagemaker:")[2].split(":", 2)[-1].partition("/")
+    kind = kind_of(arn)
+    name = arn.partition("/")[2]
     if kind not in records_of:
         raise validation_error(
             f'"{arn}" is not a resource that Hostelry can tag; it tags {", ".join(KIND_WORDS)}.'
@@ -88,3 +100,8 @@ def existing_arn(context: Context, arn: str) -> str:
     if arn.lower() != stored or not records_of[kind].has_name(context.scope, name):
         raise validation_error(f'Could not find {KIND_WORDS[kind]} "{arn}".')
     return stored
+
+
+def kind_of(arn: str) -> str:
+    """The kind of resource that an ARN of SageMaker names, as it stands there."""
+    return arn.partition("sagemaker:")[2].split(":", 2)[-1].partition("/")[0]

@@ -5,43 +5,75 @@ from typing import Any
 
 from hostelry.api.refusals import refuse_fields, unsupported
 from hostelry.base.errors import validation_error
-from hostelry.domain.endpoint_config import ManagedInstanceScaling, RoutingStrategy, Variant
-from hostelry.domain.validation import MAX_MANAGED_INSTANCES
+from hostelry.domain.deadline import PROVISION_S
+from hostelry.domain.endpoint_config import (
+    InstancePool,
+    ManagedInstanceScaling,
+    RoutingStrategy,
+    ScaleInPolicy,
+    ScaleInStrategy,
+    Variant,
+)
+from hostelry.domain.validation import MAX_INSTANCES
 
 UNSUPPORTED = (
     "ServerlessConfig",
-    "InstancePools",
-    "VariantInstanceProvisionTimeoutInSeconds",
     "CoreDumpConfig",
     "AcceleratorPartitionLayouts",
 )
 DEFAULT_DOWNLOAD_TIMEOUT_S = 3600.0
 DEFAULT_STARTUP_TIMEOUT_S = 240.0
+DEFAULT_COOLDOWN_MINUTES = 20
 
 
 def variant_of(given: Mapping[str, Any], path: str) -> Variant:
     """The variant that `given` describes; `path` names it in messages."""
     refuse_fields(given, UNSUPPORTED, f"{path}.")
-    for field in ("InstanceType", "InitialInstanceCount"):
-        if given.get(field) is None:
-            raise validation_error(
-                f'{path}.{field} is required for production variant "{given["VariantName"]}".'
-            )
+    if given.get("InitialInstanceCount") is None:
+        raise validation_error(
+            f"{path}.InitialInstanceCount is required for production variant"
+            f' "{given["VariantName"]}".'
+        )
+    pools = pools_of(given, path)
     return Variant(
         name=given["VariantName"],
         model_name=given.get("ModelName"),
-        instance_type=given["InstanceType"],
+        instance_type=pools[0].instance_type if pools else given["InstanceType"],
         initial_instance_count=given["InitialInstanceCount"],
         weight=float(given.get("InitialVariantWeight", 1.0)),
         routing=routing_of(given.get("RoutingConfig") or {}, path),
-        scaling=scaling_of(given.get("ManagedInstanceScaling"), path),
+        scaling=scaling_of(given.get("ManagedInstanceScaling")),
         download_timeout_s=float(
             given.get("ModelDataDownloadTimeoutInSeconds", DEFAULT_DOWNLOAD_TIMEOUT_S)
         ),
         startup_timeout_s=float(
             given.get("ContainerStartupHealthCheckTimeoutInSeconds", DEFAULT_STARTUP_TIMEOUT_S)
         ),
+        pools=pools,
+        provision_timeout_s=float(
+            given.get("VariantInstanceProvisionTimeoutInSeconds", PROVISION_S)
+        ),
     )
+
+
+def pools_of(given: Mapping[str, Any], path: str) -> tuple[InstancePool, ...]:
+    """The variant's pools, the first choice first; none where it has one instance type."""
+    one, several = given.get("InstanceType"), given.get("InstancePools")
+    if (one is None) == (not several):
+        which = "both were" if one is not None else "none was"
+        raise validation_error(
+            f"Exactly one of {path}.InstanceType and {path}.InstancePools is required for"
+            f' production variant "{given["VariantName"]}"; {which} given.'
+        )
+    pools = (
+        InstancePool(
+            instance_type=pool["InstanceType"],
+            priority=pool["Priority"],
+            model_name=pool.get("ModelNameOverride"),
+        )
+        for pool in several or ()
+    )
+    return tuple(sorted(pools, key=lambda pool: pool.priority))
 
 
 def routing_of(given: Mapping[str, Any], path: str) -> RoutingStrategy:
@@ -53,13 +85,24 @@ def routing_of(given: Mapping[str, Any], path: str) -> RoutingStrategy:
     return RoutingStrategy(asked)
 
 
-def scaling_of(given: Mapping[str, Any] | None, path: str) -> ManagedInstanceScaling | None:
+def scaling_of(given: Mapping[str, Any] | None) -> ManagedInstanceScaling | None:
     """The instance count's bounds; None where the platform does not set it."""
     if given is None:
         return None
-    refuse_fields(given, ("ScaleInPolicy",), f"{path}.ManagedInstanceScaling.")
     return ManagedInstanceScaling(
         enabled=given.get("Status", "DISABLED") == "ENABLED",
         min_instances=given.get("MinInstanceCount", 1),
-        max_instances=given.get("MaxInstanceCount", MAX_MANAGED_INSTANCES),
+        max_instances=given.get("MaxInstanceCount", MAX_INSTANCES),
+        scale_in=scale_in_of(given.get("ScaleInPolicy")),
+    )
+
+
+def scale_in_of(given: Mapping[str, Any] | None) -> ScaleInPolicy:
+    """How instances that are not needed go; those without copies do where nothing is said."""
+    if given is None:
+        return ScaleInPolicy()
+    return ScaleInPolicy(
+        strategy=ScaleInStrategy(given["Strategy"]),
+        max_step=given.get("MaximumStepSize", 1),
+        cooldown_s=given.get("CooldownInMinutes", DEFAULT_COOLDOWN_MINUTES) * 60.0,
     )

@@ -16,7 +16,7 @@ class Shape:
 class Requirements:
     """What one copy reserves (ComputeResourceRequirements).
 
-    `accelerators` is a float as in the API, and a whole number: `check_requirements` sees to it.
+    `accelerators` is a float as in the API, and a whole number: `check_consistent` sees to it.
     """
 
     min_memory_bytes: int

@@ -1,15 +1,16 @@
 """What the service models cannot say about a request; each check raises a ValidationException."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from hostelry.base.errors import validation_error
+from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.endpoint_config import ManagedInstanceScaling, Variant
 from hostelry.domain.model import Container
 from hostelry.domain.shape import Requirements, Shape
 
 MAX_ENVIRONMENT_BYTES = 32 * 1024
-MAX_MANAGED_INSTANCES = 1000
+MAX_INSTANCES = 1000  # of a variant
+MAX_COPIES = 1000  # of a component
 BYTES_PER_MB = 1024 * 1024
 
 
@@ -32,6 +33,8 @@ def check_variants(variants: Sequence[Variant], *, has_execution_role: bool) -> 
     check_variant_names(variants)
     for variant in variants:
         check_scaling(variant)
+        check_pools(variant)
+        check_limit("InitialInstanceCount", variant.initial_instance_count, MAX_INSTANCES)
     without_model = [variant for variant in variants if variant.model_name is None]
     if not without_model:
         return
@@ -72,6 +75,11 @@ def check_scaling(variant: Variant) -> None:
         )
     if scaling.enabled:
         check_scaling_bounds(variant, scaling)
+    elif scaling.min_instances == 0:
+        raise validation_error(
+            f'ManagedInstanceScaling of variant "{variant.name}": MinInstanceCount 0 needs Status'
+            " ENABLED; without it nothing takes instances away or brings them back."
+        )
 
 
 def check_scaling_bounds(variant: Variant, scaling: ManagedInstanceScaling) -> None:
@@ -89,8 +97,43 @@ def check_scaling_bounds(variant: Variant, scaling: ManagedInstanceScaling) -> N
         )
 
 
-def check_requirements(requirements: Requirements, instance_type: str, shape: Shape) -> None:
-    """Refuse what contradicts itself or what not even an empty instance could hold."""
+def check_pools(variant: Variant) -> None:
+    """Refuse an instance type in two pools, and a model where components are placed."""
+    for instance_type, times in Counter(it.instance_type for it in variant.pools).items():
+        if times > 1:
+            raise validation_error(
+                f'InstancePools of variant "{variant.name}" name {instance_type} {times} times;'
+                " each instance type needs one pool."
+            )
+    if variant.model_name is not None:
+        return
+    for pool in variant.pools:
+        if pool.model_name is not None:
+            raise validation_error(
+                f'InstancePools of variant "{variant.name}": ModelNameOverride'
+                f' "{pool.model_name}" cannot be given where the variant has no ModelName; an'
+                " inference component says in its Specifications what runs on each instance type."
+            )
+
+
+def check_limit(name: str, asked: int, limit: int) -> None:
+    """Refuse with ResourceLimitExceeded a number that no machine could keep."""
+    if asked > limit:
+        raise ServiceError(
+            "ResourceLimitExceeded", f"{name} is {asked}; at most {limit} are possible."
+        )
+
+
+def check_requirements(requirements: Requirements, offers: Mapping[str, Shape]) -> None:
+    """Refuse what contradicts itself, or what fits on an empty instance of no type in `offers`."""
+    check_consistent(requirements)
+    lacks = [shortfall(requirements, name, shape) for name, shape in offers.items()]
+    if lacks and None not in lacks:
+        raise validation_error(" ".join(f"{lack}." for lack in lacks))
+
+
+def check_consistent(requirements: Requirements) -> None:
+    """Refuse what contradicts itself."""
     least_bytes, most_bytes = requirements.min_memory_bytes, requirements.max_memory_bytes
     if most_bytes is not None and most_bytes < least_bytes:
         raise validation_error(
@@ -102,6 +145,11 @@ def check_requirements(requirements: Requirements, instance_type: str, shape: Sh
             f"NumberOfAcceleratorDevicesRequired is {requirements.accelerators}; a copy owns whole"
             " accelerators, so it must be a whole number."
         )
+
+
+def shortfall(requirements: Requirements, instance_type: str, shape: Shape) -> str | None:
+    """What a copy asks of an empty instance that it does not have; None where it fits."""
+    least_bytes = requirements.min_memory_bytes
     limits = (
         ("NumberOfCpuCoresRequired", requirements.cpus, shape.cpus),
         ("NumberOfAcceleratorDevicesRequired", requirements.accelerators, shape.accelerators),
@@ -109,22 +157,28 @@ def check_requirements(requirements: Requirements, instance_type: str, shape: Sh
     )
     for name, asked, offered in limits:
         if asked > offered:
-            raise validation_error(
-                f"{name} is {asked:.12g}, but one {instance_type} instance offers {offered:.12g}."
-            )
+            return f"{name} is {asked:.12g}, but one {instance_type} instance offers {offered:.12g}"
+    return None
 
 
 def check_instance_count(variant: Variant, count: int) -> None:
     """Refuse a wanted instance count that the variant cannot have."""
     if variant.scaling is not None and variant.scaling.enabled:
-        low, high = variant.scaling.min_instances, variant.scaling.max_instances
-        if not low <= count <= high:
-            raise validation_error(
-                f'DesiredInstanceCount {count} of variant "{variant.name}" is outside of its'
-                f" ManagedInstanceScaling bounds, {low} to {high}."
-            )
-    elif count < 1:
+        raise validation_error(
+            f'DesiredInstanceCount of variant "{variant.name}" cannot be set: its'
+            " ManagedInstanceScaling is ENABLED, so that instances follow the copies of inference"
+            " components. Change their copy counts, or MinInstanceCount by UpdateEndpoint."
+        )
+    if count < 1:
         raise validation_error(
             f'DesiredInstanceCount {count} of variant "{variant.name}" is not possible; at least 1'
             " instance is needed."
         )
+    check_limit("DesiredInstanceCount", count, MAX_INSTANCES)
+
+
+def possible_instance_count(variant: Variant, count: int) -> int:
+    """The count nearest to `count` that the variant may have."""
+    if variant.scaling is None or not variant.scaling.enabled:
+        return max(1, count)
+    return min(max(variant.scaling.min_instances, count), variant.scaling.max_instances)

@@ -238,8 +238,8 @@ def test_an_adapter_waits_as_long_as_its_base_may_take(
                     }
                 },
             },
-            "DeploymentConfig is not supported",
-            id="a rolling update",
+            "DeploymentConfig cannot be given for an update of the number of copies alone",
+            id="a rolling update of nothing",
         ),
         pytest.param(
             "base", {"Specification": {"ModelName": "m"}}, "Could not find model", id="a lost model"

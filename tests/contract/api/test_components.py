@@ -263,11 +263,6 @@ def with_needs(**more: Any) -> dict[str, Any]:
             id="a part of a device",
         ),
         pytest.param(
-            {"Specification": {**SPEC, "SchedulingConfig": {"PlacementStrategy": "SPREAD"}}},
-            "PlacementStrategy=SPREAD is not supported",
-            id="spread placement",
-        ),
-        pytest.param(
             {
                 "Specification": {
                     **SPEC,

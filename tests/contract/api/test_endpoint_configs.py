@@ -16,6 +16,16 @@ ARN = "arn:aws:sagemaker:us-west-2:123456789012:"
 ROLE = "arn:aws:iam::123456789012:role/HostelryExecutionRole"
 MAIN = {"VariantName": "main", "InstanceType": "ml.g5.12xlarge", "InitialInstanceCount": 1}
 OF_MODEL = {**MAIN, "ModelName": "m"}
+NONE_AT_LEAST = {"MinInstanceCount": 0, "MaxInstanceCount": 2}
+POOLED = {"VariantName": "main", "InitialInstanceCount": 1}
+
+
+def pool(instance_type: str, priority: int, model: str | None = None) -> dict[str, Any]:
+    named = {} if model is None else {"ModelNameOverride": model}
+    return {"InstanceType": instance_type, "Priority": priority, **named}
+
+
+GPU_POOL = pool("ml.g5.12xlarge", 2)
 
 
 def test_a_configuration_is_echoed_with_its_arn_and_time(
@@ -122,21 +132,21 @@ def test_what_a_variant_says_is_what_is_stored(state: State, scope: Scope, make:
         pytest.param(
             {
                 "ProductionVariants": [
-                    {
-                        **MAIN,
-                        "ManagedInstanceScaling": {
-                            "Status": "ENABLED",
-                            "ScaleInPolicy": {"Strategy": "CONSOLIDATION"},
-                        },
-                    }
+                    {**MAIN, "ManagedInstanceScaling": {"Status": "DISABLED", **NONE_AT_LEAST}}
                 ]
             },
-            "ManagedInstanceScaling.ScaleInPolicy is not supported",
-            id="a scale-in policy",
+            "MinInstanceCount 0 needs Status ENABLED",
+            id="down to nothing, with managed scaling off",
         ),
         pytest.param(
-            {"ProductionVariants": [{"VariantName": "main", "ModelName": "m"}]},
-            "InstanceType is required",
+            {"ProductionVariants": [{**MAIN, "ManagedInstanceScaling": NONE_AT_LEAST}]},
+            "MinInstanceCount 0 needs Status ENABLED",
+            id="down to nothing, with managed scaling not said to be on",
+        ),
+        pytest.param(
+            {"ProductionVariants": [{"VariantName": "main", "InitialInstanceCount": 1}]},
+            "InstanceType and ProductionVariants.1.InstancePools is required for production variant"
+            ' "main"; none was given',
             id="no instance type",
         ),
         pytest.param(
@@ -167,13 +177,36 @@ def test_what_a_variant_says_is_what_is_stored(state: State, scope: Scope, make:
             id="serverless",
         ),
         pytest.param(
+            {"ProductionVariants": [{**MAIN, "InstancePools": [pool("ml.m5.xlarge", 1)]}]},
+            "both were given",
+            id="an instance type and pools",
+        ),
+        pytest.param(
+            {"ProductionVariants": [{**POOLED, "InstancePools": [pool("ml.m5.xlarge", 1)] * 2}]},
+            "name ml.m5.xlarge 2 times; each instance type needs one pool",
+            id="two pools of one instance type",
+        ),
+        pytest.param(
             {
                 "ProductionVariants": [
-                    {**MAIN, "InstancePools": [{"InstanceType": "ml.m5.xlarge", "Priority": 1}]}
+                    {**POOLED, "InstancePools": [pool("ml.m5.xlarge", 1, "m"), GPU_POOL]}
                 ]
             },
-            "InstancePools is not supported",
-            id="instance pools",
+            'ModelNameOverride "m" cannot be given where the variant has no ModelName',
+            id="a pool's own model where components are placed",
+        ),
+        pytest.param(
+            {
+                "ProductionVariants": [
+                    {
+                        **POOLED,
+                        "ModelName": "m",
+                        "InstancePools": [pool("ml.m5.xlarge", 1, "gone"), GPU_POOL],
+                    }
+                ]
+            },
+            f'Could not find model "{ARN}model/gone".',
+            id="a pool's model that is not there",
         ),
         pytest.param(
             {

@@ -202,6 +202,16 @@ def needing(needs: dict[str, Any], **more: Any) -> dict[str, Any]:
             },
             id="the same specification was given for both types",
         ),
+        pytest.param(
+            {
+                "Specifications": [
+                    needing(ON_CPU, InstanceType="ml.m5.xlarge"),
+                    needing({"MinMemoryRequiredInMb": 20_000}, InstanceType="ml.g5.12xlarge"),
+                ],
+                "Specification": None,
+            },
+            id="another specification was given for the new type",
+        ),
     ],
 )
 def test_an_endpoint_for_components_moves_to_another_instance_type(
@@ -240,19 +250,19 @@ TOO_MUCH = [
     ),
     pytest.param(
         {"Specification": needing(ON_CPU, InstanceType="ml.g5.12xlarge")},
-        "Specification.InstanceType is ml.g5.12xlarge",
+        "it moves to ml.m5.xlarge: it has no specification for ml.m5.xlarge.",
         id="a specification for the old type only",
     ),
     pytest.param(
         {
             "Specifications": [
-                needing(ON_CPU, InstanceType="ml.m5.xlarge"),
+                needing({"MinMemoryRequiredInMb": 16385}, InstanceType="ml.m5.xlarge"),
                 needing({"MinMemoryRequiredInMb": 128}, InstanceType="ml.g5.12xlarge"),
             ],
             "Specification": None,
         },
-        "Its Specifications for ml.g5.12xlarge and ml.m5.xlarge differ",
-        id="another specification for the new type",
+        "MinMemoryRequiredInMb is 16385, but one ml.m5.xlarge instance offers 16384",
+        id="its specification for the new type asks too much",
     ),
 ]
 
@@ -393,8 +403,8 @@ def test_weights_and_counts_of_several_variants_change_at_once(
         pytest.param([{"VariantName": "main"}], "is required", id="no change"),
         pytest.param(
             [{"VariantName": "main", "DesiredInstanceCount": 3}],
-            "outside of its ManagedInstanceScaling bounds, 1 to 2",
-            id="a count outside of the bounds",
+            "cannot be set: its ManagedInstanceScaling is ENABLED",
+            id="a count that follows copies",
         ),
         pytest.param(
             [{"VariantName": "main", "ServerlessUpdateConfig": {"MaxConcurrency": 1}}],

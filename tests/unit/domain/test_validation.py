@@ -4,7 +4,12 @@ import pytest
 
 from hostelry.base.errors import ServiceError
 from hostelry.domain.deadline import delete_deadline, start_deadline
-from hostelry.domain.endpoint_config import EndpointConfig, ManagedInstanceScaling, Variant
+from hostelry.domain.endpoint_config import (
+    EndpointConfig,
+    InstancePool,
+    ManagedInstanceScaling,
+    Variant,
+)
 from hostelry.domain.model import Container
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Requirements, Shape
@@ -14,6 +19,7 @@ from hostelry.domain.validation import (
     check_instance_count,
     check_requirements,
     check_variants,
+    possible_instance_count,
 )
 
 GIB = 1024**3
@@ -82,6 +88,12 @@ def test_variants_that_make_an_endpoint_pass(variants: list[Variant]) -> None:
             True,
             "MinInstanceCount 3 is greater than MaxInstanceCount 2",
             id="bounds that contradict",
+        ),
+        pytest.param(
+            [replace(FOR_COMPONENTS, scaling=replace(SCALED, enabled=False, min_instances=0))],
+            True,
+            "MinInstanceCount 0 needs Status ENABLED",
+            id="down to none with managed scaling off",
         ),
         pytest.param(
             [replace(FOR_COMPONENTS, scaling=SCALED, initial_instance_count=3)],
@@ -153,7 +165,7 @@ def test_an_environment_is_counted_in_bytes() -> None:
 )
 def test_requirements_that_no_instance_meets_are_refused(needs: Requirements, says: str) -> None:
     with pytest.raises(ServiceError) as caught:
-        check_requirements(needs, "ml.x", SHAPE)
+        check_requirements(needs, {"ml.x": SHAPE})
     assert says in refusal(caught.value)
 
 
@@ -168,7 +180,19 @@ def test_requirements_that_no_instance_meets_are_refused(needs: Requirements, sa
     ],
 )
 def test_requirements_that_an_empty_instance_meets_pass(needs: Requirements) -> None:
-    check_requirements(needs, "ml.x", SHAPE)
+    check_requirements(needs, {"ml.x": SHAPE})
+
+
+def test_requirements_need_one_instance_type_that_meets_them() -> None:
+    many = replace(FITS, accelerators=3)
+    small, large = SHAPE, replace(SHAPE, accelerators=4)
+    check_requirements(many, {"ml.small": small, "ml.large": large})
+    with pytest.raises(ServiceError) as caught:
+        check_requirements(many, {"ml.small": small, "ml.none": replace(SHAPE, accelerators=0)})
+    assert refusal(caught.value) == (
+        "NumberOfAcceleratorDevicesRequired is 3, but one ml.small instance offers 2."
+        " NumberOfAcceleratorDevicesRequired is 3, but one ml.none instance offers 0."
+    )
 
 
 @pytest.mark.parametrize(
@@ -176,15 +200,11 @@ def test_requirements_that_an_empty_instance_meets_pass(needs: Requirements) -> 
     [
         pytest.param(OF_MODEL, 1, None, id="one"),
         pytest.param(OF_MODEL, 0, "at least 1 instance is needed", id="none"),
-        pytest.param(replace(FOR_COMPONENTS, scaling=SCALED), 2, None, id="the upper bound"),
         pytest.param(
-            replace(FOR_COMPONENTS, scaling=SCALED), 3, "bounds, 1 to 2", id="above the bounds"
-        ),
-        pytest.param(
-            replace(FOR_COMPONENTS, scaling=replace(SCALED, min_instances=0)),
-            0,
-            None,
-            id="none where the bounds allow it",
+            replace(FOR_COMPONENTS, scaling=SCALED),
+            2,
+            "ManagedInstanceScaling is ENABLED",
+            id="one that follows copies",
         ),
         pytest.param(
             replace(FOR_COMPONENTS, scaling=replace(SCALED, enabled=False)),
@@ -201,6 +221,50 @@ def test_a_wanted_instance_count(variant: Variant, count: int, says: str | None)
     with pytest.raises(ServiceError) as caught:
         check_instance_count(variant, count)
     assert says in refusal(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "count", "possible"),
+    [
+        pytest.param(None, 0, 1, id="one at least"),
+        pytest.param(None, 5, 5, id="as asked"),
+        pytest.param(SCALED, 5, 2, id="the upper bound"),
+        pytest.param(SCALED, 0, 1, id="the lower bound"),
+        pytest.param(replace(SCALED, min_instances=0), 0, 0, id="none where the bounds allow it"),
+        pytest.param(replace(SCALED, enabled=False), 5, 5, id="bounds that are switched off"),
+    ],
+)
+def test_the_nearest_instance_count_that_can_be(
+    scaling: ManagedInstanceScaling | None, count: int, possible: int
+) -> None:
+    assert possible_instance_count(replace(FOR_COMPONENTS, scaling=scaling), count) == possible
+
+
+@pytest.mark.parametrize(
+    ("pools", "says"),
+    [
+        pytest.param([("ml.a", None), ("ml.b", None)], None, id="two types"),
+        pytest.param([("ml.a", None), ("ml.a", None)], "name ml.a 2 times", id="one type twice"),
+        pytest.param([("ml.a", "m")], "ModelNameOverride", id="a model where components go"),
+    ],
+)
+def test_instance_pools(pools: list[tuple[str, str | None]], says: str | None) -> None:
+    variant = replace(
+        FOR_COMPONENTS,
+        pools=tuple(InstancePool(instance_type=a, priority=1, model_name=b) for a, b in pools),
+    )
+    if says is None:
+        check_variants([variant], has_execution_role=True)
+        return
+    with pytest.raises(ServiceError) as caught:
+        check_variants([variant], has_execution_role=True)
+    assert says in refusal(caught.value)
+
+
+def test_more_instances_than_any_machine_keeps_are_refused() -> None:
+    with pytest.raises(ServiceError, match="at most 1000") as caught:
+        check_variants([replace(OF_MODEL, initial_instance_count=1001)], has_execution_role=True)
+    assert caught.value.code == "ResourceLimitExceeded"
 
 
 def test_deadlines_leave_room_for_the_timeouts() -> None:
