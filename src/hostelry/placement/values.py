@@ -40,6 +40,11 @@ class Held:
     leaving: bool = False
     moved_bytes: int | None = None
 
+    @property
+    def load_bytes(self) -> int:
+        """About how much starting it on another instance would load."""
+        return self.requirements.min_memory_bytes if self.moved_bytes is None else self.moved_bytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
@@ -69,10 +74,19 @@ class Obstacle(Enum):
 
     TYPE_TOO_SMALL = "TYPE_TOO_SMALL"  # an empty instance of no type there is could hold it
     NO_INSTANCE = "NO_INSTANCE"  # no instance of a type that it may run on is there
-    NO_ROOM = "NO_ROOM"  # what is free now, all instances together, is too little
-    FRAGMENTED = "FRAGMENTED"  # enough is free, but not on one instance
+    NO_ROOM = "NO_ROOM"  # too little is free now
+    FRAGMENTED = "FRAGMENTED"  # too little is free on one instance; moving copies would make room
     AT_MAXIMUM = "AT_MAXIMUM"  # another instance would hold it, and none more is allowed
     NO_CAPACITY = "NO_CAPACITY"  # no type that could hold it can be had now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A copy to start on another instance; the old one stops once the new one serves."""
+
+    copy_id: str
+    from_instance_id: str
+    to: Placed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +106,8 @@ class WhyNot:
     """Why a wanted copy has no place: `text` for people, the rest for programs.
 
     `binding` names what is short ("accelerators", "memory", "CPUs"), the scarcest first; `lacks`
-    has the instances that come closest first.
+    has the instances that come closest first. `moves` (FRAGMENTED) are those after which the copy
+    would fit; each moved copy fits where it goes beside all that runs now.
     """
 
     obstacle: Obstacle
@@ -101,6 +116,7 @@ class WhyNot:
     asked: Mapping[str, Requirements]
     binding: tuple[str, ...] = ()
     lacks: tuple[Lack, ...] = ()
+    moves: tuple[Move, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,15 +162,6 @@ class Growth:
     def count(self, instance_type: str) -> int:
         """How many instances of that type to start."""
         return sum(1 for it in self.instances if it.instance_type == instance_type)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """A copy to start on another instance; the old one stops once the new one serves."""
-
-    copy_id: str
-    from_instance_id: str
-    to: Placed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,152 @@
+"""Which instances can be emptied, and where their copies go.
+
+Nothing moves unless an instance is released. A copy is started on its new instance before the old
+one stops, so all new ones must fit beside all that runs now.
+
+A component that asks for SPREAD and has copies on two or more instances keeps copies on at least
+two: the loss of one instance must not take all of it. More would forbid nearly every release, as
+SPREAD puts copies on as many instances as there are; that is a preference while there is room, and
+one copy too few on an instance is cheaper than an instance.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from hostelry.domain.component import PlacementStrategy
+from hostelry.placement.preference import best_room, copies_by_zone, key_of
+from hostelry.placement.room import Need, Room, copied, needs_of, rooms
+from hostelry.placement.size import largest_share
+from hostelry.placement.values import Consolidation, Held, Host, Move, Placed, Wanted
+
+
+def idle_instances(hosts: Sequence[Host], held: Sequence[Held]) -> tuple[str, ...]:
+    """Instances that hold no copy, by id; one that a copy is leaving is not idle yet."""
+    used = {it.instance_id for it in held}
+    return tuple(sorted(it.instance_id for it in hosts if it.instance_id not in used))
+
+
+def consolidate(
+    hosts: Sequence[Host],
+    held: Sequence[Held],
+    wanted: Mapping[str, Wanted],
+    *,
+    max_step: int = 1,
+    min_instances: int = 0,
+) -> Consolidation | None:
+    """The instances to release next and the moves that empty them; None where none can go.
+
+    `wanted` has each owner's kind of copy: what it reserves on each type, and its strategy; copies
+    of an owner that is not in it stay. At most `max_step` go, and `min_instances` are left. Idle
+    instances go first, then those whose copies are the cheapest to load elsewhere. Copies of
+    another generation than `wanted` tells of must not be movable.
+    """
+    may_go = max(0, min(max_step, len(hosts) - min_instances))
+    idle = idle_instances(hosts, held)
+    released, moves = [*idle[:may_go]], list[Move]()
+    stays = set(idle)  # moving onto an idle instance gains nothing
+    standing = tuple(held)
+    while len(released) < may_go:
+        release = _cheapest_release(hosts, standing, wanted, stays)
+        if release is None:
+            break
+        released += release.released
+        moves += release.moves
+        stays |= {*release.released, *(it.to.instance_id for it in release.moves)}
+        standing = _after(standing, release.moves)
+    if not released:
+        return None
+    return Consolidation(moves=tuple(moves), released=tuple(released))
+
+
+def _cheapest_release(
+    hosts: Sequence[Host], held: Sequence[Held], wanted: Mapping[str, Wanted], stays: set[str]
+) -> Consolidation | None:
+    """One instance, not of `stays`, that can be emptied for the fewest bytes loaded elsewhere."""
+    by_host: dict[str, list[Held]] = {it.instance_id: [] for it in hosts}
+    for it in held:
+        by_host.get(it.instance_id, []).append(it)
+    could = [it for it in by_host if it not in stays and _may_leave(by_host[it], wanted)]
+    in_use = [it for it in rooms(hosts, held) if it.owners]
+    for instance_id in sorted(could, key=lambda it: (_load_bytes(by_host[it]), it)):
+        targets = [copied(it) for it in in_use if it.host.instance_id != instance_id]
+        moves = _moves_to(targets, by_host[instance_id], wanted)
+        if moves is not None and _still_spread(held, moves, wanted):
+            return Consolidation(moves=moves, released=(instance_id,))
+    return None
+
+
+def _may_leave(copies: Sequence[Held], wanted: Mapping[str, Wanted]) -> bool:
+    return bool(copies) and all(
+        it.movable and not it.leaving and it.owner in wanted for it in copies
+    )
+
+
+def _load_bytes(copies: Sequence[Held]) -> int:
+    return sum(it.load_bytes for it in copies)
+
+
+def _moves_to(
+    targets: list[Room], copies: Sequence[Held], wanted: Mapping[str, Wanted]
+) -> tuple[Move, ...] | None:
+    """A place among `targets` for each copy, the largest first; None where one has none."""
+    shapes = {it.host.instance_type: it.host.shape for it in targets}
+    needs = {it.copy_id: needs_of(wanted[it.owner]) for it in copies}
+    moves: list[Move] = []
+    largest_first = sorted(
+        copies, key=lambda it: (largest_share(needs[it.copy_id], shapes), it.copy_id)
+    )
+    for copy in largest_first:
+        placed = _placed(targets, wanted[copy.owner], needs[copy.copy_id])
+        if placed is None:
+            return None
+        moves.append(Move(copy_id=copy.copy_id, from_instance_id=copy.instance_id, to=placed))
+    return tuple(moves)
+
+
+def _placed(targets: list[Room], wanted: Wanted, needs: Mapping[str, Need]) -> Placed | None:
+    keys = [key_of(it, needs) for it in targets]
+    position = best_room(wanted, targets, keys, copies_by_zone(wanted.owner, targets, needs))
+    if position is None:
+        return None
+    room = targets[position]
+    instance_type = room.host.instance_type
+    return Placed(
+        instance_id=room.host.instance_id,
+        requirements=wanted.requirements_by_type[instance_type],
+        device_ids=room.take(needs[instance_type], wanted.owner),
+    )
+
+
+def _still_spread(
+    held: Sequence[Held], moves: Sequence[Move], wanted: Mapping[str, Wanted]
+) -> bool:
+    """Whether no owner that asks for SPREAD comes from several instances down to one."""
+    before = [it for it in held if not it.leaving]
+    after = _after(before, moves)
+    moved = {it.copy_id for it in moves}
+    owners = {it.owner for it in before if it.copy_id in moved}
+    spread = {it for it in owners if wanted[it].strategy is PlacementStrategy.SPREAD}
+    return all(
+        len(_instances_of(owner, after)) >= min(2, len(_instances_of(owner, before)))
+        for owner in spread
+    )
+
+
+def _instances_of(owner: str, held: Iterable[Held]) -> set[str]:
+    return {it.instance_id for it in held if it.owner == owner}
+
+
+def _after(held: Iterable[Held], moves: Iterable[Move]) -> tuple[Held, ...]:
+    """What is held once the moves are done."""
+    to = {it.copy_id: it.to for it in moves}
+    return tuple(
+        it
+        if it.copy_id not in to
+        else replace(
+            it,
+            instance_id=to[it.copy_id].instance_id,
+            requirements=to[it.copy_id].requirements,
+            device_ids=to[it.copy_id].device_ids,
+        )
+        for it in held
+    )

@@ -1,0 +1,117 @@
+"""What each instance offers, holds and has free, and why a copy is where it is."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hostelry.domain.component import PlacementStrategy
+from hostelry.domain.shape import Shape
+from hostelry.placement.room import device_ids_of, rooms
+from hostelry.placement.values import Held, Host, Wanted
+from hostelry.placement.words import MEMORY, amount_text, reserved_shape, shape_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyUse:
+    """A copy on an instance, and the accelerators that are its alone."""
+
+    held: Held
+    device_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostUse:
+    """What an instance declares, what is free of it, and who holds the rest."""
+
+    host: Host
+    free: Shape
+    free_device_ids: tuple[int, ...]
+    copies: tuple[CopyUse, ...]
+
+
+def uses(hosts: Iterable[Host], held: Iterable[Held]) -> tuple[HostUse, ...]:
+    """One value an instance, by id; copies in the order of their ids."""
+    hosts, held = tuple(hosts), tuple(held)
+    device_ids = device_ids_of(hosts, held)
+    by_host: dict[str, list[CopyUse]] = {it.instance_id: [] for it in hosts}
+    for it in sorted(held, key=lambda it: it.copy_id):
+        if it.instance_id in by_host:
+            use = CopyUse(held=it, device_ids=device_ids[it.copy_id])
+            by_host[it.instance_id].append(use)
+    return tuple(
+        HostUse(
+            host=room.host,
+            free=room.free,
+            free_device_ids=tuple(room.devices),
+            copies=tuple(by_host[room.host.instance_id]),
+        )
+        for room in rooms(hosts, held)
+    )
+
+
+def use_lines(use: HostUse) -> list[str]:
+    """An instance and its copies as lines of text."""
+    host = use.host
+    where = f"{host.instance_type}, zone {host.zone}" if host.zone else host.instance_type
+    declared = shape_text(host.shape, zeros=False)
+    lines = [f"{host.instance_id} ({where}): declared {declared}; free {free_text(use)}"]
+    for it in use.copies:
+        leaving = ", on its way out" if it.held.leaving else ""
+        lines.append(f"  {it.held.copy_id} of {it.held.owner}: {reservation_text(it)}{leaving}")
+    return lines
+
+
+def free_text(use: HostUse) -> str:
+    """What is free, with the accelerators' ids."""
+    return shape_text(use.free, zeros=False) + devices_text(use.free_device_ids)
+
+
+def reservation_text(use: CopyUse) -> str:
+    """What a copy reserves, with its accelerators' ids and its limit of memory."""
+    limit = use.held.requirements.max_memory_bytes
+    text = shape_text(reserved_shape(use.held.requirements), zeros=False)
+    text += devices_text(use.device_ids)
+    if limit is None:
+        return text
+    most = Shape(cpus=0, memory_bytes=limit)
+    return f"{text}, at most {amount_text(most, MEMORY)}"
+
+
+def devices_text(device_ids: Sequence[int]) -> str:
+    """Accelerators by id: " (devices 0, 1)"; nothing where there are none."""
+    if not device_ids:
+        return ""
+    noun = "device" if len(device_ids) == 1 else "devices"
+    return f" ({noun} {', '.join(str(it) for it in device_ids)})"
+
+
+def why_here(
+    copy: Held, hosts: Iterable[Host], held: Iterable[Held], wanted: Mapping[str, Wanted]
+) -> str:
+    """Why a copy is on its instance, by what its component asks for and what stands now.
+
+    It tells of the present: what was placed beside it later may have changed the picture.
+    """
+    by_id = {it.instance_id: it for it in hosts}
+    mine = [it for it in held if it.owner == copy.owner and not it.leaving]
+    here = sum(1 for it in mine if it.instance_id == copy.instance_id)
+    host = by_id.get(copy.instance_id)
+    kind = wanted.get(copy.owner)
+    if kind is None or host is None:
+        return "nothing asks for it any more" if kind is None else "its instance is gone"
+    instances = {it.instance_id for it in mine}
+    spread = f"{len(mine)} on {len(instances)} instance{'' if len(instances) == 1 else 's'}"
+    if kind.strategy is PlacementStrategy.BINPACK:
+        others = [it for it in held if it.instance_id == copy.instance_id]
+        beside = len(others) - 1
+        company = f"beside {beside} other{'' if beside == 1 else 's'}" if beside else "alone"
+        return f"BINPACK: on the instance that it left the least free, {company} ({spread})"
+    zones = {it.zone for it in by_id.values()}
+    text = f"SPREAD: on an instance with the fewest of its copies, {here} here ({spread})"
+    if len(zones) < 2:
+        return text
+    in_zone = sum(1 for it in mine if it.instance_id in by_id and _zone(it, by_id) == host.zone)
+    return f"{text}, {in_zone} of {len(mine)} in zone {host.zone}"
+
+
+def _zone(copy: Held, by_id: Mapping[str, Host]) -> str:
+    return by_id[copy.instance_id].zone

@@ -1,0 +1,169 @@
+"""How many more instances, and of which types, the copies that do not fit need.
+
+A new instance is of the first pool, by priority, that can be had and could hold the copy for which
+it is started. Several orders of filling are tried and the fewest instances are taken. That is a
+heuristic: on small cases it is at most one instance above the least possible, and a test says so.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from hostelry.domain.shape import Shape
+from hostelry.placement.preference import fit_key
+from hostelry.placement.room import Need, Room, fits_shape, needs_of, rooms
+from hostelry.placement.shortage import too_small
+from hostelry.placement.size import (
+    Size,
+    largest_share,
+    share_of_cpus,
+    share_of_memory,
+    sum_of_shares,
+)
+from hostelry.placement.values import Growth, Host, NewInstance, Obstacle, Pool, Wanted, WhyNot
+from hostelry.placement.words import asked_text, joined
+
+SIZES: tuple[Size, ...] = (largest_share, sum_of_shares, share_of_memory, share_of_cpus)
+MORE_ORDERS_UP_TO = 400  # wanted copies; beyond it the time is worth more than one instance
+
+
+class _Filling:
+    """New instances being filled, of types in the order of priority."""
+
+    def __init__(self, pools: Sequence[Pool], max_more: int, *, tightest: bool) -> None:
+        self.rooms: list[Room] = []
+        self.wanted: list[list[int]] = []
+        self.left_out: list[int] = []
+        self._pools = pools
+        self._max_more = max_more
+        self._tightest = tightest
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        return (len(self.left_out), len(self.rooms))
+
+    def add(self, index: int, needs: Mapping[str, Need], owner: str) -> None:
+        position = self._choose(needs)
+        if position is None and len(self.rooms) < self._max_more:
+            position = self._open(needs)
+        if position is None:
+            self.left_out.append(index)
+            return
+        room = self.rooms[position]
+        room.take(needs[room.host.instance_type], owner)
+        self.wanted[position].append(index)
+
+    def _choose(self, needs: Mapping[str, Need]) -> int | None:
+        fitting = (
+            position
+            for position, room in enumerate(self.rooms)
+            if room.host.instance_type in needs and room.fits(needs[room.host.instance_type])
+        )
+        if not self._tightest:
+            return next(fitting, None)
+        return min(
+            fitting,
+            key=lambda it: fit_key(self.rooms[it], needs[self.rooms[it].host.instance_type]),
+            default=None,
+        )
+
+    def _open(self, needs: Mapping[str, Need]) -> int:
+        pool = next(it for it in self._pools if _holds(it, needs))
+        host = Host(
+            instance_id=f"new-{len(self.rooms):06}",
+            instance_type=pool.instance_type,
+            shape=pool.shape,
+        )
+        self.rooms += rooms([host], ())
+        self.wanted.append([])
+        return len(self.rooms) - 1
+
+
+def fleet_growth(
+    wanted: Sequence[Wanted],
+    pools: Sequence[Pool],
+    *,
+    max_more: int,
+    unavailable: frozenset[str] = frozenset(),
+) -> Growth:
+    """The instances to start for `wanted`, none of which fits on what is there.
+
+    `pools` are in the order of priority. At most `max_more` are started, so that the most copies
+    have a place, and none of a type in `unavailable` (it has no capacity now).
+    """
+    there = [it for it in pools if it.instance_type not in unavailable]
+    needs = [needs_of(it) for it in wanted]
+    possible = [it for it, by_type in enumerate(needs) if any(_holds(p, by_type) for p in there)]
+    refused = {
+        it: _cannot_be_had(wanted[it], pools, unavailable)
+        for it in range(len(wanted))
+        if it not in set(possible)
+    }
+    best = _best_filling(wanted, needs, possible, there, max_more)
+    refused |= {it: _at_maximum(wanted[it], max_more) for it in best.left_out}
+    return Growth(
+        instances=tuple(
+            NewInstance(instance_type=room.host.instance_type, wanted=tuple(sorted(mine)))
+            for room, mine in zip(best.rooms, best.wanted, strict=True)
+        ),
+        why_not=dict(sorted(refused.items())),
+    )
+
+
+def _best_filling(
+    wanted: Sequence[Wanted],
+    needs: Sequence[Mapping[str, Need]],
+    possible: Sequence[int],
+    pools: Sequence[Pool],
+    max_more: int,
+) -> _Filling:
+    shapes = {it.instance_type: it.shape for it in pools}
+    sizes = SIZES if len(possible) <= MORE_ORDERS_UP_TO else SIZES[:1]
+    fillings: list[_Filling] = []
+    for size in sizes:
+        order = _largest_first(size, wanted, needs, possible, shapes)
+        for tightest in (False, True):
+            filling = _Filling(pools, max_more, tightest=tightest)
+            for index in order:
+                filling.add(index, needs[index], wanted[index].owner)
+            fillings.append(filling)
+    return min(fillings, key=lambda it: it.cost)
+
+
+def _largest_first(
+    size: Size,
+    wanted: Sequence[Wanted],
+    needs: Sequence[Mapping[str, Need]],
+    possible: Sequence[int],
+    shapes: Mapping[str, Shape],
+) -> list[int]:
+    return sorted(possible, key=lambda it: (size(needs[it], shapes), wanted[it].owner, it))
+
+
+def _holds(pool: Pool, needs: Mapping[str, Need]) -> bool:
+    need = needs.get(pool.instance_type)
+    return need is not None and fits_shape(need, pool.shape)
+
+
+def _cannot_be_had(wanted: Wanted, pools: Sequence[Pool], unavailable: frozenset[str]) -> WhyNot:
+    never = too_small(wanted, pools)
+    if never is not None:
+        return never
+    needs = needs_of(wanted)
+    gone = [it.instance_type for it in pools if _holds(it, needs)]
+    return WhyNot(
+        obstacle=Obstacle.NO_CAPACITY,
+        text=f"{asked_text(wanted.requirements_by_type)}; "
+        f"no instance of type {joined(gone)} can be had now",
+        owner=wanted.owner,
+        asked=wanted.requirements_by_type,
+    )
+
+
+def _at_maximum(wanted: Wanted, max_more: int) -> WhyNot:
+    allowed = f"the {max_more} more that MaxInstanceCount allows are full"
+    said = "MaxInstanceCount allows no more instances" if max_more <= 0 else allowed
+    return WhyNot(
+        obstacle=Obstacle.AT_MAXIMUM,
+        text=f"{asked_text(wanted.requirements_by_type)}; {said}",
+        owner=wanted.owner,
+        asked=wanted.requirements_by_type,
+    )

@@ -1,0 +1,217 @@
+"""Which instance holds each wanted copy, or why none can. What is there already never moves.
+
+Several plans are made and the best is taken: as asked for, largest first, and first-fit-decreasing.
+So never are fewer copies placed than first-fit-decreasing would place, and where all that is wanted
+is to be packed (BINPACK) no more empty instances are opened. SPREAD and balanced zones want more.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hostelry.domain.component import PlacementStrategy
+from hostelry.domain.shape import Requirements
+from hostelry.placement.preference import FitKey, best_room, copies_by_zone, key_of
+from hostelry.placement.room import Need, Room, need_of, rooms
+from hostelry.placement.shortage import why_not
+from hostelry.placement.size import (
+    Size,
+    largest_share,
+    least_instances,
+    share_of_cpus,
+    share_of_memory,
+    sum_of_shares,
+)
+from hostelry.placement.values import Held, Host, Packing, Placed, Wanted, WhyNot
+
+MORE_PLANS_UP_TO = 200  # wanted copies; beyond it the time is worth more than one instance
+
+Choice = Callable[["Attempt", Wanted, "Needs"], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What copies of one kind take on each type of instance."""
+
+    by_type: Mapping[str, Need]
+    requirements: Mapping[str, Requirements]
+
+
+def place(wanted: Sequence[Wanted], hosts: Iterable[Host], held: Iterable[Held]) -> Packing:
+    """For each wanted copy a place or the reason for none; the order of hosts does not matter.
+
+    Copies on instances that are not among `hosts` count nowhere.
+    """
+    hosts, held = tuple(hosts), tuple(held)
+    best: Attempt | None = None
+    for size, choose in _plans(len(wanted)):
+        attempt = Attempt(wanted, rooms(hosts, held))
+        attempt.run(range(len(wanted)) if size is None else attempt.largest_first(size), choose)
+        if best is None or attempt.cost < best.cost:
+            best = attempt
+        if attempt.is_perfect:
+            break
+    assert best is not None, "at least one plan was made"
+    return best.packing(held)
+
+
+def _plans(num_wanted: int) -> list[tuple[Size | None, Choice]]:
+    """Ways to plan, the best liked first; None: in the order asked for."""
+    plans: list[tuple[Size | None, Choice]] = [
+        (None, preferred),
+        (largest_share, preferred),
+        (largest_share, first_fit),
+    ]
+    if num_wanted <= MORE_PLANS_UP_TO:
+        plans += [(it, tightest) for it in (sum_of_shares, share_of_memory, share_of_cpus)]
+    return plans
+
+
+class Attempt:
+    """One plan in the making: wanted copies taken one by one into rooms."""
+
+    def __init__(self, wanted: Sequence[Wanted], room_list: list[Room]) -> None:
+        self.rooms = room_list
+        self._wanted = wanted
+        self._placed: dict[int, Placed] = {}
+        self._used_before = sum(1 for it in room_list if it.num_copies)
+        self._needs = _needs_of_each(wanted)
+        self._fewest_opened = self._least_opened()
+        self._keys: dict[int, list[FitKey | None]] = {}
+        self._stale: dict[int, set[int]] = {}
+        self._zones: dict[str, dict[int, dict[str, int]]] = {}
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        """Copies without a place, then instances opened where all are to be packed."""
+        unplaced = len(self._wanted) - len(self._placed)
+        return (unplaced, self._opened if self._all_packed else 0)
+
+    @property
+    def is_perfect(self) -> bool:
+        """Whether no plan can be better: all are placed, and no instance more than must be."""
+        unplaced, opened = self.cost
+        return unplaced == 0 and opened <= self._fewest_opened
+
+    @property
+    def _opened(self) -> int:
+        return sum(1 for it in self.rooms if it.num_copies) - self._used_before
+
+    @property
+    def _all_packed(self) -> bool:
+        """Whether nothing is asked for but few instances: neither SPREAD nor balanced zones."""
+        packed = PlacementStrategy.BINPACK
+        return all(it.strategy is packed and it.max_imbalance is None for it in self._wanted)
+
+    def _least_opened(self) -> int:
+        """A lower bound of the empty instances needed; 0 where types differ."""
+        types = {it.host.instance_type for it in self.rooms}
+        if len(types) != 1:
+            return 0
+        (name,) = types
+        needs = [it.by_type[name] for it in self._needs if name in it.by_type]
+        free = [it.free_need() for it in self.rooms if it.num_copies]
+        left = Need(
+            sum(it.accelerators for it in needs) - sum(it.accelerators for it in free),
+            sum(it.memory_bytes for it in needs) - sum(it.memory_bytes for it in free),
+            sum(it.cpu_millionths for it in needs) - sum(it.cpu_millionths for it in free),
+        )
+        return max(0, least_instances([left], self.rooms[0].host.shape))
+
+    def run(self, order: Iterable[int], choose: Choice) -> None:
+        """Take the wanted copies in `order`, each where `choose` says."""
+        for index in order:
+            wanted, needs = self._wanted[index], self._needs[index]
+            position = choose(self, wanted, needs)
+            if position is not None:
+                self._placed[index] = self._take(wanted, needs, position)
+
+    def largest_first(self, size: Size) -> list[int]:
+        """Positions of the wanted copies, the largest first."""
+        shapes = {it.host.instance_type: it.host.shape for it in self.rooms}
+        distinct = {id(it): it for it in self._needs}
+        sizes = {kind: size(it.by_type, shapes) for kind, it in distinct.items()}
+        return sorted(
+            range(len(self._wanted)),
+            key=lambda index: (sizes[id(self._needs[index])], self._wanted[index].owner, index),
+        )
+
+    def packing(self, held: Sequence[Held]) -> Packing:
+        """What came of it, with the reasons for those left out."""
+        reasons: dict[tuple[str, int], WhyNot] = {}
+        outcomes: list[Placed | WhyNot] = []
+        for index, wanted in enumerate(self._wanted):
+            if index in self._placed:
+                outcomes.append(self._placed[index])
+                continue
+            kind = (wanted.owner, id(self._needs[index]))
+            if kind not in reasons:
+                reasons[kind] = why_not(wanted, self.rooms, held)
+            outcomes.append(reasons[kind])
+        return Packing(outcomes=tuple(outcomes))
+
+    def keys(self, needs: Needs) -> list[FitKey | None]:
+        """How well such a copy would fit each instance now; None where it does not."""
+        kind = id(needs)
+        if kind not in self._keys:
+            self._keys[kind] = [key_of(it, needs.by_type) for it in self.rooms]
+            self._stale[kind] = set()
+        keys, stale = self._keys[kind], self._stale[kind]
+        for position in stale:
+            if keys[position] is not None:  # room only shrinks: what did not fit never will
+                keys[position] = key_of(self.rooms[position], needs.by_type)
+        stale.clear()
+        return keys
+
+    def zones(self, owner: str, needs: Needs) -> dict[str, int]:
+        """The owner's copies in each zone that has an instance of a type for such a copy."""
+        of_owner = self._zones.setdefault(owner, {})
+        if id(needs) not in of_owner:
+            of_owner[id(needs)] = copies_by_zone(owner, self.rooms, needs.by_type)
+        return of_owner[id(needs)]
+
+    def _take(self, wanted: Wanted, needs: Needs, position: int) -> Placed:
+        room = self.rooms[position]
+        instance_type = room.host.instance_type
+        device_ids = room.take(needs.by_type[instance_type], wanted.owner)
+        for stale in self._stale.values():
+            stale.add(position)
+        for counts in self._zones.get(wanted.owner, {}).values():
+            if room.host.zone in counts:
+                counts[room.host.zone] += 1
+        return Placed(
+            instance_id=room.host.instance_id,
+            requirements=needs.requirements[instance_type],
+            device_ids=device_ids,
+        )
+
+
+def preferred(attempt: Attempt, wanted: Wanted, needs: Needs) -> int | None:
+    """The instance that the copy's strategy prefers."""
+    return best_room(wanted, attempt.rooms, attempt.keys(needs), attempt.zones(wanted.owner, needs))
+
+
+def tightest(attempt: Attempt, _: Wanted, needs: Needs) -> int | None:
+    """The instance that is left with the least."""
+    fitting = [(key, it) for it, key in enumerate(attempt.keys(needs)) if key is not None]
+    return min(fitting)[1] if fitting else None
+
+
+def first_fit(attempt: Attempt, _: Wanted, needs: Needs) -> int | None:
+    """The first instance, by id, that holds the copy."""
+    for position, room in enumerate(attempt.rooms):
+        need = needs.by_type.get(room.host.instance_type)
+        if need is not None and room.fits(need):
+            return position
+    return None
+
+
+def _needs_of_each(wanted: Sequence[Wanted]) -> list[Needs]:
+    """What each copy takes; copies that take the same share one value."""
+    known: dict[tuple[tuple[str, Requirements], ...], Needs] = {}
+    found: list[Needs] = []
+    for it in wanted:
+        kind = tuple(sorted(it.requirements_by_type.items(), key=lambda item: item[0]))
+        if kind not in known:
+            known[kind] = Needs({name: need_of(asked) for name, asked in kind}, dict(kind))
+        found.append(known[kind])
+    return found

@@ -1,0 +1,155 @@
+"""Why a copy has no place: what it asks for, what is free, and what would help."""
+
+from collections.abc import Iterable, Sequence
+
+from hostelry.domain.shape import Requirements, Shape
+from hostelry.placement.making_room import making_room
+from hostelry.placement.room import MILLIONTHS, Room, fits_shape, need_of
+from hostelry.placement.values import Held, Lack, Move, Obstacle, Pool, Wanted, WhyNot
+from hostelry.placement.words import (
+    RESOURCES,
+    amount,
+    amount_text,
+    asked_text,
+    joined,
+    shape_text,
+)
+
+INSTANCES_NAMED = 3
+LACKS_KEPT = 16
+INSTANCES_TRIED = 4
+
+
+def why_not(wanted: Wanted, rooms: Sequence[Room], held: Sequence[Held] = ()) -> WhyNot:
+    """Why no instance holds another such copy; `rooms` is what each has free beside `held`."""
+    asked = wanted.requirements_by_type
+    able = [it for it in rooms if it.host.instance_type in asked]
+    if not able:
+        return _no_instance(wanted, rooms)
+    pools = [Pool(instance_type=it.host.instance_type, shape=it.host.shape) for it in able]
+    if (never := too_small(wanted, pools)) is not None:
+        return never
+    lacks = sorted((_room_lack(it, asked[it.host.instance_type]) for it in able), key=_distance)
+    binding = _binding(lacks)
+    closest = {lack.instance_id: lack for lack in lacks[:INSTANCES_TRIED]}
+    moves = making_room(wanted, [it for it in rooms if it.host.instance_id in closest], rooms, held)
+    hint = f"; {_moves_text(moves)} would make room" if moves else ""
+    return WhyNot(
+        obstacle=Obstacle.FRAGMENTED if moves else Obstacle.NO_ROOM,
+        text=f"{asked_text(asked, binding)}; {_free_text(lacks, binding)}{hint}",
+        owner=wanted.owner,
+        asked=asked,
+        binding=binding,
+        lacks=tuple(lacks[:LACKS_KEPT]),
+        moves=moves,
+    )
+
+
+def too_small(wanted: Wanted, pools: Iterable[Pool]) -> WhyNot | None:
+    """Why an empty instance of none of these types could hold such a copy; None when one can."""
+    asked = wanted.requirements_by_type
+    by_type = {it.instance_type: it.shape for it in pools}
+    shapes = {name: shape for name, shape in sorted(by_type.items()) if name in asked}
+    if any(fits_shape(need_of(asked[name]), shape) for name, shape in shapes.items()):
+        return None
+    lacks = [_lack("", name, shape, asked[name]) for name, shape in shapes.items()]
+    binding = _binding(lacks)
+    offers = [f"an empty {name} has {shape_text(it, binding)}" for name, it in shapes.items()]
+    return WhyNot(
+        obstacle=Obstacle.TYPE_TOO_SMALL,
+        text=f"{asked_text(asked, binding)}; {joined(offers) or _types_text(wanted, by_type)}",
+        owner=wanted.owner,
+        asked=asked,
+        binding=binding,
+        lacks=tuple(lacks),
+    )
+
+
+def _moves_text(moves: Sequence[Move]) -> str:
+    return joined(
+        f"moving copy {it.copy_id} from {it.from_instance_id} to {it.to.instance_id}"
+        for it in moves
+    )
+
+
+def _no_instance(wanted: Wanted, rooms: Sequence[Room]) -> WhyNot:
+    types = {it.host.instance_type for it in rooms}
+    said = _types_text(wanted, types) if types else "no instance is there to hold it"
+    return WhyNot(
+        obstacle=Obstacle.NO_INSTANCE,
+        text=f"{asked_text(wanted.requirements_by_type)}; {said}",
+        owner=wanted.owner,
+        asked=wanted.requirements_by_type,
+    )
+
+
+def _types_text(wanted: Wanted, types: Iterable[str]) -> str:
+    mine = joined(sorted(wanted.requirements_by_type)) or "none"
+    return f"its specifications are for {mine}, and the instances are {joined(sorted(types))}"
+
+
+def _room_lack(room: Room, requirements: Requirements) -> Lack:
+    host = room.host
+    return _lack(host.instance_id, host.instance_type, room.free, requirements)
+
+
+def _lack(instance_id: str, instance_type: str, free: Shape, requirements: Requirements) -> Lack:
+    need = need_of(requirements)
+    cpu_millionths = need.cpu_millionths - round(free.cpus * MILLIONTHS)
+    return Lack(
+        instance_id=instance_id,
+        instance_type=instance_type,
+        free=free,
+        accelerators=max(0, need.accelerators - free.accelerators),
+        memory_bytes=max(0, need.memory_bytes - free.memory_bytes),
+        cpus=max(0, cpu_millionths) / MILLIONTHS,
+    )
+
+
+def _missing(lack: Lack) -> Shape:
+    return Shape(cpus=lack.cpus, memory_bytes=lack.memory_bytes, accelerators=lack.accelerators)
+
+
+def _distance(lack: Lack) -> tuple[float, float, int, str]:
+    """How far an instance is from holding the copy: the largest part of a resource it lacks."""
+    missing = _missing(lack)
+    parts = [
+        amount(missing, it) / (amount(missing, it) + amount(lack.free, it))
+        for it in RESOURCES
+        if amount(missing, it) > 0
+    ]
+    return (max(parts, default=0.0), sum(parts), -lack.free.memory_bytes, lack.instance_id)
+
+
+def _binding(lacks: Sequence[Lack]) -> tuple[str, ...]:
+    """The resources that are short on some instance; what is short on most comes first."""
+    counts = {it: sum(amount(_missing(lack), it) > 0 for lack in lacks) for it in RESOURCES}
+    return tuple(sorted((it for it in RESOURCES if counts[it]), key=lambda it: -counts[it]))
+
+
+def _free_text(lacks: Sequence[Lack], binding: Sequence[str]) -> str:
+    """The largest free block of what is short everywhere, or what each instance lacks."""
+    everywhere = [it for it in binding if all(amount(_missing(lack), it) > 0 for lack in lacks)]
+    if everywhere:
+        resource = everywhere[0]
+        by_size = sorted(lacks, key=lambda it: (-amount(it.free, resource), _distance(it)))
+        blocks = [_block(it, resource) for it in by_size[:INSTANCES_NAMED]]
+        return "the largest free block is " + ", then ".join(blocks) + _others(lacks)
+    named = [
+        f"{it.instance_id} ({it.instance_type}) lacks {shape_text(_missing(it), zeros=False)}"
+        for it in lacks[:INSTANCES_NAMED]
+    ]
+    return ", ".join(named) + _others(lacks)
+
+
+def _block(lack: Lack, resource: str) -> str:
+    rest = joined(amount_text(lack.free, it) for it in RESOURCES if it != resource)
+    block = amount_text(lack.free, resource)
+    return f"{block} on {lack.instance_id} ({lack.instance_type}, with {rest})"
+
+
+def _others(lacks: Sequence[Lack]) -> str:
+    more = len(lacks) - INSTANCES_NAMED
+    if more <= 0:
+        return ""
+    return f", and {more} more instance{'' if more == 1 else 's'} with no more"

@@ -1,0 +1,129 @@
+"""Small fleets for the tests of placement, and the checks that every plan must pass."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from hostelry.domain.component import PlacementStrategy
+from hostelry.domain.shape import Requirements, Shape
+from hostelry.placement.values import Held, Host, Move, Placed, Wanted
+
+MB = 1024 * 1024
+SMALL = Shape(cpus=4, memory_bytes=16_384 * MB, accelerators=1)
+BIG = Shape(cpus=48, memory_bytes=196_608 * MB, accelerators=4)
+PLAIN = Shape(cpus=16, memory_bytes=65_536 * MB, accelerators=0)
+SHAPES = {"ml.small": SMALL, "ml.big": BIG, "ml.plain": PLAIN}
+SPREAD, BINPACK = PlacementStrategy.SPREAD, PlacementStrategy.BINPACK
+
+
+def needs(accelerators: int = 0, memory_mb: int = 1024, cpus: float = 1) -> Requirements:
+    return Requirements(min_memory_bytes=memory_mb * MB, cpus=cpus, accelerators=accelerators)
+
+
+def host(instance_id: str, instance_type: str = "ml.big", zone: str = "") -> Host:
+    return Host(
+        instance_id=instance_id, instance_type=instance_type, shape=SHAPES[instance_type], zone=zone
+    )
+
+
+def wanted(
+    owner: str,
+    requirements: Requirements,
+    strategy: PlacementStrategy = BINPACK,
+    types: Iterable[str] = SHAPES,
+    max_imbalance: int | None = None,
+) -> Wanted:
+    return Wanted(
+        owner=owner,
+        requirements_by_type=dict.fromkeys(types, requirements),
+        strategy=strategy,
+        max_imbalance=max_imbalance,
+    )
+
+
+def held(
+    copy_id: str,
+    instance_id: str,
+    requirements: Requirements,
+    owner: str = "other",
+    device_ids: Sequence[int] | None = None,
+) -> Held:
+    count = int(requirements.accelerators)
+    ids = tuple(range(count)) if device_ids is None else tuple(device_ids)
+    return Held(
+        copy_id=copy_id,
+        owner=owner,
+        instance_id=instance_id,
+        requirements=requirements,
+        device_ids=ids,
+    )
+
+
+def as_held(copy_id: str, owner: str, placed: Placed) -> Held:
+    return Held(
+        copy_id=copy_id,
+        owner=owner,
+        instance_id=placed.instance_id,
+        requirements=placed.requirements,
+        device_ids=placed.device_ids,
+    )
+
+
+def moved(all_held: Iterable[Held], moves: Iterable[Move]) -> list[Held]:
+    """What is held once the moves are done."""
+    to = {it.copy_id: it.to for it in moves}
+    return [
+        it
+        if it.copy_id not in to
+        else replace(as_held(it.copy_id, it.owner, to[it.copy_id]), movable=it.movable)
+        for it in all_held
+    ]
+
+
+def check_never_oversubscribed(hosts: Iterable[Host], all_held: Iterable[Held]) -> None:
+    """Sums within the declared shape; accelerators one copy's alone, as many as it reserves."""
+    mine: Mapping[str, list[Held]] = {it.instance_id: [] for it in hosts}
+    for it in all_held:
+        mine[it.instance_id].append(it)
+    for one in hosts:
+        copies = mine[one.instance_id]
+        assert sum(it.requirements.cpus for it in copies) <= one.shape.cpus + 1e-6
+        assert sum(it.requirements.min_memory_bytes for it in copies) <= one.shape.memory_bytes
+        device_ids = [number for it in copies for number in it.device_ids]
+        assert len(device_ids) == len(set(device_ids))
+        assert set(device_ids) <= set(range(one.shape.accelerators))
+        for it in copies:
+            assert len(it.device_ids) == int(it.requirements.accelerators)
+
+
+some_requirements = st.builds(
+    needs,
+    accelerators=st.sampled_from([0, 0, 1, 2, 4, 5]),
+    memory_mb=st.sampled_from([128, 1000, 8_000, 16_384, 30_000, 70_000, 150_000]),
+    cpus=st.sampled_from([0.25, 0.5, 1, 3, 8, 16, 30]),
+)
+some_types = st.sets(st.sampled_from(sorted(SHAPES)), min_size=1)
+some_hosts = st.lists(
+    st.builds(
+        host,
+        st.sampled_from([f"i-{n}" for n in range(6)]),
+        st.sampled_from(sorted(SHAPES)),
+        st.sampled_from(["a", "b"]),
+    ),
+    unique_by=lambda it: it.instance_id,
+    max_size=5,
+)
+
+
+def some_wanted(
+    strategies: Sequence[PlacementStrategy] = (SPREAD, BINPACK),
+) -> st.SearchStrategy[Wanted]:
+    return st.builds(
+        wanted,
+        st.sampled_from(["x", "y", "z"]),
+        some_requirements,
+        st.sampled_from(strategies),
+        some_types,
+        st.sampled_from([None, 0, 1, 100]),
+    )

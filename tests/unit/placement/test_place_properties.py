@@ -1,0 +1,193 @@
+"""Any fleet: never oversubscribed, order does not matter, no worse than first-fit-decreasing."""
+
+from itertools import product
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.placement.fleets import (
+    BINPACK,
+    as_held,
+    check_never_oversubscribed,
+    host,
+    needs,
+    some_hosts,
+    some_requirements,
+    some_wanted,
+    wanted,
+)
+
+from hostelry.domain.shape import Requirements, Shape
+from hostelry.placement.pack import place
+from hostelry.placement.values import Held, Host, Packing, Placed, Wanted, WhyNot
+
+some_wants = st.lists(some_wanted(), max_size=10)
+
+
+def placed_as_held(wants: list[Wanted], packing: Packing, prefix: str = "c") -> list[Held]:
+    return [
+        as_held(f"{prefix}{number}", wants[number].owner, it)
+        for number, it in enumerate(packing.outcomes)
+        if isinstance(it, Placed)
+    ]
+
+
+@given(first=some_wants, second=some_wants, hosts=some_hosts, data=st.data())
+def test_nothing_is_oversubscribed_and_the_order_of_hosts_and_copies_does_not_matter(
+    first: list[Wanted], second: list[Wanted], hosts: list[Host], data: st.DataObject
+) -> None:
+    there = placed_as_held(first, place(first, hosts, []))
+    check_never_oversubscribed(hosts, there)
+    packing = place(second, hosts, there)
+    check_never_oversubscribed(hosts, [*there, *placed_as_held(second, packing, "d")])
+    shuffled = data.draw(st.permutations(hosts))
+    assert place(second, shuffled, data.draw(st.permutations(there))) == packing
+
+
+@given(wants=some_wants, hosts=some_hosts)
+def test_each_copy_reserves_what_it_asks_for_on_its_type(
+    wants: list[Wanted], hosts: list[Host]
+) -> None:
+    types = {it.instance_id: it.instance_type for it in hosts}
+    for want, outcome in zip(wants, place(wants, hosts, []).outcomes, strict=True):
+        if isinstance(outcome, Placed):
+            asked = want.requirements_by_type[types[outcome.instance_id]]
+            assert outcome.requirements == asked
+        else:
+            assert outcome.owner == want.owner
+            assert outcome.asked == want.requirements_by_type
+
+
+@given(wants=some_wants, hosts=some_hosts)
+def test_a_copy_is_left_out_only_where_no_instance_has_room(
+    wants: list[Wanted], hosts: list[Host]
+) -> None:
+    packing = place(wants, hosts, [])
+    there = placed_as_held(wants, packing)
+    left_out = [
+        want
+        for want, outcome in zip(wants, packing.outcomes, strict=True)
+        if isinstance(outcome, WhyNot)
+    ]
+    for want in left_out:
+        assert place([want], hosts, there).placed == ()
+
+
+@given(wants=some_wants, hosts=some_hosts)
+def test_placing_the_same_again_beside_what_is_held_moves_nothing(
+    wants: list[Wanted], hosts: list[Host]
+) -> None:
+    packing = place(wants, hosts, [])
+    there = placed_as_held(wants, packing)
+    left_out = [
+        want
+        for want, outcome in zip(wants, packing.outcomes, strict=True)
+        if isinstance(outcome, WhyNot)
+    ]
+    assert place(left_out, hosts, there).placed == ()
+
+
+def first_fit_decreasing(
+    wants: list[Requirements], shape: Shape, num_hosts: int
+) -> tuple[int, int]:
+    """Copies placed and instances used: an implementation of its own, for one type of instance."""
+    free = [[float(shape.accelerators), float(shape.memory_bytes), shape.cpus]] * num_hosts
+    free = [list(it) for it in free]
+    largest_first = sorted(
+        wants,
+        key=lambda it: (
+            -it.accelerators,
+            -max(
+                it.accelerators / max(shape.accelerators, 1),
+                it.min_memory_bytes / shape.memory_bytes,
+                it.cpus / shape.cpus,
+            ),
+        ),
+    )
+    used: set[int] = set()
+    num_placed = 0
+    for it in largest_first:
+        asked = [it.accelerators, float(it.min_memory_bytes), it.cpus]
+        for number, left in enumerate(free):
+            if all(a <= b for a, b in zip(asked, left, strict=True)):
+                free[number] = [b - a for a, b in zip(asked, left, strict=True)]
+                used.add(number)
+                num_placed += 1
+                break
+    return num_placed, len(used)
+
+
+@given(
+    wants=st.lists(some_requirements, max_size=14),
+    num_hosts=st.integers(1, 6),
+    instance_type=st.sampled_from(["ml.big", "ml.small", "ml.plain"]),
+)
+def test_never_fewer_copies_nor_more_instances_than_first_fit_decreasing(
+    wants: list[Requirements], num_hosts: int, instance_type: str
+) -> None:
+    hosts = [host(f"i-{number}", instance_type) for number in range(num_hosts)]
+    num_placed, num_used = first_fit_decreasing(wants, hosts[0].shape, num_hosts)
+    packed = place([wanted(f"o{n}", it) for n, it in enumerate(wants)], hosts, []).placed
+    assert len(packed) >= num_placed
+    if len(packed) == num_placed:
+        assert len({it.instance_id for it in packed}) <= num_used
+
+
+@given(wants=st.lists(some_wanted(), max_size=14), hosts=some_hosts)
+def test_strategies_cost_no_copy_its_place(wants: list[Wanted], hosts: list[Host]) -> None:
+    """SPREAD places as many as first-fit-decreasing too, on hosts of one type."""
+    one_type = [host(it.instance_id, "ml.big", it.zone) for it in hosts]
+    requirements = [next(iter(it.requirements_by_type.values())) for it in wants]
+    all_types = [
+        wanted(it.owner, asked, it.strategy, max_imbalance=it.max_imbalance)
+        for it, asked in zip(wants, requirements, strict=True)
+    ]
+    if one_type:
+        at_least, _ = first_fit_decreasing(requirements, one_type[0].shape, len(one_type))
+        assert len(place(all_types, one_type, []).placed) >= at_least
+
+
+def most_that_fit(wants: list[Requirements], hosts: list[Host]) -> int:
+    """Every way of giving each copy one of the instances or none."""
+    best = 0
+    for choice in product(range(-1, len(hosts)), repeat=len(wants)):
+        placed = [
+            Held(
+                copy_id=f"c{number}",
+                owner="x",
+                instance_id=hosts[position].instance_id,
+                requirements=wants[number],
+            )
+            for number, position in enumerate(choice)
+            if position >= 0
+        ]
+        if len(placed) > best and all(_holds(it, placed) for it in hosts):
+            best = len(placed)
+    return best
+
+
+def _holds(one: Host, placed: list[Held]) -> bool:
+    mine = [it.requirements for it in placed if it.instance_id == one.instance_id]
+    return (
+        sum(it.accelerators for it in mine) <= one.shape.accelerators
+        and sum(it.min_memory_bytes for it in mine) <= one.shape.memory_bytes
+        and sum(it.cpus for it in mine) <= one.shape.cpus
+    )
+
+
+@given(
+    wants=st.lists(some_requirements, max_size=5),
+    types=st.lists(st.sampled_from(["ml.big", "ml.small", "ml.plain"]), min_size=1, max_size=2),
+)
+def test_at_most_one_copy_fewer_than_the_best_of_all_packings(
+    wants: list[Requirements], types: list[str]
+) -> None:
+    hosts = [host(f"i-{number}", name) for number, name in enumerate(types)]
+    packed = place([wanted("x", it) for it in wants], hosts, []).placed
+    assert most_that_fit(wants, hosts) - 1 <= len(packed) <= most_that_fit(wants, hosts)
+
+
+def test_a_mix_in_which_greed_would_leave_one_out() -> None:
+    """2+2 and 3+1 fill two instances of four; smallest-first or as-asked greed would not."""
+    wants = [wanted("x", needs(it), BINPACK) for it in (1, 2, 3, 2)]
+    packing = place(wants, [host("i-a"), host("i-b")], [])
+    assert len(packing.placed) == 4
