@@ -17,7 +17,11 @@ from hostelry.fleet.sources import hub_model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyPolicy:
-    """How patient an agent is. Source of the ping limits: SageMaker's container contract."""
+    """How patient an agent is. Source of the ping's time limit: SageMaker's container contract.
+
+    A ready copy is pinged every `ping_every_s`, counted from ping to ping. It is out of the routes
+    after so many misses, or once it has been silent for `unhealthy_after_s`, whichever is first.
+    """
 
     first_backoff_s: float = 1.0
     max_backoff_s: float = 60.0
@@ -27,7 +31,8 @@ class CopyPolicy:
     ping_every_s: float = 1.0
     ping_timeout_s: float = 2.0
     misses_until_unhealthy: int = 3
-    hung_after_s: float = 10.0
+    unhealthy_after_s: float = 4.0
+    hung_after_s: float = 12.0
     probe_timeout_s: float = 60.0
     max_probe_refusals: int = 3
     stop_grace_s: float = 10.0
@@ -134,25 +139,37 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """Pings missed in a row, and when the first of them was."""
+    """Pings missed in a row, and the seconds since the last one that was answered.
+
+    The seconds are those that the agent waited for, not those of a clock: an agent that was stopped
+    itself, or a machine that slept, says nothing about a copy.
+    """
 
     misses: int = 0
-    first_miss_at: float | None = None
+    silent_s: float = 0.0
 
 
-def after_ping(health: Health, answered: bool, now: float) -> Health:
-    """The health after one more ping; `now` in seconds of any one clock."""
+def after_ping(health: Health, answered: bool, waited_s: float, policy: CopyPolicy) -> Health:
+    """The health after one more ping, `waited_s` after the end of the one before it."""
     if answered:
         return Health()
-    first = now if health.first_miss_at is None else health.first_miss_at
-    return Health(misses=health.misses + 1, first_miss_at=first)
+    longest_s = policy.ping_every_s + policy.ping_timeout_s
+    silent_s = health.silent_s + min(waited_s, longest_s)
+    return Health(misses=health.misses + 1, silent_s=silent_s)
 
 
-def verdict(health: Health, now: float, policy: CopyPolicy) -> Verdict:
+def ping_limit_s(health: Health, policy: CopyPolicy) -> float:
+    """How long the next ping may take: no longer than until the copy's silence decides."""
+    left_s = policy.unhealthy_after_s - health.silent_s
+    return min(policy.ping_timeout_s, left_s) if left_s > 0 else policy.ping_timeout_s
+
+
+def verdict(health: Health, policy: CopyPolicy) -> Verdict:
     """Whether a copy of this health may serve, must leave the routes, or must die."""
-    if health.first_miss_at is not None and now - health.first_miss_at >= policy.hung_after_s:
+    if health.silent_s >= policy.hung_after_s:
         return Verdict.HUNG
-    if health.misses >= policy.misses_until_unhealthy:
+    silent = health.silent_s >= policy.unhealthy_after_s
+    if silent or health.misses >= policy.misses_until_unhealthy:
         return Verdict.UNHEALTHY
     return Verdict.HEALTHY
 

@@ -17,6 +17,7 @@ from hostelry.fleet.lifecycle import (
     after_end,
     after_ping,
     backoff_s,
+    ping_limit_s,
     plan_copies,
     spec_digest,
     start_limit,
@@ -142,30 +143,52 @@ def test_backoff_grows_from_one_to_sixty_seconds() -> None:
     assert [backoff_s(n, POLICY) for n in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
+ANSWER, REFUSED, SLEPT = (True, 1.0), (False, 1.0), (False, 3600.0)
+
+
 @pytest.mark.parametrize(
     ("pings", "expected"),
     [
-        pytest.param([(1, True)], Verdict.HEALTHY, id="an answer"),
-        pytest.param([(1, False), (4, False)], Verdict.HEALTHY, id="two misses are forgiven"),
-        pytest.param(
-            [(1, False), (4, False), (7, False)], Verdict.UNHEALTHY, id="three misses are not"
-        ),
-        pytest.param(
-            [(1, False), (4, False), (7, False), (8, True)], Verdict.HEALTHY, id="it comes back"
-        ),
-        pytest.param(
-            [(1, False), (4, False), (7, False), (11, False)], Verdict.HUNG, id="ten seconds away"
-        ),
-        pytest.param(
-            [(1, False), (9, True), (11, False)], Verdict.HEALTHY, id="an answer starts the count"
-        ),
+        pytest.param([ANSWER], Verdict.HEALTHY, id="an answer"),
+        pytest.param([REFUSED, REFUSED], Verdict.HEALTHY, id="two quick misses are forgiven"),
+        pytest.param([REFUSED] * 3, Verdict.UNHEALTHY, id="three misses are not"),
+        pytest.param([(False, 3.0)], Verdict.HEALTHY, id="three seconds of silence are forgiven"),
+        pytest.param([(False, 3.0), (False, 1.0)], Verdict.UNHEALTHY, id="four are not"),
+        pytest.param([*[REFUSED] * 3, ANSWER], Verdict.HEALTHY, id="it comes back"),
+        pytest.param([REFUSED] * 11, Verdict.UNHEALTHY, id="eleven seconds away"),
+        pytest.param([REFUSED] * 12, Verdict.HUNG, id="twelve seconds away"),
+        pytest.param([*[REFUSED] * 11, ANSWER, REFUSED], Verdict.HEALTHY, id="a new count"),
+        pytest.param([SLEPT], Verdict.HEALTHY, id="an agent that slept for an hour blames nobody"),
     ],
 )
-def test_health(pings: list[tuple[float, bool]], expected: Verdict) -> None:
+def test_health(pings: list[tuple[bool, float]], expected: Verdict) -> None:
     health = Health()
-    for now, answered in pings:
-        health = after_ping(health, answered, now)
-    assert verdict(health, pings[-1][0], POLICY) is expected
+    for answered, waited_s in pings:
+        health = after_ping(health, answered, waited_s, POLICY)
+    assert verdict(health, POLICY) is expected
+
+
+def test_a_copy_that_stops_at_the_worst_moment_is_out_of_the_routes_within_five_seconds() -> None:
+    """It stops right after an answer, and the next ping is sent a whole pause later."""
+    health, now = Health(), 0.0
+    while verdict(health, POLICY) is Verdict.HEALTHY:
+        limit_s = ping_limit_s(health, POLICY)
+        waited_s = limit_s if health.misses else POLICY.ping_every_s + limit_s
+        health, now = after_ping(health, False, waited_s, POLICY), now + waited_s
+    assert (now, health.misses) == (4.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "expected"),
+    [
+        pytest.param(0.0, 2.0, id="the contract's two seconds"),
+        pytest.param(3.0, 1.0, id="no longer than the decision waits"),
+        pytest.param(4.0, 2.0, id="once it is out, two seconds again"),
+        pytest.param(60.0, 2.0, id="and for ever"),
+    ],
+)
+def test_how_long_a_ping_may_take(silent_s: float, expected: float) -> None:
+    assert ping_limit_s(Health(misses=1, silent_s=silent_s), POLICY) == expected
 
 
 def test_plan_starts_what_is_missing_and_stops_what_is_not_named() -> None:
