@@ -21,9 +21,9 @@ from hostelry.domain.shape import Shape
 from hostelry.fleet.adapters import CopyAdapters
 from hostelry.fleet.artifacts.protocol import Artifacts
 from hostelry.fleet.copy_log import CopyLog
-from hostelry.fleet.environment import CopyPlace, copy_environment, refused_variables
-from hostelry.fleet.images import ImageRule, ImageRules, unknown_image
-from hostelry.fleet.launcher import CopyProcess, Launcher, LaunchOrder, free_port
+from hostelry.fleet.environment import CopyPlace
+from hostelry.fleet.images import ImageRule, ImageRules, unknown_image, with_own_probe
+from hostelry.fleet.launcher import CopyProcess, Launcher, free_port
 from hostelry.fleet.lifecycle import (
     Attempts,
     CopyPolicy,
@@ -40,11 +40,11 @@ from hostelry.fleet.lifecycle import (
     start_limit,
     verdict,
 )
-from hostelry.fleet.limits import limits_of
 from hostelry.fleet.listeners import belongs_to_another
 from hostelry.fleet.memory import memory_use
 from hostelry.fleet.model_files import ModelFiles
 from hostelry.fleet.model_server import Answer, ModelServer
+from hostelry.fleet.orders import launch_order, left_out, order_title
 from hostelry.fleet.processes import members, process_table
 from hostelry.fleet.reasons import late_detail, start_failure
 from hostelry.fleet.records import CopyFolder, CopyRecord, ProcessIdentity
@@ -192,7 +192,7 @@ class HostedCopy:
         rule = ImageRules.load(file).resolve(image)
         if rule is None:
             raise TerminalError(unknown_image(image, file))
-        return rule
+        return with_own_probe(rule, self.spec.container.environment)
 
     async def _adopt(self) -> CopyProcess | None:
         """The process a predecessor of this agent left, when it runs what is wished."""
@@ -241,18 +241,10 @@ class HostedCopy:
             machine_cpus=self._means.machine_cpus,
             devices=self._means.devices,
         )
-        for name in refused_variables(self.spec):
+        for name in left_out(self.spec, rule):
             self._log.note(f"the container's Environment may not set {name}; it is left out")
-        order = LaunchOrder(
-            argv=rule.argv,
-            environment=copy_environment(
-                self._means.operator_environment, self.spec, place, substitutes
-            ),
-            folder=self._folder.root,
-            log=self._folder.log,
-            limits=limits_of(self.spec, self._means.shape),
-        )
-        self._log.note(f"starting {' '.join(rule.argv)} on port {port}")
+        order = launch_order(self.spec, rule, place, substitutes, self._means.operator_environment)
+        self._log.note(f"starting {order_title(order)} on port {port}")
         process = await self._means.launcher.start(order)
         self._adapters.process_started(())
         self._remember(process=process.identity, port=port, adapters=(), rule=rule)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from hostelry.base.errors import TerminalError
-from hostelry.fleet.container_order import ContainerOrder
 from hostelry.fleet.cgroups import Place
+from hostelry.fleet.container_order import ContainerOrder
 from hostelry.fleet.limited_process import (
     LimitedProcess,
     LimitRecord,

@@ -4,7 +4,14 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.fleet.images import ImageRules, repository_of, unknown_image
+from hostelry.fleet.images import (
+    UNKNOWN_PROBE,
+    ImageRules,
+    Probe,
+    repository_of,
+    unknown_image,
+    with_own_probe,
+)
 
 RULE = """
 [[image]]
@@ -47,8 +54,80 @@ def test_llm_images_run_on_the_built_in_server(image: str) -> None:
         pytest.param("", id="no image"),
     ],
 )
-def test_other_images_have_no_rule(image: str) -> None:
-    assert ImageRules.load(None).resolve(image) is None
+def test_other_images_run_as_containers(image: str) -> None:
+    rule = ImageRules.load(None).resolve(image)
+    assert rule is not None
+    assert rule.is_container
+    assert (rule.argv, rule.network, rule.engine, rule.pull) == (("serve",), "none", None, True)
+    assert rule.probe == UNKNOWN_PROBE
+    assert rule.probe.any_answer
+
+
+def test_the_operator_may_allow_no_containers(tmp_path: Path) -> None:
+    file = tmp_path / "images.toml"
+    file.write_text("[containers]\nenabled = false\n")
+    assert ImageRules.load(file).resolve("sklearn:1") is None
+    llm = ImageRules.load(file).resolve("lmi:1")
+    assert llm is not None
+    assert llm.kind == "lmi"
+
+
+def test_the_operator_says_how_containers_run(tmp_path: Path) -> None:
+    file = tmp_path / "images.toml"
+    file.write_text(
+        '[containers]\nengine = "docker"\npull = false\nnetwork = "bridge"\n'
+        '[[image]]\npattern = "alone:*"\ncontainer = true\nnetwork = "none"\n'
+        'command = ["run-me"]\n[image.probe]\ncontent_type = "text/csv"\nbody = "1,2"\n'
+        '[[image]]\npattern = "vllm:*"\ncontainer = true\n'
+    )
+    rules = ImageRules.load(file)
+    alone, other, llm = (rules.resolve(image) for image in ("alone:1", "other:1", "vllm:1"))
+    assert alone is not None
+    assert other is not None
+    assert llm is not None
+    assert (alone.engine, alone.pull, alone.network) == ("docker", False, "none")
+    assert alone.argv == ("run-me",)
+    assert alone.probe == Probe(content_type="text/csv", body=b"1,2")
+    assert (other.engine, other.pull, other.network) == ("docker", False, "bridge")
+    assert llm.is_container, "a rule of the operator comes before the built-in server"
+
+
+@pytest.mark.parametrize(
+    ("environment", "body", "content_type"),
+    [
+        pytest.param({}, b"{}", "application/json", id="nothing is known"),
+        pytest.param({"HOSTELRY_PROBE_BODY": "[1]"}, b"[1]", "application/json", id="a body"),
+        pytest.param(
+            {"HOSTELRY_PROBE_BODY": "1,2", "HOSTELRY_PROBE_CONTENT_TYPE": "text/csv"},
+            b"1,2",
+            "text/csv",
+            id="a body and its type",
+        ),
+        pytest.param(
+            {"HOSTELRY_PROBE_CONTENT_TYPE": "text/csv"},
+            b"{}",
+            "application/json",
+            id="a type without a body",
+        ),
+    ],
+)
+def test_a_container_may_bring_its_own_probe(
+    environment: dict[str, str], body: bytes, content_type: str
+) -> None:
+    rule = ImageRules.load(None).resolve("mine:1")
+    assert rule is not None
+    probe = with_own_probe(rule, environment).probe
+    assert (probe.body, probe.content_type) == (body, content_type)
+    assert probe.any_answer == (body == b"{}")
+
+
+@pytest.mark.parametrize("image", ["lmi:1", "x/my-server:1"])
+def test_a_probe_of_the_operators_is_not_replaced(tmp_path: Path, image: str) -> None:
+    file = tmp_path / "images.toml"
+    file.write_text(RULE)
+    rule = ImageRules.load(file).resolve(image)
+    assert rule is not None
+    assert with_own_probe(rule, {"HOSTELRY_PROBE_BODY": "[1]"}) == rule
 
 
 def test_the_failure_names_the_image_and_the_file() -> None:
@@ -99,6 +178,16 @@ def test_a_missing_file_leaves_the_built_in_rules(tmp_path: Path) -> None:
         pytest.param(RULE.replace("application/json", "json"), "media type", id="no media type"),
         pytest.param(RULE + "comand = 1\n", "comand", id="a misspelt key"),
         pytest.param("[[images]]\n", "images", id="a misspelt table"),
+        pytest.param(
+            '[[image]]\npattern = "x"\ncontainer = true\nnetwork = "all"', "all", id="no network"
+        ),
+        pytest.param(
+            RULE.replace("[image.probe]", 'network = "host"\n[image.probe]'),
+            "no container",
+            id="the network of a program",
+        ),
+        pytest.param('[containers]\nengine = " "', "engine", id="an engine without a name"),
+        pytest.param('[containers]\nnetworks = "none"', "networks", id="a misspelt option"),
     ],
 )
 def test_a_faulty_file_is_refused_with_its_fault(tmp_path: Path, text: str, fault: str) -> None:

@@ -1,0 +1,120 @@
+"""What a container needs beyond a program, and the variables it gets: pure functions of values."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostelry.domain.copy import CopySpec
+from hostelry.fleet.environment import CopyPlace, copy_environment, visible_devices
+from hostelry.fleet.images import ImageRule
+from hostelry.fleet.limits import limits_of
+from hostelry.fleet.processes import MARKER_VARIABLE
+
+INNER_PORT = 8080  # where a server listens that has a network of its own
+MODEL_PATH = "/opt/ml/model"
+ARTIFACT_PATH = "/opt/ml/artifacts"
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+OWN_PREFIX = "HOSTELRY_"
+# Inside, the devices that a container was given are counted from 0.
+HOST_ONLY = frozenset({"CUDA_VISIBLE_DEVICES", MARKER_VARIABLE})
+OURS = frozenset({"SAGEMAKER_BIND_TO_PORT", "NVIDIA_VISIBLE_DEVICES"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerOrder:
+    """What a container needs beyond a program.
+
+    image: the reference as the model names it.
+    network: "none", "host" or "bridge" (`images.ImageRule.network`).
+    port: on this machine's loopback; wherever the server listens inside, it answers there.
+    model_folder: mounted read-only at /opt/ml/model.
+    mounts: further folders of this machine, read-only, by their path in the container.
+    cpus: cores it may use; None for no limit.
+    max_memory_bytes: it is killed above this; None for no limit.
+    devices: the real accelerators it sees, as the machine names them.
+    pull: whether an image that is not on this machine may be fetched, within pull_timeout_s.
+    engine: the container engine, a name or a path; None for the first that answers.
+    """
+
+    image: str
+    network: str
+    port: int
+    model_folder: Path
+    mounts: Mapping[str, Path]
+    cpus: float | None
+    max_memory_bytes: int | None
+    devices: tuple[str, ...]
+    pull: bool
+    pull_timeout_s: float
+    engine: str | None = None
+
+    @property
+    def inner_port(self) -> int:
+        """Where the server inside listens."""
+        return self.port if self.network == "host" else INNER_PORT
+
+
+def container_order(
+    spec: CopySpec, rule: ImageRule, place: CopyPlace, substitutes: Mapping[str, str]
+) -> ContainerOrder:
+    """The order of a copy whose image is run itself.
+
+    `substitutes` name the folders of artifacts that its variables named by URI.
+    """
+    limits = limits_of(spec, place.shape)
+    mounts = {inner_path(name): Path(folder) for name, folder in substitutes.items()}
+    return ContainerOrder(
+        image=spec.container.image,
+        network=rule.network,
+        port=place.port,
+        model_folder=place.model_folder,
+        mounts=mounts,
+        # A share of all CPUs, or more, is no limit; the declared shape may exceed the machine.
+        cpus=limits.cpus if 0 < limits.cpus < place.machine_cpus else None,
+        max_memory_bytes=limits.max_memory_bytes,
+        devices=visible_devices(spec, place.devices),
+        pull=rule.pull,
+        pull_timeout_s=spec.download_timeout_s,
+        engine=rule.engine,
+    )
+
+
+def container_environment(
+    spec: CopySpec, order: ContainerOrder, place: CopyPlace, substitutes: Mapping[str, str]
+) -> dict[str, str]:
+    """Every variable the container gets beside those of its image.
+
+    Nothing of the operator's own environment is among them: the image is its user's. It may set
+    PATH and the like, which are its own in there.
+    """
+    given = {
+        name: value
+        for name, value in spec.container.environment.items()
+        if not name.startswith(OWN_PREFIX) and name not in OURS
+    }
+    inner = {name: inner_path(name) for name in substitutes}
+    made = copy_environment({}, spec, place, inner)
+    chosen = {
+        **{name: value for name, value in made.items() if name not in HOST_ONLY},
+        **given,
+        **inner,
+        "SAGEMAKER_BIND_TO_PORT": str(order.inner_port),
+        "HOSTELRY_MODEL_DIR": MODEL_PATH,
+    }
+    return {name: value for name, value in chosen.items() if VARIABLE.fullmatch(name)}
+
+
+def inner_path(variable: str) -> str:
+    """Where the artifact that a variable names lies in the container."""
+    return f"{ARTIFACT_PATH}/{variable}"
+
+
+def refused_in_container(spec: CopySpec) -> list[str]:
+    """The names in the container's Environment that are not passed on to it."""
+    read = {"HOSTELRY_PROBE_BODY", "HOSTELRY_PROBE_CONTENT_TYPE"}
+    return sorted(
+        name
+        for name in spec.container.environment
+        if (name.startswith(OWN_PREFIX) and name not in read) or name in OURS
+    )

@@ -1,0 +1,54 @@
+"""What a launcher is told to start one copy: a program with its variables, or a container."""
+
+from collections.abc import Mapping
+
+from hostelry.domain.copy import CopySpec
+from hostelry.fleet.container_order import (
+    container_environment,
+    container_order,
+    refused_in_container,
+)
+from hostelry.fleet.environment import CopyPlace, copy_environment, refused_variables
+from hostelry.fleet.images import ImageRule
+from hostelry.fleet.launcher import LaunchOrder
+from hostelry.fleet.limits import limits_of
+from hostelry.fleet.records import CopyFolder
+
+
+def launch_order(
+    spec: CopySpec,
+    rule: ImageRule,
+    place: CopyPlace,
+    substitutes: Mapping[str, str],
+    operator: Mapping[str, str],
+) -> LaunchOrder:
+    """The order of one copy at `place`; `operator` are the operator's own variables."""
+    folder = CopyFolder(place.folder)
+    if not rule.is_container:
+        return LaunchOrder(
+            argv=rule.argv,
+            environment=copy_environment(operator, spec, place, substitutes),
+            folder=folder.root,
+            log=folder.log,
+            limits=limits_of(spec, place.shape),
+        )
+    order = container_order(spec, rule, place, substitutes)
+    return LaunchOrder(
+        argv=rule.argv,
+        environment=container_environment(spec, order, place, substitutes),
+        folder=folder.root,
+        log=folder.log,
+        container=order,
+    )
+
+
+def left_out(spec: CopySpec, rule: ImageRule) -> list[str]:
+    """The names in the container's Environment that its server does not get."""
+    return refused_in_container(spec) if rule.is_container else refused_variables(spec)
+
+
+def order_title(order: LaunchOrder) -> str:
+    """What is started, for the log."""
+    if order.container is None:
+        return " ".join(order.argv)
+    return f"a container of {order.container.image} (network {order.container.network})"
