@@ -24,11 +24,13 @@ from hostelry.domain.copy import (
 )
 from hostelry.domain.model import ArtifactSource, Container, SourceKind
 from hostelry.domain.scope import Scope
+from hostelry.domain.shape import Requirements
 from hostelry.fleet.artifacts.objects import new_client
 from hostelry.fleet.artifacts.protocol import ArtifactError, Fetch
 from hostelry.fleet.client import HttpAgent
 from hostelry.fleet.local import LocalFleet
 from hostelry.fleet.processes import identify
+from hostelry.fleet.protocol import Agent
 from hostelry.fleet.records import InstanceFolder
 from hostelry.fleet.shapes import shape_of
 from hostelry.fleet.sweep import stop_everything
@@ -92,15 +94,15 @@ class NoArtifacts:
         del holder
 
 
-def instance(instance_id: str) -> Instance:
+def instance(instance_id: str, instance_type: str = "ml.m5.large") -> Instance:
     return Instance(
         id=instance_id,
         scope=Scope("123456789012", "us-west-2"),
         endpoint_name="e",
         variant_name="v",
         generation=1,
-        instance_type="ml.m5.large",
-        shape=shape_of("ml.m5.large"),
+        instance_type=instance_type,
+        shape=shape_of(instance_type),
         state=InstanceState.LAUNCHING,
         created_at=0.0,
     )
@@ -115,6 +117,7 @@ def echo(
     source: ArtifactSource | None = None,
     environment: Mapping[str, str] | None = None,
     adapters: tuple[AdapterPlacement, ...] = (),
+    requirements: Requirements | None = None,
 ) -> CopySpec:
     return CopySpec(
         id=copy_id,
@@ -122,7 +125,7 @@ def echo(
         container=Container(
             image=image, source=source, environment={"ECHO_MODE": mode, **(environment or {})}
         ),
-        requirements=None,
+        requirements=requirements,
         download_timeout_s=20.0,
         startup_timeout_s=startup_timeout_s,
         adapters=adapters,
@@ -135,7 +138,7 @@ def adapter(adapter_id: str, uri: str) -> AdapterPlacement:
 
 
 async def until(
-    agent: HttpAgent, holds: Callable[[dict[str, CopyStatus]], bool]
+    agent: Agent, holds: Callable[[dict[str, CopyStatus]], bool]
 ) -> dict[str, CopyStatus]:
     """The copies by id, as soon as `holds` does."""
     deadline = monotonic_s() + PATIENCE_S
@@ -149,7 +152,7 @@ async def until(
         assert monotonic_s() < deadline, copies
 
 
-async def until_ready(agent: HttpAgent, copy_id: str = "c-1") -> CopyStatus:
+async def until_ready(agent: Agent, copy_id: str = "c-1") -> CopyStatus:
     def ready(copies: dict[str, CopyStatus]) -> bool:
         assert copies[copy_id].phase is not CopyPhase.FAILED, copies[copy_id]
         return copies[copy_id].phase is CopyPhase.READY
@@ -157,7 +160,7 @@ async def until_ready(agent: HttpAgent, copy_id: str = "c-1") -> CopyStatus:
     return (await until(agent, ready))[copy_id]
 
 
-async def until_failed(agent: HttpAgent, copy_id: str = "c-1") -> CopyStatus:
+async def until_failed(agent: Agent, copy_id: str = "c-1") -> CopyStatus:
     copies = await until(agent, lambda it: it[copy_id].phase is CopyPhase.FAILED)
     return copies[copy_id]
 

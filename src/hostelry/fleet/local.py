@@ -21,6 +21,7 @@ from hostelry.base.errors import RetryableError, TerminalError
 from hostelry.domain.copy import Instance
 from hostelry.fleet.client import HttpAgent
 from hostelry.fleet.copy_log import CopyLog
+from hostelry.fleet.devices import assign_devices
 from hostelry.fleet.limited_process import release
 from hostelry.fleet.processes import identify, is_alive, reap, send, stop_processes
 from hostelry.fleet.protocol import RunningInstance
@@ -44,6 +45,7 @@ class LocalFleet:
         command: what starts an agent; ``--instance-id ID`` is appended.
         internal_key: the key of every internal call.
         answer_timeout_s: an agent that does not answer for so long is hung, and replaced.
+        devices: the machine's accelerators, which instances that declare some are given.
     """
 
     def __init__(
@@ -52,11 +54,13 @@ class LocalFleet:
         command: Sequence[str],
         internal_key: str,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
+        devices: Sequence[str] = (),
     ) -> None:
         self._root = root.resolve()
         self._command = tuple(command)
         self._key = internal_key
         self._answer_timeout_s = answer_timeout_s
+        self._devices = tuple(devices)
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def launch(self, instance: Instance) -> RunningInstance:
@@ -68,6 +72,7 @@ class LocalFleet:
             folder = self._folder(instance.id)
             folder.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_whole(folder.instance, msgspec.json.encode(instance))
+            self._give_devices(folder, instance.shape.accelerators)
             running = await self._running(folder)
             if running is not None:
                 return running
@@ -95,8 +100,7 @@ class LocalFleet:
         """Every instance whose agent answers now."""
         if not self._root.is_dir():
             return []
-        folders = [InstanceFolder(path) for path in sorted(self._root.iterdir()) if path.is_dir()]
-        found = await asyncio.gather(*(self._running(folder) for folder in folders))
+        found = await asyncio.gather(*(self._running(folder) for folder in self._folders()))
         return [running for running in found if running is not None]
 
     def _folder(self, instance_id: str) -> InstanceFolder:
@@ -104,6 +108,17 @@ class LocalFleet:
 
     def _lock(self, instance_id: str) -> asyncio.Lock:
         return self._locks.setdefault(instance_id, asyncio.Lock())
+
+    def _give_devices(self, folder: InstanceFolder, declared: int) -> None:
+        """Choose the instance's real accelerators, once for its life."""
+        if folder.load_devices() is None:
+            others = [it.load_devices() or () for it in self._folders()]
+            chosen = assign_devices(declared, self._devices, others)
+            write_whole(folder.devices, msgspec.json.encode(chosen), durable=False)
+
+    def _folders(self) -> Sequence[InstanceFolder]:
+        """The folders of all instances there are."""
+        return [InstanceFolder(path) for path in sorted(self._root.iterdir()) if path.is_dir()]
 
     async def _running(self, folder: InstanceFolder) -> RunningInstance | None:
         """The instance, if its agent lives and answers."""

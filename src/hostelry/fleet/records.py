@@ -118,6 +118,11 @@ class InstanceFolder:
         return self.root / "instance.json"
 
     @property
+    def devices(self) -> Path:
+        """The names of the real accelerators the instance got at its first launch."""
+        return self.root / "devices.json"
+
+    @property
     def agent(self) -> Path:
         """The agent's `AgentRecord`."""
         return self.root / "agent.json"
@@ -169,6 +174,10 @@ class InstanceFolder:
     def load_starting(self) -> ProcessIdentity | None:
         """The agent process started last; None where there is none that can be read."""
         return _load(self.starting, ProcessIdentity)
+
+    def load_devices(self) -> tuple[str, ...] | None:
+        """The instance's real accelerators; None before they are chosen."""
+        return _load(self.devices, tuple[str, ...])
 
     def load_wish(self) -> tuple[CopySpec, ...] | None:
         """The recorded wish; None before the first, and where it cannot be read."""

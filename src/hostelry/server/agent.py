@@ -40,6 +40,13 @@ async def serve(home: Home, instance_id: str) -> None:
     """Run the agent of `instance_id` until it is told to end."""
     folder = InstanceFolder((home.instances / instance_id).resolve())
     instance = msgspec.json.decode(folder.instance.read_bytes(), type=Instance)
+    devices = folder.load_devices() or ()
+    if len(devices) < instance.shape.accelerators:
+        log.warning(
+            "%s declares %d accelerators and this machine has fewer: its copies see none",
+            instance.instance_type,
+            instance.shape.accelerators,
+        )
     async with new_http() as http:
         agent = InstanceAgent(
             instance_id,
@@ -52,6 +59,7 @@ async def serve(home: Home, instance_id: str) -> None:
                 region=instance.scope.region,
                 shape=instance.shape,
                 operator_environment=dict(os.environ),
+                devices=devices,
             ),
         )
         await agent.start()

@@ -7,6 +7,7 @@ acknowledged is in the store, what runs goes on and is found again by the next o
 import argparse
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import sys
@@ -22,6 +23,7 @@ from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
 from hostelry.fleet.client import HttpAgent
+from hostelry.fleet.devices import real_devices
 from hostelry.fleet.local import LocalFleet
 from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, Surroundings
@@ -98,7 +100,12 @@ def _surroundings(home: Home, credentials: Credentials, clock: SystemClock) -> S
     images = ImageFile(home.images)
     images.rules()  # a fault of the file is told at the start, not at the first component
     return Surroundings(
-        fleet=LocalFleet(home.instances, command, credentials.internal_key),
+        fleet=LocalFleet(
+            home.instances,
+            command,
+            credentials.internal_key,
+            devices=real_devices(os.environ, os.listdir("/dev")),
+        ),
         connect=lambda address: HttpAgent(address, credentials.internal_key),
         clock=clock,
         shape_of=shape_of,

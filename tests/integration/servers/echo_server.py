@@ -3,7 +3,7 @@
 Plain standard library. How it behaves is said in ECHO_MODE: ``ok``, ``exit`` (at the start),
 ``never`` (never healthy), ``refuse`` (invocations answer 400), ``once`` (exits at every start but
 the first), ``fork`` (leaves a child that ignores SIGTERM). ECHO_ADAPTER names an adapter that it
-has from its start.
+has from its start. ``GET /eat?mb=N`` holds N MB from then on, ``GET /feed?mb=N`` has a child do so.
 """
 
 import json
@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -19,6 +20,20 @@ MODE = os.environ.get("ECHO_MODE", "ok")
 ADAPTERS: dict[str, str] = {}
 if OWN := os.environ.get("ECHO_ADAPTER"):
     ADAPTERS[OWN] = f"/opt/ml/model/adapters/{OWN}"
+
+
+HELD: list[bytearray] = []
+EATER = "import sys, time; held = bytearray(b'x' * (int(sys.argv[1]) << 20)); time.sleep(600)"
+
+
+def hold(megabytes: int, *, in_child: bool) -> None:
+    """Hold memory that is really there, in steps that can be watched."""
+    if in_child:
+        subprocess.Popen([sys.executable, "-c", EATER, str(megabytes)])
+        return
+    for _ in range(0, megabytes, 16):
+        HELD.append(bytearray(b"x" * (16 << 20)))
+        time.sleep(0.02)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -33,6 +48,10 @@ class Handler(BaseHTTPRequestHandler):
             model = Path(os.environ["HOSTELRY_MODEL_DIR"])
             files = {str(it.relative_to(model)): it.stat().st_size for it in model.rglob("*")}
             self.answer(200, json.dumps(files).encode())
+        elif self.path.startswith(("/eat?mb=", "/feed?mb=")):
+            path, _, megabytes = self.path.partition("?mb=")
+            hold(int(megabytes), in_child=path == "/feed")
+            self.answer(200, b"{}")
         elif self.path == "/adapters":
             self.answer(200, json.dumps(ADAPTERS).encode())
         elif (name := unquote(self.path.removeprefix("/adapters/"))) in ADAPTERS:

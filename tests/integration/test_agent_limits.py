@@ -1,0 +1,220 @@
+"""Limits of copies, with real processes: memory, devices, privileges, and what is left of them."""
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.integration.agent_rig import (
+    ECHO,
+    NoArtifacts,
+    Rig,
+    agent_command,
+    ask,
+    echo,
+    instance,
+    kill,
+    rig,
+    run,
+    until,
+    until_ready,
+    until_true,
+)
+
+from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
+from hostelry.domain.shape import Requirements
+from hostelry.fleet.agent import InstanceAgent
+from hostelry.fleet.cgroups import Place, own_places
+from hostelry.fleet.hosted_copy import Means
+from hostelry.fleet.launcher import ProcessLauncher
+from hostelry.fleet.limited_process import LimitRecord
+from hostelry.fleet.local import LocalFleet
+from hostelry.fleet.model_server import new_http
+from hostelry.fleet.shapes import default_shape
+
+pytestmark = pytest.mark.integration
+
+MIB = 2**20
+SMALL = Requirements(min_memory_bytes=32 * MIB, max_memory_bytes=96 * MIB, cpus=1.0)
+# Where the machine lets nobody make control groups only the watched way is there to be tried.
+WAYS = [
+    pytest.param([], id="watched by the agent"),
+    pytest.param(own_places(), id="kept by the kernel where it can be"),
+]
+
+
+def means(there: Rig, http: httpx.AsyncClient, places: Sequence[Place]) -> Means:
+    return Means(
+        images_file=there.home.images,
+        artifacts=NoArtifacts(),
+        launcher=ProcessLauncher(places),
+        http=http,
+        region="us-west-2",
+        shape=default_shape(),
+        operator_environment={"PATH": "/usr/bin"},
+    )
+
+
+def an_agent(there: Rig, http: httpx.AsyncClient, places: Sequence[Place] = ()) -> InstanceAgent:
+    folder = there.folder()
+    folder.root.mkdir(exist_ok=True)
+    return InstanceAgent("i-1", folder, means(there, http, places))
+
+
+async def eat(status: CopyStatus, path: str) -> None:
+    """Have the copy take memory; it may be gone before it answers."""
+    try:
+        await ask(status, path)
+    except httpx.HTTPError:
+        return
+
+
+@pytest.mark.parametrize("places", WAYS)
+@pytest.mark.parametrize("how", ["/eat?mb=200", "/feed?mb=200"])
+def test_only_the_copy_over_its_memory_dies_and_the_reason_names_it(
+    tmp_path: Path, places: Sequence[Place], how: str
+) -> None:
+    async def work() -> None:
+        async with new_http() as http:
+            agent = an_agent(there, http, places)
+            await agent.start()
+            await agent.apply([echo("hungry", requirements=SMALL), echo("other")])
+            hungry, other = await until_ready(agent, "hungry"), await until_ready(agent, "other")
+            assert hungry.memory_limit in ({"watched", "cgroup"} if places else {"watched"})
+            assert other.memory_limit == ""
+            eating = asyncio.create_task(eat(hungry, how))
+            over = await until(agent, lambda it: it["hungry"].phase is CopyPhase.UNHEALTHY)
+            reason = over["hungry"].reason
+            assert reason is not None
+            assert "MaxMemoryRequiredInMb of 96" in reason
+            assert "killed" in reason
+            again = await until_ready(agent, "hungry")
+            assert (again.restarts, again.pid != hungry.pid) == (1, True)
+            assert await ask(other, "/model") == {}
+            same = await until_ready(agent, "other")
+            assert (same.pid, same.restarts) == (other.pid, 0)
+            await eating
+            groups = LimitRecord.load(there.folder().copy("hungry").root).groups
+            await agent.stop()
+            left.extend(groups)
+
+    left: list[str] = []
+    with rig(tmp_path) as there:
+        run(work())
+    assert [group for group in left if Path(group).exists()] == []
+
+
+def test_a_copy_that_needs_more_than_its_limit_to_start_fails_by_memory(tmp_path: Path) -> None:
+    greedy = "import time; held = bytearray(b'x' * (200 << 20)); time.sleep(60)"
+
+    async def work() -> None:
+        there.home.images.write_text(
+            there.home.images.read_text().replace(f'"{ECHO}"', f'"-c", "{greedy}"')
+        )
+        async with new_http() as http:
+            agent = an_agent(there, http)
+            await agent.start()
+            await agent.apply([echo("c-1", requirements=SMALL)])
+            copies = await until(agent, lambda it: it["c-1"].phase is CopyPhase.FAILED)
+            reason = copies["c-1"].reason
+            assert reason is not None
+            assert "CannotStartContainerError" in reason
+            assert "MaxMemoryRequiredInMb of 96; killed" in reason
+            await agent.stop()
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def test_an_adopted_copy_is_still_held_to_its_memory(tmp_path: Path) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([echo(requirements=SMALL)])
+        before = await until_ready(agent)
+        kill(there.agent_pid())
+        agent = await there.launch()
+        after = await until_ready(agent)
+        assert (after.pid, after.memory_limit) == (before.pid, before.memory_limit)
+        eating = asyncio.create_task(eat(after, "/eat?mb=200"))
+        copies = await until(agent, lambda it: it["c-1"].phase is CopyPhase.UNHEALTHY)
+        assert "MaxMemoryRequiredInMb of 96" in str(copies["c-1"].reason)
+        await eating
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def test_memory_is_told_with_the_readiness_and_its_peak_stays(tmp_path: Path) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([echo()])
+        copies = await until(agent, lambda it: it["c-1"].memory_bytes > 0)
+        status = copies["c-1"]
+        assert status.phase is CopyPhase.READY
+        assert 4 * MIB < status.memory_bytes <= status.peak_memory_bytes < 100 * MIB
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def test_a_copy_can_gain_no_privilege_and_dumps_no_core(tmp_path: Path) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([echo(requirements=SMALL)])
+        proc = Path(f"/proc/{(await until_ready(agent)).pid}")
+        assert "NoNewPrivs:\t1" in (proc / "status").read_text()
+        assert int((proc / "oom_score_adj").read_text()) >= 500
+        limits = (proc / "limits").read_text()
+        assert [it.split()[4:6] for it in limits.splitlines() if "core file" in it] == [["0", "0"]]
+        agents = proc.with_name(str(there.agent_pid()))
+        assert "NoNewPrivs:\t0" in (agents / "status").read_text()
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def test_copies_see_the_real_devices_of_their_instance_and_only_their_own(tmp_path: Path) -> None:
+    def two_of(spec: CopySpec, *ids: int) -> CopySpec:
+        return CopySpec(
+            id=spec.id,
+            owner=spec.owner,
+            container=spec.container,
+            requirements=Requirements(min_memory_bytes=MIB, accelerators=len(ids)),
+            download_timeout_s=20.0,
+            startup_timeout_s=30.0,
+            device_ids=ids,
+        )
+
+    async def work() -> None:
+        command = agent_command(there.home)
+        fleet = LocalFleet(there.home.instances, command, there.key, devices=["0", "1", "2"])
+        for name in ("i-1", "i-2"):
+            await fleet.launch(instance(name, "ml.g5.xlarge"))
+        assert [there.folder(it).load_devices() for it in ("i-1", "i-2")] == [("0",), ("1",)]
+        agent = await there.launch("i-2")
+        await agent.apply([two_of(echo("one"), 0), two_of(echo("none"))])
+        seen = [
+            (await ask(await until_ready(agent, it), "/environment"))["CUDA_VISIBLE_DEVICES"]
+            for it in ("one", "none")
+        ]
+        assert seen == ["1", ""]
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def test_a_copy_that_somebody_kills_is_not_told_as_memory(tmp_path: Path) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([echo(requirements=SMALL)])
+        status = await until_ready(agent)
+        kill(status.pid)
+        copies = await until(agent, lambda it: it["c-1"].phase is CopyPhase.UNHEALTHY)
+        assert f"signal {signal.SIGKILL}" in str(copies["c-1"].reason)
+        record = there.folder().copy("c-1").root / "limits.json"
+        await until_true(lambda: not record.exists(), "its limits are released")
+
+    with rig(tmp_path) as there:
+        run(work())
