@@ -5,7 +5,7 @@ does is told by X-Amzn-SageMaker-Custom-Attributes, as ``name=value`` pairs part
 
 - nothing: the body comes back with its Content-Type
 - ``show``: a JSON object of the headers and path it received
-- ``status=N``: that status, with the body
+- ``status=N``: that status, with the body; ``retry_after=N``: that many seconds in Retry-After
 - ``session``: opens session ``s-1`` and closes session ``s-0``
 - ``sleep_ms=N``: waits first; ``/cancelled`` counts the callers that went away meanwhile
 - ``chunks=N;interval_ms=M``: N chunks of 16 bytes, M apart, each the time it was sent at
@@ -88,6 +88,8 @@ def echo(request: HttpRequest, wish: dict[str, int]) -> HttpResponse:
     if "session" in wish:
         headers["X-Amzn-SageMaker-New-Session-Id"] = "s-1; Expires=2030-01-01T00:00:00Z"
         headers["X-Amzn-SageMaker-Closed-Session-Id"] = "s-0"
+    if "retry_after" in wish:
+        headers["Retry-After"] = str(wish["retry_after"])
     body = request.body
     if "show" in wish:
         seen = {"path": request.path, "headers": dict(request.headers), "pid": os.getpid()}

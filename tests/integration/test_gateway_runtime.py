@@ -111,6 +111,9 @@ def test_an_adapter_component_is_asked_for_its_adapter(runtime: Any) -> None:
 
 
 def test_a_streamed_call_tells_the_copy_what_the_client_accepts(runtime: Any) -> None:
+    runtime.invoke_endpoint(
+        EndpointName="models", Body=b"", SessionId="NEW_SESSION", CustomAttributes="session"
+    )
     answer = runtime.invoke_endpoint_with_response_stream(
         EndpointName="models",
         Body=b"",
@@ -180,6 +183,21 @@ def test_a_model_error_carries_its_members(runtime: Any) -> None:
     assert answer["OriginalStatusCode"] == 422
     assert answer["OriginalMessage"] == "bad"
     assert answer["LogStreamArn"].endswith(":log-group:/aws/sagemaker/Endpoints/models")
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    ("status", "retry_after"), [(429, "7"), (503, "7"), (400, None)], ids=["429", "503", "400"]
+)
+def test_a_busy_containers_retry_after_reaches_the_client(
+    runtime: Any, streamed: bool, status: int, retry_after: str | None
+) -> None:
+    operation = "invoke_endpoint_with_response_stream" if streamed else "invoke_endpoint"
+    told = f"status={status};retry_after=7"
+    with pytest.raises(runtime.exceptions.ModelError) as failure:
+        getattr(runtime, operation)(EndpointName="models", Body=b"", CustomAttributes=told)
+    headers = failure.value.response["ResponseMetadata"]["HTTPHeaders"]
+    assert headers.get("retry-after") == retry_after
 
 
 def test_an_answer_cut_off_in_its_middle_is_a_model_error(runtime: Any) -> None:

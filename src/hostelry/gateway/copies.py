@@ -6,13 +6,17 @@ from typing import Protocol
 
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute
-from hostelry.gateway.outstanding import Outstanding
-from hostelry.gateway.reply import ConnectError, Reply
+from hostelry.gateway.adapter_places import AdapterPlaces
+from hostelry.gateway.outstanding import Counts
+from hostelry.gateway.reply import BrokenError, ConnectError, DeadlineError, Reply, ReplyPhase
 from hostelry.gateway.upstream import Timeouts
+from hostelry.routing.circuit import Circuit, chosen, refused, unanswered, usable
 from hostelry.routing.copy_choice import choose_copy
 
 log = logging.getLogger(__name__)
-AVOID_S = 1.0
+RANDOM = RoutingStrategy.RANDOM
+CLOSED = Circuit()
+Ending = Callable[[Reply], None]
 
 
 class Upstream(Protocol):
@@ -30,43 +34,63 @@ class Upstream(Protocol):
 
 
 class Placed:
-    """A request that is under way on a copy; `close` must be called once it is over."""
+    """A request that is under way on a copy; `close` must be called once it is over.
 
-    __slots__ = ("_give_back", "copy", "reply")
+    Args:
+        copy: where it is.
+        reply: the copy's answer.
+        give_back: ends the count of this request.
+        learn: is told the answer once it is over; None where nobody learns from it.
+    """
 
-    def __init__(self, copy: CopyRoute, reply: Reply, give_back: Callable[[], None]) -> None:
+    __slots__ = ("_give_back", "_learn", "copy", "reply")
+
+    def __init__(
+        self,
+        copy: CopyRoute,
+        reply: Reply,
+        give_back: Callable[[], None],
+        learn: Ending | None = None,
+    ) -> None:
         self.copy = copy
         self.reply = reply
         self._give_back = give_back
+        self._learn = learn
 
     def close(self) -> None:
         """Give the place back; cuts the copy off where its answer was not read to the end."""
         self.reply.close()
         self._give_back()
+        if self._learn is not None:
+            learn, self._learn = self._learn, None
+            learn(self.reply)
 
 
 class Copies:
-    """Chooses copies, counts what is under way on them, and avoids those that refuse.
+    """Chooses copies, counts what is under way on them, and leaves alone those that do not answer.
 
     Args:
         pool: connections to copies.
-        outstanding: the counts, which this object alone changes.
+        outstanding: the counts, which only objects of this class change.
         draw: uniform random numbers in [0, 1).
         now_s: seconds of a clock that never goes back.
+        places: where adapters are; without it a request for an adapter is like any other.
     """
 
     def __init__(
         self,
         pool: Upstream,
-        outstanding: Outstanding,
+        outstanding: Counts,
         draw: Callable[[], float],
         now_s: Callable[[], float],
+        places: AdapterPlaces | None = None,
     ) -> None:
         self._pool = pool
         self._outstanding = outstanding
         self._draw = draw
         self._now_s = now_s
-        self._avoided_until_s: dict[str, float] = {}
+        self._places = places
+        self._circuits: dict[str, Circuit] = {}
 
     async def send(
         self,
@@ -75,45 +99,97 @@ class Copies:
         parts: tuple[bytes, bytes],
         timeouts: Timeouts,
         whole_below_bytes: int | None = None,
+        adapter: str | None = None,
     ) -> Placed:
         """Send a request (head, body) to one of `copies`; its answer's head is there on return.
 
-        A copy to which no connection can be made is avoided for a second and another one is asked.
+        A copy to which no connection can be made is left alone for a while, and another one is
+        asked. `adapter` is the name on the copies of the adapter that is asked for, if any is.
         Raises ConnectError when none is left; BrokenError and DeadlineError of the one that took
         the request, which may have been processed and is not sent again.
         """
-        left = list(copies)
-        refusal: ConnectError = ConnectError("There is no copy to connect to.")
+        left = copies
+        refusal = ConnectError("There is no copy to connect to.")
         while left:
-            copy = self.choose(left, strategy)
+            copy, learn = self.choose(left, strategy, adapter)
             give_back = self._outstanding.reserve(copy.id)
             try:
                 reply = await self._pool.send(copy.address, parts, timeouts, whole_below_bytes)
             except ConnectError as error:
                 give_back()
-                self._avoided_until_s[copy.id] = self._now_s() + AVOID_S
-                left.remove(copy)
-                log.warning("copy %s is avoided for %g s: %s", copy.id, AVOID_S, error)
+                self._note_refusal(copy, error)
+                left = [it for it in left if it is not copy]
                 refusal = error
+            except (BrokenError, DeadlineError) as error:
+                give_back()
+                self._note(copy, unanswered(self._circuit(copy), self._now_s()), error)
+                raise
             except BaseException:
                 give_back()
                 raise
             else:
-                return Placed(copy, reply, give_back)
+                if self._circuits:
+                    self._circuits.pop(copy.id, None)
+                return Placed(copy, reply, give_back, learn)
         raise refusal
 
-    def choose(self, copies: Sequence[CopyRoute], strategy: RoutingStrategy) -> CopyRoute:
-        """One of `copies`, which has at least one; avoided ones only where all are avoided."""
-        if self._avoided_until_s:
-            copies = self._unavoided(copies) or copies
-        if len(copies) == 1:
-            return copies[0]
-        counts = [self._outstanding.of(copy.id) for copy in copies]
-        return copies[choose_copy(strategy, counts, self._draw())]
+    def choose(
+        self, copies: Sequence[CopyRoute], strategy: RoutingStrategy, adapter: str | None = None
+    ) -> tuple[CopyRoute, Ending | None]:
+        """One of `copies`, at least one, and who learns from its answer.
 
-    def _unavoided(self, copies: Sequence[CopyRoute]) -> list[CopyRoute]:
+        Those that are left alone are chosen only where all are.
+        """
+        if self._circuits:
+            copies = self._usable(copies)
+        learn = None
+        if adapter is not None and self._places is not None and strategy is not RANDOM:
+            copy, learn = self._choose_for(adapter, self._places, copies)
+        elif len(copies) == 1:
+            copy = copies[0]
+        else:
+            counts = [self._outstanding.of(copy.id) for copy in copies]
+            copy = copies[choose_copy(strategy, counts, self._draw())]
+        if self._circuits and copy.id in self._circuits:
+            self._circuits[copy.id] = chosen(self._circuits[copy.id], self._now_s())
+        return copy, learn
+
+    def _choose_for(
+        self, adapter: str, places: AdapterPlaces, copies: Sequence[CopyRoute]
+    ) -> tuple[CopyRoute, Ending]:
+        began_s = self._now_s()
+        counts = [self._outstanding.of(copy.id) for copy in copies]
+        choice = places.choose(copies, counts, adapter)
+        copy, outstanding = copies[choice.index], counts[choice.index]
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("adapter %s goes to copy %s: %s", adapter, copy.id, choice.reason)
+
+        def learn(reply: Reply) -> None:
+            if reply.status >= 300:
+                places.failed(copy, adapter, choice)
+            elif reply.phase is ReplyPhase.WHOLE:
+                took_ms = (self._now_s() - began_s) * 1000
+                places.answered(copy, took_ms, outstanding, choice)
+
+        return copy, learn
+
+    def _note_refusal(self, copy: CopyRoute, error: ConnectError) -> None:
+        self._note(copy, refused(self._circuit(copy), self._now_s()), error)
+        if self._places is not None:
+            self._places.forget(copy)
+
+    def _note(self, copy: CopyRoute, circuit: Circuit, error: Exception) -> None:
+        if circuit.trips > self._circuit(copy).trips:
+            log.warning("copy %s is left alone for %g s: %s", copy.id, circuit.out_s, error)
+        self._circuits[copy.id] = circuit
+
+    def _circuit(self, copy: CopyRoute) -> Circuit:
+        return self._circuits.get(copy.id, CLOSED)
+
+    def _usable(self, copies: Sequence[CopyRoute]) -> Sequence[CopyRoute]:
         now_s = self._now_s()
-        for copy_id, until_s in tuple(self._avoided_until_s.items()):
-            if until_s <= now_s:
-                del self._avoided_until_s[copy_id]
-        return [copy for copy in copies if copy.id not in self._avoided_until_s]
+        for copy_id, circuit in tuple(self._circuits.items()):
+            if circuit.is_forgiven(now_s):
+                del self._circuits[copy_id]
+        circuits = [self._circuits.get(copy.id) for copy in copies]
+        return [copies[index] for index in usable(circuits, now_s)]

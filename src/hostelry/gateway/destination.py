@@ -8,6 +8,7 @@ from hostelry.base.errors import ServiceError
 from hostelry.domain.routes import EndpointRoute
 from hostelry.domain.scope import Scope
 from hostelry.gateway.route_table import Destination, RouteTable
+from hostelry.routing.session import marked_variant
 from hostelry.routing.variant_choice import choose_variant, named_variant
 
 NO_COMPONENT_NAMED = (
@@ -23,7 +24,11 @@ NO_CAPACITY = (
 
 
 def find_destination(
-    table: RouteTable, scope: Scope, invocation: Invocation, draw: float
+    table: RouteTable,
+    scope: Scope,
+    invocation: Invocation,
+    draw: float,
+    holder: int | None = None,
 ) -> Destination:
     """Where `invocation` goes; it has at least one copy.
 
@@ -32,6 +37,8 @@ def find_destination(
         scope: the caller's account and region.
         invocation: what the client asks for.
         draw: a uniform random number in [0, 1), for the choice of a variant.
+        holder: the mark of the copy that holds the invocation's session, if one does; its variant
+            goes before chance.
 
     Raises ServiceError ValidationError (400) or ServiceUnavailable (503).
     """
@@ -41,7 +48,7 @@ def find_destination(
     _check_kind(endpoint, invocation)
     if endpoint.takes_components:
         return _component(table, endpoint, invocation)
-    return _variant(table, endpoint, invocation, draw)
+    return _variant(table, endpoint, invocation, draw, holder)
 
 
 def _check_kind(endpoint: EndpointRoute, invocation: Invocation) -> None:
@@ -79,7 +86,11 @@ def _component(table: RouteTable, endpoint: EndpointRoute, invocation: Invocatio
 
 
 def _variant(
-    table: RouteTable, endpoint: EndpointRoute, invocation: Invocation, draw: float
+    table: RouteTable,
+    endpoint: EndpointRoute,
+    invocation: Invocation,
+    draw: float,
+    holder: int | None,
 ) -> Destination:
     if invocation.inference_component_name is not None:
         raise _invalid(
@@ -88,7 +99,8 @@ def _variant(
         )
     wanted = invocation.target_variant
     if wanted is None:
-        variant = choose_variant(endpoint.variants, draw)
+        variant = None if holder is None else marked_variant(endpoint.variants, holder)
+        variant = variant or choose_variant(endpoint.variants, draw)
     else:
         variant = named_variant(endpoint.variants, wanted)
         if variant is None:

@@ -9,6 +9,7 @@ from hostelry.gateway.route_table import Destination
 
 CONTAINER = "primary"
 MAX_ORIGINAL_CHARACTERS = 4096
+BUSY_STATUSES = (429, 503)
 TIMED_OUT = (
     "Your invocation timed out while waiting for a response from container primary. Review the "
     "latency metrics for each container in Amazon CloudWatch, resolve the issue, and try again."
@@ -16,12 +17,23 @@ TIMED_OUT = (
 DIED = "The model server closed the connection before it had answered; it may have died."
 
 
-def answered_with_error(destination: Destination, status: int, body: bytes) -> ServiceError:
-    """The container answered, with a status that is not 2xx."""
-    return _model_error(destination, status, body.decode("utf-8", "replace"))
+class ModelError(ServiceError):
+    """A container's failure; `retry_after` is its own Retry-After, where it is only busy."""
+
+    retry_after: str | None = None
 
 
-def gave_no_answer(destination: Destination, error: UpstreamError) -> ServiceError:
+def answered_with_error(
+    destination: Destination, status: int, body: bytes, retry_after: str | None = None
+) -> ModelError:
+    """The container answered, with a status that is not 2xx, and perhaps with a Retry-After."""
+    error = _model_error(destination, status, body.decode("utf-8", "replace"))
+    if status in BUSY_STATUSES:
+        error.retry_after = retry_after
+    return error
+
+
+def gave_no_answer(destination: Destination, error: UpstreamError) -> ModelError:
     """The container took the request and gave no whole answer."""
     return _model_error(destination, 0, _reason(error))
 
@@ -39,7 +51,7 @@ def _reason(error: UpstreamError) -> str:
     return str(error) if isinstance(error, TooLargeError) else DIED
 
 
-def _model_error(destination: Destination, status: int, original: str) -> ServiceError:
+def _model_error(destination: Destination, status: int, original: str) -> ModelError:
     scope = destination.scope
     original = original[:MAX_ORIGINAL_CHARACTERS]
     side = "client" if 300 <= status < 500 else "server"
@@ -49,7 +61,7 @@ def _model_error(destination: Destination, status: int, original: str) -> Servic
         f"See https://{scope.region}.console.aws.amazon.com/cloudwatch/home?region={scope.region}"
         f"#logEventViewer:group={group} in account {scope.account} for more information."
     )
-    return ServiceError(
+    return ModelError(
         "ModelError",
         message,
         424,

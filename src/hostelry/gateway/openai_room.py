@@ -110,7 +110,9 @@ class OpenAiRoom:
         )
         copies, routing = model.destination.copies, model.destination.routing
         try:
-            return await self._copies.send(copies, routing, (head, request.body), self._timeouts)
+            return await self._copies.send(
+                copies, routing, (head, request.body), self._timeouts, adapter=model.adapter_id
+            )
         except ConnectError:
             raise ServiceError(
                 "no_capacity", f"No copy of model `{name}` can take the request now.", 503

@@ -1,7 +1,7 @@
 """The runtime API: InvokeEndpoint and InvokeEndpointWithResponseStream, start to last byte."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hostelry.aws.eventstream import payload_part, stream_exception
 from hostelry.aws.runtime import (
@@ -18,11 +18,24 @@ from hostelry.gateway.copies import Copies, Placed
 from hostelry.gateway.destination import find_destination, unavailable
 from hostelry.gateway.exchange import Exchange
 from hostelry.gateway.invocation_head import invocation_head
-from hostelry.gateway.model_error import TIMED_OUT, answered_with_error, gave_no_answer
+from hostelry.gateway.model_error import (
+    TIMED_OUT,
+    ModelError,
+    answered_with_error,
+    gave_no_answer,
+)
 from hostelry.gateway.reply import ConnectError, DeadlineError, Reply, UpstreamError
 from hostelry.gateway.route_table import Destination
 from hostelry.gateway.routes import RouteSource
+from hostelry.gateway.sessions import (
+    CLOSED_SESSION_ID,
+    Sessions,
+    in_process_sessions,
+    new_session_id,
+    pinned_copy,
+)
 from hostelry.gateway.upstream import Timeouts
+from hostelry.routing.session import NEW_SESSION
 
 SERVICE = "sagemaker"
 MAX_ERROR_BYTES = 1024 * 1024
@@ -47,6 +60,7 @@ class RuntimeRoom:
         copies: Copies,
         limits: InvocationLimits,
         draw: Callable[[], float],
+        sessions: Sessions | None = None,
     ) -> None:
         self._callers = callers
         self._routes = routes
@@ -55,6 +69,7 @@ class RuntimeRoom:
         self._invoke_timeouts = Timeouts(total_s=limits.invoke_timeout_s)
         self._stream_timeouts = Timeouts(total_s=limits.stream_timeout_s)
         self._draw = draw
+        self._sessions = sessions or in_process_sessions()
 
     async def serve(self, exchange: Exchange, request_id: str) -> None:
         """Answer one invocation; raises ServiceError before the answer's first byte."""
@@ -63,21 +78,38 @@ class RuntimeRoom:
         check_service(identity, SERVICE)
         scope = Scope(identity.account_id, identity.region)
         invocation = parse_invocation(request)
-        destination = find_destination(self._routes.table, scope, invocation, self._draw())
+        destination = self._find(scope, invocation)
         placed = await self._place(invocation, destination, request)
         try:
+            reply = placed.reply
+            if invocation.session_id is not None and 200 <= reply.status < 300:
+                self._sessions.note(scope, invocation, placed.copy, reply.headers)
+            headers = answer_headers(reply, destination, request_id, invocation)
             if invocation.stream:
-                await self._stream(exchange, destination, placed.reply, request_id)
+                await self._stream(exchange, destination, reply, headers)
             else:
-                await self._whole(exchange, destination, placed.reply, request_id)
+                await self._whole(exchange, destination, reply, headers)
         finally:
             placed.close()
 
     def error_answer(
         self, error: ServiceError, request: HttpRequest, request_id: str
     ) -> HttpResponse:
-        """`error` in the runtime API's form."""
-        return runtime_error(error, request_id)
+        """`error` in the runtime API's form; a busy container's Retry-After goes with it."""
+        answer = runtime_error(error, request_id)
+        if isinstance(error, ModelError) and error.retry_after is not None:
+            return replace(answer, headers={**answer.headers, "Retry-After": error.retry_after})
+        return answer
+
+    def _find(self, scope: Scope, invocation: Invocation) -> Destination:
+        """Where the invocation goes: with an open session, to the copy that holds it."""
+        table, session_id = self._routes.table, invocation.session_id
+        if session_id is None or session_id == NEW_SESSION:
+            return find_destination(table, scope, invocation, self._draw())
+        holder = self._sessions.holder(scope, invocation)
+        destination = find_destination(table, scope, invocation, self._draw(), holder)
+        copy = pinned_copy(destination, session_id, holder)
+        return replace(destination, copies=(copy,))
 
     async def _place(
         self, invocation: Invocation, destination: Destination, request: HttpRequest
@@ -87,7 +119,12 @@ class RuntimeRoom:
         whole_below_bytes = None if invocation.stream else self._max_answer_bytes
         try:
             return await self._copies.send(
-                destination.copies, destination.routing, (head, body), timeouts, whole_below_bytes
+                destination.copies,
+                destination.routing,
+                (head, body),
+                timeouts,
+                whole_below_bytes,
+                destination.adapter_id,
             )
         except ConnectError:
             raise unavailable(destination.endpoint_name) from None
@@ -95,29 +132,28 @@ class RuntimeRoom:
             raise gave_no_answer(destination, error) from error
 
     async def _whole(
-        self, exchange: Exchange, destination: Destination, reply: Reply, request_id: str
+        self, exchange: Exchange, destination: Destination, reply: Reply, headers: dict[str, str]
     ) -> None:
         try:
             body = await reply.body(self._max_answer_bytes)
         except UpstreamError as error:
             raise gave_no_answer(destination, error) from error
         if not 200 <= reply.status < 300:
-            raise answered_with_error(destination, reply.status, body)
-        headers = answer_headers(reply, destination, request_id, stream=False)
+            raise container_error(destination, reply, body)
         exchange.respond(HttpResponse(200, headers, body))
 
     async def _stream(
-        self, exchange: Exchange, destination: Destination, reply: Reply, request_id: str
+        self, exchange: Exchange, destination: Destination, reply: Reply, headers: dict[str, str]
     ) -> None:
         """Nothing is sent before the container's first chunk, so that a failure has its status."""
         try:
             if not 200 <= reply.status < 300:
                 body = await reply.body(MAX_ERROR_BYTES)
-                raise answered_with_error(destination, reply.status, body)
+                raise container_error(destination, reply, body)
             chunk = await reply.next_chunk()
         except UpstreamError as error:
             raise gave_no_answer(destination, error) from error
-        exchange.start(200, answer_headers(reply, destination, request_id, stream=True))
+        exchange.start(200, headers)
         try:
             while chunk is not None:
                 await exchange.send(payload_part(chunk))
@@ -127,8 +163,13 @@ class RuntimeRoom:
         exchange.finish()
 
 
+def container_error(destination: Destination, reply: Reply, body: bytes) -> ModelError:
+    """The failure that the container answered with."""
+    return answered_with_error(destination, reply.status, body, reply.headers.get("retry-after"))
+
+
 def answer_headers(
-    reply: Reply, destination: Destination, request_id: str, *, stream: bool
+    reply: Reply, destination: Destination, request_id: str, invocation: Invocation
 ) -> dict[str, str]:
     """Headers of a 200 answer, from what the container sent."""
     given = reply.headers.get
@@ -137,9 +178,9 @@ def answer_headers(
         invoked_production_variant=destination.variant_name,
         content_type=given("content-type"),
         custom_attributes=given("x-amzn-sagemaker-custom-attributes"),
-        new_session_id=given("x-amzn-sagemaker-new-session-id"),
-        closed_session_id=given("x-amzn-sagemaker-closed-session-id"),
-        stream=stream,
+        new_session_id=new_session_id(invocation, reply.headers),
+        closed_session_id=given(CLOSED_SESSION_ID),
+        stream=invocation.stream,
     )
 
 

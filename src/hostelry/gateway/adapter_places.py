@@ -1,0 +1,128 @@
+"""What this door knows of adapters on copies: where they are, and what waiting and loading cost."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Protocol
+
+from hostelry.domain.routes import CopyRoute
+from hostelry.routing.adapter_choice import AdapterChoice, CopyView, choose_for_adapter
+from hostelry.routing.assignments import CAPACITY, FORGOTTEN_AFTER_S, Assignments
+from hostelry.routing.pace import Pace
+
+MAX_COPIES = 4096  # remembered; beyond it the one that was not asked for longest is forgotten
+KEY_BYTES = 16
+
+
+class AssignmentBoard(Protocol):
+    """Where several doors tell each other what they sent where; `SharedMap` is one."""
+
+    def get(self, key: bytes) -> tuple[int, float] | None:
+        """The value under `key` and when it expires; None where there is none, or it has."""
+        ...
+
+    def put(self, key: bytes, value: int, expires_at: float) -> object:
+        """Keep `value` until `expires_at` (seconds since the epoch)."""
+        ...
+
+
+class CopyRecord:
+    """One copy, since it began to listen at `address`."""
+
+    __slots__ = ("address", "assignments", "pace")
+
+    def __init__(self, address: str, capacity: int) -> None:
+        self.address = address
+        self.assignments = Assignments(capacity)
+        self.pace = Pace()
+
+
+class AdapterPlaces:
+    """Chooses copies for adapters from the history of what was sent to them.
+
+    Args:
+        now: seconds since the epoch.
+        board: what other processes of the same door sent where; None where there is no other.
+        capacity: adapters that a copy has at hand at once.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], float],
+        board: AssignmentBoard | None = None,
+        capacity: int = CAPACITY,
+    ) -> None:
+        self._now = now
+        self._board = board
+        self._capacity = capacity
+        self._records: OrderedDict[str, CopyRecord] = OrderedDict()
+
+    def choose(
+        self, copies: Sequence[CopyRoute], outstanding: Sequence[int], adapter: str
+    ) -> AdapterChoice:
+        """Which of `copies`, at least one, gets the next request for `adapter`; notes it there.
+
+        Args:
+            copies: those that have the adapter registered.
+            outstanding: requests under way on each.
+            adapter: its name on the copies.
+        """
+        now = self._now()
+        records = [self._record(copy) for copy in copies]
+        views = [
+            CopyView(
+                outstanding=count,
+                pace_ms=record.pace.pace_ms,
+                load_ms=record.pace.load_ms,
+                resident=self._is_resident(copy, record, adapter, now),
+                held=record.assignments.held,
+                capacity=self._capacity,
+            )
+            for copy, record, count in zip(copies, records, outstanding, strict=True)
+        ]
+        choice = choose_for_adapter(views)
+        self._assign(copies[choice.index], records[choice.index], adapter, now)
+        return choice
+
+    def answered(
+        self, copy: CopyRoute, took_ms: float, outstanding: int, choice: AdapterChoice
+    ) -> None:
+        """Learn from a whole answer that took `took_ms`, with `outstanding` requests before it."""
+        self._record(copy).pace.answered(took_ms, outstanding, loaded=not choice.resident)
+
+    def failed(self, copy: CopyRoute, adapter: str, choice: AdapterChoice) -> None:
+        """A request for `adapter` was refused by the copy, which may not have it."""
+        if not choice.resident:
+            self._record(copy).assignments.dropped(adapter)
+
+    def forget(self, copy: CopyRoute) -> None:
+        """The copy has gone, or has been started again."""
+        self._records.pop(copy.id, None)
+
+    def _record(self, copy: CopyRoute) -> CopyRecord:
+        record = self._records.get(copy.id)
+        if record is None or record.address != copy.address:
+            record = self._records[copy.id] = CopyRecord(copy.address, self._capacity)
+            if len(self._records) > MAX_COPIES:
+                self._records.popitem(last=False)
+        self._records.move_to_end(copy.id)
+        return record
+
+    def _is_resident(self, copy: CopyRoute, record: CopyRecord, adapter: str, now: float) -> bool:
+        if record.assignments.holds(adapter, now):
+            return True
+        told = None if self._board is None else self._board.get(_key(copy, adapter))
+        if told is None:
+            return False
+        return record.assignments.holds(adapter, now, elsewhere_at_s=told[1] - FORGOTTEN_AFTER_S)
+
+    def _assign(self, copy: CopyRoute, record: CopyRecord, adapter: str, now: float) -> None:
+        earlier = record.assignments.assigned(adapter, now)
+        if self._board is not None and (earlier is None or int(earlier) != int(now)):
+            self._board.put(_key(copy, adapter), 1, now + FORGOTTEN_AFTER_S)
+
+
+def _key(copy: CopyRoute, adapter: str) -> bytes:
+    """A copy that was started again listens elsewhere, and is another one here."""
+    text = "\0".join((copy.id, copy.address, adapter))
+    return blake2b(text.encode(), digest_size=KEY_BYTES).digest()

@@ -1,0 +1,164 @@
+"""Sessions: a container opens one, and its later requests go to the copy that holds it."""
+
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from typing import Protocol
+
+from hostelry.aws.runtime import Invocation
+from hostelry.base.clock import SystemClock
+from hostelry.base.errors import ServiceError
+from hostelry.domain.routes import CopyRoute
+from hostelry.domain.scope import Scope
+from hostelry.gateway.route_table import Destination
+from hostelry.routing.session import NEW_SESSION, copy_mark, marked_copy, opened_session
+
+NEW_SESSION_ID = "x-amzn-sagemaker-new-session-id"
+OLDER_SESSION_ID = "x-amzn-sagemaker-session-id"  # older LMI containers open with this name
+CLOSED_SESSION_ID = "x-amzn-sagemaker-closed-session-id"
+MAX_SESSIONS = 16384
+KEY_BYTES = 16
+
+
+class SessionTable(Protocol):
+    """Numbers under keys, each until an instant (seconds since the epoch)."""
+
+    def get(self, key: bytes) -> tuple[int, float] | None:
+        """The value under `key` and when it expires; None where there is none, or it has."""
+        ...
+
+    def put(self, key: bytes, value: int, expires_at: float) -> object:
+        """Keep `value` until `expires_at`, in place of what was there."""
+        ...
+
+    def remove(self, key: bytes) -> object:
+        """Forget `key`; one that is not there is no error."""
+        ...
+
+
+class SessionDict:
+    """The table of a door with one process.
+
+    Args:
+        now: seconds since the epoch.
+        capacity: entries at most; beyond it those that expire first make way.
+    """
+
+    def __init__(self, now: Callable[[], float], capacity: int = MAX_SESSIONS) -> None:
+        self._now = now
+        self._capacity = capacity
+        self._entries: dict[bytes, tuple[int, float]] = {}
+
+    def get(self, key: bytes) -> tuple[int, float] | None:
+        """The value under `key` and when it expires; None where there is none, or it has."""
+        entry = self._entries.get(key)
+        if entry is None or entry[1] > self._now():
+            return entry
+        del self._entries[key]
+        return None
+
+    def put(self, key: bytes, value: int, expires_at: float) -> None:
+        """Keep `value` until `expires_at`, in place of what was there."""
+        if len(self._entries) >= self._capacity and key not in self._entries:
+            self._make_room()
+        self._entries[key] = (value, expires_at)
+
+    def remove(self, key: bytes) -> None:
+        """Forget `key`; one that is not there is no error."""
+        self._entries.pop(key, None)
+
+    def _make_room(self) -> None:
+        """Forget the eighth that expires first, so that this is rarely done."""
+        entries = self._entries
+        ordered = sorted(entries, key=lambda key: entries[key][1])
+        for key in ordered[: max(1, self._capacity // 8)]:
+            del entries[key]
+
+
+class Sessions:
+    """Which copy each session is on; a session is known on its account's endpoint only.
+
+    Args:
+        table: where it is kept; one table may serve several processes.
+        now: seconds since the epoch.
+    """
+
+    def __init__(self, table: SessionTable, now: Callable[[], float]) -> None:
+        self._table = table
+        self._now = now
+
+    def holder(self, scope: Scope, invocation: Invocation) -> int | None:
+        """The mark of the copy that holds the invocation's session; None where none is known."""
+        session_id = invocation.session_id
+        if session_id is None or session_id == NEW_SESSION:
+            return None
+        entry = self._table.get(_key(scope, invocation.endpoint_name, session_id))
+        return entry[0] if entry is not None else None
+
+    def note(
+        self, scope: Scope, invocation: Invocation, copy: CopyRoute, headers: Mapping[str, str]
+    ) -> None:
+        """Learn what `copy` says in its answer's headers of the session it was asked for.
+
+        It can open a session only where it was asked to, or go on with the one it was asked for,
+        and close only what is its own.
+        """
+        header = new_session_id(invocation, headers)
+        opened = None if header is None else opened_session(header, self._now())
+        if opened is not None and invocation.session_id in (NEW_SESSION, opened.id):
+            key = _key(scope, invocation.endpoint_name, opened.id)
+            self._table.put(key, copy_mark(copy.id), opened.expires_at)
+        closed_id = headers.get(CLOSED_SESSION_ID)
+        if closed_id is not None:
+            key = _key(scope, invocation.endpoint_name, closed_id.partition(";")[0].strip())
+            entry = self._table.get(key)
+            if entry is not None and entry[0] == copy_mark(copy.id):
+                self._table.remove(key)
+
+
+def in_process_sessions() -> Sessions:
+    """Sessions that only this process knows."""
+    now = SystemClock().now
+    return Sessions(SessionDict(now), now)
+
+
+def pinned_copy(destination: Destination, session_id: str, holder: int | None) -> CopyRoute:
+    """The copy of `destination` that holds the session.
+
+    Args:
+        destination: where the request goes.
+        session_id: as the client named it, an existing one.
+        holder: the mark of the copy that holds it; None where the session is not known.
+
+    Raises ServiceError ValidationError (400).
+    """
+    begin = "Open a new session with SessionId NEW_SESSION."
+    where = f"endpoint {destination.endpoint_name}"
+    if holder is None:
+        raise ServiceError(
+            "ValidationError",
+            f"Session {session_id} is not known on {where}: it was not opened there, was closed or "
+            f"has expired. {begin}",
+        )
+    copy = marked_copy(destination.copies, holder)
+    if copy is None:
+        served = destination.component_name or destination.variant_name
+        raise ServiceError(
+            "ValidationError",
+            f"Session {session_id} on {where} has ended: the copy that held it does not serve "
+            f"{served} any more. {begin}",
+        )
+    return copy
+
+
+def new_session_id(invocation: Invocation, headers: Mapping[str, str]) -> str | None:
+    """What a container says of a session that it opened, under its newer or its older name."""
+    given = headers.get(NEW_SESSION_ID)
+    if given is None and invocation.session_id == NEW_SESSION:
+        return headers.get(OLDER_SESSION_ID)
+    return given
+
+
+def _key(scope: Scope, endpoint_name: str, session_id: str) -> bytes:
+    """Names have no NUL, so that no two sessions have one key."""
+    text = "\0".join((scope.account, scope.region, endpoint_name, session_id))
+    return blake2b(text.encode(), digest_size=KEY_BYTES).digest()

@@ -1,0 +1,108 @@
+"""Which copy gets a request for an adapter: the least milliseconds of waiting and loading."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# Copies whose costs differ by less than this share of a request are as good as each other: what
+# is learned of their pace is not more exact.
+TIE_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyView:
+    """One copy as it looks to a request for an adapter.
+
+    Args:
+        outstanding: requests under way on it.
+        pace_ms: milliseconds that each request under way adds to the next one's answer.
+        load_ms: milliseconds that this adapter's load takes where it is not resident.
+        resident: whether the copy has this adapter at hand.
+        held: adapters that it has at hand.
+        capacity: adapters that it can have at hand; from there on each load drops another one.
+    """
+
+    outstanding: int
+    pace_ms: float
+    load_ms: float
+    resident: bool
+    held: int
+    capacity: int
+
+    @property
+    def wait_ms(self) -> float:
+        """Expected milliseconds to the end of a request that is put here, without any load."""
+        return (self.outstanding + 1) * self.pace_ms
+
+    @property
+    def loading_ms(self) -> float:
+        """Cost of having the adapter here; what a load drops will have to be loaded again."""
+        if self.resident:
+            return 0.0
+        return self.load_ms if self.has_room else 2 * self.load_ms
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it can take one more adapter without dropping another."""
+        return self.held < self.capacity
+
+    @property
+    def cost_ms(self) -> float:
+        """What putting the request here is expected to cost."""
+        return self.wait_ms + self.loading_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterChoice:
+    """The copy that gets the request, by its `index`, and what decided.
+
+    `home_ms` is the least cost among copies that have the adapter, None where no copy has it.
+    """
+
+    index: int
+    wait_ms: float
+    loading_ms: float
+    home_ms: float | None
+
+    @property
+    def resident(self) -> bool:
+        """Whether the chosen copy has the adapter at hand."""
+        return self.loading_ms == 0.0
+
+    @property
+    def reason(self) -> str:
+        """One sentence for a log."""
+        if self.resident:
+            return f"it has the adapter, and {self.wait_ms:.0f} ms are expected there"
+        here = f"{self.wait_ms:.0f} ms are expected and {self.loading_ms:.0f} ms for the load"
+        if self.home_ms is None:
+            return f"no copy has the adapter; here {here}"
+        return f"{self.home_ms:.0f} ms are expected where the adapter is; here {here}"
+
+
+def choose_for_adapter(copies: Sequence[CopyView]) -> AdapterChoice:
+    """The copy of `copies`, at least one, where the request costs least.
+
+    Among equal costs: fewest requests under way, then where the adapter is, then the copy that
+    holds most adapters and has room for one more (so that other copies stay free for others), then
+    the first. An adapter spreads where waiting for it costs more than loading it again.
+
+    Source: Punica, Chen et al. 2023 (arXiv:2310.18547), section 5.1, for the consolidation.
+    """
+    least_ms = min(copy.cost_ms for copy in copies)
+    most_ms = least_ms + TIE_SHARE * min(copy.pace_ms for copy in copies)
+    index = min(
+        (index for index, copy in enumerate(copies) if copy.cost_ms <= most_ms),
+        key=lambda index: _preference(copies[index]),
+    )
+    home = [copy.cost_ms for copy in copies if copy.resident]
+    return AdapterChoice(
+        index=index,
+        wait_ms=copies[index].wait_ms,
+        loading_ms=copies[index].loading_ms,
+        home_ms=min(home) if home else None,
+    )
+
+
+def _preference(copy: CopyView) -> tuple[int, bool, int]:
+    fullness = copy.held if copy.has_room else 0
+    return copy.outstanding, not copy.resident, -fullness

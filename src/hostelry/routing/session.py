@@ -1,0 +1,68 @@
+"""Which copy a session is on, and for how long: what containers say, read into plain values.
+
+Source: the stateful sessions of SageMaker's LMI containers, their session headers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import blake2b
+
+from hostelry.domain.routes import CopyRoute, VariantRoute
+
+NEW_SESSION = "NEW_SESSION"
+DEFAULT_LIFETIME_S = 1200.0  # SAGEMAKER_SESSIONS_EXPIRATION, where the container says none
+MAX_ID_CHARACTERS = 256
+MARK_BYTES = 8
+MARK_MASK = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedSession:
+    """A session that a container opened, until `expires_at` (seconds since the epoch)."""
+
+    id: str
+    expires_at: float
+
+
+def opened_session(header: str, now: float) -> OpenedSession | None:
+    """What ``ID; Expires=YYYY-MM-DDThh:mm:ssZ`` opens; None where it names no session.
+
+    Args:
+        header: X-Amzn-SageMaker-New-Session-Id of a container's answer.
+        now: seconds since the epoch; a session whose time is not told lasts from then.
+    """
+    session_id, *fields = (part.strip() for part in header.split(";"))
+    if not 0 < len(session_id) <= MAX_ID_CHARACTERS or session_id == NEW_SESSION:
+        return None
+    told = dict(field.partition("=")[::2] for field in fields)
+    given = next((value for name, value in told.items() if name.strip().lower() == "expires"), "")
+    until = _instant(given)
+    return OpenedSession(
+        id=session_id, expires_at=now + DEFAULT_LIFETIME_S if until is None else until
+    )
+
+
+def copy_mark(copy_id: str) -> int:
+    """A number of 63 bits that stands for the copy in tables that several processes share."""
+    digest = blake2b(copy_id.encode(), digest_size=MARK_BYTES).digest()
+    return int.from_bytes(digest, "big") & MARK_MASK
+
+
+def marked_copy(copies: Sequence[CopyRoute], mark: int) -> CopyRoute | None:
+    """The copy that `mark` stands for; None where it is not among `copies`."""
+    return next((copy for copy in copies if copy_mark(copy.id) == mark), None)
+
+
+def marked_variant(variants: Sequence[VariantRoute], mark: int) -> VariantRoute | None:
+    """The variant with the copy that `mark` stands for; None where none has it."""
+    return next((it for it in variants if marked_copy(it.copies, mark) is not None), None)
+
+
+def _instant(text: str) -> float | None:
+    """Seconds since the epoch; None where `text` is no time. Without a zone it is UTC."""
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,80 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.routes import CopyRoute, VariantRoute
+from hostelry.routing.session import (
+    DEFAULT_LIFETIME_S,
+    copy_mark,
+    marked_copy,
+    marked_variant,
+    opened_session,
+)
+
+NOW = 1_700_000_000.0
+AT_NOON = 1_767_268_800.0  # 2026-01-01T12:00:00Z
+
+
+@pytest.mark.parametrize(
+    ("header", "session_id", "expires_at"),
+    [
+        pytest.param("s-1; Expires=2026-01-01T12:00:00Z", "s-1", AT_NOON, id="as the API says"),
+        pytest.param("s-1;expires=2026-01-01T12:00:00", "s-1", AT_NOON, id="without a zone: UTC"),
+        pytest.param("s-1; Expires=2026-01-01T14:00:00+02:00", "s-1", AT_NOON, id="with a zone"),
+        pytest.param("s-1; Path=/; Expires=2026-01-01T12:00:00Z", "s-1", AT_NOON,
+                     id="beside other fields"),
+        pytest.param(" s-1 ", "s-1", NOW + DEFAULT_LIFETIME_S, id="without a time"),
+        pytest.param("s-1; Expires=soon", "s-1", NOW + DEFAULT_LIFETIME_S, id="no time at all"),
+        pytest.param("s-1; Expires=", "s-1", NOW + DEFAULT_LIFETIME_S, id="an empty time"),
+        pytest.param("s-1; Expires=1970-01-01T00:00:00Z", "s-1", 0.0, id="long gone"),
+    ],
+)  # fmt: skip
+def test_what_a_container_opens(header: str, session_id: str, expires_at: float) -> None:
+    opened = opened_session(header, NOW)
+    assert opened is not None
+    assert (opened.id, opened.expires_at) == (session_id, expires_at)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        pytest.param("", id="nothing"),
+        pytest.param("; Expires=2026-01-01T12:00:00Z", id="no id"),
+        pytest.param("NEW_SESSION", id="what only clients say"),
+        pytest.param("x" * 257, id="an id that no client could send"),
+    ],
+)
+def test_what_opens_nothing(header: str) -> None:
+    assert opened_session(header, NOW) is None
+
+
+@given(st.text())
+def test_whatever_a_container_says_is_read_or_left(header: str) -> None:
+    opened = opened_session(header, NOW)
+    assert opened is None or header.strip().startswith(opened.id)
+
+
+def copy(name: str) -> CopyRoute:
+    return CopyRoute(id=name, address="http://127.0.0.1:1")
+
+
+def test_a_mark_finds_its_copy_and_no_other() -> None:
+    copies = [copy("c-1"), copy("c-2")]
+    assert marked_copy(copies, copy_mark("c-2")) == copies[1]
+    assert marked_copy(copies, copy_mark("c-3")) is None
+
+
+def test_a_mark_finds_the_variant_of_its_copy() -> None:
+    variants = [
+        VariantRoute(name=name, weight=1.0, routing=RoutingStrategy.RANDOM, copies=(copy(name),))
+        for name in ("blue", "green")
+    ]
+    assert marked_variant(variants, copy_mark("green")) is variants[1]
+    assert marked_variant(variants, copy_mark("red")) is None
+
+
+@given(st.text())
+def test_marks_are_stable_and_fit_a_signed_word(copy_id: str) -> None:
+    assert 0 <= copy_mark(copy_id) < 1 << 63
+    assert copy_mark(copy_id) == copy_mark(copy_id)
