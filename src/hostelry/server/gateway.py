@@ -25,6 +25,7 @@ from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.http import HttpRequest
 from hostelry.base.logging import configure_logging
 from hostelry.domain.scope import Scope
+from hostelry.gateway.adapter_places import AdapterPlaces
 from hostelry.gateway.callers import Callers
 from hostelry.gateway.control_room import ControlRoom
 from hostelry.gateway.copies import Copies
@@ -79,7 +80,7 @@ def build_door(
     )
     draw = random.Random().random
     outstanding = Outstanding()
-    copies = Copies(pool, outstanding, draw, monotonic_s)
+    copies = Copies(pool, outstanding, draw, monotonic_s, AdapterPlaces(clock.now))
     limits = InvocationLimits(
         max_answer_bytes=config.max_body_bytes,
         invoke_timeout_s=config.invoke_timeout_s,
