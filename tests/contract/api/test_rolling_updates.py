@@ -1,0 +1,312 @@
+"""DeploymentConfig of UpdateInferenceComponent: batches, waits and time-outs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostelry.base.clock import ManualClock
+from hostelry.base.errors import ServiceError
+from hostelry.domain.component import (
+    CapacitySize,
+    CapacityUnit,
+    ComponentStatus,
+    InferenceComponent,
+    RollingUpdate,
+    Rollout,
+)
+
+Call = Callable[..., dict[str, Any]]
+Refused = Callable[..., str]
+Stored = Callable[[str], InferenceComponent]
+NEW = {"Container": {"Image": "new"}}
+COPIES = 20
+
+
+def batch(value: int, unit: str = "COPY_COUNT") -> dict[str, Any]:
+    return {"Type": unit, "Value": value}
+
+
+def percent(value: int) -> dict[str, Any]:
+    return batch(value, "CAPACITY_PERCENT")
+
+
+def deployment(size: dict[str, Any], wait_s: int = 0, **more: Any) -> dict[str, Any]:
+    policy = {"MaximumBatchSize": size, "WaitIntervalInSeconds": wait_s, **more}
+    return {"RollingUpdatePolicy": policy}
+
+
+@pytest.fixture
+def base(make: Any, change_component: Callable[..., None]) -> None:
+    """A component "base" of 20 copies and its adapter "es", in service."""
+    make.endpoint()
+    make.component(RuntimeConfig={"CopyCount": COPIES})
+    make.adapter("es")
+    for name in ("base", "es"):
+        change_component(name, status=ComponentStatus.IN_SERVICE, deadline_at=None)
+
+
+def update(call: Call, config: dict[str, Any] | None, **more: Any) -> None:
+    params = {"Specification": NEW, **({"DeploymentConfig": config} if config else {}), **more}
+    call("UpdateInferenceComponent", InferenceComponentName="base", **params)
+
+
+def rollout_of(component: InferenceComponent) -> Rollout:
+    assert component.rollout is not None
+    return component.rollout
+
+
+@pytest.mark.usefixtures("base")
+def test_a_rolling_update_is_kept_and_shown(
+    call: Call, component: Stored, clock: ManualClock
+) -> None:
+    config = deployment(
+        batch(4),
+        60,
+        MaximumExecutionTimeoutInSeconds=900,
+        RollbackMaximumBatchSize=percent(25),
+    )
+    update(call, config)
+    rollout = rollout_of(component("base"))
+    assert rollout.policy == RollingUpdate(
+        max_batch=CapacitySize(unit=CapacityUnit.COPY_COUNT, value=4),
+        wait_s=60.0,
+        max_execution_s=900.0,
+        rollback_batch=CapacitySize(unit=CapacityUnit.CAPACITY_PERCENT, value=25),
+    )
+    assert (rollout.started_at, rollout.new_copies, rollout.failure) == (clock.now(), 0, None)
+    assert component("base").deadline_at == clock.now() + 900.0
+    shown = call("DescribeInferenceComponent", InferenceComponentName="base")
+    assert shown["LastDeploymentConfig"] == config
+
+
+@pytest.mark.usefixtures("base")
+def test_an_update_without_a_policy_has_no_batches_and_forgets_the_last_ones(
+    call: Call, component: Stored, change_component: Callable[..., None]
+) -> None:
+    update(call, deployment(batch(4)))
+    for more in ({}, {"Specification": None, "RuntimeConfig": {"CopyCount": 2}}):
+        change_component("base", status=ComponentStatus.IN_SERVICE)
+        given = {"Specification": NEW, **more}
+        params = {name: value for name, value in given.items() if value is not None}
+        call("UpdateInferenceComponent", InferenceComponentName="base", **params)
+        assert component("base").rollout is None
+        shown = call("DescribeInferenceComponent", InferenceComponentName="base")
+        assert "LastDeploymentConfig" not in shown
+
+
+@pytest.mark.usefixtures("base")
+def test_a_new_copy_count_keeps_what_the_last_update_was_done_by(
+    call: Call, component: Stored, change_component: Callable[..., None]
+) -> None:
+    update(call, deployment(batch(4)))
+    change_component("base", status=ComponentStatus.IN_SERVICE)
+    call(
+        "UpdateInferenceComponentRuntimeConfig",
+        InferenceComponentName="base",
+        DesiredRuntimeConfig={"CopyCount": 0},
+    )
+    assert (component("base").rollout, component("base").desired_copies) == (None, 0)
+    shown = call("DescribeInferenceComponent", InferenceComponentName="base")
+    assert shown["LastDeploymentConfig"] == deployment(batch(4))
+
+
+@pytest.mark.usefixtures("base")
+@pytest.mark.parametrize(
+    ("copies", "size", "says"),
+    [
+        pytest.param(20, batch(10), None, id="half of the copies"),
+        pytest.param(20, batch(11), "is 11; it must be 1 to 10 of 20 copies", id="more than half"),
+        pytest.param(21, batch(11), "it must be 2 to 10 of 21 copies", id="half rounds down"),
+        pytest.param(100, batch(5), None, id="a twentieth"),
+        pytest.param(100, batch(4), "is 4; it must be 5 to 50 of 100 copies", id="less than that"),
+        pytest.param(1, batch(1), None, id="the only copy"),
+        pytest.param(0, batch(1), None, id="no copy at all"),
+        pytest.param(1, batch(2), "is 2; it must be 1 to 1 of 1 copies", id="more than there are"),
+        pytest.param(20, percent(5), None, id="the least share"),
+        pytest.param(1, percent(50), None, id="the largest share, of one copy"),
+        pytest.param(20, percent(4), "it must be 5 to 50 per cent", id="too small a share"),
+        pytest.param(20, percent(51), "it must be 5 to 50 per cent", id="too large a share"),
+    ],
+)
+def test_a_batch_is_5_to_50_per_cent_of_the_copies_the_update_wants(
+    call: Call,
+    component: Stored,
+    refused: Refused,
+    copies: int,
+    size: dict[str, Any],
+    says: str | None,
+) -> None:
+    params = {
+        "InferenceComponentName": "base",
+        "Specification": NEW,
+        "RuntimeConfig": {"CopyCount": copies},
+        "DeploymentConfig": deployment(size),
+    }
+    if says is None:
+        call("UpdateInferenceComponent", **params)
+        assert rollout_of(component("base")).policy.max_batch.value == size["Value"]
+        return
+    before = component("base")
+    assert says in refused("UpdateInferenceComponent", **params)
+    assert component("base") == before
+
+
+@pytest.mark.usefixtures("base")
+@pytest.mark.parametrize(
+    ("size", "kept"),
+    [
+        pytest.param(None, None, id="nothing said goes back in one step"),
+        pytest.param(percent(100), None, id="all of it is one step"),
+        pytest.param(
+            percent(99), CapacitySize(unit=CapacityUnit.CAPACITY_PERCENT, value=99), id="a share"
+        ),
+        pytest.param(
+            batch(500), CapacitySize(unit=CapacityUnit.COPY_COUNT, value=500), id="a count"
+        ),
+    ],
+)
+def test_what_a_rollback_goes_by(
+    call: Call, component: Stored, size: dict[str, Any] | None, kept: CapacitySize | None
+) -> None:
+    more = {} if size is None else {"RollbackMaximumBatchSize": size}
+    update(call, deployment(batch(2), **more))
+    assert rollout_of(component("base")).policy.rollback_batch == kept
+
+
+@pytest.mark.usefixtures("base")
+@pytest.mark.parametrize(
+    ("name", "params", "says"),
+    [
+        pytest.param(
+            "base",
+            {
+                "DeploymentConfig": {
+                    **deployment(batch(2)),
+                    "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": "too-many-5xx"}]},
+                }
+            },
+            "AutoRollbackConfiguration.Alarms is not supported by this version of Hostelry. There"
+            " are no alarms yet",
+            id="an alarm that nothing would raise",
+        ),
+        pytest.param(
+            "base",
+            {"DeploymentConfig": deployment(batch(1), 3600)},
+            "20 batches that wait 3600 s each take 72000 s, and the whole update may take 28800 s",
+            id="waits that take longer than any update",
+        ),
+        pytest.param(
+            "base",
+            {"DeploymentConfig": deployment(batch(2), 60, MaximumExecutionTimeoutInSeconds=600)},
+            "10 batches that wait 60 s each take 600 s, and the whole update may take 600 s",
+            id="waits that take as long as this update may",
+        ),
+        pytest.param(
+            "base",
+            {"DeploymentConfig": deployment(batch(2), RollbackMaximumBatchSize=percent(101))},
+            "RollbackMaximumBatchSize is 101 per cent",
+            id="more than everything back",
+        ),
+        pytest.param(
+            "es",
+            {
+                "Specification": {"Container": {"ArtifactUrl": "s3://b/k.tar.gz"}},
+                "DeploymentConfig": deployment(batch(1)),
+            },
+            "DeploymentConfig cannot be given for an update of an adapter",
+            id="batches of an adapter",
+        ),
+    ],
+)
+def test_a_rolling_update_that_cannot_be_is_refused(
+    component: Stored, refused: Refused, name: str, params: dict[str, Any], says: str
+) -> None:
+    before = component(name)
+    given = {"InferenceComponentName": name, "Specification": NEW, **params}
+    assert says in refused("UpdateInferenceComponent", **given)
+    assert component(name) == before
+
+
+@pytest.mark.usefixtures("base")
+@pytest.mark.parametrize(
+    ("config", "at_most_s", "at_least_s"),
+    [
+        pytest.param(deployment(batch(10)), 28_800.0, 2 * 4440.0, id="two batches"),
+        pytest.param(deployment(batch(10), 3600), 28_800.0, 2 * 8040.0, id="two that wait"),
+        pytest.param(deployment(batch(1), 60), 28_800.0, 28_800.0, id="never more than 8 hours"),
+    ],
+)
+def test_a_rolling_update_without_a_time_out_ends_all_the_same(
+    call: Call,
+    component: Stored,
+    clock: ManualClock,
+    config: dict[str, Any],
+    at_most_s: float,
+    at_least_s: float,
+) -> None:
+    update(call, config)
+    deadline_at = component("base").deadline_at
+    assert deadline_at is not None
+    assert at_least_s <= deadline_at - clock.now() <= at_most_s
+
+
+@pytest.mark.usefixtures("base")
+@pytest.mark.parametrize(
+    "status",
+    [pytest.param(it, id=it.value) for it in ComponentStatus if it is not ComponentStatus.DELETING],
+)
+def test_a_delete_ends_a_rolling_update(
+    call: Call, component: Stored, change_component: Callable[..., None], status: ComponentStatus
+) -> None:
+    call("DeleteInferenceComponent", InferenceComponentName="es")
+    update(call, deployment(batch(4)))
+    change_component("base", status=status, placement_note="no room for the next batch")
+    call("DeleteInferenceComponent", InferenceComponentName="base")
+    after = component("base")
+    assert (after.status, after.rollout) == (ComponentStatus.DELETING, None)
+    shown = call("DescribeInferenceComponent", InferenceComponentName="base")
+    assert "FailureReason" not in shown
+
+
+@pytest.mark.usefixtures("base")
+def test_an_update_waits_for_the_one_before(call: Call, refused: Refused) -> None:
+    update(call, deployment(batch(4)))
+    for operation, params in (
+        ("UpdateInferenceComponent", {"Specification": NEW}),
+        ("UpdateInferenceComponentRuntimeConfig", {"DesiredRuntimeConfig": {"CopyCount": 1}}),
+    ):
+        assert "in-progress" in refused(operation, InferenceComponentName="base", **params)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        pytest.param("CreateInferenceComponent", id="at the creation"),
+        pytest.param("UpdateInferenceComponent", id="by an update"),
+        pytest.param("UpdateInferenceComponentRuntimeConfig", id="by its own call"),
+    ],
+)
+@pytest.mark.usefixtures("base")
+def test_more_copies_than_any_machine_keeps_are_refused(
+    call: Call, make: Any, component: Stored, operation: str
+) -> None:
+    count = {"CopyCount": 1_000_000_000}
+    specification = {"Container": {"Image": "i"}, "ComputeResourceRequirements": make.needs}
+    params: dict[str, dict[str, Any]] = {
+        "CreateInferenceComponent": {
+            "InferenceComponentName": "other",
+            "EndpointName": "e",
+            "Specification": specification,
+            "RuntimeConfig": count,
+        },
+        "UpdateInferenceComponent": {"InferenceComponentName": "base", "RuntimeConfig": count},
+        "UpdateInferenceComponentRuntimeConfig": {
+            "InferenceComponentName": "base",
+            "DesiredRuntimeConfig": count,
+        },
+    }
+    with pytest.raises(ServiceError, match="is 1000000000; at most 1000") as caught:
+        call(operation, **params[operation])
+    assert (caught.value.code, caught.value.http_status) == ("ResourceLimitExceeded", 400)
+    assert component("base").desired_copies == COPIES
