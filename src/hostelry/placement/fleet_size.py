@@ -86,8 +86,8 @@ def fleet_growth(
 ) -> Growth:
     """The instances to start for `wanted`, none of which fits on what is there.
 
-    `pools` are in the order of priority. At most `max_more` are started, so that the most copies
-    have a place, and none of a type in `unavailable` (it has no capacity now).
+    `pools` are in the order of priority. At most `max_more` are started, for large copies
+    before small ones, and none of a type in `unavailable` (it has no capacity now).
     """
     there = [it for it in pools if it.instance_type not in unavailable]
     needs = [needs_of(it) for it in wanted]
@@ -120,12 +120,24 @@ def _best_filling(
     fillings: list[_Filling] = []
     for size in sizes:
         order = _largest_first(size, wanted, needs, possible, shapes)
-        for tightest in (False, True):
-            filling = _Filling(pools, max_more, tightest=tightest)
-            for index in order:
-                filling.add(index, needs[index], wanted[index].owner)
-            fillings.append(filling)
+        fillings += [_filled(order, wanted, needs, pools, max_more)]
+        fillings += [_filled(order, wanted, needs, pools, max_more, tightest=True)]
     return min(fillings, key=lambda it: it.cost)
+
+
+def _filled(
+    order: Sequence[int],
+    wanted: Sequence[Wanted],
+    needs: Sequence[Mapping[str, Need]],
+    pools: Sequence[Pool],
+    max_more: int,
+    *,
+    tightest: bool = False,
+) -> _Filling:
+    filling = _Filling(pools, max_more, tightest=tightest)
+    for index in order:
+        filling.add(index, needs[index], wanted[index].owner)
+    return filling
 
 
 def _largest_first(

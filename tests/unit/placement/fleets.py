@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from hostelry.domain.component import PlacementStrategy
@@ -10,6 +11,7 @@ from hostelry.domain.shape import Requirements, Shape
 from hostelry.placement.values import Held, Host, Move, Placed, Wanted
 
 MB = 1024 * 1024
+QUIET = settings(deadline=None)
 SMALL = Shape(cpus=4, memory_bytes=16_384 * MB, accelerators=1)
 BIG = Shape(cpus=48, memory_bytes=196_608 * MB, accelerators=4)
 PLAIN = Shape(cpus=16, memory_bytes=65_536 * MB, accelerators=0)

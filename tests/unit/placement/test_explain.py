@@ -1,0 +1,81 @@
+"""What is held and free, in values and in words, and why a copy is where it is."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.placement.fleets import (
+    MB,
+    QUIET,
+    SPREAD,
+    as_held,
+    held,
+    host,
+    needs,
+    some_hosts,
+    some_wanted,
+    wanted,
+)
+
+from hostelry.placement.explain import use_lines, uses, why_here
+from hostelry.placement.pack import place
+from hostelry.placement.values import Host, Placed, Wanted
+
+HOSTS = [host("i-a", zone="1"), host("i-b", zone="2")]
+CHAT = held("c1", "i-a", needs(2, 4096, 4), "chat")
+EMBED = held("c2", "i-a", needs(0, 1024, 0.5), "embed")
+
+
+def test_each_instance_says_what_is_held_and_free() -> None:
+    first, second = uses(HOSTS, [EMBED, CHAT])
+    assert use_lines(first) == [
+        "i-a (ml.big, zone 1): declared 4 accelerators, 196608 MB and 48 CPUs; "
+        "free 2 accelerators, 191488 MB and 43.5 CPUs (devices 2, 3)",
+        "  c1 of chat: 2 accelerators, 4096 MB and 4 CPUs (devices 0, 1)",
+        "  c2 of embed: 1024 MB and 0.5 CPUs",
+    ]
+    assert second.copies == ()
+    assert second.free_device_ids == (0, 1, 2, 3)
+
+
+def test_a_limit_of_memory_and_a_copy_on_its_way_out_are_told() -> None:
+    limited = replace(needs(1), max_memory_bytes=2048 * MB)
+    (use,) = uses([host("i-x")], [replace(held("c1", "i-x", limited), leaving=True)])
+    assert use_lines(use)[1] == (
+        "  c1 of other: 1 accelerator, 1024 MB and 1 CPU (device 0), at most 2048 MB, "
+        "on its way out"
+    )
+
+
+def test_why_a_copy_is_where_it_is() -> None:
+    kinds = {"chat": wanted("chat", needs(2), SPREAD), "embed": wanted("embed", needs(0))}
+    other = held("c3", "i-b", needs(2), "chat")
+    there = [CHAT, EMBED, other]
+    assert why_here(CHAT, HOSTS, there, kinds) == (
+        "SPREAD: on an instance with the fewest of its copies, 1 here (2 on 2 instances), "
+        "1 of 2 in zone 1"
+    )
+    assert why_here(EMBED, HOSTS, there, kinds) == (
+        "BINPACK: on the instance that it left the least free, beside 1 other (1 on 1 instance)"
+    )
+    assert why_here(CHAT, HOSTS, there, {}) == "nothing asks for it any more"
+    assert why_here(CHAT, HOSTS[1:], there, kinds) == "its instance is gone"
+
+
+@QUIET
+@given(wants=st.lists(some_wanted(), max_size=8), hosts=some_hosts)
+def test_what_is_free_and_what_is_held_make_up_what_is_declared(
+    wants: list[Wanted], hosts: list[Host]
+) -> None:
+    there = [
+        as_held(f"c{number}", "x", it)
+        for number, it in enumerate(place(wants, hosts, []).outcomes)
+        if isinstance(it, Placed)
+    ]
+    for use in uses(hosts, there):
+        ids = [*use.free_device_ids, *(it for one in use.copies for it in one.device_ids)]
+        assert sorted(ids) == list(range(use.host.shape.accelerators))
+        reserved = sum(it.held.requirements.min_memory_bytes for it in use.copies)
+        assert use.free.memory_bytes + reserved == use.host.shape.memory_bytes
+        cpus = sum(it.held.requirements.cpus for it in use.copies)
+        assert abs(use.free.cpus + cpus - use.host.shape.cpus) < 1e-5

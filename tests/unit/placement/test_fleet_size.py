@@ -1,0 +1,160 @@
+"""How many more instances are needed, and of which types."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.placement.fleets import BIG, PLAIN, QUIET, SMALL, needs, some_requirements, wanted
+
+from hostelry.domain.shape import Requirements
+from hostelry.placement.fleet_size import fleet_growth
+from hostelry.placement.room import fits_shape, need_of
+from hostelry.placement.size import least_instances
+from hostelry.placement.values import Obstacle, Pool, Wanted
+
+BIG_POOL = Pool(instance_type="ml.big", shape=BIG)
+SMALL_POOL = Pool(instance_type="ml.small", shape=SMALL)
+PLAIN_POOL = Pool(instance_type="ml.plain", shape=PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("wants", "pools", "max_more", "unavailable", "expected"),
+    [
+        pytest.param([], [BIG_POOL], 5, [], [], id="nothing wanted starts nothing"),
+        pytest.param(
+            [wanted("x", needs(2))] * 4, [BIG_POOL], 5, [],
+            [("ml.big", (0, 1)), ("ml.big", (2, 3))],
+            id="as many as are filled",
+        ),
+        pytest.param(
+            [wanted("x", needs(1))], [SMALL_POOL, BIG_POOL], 5, [], [("ml.small", (0,))],
+            id="the first pool that can hold it",
+        ),
+        pytest.param(
+            [wanted("x", needs(1)), wanted("y", needs(3))], [SMALL_POOL, BIG_POOL], 5, [],
+            [("ml.big", (0, 1))],
+            id="what must go to another pool takes others along",
+        ),
+        pytest.param(
+            [wanted("x", needs(1))], [SMALL_POOL, BIG_POOL], 5, ["ml.small"], [("ml.big", (0,))],
+            id="a type without capacity is passed over",
+        ),
+        pytest.param(
+            [wanted("x", needs(1), types=["ml.big"])], [SMALL_POOL, BIG_POOL], 5, [],
+            [("ml.big", (0,))],
+            id="a type without a specification is passed over",
+        ),
+        pytest.param(
+            [wanted("x", needs(it)) for it in (3, 1, 2, 2)], [BIG_POOL], 5, [],
+            [("ml.big", (0, 1)), ("ml.big", (2, 3))],
+            id="unequal copies are matched",
+        ),
+    ],
+)  # fmt: skip
+def test_growth(
+    wants: list[Wanted],
+    pools: list[Pool],
+    max_more: int,
+    unavailable: list[str],
+    expected: list[tuple[str, tuple[int, ...]]],
+) -> None:
+    growth = fleet_growth(wants, pools, max_more=max_more, unavailable=frozenset(unavailable))
+    assert [(it.instance_type, it.wanted) for it in growth.instances] == expected
+    assert growth.why_not == {}
+
+
+def test_what_is_over_the_maximum_is_told_so() -> None:
+    growth = fleet_growth([wanted("x", needs(4))] * 3, [BIG_POOL], max_more=2)
+    assert growth.count("ml.big") == 2
+    (why_not,) = growth.why_not.values()
+    assert why_not.obstacle is Obstacle.AT_MAXIMUM
+    assert why_not.text == (
+        "a copy needs 4 accelerators, 1024 MB and 1 CPU; "
+        "the 2 more that MaxInstanceCount allows are full"
+    )
+    none = fleet_growth([wanted("x", needs(4))], [BIG_POOL], max_more=0)
+    assert none.why_not[0].text.endswith("; MaxInstanceCount allows no more instances")
+
+
+def test_where_few_may_be_started_large_copies_come_first() -> None:
+    wants = [*[wanted("y", needs(1))] * 4, wanted("x", needs(3))]
+    growth = fleet_growth(wants, [BIG_POOL], max_more=1)
+    assert growth.instances[0].wanted == (0, 4)
+    assert sorted(growth.why_not) == [1, 2, 3]
+
+
+def test_what_cannot_be_had_and_what_never_fits_are_told_apart() -> None:
+    wants = [wanted("x", needs(4)), wanted("y", needs(5)), wanted("z", needs(1))]
+    growth = fleet_growth(
+        wants, [SMALL_POOL, BIG_POOL], max_more=9, unavailable=frozenset(["ml.big"])
+    )
+    assert [it.instance_type for it in growth.instances] == ["ml.small"]
+    assert growth.why_not[0].obstacle is Obstacle.NO_CAPACITY
+    assert growth.why_not[0].text.endswith("; no instance of type ml.big can be had now")
+    assert growth.why_not[1].obstacle is Obstacle.TYPE_TOO_SMALL
+
+
+@QUIET
+@given(
+    wants=st.lists(some_requirements, max_size=12),
+    pools=st.permutations([BIG_POOL, SMALL_POOL, PLAIN_POOL]),
+    max_more=st.integers(0, 6),
+)
+def test_every_copy_is_on_one_new_instance_that_holds_it_or_is_refused(
+    wants: list[Requirements], pools: list[Pool], max_more: int
+) -> None:
+    growth = fleet_growth([wanted("x", it) for it in wants], pools, max_more=max_more)
+    placed = sorted(number for it in growth.instances for number in it.wanted)
+    assert sorted([*placed, *growth.why_not]) == list(range(len(wants)))
+    assert len(growth.instances) <= max_more
+    shapes = {it.instance_type: it.shape for it in pools}
+    for one in growth.instances:
+        assert one.wanted
+        mine, shape = [wants[number] for number in one.wanted], shapes[one.instance_type]
+        assert sum(it.accelerators for it in mine) <= shape.accelerators
+        assert sum(it.min_memory_bytes for it in mine) <= shape.memory_bytes
+        assert sum(it.cpus for it in mine) <= shape.cpus
+
+
+def groupings(count: int) -> Iterator[tuple[int, ...]]:
+    """Every way of parting `count` things into groups: the group of each, numbered as they come."""
+    if count == 0:
+        yield ()
+        return
+    for rest in groupings(count - 1):
+        for group in range(max(rest, default=-1) + 2):
+            yield (*rest, group)
+
+
+def fewest_instances(wants: list[Requirements]) -> int:
+    """The least number of the big type, over every grouping of the copies."""
+    return min(
+        len(set(groups))
+        for groups in groupings(len(wants))
+        if all(
+            _together([it for it, group in zip(wants, groups, strict=True) if group == one])
+            for one in set(groups)
+        )
+    )
+
+
+def _together(group: list[Requirements]) -> bool:
+    return (
+        sum(it.accelerators for it in group) <= BIG.accelerators
+        and sum(it.min_memory_bytes for it in group) <= BIG.memory_bytes
+        and sum(it.cpus for it in group) <= BIG.cpus
+    )
+
+
+@QUIET
+@given(
+    wants=st.lists(some_requirements.filter(lambda it: fits_shape(need_of(it), BIG)), max_size=6)
+)
+def test_at_most_one_instance_more_than_the_best_of_all_groupings(
+    wants: list[Requirements],
+) -> None:
+    growth = fleet_growth([wanted("x", it) for it in wants], [BIG_POOL], max_more=99)
+    optimum = fewest_instances(wants)
+    assert optimum <= len(growth.instances) <= optimum + 1
+    assert least_instances([need_of(it) for it in wants], BIG) <= optimum
