@@ -169,8 +169,8 @@ def test_a_batch_is_5_to_50_per_cent_of_the_copies_the_update_wants(
 def test_what_a_rollback_goes_by(
     call: Call, component: Stored, size: dict[str, Any] | None, kept: CapacitySize | None
 ) -> None:
-    more = {} if size is None else {"RollbackMaximumBatchSize": size}
-    update(call, deployment(batch(2), **more))
+    more: dict[str, Any] = {} if size is None else {"RollbackMaximumBatchSize": size}
+    update(call, deployment(batch(2), 0, **more))
     assert rollout_of(component("base")).policy.rollback_batch == kept
 
 

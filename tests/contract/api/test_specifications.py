@@ -64,7 +64,7 @@ def spec_of(component: InferenceComponent) -> ComponentSpec:
 def images(component: InferenceComponent) -> dict[str, str | None]:
     """The image that each of three instance types would run."""
     typed = {it: spec_of(component).on(it) for it in (GPU, CPU, ELSEWHERE)}
-    return {name: it and it.container.image for name, it in typed.items()}
+    return {name: None if it is None else it.container.image for name, it in typed.items()}
 
 
 @pytest.mark.usefixtures("typed")
