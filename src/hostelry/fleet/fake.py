@@ -33,7 +33,10 @@ class FakeSwitches:
     """What goes wrong, and how fast things go; may be turned at any time.
 
     `slow` leaves copies where they are until `FakeFleet.tick`; otherwise they are ready at once.
-    `broken_images` and `broken_adapters` (by URI) give the reason that is reported.
+    `broken_images`, `broken_instances` (by id) and `broken_adapters` (by URI) give the reason that
+    is reported; `no_capacity` (by instance type) the text of the CapacityError that launches of
+    that type raise. `memory_bytes` (by owner) is what copies hold, `open_connections` (by copy id)
+    what holds on to one that drains.
     `launch_error`, `terminate_error` and `apply_error` are raised by every such call; with `hang`
     launches and agents never answer.
     """
@@ -44,6 +47,10 @@ class FakeSwitches:
     launch_error: Exception | None = None
     terminate_error: Exception | None = None
     apply_error: Exception | None = None
+    no_capacity: dict[str, str] = field(default_factory=dict)
+    broken_instances: dict[str, str] = field(default_factory=dict)
+    memory_bytes: dict[str, int] = field(default_factory=dict)
+    open_connections: dict[str, int] = field(default_factory=dict)
     broken_images: dict[str, str] = field(default_factory=dict)
     broken_adapters: dict[str, str] = field(default_factory=dict)
 
@@ -81,10 +88,15 @@ class FakeFleet:
         await self._hang()
         machine = self.machines.get(instance.id)
         if machine is None or not machine.alive:
-            if self.switches.launch_error is not None:
-                raise self.switches.launch_error
+            self._refuse(instance)
             machine = self._started(instance.id)
         return RunningInstance(id=instance.id, address=machine.address)
+
+    def _refuse(self, instance: Instance) -> None:
+        if self.switches.launch_error is not None:
+            raise self.switches.launch_error
+        if (why := self.switches.no_capacity.get(instance.instance_type)) is not None:
+            raise CapacityError(why)
 
     async def terminate(self, instance_id: str) -> None:
         """Stop the agent and its copies."""
@@ -133,7 +145,7 @@ class FakeFleet:
         for machine in self.machines.values():
             for spec in machine.wish:
                 status = machine.copies[spec.id]
-                machine.copies[spec.id] = self._further(spec, status)
+                machine.copies[spec.id] = self._further(machine, spec, status)
             self._touch(machine)
 
     def machine_at(self, address: str) -> FakeMachine:
@@ -150,9 +162,13 @@ class FakeFleet:
         machine.copies = {
             it.id: machine.copies.get(it.id) or self._start_copy(machine, it) for it in wish
         }
+        for spec in wish:
+            machine.copies[spec.id] = self._counted(spec, machine.copies[spec.id])
         if not self.switches.slow:
             for _ in LIFE:
-                machine.copies = {it.id: self._further(it, machine.copies[it.id]) for it in wish}
+                machine.copies = {
+                    it.id: self._further(machine, it, machine.copies[it.id]) for it in wish
+                }
         self._touch(machine)
 
     def _start_copy(self, machine: FakeMachine, spec: CopySpec) -> CopyStatus:
@@ -160,16 +176,28 @@ class FakeFleet:
         machine.started += 1
         return CopyStatus(id=spec.id, phase=CopyPhase.PENDING)
 
-    def _further(self, spec: CopySpec, status: CopyStatus) -> CopyStatus:
+    def _further(self, machine: FakeMachine, spec: CopySpec, status: CopyStatus) -> CopyStatus:
         if status.phase is CopyPhase.READY:
-            return replace(status, adapters=self._adapters(spec, status))
+            memory_bytes = self.switches.memory_bytes.get(spec.owner, 0)
+            return replace(
+                self._counted(spec, status),
+                adapters=self._adapters(spec, status),
+                memory_bytes=memory_bytes,
+                peak_memory_bytes=max(status.peak_memory_bytes, memory_bytes),
+            )
         if status.phase not in LIFE:
             return status
         reason = self.switches.broken_images.get(spec.container.image)
+        reason = reason or self.switches.broken_instances.get(machine.instance_id)
         if reason is not None:
             return replace(status, phase=CopyPhase.FAILED, reason=reason)
         phase = LIFE[LIFE.index(status.phase) + 1]
         return replace(status, phase=phase, address=f"http://copy/{spec.id}")
+
+    def _counted(self, spec: CopySpec, status: CopyStatus) -> CopyStatus:
+        """What drains is told how many connections are open."""
+        still_open = self.switches.open_connections.get(spec.id, 0) if spec.draining else None
+        return replace(status, open_connections=still_open)
 
     def _adapters(self, spec: CopySpec, known: CopyStatus) -> tuple[AdapterStatus, ...]:
         """What is registered stays so; what is new is registered or refused."""

@@ -110,6 +110,7 @@ class InstanceDriver:
             raise
         except (RetryableError, TimeoutError) as error:
             self._agent, self._told = None, None
+            self._set(self._out_of_reach())
             raise RetryableError(f"agent of {self.instance.id} does not answer: {error}") from error
 
     async def _terminate(self) -> None:
@@ -124,14 +125,16 @@ class InstanceDriver:
         try:
             running = await self._launched()
         except CapacityError as error:
-            self._set(replace(self.facts, problem=str(error), terminal=False))
+            facts = self._out_of_reach()
+            self._set(replace(facts, problem=str(error), terminal=False, no_capacity=True))
             raise
         except (RetryableError, TerminalError) as error:
             self._set(
                 replace(
-                    self.facts,
+                    self._out_of_reach(),
                     problem=str(error),
                     terminal=isinstance(error, TerminalError),
+                    no_capacity=False,
                     attempts=self.facts.attempts + 1,
                 )
             )
@@ -182,9 +185,17 @@ class InstanceDriver:
             applied=told,
             problem=None,
             terminal=False,
+            no_capacity=False,
             attempts=0,
+            unreachable_since=None,
         )
         self._set(after)
+
+    def _out_of_reach(self) -> InstanceFacts:
+        """What is known, and since when an agent that had answered before does not."""
+        if self.facts.observation is None or self.facts.unreachable_since is not None:
+            return self.facts
+        return replace(self.facts, unreachable_since=self._clock.now())
 
     def _set(self, facts: InstanceFacts) -> None:
         if facts != self.facts:

@@ -67,11 +67,20 @@ def _status(copy: Copy, facts: InstanceFacts, seen: CopyStatus | None) -> CopySt
 
 
 def _steady(seen: CopyStatus, known: CopyStatus) -> CopyStatus:
-    """`seen`, or `known` where only the memory in use has moved: not worth a write."""
+    """`seen`, or `known` where only what need not be written has moved.
+
+    That is the memory in use, and how many connections are open as long as some are.
+    """
     if seen == known:
         return known
-    memory = {"memory_bytes": known.memory_bytes, "peak_memory_bytes": known.peak_memory_bytes}
-    return known if replace(seen, **memory) == known else seen
+    still_open = known.open_connections if seen.open_connections else seen.open_connections
+    unmoved = replace(
+        seen,
+        memory_bytes=known.memory_bytes,
+        peak_memory_bytes=known.peak_memory_bytes,
+        open_connections=still_open if still_open else seen.open_connections,
+    )
+    return known if unmoved == known else seen
 
 
 def adapters_settled(wanted: tuple[AdapterPlacement, ...], status: CopyStatus) -> bool:

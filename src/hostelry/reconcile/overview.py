@@ -40,7 +40,7 @@ def _endpoint(world: World, facts: Mapping[str, InstanceFacts]) -> dict[str, Any
 
 
 def _component(world: World, component: InferenceComponent) -> dict[str, Any]:
-    copies = [it for it in world.copies.values() if it.component_name == component.name]
+    copies = world.copies_of(component.name)
     return {
         "name": component.name,
         "status": component.status.value,

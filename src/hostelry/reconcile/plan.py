@@ -13,15 +13,14 @@ from hostelry.reconcile.deadlines import with_deadlines
 from hostelry.reconcile.observed import with_observations
 from hostelry.reconcile.plan_adapter import FORGET_S, plan_adapter
 from hostelry.reconcile.plan_component import plan_component
-from hostelry.reconcile.plan_copies import (
-    plan_adapters_on_copies,
-    plan_component_copies,
-    plan_model_copies,
-    retry_at,
-)
+from hostelry.reconcile.plan_component_copies import plan_component_copies
+from hostelry.reconcile.plan_copies import plan_adapters_on_copies, plan_model_copies, retry_at
+from hostelry.reconcile.plan_drains import drain_instants, plan_drains
 from hostelry.reconcile.plan_endpoint import plan_endpoint, reuse_instances
-from hostelry.reconcile.plan_instances import plan_instances
-from hostelry.reconcile.world import Givens, World, drained
+from hostelry.reconcile.plan_instances import launch_instants, plan_instances
+from hostelry.reconcile.plan_rollout import plan_rollouts, rollout_instants
+from hostelry.reconcile.plan_scale_in import plan_scale_in, scale_in_instants
+from hostelry.reconcile.world import LOST_S, Givens, World, drained
 
 MAX_ROUNDS = 50
 FORGET_UNTOLD_S = 10.0
@@ -47,7 +46,11 @@ def wishes(world: World, now: float) -> dict[str, tuple[CopySpec, ...] | None]:
     An instance on its way out goes on until its last copy has drained.
     """
     wanted = {
-        instance_id: tuple(it.spec for it in _copies_on(world, instance_id) if _is_kept(it, now))
+        instance_id: tuple(
+            it.spec
+            for it in sorted(world.copies_at(instance_id), key=lambda it: it.spec.id)
+            if _is_kept(it, now)
+        )
         for instance_id in world.instances
     }
     return {
@@ -56,9 +59,9 @@ def wishes(world: World, now: float) -> dict[str, tuple[CopySpec, ...] | None]:
     }
 
 
-def next_look_at(world: World, now: float) -> float | None:
+def next_look_at(world: World, givens: Givens) -> float | None:
     """When this world should be planned again though nothing happened; None: never."""
-    return min((at for at in _instants(world) if at > now), default=None)
+    return min((at for at in _instants(world, givens) if at > givens.now), default=None)
 
 
 def _round(world: World, givens: Givens) -> World:
@@ -81,16 +84,18 @@ def _plan_components(world: World, givens: Givens) -> World:
 
 def _without_gone(world: World, givens: Givens) -> World:
     """Forgets instances that have ended with their copies, and copies that their agents stopped."""
-    instances = {
-        it.id: it
+    ended = {
+        it.id
         for it in world.instances.values()
-        if not (it.state is InstanceState.TERMINATING and world.facts_of(it.id).gone)
+        if it.state is InstanceState.TERMINATING and world.facts_of(it.id).gone
     }
-    world = replace(world, instances=instances)
-    copies = {
-        copy_id: it for copy_id, it in world.copies.items() if not _is_gone(world, it, givens.now)
-    }
-    return replace(world, copies=copies)
+    if ended:
+        left = {name: it for name, it in world.instances.items() if name not in ended}
+        world = replace(world, instances=left)
+    gone = {name for name, it in world.copies.items() if _is_gone(world, it, givens.now)}
+    if not gone:
+        return world
+    return replace(world, copies={it: one for it, one in world.copies.items() if it not in gone})
 
 
 def _is_gone(world: World, copy: Copy, now: float) -> bool:
@@ -119,11 +124,6 @@ def _without_homeless(world: World, givens: Givens) -> World:
     return world.with_copies([drained(it, givens.now) for it in homeless])
 
 
-def _copies_on(world: World, instance_id: str) -> list[Copy]:
-    mine = [it for it in world.copies.values() if it.instance_id == instance_id]
-    return sorted(mine, key=lambda it: it.spec.id)
-
-
 def _is_kept(copy: Copy, now: float) -> bool:
     return copy.drain_deadline_at is None or now < copy.drain_deadline_at
 
@@ -132,21 +132,32 @@ def _is_ending(world: World, instance_id: str) -> bool:
     return world.instances[instance_id].state is InstanceState.TERMINATING
 
 
-def _instants(world: World) -> Iterator[float]:
+def _instants(world: World, givens: Givens) -> Iterator[float]:
     for record in (world.endpoint, *world.components.values()):
         if record is not None and record.deadline_at is not None:
             yield record.deadline_at
     for component in world.components.values():
+        yield from rollout_instants(component, givens)
         if component.adapter is not None:
             yield adapter_leaves_at(component)
             yield adapter_leaves_at(component) + FORGET_S
     for copy in world.copies.values():
-        if copy.drain_deadline_at is not None:
-            yield copy.drain_deadline_at
-            yield copy.drain_deadline_at + FORGET_UNTOLD_S
-            yield copy.drain_deadline_at + FORGET_TOLD_S
-        if copy.status.phase is CopyPhase.FAILED:
-            yield retry_at(copy)
+        yield from _copy_instants(copy)
+    for facts in world.facts.values():
+        if facts.unreachable_since is not None:
+            yield facts.unreachable_since + LOST_S
+    yield from launch_instants(world, givens)
+    yield from scale_in_instants(world, givens)
+
+
+def _copy_instants(copy: Copy) -> Iterator[float]:
+    yield from drain_instants(copy)
+    if copy.drain_deadline_at is not None:
+        yield copy.drain_deadline_at
+        yield copy.drain_deadline_at + FORGET_UNTOLD_S
+        yield copy.drain_deadline_at + FORGET_TOLD_S
+    if copy.status.phase is CopyPhase.FAILED:
+        yield retry_at(copy)
 
 
 def _deadlines(world: World, givens: Givens) -> World:
@@ -163,9 +174,12 @@ STAGES: tuple[Stage, ...] = (
     plan_instances,
     _without_homeless,
     plan_model_copies,
+    plan_rollouts,
     plan_component_copies,
     plan_adapters_on_copies,
     _plan_components,
     plan_endpoint,
+    plan_scale_in,
+    plan_drains,
     _without_gone,
 )

@@ -130,8 +130,7 @@ def _deleted(
     if givens.now < leaves_at:
         return component
     wanted_id = adapter_id(component.name, adapter)
-    copies = [it for it in world.copies.values() if it.component_name == adapter.base_name]
-    held = any(_is_known(it, wanted_id) for it in copies)
+    held = any(_is_known(it, wanted_id) for it in world.copies_of(adapter.base_name))
     return component if held and givens.now < leaves_at + FORGET_S else None
 
 

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
-from hostelry.domain.component import ComponentStatus, InferenceComponent
+from hostelry.domain.component import ComponentStatus, InferenceComponent, Rollout
 from hostelry.domain.copy import Copy, CopyPhase, Instance
 from hostelry.domain.endpoint import EndpointStatus, EndpointVariant
 from hostelry.domain.status import Event, next_status
 from hostelry.reconcile.deadlines import is_overdue
-from hostelry.reconcile.plan_copies import cannot_ever_fit, shortage
+from hostelry.reconcile.plan_rollout import going_back
 from hostelry.reconcile.reasons import copy_failure, failure_reason, what_is_missing
+from hostelry.reconcile.room import cannot_ever_fit, shortage
 from hostelry.reconcile.world import Givens, World, is_routable
 
 
@@ -20,6 +21,8 @@ def plan_component(
         return _deleted(world, component, givens)
     if component.status not in (ComponentStatus.CREATING, ComponentStatus.UPDATING):
         return component
+    if component.rollout is not None:
+        return _rolled(world, component, component.rollout, givens)
     failure = _failure(world, component, givens)
     if failure is None and _is_up(world, component):
         return in_service(component, None, givens.now)
@@ -33,6 +36,25 @@ def plan_component(
     return in_service(replace(component, spec=spec), failure, givens.now)
 
 
+def _rolled(
+    world: World, component: InferenceComponent, rollout: Rollout, givens: Givens
+) -> InferenceComponent:
+    """A component that is updated batch by batch: in service again once it has gone all back."""
+    gone = host_failure(world, component)
+    late = is_overdue(component, givens.now)
+    spec = component.previous_spec or component.spec
+    if gone is not None:
+        return in_service(replace(component, spec=spec), gone, givens.now)
+    if rollout.failure is None:
+        if not late:
+            return component
+        return going_back(component, rollout, _still_missing(world, component), givens)
+    before = replace(component, spec=spec)
+    if late or (rollout.new_copies == 0 and _is_up(world, before)):
+        return in_service(before, rollout.failure, givens.now)
+    return component
+
+
 def in_service(
     component: InferenceComponent, failure: str | None, now: float
 ) -> InferenceComponent:
@@ -42,6 +64,7 @@ def in_service(
         component,
         status=next_status(component.status, event),
         previous_spec=None,
+        rollout=None,
         deadline_at=None,
         failure_reason=None if failure is None else failure_reason(failure),
         modified_at=now,
@@ -53,6 +76,7 @@ def failed(component: InferenceComponent, failure: str, now: float) -> Inference
     return replace(
         component,
         status=next_status(component.status, Event.FAIL),
+        rollout=None,
         deadline_at=None,
         failure_reason=failure_reason(failure),
         modified_at=now,
@@ -127,7 +151,7 @@ def _still_missing(world: World, component: InferenceComponent) -> str:
 def _deleted(
     world: World, component: InferenceComponent, givens: Givens
 ) -> InferenceComponent | None:
-    left = sorted(it.spec.id for it in world.copies.values() if it.component_name == component.name)
+    left = sorted(it.spec.id for it in world.copies_of(component.name))
     if not left:
         return None
     if not is_overdue(component, givens.now):

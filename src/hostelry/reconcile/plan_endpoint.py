@@ -8,8 +8,9 @@ from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.status import Event, next_status
 from hostelry.reconcile.deadlines import is_overdue
-from hostelry.reconcile.plan_copies import cannot_ever_fit, shortage
+from hostelry.reconcile.plan_growth import managed_scaling
 from hostelry.reconcile.reasons import copy_failure, failure_reason, what_is_missing
+from hostelry.reconcile.room import cannot_ever_fit, shortage
 from hostelry.reconcile.world import Givens, World, is_routable
 
 SERVING = frozenset({ComponentStatus.IN_SERVICE, ComponentStatus.UPDATING})
@@ -51,18 +52,18 @@ def reuse_instances(world: World) -> World:
 
 def _not_fewer(wanted: EndpointVariant, active: Deployment) -> EndpointVariant:
     """`wanted` with the instances that managed scaling has added so far, within its new bounds."""
-    scaling = wanted.variant.scaling
-    if scaling is None or not scaling.enabled:
+    scaling = managed_scaling(wanted.variant)
+    if scaling is None:
         return wanted
     now = next(it for it in active.variants if it.variant.name == wanted.variant.name)
     count = max(wanted.desired_instance_count, now.desired_instance_count)
     return replace(wanted, desired_instance_count=min(count, scaling.max_instances))
 
 
-def _types(deployment: Deployment) -> dict[str, str] | None:
+def _types(deployment: Deployment) -> dict[str, tuple[str, ...]] | None:
     if not deployment.config.takes_components:
         return None
-    return {it.variant.name: it.variant.instance_type for it in deployment.variants}
+    return {it.variant.name: it.variant.instance_types for it in deployment.variants}
 
 
 def _created(world: World, endpoint: Endpoint, givens: Givens) -> Endpoint:
@@ -89,9 +90,11 @@ def _switched(world: World, endpoint: Endpoint, pending: Deployment, givens: Giv
 
 def _resized(world: World, endpoint: Endpoint, givens: Givens) -> Endpoint:
     failure = deployment_failure(world, endpoint.active)
+    late = is_overdue(endpoint, givens.now)
+    is_going = _is_shrinking(world, endpoint) and not late
     if failure is None and is_up(world, endpoint.active):
-        return _in_service(endpoint, None, givens.now)
-    if failure is None and is_overdue(endpoint, givens.now):
+        return endpoint if is_going else _in_service(endpoint, None, givens.now)
+    if failure is None and late:
         failure = _still_missing(world, endpoint.active)
     if failure is None:
         return endpoint
@@ -100,10 +103,23 @@ def _resized(world: World, endpoint: Endpoint, givens: Givens) -> Endpoint:
     return _in_service(kept, failure, givens.now)
 
 
+def _is_shrinking(world: World, endpoint: Endpoint) -> bool:
+    """Whether managed scaling has instances of the active deployment on their way out."""
+    managed = {it.variant.name for it in endpoint.active.variants if managed_scaling(it.variant)}
+    return any(
+        it.state is InstanceState.TERMINATING
+        and it.generation == endpoint.active.generation
+        and it.variant_name in managed
+        for it in world.instances.values()
+    )
+
+
 def _as_is(world: World, deployment: Deployment, wanted: EndpointVariant) -> EndpointVariant:
-    """The variant with the instance count that is up; at least one."""
+    """The variant with the instance count that is up; at least as many as it may have."""
     up = _up_instances(world, deployment, wanted)
-    count = min(wanted.desired_instance_count, max(1, len(up)))
+    scaling = managed_scaling(wanted.variant)
+    least = 1 if scaling is None else scaling.min_instances
+    count = min(wanted.desired_instance_count, max(least, len(up)))
     return replace(wanted, desired_instance_count=count)
 
 
@@ -191,12 +207,12 @@ def _serving(world: World, component: InferenceComponent, deployment: Deployment
 def deployment_failure(world: World, deployment: Deployment) -> str | None:
     """Why a deployment that is coming up will not: the first failed copy or instance."""
     for wanted in deployment.variants:
-        if wanted.model is not None and len(wanted.model.containers) != 1:
-            count = len(wanted.model.containers)
-            return (
-                f"Model {wanted.model.name} has {count} containers; "
-                f"a variant of this endpoint can run a model of one container."
-            )
+        for model in wanted.models:
+            if len(model.containers) != 1:
+                return (
+                    f"Model {model.name} has {len(model.containers)} containers; "
+                    f"a variant of this endpoint can run a model of one container."
+                )
         hosts = world.hosts(deployment.generation, wanted.variant.name)
         failure = _launch_failure(world, hosts) or _failed_copy(_copies(world, hosts))
         if failure is not None:

@@ -1,14 +1,21 @@
 """How many instances each deployment has: launch what is missing, retire what is not wanted."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from hostelry.domain.copy import Copy, Instance, InstanceState
-from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
+from hostelry.domain.copy import Instance, InstanceState
+from hostelry.domain.endpoint import Deployment, EndpointStatus, EndpointVariant, PassedOver
+from hostelry.reconcile.plan_growth import (
+    deployment_in,
+    new_instance,
+    next_type,
+    with_variant,
+)
 from hostelry.reconcile.world import Givens, InstanceFacts, World, drained, is_routable, stopped
 
 MAX_TERMINAL_ATTEMPTS = 3
 MAX_ATTEMPTS = 10
+PASS_OVER_S = 300.0
 
 
 def plan_instances(world: World, givens: Givens) -> World:
@@ -20,6 +27,9 @@ def plan_instances(world: World, givens: Givens) -> World:
     world = _without_unwanted(world, givens)
     for deployment in world.deployments():
         for variant in deployment.variants:
+            world = _without_capacity(world, deployment, variant, givens)
+    for deployment in world.deployments():
+        for variant in deployment.variants:
             world = _counted(world, deployment, variant, givens)
     return world
 
@@ -28,7 +38,7 @@ def retired(world: World, instances: Sequence[Instance], now: float) -> World:
     """The world with `instances` on their way out, and the copies on them leaving first."""
     ids = {it.id for it in instances if it.state is not InstanceState.TERMINATING}
     leaving = [replace(world.instances[it], state=InstanceState.TERMINATING) for it in sorted(ids)]
-    copies = [drained(it, now) for it in world.copies.values() if it.instance_id in ids]
+    copies = [drained(it, now) for name in sorted(ids) for it in world.copies_at(name)]
     return world.with_instances(leaving).with_copies(copies)
 
 
@@ -61,35 +71,70 @@ def _counted(
 ) -> World:
     hosts = world.hosts(deployment.generation, variant.variant.name)
     missing = variant.desired_instance_count - len(hosts)
+    for _ in range(missing):
+        new = new_instance(world, deployment, variant, next_type(variant, givens), givens)
+        world = world.with_instances([new])
     if missing >= 0:
-        new = [_new_instance(world.endpoint, deployment, variant, givens) for _ in range(missing)]
-        return world.with_instances(new)
+        return world
     least_used_first = sorted(hosts, key=lambda it: _usefulness(world, it))
     return retired(world, least_used_first[:-missing], givens.now)
 
 
 def _usefulness(world: World, instance: Instance) -> tuple[bool, int, float, str]:
-    serving = [it for it in _copies_of(world, instance) if is_routable(it)]
+    serving = [it for it in world.copies_at(instance.id) if is_routable(it)]
     running = instance.state is InstanceState.RUNNING
     return (running, len(serving), -instance.created_at, instance.id)
 
 
-def _copies_of(world: World, instance: Instance) -> list[Copy]:
-    return [it for it in world.copies.values() if it.instance_id == instance.id]
+def _without_capacity(
+    world: World, deployment: Deployment, variant: EndpointVariant, givens: Givens
+) -> World:
+    """Gives up launches that another type may do better, and passes their type over a while."""
+    assert world.endpoint is not None, "only an endpoint has deployments"
+    now = givens.now
+    for instance in world.hosts(deployment.generation, variant.variant.name):
+        passed = tuple(
+            it
+            for it in variant.passed_over
+            if now < it.until and it.instance_type != instance.instance_type
+        )
+        problem = _launch_trouble(world, instance, variant, givens)
+        others = set(variant.variant.instance_types) - {instance.instance_type}
+        if problem is None or others <= {it.instance_type for it in passed}:
+            continue  # where no other type is left, this one is tried on
+        here = PassedOver(
+            instance_type=instance.instance_type,
+            until=givens.end_of(now, PASS_OVER_S),
+            problem=problem,
+        )
+        variant = replace(variant, passed_over=(*passed, here))
+        endpoint = with_variant(world.endpoint, deployment, variant)
+        deployment = deployment_in(endpoint, deployment.generation)
+        world = retired(replace(world, endpoint=endpoint), [instance], now)
+        assert world.endpoint is not None, "it was only changed"
+    return world
 
 
-def _new_instance(
-    endpoint: Endpoint | None, deployment: Deployment, variant: EndpointVariant, givens: Givens
-) -> Instance:
-    assert endpoint is not None, "only an endpoint has deployments"
-    return Instance(
-        id=givens.new_instance_id(),
-        scope=endpoint.scope,
-        endpoint_name=endpoint.name,
-        variant_name=variant.variant.name,
-        generation=deployment.generation,
-        instance_type=variant.variant.instance_type,
-        shape=givens.shape_of(variant.variant.instance_type),
-        state=InstanceState.LAUNCHING,
-        created_at=givens.now,
-    )
+def _launch_trouble(
+    world: World, instance: Instance, variant: EndpointVariant, givens: Givens
+) -> str | None:
+    """Why an instance that is being launched should be of another type; None where it may go on."""
+    if instance.state is not InstanceState.LAUNCHING:
+        return None
+    facts = world.facts_of(instance.id)
+    if facts.no_capacity or facts.terminal:
+        return facts.problem
+    limit_s = variant.variant.provision_timeout_s
+    if givens.after(instance.created_at, limit_s):
+        return facts.problem or f"it was not up {limit_s:g} s after it was asked for"
+    return None
+
+
+def launch_instants(world: World, givens: Givens) -> Iterator[float]:
+    """When time alone may give a launch up, or a type another chance."""
+    for deployment in world.deployments():
+        for variant in deployment.variants:
+            yield from (it.until for it in variant.passed_over)
+            for host in world.hosts(deployment.generation, variant.variant.name):
+                if host.state is InstanceState.LAUNCHING:
+                    yield givens.end_of(host.created_at, variant.variant.provision_timeout_s)

@@ -7,6 +7,7 @@ from hostelry.domain.copy import Copy, CopyPhase
 MAX_REASON_CHARS = 1024
 MAX_CAUSE_CHARS = 700
 COPIES_NAMED = 3
+LOOPING_RESTARTS = 3
 AGENT_MARK = "[agent]"
 
 
@@ -53,3 +54,18 @@ def what_is_missing(wanted: int, copies: Sequence[Copy]) -> str:
 def _stand(copy: Copy) -> str:
     why = f" ({copy.status.reason})" if copy.status.reason else ""
     return f"copy {copy.spec.id} on {copy.instance_id} is {copy.status.phase.value}{why}"
+
+
+def placement_note(no_place: str | None, copies: Sequence[Copy]) -> str | None:
+    """Why some of a component's wanted copies do not serve; None where there is nothing to say.
+
+    A copy that ends again and again is named with the model server's last lines.
+    """
+    looping = [it for it in copies if it.status.restarts >= LOOPING_RESTARTS]
+    troubled = [it for it in looping if it.status.phase is not CopyPhase.READY]
+    failed = [it for it in copies if it.status.phase is CopyPhase.FAILED]
+    notes = [] if no_place is None else [no_place]
+    for copy in [*failed, *troubled][:COPIES_NAMED]:
+        times = f" after {copy.status.restarts} restarts" if copy.status.restarts else ""
+        notes.append(f"copy {copy.spec.id} on {copy.instance_id}{times}: {copy_failure(copy)}")
+    return "; ".join(notes)[:MAX_REASON_CHARS] or None

@@ -95,7 +95,7 @@ class Reconciler:
         for instance_id in self.instances.known(key):
             if instance_id not in after.instances:
                 self.instances.forget(instance_id)
-        return next_look_at(after, now)
+        return next_look_at(after, givens)
 
     async def publish(self) -> None:
         """Show the routes as they are recorded, once everything was looked at."""

@@ -20,6 +20,9 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 DRAIN_S = 2.0
+MAX_DRAIN_S = 490.0  # the longest that a stream may take, and a little
+DELETE_DRAIN_S = 30.0  # whoever deletes does not wait for a stream
+LOST_S = 60.0
 LIVE_COMPONENT = frozenset(
     {ComponentStatus.CREATING, ComponentStatus.UPDATING, ComponentStatus.IN_SERVICE}
 )
@@ -39,7 +42,9 @@ class InstanceFacts:
 
     `applied` names the copies that the agent had been told to run before `observation` was made.
     `attempts` counts failed launches in a row, `problem` tells the last one; `terminal` means that
-    trying again cannot help. `gone` is set once the instance is terminated.
+    trying again cannot help, `no_capacity` that no machine could be had for it. `gone` is set once
+    the instance is terminated. `unreachable_since` is when its agent, which had answered before,
+    first did not.
     """
 
     address: str | None = None
@@ -47,8 +52,10 @@ class InstanceFacts:
     applied: frozenset[str] = frozenset()
     problem: str | None = None
     terminal: bool = False
+    no_capacity: bool = False
     attempts: int = 0
     gone: bool = False
+    unreachable_since: float | None = None
 
 
 NOTHING_KNOWN = InstanceFacts()
@@ -56,12 +63,26 @@ NOTHING_KNOWN = InstanceFacts()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Givens:
-    """What a plan may not find out by itself: the time, fresh ids, and declared shapes."""
+    """What a plan may not find out by itself: the time, fresh ids, declared shapes, and settings.
+
+    `pace` divides the waits that last minutes on AWS (cooldowns, bakes, provisioning time-outs).
+    `zone_letters` make the availability zones of a region.
+    """
 
     now: float
     new_instance_id: Callable[[], str]
     new_copy_id: Callable[[], str]
     shape_of: Callable[[str], Shape]
+    pace: float = 1.0
+    zone_letters: str = "abc"
+
+    def after(self, since: float, wait_s: float) -> bool:
+        """Whether a wait of AWS's, which began at `since`, is over."""
+        return self.now >= self.end_of(since, wait_s)
+
+    def end_of(self, since: float, wait_s: float) -> float:
+        """When a wait of AWS's, which began at `since`, is over."""
+        return since + wait_s / self.pace
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: what is sorted out of a world is kept in it
@@ -169,11 +190,25 @@ def is_routable(copy: Copy) -> bool:
     )
 
 
-def drained(copy: Copy, now: float) -> Copy:
-    """The copy on its way out; one that takes requests stays until the routes have spread."""
-    if copy.draining:
-        return copy
-    return replace(copy, drain_deadline_at=now + DRAIN_S if is_routable(copy) else now)
+def is_lost(facts: InstanceFacts, now: float) -> bool:
+    """Whether an instance's agent has been out of reach for so long that others take its place."""
+    return facts.unreachable_since is not None and now >= facts.unreachable_since + LOST_S
+
+
+def drained(copy: Copy, now: float, limit_s: float = MAX_DRAIN_S) -> Copy:
+    """The copy on its way out; one that takes requests stays until they are done, or the limit.
+
+    Another limit shortens a drain that is under way, and never makes it longer.
+    """
+    if copy.drain_deadline_at is not None:
+        ends_at = min(copy.drain_deadline_at, (copy.drain_started_at or now) + limit_s)
+        return replace(copy, drain_deadline_at=ends_at)
+    if not is_routable(copy):
+        return replace(copy, drain_deadline_at=now)
+    spec = replace(copy.spec, draining=True)
+    return replace(
+        copy, spec=spec, drain_started_at=now, drain_deadline_at=now + max(limit_s, DRAIN_S)
+    )
 
 
 def stopped(copy: Copy, now: float) -> Copy:

@@ -68,8 +68,8 @@ def test_a_copy_that_can_never_fit_fails_at_once(town: Town) -> None:
     town.turn(3)
     assert town.component_status() is ComponentStatus.FAILED
     assert reason(town) == (
-        "CapacityError: a copy needs 2 accelerators, 1024 MB, 1 CPU; "
-        "an empty ml.small has 1 accelerator, 16384 MB, 4 CPUs"
+        "CapacityError: a copy needs 2 accelerators, 1024 MB and 1 CPU; "
+        "an empty ml.small has 1 accelerator, 16384 MB and 4 CPUs"
     )
     town.settle()
     assert len(town.fleet.machines) == 1, "no instance is added for what can never fit"
@@ -86,8 +86,8 @@ def test_partial_placement_serves_and_fails_with_a_capacity_error_at_the_deadlin
     town.turn()
     assert town.component_status() is ComponentStatus.FAILED
     assert reason(town).startswith(
-        "CapacityError: a copy needs 1 accelerator, 1024 MB, 1 CPU; "
-        "the most free is 0 accelerators, 15360 MB, 3 CPUs on i-"
+        "CapacityError: a copy needs 1 accelerator, 1024 MB and 1 CPU; "
+        "the largest free block is 0 accelerators on i-"
     )
     assert "1 of 2 copies ready" in reason(town)
     town.settle()
