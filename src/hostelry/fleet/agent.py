@@ -7,6 +7,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.hosted_copy import HostedCopy, Means
 from hostelry.fleet.lifecycle import plan_copies
 from hostelry.fleet.memory import memory_use
+from hostelry.fleet.open_connections import open_connections
 from hostelry.fleet.processes import members, process_table
 from hostelry.fleet.protocol import Observation
 from hostelry.fleet.records import InstanceFolder, plain_name
@@ -24,6 +26,7 @@ from hostelry.fleet.records import InstanceFolder, plain_name
 log = logging.getLogger(__name__)
 
 MEASURE_EVERY_S = 5.0
+COUNT_EVERY_S = 0.25
 MEMORY_STEP = 0.05
 MEMORY_FLOOR_BYTES = 16 * 1024 * 1024
 
@@ -41,6 +44,7 @@ class InstanceAgent:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._stopping: dict[str, asyncio.Task[None]] = {}
         self._cleared: set[str] = set()
+        self._still_open: dict[str, int] = {}  # connections, by draining copy
         self._changed = asyncio.Event()
         self._recording = asyncio.Lock()
 
@@ -96,7 +100,30 @@ class InstanceAgent:
             await asyncio.wait(list(self._stopping.values()))
 
     async def measure(self) -> None:
-        """Measure memory and bound the logs, for ever."""
+        """Measure memory, bound the logs and count what holds on to draining copies, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._measure_memory())
+            tasks.create_task(self._count_connections())
+
+    async def _count_connections(self) -> None:
+        while True:
+            ports = {
+                it.record.port: copy_id
+                for copy_id, it in self._hosted.items()
+                if it.spec.draining and it.record.port
+            }
+            if not ports:
+                self._still_open = {}
+                await self._changed.wait()
+                continue
+            counts = await asyncio.to_thread(open_connections, ports)
+            now = {copy_id: counts[port] for port, copy_id in ports.items()}
+            if now != self._still_open:
+                self._still_open = now
+                self._notify()
+            await asyncio.sleep(COUNT_EVERY_S)
+
+    async def _measure_memory(self) -> None:
         while True:
             await asyncio.sleep(MEASURE_EVERY_S)
             hosted = list(self._hosted.values())
@@ -169,7 +196,10 @@ class InstanceAgent:
         await asyncio.to_thread(folder.remove)
 
     def _observation(self) -> Observation:
-        statuses = {copy_id: hosted.status for copy_id, hosted in self._hosted.items()}
+        statuses = {
+            copy_id: replace(hosted.status, open_connections=self._still_open.get(copy_id))
+            for copy_id, hosted in self._hosted.items()
+        }
         for copy_id in self._stopping:
             statuses.setdefault(copy_id, CopyStatus(id=copy_id, phase=CopyPhase.STOPPING))
         copies = tuple(statuses[copy_id] for copy_id in sorted(statuses))

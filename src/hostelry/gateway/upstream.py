@@ -20,6 +20,8 @@ from hostelry.gateway.reply import (
 MAX_HEAD_BYTES = 64 * 1024
 MAX_IDLE_CONNECTIONS = 256  # per copy
 JOIN_BELOW_BYTES = 16 * 1024
+# An agent that drains a copy takes open connections for requests under way: idle ones go soon.
+MAX_IDLE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.address = address
         self.usable = True
         self.was_stale = False  # closed before the copy can have seen the last request
+        self.kept_at = 0.0  # when it was last put aside, in seconds of the event loop's clock
         self._pool = pool
         self._transport: asyncio.Transport
         self._parser = httptools.HttpResponseParser(self)
@@ -194,6 +197,7 @@ class UpstreamPool:
 
     def __init__(self) -> None:
         self._idle: dict[str, deque[UpstreamConnection]] = {}
+        self._sweep: asyncio.TimerHandle | None = None
 
     async def send(
         self,
@@ -224,7 +228,11 @@ class UpstreamPool:
         idle = self._idle.setdefault(connection.address, deque())
         if len(idle) >= MAX_IDLE_CONNECTIONS:
             return False
+        loop = asyncio.get_running_loop()
+        connection.kept_at = loop.time()
         idle.append(connection)
+        if self._sweep is None:
+            self._sweep = loop.call_later(MAX_IDLE_S / 2, self._cut_idle)
         return True
 
     def forget(self, connection: UpstreamConnection) -> None:
@@ -237,8 +245,23 @@ class UpstreamPool:
         if not idle:
             del self._idle[connection.address]
 
+    def _cut_idle(self) -> None:
+        """Cut what nobody has used for a while, the longest unused first in each queue."""
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - MAX_IDLE_S
+        for idle in tuple(self._idle.values()):
+            while idle and idle[0].kept_at <= oldest:
+                idle.popleft().abort()
+        again = (
+            loop.call_later(MAX_IDLE_S / 2, self._cut_idle) if any(self._idle.values()) else None
+        )
+        self._sweep = again
+
     def close(self) -> None:
         """Cut every idle connection."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
         for idle in tuple(self._idle.values()):
             for connection in tuple(idle):
                 connection.abort()
