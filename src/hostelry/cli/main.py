@@ -7,6 +7,7 @@ import typer
 
 from hostelry import __version__
 from hostelry.base.errors import HostelryError
+from hostelry.cli.chaos import chaos
 from hostelry.cli.demo import demo
 from hostelry.cli.demo_model import demo_model_command
 from hostelry.cli.environment import env, exec_
@@ -32,6 +33,7 @@ app.command()(env)
 app.command("exec", context_settings=PASS_ON)(exec_)
 app.command()(demo)
 app.command("demo-model")(demo_model_command)
+app.add_typer(chaos, name="chaos")
 
 
 @app.command()

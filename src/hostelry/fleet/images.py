@@ -38,6 +38,8 @@ LMI_COMMAND = (sys.executable, "-m", "hostelry.containers.lmi")
 LMI_PROBE_BODY = (
     b'{"inputs": "Hello", "parameters": {"max_new_tokens": 1, "output_formatter": "json"}}'
 )
+DRILL_REPOSITORY = re.compile(r"hostelry/drill$")
+DRILL_COMMAND = (sys.executable, "-m", "hostelry.containers.drill")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,7 @@ class Probe:
 class ImageRule:
     """How copies of an image are started (`argv`) and proven (`probe`).
 
-    kind: "lmi", "operator" or "container".
+    kind: "lmi", "drill", "operator" or "container".
     argv: a program; of a container the arguments of its entry point.
     network: what a container reaches: "none", "host" or "bridge".
     engine: the container engine, a name or a path; None for what is found.
@@ -84,7 +86,12 @@ LMI_RULE = ImageRule(
     argv=LMI_COMMAND,
     probe=Probe(content_type="application/json", body=LMI_PROBE_BODY, json_field="generated_text"),
 )
-
+# What drills break on purpose (`hostelry chaos`).
+DRILL_RULE = ImageRule(
+    kind="drill",
+    argv=DRILL_COMMAND,
+    probe=Probe(content_type="application/json", body=b"{}"),
+)
 
 UNKNOWN_PROBE = Probe(content_type="application/json", body=b"{}", any_answer=True)
 SERVE = ("serve",)
@@ -159,7 +166,10 @@ class ImageRules:
         for pattern, rule in self._operator:
             if fnmatchcase(image, pattern):
                 return rule
-        return LMI_RULE if LMI_REPOSITORY.search(repository_of(image)) else self._otherwise
+        repository = repository_of(image)
+        if DRILL_REPOSITORY.match(repository):
+            return DRILL_RULE
+        return LMI_RULE if LMI_REPOSITORY.search(repository) else self._otherwise
 
 
 def with_own_probe(rule: ImageRule, environment: Mapping[str, str]) -> ImageRule:

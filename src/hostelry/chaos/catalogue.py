@@ -1,0 +1,43 @@
+"""Every drill by its name."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hostelry.chaos.copy_drills import copy_hang, copy_kill
+from hostelry.chaos.outcome import Outcome
+from hostelry.chaos.process_drills import (
+    agent_hang,
+    agent_kill,
+    control_hang,
+    control_kill,
+    gateway_hang,
+    gateway_kill,
+    objectstore_hang,
+    objectstore_kill,
+)
+from hostelry.chaos.scene import Scene
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drill:
+    """A drill: its name, what it does to what, and how it is run."""
+
+    name: str
+    does: str
+    run: Callable[[Scene], Outcome]
+
+
+DRILLS = (
+    Drill(name="copy-kill", does="kill -9 of a model server", run=copy_kill),
+    Drill(name="copy-hang", does="SIGSTOP of a model server", run=copy_hang),
+    Drill(name="agent-kill", does="kill -9 of an agent", run=agent_kill),
+    Drill(name="agent-hang", does="SIGSTOP of an agent", run=agent_hang),
+    Drill(name="control-kill", does="kill -9 of control", run=control_kill),
+    Drill(name="control-hang", does="SIGSTOP of control", run=control_hang),
+    Drill(name="gateway-kill", does="kill -9 of a gateway worker", run=gateway_kill),
+    Drill(name="gateway-hang", does="SIGSTOP of a gateway worker", run=gateway_hang),
+    Drill(name="objectstore-kill", does="kill -9 of the object store", run=objectstore_kill),
+    Drill(name="objectstore-hang", does="SIGSTOP of the object store", run=objectstore_hang),
+)
+BY_NAME = {drill.name: drill for drill in DRILLS}
+EVERYTHING = "everything"

@@ -1,0 +1,152 @@
+"""Load: signed invocations without retries from several threads, each one written down."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.session import Session
+
+from hostelry.base.clock import monotonic_s
+from hostelry.base.errors import TerminalError
+from hostelry.chaos.outcome import OK, Call
+from hostelry.server.home import Credentials, UpConfig
+from hostelry.server.readiness import NO_CONFIGURATION
+
+POLL_S = 0.02
+FIRST_ANSWERS_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aim:
+    """What is invoked, and with what: a component of an endpoint, or a model endpoint."""
+
+    endpoint: str
+    component: str | None
+    content_type: str
+    body: bytes
+
+    @property
+    def owner(self) -> str | None:
+        """How the copies of the component name it; None for a model endpoint."""
+        return None if self.component is None else f"component/{self.component}"
+
+    def __str__(self) -> str:
+        """For people."""
+        return self.endpoint if self.component is None else f"{self.endpoint}/{self.component}"
+
+
+def client(
+    service: str,
+    config: UpConfig,
+    credentials: Credentials,
+    *,
+    tries: int = 1,
+    read_timeout_s: float = 20.0,
+) -> Any:
+    """A botocore client of the platform that tries each call `tries` times."""
+    options = Config(
+        connect_timeout=5.0,
+        read_timeout=read_timeout_s,
+        retries={"total_max_attempts": tries, "mode": "standard"},
+        proxies={},
+        s3={"addressing_style": "path"},
+        max_pool_connections=64,
+    )
+    return Session(session_vars=NO_CONFIGURATION).create_client(
+        service,
+        region_name=credentials.region,
+        endpoint_url=config.s3_url if service == "s3" else config.door_url,
+        aws_access_key_id=credentials.access_key_id,
+        aws_secret_access_key=credentials.secret_access_key,
+        config=options,
+    )
+
+
+def outcome_of(call: Callable[[], object]) -> str:
+    """OK, or the code or class of what `call` raised."""
+    try:
+        call()
+    except ClientError as error:
+        return str(error.response["Error"]["Code"])
+    except BotoCoreError as error:
+        return type(error).__name__
+    return OK
+
+
+class Load:
+    """Invocations that go on, each of `num_threads` threads one after the other."""
+
+    def __init__(self, runtime: Any, aim: Aim, num_threads: int) -> None:
+        self._runtime = runtime
+        self._aim = aim
+        self._num_threads = num_threads
+        self._stopping = threading.Event()
+        self._calls: list[Call] = []
+        self._num_answers = [0] * num_threads  # each thread counts its own
+
+    @property
+    def calls(self) -> list[Call]:
+        """Every call that has ended."""
+        return list(self._calls)
+
+    def once(self) -> str:
+        """Invoke once; OK, or the code or class of the error."""
+        named = (
+            {} if self._aim.component is None else {"InferenceComponentName": self._aim.component}
+        )
+
+        def call() -> None:
+            answer = self._runtime.invoke_endpoint(
+                EndpointName=self._aim.endpoint,
+                ContentType=self._aim.content_type,
+                Body=self._aim.body,
+                **named,
+            )
+            answer["Body"].read()
+
+        return outcome_of(call)
+
+    @contextmanager
+    def flowing(self) -> Iterator["Load"]:
+        """The load for as long as the block runs; it begins once every thread had an answer.
+
+        Raises TerminalError when the first answers do not come.
+        """
+        threads = [
+            threading.Thread(target=self._run, args=(it,)) for it in range(self._num_threads)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            self.answers(self._num_threads, FIRST_ANSWERS_S)
+            yield self
+        finally:
+            self._stopping.set()
+            for thread in threads:
+                thread.join()
+
+    def answers(self, more: int, within_s: float) -> None:
+        """Return after `more` further answers; raises TerminalError when they do not come."""
+        goal, deadline = sum(self._num_answers) + more, monotonic_s() + within_s
+        while sum(self._num_answers) < goal:
+            if monotonic_s() >= deadline:
+                last = self._calls[-1].outcome if self._calls else "none has ended"
+                raise TerminalError(
+                    f"{self._aim} did not answer {more} calls within {within_s:g} s; the last "
+                    f"call: {last}"
+                )
+            self._stopping.wait(POLL_S)
+
+    def _run(self, number: int) -> None:
+        while not self._stopping.is_set():
+            began_at = monotonic_s()
+            outcome = self.once()
+            self._calls.append(Call(began_at=began_at, ended_at=monotonic_s(), outcome=outcome))
+            if outcome == OK:
+                self._num_answers[number] += 1
+            else:
+                self._stopping.wait(POLL_S)  # a refused connection takes no time at all

@@ -1,0 +1,127 @@
+"""What a drill measured, as values, and what the load's calls say about it. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+OK = "ok"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One invocation: when it began and ended, and OK or the code or class of its error."""
+
+    began_at: float
+    ended_at: float
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """How the load's calls fared around a fault; instants are seconds after the fault.
+
+    `served_after_s`: the last call to fail began then; 0 where none failed. `slowest_s` is the
+    longest that a successful call took.
+    """
+
+    num_calls: int
+    in_flight: int
+    errors: dict[str, int]
+    served_after_s: float
+    slowest_s: float
+
+    @property
+    def num_errors(self) -> int:
+        """Calls that failed."""
+        return sum(self.errors.values())
+
+
+def served(calls: Iterable[Call], fault_at: float) -> Served:
+    """What became of the calls that were under way at the fault, or began later."""
+    touched = [call for call in calls if call.ended_at >= fault_at]
+    failed = [call for call in touched if call.outcome != OK]
+    last_failed_at = max((call.began_at for call in failed), default=fault_at)
+    well = (call.ended_at - call.began_at for call in touched if call.outcome == OK)
+    return Served(
+        num_calls=len(touched),
+        in_flight=sum(1 for call in touched if call.began_at <= fault_at),
+        errors=dict(sorted(Counter(call.outcome for call in failed).items())),
+        served_after_s=max(0.0, last_failed_at - fault_at),
+        slowest_s=max(well, default=0.0),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One drill as it went.
+
+    `detected_s`: the fault was seen, for example the copy left the routes or a successor was
+    started. `back_s`: all processes and copies were as before. `lost`: what was recorded or
+    acknowledged before and is not there after. `kept`: what went on or was replaced, in words.
+    `missed`: each target that was not met; the drill passed where there is none. `not_run` says
+    why the drill could not be run here.
+    """
+
+    drill: str
+    target: str
+    served: Served | None = None
+    detected_s: float | None = None
+    back_s: float | None = None
+    lost: tuple[str, ...] = ()
+    kept: str = ""
+    missed: tuple[str, ...] = ()
+    not_run: str | None = None
+    details: dict[str, float | str] = field(default_factory=dict)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the drill was run and every target met."""
+        return not self.missed and self.not_run is None
+
+    @property
+    def verdict(self) -> str:
+        """PASS, FAIL or NOT RUN."""
+        if self.not_run is not None:
+            return "NOT RUN"
+        return "PASS" if self.passed else "FAIL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The targets of a drill; None: no target of that kind. Seconds after the fault.
+
+    `errors` are the kinds that calls may see, `all_served_s` the instant after which no call may
+    begin that fails.
+    """
+
+    detected_s: float | None = None
+    back_s: float | None = None
+    all_served_s: float = 0.0
+    errors: frozenset[str] = frozenset()
+
+    def missed(
+        self, served: Served, detected_s: float | None, back_s: float | None, lost: Sequence[str]
+    ) -> tuple[str, ...]:
+        """Each target that was not met, in words."""
+        found = [
+            _too_late("seen", detected_s, self.detected_s),
+            _too_late("back", back_s, self.back_s),
+        ]
+        other = sorted(served.errors.keys() - self.errors)
+        if other:
+            found.append(f"errors that clients should not see: {', '.join(other)}")
+        elif served.num_errors:
+            found.append(_too_late("served", served.served_after_s, self.all_served_s))
+        if lost:
+            found.append(f"lost: {', '.join(lost)}")
+        return tuple(it for it in found if it is not None)
+
+
+def _too_late(what: str, measured_s: float | None, limit_s: float | None) -> str | None:
+    if limit_s is None:
+        return None
+    if measured_s is None:
+        return f"{what}: never, while the drill watched (target {limit_s:g} s)"
+    if measured_s > limit_s:
+        return f"{what} after {measured_s:.2f} s (target {limit_s:g} s)"
+    return None

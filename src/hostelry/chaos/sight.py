@@ -1,0 +1,180 @@
+"""A running platform as a drill sees it: its processes by identity, its state, its routes.
+
+Only processes that the home's own files name, by pid and start, are ever signalled.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from signal import SIGCONT, SIGSTOP
+from typing import Any, TypeVar
+
+import httpx
+import msgspec
+
+from hostelry.base.clock import monotonic_s
+from hostelry.base.errors import TerminalError
+from hostelry.domain.routes import RouteSnapshot
+from hostelry.fleet.processes import boot_id, is_alive, send
+from hostelry.fleet.records import CopyRecord, InstanceFolder, ProcessIdentity
+from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.server.run_file import RunFile, live_run_files
+
+T = TypeVar("T")
+POLL_S = 0.02
+ROUTES_POLL_S = 0.05
+CALL_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Platform:
+    """One running hostelry."""
+
+    home: Home
+    config: UpConfig
+    credentials: Credentials
+
+    def internal(self, path: str, read_timeout_s: float = CALL_S) -> bytes | None:
+        """What control answers to an internal question; None while it does not."""
+        try:
+            answer = httpx.get(
+                f"{self.config.control_url}/internal/{path}",
+                headers={"X-Hostelry-Key": self.credentials.internal_key},
+                timeout=read_timeout_s,
+                trust_env=False,
+            )
+            answer.raise_for_status()
+        except httpx.HTTPError:
+            return None
+        return answer.content
+
+    def state(self) -> dict[str, Any] | None:
+        """Control's account of everything; None while it does not answer."""
+        content = self.internal("state")
+        return None if content is None else msgspec.json.decode(content, type=dict[str, Any])
+
+    def known_state(self) -> dict[str, Any]:
+        """As `state`; raises TerminalError where control does not answer."""
+        state = self.state()
+        if state is None:
+            raise TerminalError("control does not answer; drills need a platform that is well")
+        return state
+
+    def services(self, name: str) -> list[RunFile]:
+        """The live processes of a service: of `gateway` each worker, of others one at most."""
+        found = live_run_files(self.home)
+        return [it for it in found if it.name == name or it.name.startswith(f"{name}-")]
+
+    def agents(self) -> dict[str, ProcessIdentity]:
+        """Instance id -> its live agent."""
+        if not self.home.instances.is_dir():
+            return {}
+        found = {
+            path.name: InstanceFolder(path).load_agent()
+            for path in sorted(self.home.instances.iterdir())
+            if path.is_dir()
+        }
+        return {
+            name: record.process
+            for name, record in found.items()
+            if record is not None and is_alive(record.process)
+        }
+
+    def copy_record(self, copy: Mapping[str, Any]) -> CopyRecord | None:
+        """What its agent keeps of a copy that `state` shows."""
+        folder = InstanceFolder(self.home.instances / copy["instance"])
+        return folder.copy(copy["id"]).load()
+
+
+def identity_of(record: RunFile) -> ProcessIdentity:
+    """A platform process beyond doubt."""
+    return ProcessIdentity(pid=record.pid, start_ticks=record.start_ticks, boot_id=boot_id())
+
+
+@contextmanager
+def stopped(processes: Iterable[ProcessIdentity]) -> Iterator[None]:
+    """The processes stand still (SIGSTOP) for the block; what of them still is goes on after it."""
+    victims = tuple(processes)
+    try:
+        send(victims, SIGSTOP)
+        yield
+    finally:
+        send(victims, SIGCONT)
+
+
+def copies_in(state: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every copy that `state` shows."""
+    return [copy for endpoint in state["endpoints"] for copy in endpoint["copies"]]
+
+
+def ready_pids(state: Mapping[str, Any]) -> dict[str, int]:
+    """Copy id -> pid of each copy that is ready."""
+    return {it["id"]: it["pid"] for it in copies_in(state) if it["phase"] == "ready" and it["pid"]}
+
+
+def records_in(state: Mapping[str, Any]) -> frozenset[str]:
+    """What must outlive every fault, each as a few words."""
+    words = []
+    for endpoint in state["endpoints"]:
+        name = endpoint["name"]
+        words += [f"endpoint {name}"]
+        words += [
+            f"component {name}/{it['name']} with {it['desired_copies']} copies"
+            for it in endpoint["components"]
+        ]
+        words += [f"instance {it['id']}" for it in endpoint["instances"]]
+        words += [f"copy {it['id']}" for it in endpoint["copies"]]
+    return frozenset(words)
+
+
+def wait_for(check: Callable[[], T | None], within_s: float) -> T | None:
+    """The first answer of `check` that is not None; None when none came in time."""
+    deadline = monotonic_s() + within_s
+    while (value := check()) is None and monotonic_s() < deadline:
+        threading.Event().wait(POLL_S)
+    return value
+
+
+class RouteWatch:
+    """Which copies were in the routes that control publishes, and when that changed."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self._stopping = threading.Event()
+        self._seen: list[tuple[float, frozenset[str]]] = []
+
+    @contextmanager
+    def watching(self) -> Iterator["RouteWatch"]:
+        """Watch for as long as the block runs."""
+        thread = threading.Thread(target=self._run)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._stopping.set()
+            thread.join()
+
+    def left_at(self, copy_id: str, since: float) -> float | None:
+        """When the copy was first seen to be out of the routes after `since`."""
+        out = (at for at, ids in list(self._seen) if at >= since and copy_id not in ids)
+        return next(out, None)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(ROUTES_POLL_S):
+            asked_at = monotonic_s()
+            content = self._platform.internal("routes")
+            if content is not None:
+                snapshot = msgspec.json.decode(content, type=RouteSnapshot)
+                self._seen.append((asked_at, copy_ids(snapshot)))
+
+
+def copy_ids(snapshot: RouteSnapshot) -> frozenset[str]:
+    """Every copy that the routes name."""
+    found: set[str] = set()
+    for endpoint in snapshot.endpoints:
+        for copies in (it.copies for it in endpoint.variants):
+            found |= {copy.id for copy in copies}
+        for copies in (it.copies for it in endpoint.components):
+            found |= {copy.id for copy in copies}
+    return frozenset(found)

@@ -1,0 +1,98 @@
+"""`hostelry chaos list` and `hostelry chaos run`."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+import typer
+
+from hostelry.base.errors import TerminalError
+from hostelry.chaos.catalogue import BY_NAME, DRILLS, EVERYTHING, Drill
+from hostelry.chaos.outcome import Outcome
+from hostelry.chaos.scene import DEFAULT_THREADS, scene_of
+from hostelry.chaos.sight import Platform
+from hostelry.cli.chaos_text import outcome_lines, table_lines
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
+
+chaos = typer.Typer(
+    help="Break a running platform on purpose and measure how it recovers.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@chaos.command("list")
+def list_drills() -> None:
+    """Print every drill and what it does.
+
+    Example: hostelry chaos list
+    """
+    width = max(len(drill.name) for drill in DRILLS)
+    for drill in DRILLS:
+        typer.echo(f"{drill.name:{width}}  {drill.does}")
+    typer.echo(f"{EVERYTHING:{width}}  all of them, one after the other")
+
+
+@chaos.command("run")
+def run_drill(
+    name: Annotated[str, typer.Argument(help="A drill of `hostelry chaos list`, or everything.")],
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+    load: Annotated[
+        int, typer.Option(min=1, max=64, help="Callers that invoke without pause meanwhile.")
+    ] = DEFAULT_THREADS,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(help="Invoke this endpoint. Default: the first one with a ready copy."),
+    ] = None,
+    component: Annotated[
+        str | None,
+        typer.Option(help="Invoke this component. Default: the first one with a ready copy."),
+    ] = None,
+) -> None:
+    """Run a drill on the running platform of a home, under load, and print what it measured.
+
+    Real processes are killed or stopped, real requests may fail. Only processes that the home
+    records are touched. Where nothing can be invoked, the drill makes an endpoint of its own and
+    removes it again. Exit code 1 when a target was missed or the drill could not be run.
+
+    Example: hostelry chaos run copy-kill
+
+    Example: hostelry chaos run everything --load 8 --json
+    """
+    at = home_at(home)
+    config, credentials = settled(at)
+    drills = chosen(name)
+    platform = Platform(home=at, config=config, credentials=credentials)
+
+    def say(line: str) -> None:
+        typer.echo(line, err=True)
+
+    outcomes: list[Outcome] = []
+    with scene_of(platform, endpoint, component, load, say) as scene:
+        say(f"load: {load} callers on {scene.aim}")
+        for drill in drills:
+            outcomes.append(drill.run(scene))
+            if not as_json:
+                typer.echo("\n".join(outcome_lines(outcomes[-1])))
+    show(outcomes, as_json=as_json)
+    if not all(it.passed for it in outcomes):
+        raise typer.Exit(1)
+
+
+def chosen(name: str) -> Sequence[Drill]:
+    """The drills of that name; raises TerminalError where there is none."""
+    if name == EVERYTHING:
+        return DRILLS
+    if name not in BY_NAME:
+        raise TerminalError(f"there is no drill {name}. There are: {', '.join(BY_NAME)}")
+    return [BY_NAME[name]]
+
+
+def show(outcomes: Sequence[Outcome], *, as_json: bool) -> None:
+    """JSON for programs, or a table where several drills were run."""
+    if as_json:
+        shown = [{"verdict": it.verdict, **msgspec.to_builtins(it)} for it in outcomes]
+        typer.echo(msgspec.json.format(msgspec.json.encode(shown)).decode())
+    elif len(outcomes) > 1:
+        typer.echo("\n".join(["", *table_lines(outcomes)]))

@@ -1,0 +1,64 @@
+"""What drills measured, as text."""
+
+from collections.abc import Sequence
+
+from hostelry.chaos.outcome import Outcome
+
+HEADINGS = ("drill", "in flight", "errors", "seen", "served", "back", "lost", "")
+
+
+def outcome_lines(outcome: Outcome) -> list[str]:
+    """One drill, for people."""
+    lines = [f"{outcome.drill}: {outcome.verdict}", f"  target    {outcome.target}"]
+    if outcome.not_run is not None:
+        return [*lines, f"  not run   {outcome.not_run}"]
+    if (fared := outcome.served) is not None:
+        lines += [
+            f"  load      {fared.num_calls} calls from the fault on, {fared.in_flight} of them in "
+            f"flight at the fault; the slowest answer took {fared.slowest_s:.2f} s",
+            f"  errors    {errors_text(outcome)}",
+            f"  seen      {seconds(outcome.detected_s)} after the fault",
+            f"  served    every call that began {seconds(fared.served_after_s)} after it, or later",
+            f"  back      {seconds(outcome.back_s)} after the fault",
+        ]
+    lines += [f"  state     {', '.join(outcome.lost) or 'nothing lost'}; {outcome.kept}"]
+    lines += [f"  {name:<9} {value}" for name, value in outcome.details.items()]
+    return [*lines, *(f"  MISSED    {it}" for it in outcome.missed)]
+
+
+def table_lines(outcomes: Sequence[Outcome]) -> list[str]:
+    """One line a drill."""
+    rows = [HEADINGS, *(row(it) for it in outcomes)]
+    widths = [max(len(it[column]) for it in rows) for column in range(len(HEADINGS))]
+    return [
+        "  ".join(f"{cell:{width}}" for cell, width in zip(it, widths, strict=True)).rstrip()
+        for it in rows
+    ]
+
+
+def row(outcome: Outcome) -> tuple[str, ...]:
+    """The cells of one drill."""
+    fared = outcome.served
+    if fared is None:
+        return (outcome.drill, "-", "-", "-", "-", "-", "-", outcome.verdict)
+    return (
+        outcome.drill,
+        str(fared.in_flight),
+        errors_text(outcome),
+        seconds(outcome.detected_s),
+        seconds(fared.served_after_s),
+        seconds(outcome.back_s),
+        str(len(outcome.lost)) if outcome.lost else "none",
+        outcome.verdict,
+    )
+
+
+def errors_text(outcome: Outcome) -> str:
+    """How many errors of each kind."""
+    found = {} if outcome.served is None else outcome.served.errors
+    return ", ".join(f"{count} {name}" for name, count in found.items()) or "0"
+
+
+def seconds(value: float | None) -> str:
+    """A duration."""
+    return "-" if value is None else f"{value:.2f} s"

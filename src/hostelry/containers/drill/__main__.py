@@ -1,0 +1,114 @@
+"""``python -m hostelry.containers.drill``: answers what its environment and each request ask for.
+
+The standard library only, so that it starts at once. Environment:
+
+    DRILL_ANSWER=text       is in each answer, to tell one version from the next
+    DRILL_START_S=2         waits before it listens
+    DRILL_EXIT_AFTER_S=0    prints some lines and exits with code 3, that long after its start
+
+A request's JSON body:
+
+    {"wait_s": 0.2}                      answers after a while
+    {"chunks": 50, "chunk_wait_s": 0.1}  streams numbered lines
+    {"take_bytes": 1000000}              takes memory and keeps it
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+LAST_WORDS = 30
+TAKEN_AT_ONCE_BYTES = 4 * 1024 * 1024
+PAGE_BYTES = 4096
+
+
+class Drilled(BaseHTTPRequestHandler):
+    """One connection to the server."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    kept: list[bytearray] = []  # noqa: RUF012 - the memory that requests had it take, shared by all
+
+    def do_GET(self) -> None:
+        """Answer /ping."""
+        self._answer(b"")
+
+    def do_POST(self) -> None:
+        """Do what the body says."""
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}")
+        if chunks := asked.get("chunks"):
+            self._stream(chunks, asked.get("chunk_wait_s", 0.0))
+            return
+        time.sleep(asked.get("wait_s", 0.0))
+        self._take(asked.get("take_bytes", 0))
+        said: dict[str, Any] = {"pid": os.getpid(), "answer": os.environ.get("DRILL_ANSWER", "")}
+        self._answer(json.dumps(said).encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing of requests."""
+        del format, args
+
+    def _take(self, num_bytes: int) -> None:
+        """Take memory piece by piece and write to each page, as a leak would."""
+        while num_bytes > 0:
+            piece = bytearray(min(num_bytes, TAKEN_AT_ONCE_BYTES))
+            piece[::PAGE_BYTES] = b"x" * len(piece[::PAGE_BYTES])
+            self.kept.append(piece)
+            num_bytes -= len(piece)
+
+    def _answer(self, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _stream(self, chunks: int, wait_s: float) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for number in range(chunks):
+            line = f"{number}\n".encode()
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+            self.wfile.flush()
+            time.sleep(wait_s)
+        self.wfile.write(b"0\r\n\r\n")
+
+
+class Server(ThreadingHTTPServer):
+    """A thread a connection; many may come at once."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+
+def crash() -> None:
+    """Say some last words and exit."""
+    for number in range(1, LAST_WORDS + 1):
+        print(f"drill: last words, line {number} of {LAST_WORDS}", flush=True)
+    os._exit(3)
+
+
+def main() -> None:
+    """Serve until SIGTERM, or crash as the environment says."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    exit_after = os.environ.get("DRILL_EXIT_AFTER_S")
+    if exit_after is not None:
+        if float(exit_after) <= 0:
+            crash()
+        threading.Timer(float(exit_after), crash).start()
+    time.sleep(float(os.environ.get("DRILL_START_S", "0")))
+    port = int(os.environ["SAGEMAKER_BIND_TO_PORT"])
+    server = Server(("127.0.0.1", port), Drilled)
+    print("drill server is up", file=sys.stderr, flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()
