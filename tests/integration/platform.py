@@ -26,7 +26,7 @@ from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_
 from hostelry.server.ports import free_ports
 from hostelry.server.process_table import pids_mentioning
 from hostelry.server.readiness import NO_CONFIGURATION
-from hostelry.server.run_file import RunFile, live_run_file
+from hostelry.server.run_file import RunFile, gateway_names, live_run_file
 
 CLI = (sys.executable, "-m", "hostelry.cli.main")
 COMMAND_TIMEOUT_S = 120
@@ -158,8 +158,13 @@ class Platform:
             self._looker = self.boto3("sagemaker", retries={"total_max_attempts": 1})
         return self._looker
 
+    @property
+    def gateway_workers(self) -> list[str]:
+        """The names of the gateway's workers."""
+        return gateway_names(self.config.gateway_workers)
+
     def running(self, name: str) -> RunFile | None:
-        """The platform process `name` (up, gateway, control, objectstore), if it is alive."""
+        """The platform process `name` (up, gateway-1, control, ...), if it is alive."""
         return live_run_file(self.home, name)
 
     def pid(self, name: str) -> int:

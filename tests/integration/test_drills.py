@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 NO_DOOR = {"EndpointConnectionError", "ConnectionClosedError", "ConnectTimeoutError"}
 # What a client may see of a model server that died under its request.
 NO_MODEL = {"ModelError", "ServiceUnavailable"}
-PLATFORM_PROCESSES = ["gateway", "control", "objectstore"]
+PLATFORM_PROCESSES = ["gateway-1", "control", "objectstore"]
 
 
 @pytest.fixture(scope="module")
@@ -103,10 +103,16 @@ def test_a_killed_agent_fails_no_request_and_its_copies_go_on(platform: Platform
     assert not traffic.errors, traffic.outcomes
 
 
+def kill_gateway(platform: Platform) -> None:
+    """Every worker at once; returns when all are back."""
+    killed = [(name, platform.kill(name)) for name in platform.gateway_workers]
+    for name, pid in killed:
+        platform.back(name, pid)
+
+
 def test_a_killed_gateway_is_back_within_seconds(platform: Platform) -> None:
     with Traffic(platform).flowing() as traffic:
-        old = platform.kill("gateway")
-        platform.back("gateway", old)
+        kill_gateway(platform)
         traffic.goes_on(20)
     assert traffic.errors <= NO_DOOR, traffic.outcomes
 
@@ -131,8 +137,7 @@ def test_a_restarted_gateway_answers_from_its_kept_routes_while_control_is_dead(
     control = platform.pid("control")
     os.kill(control, signal.SIGSTOP)
     try:
-        old = platform.kill("gateway")
-        platform.back("gateway", old)
+        kill_gateway(platform)
         until(lambda: traffic.once() == OK, "an answer without control")
     finally:
         os.kill(control, signal.SIGCONT)

@@ -18,7 +18,8 @@ from hostelry.gateway.http_reader import HttpLimits
 from hostelry.gateway.http_server import HttpServer
 from hostelry.gateway.routes import FixedRoutes
 from hostelry.gateway.upstream import UpstreamPool
-from hostelry.server.gateway import bind, build_door
+from hostelry.server.gateway import build_door
+from hostelry.server.ports import bind
 
 pytestmark = pytest.mark.integration
 NUM_CALLERS = 120

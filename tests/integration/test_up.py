@@ -24,7 +24,7 @@ from hostelry.server.run_file import run_path, save_run_file
 
 pytestmark = pytest.mark.integration
 
-SERVICES = ("gateway", "control", "objectstore")
+SERVICES = ("gateway-1", "control", "objectstore")
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_a_wrong_secret_is_refused_by_door_and_object_store(shared: Platform) ->
 def test_status_shows_every_process(shared: Platform) -> None:
     shown = json.loads(shared.cli("status", "--json").stdout)
     assert {it["name"]: it["pid"] for it in shown["processes"]} == {
-        name: shared.pid(name) for name in ("up", *SERVICES)
+        name: shared.pid(name) for name in ("up", *shared.gateway_workers, "control", "objectstore")
     }
     assert shown["state"]["endpoints"] == []
     text = shared.cli("status").stdout
@@ -188,7 +188,7 @@ def test_killing_up_takes_its_services_along_and_the_next_up_cleans(tmp_path: Pa
         make_model(platform, "kept")
         platform.kill("up")
         until(lambda: not platform.processes(), "nothing outlives a killed up")
-        assert run_path(platform.home, "gateway").exists()
+        assert run_path(platform.home, "gateway-1").exists()
         platform.start()
         assert platform.boto3("sagemaker").describe_model(ModelName="kept")["ModelArn"]
 
@@ -286,7 +286,7 @@ def test_ctrl_c_in_the_foreground_ends_cleanly(tmp_path: Path) -> None:
 
 def test_down_kills_what_does_not_stop(tmp_path: Path) -> None:
     with Platform(tmp_path / "home") as platform:
-        platform.kill("gateway", signal.SIGSTOP)
+        platform.kill("gateway-1", signal.SIGSTOP)
         assert "was killed" in platform.down("--timeout", "1")
         assert platform.processes() == []
 
@@ -306,7 +306,11 @@ def test_another_s3_serves_with_the_operators_keys(shared: Platform, tmp_path: P
         arn = platform.boto3("sts").get_caller_identity()["Arn"]
         assert platform.credentials.account_id in arn
         platform.boto3("s3").list_buckets()
-        assert [it["name"] for it in status(platform)] == ["up", "gateway", "control"]
+        assert [it["name"] for it in status(platform)] == [
+            "up",
+            *platform.gateway_workers,
+            "control",
+        ]
 
 
 def status(platform: Platform) -> list[dict[str, object]]:

@@ -64,3 +64,8 @@ class ManualClock:
 def monotonic_s() -> float:
     """Seconds of a clock that never goes back; for measuring durations at the edges."""
     return time.monotonic()
+
+
+def monotonic_ns() -> int:
+    """Nanoseconds of a clock that never goes back, the same for all processes of the machine."""
+    return time.monotonic_ns()

@@ -58,8 +58,9 @@ def find_logs(home: Home, state: Mapping[str, Any] | None, name: str | None) -> 
     platform, fleet = platform_logs(home), fleet_logs(home)
     if name is None:
         return platform
-    if name in platform:
-        return {name: platform[name]}
+    named = {it: path for it, path in platform.items() if name in (it, it.rpartition("-")[0])}
+    if named:
+        return named
     owned = copies_of(state, bases_of(state, name))
     matches = {it: path for it, path in fleet.items() if it in owned or it.startswith(name)}
     if not matches:

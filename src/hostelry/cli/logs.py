@@ -20,8 +20,8 @@ def logs(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="A process (up, gateway, control, objectstore), an endpoint, a component, "
-            "an instance id or a copy id; every process where it is left out.",
+            help="A process (up, gateway, gateway-1, control, objectstore), an endpoint, "
+            "a component, an instance id or a copy id; every process where it is left out.",
             show_default=False,
         ),
     ] = None,

@@ -8,7 +8,7 @@ import msgspec
 
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.process_table import group_memory_bytes, process_stat, uptime_s
-from hostelry.server.run_file import PLATFORM_NAMES, live_run_file
+from hostelry.server.run_file import live_run_file, platform_names
 
 TIMEOUT_S = 5.0
 
@@ -26,7 +26,9 @@ class PlatformProcess:
 
 def platform_processes(home: Home, config: UpConfig) -> list[PlatformProcess]:
     """Every process that this hostelry should have, running or not."""
-    names = [n for n in PLATFORM_NAMES if n != "objectstore" or config.s3_endpoint is None]
+    names = platform_names(config.gateway_workers)
+    if config.s3_endpoint is not None:
+        names.remove("objectstore")
     return [platform_process(home, name) for name in names]
 
 

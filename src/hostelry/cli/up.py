@@ -57,6 +57,13 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     artifact_cache_gb: Annotated[
         float, typer.Option(help="Artifacts kept on disk, per instance.")
     ] = 50.0,
+    gateway_workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Processes that share the door's work. [default: one a processor, at most 4]",
+            show_default=False,
+        ),
+    ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return when ready; go on in the background.")
     ] = False,
@@ -86,6 +93,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         invoke_timeout_s=invoke_timeout_s,
         stream_timeout_s=stream_timeout_s,
         artifact_cache_gb=artifact_cache_gb,
+        gateway_workers=gateway_workers,
     )
     if detach:
         up_detached(options, as_json=as_json)

@@ -12,7 +12,7 @@ from pathlib import Path
 from hostelry.gateway.mapped_file import HEADER_BYTES, Layout, MappedFile
 
 KIND = b"hstcount"
-FORMAT = 1
+FORMAT = 2
 NUM_ROWS = 4096
 MAX_WORKERS = 64
 WORD_BYTES = 8
@@ -35,7 +35,8 @@ class CountTable:
         self.num_rows = num_rows
         self.read = struct.Struct(f"@{num_workers}q").unpack_from
         self._row_bytes = num_workers * WORD_BYTES
-        self._counts_at = HEADER_BYTES + num_rows * KEY_BYTES
+        self._keys_at = HEADER_BYTES + 2 * self._row_bytes  # after the presences
+        self._counts_at = self._keys_at + num_rows * KEY_BYTES
         self._holds_at = self._counts_at + num_rows * self._row_bytes
         layout = Layout(
             kind=KIND,
@@ -73,12 +74,26 @@ class CountTable:
         self.words[self._hold_of(row, worker)] = 0
 
     def clear(self, worker: int) -> None:
-        """Count nothing for a worker that is dead, and hold no row for it."""
+        """Count nothing for a worker that is dead, hold no row for it, and forget that it lived."""
+        self.set_presence(worker, 0, 0)
         for start in (self._counts_at, self._holds_at):
             first = start // WORD_BYTES + worker
             for cell in range(first, first + self.num_rows * self.num_workers, self.num_workers):
                 if self.words[cell]:
                     self.words[cell] = 0
+
+    def set_presence(self, worker: int, num_connections: int, at_ns: int) -> None:
+        """That worker had so many connections at `at_ns` of a clock that all processes share."""
+        first = HEADER_BYTES // WORD_BYTES + worker
+        self.words[first] = num_connections
+        self.words[first + self.num_workers] = at_ns
+
+    def presences(self) -> list[tuple[int, int]]:
+        """`num_connections` and `at_ns` of each worker; both 0 for one that is not there."""
+        connections = self.read(self.bytes, HEADER_BYTES)
+        return list(
+            zip(connections, self.read(self.bytes, HEADER_BYTES + self._row_bytes), strict=True)
+        )
 
     def close(self) -> None:
         """Let go of the memory; the file stays."""
@@ -86,9 +101,9 @@ class CountTable:
 
     def _find(self, key: bytes) -> int | None:
         """The first row with that key."""
-        at = HEADER_BYTES
+        at = self._keys_at
         while (at := self.bytes.find(key, at, self._counts_at)) >= 0:
-            number, misplaced = divmod(at - HEADER_BYTES, KEY_BYTES)
+            number, misplaced = divmod(at - self._keys_at, KEY_BYTES)
             if not misplaced:
                 return number
             at += 1
@@ -105,7 +120,7 @@ class CountTable:
         return self._find(NO_KEY)
 
     def _set_key(self, number: int, key: bytes) -> None:
-        at = HEADER_BYTES + number * KEY_BYTES
+        at = self._keys_at + number * KEY_BYTES
         self.bytes[at : at + KEY_BYTES] = key
 
     def _hold_of(self, row: int, worker: int) -> int:

@@ -28,13 +28,15 @@ class ServerState:
     """What all connections of one server share.
 
     `handler` answers a request and must not raise; `refusal_answer` words what was refused before
-    it became one. `common_head` are the header lines of every answer.
+    it became one. `changed` is called when a connection has ended. `common_head` are the header
+    lines of every answer.
     """
 
     handler: Handler
     refusal_answer: RefusalAnswer
     limits: HttpLimits
     now_s: Callable[[], float]
+    changed: Callable[[], None] = lambda: None
     common_head: bytes = b""
     draining: bool = False
     connections: "set[HttpConnection]" = field(default_factory=set)
@@ -73,6 +75,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel whatever is under way for this client."""
         self._server.connections.discard(self)
+        self._server.changed()
         if self._task is not None:
             self._task.cancel()
 

@@ -2,50 +2,65 @@
 
 import asyncio
 import contextlib
+import logging
 import socket
 from email.utils import formatdate
 
 from hostelry.base.clock import Clock, monotonic_s
+from hostelry.gateway.acceptor import Acceptor, Fellows, NoFellows
 from hostelry.gateway.http_connection import Handler, HttpConnection, RefusalAnswer, ServerState
 from hostelry.gateway.http_reader import HttpLimits
 
+log = logging.getLogger(__name__)
 SWEEP_INTERVAL_S = 1.0
 DRAIN_POLL_S = 0.05
-BACKLOG = 2048
 
 
 class HttpServer:
     """Serves one listening socket; `handler` is called once a request and must not raise."""
 
     def __init__(
-        self, handler: Handler, refusal_answer: RefusalAnswer, limits: HttpLimits, clock: Clock
+        self,
+        handler: Handler,
+        refusal_answer: RefusalAnswer,
+        limits: HttpLimits,
+        clock: Clock,
+        fellows: Fellows | None = None,
     ) -> None:
         self._state = ServerState(
-            handler=handler, refusal_answer=refusal_answer, limits=limits, now_s=monotonic_s
+            handler=handler,
+            refusal_answer=refusal_answer,
+            limits=limits,
+            now_s=monotonic_s,
+            changed=self._tell_fellows,
         )
         self._clock = clock
-        self._listener: asyncio.Server | None = None
+        self._fellows = fellows or NoFellows()
+        self._acceptor: Acceptor | None = None
+        self._opening: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.Task[None] | None = None
 
     @property
     def num_connections(self) -> int:
-        """Client connections that are open."""
-        return len(self._state.connections)
+        """Client connections that are open or being opened."""
+        return len(self._state.connections) + len(self._opening)
 
     async def start(self, listening: socket.socket) -> None:
-        """Accept connections from `listening`, a bound socket, which is taken over."""
+        """Accept connections from `listening`, which is taken over; `fellows` may share it."""
         self._sweep()
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(
-            lambda: HttpConnection(self._state), sock=listening, backlog=BACKLOG
+        self._acceptor = Acceptor(
+            listening, self._serve, lambda: self.num_connections, self._fellows
         )
-        self._sweeper = loop.create_task(self._sweep_forever())
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep_forever())
 
     async def stop(self, grace_s: float) -> None:
         """Accept nothing more; let requests under way finish for `grace_s`, then cut them."""
         self._state.draining = True
-        if self._listener is not None:
-            self._listener.close()
+        self._fellows.leave()
+        if self._acceptor is not None:
+            self._acceptor.close()
+        if self._opening:
+            await asyncio.wait(self._opening)
         for connection in tuple(self._state.connections):
             connection.close_when_idle()
         give_up_at_s = monotonic_s() + grace_s
@@ -58,6 +73,24 @@ class HttpServer:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._sweeper
 
+    def _serve(self, accepted: socket.socket) -> None:
+        task = asyncio.get_running_loop().create_task(self._open(accepted))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+        self._tell_fellows()
+
+    async def _open(self, accepted: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(lambda: HttpConnection(self._state), accepted)
+        except OSError as error:
+            accepted.close()
+            log.info("a connection was lost while it was opened: %s", error)
+
+    def _tell_fellows(self) -> None:
+        if not self._state.draining:
+            self._fellows.tell(self.num_connections)
+
     async def _sweep_forever(self) -> None:
         while True:
             await self._clock.sleep(SWEEP_INTERVAL_S)
@@ -69,3 +102,4 @@ class HttpServer:
         now_s = monotonic_s()
         for connection in tuple(self._state.connections):
             connection.sweep(now_s)
+        self._tell_fellows()

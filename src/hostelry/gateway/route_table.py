@@ -77,6 +77,11 @@ class RouteTable:
             if owner == account:
                 yield found[0]
 
+    def copy_ids(self) -> set[str]:
+        """Every copy that requests may go to."""
+        destinations = [*self._components.values(), *self._variants.values()]
+        return {copy.id for destination in destinations for copy in destination.copies}
+
     def _add(self, endpoint: EndpointRoute) -> None:
         scope = endpoint.scope
         self._endpoints[scope.account, scope.region, endpoint.name] = endpoint

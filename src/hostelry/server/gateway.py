@@ -1,6 +1,6 @@
 """The gateway process: wires the door and serves until it is told to stop.
 
-``python -m hostelry.server.gateway --home DIR``
+``python -m hostelry.server.gateway --home DIR [--worker N --listen-fd FD]``
 """
 
 import argparse
@@ -21,22 +21,26 @@ import uvloop
 from hostelry.aws.models import services_by_target, services_by_version
 from hostelry.aws.runtime import parse_invocation
 from hostelry.aws.sigv4 import Secret, Verifier
-from hostelry.base.clock import SystemClock, monotonic_s
+from hostelry.base.clock import Clock, SystemClock, monotonic_ns, monotonic_s
 from hostelry.base.http import HttpRequest
 from hostelry.base.logging import configure_logging
 from hostelry.domain.scope import Scope
+from hostelry.gateway.acceptor import Fellows, NoFellows
 from hostelry.gateway.adapter_places import AdapterPlaces
 from hostelry.gateway.callers import Callers
 from hostelry.gateway.control_room import ControlRoom
 from hostelry.gateway.copies import Copies
 from hostelry.gateway.door import Door
+from hostelry.gateway.fellow_workers import FellowWorkers
 from hostelry.gateway.http_reader import HttpLimits
 from hostelry.gateway.http_server import HttpServer
 from hostelry.gateway.openai_room import OpenAiRoom
-from hostelry.gateway.outstanding import Outstanding
+from hostelry.gateway.outstanding import Counts, Outstanding
 from hostelry.gateway.routes import ControlRoutes, RouteFile, RouteSource
 from hostelry.gateway.runtime_room import InvocationLimits, RuntimeRoom
+from hostelry.gateway.shared_counts import SharedCounts
 from hostelry.gateway.upstream import UpstreamPool
+from hostelry.server.gateway_workers import open_table
 from hostelry.server.home import (
     Credentials,
     Home,
@@ -45,11 +49,12 @@ from hostelry.server.home import (
     load_credentials,
     write_private,
 )
+from hostelry.server.ports import bind
 from hostelry.server.pulse import answer_pulse
 
 log = logging.getLogger("hostelry.server.gateway")  # it runs as __main__
 STOP_GRACE_S = 10.0
-BACKLOG = 2048
+TIDY_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +62,17 @@ class GatewayParts:
     """A gateway, wired: the door, and the counts that a test may look at."""
 
     door: Door
-    outstanding: Outstanding
+    outstanding: Counts
 
 
 def build_door(
-    config: UpConfig, credentials: Credentials, routes: RouteSource, pool: UpstreamPool
+    config: UpConfig,
+    credentials: Credentials,
+    routes: RouteSource,
+    pool: UpstreamPool,
+    counts: Counts | None = None,
 ) -> GatewayParts:
-    """The door of one hostelry over `routes`."""
+    """The door of one hostelry over `routes`; without `counts` this process counts alone."""
     clock = SystemClock()
     secrets = {
         credentials.access_key_id: Secret(
@@ -79,7 +88,7 @@ def build_door(
         clock.now,
     )
     draw = random.Random().random
-    outstanding = Outstanding()
+    outstanding = counts or Outstanding()
     copies = Copies(pool, outstanding, draw, monotonic_s, AdapterPlaces(clock.now))
     limits = InvocationLimits(
         max_answer_bytes=config.max_body_bytes,
@@ -94,24 +103,13 @@ def build_door(
     return GatewayParts(door=door, outstanding=outstanding)
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket on an address that a restarted gateway can take over at once.
-
-    Raises OSError naming the address where another process has it.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        bound.bind((host, port))
-    except OSError as error:
-        bound.close()
-        raise OSError(
-            error.errno, f"{host}:{port} cannot be listened on: {error.strerror}"
-        ) from None
-    bound.listen(BACKLOG)
-    bound.setblocking(False)
-    return bound
+def workers_of(home: Home, config: UpConfig, worker: int) -> tuple[Counts, Fellows]:
+    """The counts that this worker adds to, and the workers beside it; `worker` is from 1."""
+    table = open_table(home, config)
+    if table is None:
+        return Outstanding(), NoFellows()
+    counts = SharedCounts(table, worker - 1)
+    return counts, FellowWorkers(table, worker - 1, monotonic_ns)
 
 
 def warm_up() -> None:
@@ -127,8 +125,11 @@ def warm_up() -> None:
     gc.freeze()
 
 
-async def serve(home: Home) -> None:
-    """Serve until SIGTERM or SIGINT, then finish what is under way."""
+async def serve(home: Home, worker: int, listening: socket.socket | None) -> None:
+    """Serve until SIGTERM or SIGINT, then finish what is under way.
+
+    `listening` is the door that workers share; None where this one binds it itself.
+    """
     config, credentials = load_config(home), load_credentials(home)
     warm_up()
     clock = SystemClock()
@@ -140,29 +141,43 @@ async def serve(home: Home) -> None:
         RouteFile(home.routes, write_private),
         clock,
     )
-    parts = build_door(config, credentials, routes, pool)
+    counts, fellows = workers_of(home, config, worker)
+    parts = build_door(config, credentials, routes, pool, counts)
     limits = HttpLimits(max_body_bytes=config.max_body_bytes)
-    server = HttpServer(parts.door.handle, parts.door.refusal_answer, limits, clock)
+    server = HttpServer(parts.door.handle, parts.door.refusal_answer, limits, clock, fellows)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    await server.start(bind(config.host, config.door_port))
+    await server.start(listening or bind(config.host, config.door_port))
     log.info("the door is open at %s", config.door_url)
     if config.insecure_no_auth:
         log.warning("signatures are not required: anyone who reaches the door is the owner")
     pulse = loop.create_task(answer_pulse())
     following = loop.create_task(routes.follow())
+    tidying = loop.create_task(tidy(routes, counts, clock))
     asked_to_stop = loop.create_task(stopping.wait())
     await asyncio.wait((following, asked_to_stop), return_when=asyncio.FIRST_COMPLETED)
     log.info("closing: %d connections", server.num_connections)
     asked_to_stop.cancel()
     following.cancel()
+    tidying.cancel()
     await server.stop(STOP_GRACE_S)
     pool.close()
     with contextlib.suppress(asyncio.CancelledError):
         await following
     pulse.cancel()
+
+
+async def tidy(routes: RouteSource, counts: Counts, clock: Clock) -> None:
+    """Drop what is counted of copies that have left the routes, for ever."""
+    seen = None
+    while True:
+        await clock.sleep(TIDY_PAUSE_S)
+        table = routes.table
+        if table is not seen:
+            counts.retain(table.copy_ids())
+            seen = table
 
 
 def raise_file_limit() -> None:
@@ -175,11 +190,15 @@ def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the hostelry's home folder")
+    parser.add_argument("--worker", type=int, default=1, help="this worker's number, from 1")
+    parser.add_argument("--listen-fd", type=int, help="the inherited door; else it is bound here")
     arguments = parser.parse_args()
-    configure_logging("gateway")
+    configure_logging(f"gateway-{arguments.worker}")
     raise_file_limit()
+    inherited = arguments.listen_fd
+    listening = None if inherited is None else socket.socket(fileno=inherited)
     try:
-        uvloop.run(serve(Home(arguments.home)))
+        uvloop.run(serve(Home(arguments.home), arguments.worker, listening))
     except OSError as error:
         sys.exit(f"the gateway cannot run: {error}")
 

@@ -54,6 +54,7 @@ class UpConfig:
     invoke_timeout_s: float = 60.0
     stream_timeout_s: float = 480.0
     artifact_cache_bytes: int = 50 * 1000**3  # on each instance
+    gateway_workers: int = 1
 
     @property
     def door_url(self) -> str:
@@ -102,6 +103,11 @@ class Home:
     def routes(self) -> Path:
         """The gateway's last routes."""
         return self.root / "routes.json"
+
+    @property
+    def counts(self) -> Path:
+        """What the gateway's workers have under way, in memory that they share."""
+        return self.run / "counts"
 
     @property
     def images(self) -> Path:

@@ -7,7 +7,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.server.home import Home
 from hostelry.server.objectstore import remove_sockets
 from hostelry.server.process_table import signal_group
-from hostelry.server.run_file import PLATFORM_NAMES, live_run_file, remove_run_file
+from hostelry.server.run_file import live_run_file, recorded_names, remove_run_file
 
 GONE_WITHIN_S = 5.0
 
@@ -18,7 +18,7 @@ def end_services(home: Home) -> list[str]:
     A run file whose pid is dead, or belongs to another process by now, is only removed.
     """
     killed = []
-    for name in PLATFORM_NAMES:
+    for name in recorded_names(home):
         if name == "up":
             continue
         record = live_run_file(home, name)

@@ -6,6 +6,28 @@ from contextlib import ExitStack
 
 from hostelry.base.errors import TerminalError
 
+BACKLOG = 2048
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket on an address that a restarted gateway can take over at once.
+
+    Raises OSError naming the address where another process has it.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+        bound.listen(BACKLOG)
+    except OSError as error:
+        bound.close()
+        raise OSError(
+            error.errno, f"{host}:{port} cannot be listened on: {error.strerror}"
+        ) from None
+    bound.setblocking(False)
+    return bound
+
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     """`count` different ports that nobody listens on now."""

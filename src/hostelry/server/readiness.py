@@ -6,6 +6,7 @@ from typing import Any
 
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 from botocore.session import Session
 
 from hostelry.server.home import Credentials
@@ -43,10 +44,10 @@ def client(service: str, url: str, credentials: Credentials) -> Any:
 
 
 def why_not_ready(call: Callable[[], Any]) -> str | None:
-    """None once `call` is answered, else why it was not."""
+    """None once `call` is answered, else why it was not; a server half started answers oddly."""
     try:
         call()
-    except (ClientError, BotoCoreError) as error:
+    except (ClientError, BotoCoreError, ResponseParserError) as error:
         return str(error)
     return None
 

@@ -8,7 +8,7 @@ import msgspec
 from hostelry.server.home import Home, write_private
 from hostelry.server.process_table import is_same_process, process_stat
 
-PLATFORM_NAMES = ("up", "gateway", "control", "objectstore")
+ORDER = ("up", "gateway", "control", "objectstore")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +56,30 @@ def live_run_file(home: Home, name: str) -> RunFile | None:
 
 def live_run_files(home: Home) -> list[RunFile]:
     """Every recorded process that is alive, in the platform's order."""
-    found = (live_run_file(home, name) for name in PLATFORM_NAMES)
+    found = (live_run_file(home, name) for name in recorded_names(home))
     return [record for record in found if record is not None]
+
+
+def gateway_names(num_workers: int) -> list[str]:
+    """The gateway's workers."""
+    return [f"gateway-{number}" for number in range(1, num_workers + 1)]
+
+
+def platform_names(num_workers: int) -> list[str]:
+    """Every process of a platform whose gateway has so many workers, in the platform's order."""
+    return ["up", *gateway_names(num_workers), "control", "objectstore"]
+
+
+def recorded_names(home: Home) -> list[str]:
+    """Every process with a run file, dead ones and those of earlier starts too, in order."""
+    return sorted((path.stem for path in home.run.glob("[a-z]*.json")), key=place)
+
+
+def place(name: str) -> tuple[int, int, str]:
+    """Where a process stands in the platform's order."""
+    kind, _, number = name.partition("-")
+    rank = ORDER.index(kind) if kind in ORDER else len(ORDER)
+    return rank, int(number) if number.isdecimal() else 0, name
 
 
 def remove_run_file(home: Home, name: str) -> None:

@@ -19,6 +19,7 @@ from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.sweep import stop_everything
 from hostelry.server import objectstore
 from hostelry.server.forwarder import start_forwarder
+from hostelry.server.gateway_workers import SharedDoor, shared_door
 from hostelry.server.home import (
     ENVIRONMENT_VARIABLE,
     Credentials,
@@ -31,8 +32,13 @@ from hostelry.server.home import (
 from hostelry.server.leftovers import end_services
 from hostelry.server.ports import free_ports, require_free_port
 from hostelry.server.readiness import door_check, store_check
-from hostelry.server.run_file import live_run_file, remove_run_file, save_run_file
-from hostelry.server.supervision import DOOR_LIVENESS, PATIENT_LIVENESS, LivenessPolicy
+from hostelry.server.run_file import (
+    gateway_names,
+    live_run_file,
+    remove_run_file,
+    save_run_file,
+)
+from hostelry.server.supervision import PATIENT_LIVENESS, LivenessPolicy
 from hostelry.server.supervisor import Command, Service, Supervisor
 from hostelry.server.up_options import (
     UpOptions,
@@ -46,7 +52,6 @@ READY_WITHIN_S = 60.0
 POLL_S = 0.05
 MAX_LOG_BYTES = 32 * 1024 * 1024
 LOG_PAUSE_S = 30.0
-GATEWAY_GRACE_S = 12.0
 CONTROL_GRACE_S = 5.0
 
 
@@ -111,7 +116,7 @@ def settle(
     require_free_port(options.host, options.port, "--port", "door")
     if options.embedded_store:
         require_free_port(options.host, options.s3_port, "--s3-port", "object store")
-    config = decide_config(options, free_ports(1)[0])
+    config = decide_config(options, free_ports(1)[0], len(os.sched_getaffinity(0)))
     if credentials != stored:
         save_credentials(home, credentials)
     save_config(home, config)
@@ -140,24 +145,29 @@ async def supervise(
     """Run the services until a signal asks to stop or one of them cannot start."""
     supervisor = Supervisor(home, report.say)
     asked = asyncio.Event()
+    env = service_environment(environment, home)
     async with store_door(config) as store_port:
-        listen_for_signals(asked, supervisor)
-        for service in services(home, config, credentials, environment, store_port):
-            supervisor.start(service)
-        asking = asyncio.create_task(asked.wait())
-        bounding = asyncio.create_task(bound_logs(home))
-        try:
-            started = asyncio.create_task(until_ready(config, credentials, report))
-            await first_of(started, asking, supervisor.failed)
-            if started.done() and not asking.done():
-                supervisor.now_ready()
-                report.ready(config, credentials)
-                await first_of(asking, supervisor.failed)
-        finally:
-            asking.cancel()
-            bounding.cancel()
-            started.cancel()
-            await stop_platform(home, supervisor, report, fleet=asked.is_set())
+        with shared_door(home, config) as door:
+            listen_for_signals(asked, supervisor)
+            for service in services(home, config, credentials, env, store_port):
+                supervisor.start(service)
+            for service in door.services(home, env):
+                supervisor.start(service)
+            asking = asyncio.create_task(asked.wait())
+            bounding = asyncio.create_task(bound_logs(home))
+            try:
+                started = asyncio.create_task(until_ready(config, credentials, door, report))
+                await first_of(started, asking, supervisor.failed)
+                if started.done() and not asking.done():
+                    supervisor.now_ready()
+                    report.ready(config, credentials)
+                    await first_of(asking, supervisor.failed)
+            finally:
+                asking.cancel()
+                bounding.cancel()
+                started.cancel()
+                door.shut()
+                await stop_platform(home, config, supervisor, report, fleet=asked.is_set())
 
 
 def listen_for_signals(asked: asyncio.Event, supervisor: Supervisor) -> None:
@@ -181,10 +191,13 @@ async def first_of(*waited: asyncio.Future[None] | asyncio.Task[bool] | asyncio.
         future.result()
 
 
-async def stop_platform(home: Home, supervisor: Supervisor, report: Report, *, fleet: bool) -> None:
+async def stop_platform(
+    home: Home, config: UpConfig, supervisor: Supervisor, report: Report, *, fleet: bool
+) -> None:
     """Stop in the order that loses nothing: no new requests, no new wishes, no copies, no data."""
     report.phase("draining the door")
-    await supervisor.stop("gateway")
+    workers = gateway_names(config.gateway_workers)
+    await asyncio.gather(*[supervisor.stop(name) for name in workers])
     report.phase("stopping control")
     await supervisor.stop("control")
     if fleet:
@@ -194,8 +207,10 @@ async def stop_platform(home: Home, supervisor: Supervisor, report: Report, *, f
     await supervisor.stop("objectstore")
 
 
-async def until_ready(config: UpConfig, credentials: Credentials, report: Report) -> None:
-    """Return when the object store and the door each answered a signed call."""
+async def until_ready(
+    config: UpConfig, credentials: Credentials, door: SharedDoor, report: Report
+) -> None:
+    """Return when the object store and the door answered a signed call, and every worker began."""
     deadline = monotonic_s() + READY_WITHIN_S
     report.phase("waiting for the object store")
     await until_answered(
@@ -205,6 +220,7 @@ async def until_ready(config: UpConfig, credentials: Credentials, report: Report
     await until_answered(
         door_check(config.door_url, credentials), f"door at {config.door_url}", deadline
     )
+    await until_answered(door.why_not_ready, f"door at {config.door_url}", deadline)
 
 
 async def until_answered(check: Callable[[], str | None], name: str, deadline: float) -> None:
@@ -227,23 +243,15 @@ async def store_door(config: UpConfig) -> AsyncIterator[int]:
 
 
 def services(
-    home: Home,
-    config: UpConfig,
-    credentials: Credentials,
-    environment: Mapping[str, str],
-    store_port: int,
+    home: Home, config: UpConfig, credentials: Credentials, env: Mapping[str, str], store_port: int
 ) -> list[Service]:
-    """The platform's processes in the order they are started."""
-    env = service_environment(environment, home)
-    inside = [
-        python_service(
-            home, env, "control", config.control_port, CONTROL_GRACE_S, PATIENT_LIVENESS
-        ),
-        python_service(home, env, "gateway", config.door_port, GATEWAY_GRACE_S, DOOR_LIVENESS),
-    ]
+    """What is behind the door, in the order it is started."""
+    control = python_service(
+        home, env, "control", config.control_port, CONTROL_GRACE_S, PATIENT_LIVENESS
+    )
     if config.s3_endpoint is not None:
-        return inside
-    return [store_service(home, env, store_port, credentials), *inside]
+        return [control]
+    return [store_service(home, env, store_port, credentials), control]
 
 
 def python_service(

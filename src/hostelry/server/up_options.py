@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from hostelry.base.errors import TerminalError
+from hostelry.gateway.count_table import MAX_WORKERS
 from hostelry.server.home import Credentials, UpConfig, new_credentials
 from hostelry.server.ports import is_loopback
 
@@ -17,6 +18,7 @@ ACCOUNT_PATTERN = re.compile(r"[0-9]{12}")
 REGION_PATTERN = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}")
 MAX_BODY_LIMIT_MB = 1024
 MIN_CACHE_GB = 0.1
+MAX_DEFAULT_WORKERS = 4
 MIN_TIMEOUT_S, MAX_TIMEOUT_S = 1, 86400
 
 
@@ -36,6 +38,7 @@ class UpOptions:
     invoke_timeout_s: float = 60.0
     stream_timeout_s: float = 480.0
     artifact_cache_gb: float = 50.0
+    gateway_workers: int | None = None
 
     @property
     def embedded_store(self) -> bool:
@@ -63,6 +66,11 @@ def check_options(options: UpOptions) -> None:
     if not MIN_CACHE_GB <= options.artifact_cache_gb < float("inf"):
         raise TerminalError(
             f"--artifact-cache-gb {options.artifact_cache_gb:g}: expected at least {MIN_CACHE_GB:g}"
+        )
+    if options.gateway_workers is not None and not 1 <= options.gateway_workers <= MAX_WORKERS:
+        raise TerminalError(
+            f"--gateway-workers {options.gateway_workers}: expected 1 or more and at most "
+            f"{MAX_WORKERS}"
         )
     check_timeouts(options)
     if options.s3_endpoint is not None:
@@ -151,7 +159,7 @@ def operator_pair(environment: Mapping[str, str]) -> tuple[str, str] | None:
     return key, secret
 
 
-def decide_config(options: UpOptions, control_port: int) -> UpConfig:
+def decide_config(options: UpOptions, control_port: int, num_cpus: int) -> UpConfig:
     """The configuration that every process of the platform reads."""
     return UpConfig(
         host="127.0.0.1" if options.host == "localhost" else options.host,
@@ -164,4 +172,5 @@ def decide_config(options: UpOptions, control_port: int) -> UpConfig:
         invoke_timeout_s=options.invoke_timeout_s,
         stream_timeout_s=options.stream_timeout_s,
         artifact_cache_bytes=int(options.artifact_cache_gb * 1000**3),
+        gateway_workers=options.gateway_workers or min(MAX_DEFAULT_WORKERS, num_cpus),
     )

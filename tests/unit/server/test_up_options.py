@@ -137,11 +137,11 @@ def test_keys_that_cannot_be_decided(
 
 
 def test_the_configuration_says_what_was_asked() -> None:
-    config = decide_config(replace(OTHER_S3, max_body_mb=1.5, host="::1"), 4242)
+    config = decide_config(replace(OTHER_S3, max_body_mb=1.5, host="::1"), 4242, 3)
     assert (config.control_port, config.max_body_bytes) == (4242, 1536 * 1024)
     assert (config.host, config.s3_url) == ("::1", "http://nas:9000")
     assert (config.invoke_timeout_s, config.stream_timeout_s) == (60, 480)
-    longer = decide_config(replace(OPTIONS, invoke_timeout_s=90.5, stream_timeout_s=3600), 4242)
+    longer = decide_config(replace(OPTIONS, invoke_timeout_s=90.5, stream_timeout_s=3600), 4242, 3)
     assert (longer.invoke_timeout_s, longer.stream_timeout_s) == (90.5, 3600)
 
 

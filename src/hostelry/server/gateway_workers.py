@@ -1,0 +1,111 @@
+"""The gateway's workers as `up` keeps them: one socket, one table of counts, several processes.
+
+`up` binds the door and its workers inherit it. A worker that is dead or hung refuses nobody: the
+others take what comes, and where none is left connections wait until one is back.
+"""
+
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from hostelry.base.errors import TerminalError
+from hostelry.gateway.count_table import CountTable
+from hostelry.gateway.mapped_file import LockedError
+from hostelry.server.home import Home, UpConfig
+from hostelry.server.ports import bind
+from hostelry.server.run_file import gateway_names
+from hostelry.server.supervision import DOOR_LIVENESS
+from hostelry.server.supervisor import Command, Service
+
+log = logging.getLogger(__name__)
+GRACE_S = 12.0
+
+
+class SharedDoor:
+    """The listening socket, and the workers' counts; `table` None where each counts alone."""
+
+    def __init__(
+        self, config: UpConfig, listening: socket.socket, table: CountTable | None
+    ) -> None:
+        self._config = config
+        self._listening = listening
+        self._table = table
+
+    def services(self, home: Home, env: Mapping[str, str]) -> list[Service]:
+        """One service a worker."""
+        return [
+            self._service(home, env, name, number)
+            for number, name in enumerate(gateway_names(self._config.gateway_workers), start=1)
+        ]
+
+    def why_not_ready(self) -> str | None:
+        """Which workers have not begun to accept connections; None where all have."""
+        if self._table is None:
+            return None
+        presences = self._table.presences()
+        absent = [f"gateway-{n}" for n, (_, at_ns) in enumerate(presences, start=1) if not at_ns]
+        return f"{', '.join(absent)} did not begin" if absent else None
+
+    def shut(self) -> None:
+        """Refuse new connections once the workers accept no more; a second call does nothing."""
+        self._listening.close()
+
+    def _service(self, home: Home, env: Mapping[str, str], name: str, number: int) -> Service:
+        door_fd = self._listening.fileno()
+        argv = [sys.executable, "-m", "hostelry.server.gateway", "--home", str(home.root)]
+        argv += ["--worker", str(number), "--listen-fd", str(door_fd)]
+        return Service(
+            name=name,
+            command=lambda: Command(
+                argv=argv, env=env, after=lambda: self._ended(number), pass_fds=(door_fd,)
+            ),
+            port=self._config.door_port,
+            stop_signal=signal.SIGTERM,
+            grace_s=GRACE_S,
+            liveness=DOOR_LIVENESS,
+        )
+
+    def _ended(self, number: int) -> None:
+        """Requests of a dead worker are over, and must not steer those of the others."""
+        if self._table is not None:
+            self._table.clear(number - 1)
+
+
+@contextmanager
+def shared_door(home: Home, config: UpConfig) -> Iterator[SharedDoor]:
+    """The door of one `up`, open from now on; raises TerminalError where its port is taken."""
+    try:
+        listening = bind(config.host, config.door_port)
+    except OSError as error:
+        raise TerminalError(f"{error.strerror}; choose another with --port") from None
+    with listening:
+        table = new_table(home, config)
+        try:
+            yield SharedDoor(config, listening, table)
+        finally:
+            if table is not None:
+                table.close()
+
+
+def new_table(home: Home, config: UpConfig) -> CountTable | None:
+    """An empty table of counts for this `up`; None for one worker, or where none can be made."""
+    home.counts.unlink(missing_ok=True)
+    return open_table(home, config)
+
+
+def open_table(home: Home, config: UpConfig) -> CountTable | None:
+    """The table that the workers share; None for one worker, or where it cannot be had."""
+    if config.gateway_workers == 1:
+        return None
+    try:
+        return CountTable(home.counts, config.gateway_workers)
+    except (OSError, LockedError) as error:
+        log.warning(
+            "%s cannot be had (%s): each gateway worker counts its own requests only",
+            home.counts,
+            error,
+        )
+        return None
