@@ -13,6 +13,8 @@ NAMES = (
     "many_adapters",
     "fairness",
     "cold_start",
+    "packing",
+    "routing",
 )
 
 
