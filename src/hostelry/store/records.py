@@ -15,6 +15,7 @@ from hostelry.domain.model import Model
 from hostelry.domain.scope import Scope
 from hostelry.domain.tags import TagSet
 from hostelry.store.errors import StoreRefused
+from hostelry.store.mirror import Mirror
 from hostelry.store.protocol import Key, Record, Store
 
 T = TypeVar("T")
@@ -31,15 +32,18 @@ class Versioned(Generic[T]):
 class Records(Generic[T]):
     """Every record of one kind, as values of one type."""
 
-    def __init__(self, store: Store, kind: str, type: type[T]) -> None:
+    def __init__(
+        self, store: Store, kind: str, type: type[T], mirror: Mirror | None = None
+    ) -> None:
         self.kind = kind
         self._store = store
+        self._mirror = mirror or Mirror(store)
         self._type = type
 
     def get(self, scope: Scope, name: str) -> Versioned[T] | None:
         """The value, or None."""
         record = self._store.get(self._key(scope, name))
-        return None if record is None else self._decoded(record)
+        return None if record is None else Versioned(self._value(record), record.version)
 
     def put(self, scope: Scope, name: str, value: T, *, expect: int | None) -> Versioned[T]:
         """Write if the present version is `expect` (None: it must not exist); else Conflict."""
@@ -53,25 +57,25 @@ class Records(Generic[T]):
 
     def list(self, scope: Scope | None = None) -> list[Versioned[T]]:
         """Every value (in `scope`, or in all), ordered by name."""
-        return [self._decoded(record) for record in self._store.list(self.kind, scope)]
+        entries = self._mirror.entries(self.kind, scope)
+        return [Versioned(it.value(self._value), it.record.version) for it in entries]
 
     def has_name(self, scope: Scope, name: str) -> bool:
         """Whether a record has this name in any case: names that differ in case share an ARN."""
         wanted = name.lower()
-        records = self._store.list(self.kind, scope)
-        return any(record.key.name.lower() == wanted for record in records)
+        entries = self._mirror.entries(self.kind, scope)
+        return any(it.record.key.name.lower() == wanted for it in entries)
 
     def _key(self, scope: Scope, name: str) -> Key:
         return Key(kind=self.kind, scope=scope, name=name)
 
-    def _decoded(self, record: Record) -> Versioned[T]:
+    def _value(self, record: Record) -> T:
         try:
-            value = msgspec.json.decode(record.body, type=self._type)
+            return msgspec.json.decode(record.body, type=self._type)
         except msgspec.DecodeError as error:
             raise StoreRefused(
                 f"the stored {self.kind} {record.key.name!r} cannot be read: {error}"
             ) from error
-        return Versioned(value, record.version)
 
 
 def as_dictionary(value: Any) -> dict[Any, Any]:
@@ -102,13 +106,14 @@ class State:
 
 def open_state(store: Store) -> State:
     """Typed records over `store`."""
+    mirror = Mirror(store)
     return State(
         store=store,
-        models=Records(store, "model", Model),
-        endpoint_configs=Records(store, "endpoint_config", EndpointConfig),
-        endpoints=Records(store, "endpoint", Endpoint),
-        components=Records(store, "component", InferenceComponent),
-        instances=Records(store, "instance", Instance),
-        copies=Records(store, "copy", Copy),
-        tags=Records(store, "tags", TagSet),
+        models=Records(store, "model", Model, mirror),
+        endpoint_configs=Records(store, "endpoint_config", EndpointConfig, mirror),
+        endpoints=Records(store, "endpoint", Endpoint, mirror),
+        components=Records(store, "component", InferenceComponent, mirror),
+        instances=Records(store, "instance", Instance, mirror),
+        copies=Records(store, "copy", Copy, mirror),
+        tags=Records(store, "tags", TagSet, mirror),
     )

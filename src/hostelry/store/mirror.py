@@ -1,0 +1,91 @@
+"""Every record of the kinds that were asked for, in memory, kept true by the store's changes.
+
+A look at it costs what changed since the one before, not what there is: lists of thousands of
+records are read and decoded once.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from hostelry.domain.scope import Scope
+from hostelry.store.errors import RevisionTooOld
+from hostelry.store.memory import by_name
+from hostelry.store.protocol import Change, Record, Store
+
+
+class Entry:
+    """A record and, once somebody wanted it, the value it holds; values are never changed."""
+
+    __slots__ = ("_value", "record")
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self._value: Any = None
+
+    def value(self, decode: Callable[[Record], Any]) -> Any:
+        """The value, decoded at most once; raises what `decode` raises, each time."""
+        if self._value is None:
+            self._value = decode(self.record)
+        return self._value
+
+
+class Mirror:
+    """The records of a store as of each look; thread-safe, for any number of writers anywhere."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._revision = 0  # that of the newest change seen; 0: nothing is known yet
+        self._tables: dict[str, Table] = {}
+
+    def entries(self, kind: str, scope: Scope | None = None) -> list[Entry]:
+        """Every record of `kind` (in `scope`, or in all) there is now, ordered by name."""
+        with self._lock:
+            self._catch_up()
+            if kind not in self._tables:
+                self._tables[kind] = Table(self._store.list(kind))
+            found = self._tables[kind].in_order()
+            return [it for it in found if scope is None or it.record.key.scope == scope]
+
+    def _catch_up(self) -> None:
+        for change in self._changes():
+            table = self._tables.get(change.key.kind)
+            if table is not None:
+                table.apply(change)
+            self._revision = change.revision
+
+    def _changes(self) -> Sequence[Change]:
+        if self._revision:
+            with suppress(RevisionTooOld):
+                return self._store.changes(self._revision)
+        # Tables are read after the revision: what changes in between is told once more.
+        self._tables = {}
+        self._revision = self._store.revision()
+        return ()
+
+
+class Table:
+    """The entries of one kind."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self._entries = {record.key: Entry(record) for record in records}
+        self._order: list[Entry] | None = None
+
+    def apply(self, change: Change) -> None:
+        """Take over one change; a record that is known in that version keeps its value."""
+        known = self._entries.get(change.key)
+        if change.record is None:
+            self._entries.pop(change.key, None)
+        elif known is None or known.record.version != change.record.version:
+            self._entries[change.key] = Entry(change.record)
+        else:
+            return
+        self._order = None
+
+    def in_order(self) -> list[Entry]:
+        """Every entry, ordered by name."""
+        if self._order is None:
+            self._order = sorted(self._entries.values(), key=lambda it: by_name(it.record))
+        return self._order

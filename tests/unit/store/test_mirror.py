@@ -1,0 +1,139 @@
+"""Lists from memory: always what the store has now, read and decoded once."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hostelry.domain.scope import Scope
+from hostelry.store.errors import StoreUnavailable
+from hostelry.store.memory import MemoryStore
+from hostelry.store.mirror import Mirror
+from hostelry.store.protocol import Change, Key, Record
+from hostelry.store.sqlite import SqliteStore
+
+HERE = Scope("123456789012", "us-west-2")
+THERE = Scope("210987654321", "us-west-2")
+KINDS = ("model", "copy")
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "put", "delete", "look", "look at one kind"]),
+        st.sampled_from(KINDS),
+        st.sampled_from([HERE, THERE]),
+        st.sampled_from("abcd"),
+    ),
+    max_size=40,
+)
+
+
+def key(name: str, kind: str = "model", scope: Scope = HERE) -> Key:
+    return Key(kind=kind, scope=scope, name=name)
+
+
+class CountingStore(MemoryStore):
+    """A store that counts what is read of it, and may fail to tell of changes."""
+
+    fault: Exception | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_lists = 0
+
+    def list(self, kind: str, scope: Scope | None = None) -> Sequence[Record]:
+        self.num_lists += 1
+        return super().list(kind, scope)
+
+    def changes(self, since: int) -> Sequence[Change]:
+        if self.fault is not None:
+            raise self.fault
+        return super().changes(since)
+
+
+def records(mirror: Mirror, kind: str, scope: Scope | None = None) -> list[Record]:
+    return [it.record for it in mirror.entries(kind, scope)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(steps=STEPS, tombstones=st.sampled_from([1, 1000]))
+def test_a_look_shows_what_the_store_lists(
+    steps: list[tuple[str, str, Scope, str]], tombstones: int
+) -> None:
+    store = MemoryStore(tombstones_kept=tombstones)
+    mirror = Mirror(store)
+    for number, (step, kind, scope, name) in enumerate(steps):
+        present = store.get(key(name, kind, scope))
+        if step == "put":
+            version = present.version if present else None
+            store.put(key(name, kind, scope), str(number).encode(), expect=version)
+        elif step == "delete" and present:
+            store.delete(present.key, expect=present.version)
+        elif step == "look at one kind":
+            assert records(mirror, kind, scope) == list(store.list(kind, scope))
+        elif step == "look":
+            assert [records(mirror, it) for it in KINDS] == [list(store.list(it)) for it in KINDS]
+    assert [records(mirror, it) for it in KINDS] == [list(store.list(it)) for it in KINDS]
+
+
+def test_what_did_not_change_is_read_and_decoded_once() -> None:
+    store = CountingStore()
+    for name in ("a", "b"):
+        store.put(key(name), b"1", expect=None)
+    mirror, decoded = Mirror(store), list[str]()
+
+    def decode(record: Record) -> str:
+        decoded.append(record.key.name)
+        return record.body.decode()
+
+    def values() -> list[str]:
+        return [it.value(decode) for it in mirror.entries("model")]
+
+    assert values() == values() == ["1", "1"]
+    first = store.get(key("b"))
+    assert first is not None
+    store.put(key("b"), b"2", expect=first.version)
+    assert values() == ["1", "2"]
+    assert (decoded, store.num_lists) == (["a", "b", "b"], 1)
+
+
+def test_a_value_that_cannot_be_decoded_is_an_error_each_time_and_harms_no_other() -> None:
+    store = MemoryStore()
+    for name in ("bad", "good"):
+        store.put(key(name), name.encode(), expect=None)
+    bad, good = Mirror(store).entries("model")
+
+    def decode(record: Record) -> str:
+        if record.body == b"bad":
+            raise ValueError("not a value")
+        return record.body.decode()
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="not a value"):
+            bad.value(decode)
+    assert good.value(decode) == "good"
+
+
+def test_a_store_that_failed_to_tell_is_asked_again() -> None:
+    store = CountingStore()
+    store.put(key("a"), b"1", expect=None)
+    mirror = Mirror(store)
+    assert len(mirror.entries("model")) == 1
+    store.put(key("b"), b"1", expect=None)
+    store.fault = StoreUnavailable("disk full")
+    with pytest.raises(StoreUnavailable):
+        mirror.entries("model")
+    store.fault = None
+    assert len(mirror.entries("model")) == 2
+
+
+def test_a_write_of_another_process_is_seen(tmp_path: Path) -> None:
+    ours, theirs = (SqliteStore(tmp_path / "state.db", tombstones_kept=1) for _ in range(2))
+    mirror = Mirror(ours)
+    written = [theirs.put(key(name), b"1", expect=None) for name in "abc"]
+    assert records(mirror, "model") == written
+    for record in written[1:]:
+        theirs.delete(record.key, expect=record.version)
+    assert records(mirror, "model") == written[:1]
+    for store in (ours, theirs):
+        store.close()
