@@ -36,7 +36,8 @@ class FakeSwitches:
     `broken_images`, `broken_instances` (by id) and `broken_adapters` (by URI) give the reason that
     is reported; `no_capacity` (by instance type) the text of the CapacityError that launches of
     that type raise. `memory_bytes` (by owner) is what copies hold, `open_connections` (by copy id)
-    what holds on to one that drains.
+    what holds on to one that drains. Agents of `hung_instances` take no call: they raise at once
+    what a caller says who has waited long enough.
     `launch_error`, `terminate_error` and `apply_error` are raised by every such call; with `hang`
     launches and agents never answer.
     """
@@ -51,6 +52,7 @@ class FakeSwitches:
     broken_instances: dict[str, str] = field(default_factory=dict)
     memory_bytes: dict[str, int] = field(default_factory=dict)
     open_connections: dict[str, int] = field(default_factory=dict)
+    hung_instances: set[str] = field(default_factory=set)
     broken_images: dict[str, str] = field(default_factory=dict)
     broken_adapters: dict[str, str] = field(default_factory=dict)
 
@@ -152,6 +154,8 @@ class FakeFleet:
         """The machine whose living agent answers at `address`; raises RetryableError."""
         for machine in self.machines.values():
             if machine.alive and machine.address == address:
+                if machine.instance_id in self.switches.hung_instances:
+                    raise RetryableError(f"the agent at {address} did not answer in time")
                 return machine
         raise RetryableError(f"no agent answers at {address}")
 

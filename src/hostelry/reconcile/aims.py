@@ -71,7 +71,7 @@ def aim_of(
     rollout = component.rollout if _is_active(world, deployment) else None
     if rollout is not None:
         want, keep = _in_batches(component, rollout, ready)
-        floor = max(0, component.desired_copies - batch_size(component, rollout))
+        floor = max(0, component.desired_copies - exchange_size(component, rollout))
     return Aim(
         component=component,
         spec=spec,
@@ -95,6 +95,12 @@ def batch_size(component: InferenceComponent, rollout: Rollout) -> int:
     """How many copies are exchanged at once; all of them where a rollback has no batches."""
     size = rollout.policy.max_batch if rollout.failure is None else rollout.policy.rollback_batch
     return component.desired_copies if size is None else size.copies(component.desired_copies)
+
+
+def exchange_size(component: InferenceComponent, rollout: Rollout) -> int:
+    """How many copies may be missing at once where old and new ones have no room beside."""
+    size = rollout.policy.rollback_batch if rollout.failure is not None else None
+    return (size or rollout.policy.max_batch).copies(component.desired_copies)
 
 
 def is_moving(world: World, copy: Copy) -> bool:

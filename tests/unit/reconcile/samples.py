@@ -14,9 +14,16 @@ from hostelry.domain.component import (
     ComponentStatus,
     InferenceComponent,
 )
-from hostelry.domain.copy import CopySpec, CopyStatus, InstanceState
+from hostelry.domain.copy import Copy, CopySpec, CopyStatus, Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
-from hostelry.domain.endpoint_config import EndpointConfig, ManagedInstanceScaling, Variant
+from hostelry.domain.endpoint_config import (
+    EndpointConfig,
+    InstancePool,
+    ManagedInstanceScaling,
+    ScaleInPolicy,
+    ScaleInStrategy,
+    Variant,
+)
 from hostelry.domain.model import ArtifactSource, Container, Model, SourceKind
 from hostelry.domain.routes import ComponentRoute, EndpointRoute, RouteSnapshot
 from hostelry.domain.scope import Scope
@@ -58,17 +65,29 @@ def variant(
     count: int = 1,
     instance_type: str = "ml.big",
     max_instances: int | None = None,
+    min_instances: int = 1,
+    consolidate: bool = False,
+    pools: Sequence[str] = (),
     name: str = "AllTraffic",
 ) -> Variant:
     bounds = None
     if max_instances is not None:
-        bounds = ManagedInstanceScaling(enabled=True, min_instances=1, max_instances=max_instances)
+        strategy = ScaleInStrategy.CONSOLIDATION if consolidate else ScaleInStrategy.IDLE_RELEASE
+        bounds = ManagedInstanceScaling(
+            enabled=True,
+            min_instances=min_instances,
+            max_instances=max_instances,
+            scale_in=ScaleInPolicy(strategy=strategy),
+        )
     return Variant(
         name=name,
         model_name=model,
-        instance_type=instance_type,
+        instance_type=pools[0] if pools else instance_type,
         initial_instance_count=count,
         scaling=bounds,
+        pools=tuple(
+            InstancePool(instance_type=it, priority=number) for number, it in enumerate(pools, 1)
+        ),
         download_timeout_s=60.0,
         startup_timeout_s=60.0,
     )
@@ -183,6 +202,7 @@ class Town:
         self.fleet = FakeFleet(switches)
         self.switches = self.fleet.switches
         self.drivers: dict[str, InstanceDriver] = {}
+        self.pace = 1.0
         self._ids = itertools.count(1)
         self._runner = asyncio.Runner()
 
@@ -195,6 +215,7 @@ class Town:
             new_instance_id=lambda: f"i-{next(self._ids):03}",
             new_copy_id=lambda: f"c-{next(self._ids):03}",
             shape_of=shape_of,
+            pace=self.pace,
         )
 
     def add(self, *records: Endpoint | InferenceComponent) -> None:
@@ -315,11 +336,25 @@ class Town:
                 held: Sequence[Requirements] = [
                     it.spec.requirements for it in mine if it.spec.requirements is not None
                 ]
+                devices = [device for it in mine for device in it.spec.device_ids]
+                assert len(devices) == len(set(devices)), "no accelerator is two copies' own"
+                assert set(devices) <= set(range(instance.shape.accelerators))
+                for it in mine:
+                    asked = it.spec.requirements
+                    assert asked is None or len(it.spec.device_ids) == asked.accelerators
                 assert sum(it.accelerators for it in held) <= instance.shape.accelerators
                 assert sum(it.cpus for it in held) <= instance.shape.cpus
                 assert sum(it.min_memory_bytes for it in held) <= instance.shape.memory_bytes
         recorded = {it.value.id for it in self.state.instances.list()}
         assert set(self.fleet.machines) <= recorded
+
+    def copy_records(self, name: str = "base") -> list[Copy]:
+        return [it.value for it in self.state.copies.list() if it.value.component_name == name]
+
+    def instance_records(self) -> list[Instance]:
+        """Those that are not on their way out."""
+        found = [it.value for it in self.state.instances.list()]
+        return [it for it in found if it.state is not InstanceState.TERMINATING]
 
     def instances(self) -> list[tuple[str, InstanceState]]:
         return [(it.value.id, it.value.state) for it in self.state.instances.list()]
