@@ -1,12 +1,18 @@
 """What this door knows of adapters on copies: where they are, and what waiting and loading cost."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Protocol
 
 from hostelry.domain.routes import CopyRoute
-from hostelry.routing.adapter_choice import AdapterChoice, CopyView, choose_for_adapter
+from hostelry.routing.adapter_choice import (
+    AdapterChoice,
+    CopyView,
+    choose_for_adapter,
+    common_paces,
+)
 from hostelry.routing.assignments import CAPACITY, FORGOTTEN_AFTER_S, Assignments
 from hostelry.routing.pace import Pace
 
@@ -44,6 +50,8 @@ class AdapterPlaces:
         now: seconds since the epoch.
         board: what other processes of the same door sent where; None where there is no other.
         capacity: adapters that a copy has at hand at once.
+        num_workers: processes of the door. Each sees a part of the requests, in which as many
+            different adapters take longer to come by: it remembers fewer, for as long as the copy.
     """
 
     def __init__(
@@ -51,10 +59,11 @@ class AdapterPlaces:
         now: Callable[[], float],
         board: AssignmentBoard | None = None,
         capacity: int = CAPACITY,
+        num_workers: int = 1,
     ) -> None:
         self._now = now
         self._board = board
-        self._capacity = capacity
+        self._capacity = max(1, round(capacity / math.sqrt(num_workers)))
         self._records: OrderedDict[str, CopyRecord] = OrderedDict()
 
     def choose(
@@ -69,16 +78,19 @@ class AdapterPlaces:
         """
         now = self._now()
         records = [self._record(copy) for copy in copies]
+        paces_ms = common_paces([record.pace.pace_ms for record in records])
         views = [
             CopyView(
                 outstanding=count,
-                pace_ms=record.pace.pace_ms,
+                pace_ms=pace_ms,
                 load_ms=record.pace.load_ms,
                 resident=self._is_resident(copy, record, adapter, now),
                 held=record.assignments.held,
                 capacity=self._capacity,
             )
-            for copy, record, count in zip(copies, records, outstanding, strict=True)
+            for copy, record, count, pace_ms in zip(
+                copies, records, outstanding, paces_ms, strict=True
+            )
         ]
         choice = choose_for_adapter(views)
         self._assign(copies[choice.index], records[choice.index], adapter, now)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 # Copies whose costs differ by less than this share of a request are as good as each other: what
 # is learned of their pace is not more exact.
 TIE_SHARE = 0.1
+ALIKE_RATIO = 2.0  # copies whose paces differ by less are taken to be alike
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,19 +89,30 @@ def choose_for_adapter(copies: Sequence[CopyView]) -> AdapterChoice:
 
     Source: Punica, Chen et al. 2023 (arXiv:2310.18547), section 5.1, for the consolidation.
     """
-    least_ms = min(copy.cost_ms for copy in copies)
-    most_ms = least_ms + TIE_SHARE * min(copy.pace_ms for copy in copies)
-    index = min(
-        (index for index, copy in enumerate(copies) if copy.cost_ms <= most_ms),
-        key=lambda index: _preference(copies[index]),
-    )
-    home = [copy.cost_ms for copy in copies if copy.resident]
+    costs_ms = [copy.cost_ms for copy in copies]
+    most_ms = min(costs_ms) + TIE_SHARE * min([copy.pace_ms for copy in copies])
+    equal = [index for index, cost_ms in enumerate(costs_ms) if cost_ms <= most_ms]
+    index = equal[0]
+    if len(equal) > 1:
+        index = min(equal, key=lambda index: _preference(copies[index]))
+    home = [cost_ms for copy, cost_ms in zip(copies, costs_ms, strict=True) if copy.resident]
     return AdapterChoice(
         index=index,
         wait_ms=copies[index].wait_ms,
         loading_ms=copies[index].loading_ms,
         home_ms=min(home) if home else None,
     )
+
+
+def common_paces(paces_ms: Sequence[float]) -> list[float]:
+    """Paces to choose by: the median for all that are near it, its own for one that is far off.
+
+    What is learned of a pace is noisy. With many requests under way a few percent of it would
+    weigh more than a load, and send adapters everywhere.
+    """
+    middle_ms = sorted(paces_ms)[len(paces_ms) // 2]
+    least_ms, most_ms = middle_ms / ALIKE_RATIO, middle_ms * ALIKE_RATIO
+    return [middle_ms if least_ms < it < most_ms else it for it in paces_ms]
 
 
 def _preference(copy: CopyView) -> tuple[int, bool, int]:

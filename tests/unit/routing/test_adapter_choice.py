@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostelry.routing.adapter_choice import TIE_SHARE, CopyView, choose_for_adapter
+from hostelry.routing.adapter_choice import TIE_SHARE, CopyView, choose_for_adapter, common_paces
 
 IDLE = CopyView(outstanding=0, pace_ms=50.0, load_ms=40.0, resident=False, held=0, capacity=4)
 
@@ -102,3 +102,17 @@ def test_no_copy_idles_while_the_wait_is_longer_than_there_and_the_load(
 @given(st.lists(views, min_size=1, max_size=20))
 def test_the_same_copies_give_the_same_choice(copies: list[CopyView]) -> None:
     assert choose_for_adapter(copies) == choose_for_adapter(list(copies))
+
+
+@pytest.mark.parametrize(
+    ("paces_ms", "expected"),
+    [
+        pytest.param([50.0], [50.0], id="a single one"),
+        pytest.param([40.0, 50.0, 70.0], [50.0, 50.0, 50.0], id="noise makes no difference"),
+        pytest.param([50.0, 50.0, 50.0, 110.0], [50.0, 50.0, 50.0, 110.0], id="a slow copy does"),
+        pytest.param([20.0, 50.0, 55.0], [20.0, 50.0, 50.0], id="a fast one does"),
+        pytest.param([0.0, 0.0], [0.0, 0.0], id="no time at all"),
+    ],
+)
+def test_paces_to_choose_by(paces_ms: list[float], expected: list[float]) -> None:
+    assert common_paces(paces_ms) == expected
