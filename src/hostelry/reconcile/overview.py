@@ -1,11 +1,13 @@
-"""Everything that is there and how it fares, as plain JSON values, for `hostelry status`."""
+"""Everything that is there and how it fares, as plain JSON values, for status and explain."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hostelry.domain.component import InferenceComponent
+from hostelry.domain.component import ComponentSpec, InferenceComponent
 from hostelry.domain.copy import Copy, Instance
+from hostelry.domain.endpoint import EndpointVariant
 from hostelry.domain.shape import Requirements
+from hostelry.reconcile.plan_growth import managed_scaling
 from hostelry.reconcile.world import InstanceFacts, World, is_routable
 
 
@@ -33,9 +35,27 @@ def _endpoint(world: World, facts: Mapping[str, InstanceFacts]) -> dict[str, Any
         "takes_components": endpoint.takes_components,
         "config": endpoint.active.config.name,
         "pending_config": endpoint.pending.config.name if endpoint.pending else None,
+        "variants": [_variant(it) for it in endpoint.active.variants],
         "components": [_component(world, world.components[it]) for it in sorted(world.components)],
         "instances": [_instance(it, facts.get(it.id, InstanceFacts())) for it in instances],
         "copies": [_copy(it, facts.get(it.instance_id, InstanceFacts())) for it in copies],
+    }
+
+
+def _variant(wanted: EndpointVariant) -> dict[str, Any]:
+    """How many instances a variant wants and may have; bounds are None where it is not scaled."""
+    scaling = managed_scaling(wanted.variant)
+    return {
+        "name": wanted.variant.name,
+        "instance_types": list(wanted.variant.instance_types),
+        "desired_instances": wanted.desired_instance_count,
+        "min_instances": None if scaling is None else scaling.min_instances,
+        "max_instances": None if scaling is None else scaling.max_instances,
+        "scale_in": None if scaling is None else scaling.scale_in.strategy.value,
+        "passed_over": [
+            {"instance_type": it.instance_type, "until": it.until, "problem": it.problem}
+            for it in wanted.passed_over
+        ],
     }
 
 
@@ -50,6 +70,27 @@ def _component(world: World, component: InferenceComponent) -> dict[str, Any]:
         "base": component.adapter.base_name if component.adapter is not None else None,
         "desired_copies": component.desired_copies,
         "ready_copies": sum(1 for it in copies if is_routable(it)),
+        "variant": component.variant_name,
+        "placement_note": component.placement_note,
+        "pinned": component.pinned,
+        **_scheduling(component.spec),
+    }
+
+
+def _scheduling(spec: ComponentSpec | None) -> dict[str, Any]:
+    """What placement is asked for a base's copies; an `instance_type` of None means any type."""
+    if spec is None:
+        return {}
+    typed: list[tuple[str | None, Requirements]]
+    typed = [(it.instance_type, it.requirements) for it in spec.by_type]
+    return {
+        "generation": spec.generation,
+        "strategy": spec.scheduling.strategy.value,
+        "max_imbalance": spec.scheduling.max_imbalance,
+        "requirements": [
+            {"instance_type": name, **_required(it)}
+            for name, it in typed or [(None, spec.requirements)]
+        ],
     }
 
 
@@ -58,10 +99,13 @@ def _instance(instance: Instance, facts: InstanceFacts) -> dict[str, Any]:
         "id": instance.id,
         "variant": instance.variant_name,
         "type": instance.instance_type,
+        "zone": instance.zone,
         "state": instance.state.value,
         "cpus": instance.shape.cpus,
         "memory_bytes": instance.shape.memory_bytes,
         "accelerators": instance.shape.accelerators,
+        "created_at": instance.created_at,
+        "idle_since": instance.idle_since,
         "agent_address": instance.agent_address,
         "problem": facts.problem,
     }
@@ -70,19 +114,27 @@ def _instance(instance: Instance, facts: InstanceFacts) -> dict[str, Any]:
 def _copy(copy: Copy, facts: InstanceFacts) -> dict[str, Any]:
     status = copy.status
     seen = facts.observation.copies if facts.observation is not None else ()
-    memory = next((it.memory_bytes for it in seen if it.id == status.id), status.memory_bytes)
+    now = next((it for it in seen if it.id == status.id), status)
     return {
         "id": status.id,
         "owner": copy.spec.owner,
+        "component": copy.component_name,
+        "generation": copy.generation,
         "instance": copy.instance_id,
         "reserved": _reserved(copy.spec.requirements),
+        "device_ids": list(copy.spec.device_ids),
+        "replaces": copy.replaces,
         "phase": status.phase.value,
         "draining": copy.draining,
         "reason": status.reason,
         "address": status.address,
         "pid": status.pid,
         "restarts": status.restarts,
-        "memory_bytes": memory,
+        "memory_bytes": now.memory_bytes,
+        "peak_memory_bytes": now.peak_memory_bytes,
+        "memory_limit": now.memory_limit,
+        "start_kind": status.start_kind,
+        "start_s": status.start_s,
         "created_at": copy.created_at,
         "ready_at": copy.ready_at,
         "adapters": [
@@ -91,12 +143,15 @@ def _copy(copy: Copy, facts: InstanceFacts) -> dict[str, Any]:
     }
 
 
-def _reserved(requirements: Requirements | None) -> dict[str, float] | None:
+def _reserved(requirements: Requirements | None) -> dict[str, Any] | None:
     """What the copy holds of its instance's declared shape; None: the whole instance."""
-    if requirements is None:
-        return None
+    return None if requirements is None else _required(requirements)
+
+
+def _required(requirements: Requirements) -> dict[str, Any]:
     return {
         "cpus": requirements.cpus,
         "memory_bytes": requirements.min_memory_bytes,
+        "max_memory_bytes": requirements.max_memory_bytes,
         "accelerators": int(requirements.accelerators),
     }
