@@ -3,16 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hostelry.api.component_spec import timeouts_of
 from hostelry.api.deployment import ALARMS, NO_ALARMS
 from hostelry.api.refusals import unsupported
 from hostelry.base.errors import validation_error
-from hostelry.domain.component import CapacitySize, CapacityUnit, ComponentSpec, RollingUpdate
-from hostelry.domain.deadline import start_deadline
-from hostelry.domain.endpoint_config import Variant
+from hostelry.domain.component import CapacitySize, CapacityUnit, RollingUpdate
 
 LEAST_PERCENT, MOST_PERCENT = 5, 50
 WHOLE_PERCENT = 100
+# The longest MaximumExecutionTimeoutInSeconds that AWS takes, and the one where none is given.
 MAX_EXECUTION_S = 28_800.0
 POLICY = "DeploymentConfig.RollingUpdatePolicy"
 
@@ -22,11 +20,10 @@ def rolling_update(given: Mapping[str, Any], copies: int) -> RollingUpdate:
     if (given.get("AutoRollbackConfiguration") or {}).get("Alarms"):
         raise unsupported(ALARMS, NO_ALARMS)
     policy = given["RollingUpdatePolicy"]
-    execution_s = policy.get("MaximumExecutionTimeoutInSeconds")
     update = RollingUpdate(
         max_batch=batch_of(policy["MaximumBatchSize"], copies),
         wait_s=float(policy["WaitIntervalInSeconds"]),
-        max_execution_s=None if execution_s is None else float(execution_s),
+        max_execution_s=float(policy.get("MaximumExecutionTimeoutInSeconds", MAX_EXECUTION_S)),
         rollback_batch=rollback_batch_of(policy.get("RollbackMaximumBatchSize")),
     )
     check_waits(update, copies)
@@ -84,14 +81,3 @@ def check_waits(update: RollingUpdate, copies: int) -> None:
 def num_batches(update: RollingUpdate, copies: int) -> int:
     """How many batches so many copies are exchanged in."""
     return -(-copies // update.max_batch.copies(copies))
-
-
-def rolling_deadline(
-    now: float, update: RollingUpdate, copies: int, spec: ComponentSpec, variant: Variant
-) -> float:
-    """When the update fails: at its own time-out, else when each batch took the longest it may."""
-    if update.max_execution_s is not None:
-        return now + update.max_execution_s
-    one_batch_s = start_deadline(0.0, *timeouts_of(spec), variant.provision_timeout_s)
-    every_s = num_batches(update, copies) * (one_batch_s + update.wait_s)
-    return now + min(MAX_EXECUTION_S, max(every_s, one_batch_s))

@@ -11,7 +11,7 @@ from hostelry.api.component import (
     spec_deadline,
 )
 from hostelry.api.component_move import check_fits_pending
-from hostelry.api.component_rollout import rolling_deadline, rolling_update
+from hostelry.api.component_rollout import MAX_EXECUTION_S, rolling_update
 from hostelry.api.component_spec import (
     adapter_spec,
     component_spec,
@@ -101,8 +101,7 @@ def update_deadline(context: Context, changed: InferenceComponent, variant: Vari
         return adapter_deadline(context, base, variant)
     if changed.rollout is None:
         return spec_deadline(context, changed.spec, variant)
-    policy, copies = changed.rollout.policy, changed.desired_copies
-    return rolling_deadline(context.now, policy, copies, changed.spec, variant)
+    return context.now + (changed.rollout.policy.max_execution_s or MAX_EXECUTION_S)
 
 
 def check_updatable(component: InferenceComponent) -> None:
