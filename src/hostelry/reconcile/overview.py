@@ -127,6 +127,7 @@ def _copy(copy: Copy, facts: InstanceFacts) -> dict[str, Any]:
         "phase": status.phase.value,
         "draining": copy.draining,
         "reason": status.reason,
+        "log_tail": status.log_tail,
         "address": status.address,
         "pid": status.pid,
         "restarts": status.restarts,

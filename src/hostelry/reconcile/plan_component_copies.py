@@ -120,11 +120,9 @@ def _placed_elsewhere(
 ) -> tuple[World, list[tuple[Aim, Wanted]]]:
     """Places what follows a failed copy on another instance, where one holds it."""
     left = []
+    failed_on = {aim.component.name: _failed_on(world, aim) for aim, _ in claims}
     for aim, wanted in claims:
-        failed = [
-            it for it in world.copies_of(aim.component.name) if it.status.phase is CopyPhase.FAILED
-        ]
-        elsewhere = [it for it in hosts if it.id not in {copy.instance_id for copy in failed}]
+        elsewhere = [it for it in hosts if it.id not in failed_on[aim.component.name]]
         if len(elsewhere) == len(hosts):
             left.append((aim, wanted))
             continue
@@ -134,6 +132,11 @@ def _placed_elsewhere(
         if not found:
             left.append((aim, wanted))
     return world, left
+
+
+def _failed_on(world: World, aim: Aim) -> set[str]:
+    copies = world.copies_of(aim.component.name)
+    return {it.instance_id for it in copies if it.status.phase is CopyPhase.FAILED}
 
 
 def _new_component_copy(world: World, aim: Aim, placed: Placed, givens: Givens) -> Copy:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 from tests.unit.reconcile.samples import (
@@ -12,11 +13,18 @@ from tests.unit.reconcile.samples import (
     component_spec,
     deployment,
     endpoint,
+    needs,
     variant,
 )
 
 from hostelry.base.errors import Conflict, HostelryError
-from hostelry.domain.component import ComponentStatus
+from hostelry.domain.component import (
+    CapacitySize,
+    CapacityUnit,
+    ComponentStatus,
+    RollingUpdate,
+    Rollout,
+)
 from hostelry.domain.copy import CopyPhase
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.scope import Scope
@@ -103,6 +111,50 @@ def update_adapter(town: Town) -> None:
     )
 
 
+def roll_component(town: Town) -> None:
+    found = town.component()
+    assert found is not None
+    one = CapacitySize(unit=CapacityUnit.COPY_COUNT, value=1)
+    town.change_component(
+        status=ComponentStatus.UPDATING,
+        spec=component_spec(generation=9),
+        previous_spec=found.spec,
+        rollout=Rollout(
+            policy=RollingUpdate(max_batch=one, wait_s=1.0), started_at=town.clock.now()
+        ),
+    )
+
+
+def create_managed(town: Town) -> None:
+    scaled = variant(count=2, max_instances=4, min_instances=0, consolidate=True)
+    town.add(
+        endpoint(deployment(scaled)),
+        component("filler", requirements=needs(3)),
+        component(requirements=needs(2)),
+    )
+
+
+def thin_out(town: Town) -> None:
+    """What is left fits on fewer instances, and it is time to move it."""
+    for name in ("filler", "base"):
+        if town.component(name) is not None:
+            town.change_component(
+                name, status=ComponentStatus.DELETING, modified_at=town.clock.now()
+            )
+            break
+    town.turn(5, seconds=1.0)
+    town.clock.advance(1200.0)
+
+
+def scale_to_zero(town: Town) -> None:
+    if town.component_status() is ComponentStatus.IN_SERVICE:
+        town.change_component(
+            status=ComponentStatus.UPDATING, desired_copies=0, modified_at=town.clock.now()
+        )
+    town.turn(5, seconds=1.0)
+    town.clock.advance(1200.0)
+
+
 def move(town: Town) -> None:
     pending = deployment(variant(instance_type="ml.small", count=2), generation=2)
     town.change_endpoint(status=EndpointStatus.UPDATING, pending=pending)
@@ -114,7 +166,7 @@ def keep(town: Town) -> None:
 
 
 def delete_components(town: Town) -> None:
-    for name in ("spanish", "base"):
+    for name in ("spanish", "base", "filler"):
         if town.component(name) is not None:
             town.change_component(
                 name, status=ComponentStatus.DELETING, modified_at=town.clock.now()
@@ -134,6 +186,8 @@ LIVES = [
     pytest.param([create, update_component, update_adapter], id="component and adapter updates"),
     pytest.param([create, move, delete_all], id="moved to other instances and deleted"),
     pytest.param([create, keep, delete_components], id="kept by an update and deleted"),
+    pytest.param([create, roll_component, update_adapter], id="a rolling update"),
+    pytest.param([create_managed, thin_out, scale_to_zero], id="consolidated and scaled to zero"),
     pytest.param([create_model_endpoint, update_endpoint, delete_endpoint], id="model endpoint"),
 ]
 Life = Sequence[Callable[[Town], None]]
@@ -232,6 +286,7 @@ class WatchedStore(MemoryStore):
         pytest.param(create, keep, 4, id="an update that keeps the instances"),
         pytest.param(create, move, 4, id="an update that moves the copies"),
         pytest.param(create, update_component, 4, id="another specification"),
+        pytest.param(create, roll_component, 4, id="a rolling update"),
         pytest.param(create, update_adapter, 4, id="another adapter"),
     ],
 )
@@ -336,6 +391,34 @@ def respecify(town: Town, dice: random.Random) -> None:
         )
 
 
+def respecify_in_batches(town: Town, dice: random.Random) -> None:
+    found = town.component()
+    if found is not None and found.status is ComponentStatus.IN_SERVICE:
+        size = CapacitySize(unit=CapacityUnit.COPY_COUNT, value=dice.randint(1, 2))
+        rollback = dice.choice([None, size])
+        policy = RollingUpdate(max_batch=size, wait_s=dice.choice([0.0, 5.0]))
+        town.change_component(
+            status=ComponentStatus.UPDATING,
+            spec=component_spec(generation=town.state.store.revision() + 1),
+            previous_spec=found.spec,
+            rollout=Rollout(
+                policy=replace(policy, rollback_batch=rollback), started_at=town.clock.now()
+            ),
+        )
+
+
+def lose_reach(town: Town, dice: random.Random) -> None:
+    hung = town.switches.hung_instances
+    if hung or not town.fleet.machines:
+        hung.clear()
+    else:
+        hung.add(dice.choice(sorted(town.fleet.machines)))
+
+
+def long_wait(town: Town, dice: random.Random) -> None:
+    town.clock.advance(dice.choice([60.0, 400.0, 1300.0]))
+
+
 def readapt(town: Town, dice: random.Random) -> None:
     found = town.component("spanish")
     if found is not None and found.status is ComponentStatus.IN_SERVICE:
@@ -358,7 +441,10 @@ MISFORTUNES = (
     tick,
     scale,
     respecify,
+    respecify_in_batches,
     readapt,
+    lose_reach,
+    long_wait,
 )
 
 
@@ -366,7 +452,16 @@ MISFORTUNES = (
 def test_random_misfortune_ends_in_peace(town: Town, seed: int) -> None:
     dice = random.Random(seed)
     town.add(
-        endpoint(deployment(variant(count=dice.randint(1, 2), max_instances=3))),
+        endpoint(
+            deployment(
+                variant(
+                    count=dice.randint(1, 2),
+                    max_instances=3,
+                    min_instances=dice.randint(0, 1),
+                    consolidate=dice.random() < 0.5,
+                )
+            )
+        ),
         component(copies=dice.randint(1, 4)),
         adapter(),
     )
@@ -375,6 +470,7 @@ def test_random_misfortune_ends_in_peace(town: Town, seed: int) -> None:
         town.turn(dice.randint(0, 3), seconds=dice.choice([0.1, 1.0, 5.0]))
         town.check_integrity()
     town.switches.slow = False
+    town.switches.hung_instances.clear()
     for _ in range(80):
         town.fleet.tick()
         town.turn(seconds=5.0)
@@ -387,6 +483,7 @@ def test_random_misfortune_ends_in_peace(town: Town, seed: int) -> None:
     assert base is not None
     if base.status is ComponentStatus.IN_SERVICE:
         assert len(town.routed_copies()) == min(base.desired_copies, 12)
+        assert base.rollout is None
     else:
         assert recorded == set()
     delete_all(town)
