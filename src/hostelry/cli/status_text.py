@@ -145,7 +145,7 @@ def reserved_text(copies: list[dict[str, Any]]) -> str:
 
 
 def copy_lines(copy: dict[str, Any], most_alike: int) -> list[str]:
-    """One copy: its phase, its process, its adapters, and why it is not ready."""
+    """One copy: phase, process, adapters, and why it is not ready with the end of its log."""
     phase = copy.get("phase", "-") + (" (draining)" if copy.get("draining") else "")
     text = f"    copy {copy['id']}  {copy.get('owner', '-')}  {phase}"
     if copy.get("pid"):
@@ -153,6 +153,7 @@ def copy_lines(copy: dict[str, Any], most_alike: int) -> list[str]:
     if copy.get("restarts"):
         text += f"  restarts {copy['restarts']}"
     lines = [text, *reason_lines(copy.get("reason"), "      ")]
+    lines += reason_lines(copy.get("log_tail"), "      | ")
     for group in alike(copy.get("adapters", ()), ("phase", "reason"), most_alike):
         first = group[0]
         named = f"adapter {first['id']}" if len(group) == 1 else f"{len(group)} adapters"
