@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from hostelry.domain.component import PlacementStrategy
 from hostelry.domain.shape import Shape
 from hostelry.placement.room import device_ids_of, rooms
-from hostelry.placement.values import Held, Host, Wanted
-from hostelry.placement.words import MEMORY, amount_text, reserved_shape, shape_text
+from hostelry.placement.values import Held, Host, Obstacle, Wanted, WhyNot
+from hostelry.placement.words import MEMORY, amount_text, moves_text, reserved_shape, shape_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +111,25 @@ def why_here(
         return text
     in_zone = sum(1 for it in mine if it.instance_id in by_id and _zone(it, by_id) == host.zone)
     return f"{text}, {in_zone} of {len(mine)} in zone {host.zone}"
+
+
+def what_would_help(why: WhyNot, max_more: int | None) -> str:
+    """What would give a copy a place, in words.
+
+    `max_more` is how many instances ManagedInstanceScaling still allows; None where it is off.
+    """
+    if why.obstacle is Obstacle.TYPE_TOO_SMALL:
+        return "less in ComputeResourceRequirements, or an instance type that declares more"
+    ways = [moves_text(why.moves)] if why.moves else []
+    if max_more is None:
+        ways.append("another instance: a higher DesiredInstanceCount, or ManagedInstanceScaling")
+    elif max_more <= 0:
+        ways.append("a higher MaxInstanceCount")
+    else:
+        ways.append(f"another instance, which is started by itself: {max_more} more may be")
+    if why.obstacle is not Obstacle.NO_INSTANCE:
+        ways.append("fewer copies beside it, or less in its ComputeResourceRequirements")
+    return "; ".join(ways)
 
 
 def _zone(copy: Held, by_id: Mapping[str, Host]) -> str:

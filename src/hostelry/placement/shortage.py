@@ -5,13 +5,14 @@ from collections.abc import Iterable, Sequence
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.placement.making_room import making_room
 from hostelry.placement.room import MILLIONTHS, Room, fits_shape, need_of
-from hostelry.placement.values import Held, Lack, Move, Obstacle, Pool, Wanted, WhyNot
+from hostelry.placement.values import Held, Lack, Obstacle, Pool, Wanted, WhyNot
 from hostelry.placement.words import (
     RESOURCES,
     amount,
     amount_text,
     asked_text,
     joined,
+    moves_text,
     shape_text,
 )
 
@@ -33,7 +34,7 @@ def why_not(wanted: Wanted, rooms: Sequence[Room], held: Sequence[Held] = ()) ->
     binding = _binding(lacks)
     closest = {lack.instance_id: lack for lack in lacks[:INSTANCES_TRIED]}
     moves = making_room(wanted, [it for it in rooms if it.host.instance_id in closest], rooms, held)
-    hint = f"; {_moves_text(moves)} would make room" if moves else ""
+    hint = f"; {moves_text(moves)} would make room" if moves else ""
     return WhyNot(
         obstacle=Obstacle.FRAGMENTED if moves else Obstacle.NO_ROOM,
         text=f"{asked_text(asked, binding)}; {_free_text(lacks, binding)}{hint}",
@@ -62,13 +63,6 @@ def too_small(wanted: Wanted, pools: Iterable[Pool]) -> WhyNot | None:
         asked=asked,
         binding=binding,
         lacks=tuple(lacks),
-    )
-
-
-def _moves_text(moves: Sequence[Move]) -> str:
-    return joined(
-        f"moving copy {it.copy_id} from {it.from_instance_id} to {it.to.instance_id}"
-        for it in moves
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from hostelry.domain.shape import Requirements, Shape
+from hostelry.placement.values import Move
 
 BYTES_PER_MB = 1024 * 1024
 ACCELERATORS, MEMORY, CPUS = "accelerators", "memory", "CPUs"
@@ -37,6 +38,14 @@ def joined(parts: Iterable[str]) -> str:
     """Parts as a list in a sentence: "a, b and c"."""
     *most, last = [*parts] or [""]
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def moves_text(moves: Iterable[Move]) -> str:
+    """What would have to move, and where to."""
+    return joined(
+        f"moving copy {it.copy_id} from {it.from_instance_id} to {it.to.instance_id}"
+        for it in moves
+    )
 
 
 def reserved_shape(requirements: Requirements) -> Shape:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.placement.fleets import (
@@ -17,9 +18,9 @@ from tests.unit.placement.fleets import (
     wanted,
 )
 
-from hostelry.placement.explain import use_lines, uses, why_here
+from hostelry.placement.explain import use_lines, uses, what_would_help, why_here
 from hostelry.placement.pack import place
-from hostelry.placement.values import Host, Placed, Wanted
+from hostelry.placement.values import Held, Host, Placed, Wanted, WhyNot
 
 HOSTS = [host("i-a", zone="1"), host("i-b", zone="2")]
 CHAT = held("c1", "i-a", needs(2, 4096, 4), "chat")
@@ -79,3 +80,39 @@ def test_what_is_free_and_what_is_held_make_up_what_is_declared(
         assert use.free.memory_bytes + reserved == use.host.shape.memory_bytes
         cpus = sum(it.held.requirements.cpus for it in use.copies)
         assert abs(use.free.cpus + cpus - use.host.shape.cpus) < 1e-5
+
+
+PINNED = replace(held("c3", "i-b", needs(3)), movable=False)
+
+
+@pytest.mark.parametrize(
+    ("want", "there", "max_more", "helps"),
+    [
+        pytest.param(
+            wanted("x", needs(9)), [], 3,
+            "less in ComputeResourceRequirements, or an instance type that declares more",
+            id="no instance is large enough",
+        ),
+        pytest.param(
+            wanted("x", needs(2)), [held("c1", "i-a", needs(3)), PINNED], None,
+            "another instance: a higher DesiredInstanceCount, or ManagedInstanceScaling; "
+            "fewer copies beside it, or less in its ComputeResourceRequirements",
+            id="instances do not follow copies",
+        ),
+        pytest.param(
+            wanted("x", needs(4)), [held("c1", "i-a", needs(1)), PINNED], 0,
+            "moving copy c1 from i-a to i-b; a higher MaxInstanceCount; "
+            "fewer copies beside it, or less in its ComputeResourceRequirements",
+            id="a move would make room",
+        ),
+        pytest.param(
+            wanted("x", needs(1), types=["ml.small"]), [], 2,
+            "another instance, which is started by itself: 2 more may be",
+            id="no instance of the type is there",
+        ),
+    ],
+)  # fmt: skip
+def test_what_would_help(want: Wanted, there: list[Held], max_more: int | None, helps: str) -> None:
+    (why,) = place([want], HOSTS, there).outcomes
+    assert isinstance(why, WhyNot)
+    assert what_would_help(why, max_more) == helps
