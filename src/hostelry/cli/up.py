@@ -64,6 +64,12 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
             show_default=False,
         ),
     ] = None,
+    pace: Annotated[
+        float,
+        typer.Option(
+            help="Divide AWS's waits of minutes (cooldowns, bakes, provisioning time-outs) by this."
+        ),
+    ] = 1.0,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return when ready; go on in the background.")
     ] = False,
@@ -93,6 +99,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         invoke_timeout_s=invoke_timeout_s,
         stream_timeout_s=stream_timeout_s,
         artifact_cache_gb=artifact_cache_gb,
+        pace=pace,
         gateway_workers=gateway_workers,
     )
     if detach:

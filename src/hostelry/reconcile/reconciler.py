@@ -39,6 +39,7 @@ class Surroundings:
     clock: Clock
     shape_of: Callable[[str], Shape]
     is_llm: Callable[[str], bool]
+    pace: float = 1.0
 
 
 def one_pass(
@@ -87,6 +88,7 @@ class Reconciler:
             new_instance_id=new_instance_id,
             new_copy_id=new_copy_id,
             shape_of=self._around.shape_of,
+            pace=self._around.pace,
         )
         facts = self.instances.facts
         after = await asyncio.to_thread(one_pass, self._state, key, facts, givens)

@@ -78,7 +78,7 @@ async def _serve(
     try:
         state = open_state(store)
         clock = SystemClock()
-        reconciler = Reconciler(state, _surroundings(home, credentials, clock))
+        reconciler = Reconciler(state, _surroundings(home, config, credentials, clock))
         app = control_app(
             Served(
                 state=state,
@@ -95,7 +95,9 @@ async def _serve(
         store.close()
 
 
-def _surroundings(home: Home, credentials: Credentials, clock: SystemClock) -> Surroundings:
+def _surroundings(
+    home: Home, config: UpConfig, credentials: Credentials, clock: SystemClock
+) -> Surroundings:
     command = [sys.executable, "-m", "hostelry.server.agent", "--home", str(home.root)]
     images = ImageFile(home.images)
     images.rules()  # a fault of the file is told at the start, not at the first component
@@ -110,6 +112,7 @@ def _surroundings(home: Home, credentials: Credentials, clock: SystemClock) -> S
         clock=clock,
         shape_of=shape_of,
         is_llm=images.is_llm,
+        pace=config.pace,
     )
 
 

@@ -55,6 +55,7 @@ class UpConfig:
     stream_timeout_s: float = 480.0
     artifact_cache_bytes: int = 50 * 1000**3  # on each instance
     gateway_workers: int = 1
+    pace: float = 1.0  # divides the waits of the AWS contract that last minutes
 
     @property
     def door_url(self) -> str:

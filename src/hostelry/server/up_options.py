@@ -18,6 +18,7 @@ ACCOUNT_PATTERN = re.compile(r"[0-9]{12}")
 REGION_PATTERN = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}")
 MAX_BODY_LIMIT_MB = 1024
 MIN_CACHE_GB = 0.1
+MIN_PACE, MAX_PACE = 1.0, 3600.0
 MAX_DEFAULT_WORKERS = 4
 MIN_TIMEOUT_S, MAX_TIMEOUT_S = 1, 86400
 
@@ -38,6 +39,7 @@ class UpOptions:
     invoke_timeout_s: float = 60.0
     stream_timeout_s: float = 480.0
     artifact_cache_gb: float = 50.0
+    pace: float = 1.0
     gateway_workers: int | None = None
 
     @property
@@ -71,6 +73,10 @@ def check_options(options: UpOptions) -> None:
         raise TerminalError(
             f"--gateway-workers {options.gateway_workers}: expected 1 or more and at most "
             f"{MAX_WORKERS}"
+        )
+    if not MIN_PACE <= options.pace <= MAX_PACE:
+        raise TerminalError(
+            f"--pace {options.pace:g}: expected {MIN_PACE:g} (AWS's own waits) to {MAX_PACE:g}"
         )
     check_timeouts(options)
     if options.s3_endpoint is not None:
@@ -172,5 +178,6 @@ def decide_config(options: UpOptions, control_port: int, num_cpus: int) -> UpCon
         invoke_timeout_s=options.invoke_timeout_s,
         stream_timeout_s=options.stream_timeout_s,
         artifact_cache_bytes=int(options.artifact_cache_gb * 1000**3),
+        pace=options.pace,
         gateway_workers=options.gateway_workers or min(MAX_DEFAULT_WORKERS, num_cpus),
     )

@@ -64,6 +64,8 @@ def test_options_that_are_allowed(changes: dict[str, Any]) -> None:
         pytest.param({"region": "us-east-1\n"}, "--region", id="a region with a line break"),
         pytest.param({"max_body_mb": 0}, "--max-body-mb 0", id="no body at all"),
         pytest.param({"max_body_mb": float("nan")}, "--max-body-mb nan", id="not a number"),
+        pytest.param({"pace": 0.5}, "--pace 0.5", id="slower than AWS"),
+        pytest.param({"pace": float("nan")}, "--pace nan", id="a pace of no number"),
         pytest.param({"artifact_cache_gb": 0}, "--artifact-cache-gb 0", id="no cache at all"),
         pytest.param({"artifact_cache_gb": float("nan")}, "gb nan", id="a cache of no number"),
         pytest.param({"invoke_timeout_s": 0}, "--invoke-timeout-s 0: expected 1", id="no time"),
