@@ -78,7 +78,7 @@ def copy_environment(
         limits_of(spec, place.shape).cpus, place.machine_cpus, operator.get("OMP_NUM_THREADS", "")
     )
     return {
-        **{name: value for name, value in operator.items() if name in PASSED_ON},
+        **passed_on(operator),
         **threads,
         "PYTHONUNBUFFERED": "1",
         "SAGEMAKER_REGION": place.region,
@@ -92,6 +92,11 @@ def copy_environment(
         **device_variables(visible_devices(spec, place.devices)),
         MARKER_VARIABLE: str(place.folder),
     }
+
+
+def passed_on(operator: Mapping[str, str]) -> dict[str, str]:
+    """What every copy gets of the operator's environment."""
+    return {name: value for name, value in operator.items() if name in PASSED_ON}
 
 
 def refused_variables(spec: CopySpec) -> list[str]:

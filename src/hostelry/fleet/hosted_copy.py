@@ -48,6 +48,7 @@ from hostelry.fleet.orders import launch_order, left_out, order_title
 from hostelry.fleet.processes import members, process_table
 from hostelry.fleet.reasons import late_detail, start_failure
 from hostelry.fleet.records import CopyFolder, CopyRecord, ProcessIdentity
+from hostelry.fleet.warm import WarmForks
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class Means:
     operator_environment: Mapping[str, str] = field(repr=False)
     policy: CopyPolicy = field(default_factory=CopyPolicy)
     devices: tuple[str, ...] = ()
+    warm: WarmForks | None = None
     machine_cpus: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
 
 
@@ -85,6 +87,7 @@ class HostedCopy:
         self._status = CopyStatus(id=spec.id, phase=CopyPhase.PENDING)
         self._record = CopyRecord(spec_digest=spec_digest(spec))
         self._attempts = Attempts()
+        self._started_at: float | None = None  # None: by a predecessor of this agent
         self._ready_at: float | None = None
         self._files = ModelFiles(
             spec=spec,
@@ -230,6 +233,8 @@ class HostedCopy:
         rule = self._rule()
         if not self._attempts.ever_ready:
             self._report(CopyPhase.DOWNLOADING)
+        if self._means.warm is not None:
+            self._means.warm.prepare(rule.argv)  # it imports while files are fetched
         substitutes = await self._files.fetch()
         port = free_port()
         place = CopyPlace(
@@ -245,6 +250,7 @@ class HostedCopy:
             self._log.note(f"the container's Environment may not set {name}; it is left out")
         order = launch_order(self.spec, rule, place, substitutes, self._means.operator_environment)
         self._log.note(f"starting {order_title(order)} on port {port}")
+        self._started_at = monotonic_s()
         process = await self._means.launcher.start(order)
         self._adapters.process_started(())
         self._remember(process=process.identity, port=port, adapters=(), rule=rule)
@@ -254,6 +260,8 @@ class HostedCopy:
             address=self._address,
             memory_limit=process.memory_limit,
             peak_memory_bytes=0,
+            start_kind=process.start_kind,
+            start_s=None,
         )
         return process
 
@@ -356,6 +364,9 @@ class HostedCopy:
     def _proven(self) -> None:
         if self._ready_at is None:
             self._ready_at = monotonic_s()
+            if self._started_at is not None:
+                start_s = round(self._ready_at - self._started_at, 3)
+                self._status = replace(self._status, start_s=start_s)
         self._attempts = replace(self._attempts, ever_ready=True)
         self._remember(ever_ready=True)
         self._report(CopyPhase.READY)

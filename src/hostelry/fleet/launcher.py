@@ -15,6 +15,7 @@ from typing import Protocol
 from hostelry.base.errors import TerminalError
 from hostelry.fleet.cgroups import Place
 from hostelry.fleet.container_order import ContainerOrder
+from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.limited_process import (
     LimitedProcess,
     LimitRecord,
@@ -26,6 +27,7 @@ from hostelry.fleet.limits import CopyLimits
 from hostelry.fleet.processes import WatchedProcess, stop_processes
 from hostelry.fleet.reasons import exit_detail
 from hostelry.fleet.records import ProcessIdentity
+from hostelry.fleet.warm import ColdStartError, ForkedProcess, WarmForks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,11 @@ class CopyProcess(Protocol):
         """How its memory limit is kept: "cgroup", "watched", "container"; "" without a limit."""
         ...
 
+    @property
+    def start_kind(self) -> str:
+        """How it was started: "cold", or "warm" from an interpreter that had its libraries."""
+        ...
+
     async def wait(self) -> int | None:
         """Return when it is gone: its exit code (negative: the signal), where it can be known."""
         ...
@@ -92,28 +99,33 @@ class Launcher(Protocol):
 class ProcessLauncher:
     """Starts built-in model servers and operators' commands as plain processes.
 
-    `places` are where control groups may be made for them (`cgroups.own_places`).
+    `places` are where control groups may be made for them (`cgroups.own_places`); with `warm` they
+    are forked from an interpreter that has imported their libraries, where that can be done.
     """
 
-    def __init__(self, places: Sequence[Place] = ()) -> None:
+    def __init__(self, places: Sequence[Place] = (), warm: WarmForks | None = None) -> None:
         self._places = tuple(places)
+        self._warm = warm
         self._processes: dict[Path, LimitedProcess] = {}
 
     async def start(self, order: LaunchOrder) -> LimitedProcess:
         """The started process; raises TerminalError when it cannot be executed."""
-        try:
-            process = start_unprivileged(order.argv, order.environment, order.folder, order.log)
-        except (OSError, ValueError) as error:
-            raise TerminalError(f"cannot start {order.argv[0]}: {error}") from error
         limits = order.limits or CopyLimits(cpus=0.0)
-        return self._keep(confine(process, order.folder, limits, self._places), order.folder)
+        forked = await self._forked(order)
+        if forked is None:
+            return self._keep(confine(_cold(order), order.folder, limits, self._places), order)
+        limited = self._keep(confine(forked, order.folder, limits, self._places), order)
+        forked.let_go()
+        return limited
 
     def adopt(self, folder: Path, identity: ProcessIdentity) -> LimitedProcess | None:
         """The recorded process if it still runs."""
         process = WatchedProcess.adopt(identity)
         if process is None:
             return None
-        return self._keep(LimitedProcess(process, folder, LimitRecord.load(folder)), folder)
+        limited = LimitedProcess(process, folder, LimitRecord.load(folder))
+        self._processes[folder] = limited
+        return limited
 
     async def explain_exit(self, folder: Path, code: int | None) -> str:
         """The exit code or signal in words, or that memory was the cause."""
@@ -126,9 +138,26 @@ class ProcessLauncher:
         self._processes.pop(folder, None)
         await asyncio.to_thread(release, folder)
 
-    def _keep(self, process: LimitedProcess, folder: Path) -> LimitedProcess:
-        self._processes[folder] = process
+    async def _forked(self, order: LaunchOrder) -> ForkedProcess | None:
+        """The copy, forked and waiting to be let go; None where it has to be started cold."""
+        if self._warm is None:
+            return None
+        try:
+            return await self._warm.fork(order.argv, order.environment, order.folder, order.log)
+        except ColdStartError as error:
+            CopyLog(order.log).note(f"a cold start, since {error}")
+            return None
+
+    def _keep(self, process: LimitedProcess, order: LaunchOrder) -> LimitedProcess:
+        self._processes[order.folder] = process
         return process
+
+
+def _cold(order: LaunchOrder) -> WatchedProcess:
+    try:
+        return start_unprivileged(order.argv, order.environment, order.folder, order.log)
+    except (OSError, ValueError) as error:
+        raise TerminalError(f"cannot start {order.argv[0]}: {error}") from error
 
 
 def free_port() -> int:

@@ -101,6 +101,11 @@ class LimitedProcess:
         """How its memory limit is kept: "cgroup", "watched", or "" without one."""
         return self._record.memory_limit
 
+    @property
+    def start_kind(self) -> str:
+        """How it was started: "cold", or "warm" from an interpreter that had its libraries."""
+        return self._process.start_kind
+
     async def wait(self) -> int | None:
         """Return when it is gone: its exit code (negative: the signal), if it was ours."""
         watching = asyncio.create_task(self._watch())

@@ -105,6 +105,7 @@ class WatchedProcess:
     """A process whose end is noticed at once; a child of ours, or one that was adopted."""
 
     memory_limit = ""  # nobody keeps one
+    start_kind = "cold"
 
     def __init__(
         self, identity: ProcessIdentity, child: "subprocess.Popen[bytes] | None" = None
@@ -119,7 +120,12 @@ class WatchedProcess:
 
     @classmethod
     def start(
-        cls, argv: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path
+        cls,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        log: Path,
+        pass_fds: Sequence[int] = (),
     ) -> "WatchedProcess":
         """Start `argv` in a session of its own, printing to the end of `log`.
 
@@ -135,6 +141,7 @@ class WatchedProcess:
                 stdout=descriptor,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                pass_fds=pass_fds,
             )
         finally:
             os.close(descriptor)

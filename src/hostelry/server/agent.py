@@ -24,11 +24,14 @@ from hostelry.fleet.artifacts.cache import ArtifactCache
 from hostelry.fleet.artifacts.objects import S3Objects, new_client
 from hostelry.fleet.artifacts.store import ArtifactStore
 from hostelry.fleet.cgroups import own_places
+from hostelry.fleet.copy_launcher import CopyLauncher
+from hostelry.fleet.environment import passed_on
 from hostelry.fleet.hosted_copy import Means
 from hostelry.fleet.launcher import ProcessLauncher
 from hostelry.fleet.model_server import new_http
 from hostelry.fleet.processes import own_identity
 from hostelry.fleet.records import AgentRecord, InstanceFolder, write_whole
+from hostelry.fleet.warm import WarmForks
 from hostelry.server.home import Home, load_config, load_credentials
 
 log = logging.getLogger(__name__)
@@ -47,6 +50,8 @@ async def serve(home: Home, instance_id: str) -> None:
             instance.instance_type,
             instance.shape.accelerators,
         )
+    operator = dict(os.environ)
+    warm = WarmForks(folder.root, passed_on(operator))
     async with new_http() as http:
         agent = InstanceAgent(
             instance_id,
@@ -54,12 +59,13 @@ async def serve(home: Home, instance_id: str) -> None:
             Means(
                 images_file=home.images,
                 artifacts=artifact_store(home, folder),
-                launcher=ProcessLauncher(own_places()),
+                launcher=CopyLauncher(ProcessLauncher(own_places(), warm)),
                 http=http,
                 region=instance.scope.region,
                 shape=instance.shape,
-                operator_environment=dict(os.environ),
+                operator_environment=operator,
                 devices=devices,
+                warm=warm,
             ),
         )
         await agent.start()

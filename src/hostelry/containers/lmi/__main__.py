@@ -16,6 +16,7 @@ import uvloop
 from hostelry.base.clock import SystemClock
 from hostelry.base.logging import configure_logging
 from hostelry.containers.lmi.config import ConfigurationError, LmiConfig, resolve_config
+from hostelry.containers.lmi.engine_child import ForkedEngine, ForkedHere, fork_engine
 from hostelry.containers.lmi.lifecycle import serve
 from hostelry.containers.lmi.service import Service
 
@@ -23,6 +24,7 @@ DEFAULT_MODEL_DIR = "/opt/ml/model"
 DEFAULT_PORT = 8080
 DEFAULT_HOST = "127.0.0.1"
 BACKLOG = 1024
+ENGINE_MODULE = "hostelry.containers.lmi.engine_process"
 EXIT_FAILURE = 1
 EXIT_CONFIGURATION = 2
 
@@ -82,6 +84,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         given = arguments(sys.argv[1:] if argv is None else argv, os.environ)
         config = read_config(os.environ, given.model_dir)
+        engine = forked_engine()
+        if isinstance(engine, ForkedHere):
+            return run_engine(engine)
         listener = listen(given.host, int(given.port))
     except ConfigurationError as error:
         log.error("%s", error)  # noqa: TRY400 - the message is the whole story
@@ -89,10 +94,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     for warning in config.warnings:
         log.warning("%s", warning)
     service = Service(config=config, clock=SystemClock())
-    failure = uvloop.run(serve(service, listener))
+    failure = uvloop.run(serve(service, listener, engine))
     if failure:
         log.info("the server ends")
     return EXIT_FAILURE if failure else 0
+
+
+def forked_engine() -> ForkedEngine | ForkedHere | None:
+    """The engine's process, forked from this one where the engine is imported already.
+
+    That is so in a copy which was forked from a warm interpreter; started as a program this
+    process never imports the engine.
+    """
+    return fork_engine() if ENGINE_MODULE in sys.modules else None
+
+
+def run_engine(here: ForkedHere) -> int:
+    """Be the engine process; the exit status."""
+    status: int = sys.modules[ENGINE_MODULE].run(here.stream, here.parent)
+    return status
 
 
 def listen(host: str, port: int) -> socket.socket:

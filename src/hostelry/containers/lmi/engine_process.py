@@ -1,8 +1,8 @@
 """The engine process: loads the model, then loops add, abort and step over one socket.
 
-Started by `process_backend` with the socket as a file descriptor. It never outlives its parent: the
-kernel kills it when the parent dies, and a closed socket ends it too. Signals to the process
-group are left to the parent, which ends this process by closing the socket.
+Started by `engine_child` with the socket as a file descriptor, or forked by it. It never outlives
+its parent: the kernel kills it when the parent dies, and a closed socket ends it too. Signals to
+the process group are left to the parent, which ends this process by closing the socket.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from hostelry.base.logging import configure_logging
 from hostelry.containers.lmi.engine_channel import Channel, ParentGoneError
+from hostelry.containers.lmi.engine_child import engine_environment
 from hostelry.containers.lmi.engine_loop import EngineLoop
 from hostelry.containers.lmi.engine_view import facts
 from hostelry.containers.lmi.fetchers import adapter_fetchers
@@ -84,6 +85,7 @@ def serve(channel: Channel) -> int:
         start = first(channel)
         if not isinstance(start, Start):
             raise TypeError(f"the first message is {type(start).__name__}, not Start")  # noqa: TRY301 - one edge reports every failure
+        os.environ.update(engine_environment(os.environ, start.settings))
         engine = load(start)
         channel.send(Loaded(facts(engine, EngineConfig().page_tokens)))
         EngineLoop(engine, channel).run()
@@ -108,13 +110,18 @@ def main() -> int:
     parser.add_argument("--socket-fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
     arguments = parser.parse_args()
+    return run(socket.socket(fileno=arguments.socket_fd), arguments.parent)
+
+
+def run(stream: socket.socket, parent: int) -> int:
+    """Serve the process `parent` on `stream`; the exit status."""
     die_with_parent()
-    if os.getppid() != arguments.parent:
+    if os.getppid() != parent:
         return 0
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     configure_logging("lmi-engine")
-    with socket.socket(fileno=arguments.socket_fd) as stream:
+    with stream:
         return serve(Channel(stream))
 
 

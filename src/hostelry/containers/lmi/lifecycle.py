@@ -14,6 +14,7 @@ from hostelry.containers.lmi.app import build_app
 from hostelry.containers.lmi.backend import EngineFailedError
 from hostelry.containers.lmi.chat_template import load_chat_template
 from hostelry.containers.lmi.config import DEFAULT_ADAPTERS, ConfigurationError, LmiConfig
+from hostelry.containers.lmi.engine_child import ForkedEngine
 from hostelry.containers.lmi.http_protocol import BoundedHeadProtocol
 from hostelry.containers.lmi.messages import EngineSettings, Start
 from hostelry.containers.lmi.model_source import adapter_folders, model_folder
@@ -39,8 +40,13 @@ class Server(uvicorn.Server):
         yield
 
 
-async def serve(service: Service, listener: socket.socket) -> str | None:
-    """Run on `listener` until SIGTERM or SIGINT; the reason when it ends by a failure instead."""
+async def serve(
+    service: Service, listener: socket.socket, engine: ForkedEngine | None = None
+) -> str | None:
+    """Run on `listener` until SIGTERM or SIGINT; the reason when it ends by a failure instead.
+
+    `engine` is the engine process where it is there already.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -62,15 +68,15 @@ async def serve(service: Service, listener: socket.socket) -> str | None:
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     serving.add_done_callback(lambda _: stop.set())
     try:
-        return await live(service, stop)
+        return await live(service, stop, engine)
     finally:
         server.should_exit = True
         await serving
 
 
-async def live(service: Service, stop: asyncio.Event) -> str | None:
+async def live(service: Service, stop: asyncio.Event, engine: ForkedEngine | None) -> str | None:
     """Load, serve, and end; the reason when the end is a failure and not `stop`."""
-    backend = ProcessBackend()
+    backend = ProcessBackend(engine)
     try:
         reason = await run_until(stop, service, backend)
         if reason is None:

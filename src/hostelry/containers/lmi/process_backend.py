@@ -5,10 +5,6 @@ Only the event loop's thread touches this object.
 
 import asyncio
 import logging
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
 from hostelry.base.clock import monotonic_s
@@ -27,6 +23,12 @@ from hostelry.containers.lmi.backend import (
     QuotaReachedError,
     RequestRefusedError,
 )
+from hostelry.containers.lmi.engine_child import (
+    EngineChild,
+    ForkedEngine,
+    reap,
+    spawn_engine,
+)
 from hostelry.containers.lmi.messages import (
     FROM_ENGINE,
     Abort,
@@ -35,7 +37,6 @@ from hostelry.containers.lmi.messages import (
     AskStats,
     Call,
     Done,
-    EngineSettings,
     Failed,
     Fault,
     FromEngine,
@@ -54,7 +55,6 @@ from hostelry.containers.lmi.messages import (
 from hostelry.engine.request import Output, Request
 
 STALL_LIMIT_S = 120.0  # a step with work that says nothing for this long counts as a dead engine
-EXIT_WAIT_S = 2.0
 
 ERRORS: Mapping[Fault, type[BackendError]] = {
     "request": RequestRefusedError,
@@ -78,10 +78,14 @@ class RequestGroup:
 
 
 class ProcessBackend:
-    """One engine process. `start` it, `wait_ready`, use it, `close` it."""
+    """One engine process. `start` it, `wait_ready`, use it, `close` it.
 
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+    `forked` is one that is there already.
+    """
+
+    def __init__(self, forked: ForkedEngine | None = None) -> None:
+        self._forked = forked
+        self._process: EngineChild | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._facts: asyncio.Future[ModelFacts] = asyncio.get_running_loop().create_future()
@@ -96,17 +100,11 @@ class ProcessBackend:
 
     async def start(self, start: Start) -> None:
         """Start the process and have it load; returns at once."""
-        ours, theirs = socket.socketpair()
-        environment = engine_environment(os.environ, start.settings)
-        command = [
-            sys.executable, "-m", "hostelry.containers.lmi.engine_process",
-            "--socket-fd", str(theirs.fileno()), "--parent", str(os.getpid()),
-        ]  # fmt: skip
-        # Not asyncio's: the kernel's parent-death signal is tied to the thread that starts it.
-        self._process = subprocess.Popen(  # noqa: ASYNC220 - returns as soon as it is forked
-            command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, env=environment
-        )
-        theirs.close()
+        forked = self._forked
+        if forked is not None:
+            self._process, ours = forked, forked.stream
+        else:
+            self._process, ours = spawn_engine(start.settings)
         ours.setblocking(False)
         reader, self._writer = await asyncio.open_unix_connection(sock=ours)
         self._heard_at = monotonic_s()
@@ -297,22 +295,3 @@ def error_of(fault: Fault, message: str, retry_after_s: float = 1.0) -> BackendE
     if issubclass(kind, BusyError):
         return kind(message, retry_after_s)
     return kind(message)
-
-
-def engine_environment(inherited: Mapping[str, str], settings: EngineSettings) -> dict[str, str]:
-    """What must be set before the engine's libraries load: threads and visible accelerators."""
-    environment = dict(inherited)
-    if settings.num_threads:
-        environment["OMP_NUM_THREADS"] = str(settings.num_threads)
-    if not settings.use_accelerators:
-        environment["CUDA_VISIBLE_DEVICES"] = ""
-    return environment
-
-
-def reap(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the process to end by itself, then kill it."""
-    try:
-        process.wait(EXIT_WAIT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

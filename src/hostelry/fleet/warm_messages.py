@@ -1,0 +1,42 @@
+"""What an agent and its warm interpreter say to each other: JSON, one message a line."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkOrder:
+    """Fork a copy: its arguments (without the program), variables, working folder and log."""
+
+    arguments: tuple[str, ...]
+    environment: dict[str, str]
+    folder: str
+    log: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToParent:
+    """One of: a copy to fork, or the pid of a forked one that may begin."""
+
+    fork: ForkOrder | None = None
+    go: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FromParent:
+    """One of: everything is imported; the pid of a new copy; why none was forked; one that ended.
+
+    `exit_code` belongs to `ended`; negative: the signal.
+    """
+
+    ready: bool = False
+    forked: int | None = None
+    refused: str | None = None
+    ended: int | None = None
+    exit_code: int = 0
+
+
+def line(message: ToParent | FromParent) -> bytes:
+    """The message as it is sent."""
+    return msgspec.json.encode(message) + b"\n"

@@ -1,0 +1,60 @@
+"""Which copies may be forked from a warm interpreter, from plain values.
+
+A forked copy has imported its libraries before it got its environment. That is the same as the
+other order only for variables that nothing reads while it is imported: the list here. A container
+that sets any other is started cold, which is slower and never wrong.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from hostelry.fleet.environment import DEVICE_VARIABLES
+from hostelry.fleet.images import LMI_COMMAND
+from hostelry.fleet.limits import THREAD_VARIABLES
+from hostelry.fleet.processes import MARKER_VARIABLE
+
+# What a copy of each command imports; the first module is the one whose main() runs it.
+WARM_MODULES: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    LMI_COMMAND: ("hostelry.containers.lmi.__main__", "hostelry.containers.lmi.engine_process"),
+}
+READ_LATE_PREFIXES = ("OPTION_", "SERVING_", "SAGEMAKER_", "HOSTELRY_", "AWS_")
+# Thread counts are set again by the engine, devices are looked for when the first is used.
+READ_LATE = frozenset({"HF_MODEL_ID", "HF_TOKEN", *THREAD_VARIABLES, *DEVICE_VARIABLES})
+MARKER_ROOM = 4096  # the longest path of a copy's folder
+
+
+def warm_modules(argv: Sequence[str]) -> tuple[str, ...]:
+    """What to import ahead of copies that run `argv`; () for commands that always start cold."""
+    return WARM_MODULES.get(tuple(argv), ())
+
+
+def parent_environment(operator: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a warm interpreter: what every copy gets of the operator's, and no secret.
+
+    The marker's room is filled by each copy with its own folder.
+    """
+    shared = {name: value for name, value in operator.items() if name not in READ_LATE}
+    threads = dict.fromkeys(THREAD_VARIABLES, "1")
+    return {
+        **shared,
+        **threads,
+        "PYTHONUNBUFFERED": "1",
+        MARKER_VARIABLE: "-" * MARKER_ROOM,
+    }
+
+
+def cold_cause(parent: Mapping[str, str], environment: Mapping[str, str]) -> str | None:
+    """Why a copy with `environment` cannot be forked from `parent`; None when it can."""
+    differing = {
+        name
+        for name in parent.keys() | environment.keys()
+        if parent.get(name) != environment.get(name) and not _is_read_late(name)
+    }
+    if differing:
+        return f"{', '.join(sorted(differing))} may be read while libraries are loaded"
+    if len(environment.get(MARKER_VARIABLE, "").encode()) >= MARKER_ROOM:
+        return f"the path of its folder has {MARKER_ROOM} bytes or more"
+    return None
+
+
+def _is_read_late(name: str) -> bool:
+    return name in READ_LATE or name.startswith(READ_LATE_PREFIXES)
