@@ -261,6 +261,11 @@ def test_copies_are_shown_logged_adopted_and_swept(tmp_path: Path) -> None:
         assert platform.processes() == []
 
 
+def as_from_a_terminal() -> None:
+    """A shell that runs the suite in its background has SIGINT ignored, and that is inherited."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_in_the_foreground_ends_cleanly(tmp_path: Path) -> None:
     platform = Platform(tmp_path / "home")
     process = subprocess.Popen(
@@ -270,6 +275,7 @@ def test_ctrl_c_in_the_foreground_ends_cleanly(tmp_path: Path) -> None:
         stderr=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
+        preexec_fn=as_from_a_terminal,
     )
     try:
         assert process.stdout is not None
