@@ -35,7 +35,7 @@ class CopyPolicy:
     hung_after_s: float = 12.0
     probe_timeout_s: float = 60.0
     max_probe_refusals: int = 3
-    stop_grace_s: float = 10.0
+    stop_grace_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

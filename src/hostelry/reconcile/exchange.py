@@ -24,7 +24,7 @@ def without_what_will_fit(
             continue  # what is under way comes first, so that the others serve
         in_the_way = _fewest_in_the_way(world, able, it)
         if in_the_way and _may_stop(it.aim, in_the_way):
-            world = world.with_copies(drained(copy, givens.now) for copy in in_the_way)
+            world = world.with_copies(drained(copy, givens) for copy in in_the_way)
             busy.add(name)
         else:
             left.append(it)

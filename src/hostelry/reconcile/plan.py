@@ -121,7 +121,7 @@ def _without_homeless(world: World, givens: Givens) -> World:
         for it in world.copies.values()
         if it.component_name is not None and it.component_name not in world.components
     ]
-    return world.with_copies([drained(it, givens.now) for it in homeless])
+    return world.with_copies([drained(it, givens) for it in homeless])
 
 
 def _is_kept(copy: Copy, now: float) -> bool:

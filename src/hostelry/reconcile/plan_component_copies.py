@@ -35,7 +35,7 @@ def plan_component_copies(world: World, givens: Givens) -> World:
     bases = [it for it in world.components.values() if it.spec is not None]
     for base in bases:
         if base.status not in LIVE_COMPONENT:
-            leaving = [drained(it, givens.now, DELETE_DRAIN_S) for it in world.copies_of(base.name)]
+            leaving = [drained(it, givens, DELETE_DRAIN_S) for it in world.copies_of(base.name)]
             world = world.with_copies(leaving).with_component(replace(base, placement_note=None))
     for deployment in world.deployments():
         for variant in deployment.variants:
@@ -53,7 +53,7 @@ def _on_variant(
     failed = [it for one in components for it in world.copies_on(hosts, one.name)]
     world = world.with_copies(without_failed(failed, givens.now))
     aims = [aim_of(world, it, deployment, givens) for it in components]
-    world = world.with_copies(it for aim in aims for it in _leaving(aim, givens.now))
+    world = world.with_copies(it for aim in aims for it in _leaving(aim, givens))
     aims = [aim_of(world, it, deployment, givens) for it in components]
     world, unplaced = _placed(world, hosts, variant, aims, givens)
     now = {it.name: aim_of(world, it, deployment, givens) for it in components if unplaced}
@@ -78,10 +78,10 @@ def _living(world: World, variant: EndpointVariant) -> list[InferenceComponent]:
     return sorted(mine, key=lambda it: (it.created_at, it.name))
 
 
-def _leaving(aim: Aim, now: float) -> list[Copy]:
+def _leaving(aim: Aim, givens: Givens) -> list[Copy]:
     """The copies that are not wanted any more, on their way out; what failed has none to drain."""
     failed = [it for it in aim.others if it.status.phase is CopyPhase.FAILED]
-    return [drained(it, now) for it in aim.surplus] + [stopped(it, now) for it in failed]
+    return [drained(it, givens) for it in aim.surplus] + [stopped(it, givens.now) for it in failed]
 
 
 def _placed(

@@ -7,7 +7,7 @@ from hostelry.domain.copy import Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.endpoint_config import ManagedInstanceScaling, Variant
 from hostelry.domain.status import Event, next_status
-from hostelry.placement.fleet_size import fleet_growth
+from hostelry.placement.fleet_size import fleet_growth, with_growth
 from hostelry.reconcile.room import Unplaced, pools_of
 from hostelry.reconcile.world import Givens, World
 
@@ -35,7 +35,10 @@ def grown(
         max_more=max(0, scaling.max_instances - max(wanted, len(hosts))),
         unavailable=unavailable_types(variant, givens),
     )
-    refused = [replace(unplaced[it], why=why) for it, why in growth.why_not.items()]
+    refused = [
+        replace(unplaced[it], why=with_growth(unplaced[it].why, why))
+        for it, why in growth.why_not.items()
+    ]
     if not growth.instances:
         return world, refused
     for it in growth.instances:

@@ -34,11 +34,11 @@ def plan_instances(world: World, givens: Givens) -> World:
     return world
 
 
-def retired(world: World, instances: Sequence[Instance], now: float) -> World:
+def retired(world: World, instances: Sequence[Instance], givens: Givens) -> World:
     """The world with `instances` on their way out, and the copies on them leaving first."""
     ids = {it.id for it in instances if it.state is not InstanceState.TERMINATING}
     leaving = [replace(world.instances[it], state=InstanceState.TERMINATING) for it in sorted(ids)]
-    copies = [drained(it, now) for name in sorted(ids) for it in world.copies_at(name)]
+    copies = [drained(it, givens) for name in sorted(ids) for it in world.copies_at(name)]
     return world.with_instances(leaving).with_copies(copies)
 
 
@@ -47,7 +47,7 @@ def _without_broken(world: World, givens: Givens) -> World:
     if world.endpoint is None or world.endpoint.status is EndpointStatus.CREATING:
         return world
     broken = [it for it in world.instances.values() if is_beyond_repair(world.facts_of(it.id))]
-    return retired(world, broken, givens.now)
+    return retired(world, broken, givens)
 
 
 def is_beyond_repair(facts: InstanceFacts) -> bool:
@@ -60,7 +60,7 @@ def _without_unwanted(world: World, givens: Givens) -> World:
     unwanted = [
         it for it in world.instances.values() if (it.generation, it.variant_name) not in wanted
     ]
-    world = retired(world, unwanted, givens.now)
+    world = retired(world, unwanted, givens)
     if world.deployments():
         return world
     return world.with_copies([stopped(it, givens.now) for it in world.copies.values()])
@@ -77,7 +77,7 @@ def _counted(
     if missing >= 0:
         return world
     least_used_first = sorted(hosts, key=lambda it: _usefulness(world, it))
-    return retired(world, least_used_first[:-missing], givens.now)
+    return retired(world, least_used_first[:-missing], givens)
 
 
 def _usefulness(world: World, instance: Instance) -> tuple[bool, int, float, str]:
@@ -110,7 +110,7 @@ def _without_capacity(
         variant = replace(variant, passed_over=(*passed, here))
         endpoint = with_variant(world.endpoint, deployment, variant)
         deployment = deployment_in(endpoint, deployment.generation)
-        world = retired(replace(world, endpoint=endpoint), [instance], now)
+        world = retired(replace(world, endpoint=endpoint), [instance], givens)
         assert world.endpoint is not None, "it was only changed"
     return world
 

@@ -93,7 +93,7 @@ def _with_moves_done(
     served = [it for it in moving if is_routable(it) and not it.draining]
     failed = [it for it in moving if it.status.phase is CopyPhase.FAILED and not it.draining]
     old = [world.copies[it.replaces] for it in served if it.replaces is not None]
-    world = world.with_copies(drained(it, givens.now) for it in old)
+    world = world.with_copies(drained(it, givens) for it in old)
     world = world.with_copies(replace(stopped(it, givens.now), replaces=None) for it in failed)
     if not failed or world.endpoint is None:
         return world
@@ -124,7 +124,7 @@ def _scaled_in(
             desired_instance_count=max(scaling.min_instances, len(hosts) - len(needless)),
             scaled_in_at=givens.now,
         )
-        world = retired(world, needless, givens.now)
+        world = retired(world, needless, givens)
         return replace(world, endpoint=rescaled(endpoint, deployment, fewer, givens))
     if scaling.scale_in.strategy is ScaleInStrategy.CONSOLIDATION:
         return _consolidated(world, deployment, variant, scaling, givens)

@@ -18,7 +18,7 @@ from hostelry.reconcile.plan_routes import plan_routes
 from hostelry.reconcile.queue import WorkQueue
 from hostelry.reconcile.record import all_keys, load, load_all, write, writes
 from hostelry.reconcile.route_board import RouteBoard
-from hostelry.reconcile.world import Givens, GroupKey, InstanceFacts, World
+from hostelry.reconcile.world import MAX_DRAIN_S, Givens, GroupKey, InstanceFacts, World
 from hostelry.store.errors import RevisionTooOld
 from hostelry.store.protocol import Change
 from hostelry.store.records import State
@@ -40,6 +40,7 @@ class Surroundings:
     shape_of: Callable[[str], Shape]
     is_llm: Callable[[str], bool]
     pace: float = 1.0
+    max_drain_s: float = MAX_DRAIN_S
 
 
 def one_pass(
@@ -89,6 +90,7 @@ class Reconciler:
             new_copy_id=new_copy_id,
             shape_of=self._around.shape_of,
             pace=self._around.pace,
+            max_drain_s=self._around.max_drain_s,
         )
         facts = self.instances.facts
         after = await asyncio.to_thread(one_pass, self._state, key, facts, givens)

@@ -66,7 +66,8 @@ class Givens:
     """What a plan may not find out by itself: the time, fresh ids, declared shapes, and settings.
 
     `pace` divides the waits that last minutes on AWS (cooldowns, bakes, provisioning time-outs).
-    `zone_letters` make the availability zones of a region.
+    `max_drain_s` is how long a copy that leaves may go on with its requests. `zone_letters` make
+    the availability zones of a region.
     """
 
     now: float
@@ -74,6 +75,7 @@ class Givens:
     new_copy_id: Callable[[], str]
     shape_of: Callable[[str], Shape]
     pace: float = 1.0
+    max_drain_s: float = MAX_DRAIN_S
     zone_letters: str = "abc"
 
     def after(self, since: float, wait_s: float) -> bool:
@@ -195,11 +197,12 @@ def is_lost(facts: InstanceFacts, now: float) -> bool:
     return facts.unreachable_since is not None and now >= facts.unreachable_since + LOST_S
 
 
-def drained(copy: Copy, now: float, limit_s: float = MAX_DRAIN_S) -> Copy:
+def drained(copy: Copy, givens: Givens, limit_s: float | None = None) -> Copy:
     """The copy on its way out; one that takes requests stays until they are done, or the limit.
 
     Another limit shortens a drain that is under way, and never makes it longer.
     """
+    now, limit_s = givens.now, givens.max_drain_s if limit_s is None else limit_s
     if copy.drain_deadline_at is not None:
         ends_at = min(copy.drain_deadline_at, (copy.drain_started_at or now) + limit_s)
         return replace(copy, drain_deadline_at=ends_at)

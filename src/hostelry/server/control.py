@@ -36,6 +36,7 @@ from hostelry.store.sqlite import SqliteStore
 
 HOST = "127.0.0.1"
 MAX_THREADS = 32
+DRAIN_SLACK_S = 10.0  # between the last request's limit and the end of its copy
 
 
 class ControlServer(uvicorn.Server):
@@ -113,6 +114,7 @@ def _surroundings(
         shape_of=shape_of,
         is_llm=images.is_llm,
         pace=config.pace,
+        max_drain_s=max(config.invoke_timeout_s, config.stream_timeout_s) + DRAIN_SLACK_S,
     )
 
 

@@ -74,17 +74,17 @@ def check_options(options: UpOptions) -> None:
             f"--gateway-workers {options.gateway_workers}: expected 1 or more and at most "
             f"{MAX_WORKERS}"
         )
-    if not MIN_PACE <= options.pace <= MAX_PACE:
-        raise TerminalError(
-            f"--pace {options.pace:g}: expected {MIN_PACE:g} (AWS's own waits) to {MAX_PACE:g}"
-        )
     check_timeouts(options)
     if options.s3_endpoint is not None:
         check_endpoint(options.s3_endpoint)
 
 
 def check_timeouts(options: UpOptions) -> None:
-    """Raise TerminalError where an invocation would never be given time, or never be given up."""
+    """Raise TerminalError where an invocation or a wait would have no sensible length."""
+    if not MIN_PACE <= options.pace <= MAX_PACE:
+        raise TerminalError(
+            f"--pace {options.pace:g}: expected {MIN_PACE:g} (AWS's own waits) to {MAX_PACE:g}"
+        )
     for flag, seconds in (
         ("--invoke-timeout-s", options.invoke_timeout_s),
         ("--stream-timeout-s", options.stream_timeout_s),

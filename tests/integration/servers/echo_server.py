@@ -4,6 +4,7 @@ Plain standard library. How it behaves is said in ECHO_MODE: ``ok``, ``exit`` (a
 ``never`` (never healthy), ``refuse`` (invocations answer 400), ``once`` (exits at every start but
 the first), ``fork`` (leaves a child that ignores SIGTERM). ECHO_ADAPTER names an adapter that it
 has from its start. ``GET /eat?mb=N`` holds N MB from then on, ``GET /feed?mb=N`` has a child do so.
+``GET /drip?s=N`` streams for N seconds; SIGTERM ends all at once.
 """
 
 import json
@@ -52,6 +53,8 @@ class Handler(BaseHTTPRequestHandler):
             path, _, megabytes = self.path.partition("?mb=")
             hold(int(megabytes), in_child=path == "/feed")
             self.answer(200, b"{}")
+        elif self.path.startswith("/drip?s="):
+            self.drip(float(self.path.removeprefix("/drip?s=")))
         elif self.path == "/adapters":
             self.answer(200, json.dumps(ADAPTERS).encode())
         elif (name := unquote(self.path.removeprefix("/adapters/"))) in ADAPTERS:
@@ -73,6 +76,16 @@ class Handler(BaseHTTPRequestHandler):
     def do_DELETE(self) -> None:
         name = unquote(self.path.removeprefix("/adapters/"))
         self.answer(200 if ADAPTERS.pop(name, None) else 404, b"")
+
+    def drip(self, seconds: float) -> None:
+        """A stream that takes that long."""
+        self.send_response(200)
+        self.end_headers()
+        for _ in range(int(seconds * 5)):
+            self.wfile.write(b"drop\n")
+            time.sleep(0.2)
+        self.wfile.write(b"end\n")
+        self.close_connection = True
 
     def invoke(self, body: bytes) -> None:
         adapter = self.headers.get("X-Amzn-SageMaker-Adapter-Identifier")

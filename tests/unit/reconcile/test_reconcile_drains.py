@@ -1,0 +1,135 @@
+"""A copy that leaves is stopped once nobody holds a connection to it, or at its limit."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.unit.reconcile.samples import Town, adapter, component, deployment, endpoint, variant
+
+from hostelry.domain.component import ComponentStatus
+from hostelry.domain.copy import CopyPhase
+from hostelry.domain.endpoint import EndpointStatus
+from hostelry.reconcile.world import DELETE_DRAIN_S, DRAIN_S, MAX_DRAIN_S
+
+
+def begin(town: Town, still_open: int) -> str:
+    """A component scaled from two copies to one; the copy that goes, with open connections."""
+    town.add(endpoint(deployment(variant())), component(copies=2), adapter())
+    town.settle()
+    for copy_id in town.running_copies():
+        town.switches.open_connections[copy_id] = still_open
+    town.change_component(status=ComponentStatus.UPDATING, desired_copies=1)
+    town.turn(3)
+    (going,) = set(town.running_copies()) - set(town.routed_copies())
+    return going
+
+
+def tell(town: Town, copy_id: str, still_open: int) -> None:
+    town.switches.open_connections[copy_id] = still_open
+    town.fleet.tick()
+
+
+def test_it_runs_on_while_a_connection_is_open_and_no_longer(town: Town) -> None:
+    going = begin(town, still_open=2)
+    town.turn(100, seconds=1.0)
+    assert going in town.running_copies()
+    assert town.component_status() is ComponentStatus.IN_SERVICE, "which nobody waits for"
+    tell(town, going, 0)
+    town.turn(3)
+    assert going not in town.running_copies()
+    assert len(town.copy_records()) == 1
+
+
+def test_how_many_connections_are_open_is_not_worth_a_write(town: Town) -> None:
+    going = begin(town, still_open=7)
+    town.turn(5, seconds=1.0)
+    revision = town.state.store.revision()
+    for count in (6, 3, 1):
+        tell(town, going, count)
+        town.turn(2)
+    assert town.state.store.revision() == revision
+
+
+@pytest.mark.parametrize(
+    ("left_s", "runs"),
+    [
+        pytest.param(1.0, True, id="a moment before the limit"),
+        pytest.param(-1.0, False, id="after the limit"),
+    ],
+)
+def test_a_connection_that_never_ends_is_cut_at_the_limit(
+    town: Town, left_s: float, runs: bool
+) -> None:
+    going = begin(town, still_open=1)
+    (copy,) = [it for it in town.copy_records() if it.spec.id == going]
+    assert copy.drain_started_at is not None
+    town.clock.advance(copy.drain_started_at + MAX_DRAIN_S - left_s - town.clock.now())
+    town.turn(2, seconds=0.01)
+    assert (going in town.running_copies()) is runs
+
+
+def test_a_delete_waits_less(town: Town) -> None:
+    begin(town, still_open=1)
+    for name in ("spanish", "base"):
+        town.change_component(name, status=ComponentStatus.DELETING, modified_at=town.clock.now())
+    town.turn(2)
+    assert len(town.running_copies()) == 2
+    town.clock.advance(DELETE_DRAIN_S)
+    town.turn(4)
+    assert town.running_copies() == {}
+    assert town.component() is None
+
+
+def silent_agent(town: Town, copy_id: str) -> None:
+    """The agent dies with what it could have told."""
+    machine = next(it for it in town.fleet.machines.values() if copy_id in it.copies)
+    town.switches.hung_instances.add(machine.instance_id)
+
+
+def crash(town: Town, copy_id: str) -> None:
+    town.fleet.set_phase(copy_id, CopyPhase.STARTING)
+
+
+def delete_endpoint(town: Town, copy_id: str) -> None:
+    assert copy_id
+    town.change_endpoint(status=EndpointStatus.DELETING)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(crash, id="whose process ends"),
+        pytest.param(delete_endpoint, id="whose endpoint is deleted"),
+    ],
+)
+def test_a_copy_is_not_waited_for(town: Town, event: Callable[[Town, str], None]) -> None:
+    going = begin(town, still_open=1)
+    event(town, going)
+    town.turn(5, seconds=1.0)
+    assert going not in town.running_copies()
+
+
+def test_an_agent_that_does_not_tell_is_given_a_moment(town: Town) -> None:
+    town.add(endpoint(deployment(variant())), component())
+    town.settle()
+    (going,) = town.routed_copies()
+    silent_agent(town, going)
+    town.change_component(status=ComponentStatus.UPDATING, desired_copies=0)
+    town.turn()
+    town.clock.advance(DRAIN_S)
+    town.turn()
+    assert [it.spec.id for it in town.copy_records()] == [going]
+    town.turn(10, seconds=2.0)
+    assert town.copy_records() == []
+    town.switches.hung_instances.clear()
+    town.settle()
+    assert town.running_copies() == {}, "it is told once it answers again"
+
+
+def test_control_that_starts_anew_goes_on_waiting(town: Town) -> None:
+    going = begin(town, still_open=1)
+    town.restart_control()
+    town.turn(20, seconds=1.0)
+    assert going in town.running_copies()
+    tell(town, going, 0)
+    town.turn(3)
+    assert going not in town.running_copies()
