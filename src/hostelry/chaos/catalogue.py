@@ -3,6 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hostelry.chaos.component_drills import (
+    copy_oom,
+    crash_at_start,
+    crash_loop,
+    rolling_update,
+)
 from hostelry.chaos.copy_drills import copy_hang, copy_kill
 from hostelry.chaos.outcome import Outcome
 from hostelry.chaos.process_drills import (
@@ -30,6 +36,10 @@ class Drill:
 DRILLS = (
     Drill(name="copy-kill", does="kill -9 of a model server", run=copy_kill),
     Drill(name="copy-hang", does="SIGSTOP of a model server", run=copy_hang),
+    Drill(name="copy-oom", does="a copy takes more memory than it may", run=copy_oom),
+    Drill(name="crash-at-start", does="a component's server exits at once", run=crash_at_start),
+    Drill(name="crash-loop", does="a component's server crashes again and again", run=crash_loop),
+    Drill(name="rolling-update", does="a new version, then a broken one", run=rolling_update),
     Drill(name="agent-kill", does="kill -9 of an agent", run=agent_kill),
     Drill(name="agent-hang", does="SIGSTOP of an agent", run=agent_hang),
     Drill(name="control-kill", does="kill -9 of control", run=control_kill),
