@@ -23,6 +23,8 @@ SEED = 20261121
 LIMIT_TIMES_MEAN = 10.0  # of p99, for the throughput within it
 CLIENTS_PER_PLACE = 4  # of the closed loop that saturates the copies
 AT_MOST, AT_LEAST = 0.7, 1.15
+# Below it requests hardly wait: p99 is that of the service times, which no choice can change.
+AIM_FROM_LOAD = 0.6
 RANDOM, AWARE = STRATEGIES[0], STRATEGIES[-1]
 
 
@@ -32,8 +34,8 @@ class Setting:
 
     num_simulated: int
     num_searched: int
-    shares: tuple[float, ...] = (0.3, 0.5, 0.6, 0.7)
-    live_share: float = 0.6
+    shares: tuple[float, ...] = (0.3, 0.5, 0.6, 0.65, 0.7)
+    live_share: float = 0.65
     num_live: int = 0
     num_live_closed: int = 0
     fleet: Fleet = field(default_factory=Fleet)
@@ -48,10 +50,10 @@ SETTINGS = {
         fleet=Fleet(num_copies=2, mean_ms=10.0, load_ms=8.0, num_adapters=40, held=8),
     ),
     "short": Setting(
-        num_simulated=20_000, num_searched=10_000, num_live=3000, num_live_closed=3000
+        num_simulated=20_000, num_searched=10_000, num_live=4000, num_live_closed=3000
     ),
     "full": Setting(
-        num_simulated=100_000, num_searched=40_000, num_live=8000, num_live_closed=8000
+        num_simulated=100_000, num_searched=20_000, num_live=8000, num_live_closed=6000
     ),
 }
 
@@ -73,10 +75,21 @@ def main() -> None:
         measured["live"] = live(setting, seed)
         tables["Over real connections, through a gateway process"] = "live"
     measured["findings"] = finding_rows(findings(measured))
+    print(f"\n{described(setting.fleet)}")
     for title, name in tables.items():
         print_table(title, measured[name])
     print_table("Against the aims", measured["findings"])
     write_result("routing", arguments.setting, seed, measured)
+
+
+def described(fleet: Fleet) -> str:
+    """What the tables are of."""
+    return (
+        f"{fleet.num_copies} copies, {fleet.at_once} requests at once each; service times of "
+        f"{fleet.mean_ms:g} ms, p99 {fleet.service_p99_ms:.0f} ms; {fleet.num_adapters} adapters, "
+        f"{fleet.held} at hand on a copy, {fleet.load_ms:g} ms to load; a load of 1 is "
+        f"{fleet.capacity_per_s:g} requests/s"
+    )
 
 
 def simulate(setting: Setting, seed: int) -> dict[str, Any]:
@@ -171,7 +184,7 @@ def findings(measured: dict[str, Any]) -> list[Finding]:
                 Finding(
                     what=f"{where}, load {load:g}: p99, {strategy} / random",
                     value=ratio(at_load[strategy]["p99 ms"], at_load[RANDOM]["p99 ms"]),
-                    at_most=AT_MOST if strategy == AWARE else None,
+                    at_most=AT_MOST if strategy == AWARE and load >= AIM_FROM_LOAD else None,
                 )
                 for strategy in STRATEGIES[1:]
             ]

@@ -6,6 +6,7 @@ from bisect import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
+from statistics import NormalDist
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,16 @@ class Fleet:
         """Requests a second that all copies together could serve without any load."""
         return self.num_copies * self.at_once / self.mean_ms * 1000
 
+    @property
+    def middle(self) -> float:
+        """Mean of the service times' logarithm."""
+        return math.log(self.mean_ms) - self.sigma**2 / 2
+
+    @property
+    def service_p99_ms(self) -> float:
+        """What p99 would be if no request ever waited or loaded."""
+        return math.exp(self.middle + NormalDist().inv_cdf(0.99) * self.sigma)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
@@ -51,7 +62,6 @@ def arrivals(fleet: Fleet, per_s: float, num_requests: int, seed: int) -> Iterat
     """Requests that arrive at random; adapters and times are the same for every `per_s`."""
     source = random.Random(seed)
     shares = list(accumulate(1 / (n + 1) ** fleet.exponent for n in range(fleet.num_adapters)))
-    middle = math.log(fleet.mean_ms) - fleet.sigma**2 / 2
     at_ms = 0.0
     for _ in range(num_requests):
         at_ms += source.expovariate(1.0) * 1000 / per_s
@@ -59,5 +69,5 @@ def arrivals(fleet: Fleet, per_s: float, num_requests: int, seed: int) -> Iterat
         yield Asked(
             at_ms=at_ms,
             adapter=f"adapter-{number}",
-            service_ms=source.lognormvariate(middle, fleet.sigma),
+            service_ms=source.lognormvariate(fleet.middle, fleet.sigma),
         )

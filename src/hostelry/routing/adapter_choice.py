@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 # Copies whose costs differ by less than this share of a request are as good as each other: what
 # is learned of their pace is not more exact.
@@ -9,9 +10,8 @@ TIE_SHARE = 0.1
 ALIKE_RATIO = 2.0  # copies whose paces differ by less are taken to be alike
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyView:
-    """One copy as it looks to a request for an adapter.
+class CopyView(NamedTuple):
+    """One copy as it looks to a request for an adapter; a tuple, since each request makes several.
 
     Args:
         outstanding: requests under way on it.
@@ -30,9 +30,9 @@ class CopyView:
     capacity: int
 
     @property
-    def wait_ms(self) -> float:
-        """Expected milliseconds to the end of a request that is put here, without any load."""
-        return (self.outstanding + 1) * self.pace_ms
+    def has_room(self) -> bool:
+        """Whether it can take one more adapter without dropping another."""
+        return self.held < self.capacity
 
     @property
     def loading_ms(self) -> float:
@@ -42,14 +42,9 @@ class CopyView:
         return self.load_ms if self.has_room else 2 * self.load_ms
 
     @property
-    def has_room(self) -> bool:
-        """Whether it can take one more adapter without dropping another."""
-        return self.held < self.capacity
-
-    @property
     def cost_ms(self) -> float:
-        """What putting the request here is expected to cost."""
-        return self.wait_ms + self.loading_ms
+        """What putting the request here is expected to cost: time to its end, and the load."""
+        return (self.outstanding + 1) * self.pace_ms + self.loading_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +84,9 @@ def choose_for_adapter(copies: Sequence[CopyView]) -> AdapterChoice:
 
     Source: Punica, Chen et al. 2023 (arXiv:2310.18547), section 5.1, for the consolidation.
     """
-    costs_ms = [copy.cost_ms for copy in copies]
+    waits_ms = [(copy.outstanding + 1) * copy.pace_ms for copy in copies]
+    loads_ms = [0.0 if copy.resident else copy.loading_ms for copy in copies]
+    costs_ms = [wait_ms + load_ms for wait_ms, load_ms in zip(waits_ms, loads_ms, strict=True)]
     most_ms = min(costs_ms) + TIE_SHARE * min([copy.pace_ms for copy in copies])
     equal = [index for index, cost_ms in enumerate(costs_ms) if cost_ms <= most_ms]
     index = equal[0]
@@ -98,8 +95,8 @@ def choose_for_adapter(copies: Sequence[CopyView]) -> AdapterChoice:
     home = [cost_ms for copy, cost_ms in zip(copies, costs_ms, strict=True) if copy.resident]
     return AdapterChoice(
         index=index,
-        wait_ms=copies[index].wait_ms,
-        loading_ms=copies[index].loading_ms,
+        wait_ms=waits_ms[index],
+        loading_ms=loads_ms[index],
         home_ms=min(home) if home else None,
     )
 
