@@ -58,7 +58,7 @@ def find_logs(home: Home, state: Mapping[str, Any] | None, name: str | None) -> 
     platform, fleet = platform_logs(home), fleet_logs(home)
     if name is None:
         return platform
-    named = {it: path for it, path in platform.items() if name in (it, it.rpartition("-")[0])}
+    named = {k: it for k, it in platform.items() if k == name or k.startswith(f"{name}-")}
     if named:
         return named
     owned = copies_of(state, bases_of(state, name))

@@ -1,7 +1,7 @@
 """A model server for drills: the JSON body says how long to take and how many chunks to send.
 
 {"wait_s": 0.2}                      answers after a while
-{"chunks": 50, "chunk_wait_s": 0.1}  streams numbered lines
+{"chunks": 50, "chunk_wait_s": 0.1}  streams numbered lines; the custom attributes are its pid
 """
 
 import json
@@ -35,6 +35,7 @@ class Handler(BaseHTTPRequestHandler):
     def stream(self, chunks: int, wait_s: float) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/plain")
+        self.send_header("X-Amzn-SageMaker-Custom-Attributes", str(os.getpid()))
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         for number in range(chunks):

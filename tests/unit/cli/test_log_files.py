@@ -29,7 +29,7 @@ STATE = {
 def home(tmp_path: Path) -> Home:
     made = Home(tmp_path / "home")
     made.make()
-    for name in ("control", "gateway"):
+    for name in ("control", "gateway-1", "gateway-2"):
         (made.logs / f"{name}.log").write_text(name)
     for instance, copies in (("i-1", ("c-111", "c-222")), ("i-2", ("c-333",))):
         root = made.instances / instance
@@ -43,7 +43,11 @@ def home(tmp_path: Path) -> Home:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        pytest.param(None, ["control", "gateway"], id="nothing named: every process"),
+        pytest.param(
+            None, ["control", "gateway-1", "gateway-2"], id="nothing named: every process"
+        ),
+        pytest.param("gateway", ["gateway-1", "gateway-2"], id="the gateway: all its workers"),
+        pytest.param("gateway-2", ["gateway-2"], id="one of its workers"),
         pytest.param("control", ["control"], id="a process"),
         pytest.param("i-1", ["i-1"], id="an instance: its agent"),
         pytest.param("c-111", ["c-111"], id="a copy"),
@@ -64,7 +68,7 @@ def test_copies_are_found_without_control_too(home: Home) -> None:
 
 @pytest.mark.parametrize("name", ["nobody", "../control", "/etc/passwd", "*"])
 def test_a_name_that_means_nothing_is_told_with_what_there_is(home: Home, name: str) -> None:
-    with pytest.raises(TerminalError, match="There are: control, gateway, i-1, c-111"):
+    with pytest.raises(TerminalError, match="There are: control, gateway-1, gateway-2, i-1, c-111"):
         find_logs(home, STATE, name)
 
 

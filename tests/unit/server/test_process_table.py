@@ -16,7 +16,9 @@ from hostelry.server.process_table import (
 )
 from hostelry.server.run_file import (
     live_run_file,
+    live_run_files,
     load_run_file,
+    platform_names,
     remove_run_file,
     run_path,
     save_run_file,
@@ -98,3 +100,19 @@ def test_a_stale_run_file_is_removed_and_nobody_killed(home: Home, content: byte
 def test_a_process_that_is_gone_already_gets_no_run_file(home: Home) -> None:
     save_run_file(home, "gateway", NO_PID, 8787)
     assert not run_path(home, "gateway").exists()
+
+
+def test_processes_are_listed_in_the_platforms_order(home: Home) -> None:
+    names = ["objectstore", "gateway-10", "gateway-2", "up", "control", "gateway-1", "gateway"]
+    for name in names:
+        save_run_file(home, name, os.getpid(), 8787)
+    run_path(home, "control").write_bytes(b"half a")
+    shown = ["up", "gateway", "gateway-1", "gateway-2", "gateway-10", "objectstore"]
+    assert [record.name for record in live_run_files(home)] == shown
+    assert platform_names(2) == ["up", "gateway-1", "gateway-2", "control", "objectstore"]
+
+
+def test_workers_of_an_earlier_start_with_more_of_them_are_forgotten(home: Home) -> None:
+    run_path(home, "gateway-7").write_bytes(b"")
+    assert end_services(home) == []
+    assert not run_path(home, "gateway-7").exists()

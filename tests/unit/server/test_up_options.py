@@ -33,6 +33,8 @@ OTHER_S3 = replace(OPTIONS, s3_endpoint="http://nas:9000")
         ),
         pytest.param({"region": "us-gov-west-1"}, id="a region with four parts"),
         pytest.param({"invoke_timeout_s": 1, "stream_timeout_s": 86400}, id="the ends of limits"),
+        pytest.param({"gateway_workers": 1}, id="one worker"),
+        pytest.param({"gateway_workers": 64}, id="the most workers"),
     ],
 )
 def test_options_that_are_allowed(changes: dict[str, Any]) -> None:
@@ -74,6 +76,8 @@ def test_options_that_are_allowed(changes: dict[str, Any]) -> None:
         pytest.param({"stream_timeout_s": float("nan")}, "stream-timeout-s nan", id="no duration"),
         pytest.param({"stream_timeout_s": float("inf")}, "stream-timeout-s inf", id="for ever"),
         pytest.param({"max_body_mb": 5000}, "1024", id="a body beyond the limit"),
+        pytest.param({"gateway_workers": 0}, "--gateway-workers 0: expected 1", id="no worker"),
+        pytest.param({"gateway_workers": 65}, "at most 64", id="too many workers"),
         pytest.param({"s3_endpoint": "nas:9000"}, "--s3-endpoint", id="an endpoint without http"),
         pytest.param({"s3_endpoint": "ftp://nas"}, "--s3-endpoint", id="another scheme"),
     ],
@@ -145,6 +149,22 @@ def test_the_configuration_says_what_was_asked() -> None:
     assert (config.invoke_timeout_s, config.stream_timeout_s) == (60, 480)
     longer = decide_config(replace(OPTIONS, invoke_timeout_s=90.5, stream_timeout_s=3600), 4242, 3)
     assert (longer.invoke_timeout_s, longer.stream_timeout_s) == (90.5, 3600)
+
+
+@pytest.mark.parametrize(
+    ("asked", "num_cpus", "expected"),
+    [
+        pytest.param(None, 1, 1, id="one processor"),
+        pytest.param(None, 3, 3, id="a few processors"),
+        pytest.param(None, 96, 4, id="many processors"),
+        pytest.param(7, 2, 7, id="as many as asked"),
+    ],
+)
+def test_how_many_gateway_workers_there_are(
+    asked: int | None, num_cpus: int, expected: int
+) -> None:
+    config = decide_config(replace(OPTIONS, gateway_workers=asked), 4242, num_cpus)
+    assert config.gateway_workers == expected
 
 
 def test_options_reach_the_background_unchanged() -> None:
