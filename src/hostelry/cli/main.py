@@ -11,6 +11,7 @@ from hostelry.cli.chaos import chaos
 from hostelry.cli.demo import demo
 from hostelry.cli.demo_model import demo_model_command
 from hostelry.cli.environment import env, exec_
+from hostelry.cli.explain import explain
 from hostelry.cli.logs import logs
 from hostelry.cli.status import status
 from hostelry.cli.up import down, up
@@ -28,6 +29,7 @@ PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 app.command()(up)
 app.command()(down)
 app.command()(status)
+app.command()(explain)
 app.command()(logs)
 app.command()(env)
 app.command("exec", context_settings=PASS_ON)(exec_)

@@ -6,6 +6,7 @@ heuristic: on small cases it is at most one instance above the least possible, a
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from hostelry.domain.shape import Shape
 from hostelry.placement.preference import fit_key
@@ -106,6 +107,14 @@ def fleet_growth(
         ),
         why_not=dict(sorted(refused.items())),
     )
+
+
+def with_growth(now: WhyNot, refused: WhyNot) -> WhyNot:
+    """Why a copy has no place on what is there (`now`) and gets no new instance either."""
+    if refused.obstacle not in (Obstacle.AT_MAXIMUM, Obstacle.NO_CAPACITY):
+        return refused
+    tail = refused.text.removeprefix(asked_text(refused.asked))
+    return replace(now, obstacle=refused.obstacle, text=now.text + tail)
 
 
 def _best_filling(

@@ -7,7 +7,18 @@ from hostelry import __version__
 from hostelry.base.errors import TerminalError
 from hostelry.cli.main import app, run
 
-COMMANDS = ("up", "down", "status", "logs", "env", "exec", "version", "demo", "demo-model")
+COMMANDS = (
+    "up",
+    "down",
+    "status",
+    "explain",
+    "logs",
+    "env",
+    "exec",
+    "version",
+    "demo",
+    "demo-model",
+)
 
 
 def test_the_list_of_commands() -> None:
@@ -28,7 +39,7 @@ def test_version() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [["status"], ["logs"], ["env"], ["exec", "--", "true"], ["down"]],
+    [["status"], ["explain"], ["logs"], ["env"], ["exec", "--", "true"], ["down"]],
     ids=lambda command: f"{command[0]} before the first up",
 )
 def test_before_the_first_up_every_command_says_how_to_start(

@@ -5,13 +5,24 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.placement.fleets import BIG, PLAIN, QUIET, SMALL, needs, some_requirements, wanted
+from tests.unit.placement.fleets import (
+    BIG,
+    PLAIN,
+    QUIET,
+    SMALL,
+    held,
+    host,
+    needs,
+    some_requirements,
+    wanted,
+)
 
 from hostelry.domain.shape import Requirements
-from hostelry.placement.fleet_size import fleet_growth
+from hostelry.placement.fleet_size import fleet_growth, with_growth
+from hostelry.placement.pack import place
 from hostelry.placement.room import fits_shape, need_of
 from hostelry.placement.size import least_instances
-from hostelry.placement.values import Obstacle, Pool, Wanted
+from hostelry.placement.values import Obstacle, Pool, Wanted, WhyNot
 
 BIG_POOL = Pool(instance_type="ml.big", shape=BIG)
 SMALL_POOL = Pool(instance_type="ml.small", shape=SMALL)
@@ -75,6 +86,21 @@ def test_what_is_over_the_maximum_is_told_so() -> None:
     )
     none = fleet_growth([wanted("x", needs(4))], [BIG_POOL], max_more=0)
     assert none.why_not[0].text.endswith("; MaxInstanceCount allows no more instances")
+
+
+def test_why_not_now_and_why_no_instance_more_are_told_together() -> None:
+    want = wanted("x", needs(4))
+    (now,) = place([want], [host("i-a")], [held("c1", "i-a", needs(1, 1024))]).outcomes
+    assert isinstance(now, WhyNot)
+    told = with_growth(now, fleet_growth([want], [BIG_POOL], max_more=0).why_not[0])
+    assert told.obstacle is Obstacle.AT_MAXIMUM
+    assert told.lacks == now.lacks
+    assert told.text == (
+        "a copy needs 4 accelerators, 1024 MB and 1 CPU; the largest free block is 3 accelerators "
+        "on i-a (ml.big, with 195584 MB and 47 CPUs); MaxInstanceCount allows no more instances"
+    )
+    never = fleet_growth([want], [SMALL_POOL], max_more=1).why_not[0]
+    assert with_growth(now, never) == never
 
 
 def test_where_few_may_be_started_large_copies_come_first() -> None:

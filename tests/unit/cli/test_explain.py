@@ -1,0 +1,180 @@
+"""`hostelry explain` over control's real account of planned endpoints."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.reconcile.samples import (
+    GB,
+    Town,
+    adapter,
+    component,
+    deployment,
+    endpoint,
+    needs,
+    variant,
+)
+
+from hostelry.base.errors import TerminalError
+from hostelry.cli.explain import asked_for
+from hostelry.cli.explain_text import explanation_document, explanation_lines
+from hostelry.cli.explain_values import explained
+from hostelry.domain.component import InferenceComponent, PlacementStrategy, Scheduling
+from hostelry.reconcile.overview import overview
+from hostelry.reconcile.record import load_all
+
+
+@pytest.fixture
+def town() -> Iterator[Town]:
+    made = Town()
+    yield made
+    made.close()
+
+
+def account(town: Town) -> dict[str, Any]:
+    (found,) = overview(load_all(town.state), town.facts())
+    return found
+
+
+def packed(one: InferenceComponent) -> InferenceComponent:
+    assert one.spec is not None
+    scheduling = Scheduling(strategy=PlacementStrategy.BINPACK)
+    return replace(one, spec=replace(one.spec, scheduling=scheduling))
+
+
+def text(town: Town, component: str | None = None) -> str:
+    return "\n".join(explanation_lines(explained(account(town)), component))
+
+
+def test_each_copys_place_and_reason_are_told(town: Town) -> None:
+    limited = replace(needs(2, 16, 4), max_memory_bytes=20 * GB)
+    town.add(
+        endpoint(deployment(variant(count=2))),
+        component("chat", copies=2, requirements=limited),
+        packed(component("embed", requirements=needs(0, 1, 0.5))),
+    )
+    town.settle()
+    said = text(town)
+    assert "variant AllTraffic: 2 of ml.big wanted, ManagedInstanceScaling off" in said
+    assert "2 accelerators, 16384 MB and 4 CPUs (devices 0, 1), at most 20480 MB" in said
+    assert "SPREAD: on an instance with the fewest of its copies, 1 here (2 on 2 instances)" in said
+    assert "BINPACK: on the instance that it left the least free, beside 1 other" in said
+    assert "us-west-2a" in said
+    assert "us-west-2b" in said
+    assert "43.5 of 48 free" in said
+    assert "175.0 GiB of 192.0 GiB free" in said
+    assert said.count("2 of 4 free (devices 2, 3)") == 2
+    assert "no place" not in said
+
+
+def test_what_has_no_place_is_told_with_what_would_help(town: Town) -> None:
+    town.add(
+        endpoint(deployment(variant(count=1))),
+        component("chat", copies=3, requirements=needs(2)),
+    )
+    town.settle()
+    said = text(town)
+    assert "chat: 1 of 3 copies has no place" in said
+    assert "a copy needs 2 accelerators, 1024 MB and 1 CPU; the largest free block is" in said
+    assert "what would help: another instance: a higher DesiredInstanceCount" in said
+    (document,) = explanation_document(explained(account(town)))["unplaced"]
+    assert document["component"] == "chat"
+    assert document["obstacle"] == "NO_ROOM"
+    assert document["short_of"] == ("accelerators",)
+
+
+def test_at_the_maximum_it_says_so(town: Town) -> None:
+    town.add(
+        endpoint(deployment(variant(count=1, max_instances=1))),
+        component("chat", copies=3, requirements=needs(2)),
+    )
+    town.settle()
+    said = text(town)
+    assert "ManagedInstanceScaling 1 to 1 (IDLE_RELEASE)" in said
+    assert "MaxInstanceCount" in said
+    assert "what would help: a higher MaxInstanceCount" in said
+
+
+def test_what_can_never_fit_is_told(town: Town) -> None:
+    town.add(endpoint(deployment(variant())), component("huge", requirements=needs(5)))
+    town.settle()
+    said = text(town)
+    assert "huge: 1 of 1 copy has no place" in said
+    assert "an empty ml.big has 4 accelerators" in said
+    assert "what would help: less in ComputeResourceRequirements" in said
+
+
+def test_one_component_alone_and_an_adapter_with_its_bases_copies(town: Town) -> None:
+    town.add(
+        endpoint(deployment(variant())),
+        component("base"),
+        component("other"),
+        adapter("spanish"),
+    )
+    town.settle()
+    assert "other" in text(town)
+    alone = text(town, "base")
+    assert "  base  ready" in alone
+    assert "other" not in alone
+    of_adapter = text(town, "spanish")
+    assert "spanish is an adapter: it is in each copy of base" in of_adapter
+    assert "  base  ready" in of_adapter
+
+
+def test_a_copy_of_a_model_endpoint_has_its_instance_to_itself(town: Town) -> None:
+    town.add(endpoint(deployment(variant(model="m"))))
+    town.settle()
+    said = text(town)
+    assert said.count("whole") == 3, "CPUs, memory and accelerators"
+    assert "a model endpoint's copy has its instance to itself" in said
+
+
+def test_programs_get_devices_and_what_is_free(town: Town) -> None:
+    town.add(endpoint(deployment(variant())), component("chat", copies=2))
+    town.settle()
+    document = explanation_document(explained(account(town)))
+    (instance,) = document["instances"]
+    assert instance["free"]["accelerators"] == 2
+    assert instance["free_device_ids"] == [2, 3]
+    assert sorted(it["device_ids"][0] for it in instance["copies"]) == [0, 1]
+    assert all(it["why"].startswith("SPREAD") for it in instance["copies"])
+    assert document["unplaced"] == []
+
+
+@pytest.mark.parametrize("state", ["starting", "empty"])
+def test_an_endpoint_without_anything_is_explained_too(town: Town, state: str) -> None:
+    town.add(endpoint(deployment(variant(count=0 if state == "empty" else 1))))
+    town.pass_once()
+    assert text(town).startswith("endpoint ep  ")
+
+
+def test_an_account_of_an_older_control_is_read(town: Town) -> None:
+    """`explain` of a new version beside a control that has not been restarted yet."""
+    town.add(endpoint(deployment(variant())), component("chat"))
+    town.settle()
+    old = account(town)
+    del old["variants"]
+    for it in old["components"]:
+        for key in ("strategy", "max_imbalance", "placement_note", "requirements", "variant"):
+            it.pop(key, None)
+    for it in old["copies"]:
+        for key in ("device_ids", "replaces", "peak_memory_bytes", "memory_limit"):
+            it.pop(key)
+    for it in old["instances"]:
+        del it["zone"]
+    assert "chat  ready" in "\n".join(explanation_lines(explained(old)))
+
+
+def test_names_that_are_not_there_are_told_with_those_that_are(town: Town) -> None:
+    town.add(endpoint(deployment(variant())), component("chat"), adapter("spanish"))
+    town.settle()
+    state = {"endpoints": [account(town)]}
+    assert [it["name"] for it in asked_for(state, None, None)] == ["ep"]
+    assert [it["name"] for it in asked_for(state, "ep", "spanish")] == ["ep"]
+    with pytest.raises(TerminalError, match=r"no inference component chap\. There are: chat, sp"):
+        asked_for(state, None, "chap")
+    with pytest.raises(TerminalError, match="no endpoint other"):
+        asked_for(state, "other", None)
+    with pytest.raises(TerminalError, match="There are: none"):
+        asked_for({"endpoints": []}, None, "chat")
