@@ -8,6 +8,7 @@ from tests.unit.engine.store_bench import Bench, CountingUploader
 
 from hostelry.engine.adapter_loads import AdapterLoads
 from hostelry.engine.kernels.batch import AdapterIndex
+from hostelry.engine.lora.events import LeftHost, Loaded
 from hostelry.engine.lora.host_adapter import HostAdapter
 from hostelry.engine.pages.unified import PagePool
 from hostelry.engine.scheduler.limits import Limits
@@ -80,3 +81,19 @@ def test_what_is_in_the_pool_keeps_its_index_when_another_copy_of_it_fails(
     assert loads.is_in_pool(a)
     assert loads.index(a) is where
     assert a in placer.known
+
+
+def test_a_load_that_fails_after_its_content_was_registered_again_is_no_failure(
+    bench: Bench,
+) -> None:
+    a = bench.register("a")
+    bench.run()
+    assert bench.store.evict(a)
+    bench.uncache(a)
+    (bench.folder / "a" / "adapter.txt").unlink()
+    bench.store.request(a)
+    assert bench.store.poll() == [LeftHost(a)]
+    bench.register("again", "a")
+    assert [type(it) for it in bench.run()] == [Loaded]
+    assert bench.store.host(a) is not None
+    assert bench.store.stats.num_failed_loads == 1

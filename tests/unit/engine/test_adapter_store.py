@@ -425,22 +425,6 @@ def test_a_fetch_that_hangs_fails_in_time_and_blocks_nobody(tmp_path: Path) -> N
     assert kinds(bench.reload(ids[0]), ids[0])[-1] == "Loaded"
 
 
-def test_a_load_that_fails_after_its_content_was_registered_again_is_no_failure(
-    bench: Bench,
-) -> None:
-    a = bench.register("a")
-    bench.run()
-    assert bench.store.evict(a)
-    bench.uncache(a)
-    (bench.folder / "a" / "adapter.txt").unlink()
-    bench.store.request(a)
-    assert kinds(bench.store.poll(), a) == ["LeftHost"]
-    bench.register("again", "a")
-    assert kinds(bench.run(), a) == ["Loaded"]
-    assert bench.store.host(a) is not None
-    assert bench.store.stats.num_failed_loads == 1
-
-
 def test_a_failed_upload_is_told_and_can_be_repeated(bench: Bench) -> None:
     a = bench.register("a")
     bench.run()
