@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hostelry.domain.component import ComponentSpec, InferenceComponent
+from hostelry.domain.component import ComponentSpec, InferenceComponent, Rollout
 from hostelry.domain.copy import Copy, Instance
 from hostelry.domain.endpoint import EndpointVariant
 from hostelry.domain.shape import Requirements
+from hostelry.placement.explain import HostUse, uses
 from hostelry.reconcile.plan_growth import managed_scaling
+from hostelry.reconcile.room import held_on, hosts_of
 from hostelry.reconcile.world import InstanceFacts, World, is_routable
 
 
@@ -24,6 +26,7 @@ def _endpoint(world: World, facts: Mapping[str, InstanceFacts]) -> dict[str, Any
     assert endpoint is not None, "only worlds with an endpoint are shown"
     instances = sorted(world.instances.values(), key=lambda it: (it.created_at, it.id))
     copies = sorted(world.copies.values(), key=lambda it: (it.created_at, it.spec.id))
+    free = {it.host.instance_id: it for it in uses(hosts_of(instances), held_on(world, instances))}
     return {
         "name": endpoint.name,
         "account": endpoint.scope.account,
@@ -37,7 +40,9 @@ def _endpoint(world: World, facts: Mapping[str, InstanceFacts]) -> dict[str, Any
         "pending_config": endpoint.pending.config.name if endpoint.pending else None,
         "variants": [_variant(it) for it in endpoint.active.variants],
         "components": [_component(world, world.components[it]) for it in sorted(world.components)],
-        "instances": [_instance(it, facts.get(it.id, InstanceFacts())) for it in instances],
+        "instances": [
+            _instance(it, facts.get(it.id, InstanceFacts()), free[it.id]) for it in instances
+        ],
         "copies": [_copy(it, facts.get(it.instance_id, InstanceFacts())) for it in copies],
     }
 
@@ -52,6 +57,7 @@ def _variant(wanted: EndpointVariant) -> dict[str, Any]:
         "min_instances": None if scaling is None else scaling.min_instances,
         "max_instances": None if scaling is None else scaling.max_instances,
         "scale_in": None if scaling is None else scaling.scale_in.strategy.value,
+        "scaled_in_at": wanted.scaled_in_at,
         "passed_over": [
             {"instance_type": it.instance_type, "until": it.until, "problem": it.problem}
             for it in wanted.passed_over
@@ -61,26 +67,25 @@ def _variant(wanted: EndpointVariant) -> dict[str, Any]:
 
 def _component(world: World, component: InferenceComponent) -> dict[str, Any]:
     copies = world.copies_of(component.name)
-    return {
+    shown = {
         "name": component.name,
         "status": component.status.value,
         "failure_reason": component.failure_reason,
+        "placement_note": component.placement_note,
         "created_at": component.created_at,
         "modified_at": component.modified_at,
         "base": component.adapter.base_name if component.adapter is not None else None,
+        "variant": component.variant_name,
         "desired_copies": component.desired_copies,
         "ready_copies": sum(1 for it in copies if is_routable(it)),
-        "variant": component.variant_name,
-        "placement_note": component.placement_note,
         "pinned": component.pinned,
-        **_scheduling(component.spec),
+        "rollout": None if component.rollout is None else _rollout(component.rollout),
     }
+    return shown if component.spec is None else {**shown, **_scheduling(component.spec)}
 
 
-def _scheduling(spec: ComponentSpec | None) -> dict[str, Any]:
-    """What placement is asked for a base's copies; an `instance_type` of None means any type."""
-    if spec is None:
-        return {}
+def _scheduling(spec: ComponentSpec) -> dict[str, Any]:
+    """How copies are placed, and what they reserve; instance type None: on every type."""
     typed: list[tuple[str | None, Requirements]]
     typed = [(it.instance_type, it.requirements) for it in spec.by_type]
     return {
@@ -88,68 +93,83 @@ def _scheduling(spec: ComponentSpec | None) -> dict[str, Any]:
         "strategy": spec.scheduling.strategy.value,
         "max_imbalance": spec.scheduling.max_imbalance,
         "requirements": [
-            {"instance_type": name, **_required(it)}
+            {"instance_type": name, **_requirements(it)}
             for name, it in typed or [(None, spec.requirements)]
         ],
     }
 
 
-def _instance(instance: Instance, facts: InstanceFacts) -> dict[str, Any]:
+def _rollout(rollout: Rollout) -> dict[str, Any]:
+    return {
+        "new_copies": rollout.new_copies,
+        "started_at": rollout.started_at,
+        "batch_ready_at": rollout.batch_ready_at,
+        "going_back": rollout.failure,
+    }
+
+
+def _instance(instance: Instance, facts: InstanceFacts, use: HostUse) -> dict[str, Any]:
     return {
         "id": instance.id,
         "variant": instance.variant_name,
         "type": instance.instance_type,
         "zone": instance.zone,
         "state": instance.state.value,
+        "created_at": instance.created_at,
+        "idle_since": instance.idle_since,
         "cpus": instance.shape.cpus,
         "memory_bytes": instance.shape.memory_bytes,
         "accelerators": instance.shape.accelerators,
-        "created_at": instance.created_at,
-        "idle_since": instance.idle_since,
+        "free": {
+            "cpus": use.free.cpus,
+            "memory_bytes": use.free.memory_bytes,
+            "accelerators": use.free.accelerators,
+            "device_ids": list(use.free_device_ids),
+        },
         "agent_address": instance.agent_address,
         "problem": facts.problem,
+        "unreachable_since": facts.unreachable_since,
     }
 
 
 def _copy(copy: Copy, facts: InstanceFacts) -> dict[str, Any]:
-    status = copy.status
     seen = facts.observation.copies if facts.observation is not None else ()
-    now = next((it for it in seen if it.id == status.id), status)
+    status = next((it for it in seen if it.id == copy.spec.id), copy.status)
     return {
-        "id": status.id,
+        "id": copy.spec.id,
         "owner": copy.spec.owner,
         "component": copy.component_name,
-        "generation": copy.generation,
         "instance": copy.instance_id,
-        "reserved": _reserved(copy.spec.requirements),
+        "generation": copy.generation,
+        "reserved": None
+        if copy.spec.requirements is None
+        else _requirements(copy.spec.requirements),
         "device_ids": list(copy.spec.device_ids),
-        "replaces": copy.replaces,
-        "phase": status.phase.value,
+        "phase": copy.status.phase.value,
         "draining": copy.draining,
-        "reason": status.reason,
-        "log_tail": status.log_tail,
-        "address": status.address,
-        "pid": status.pid,
-        "restarts": status.restarts,
-        "memory_bytes": now.memory_bytes,
-        "peak_memory_bytes": now.peak_memory_bytes,
-        "memory_limit": now.memory_limit,
+        "open_connections": status.open_connections,
+        "replaces": copy.replaces,
+        "reason": copy.status.reason,
+        "log_tail": copy.status.log_tail,
+        "address": copy.status.address,
+        "pid": copy.status.pid,
+        "restarts": copy.status.restarts,
+        "memory_bytes": status.memory_bytes,
+        "peak_memory_bytes": status.peak_memory_bytes,
+        "memory_limit": status.memory_limit,
         "start_kind": status.start_kind,
         "start_s": status.start_s,
         "created_at": copy.created_at,
         "ready_at": copy.ready_at,
         "adapters": [
-            {"id": it.id, "phase": it.phase.value, "reason": it.reason} for it in status.adapters
+            {"id": it.id, "phase": it.phase.value, "reason": it.reason}
+            for it in copy.status.adapters
         ],
     }
 
 
-def _reserved(requirements: Requirements | None) -> dict[str, Any] | None:
-    """What the copy holds of its instance's declared shape; None: the whole instance."""
-    return None if requirements is None else _required(requirements)
-
-
-def _required(requirements: Requirements) -> dict[str, Any]:
+def _requirements(requirements: Requirements) -> dict[str, Any]:
+    """What a copy holds of its instance's declared shape, and the most memory it may use."""
     return {
         "cpus": requirements.cpus,
         "memory_bytes": requirements.min_memory_bytes,
