@@ -12,7 +12,7 @@ from typing import Any
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import CapacityError, RetryableError, TerminalError
-from hostelry.domain.copy import CopySpec, Instance
+from hostelry.domain.copy import CopySpec, Instance, InstanceState
 from hostelry.fleet.protocol import Agent, Fleet, Observation, RunningInstance
 from hostelry.reconcile.edge import survives
 from hostelry.reconcile.queue import backoff_s
@@ -192,8 +192,14 @@ class InstanceDriver:
         self._set(after)
 
     def _out_of_reach(self) -> InstanceFacts:
-        """What is known, and since when an agent that had answered before does not."""
-        if self.facts.observation is None or self.facts.unreachable_since is not None:
+        """What is known, and since when an agent that had answered before does not.
+
+        One that had answered an earlier control process counts too.
+        """
+        never_answered = (
+            self.facts.observation is None and self.instance.state is InstanceState.LAUNCHING
+        )
+        if never_answered or self.facts.unreachable_since is not None:
             return self.facts
         return replace(self.facts, unreachable_since=self._clock.now())
 

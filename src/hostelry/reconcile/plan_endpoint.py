@@ -56,6 +56,7 @@ def _not_fewer(wanted: EndpointVariant, active: Deployment) -> EndpointVariant:
     if scaling is None:
         return wanted
     now = next(it for it in active.variants if it.variant.name == wanted.variant.name)
+    wanted = replace(wanted, scaled_in_at=now.scaled_in_at, passed_over=now.passed_over)
     count = max(wanted.desired_instance_count, now.desired_instance_count)
     return replace(wanted, desired_instance_count=min(count, scaling.max_instances))
 

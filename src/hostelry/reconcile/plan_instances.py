@@ -11,7 +11,15 @@ from hostelry.reconcile.plan_growth import (
     next_type,
     with_variant,
 )
-from hostelry.reconcile.world import Givens, InstanceFacts, World, drained, is_routable, stopped
+from hostelry.reconcile.world import (
+    Givens,
+    InstanceFacts,
+    World,
+    drained,
+    is_lost,
+    is_routable,
+    stopped,
+)
 
 MAX_TERMINAL_ATTEMPTS = 3
 MAX_ATTEMPTS = 10
@@ -46,12 +54,15 @@ def _without_broken(world: World, givens: Givens) -> World:
     """Retires instances that cannot be started again, so that others take their place."""
     if world.endpoint is None or world.endpoint.status is EndpointStatus.CREATING:
         return world
-    broken = [it for it in world.instances.values() if is_beyond_repair(world.facts_of(it.id))]
+    known = [(it, world.facts_of(it.id)) for it in world.instances.values()]
+    broken = [it for it, facts in known if is_beyond_repair(facts, givens.now)]
     return retired(world, broken, givens)
 
 
-def is_beyond_repair(facts: InstanceFacts) -> bool:
-    """Whether an instance's agent failed to start often enough to give the instance up."""
+def is_beyond_repair(facts: InstanceFacts, now: float) -> bool:
+    """Whether an instance is given up: its agent cannot be started, or its machine is gone."""
+    if facts.no_capacity and is_lost(facts, now):
+        return True
     return facts.attempts >= (MAX_TERMINAL_ATTEMPTS if facts.terminal else MAX_ATTEMPTS)
 
 
