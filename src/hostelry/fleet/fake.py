@@ -266,7 +266,8 @@ class FakeAgent:
 
     async def log_tail(self, copy_id: str, max_lines: int = 100) -> str:
         """The copy's last lines."""
-        lines = self._machine().copies[copy_id].log_tail.splitlines()
+        status = self._machine().copies.get(copy_id)
+        lines = [] if status is None else status.log_tail.splitlines()
         return "\n".join(lines[-max_lines:])
 
     def _machine(self) -> FakeMachine:
