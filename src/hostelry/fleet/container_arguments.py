@@ -23,7 +23,7 @@ SHARED_MEMORY = "1g"
 MIB = 1024**2
 # What a server that starts as root needs to prepare its files and to become another user.
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
-NO_PROGRAM = (126, 127)  # the engine's exit codes where the container's program cannot be executed
+NO_PROGRAM = ("executable file not found", "no such file or directory", "no command or entrypoint")
 
 # [registry[:port]/]path[:tag][@digest]. Podman takes more, such as dir:/etc, which is not an image.
 _NAME = r"[A-Za-z0-9]+(?:[._-]+[A-Za-z0-9]+)*"
@@ -183,10 +183,10 @@ def exit_words(state: ContainerState, max_memory_bytes: int | None) -> str:
     return f"The container exited with code {state.exit_code}."
 
 
-def start_words(image: str, code: int, words: str) -> str:
+def start_words(image: str, words: str) -> str:
     """Why an engine could not start a container, with what to do where that is known."""
     text = f'The container of image "{image}" cannot be started: {words}'
-    if code in NO_PROGRAM:
+    if any(sign in words.lower() for sign in NO_PROGRAM):
         text += (
             " (the image needs an ENTRYPOINT that takes the argument serve, or an executable named "
             "serve on its PATH)"

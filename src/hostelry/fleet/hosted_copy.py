@@ -43,10 +43,10 @@ from hostelry.fleet.lifecycle import (
 from hostelry.fleet.listeners import belongs_to_another
 from hostelry.fleet.memory import memory_use
 from hostelry.fleet.model_files import ModelFiles
-from hostelry.fleet.model_server import Answer, ModelServer
+from hostelry.fleet.model_server import ModelServer
 from hostelry.fleet.orders import launch_order, left_out, order_title
 from hostelry.fleet.processes import members, process_table
-from hostelry.fleet.reasons import late_detail, start_failure
+from hostelry.fleet.reasons import late_detail, probe_detail, proof_note, start_failure
 from hostelry.fleet.records import CopyFolder, CopyRecord, ProcessIdentity
 from hostelry.fleet.warm import WarmForks
 
@@ -312,14 +312,15 @@ class HostedCopy:
             left_s = max(0.1, deadline - monotonic_s())
             answer = await server.prove(rule.probe, min(policy.probe_timeout_s, left_s))
             if answer.fault is None:
+                self._log.note(proof_note(rule, answer.status))
                 self._proven()
                 return None
             self._log.note(f"probe: {answer.fault}")
             refusals = refusals + 1 if answer.refused else 0
             if refusals >= policy.max_probe_refusals:
-                return self._ending(EndKind.PROBE_REFUSED, _probe_detail(answer))
+                return self._ending(EndKind.PROBE_REFUSED, probe_detail(rule, answer.fault))
             if monotonic_s() >= deadline:
-                return self._too_late(_probe_detail(answer))
+                return self._too_late(probe_detail(rule, answer.fault))
             await asyncio.sleep(policy.ping_every_s)
 
     async def _is_up(self, server: ModelServer) -> bool:
@@ -425,7 +426,3 @@ async def _cancel(*tasks: "asyncio.Task[Any]") -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _probe_detail(answer: Answer) -> str:
-    return f"The request that proves readiness failed: {answer.fault}"

@@ -20,10 +20,11 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import RetryableError, TerminalError
 from hostelry.domain.copy import Instance
 from hostelry.fleet.client import HttpAgent
+from hostelry.fleet.copy_launcher import end_copy
 from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.devices import assign_devices
 from hostelry.fleet.limited_process import release
-from hostelry.fleet.processes import identify, is_alive, reap, send, stop_processes
+from hostelry.fleet.processes import identify, is_alive, reap, send
 from hostelry.fleet.protocol import RunningInstance
 from hostelry.fleet.records import InstanceFolder, ProcessIdentity, plain_name, write_whole
 
@@ -233,5 +234,5 @@ def _is_free(lock: Path) -> bool:
 async def _end_copy(folder: InstanceFolder, copy_id: str) -> None:
     copy = folder.copy(copy_id)
     record = copy.load()
-    await stop_processes(copy.root, record.process if record else None, grace_s=1.0)
+    await end_copy(copy.root, record.process if record else None, grace_s=1.0)
     await asyncio.to_thread(release, copy.root)

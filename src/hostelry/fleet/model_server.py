@@ -76,6 +76,8 @@ class ModelServer:
         answer, body = await self._call(
             "POST", "/invocations", timeout_s=timeout_s, headers=headers, body=probe.body
         )
+        if probe.any_answer and answer.status is not None and proves_the_route(answer.status):
+            return Answer(status=answer.status)
         if answer.fault is None and probe.json_field is not None:
             return Answer(status=answer.status, fault=_field_fault(body, probe.json_field))
         return answer
@@ -140,6 +142,15 @@ class ModelServer:
         quoted = text[:MAX_QUOTED_CHARS].decode("utf-8", "replace").strip()
         fault = f"{call} answered {response.status_code}: {quoted or 'no body'}"
         return Answer(status=response.status_code, fault=fault), text
+
+
+def proves_the_route(status: int) -> bool:
+    """Whether this answer to a request that means nothing shows that a server serves the route.
+
+    It does where the server took or refused the request itself; not where it has no such route, was
+    not ready, asks to come again, or broke.
+    """
+    return 200 <= status < 300 or status in REFUSALS - {404, 405}
 
 
 def new_http() -> httpx.AsyncClient:

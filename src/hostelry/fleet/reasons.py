@@ -5,7 +5,13 @@ the component's name.
 """
 
 from hostelry.domain.copy import CopySpec
+from hostelry.fleet.images import PROBE_BODY, PROBE_CONTENT_TYPE, ImageRule
 from hostelry.fleet.lifecycle import Ending, EndKind, start_limit
+
+OWN_PROBE = (
+    f"Name a request that the image answers with 200: {PROBE_BODY} (and {PROBE_CONTENT_TYPE}) in "
+    "the container's Environment, or [image.probe] in the operator's images.toml."
+)
 
 
 def start_failure(spec: CopySpec, ending: Ending) -> str:
@@ -33,6 +39,19 @@ def late_detail(spec: CopySpec, cause: str) -> str:
     """How long a copy was waited for, for what, and what it did instead of becoming ready."""
     limit = start_limit(spec)
     return f"It was not ready within {limit.seconds:g} s ({limit.covers}): {cause}."
+
+
+def probe_detail(rule: ImageRule, fault: str | None) -> str:
+    """Why no request proved a copy, and what helps where nobody gave a request for it."""
+    text = f"The request that proves readiness failed: {fault}"
+    return f"{text}. {OWN_PROBE}" if rule.probe.any_answer else text
+
+
+def proof_note(rule: ImageRule, status: int | None) -> str:
+    """What a copy's readiness rests on, for its log."""
+    if not rule.probe.any_answer:
+        return f"ready: the probe was answered with {status}"
+    return f"ready: an empty object was answered with {status}, which proves little. {OWN_PROBE}"
 
 
 def exit_detail(code: int | None) -> str:

@@ -3,9 +3,10 @@
 import signal
 from pathlib import Path
 
+from hostelry.fleet.copy_launcher import end_copies
 from hostelry.fleet.limited_process import release
 from hostelry.fleet.local import agents_of
-from hostelry.fleet.processes import is_alive, send, stop_all
+from hostelry.fleet.processes import is_alive, send
 from hostelry.fleet.records import InstanceFolder, ProcessIdentity
 
 GRACE_S = 10.0
@@ -24,7 +25,7 @@ def stop_everything(root: Path, grace_s: float = GRACE_S) -> None:
     agents = [agent for folder in folders for agent in agents_of(folder) if is_alive(agent)]
     send(agents, signal.SIGKILL)
     copies = [group for folder in folders for group in _copies(folder)]
-    stop_all(copies, grace_s)
+    end_copies(copies, grace_s)
     for folder, _ in copies:
         release(folder)
 
