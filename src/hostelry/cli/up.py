@@ -23,6 +23,13 @@ from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.up import LOG, Report, log_line, run_up
 from hostelry.server.up_options import UpOptions
 
+PaceOption = Annotated[
+    float,
+    typer.Option(
+        help="Divide AWS's waits of minutes (cooldowns, bakes, provisioning time-outs) by this."
+    ),
+]
+
 
 def up(  # noqa: PLR0913 - one parameter an option of the command
     home: HomeOption = None,
@@ -64,12 +71,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
             show_default=False,
         ),
     ] = None,
-    pace: Annotated[
-        float,
-        typer.Option(
-            help="Divide AWS's waits of minutes (cooldowns, bakes, provisioning time-outs) by this."
-        ),
-    ] = 1.0,
+    pace: PaceOption = 1.0,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return when ready; go on in the background.")
     ] = False,
