@@ -1,6 +1,7 @@
 """A model server without a model: echoes, streams, stalls and dies as it is told to.
 
-``python -m benchmarks.echo_model`` prints ``ready PORT`` and serves until it is killed. What it
+``python -m benchmarks.echo_model`` prints ``ready PORT`` and serves until it is killed. With
+``--json`` it reads bodies as JSON and writes them anew, as servers for Python models do. What it
 does is told by X-Amzn-SageMaker-Custom-Attributes, as ``name=value`` pairs parted by ``;``:
 
 - nothing: the body comes back with its Content-Type
@@ -18,6 +19,7 @@ a stream for the prompt ``break off`` ends after its first part.
 
 import argparse
 import asyncio
+import json
 import os
 import socket
 import struct
@@ -39,7 +41,8 @@ STAMP = struct.Struct(">dQ")  # the time a chunk was sent at, its number
 class EchoModel:
     """The handler; counts what a test asks about."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, reads_json: bool = False) -> None:
+        self._reads_json = reads_json
         self.num_served = 0
         self.num_cancelled = 0
 
@@ -66,6 +69,9 @@ class EchoModel:
             await end_early(exchange, wish)
         elif "chunks" in wish:
             await stream(exchange, wish["chunks"], wish.get("interval_ms", 0) / 1000)
+        elif self._reads_json:
+            body = json.dumps(json.loads(request.body)).encode()
+            exchange.respond(HttpResponse(200, {"Content-Type": "application/json"}, body))
         else:
             exchange.respond(echo(request, wish))
 
@@ -158,7 +164,7 @@ def refused(refusal: RefusedError) -> HttpResponse:
     return HttpResponse(refusal.status, {}, refusal.reason.encode())
 
 
-async def serve(port: int) -> None:
+async def serve(port: int, model: EchoModel) -> None:
     """Serve on `port` (0: any free one) until killed."""
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -166,7 +172,7 @@ async def serve(port: int) -> None:
     bound.listen(2048)
     bound.setblocking(False)
     limits = HttpLimits(max_body_bytes=64 * 1024 * 1024)
-    server = HttpServer(EchoModel().handle, refused, limits, SystemClock())
+    server = HttpServer(model.handle, refused, limits, SystemClock())
     await server.start(bound)
     print(f"ready {bound.getsockname()[1]}", flush=True)
     await asyncio.Event().wait()
@@ -176,7 +182,9 @@ def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=0)
-    uvloop.run(serve(parser.parse_args().port))
+    parser.add_argument("--json", action="store_true", help="read and write JSON bodies")
+    arguments = parser.parse_args()
+    uvloop.run(serve(arguments.port, EchoModel(reads_json=arguments.json)))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import urlopen
@@ -17,6 +18,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, EndpointRoute, RouteSnapshot, VariantRoute
 from hostelry.domain.scope import Scope
+from hostelry.server.gateway_workers import shared_door
 from hostelry.server.home import (
     Credentials,
     Home,
@@ -29,6 +31,7 @@ from hostelry.server.home import (
 
 ENDPOINT_NAME = "echo"
 READY_TIMEOUT_S = 20.0
+AnyProcess = subprocess.Popen[str] | subprocess.Popen[bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,53 +41,89 @@ class Stack:
     credentials: Credentials
     door_port: int
     echo_port: int
-    gateway_pid: int
+    echo_pid: int
+    gateway_pids: tuple[int, ...]
 
     @property
     def gateway_cpu_s(self) -> float:
         """Processor time that the gateway has used; unlike latency, it bears a busy machine."""
-        fields = Path(f"/proc/{self.gateway_pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return sum(cpu_s(pid) for pid in self.gateway_pids)
 
 
 @contextlib.contextmanager
-def running_stack() -> Iterator[Stack]:
-    """Start both and stop them afterwards; the gateway has its routes from its file."""
-    with tempfile.TemporaryDirectory() as folder, running_echo() as echo_port:
+def running_stack(num_workers: int = 1, *, reads_json: bool = False) -> Iterator[Stack]:
+    """Start all and stop them afterwards; the gateway has its routes from its file."""
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        echo = stack.enter_context(running_echo(reads_json=reads_json))
         home = Home(Path(folder) / "home")
         home.make()
         credentials = new_credentials("111122223333", "us-west-2")
         save_credentials(home, credentials)
-        config = UpConfig(door_port=free_port(), control_port=free_port())
+        config = UpConfig(
+            door_port=free_port(), control_port=free_port(), gateway_workers=num_workers
+        )
         save_config(home, config)
-        copies = (CopyRoute(id="c-echo", address=f"http://127.0.0.1:{echo_port}"),)
+        copies = (CopyRoute(id="c-echo", address=f"http://127.0.0.1:{echo.port}"),)
         write_private(home.routes, msgspec.json.encode(one_endpoint(credentials, copies)))
-        command = [sys.executable, "-m", "hostelry.server.gateway", "--home", str(home.root)]
-        with stopped_after(subprocess.Popen(command, stderr=subprocess.DEVNULL)) as gateway:
-            wait_for_door(config.door_url, gateway)
-            yield Stack(
-                credentials=credentials,
-                door_port=config.door_port,
-                echo_port=echo_port,
-                gateway_pid=gateway.pid,
-            )
+        workers = stack.enter_context(running_workers(home, config))
+        yield Stack(
+            credentials=credentials,
+            door_port=config.door_port,
+            echo_port=echo.port,
+            echo_pid=echo.pid,
+            gateway_pids=tuple(worker.pid for worker in workers),
+        )
 
 
 @contextlib.contextmanager
-def running_echo() -> Iterator[int]:
-    """An echo model server; gives its port."""
-    command = [sys.executable, "-m", "benchmarks.echo_model"]
+def running_workers(home: Home, config: UpConfig) -> Iterator[list[AnyProcess]]:
+    """The gateway's workers on one socket, as `hostelry up` starts them, all of them ready."""
+    with contextlib.ExitStack() as stack:
+        door = stack.enter_context(shared_door(home, config))
+        workers: list[AnyProcess] = []
+        for service in door.services(home, os.environ):
+            command = service.command()
+            started = subprocess.Popen(
+                command.argv,
+                env=command.env,
+                pass_fds=command.pass_fds,
+                stderr=subprocess.DEVNULL,
+            )
+            workers.append(stack.enter_context(stopped_after(started)))
+        wait_for_door(config.door_url, workers[0], door.why_not_ready)
+        yield workers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Echo:
+    """A running echo model server."""
+
+    port: int
+    pid: int
+
+
+@contextlib.contextmanager
+def running_echo(*, reads_json: bool = False) -> Iterator[Echo]:
+    """An echo model server."""
+    command = [sys.executable, "-m", "benchmarks.echo_model", *(["--json"] if reads_json else [])]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     with stopped_after(process):
         assert process.stdout is not None  # it was asked for
         with process.stdout:
-            yield int(process.stdout.readline().split()[1])
+            yield Echo(port=int(process.stdout.readline().split()[1]), pid=process.pid)
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
 def stopped_after(
-    process: subprocess.Popen[str] | subprocess.Popen[bytes],
-) -> Iterator[subprocess.Popen[str] | subprocess.Popen[bytes]]:
+    process: AnyProcess,
+) -> Iterator[AnyProcess]:
     """Terminate `process` at the end, kill it if it does not heed."""
     try:
         yield process
@@ -121,10 +160,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for_door(url: str, process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+def wait_for_door(
+    url: str, process: AnyProcess, why_not_ready: Callable[[], str | None] = lambda: None
+) -> None:
     """Return once the door answers; raises RuntimeError where it does not come up."""
     give_up_at_s = monotonic_s() + READY_TIMEOUT_S
     while process.poll() is None and monotonic_s() < give_up_at_s:
         with contextlib.suppress(OSError), urlopen(f"{url}/ping", timeout=1):
-            return
+            if why_not_ready() is None:
+                return
+        time.sleep(0.01)
     raise RuntimeError(f"the gateway did not answer at {url} within {READY_TIMEOUT_S:g} s")

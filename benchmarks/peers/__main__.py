@@ -1,17 +1,31 @@
-"""``python -m benchmarks.peers install [vllm] [llama]`` and ``python -m benchmarks.peers list``."""
+"""``python -m benchmarks.peers install [NAME ...]`` and ``python -m benchmarks.peers list``."""
 
 import argparse
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 from benchmarks.peers.contestant import PeerMissingError
 from benchmarks.peers.installed import (
+    GATEWAY_PACKAGES,
+    gateway_environment,
+    install_gateway,
     install_llama,
     install_vllm,
     llama_binaries,
     vllm_environment,
 )
 
-INSTALL = {"vllm": install_vllm, "llama": install_llama}
-FIND = {"vllm": vllm_environment, "llama": llama_binaries}
+INSTALL: dict[str, Callable[[], None]] = {
+    "vllm": install_vllm,
+    "llama": install_llama,
+    **{name: partial(install_gateway, name) for name in GATEWAY_PACKAGES},
+}
+FIND: dict[str, Callable[[], Path]] = {
+    "vllm": vllm_environment,
+    "llama": llama_binaries,
+    **{name: partial(gateway_environment, name) for name in GATEWAY_PACKAGES},
+}
 
 
 def main() -> None:

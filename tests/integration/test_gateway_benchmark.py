@@ -15,10 +15,19 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_benchmark_measures_without_errors_and_records_its_circumstances(
     tmp_path: Path,
 ) -> None:
+    """No peer is installed in an empty cache, and none is said to have been measured."""
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.gateway_overhead", "--setting", "tiny"],
+        [
+            sys.executable,
+            "-m",
+            "benchmarks.gateway_overhead",
+            "--setting",
+            "tiny",
+            "--workers",
+            "2",
+        ],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache")},
         capture_output=True,
         text=True,
         timeout=120,
@@ -33,3 +42,12 @@ def test_the_benchmark_measures_without_errors_and_records_its_circumstances(
         assert row["errors"] == 0
         assert row["door/s"] > 0
         assert row["direct/s"] > 0
+    contest = result["measured"]["contest"]
+    assert [(row["server"], row["workers"]) for row in contest] == [
+        ("hostelry", 1),
+        ("hostelry", 2),
+    ]
+    assert all(row["errors"] == 0 and row["requests/s"] > 0 for row in contest)
+    assert list(result["measured"]["missing"]) == ["ray-serve", "litserve", "bentoml"]
+    verdicts = {it["verdict"] for it in result["measured"]["findings"]}
+    assert verdicts == {"not measured: not installed"}

@@ -10,11 +10,13 @@ import torch
 from benchmarks.adapter_shelf import Popularity, Shelf, make_shelf
 from benchmarks.aims import Finding, finding_rows, ratio
 from benchmarks.engine_options import engine_config, parsed_options
+from benchmarks.gateway_contest import Contest, contestants, findings
 from benchmarks.peers.completions import HttpBatches, openai_body
 from benchmarks.peers.contestant import Ask
 from benchmarks.peers.gguf_files import interleaved
 from benchmarks.peers.llama_cpp import body_of
 from benchmarks.trace import Served, gamma_arrival_times, summary
+from benchmarks.wrk import lua_string
 from tests.models import tiny_llama
 
 
@@ -160,3 +162,41 @@ def test_engine_settings_come_from_plain_values() -> None:
 def test_engine_settings_that_cannot_be_are_refused(pairs: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         engine_config(parsed_options(pairs))
+
+
+def test_the_door_is_compared_at_its_best_with_each_peer_at_its_best() -> None:
+    contest = Contest(
+        duration_s=1, connections=(1, 32), workers=(1, 2), rounds=1, peers=("litserve", "bentoml")
+    )
+    rows = [
+        {"server": name, "connections": 32, "requests/s": speed, "p50 ms": p50, "p99 ms": 2.0}
+        for name, speed, p50 in (
+            ("hostelry", 8000, 3.0),
+            ("hostelry", 12000, 4.0),
+            ("litserve", 2000, 6.0),
+            ("litserve", 3000, 9.0),
+        )
+    ]
+    found = {it.what: it for it in findings(rows, contest, {"bentoml": "it is not there"})}
+    speed = found["32 connections: requests/s, ours / litserve"]
+    assert (speed.value, speed.at_least) == (4.0, 4.0)
+    assert found["32 connections: p50, ours / litserve"].value == 0.5
+    assert found["1 connections: p50, ours / litserve"].value is None
+    assert found["32 connections: p99, ours / bentoml"].verdict == "not measured: not installed"
+
+
+def test_requests_reach_wrk_byte_for_byte() -> None:
+    assert lua_string(b'a"\\\r\n\x00\xff1') == '"\\097\\034\\092\\013\\010\\000\\255\\049"'
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("", ()), ("litserve", ("litserve",)), ("bentoml,ray-serve", ("bentoml", "ray-serve"))],
+)
+def test_which_peers_are_asked_for(given: str, expected: tuple[str, ...]) -> None:
+    assert contestants(given) == expected
+
+
+def test_an_unknown_peer_is_named_with_those_that_there_are() -> None:
+    with pytest.raises(ValueError, match="triton: there are ray-serve, litserve, bentoml"):
+        contestants("triton")

@@ -1,0 +1,51 @@
+"""Requests to a model server and to the door, and a load of them in a process of its own."""
+
+import subprocess
+import sys
+
+import msgspec
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials as SigningCredentials
+
+from benchmarks.load import Load, Measured
+from benchmarks.stack import ENDPOINT_NAME, Stack
+
+BYTES = "application/octet-stream"
+JSON = "application/json"
+
+
+def run_load(load: Load) -> Measured:
+    """Measure in a process of its own, so that making load does not slow what is measured."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.load"],
+        input=msgspec.json.encode(load),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return msgspec.json.decode(done.stdout, type=Measured)
+
+
+def direct_request(body: bytes, headers: dict[str, str]) -> bytes:
+    """An invocation as the door would send it to a copy."""
+    given = {"Host": "localhost", "Content-Type": BYTES, **headers}
+    return message("/invocations", given, body)
+
+
+def signed_request(stack: Stack, action: str, body: bytes, headers: dict[str, str]) -> bytes:
+    """An invocation as botocore would send it to the door."""
+    path = f"/endpoints/{ENDPOINT_NAME}/{action}"
+    url = f"http://127.0.0.1:{stack.door_port}{path}"
+    request = AWSRequest("POST", url, {"Content-Type": BYTES, **headers}, body)
+    keys = stack.credentials
+    signer = SigningCredentials(keys.access_key_id, keys.secret_access_key)
+    SigV4Auth(signer, "sagemaker", keys.region).add_auth(request)
+    given = {"Host": f"127.0.0.1:{stack.door_port}", **dict(request.headers.items())}
+    return message(path, given, body)
+
+
+def message(path: str, headers: dict[str, str], body: bytes) -> bytes:
+    """A whole HTTP request."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    head = f"POST {path} HTTP/1.1\r\n{lines}Content-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
