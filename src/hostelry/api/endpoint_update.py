@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from hostelry.api.component_move import check_components_fit
+from hostelry.api.component_room import check_room_for_copies
 from hostelry.api.context import Context, Params, Result
 from hostelry.api.deployment import check_deployment_config, deployment_deadline, deployment_of
 from hostelry.api.endpoint import KIND, find_endpoint
@@ -50,6 +51,7 @@ def update_endpoint_weights_and_capacities(context: Context, params: Params) -> 
         resized(wanted, changes.get(wanted.variant.name, {})) for wanted in endpoint.active.variants
     )
     active = replace(endpoint.active, variants=variants)
+    check_room_for_copies(context, endpoint, active)
     updated = replace(updating(context, endpoint, active), active=active)
     context.state.endpoints.put(context.scope, endpoint.name, updated, expect=found.version)
     return {"EndpointArn": endpoint.arn}
@@ -124,6 +126,7 @@ def check_same_kind(context: Context, endpoint: Endpoint, pending: Deployment) -
             f' "{old.variant.name}"; an update must keep that name, not "{new.variant.name}".'
         )
     check_components_fit(context, endpoint, pending)
+    check_room_for_copies(context, endpoint, pending)
 
 
 def deployment_config(endpoint: Endpoint, params: Params) -> Mapping[str, Any]:

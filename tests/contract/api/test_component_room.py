@@ -1,0 +1,153 @@
+"""An endpoint's update never takes the instances that serving copies need."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostelry.domain.copy import CopyPhase
+from hostelry.domain.endpoint import Endpoint, EndpointStatus
+
+Call = Callable[..., dict[str, Any]]
+Refused = Callable[..., str]
+ARN = "arn:aws:sagemaker:us-west-2:123456789012:"
+GPU, CPU = "ml.g5.12xlarge", "ml.m5.xlarge"
+
+
+def scaled(most: int) -> dict[str, Any]:
+    return {
+        "ManagedInstanceScaling": {
+            "Status": "ENABLED",
+            "MinInstanceCount": 1,
+            "MaxInstanceCount": most,
+        }
+    }
+
+
+@pytest.fixture
+def wide(
+    make: Any,
+    change: Callable[..., None],
+    endpoint: Callable[[], Endpoint],
+    run: Callable[..., None],
+) -> None:
+    """An endpoint of 3 instances; 3 copies of 2 accelerators serve, one of 4 is still coming."""
+    make.endpoint("e", {"InitialInstanceCount": 3})
+    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+    generation = endpoint().active.generation
+    for name, copies, devices in (("small", 3, 2), ("large", 1, 4)):
+        needs = {"MinMemoryRequiredInMb": 1024, "NumberOfAcceleratorDevicesRequired": devices}
+        specification = {"Container": {"Image": "i"}, "ComputeResourceRequirements": needs}
+        count = {"CopyCount": copies}
+        make.component(name, Specification=specification, RuntimeConfig=count)
+        make.adapter(f"of-{name}", name)
+        phase = CopyPhase.READY if name == "small" else CopyPhase.STARTING
+        for number in range(copies):
+            run(f"{name}-{number}", "main", generation, phase, component_name=name)
+
+
+@pytest.mark.usefixtures("wide")
+@pytest.mark.parametrize(
+    ("variant", "says"),
+    [
+        pytest.param({"InitialInstanceCount": 4}, None, id="as many as there are"),
+        pytest.param({"InitialInstanceCount": 2}, None, id="as many as the copies need"),
+        pytest.param(
+            {"InitialInstanceCount": 1},
+            f"would have 1 instances of {GPU} at most; of the 3 copies of inference components that"
+            " serve now, 1 would have no place on them",
+            id="one less",
+        ),
+        pytest.param({"InitialInstanceCount": 1, **scaled(2)}, None, id="managed, to enough"),
+        pytest.param(
+            {"InitialInstanceCount": 1, **scaled(1)}, "1 would have no place", id="managed, to less"
+        ),
+        pytest.param(
+            {"InstanceType": "ml.g5.48xlarge", "InitialInstanceCount": 1},
+            "NumberOfAcceleratorDevicesRequired is 4, but one ml.g5.48xlarge instance offers 0",
+            id="of a type that holds none",
+        ),
+    ],
+)
+def test_an_update_of_the_endpoint_leaves_room_for_what_serves(
+    call: Call,
+    make: Any,
+    refused: Refused,
+    endpoint: Callable[[], Endpoint],
+    variant: dict[str, Any],
+    says: str | None,
+) -> None:
+    make.config("next", variant)
+    before = endpoint()
+    params = {"EndpointName": "e", "EndpointConfigName": "next"}
+    if says is None:
+        call("UpdateEndpoint", **params)
+        assert endpoint().pending is not None
+        return
+    assert says in refused("UpdateEndpoint", **params)
+    assert endpoint() == before
+
+
+@pytest.mark.usefixtures("wide")
+@pytest.mark.parametrize(
+    ("count", "fits"), [pytest.param(2, True, id="enough"), pytest.param(1, False, id="one less")]
+)
+def test_a_new_instance_count_leaves_room_for_what_serves(
+    call: Call, refused: Refused, endpoint: Callable[[], Endpoint], count: int, fits: bool
+) -> None:
+    before = endpoint()
+    wanted = [{"VariantName": "main", "DesiredInstanceCount": count}]
+    params = {"EndpointName": "e", "DesiredWeightsAndCapacities": wanted}
+    if fits:
+        call("UpdateEndpointWeightsAndCapacities", **params)
+        assert endpoint().active.variants[0].desired_instance_count == count
+        return
+    says = refused("UpdateEndpointWeightsAndCapacities", **params)
+    assert "1 would have no place on them. Allow more instances, or lower the copy counts" in says
+    assert endpoint() == before
+
+
+@pytest.mark.usefixtures("wide")
+def test_copies_that_are_not_wanted_any_more_need_no_room(
+    call: Call, change_component: Callable[..., None]
+) -> None:
+    change_component("small", desired_copies=2)
+    wanted = [{"VariantName": "main", "DesiredInstanceCount": 1}]
+    call("UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=wanted)
+
+
+@pytest.mark.parametrize(
+    ("count", "fits"), [pytest.param(2, True, id="enough"), pytest.param(1, False, id="one less")]
+)
+def test_a_move_to_another_type_leaves_room_for_what_serves(
+    call: Call,
+    make: Any,
+    change: Callable[..., None],
+    endpoint: Callable[[], Endpoint],
+    run: Callable[..., None],
+    refused: Refused,
+    count: int,
+    fits: bool,
+) -> None:
+    make.endpoint("e")
+    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+    needs = {"MinMemoryRequiredInMb": 1024, "NumberOfCpuCoresRequired": 3}
+    specification = {"Container": {"Image": "i"}, "ComputeResourceRequirements": needs}
+    make.component("base", Specification=specification, RuntimeConfig={"CopyCount": 2})
+    for number in range(2):
+        generation = endpoint().active.generation
+        run(f"{number}", "main", generation, CopyPhase.READY, component_name="base")
+    make.config("next", {"InstanceType": CPU, "InitialInstanceCount": count})
+    params = {"EndpointName": "e", "EndpointConfigName": "next"}
+    if fits:
+        call("UpdateEndpoint", **params)
+        return
+    assert f"would have 1 instances of {CPU} at most" in refused("UpdateEndpoint", **params)
+
+
+def test_a_models_endpoint_is_not_asked(call: Call, make: Any, change: Callable[..., None]) -> None:
+    make.model()
+    make.endpoint("e", {"ModelName": "m", "InitialInstanceCount": 3})
+    change(status=EndpointStatus.IN_SERVICE)
+    wanted = [{"VariantName": "main", "DesiredInstanceCount": 1}]
+    call("UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=wanted)
