@@ -20,7 +20,7 @@ import msgspec
 from hostelry.base.clock import monotonic_s
 from hostelry.fleet.processes import WatchedProcess, identify, send
 from hostelry.fleet.warm_messages import ForkOrder, FromParent, ToParent, line
-from hostelry.fleet.warm_rule import cold_cause, parent_environment, warm_modules
+from hostelry.fleet.warm_rule import WARM_MODULES, cold_cause, parent_environment
 
 log = logging.getLogger(__name__)
 
@@ -62,18 +62,26 @@ class ForkedProcess(WatchedProcess):
 class WarmForks:
     """Warm interpreters, one a command that has something to import ahead.
 
-    `folder` gets their log; `operator` is the environment that copies get their share of.
+    `folder` gets their log; `operator` is what every copy gets of the operator's environment;
+    `commands` says what to import for which.
     """
 
-    def __init__(self, folder: Path, operator: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        operator: Mapping[str, str],
+        commands: Mapping[tuple[str, ...], tuple[str, ...]] = WARM_MODULES,
+    ) -> None:
         self._folder = folder
+        self._commands = commands
         self._environment = parent_environment(operator)
         self._parents: dict[tuple[str, ...], WarmParent] = {}
         self._not_before = 0.0
+        self._last_number = 0
 
     def prepare(self, argv: Sequence[str]) -> None:
         """Begin to import for copies that run `argv`; returns at once."""
-        modules = warm_modules(argv)
+        modules = self._commands.get(tuple(argv), ())
         there = self._parents.get(modules)
         if not modules or (there is not None and there.usable) or monotonic_s() < self._not_before:
             return
@@ -89,7 +97,7 @@ class WarmForks:
 
         Raises ColdStartError.
         """
-        modules = warm_modules(argv)
+        modules = self._commands.get(tuple(argv), ())
         if not modules:
             return None
         cause = cold_cause(self._environment, environment)
@@ -99,8 +107,13 @@ class WarmForks:
         parent = self._parents.get(modules)
         if parent is None or not parent.usable:
             raise ColdStartError("the warm interpreter failed a short time ago")
+        self._last_number += 1
         order = ForkOrder(
-            arguments=(), environment=dict(environment), folder=str(folder), log=str(copy_log)
+            number=self._last_number,
+            arguments=(),
+            environment=dict(environment),
+            folder=str(folder),
+            log=str(copy_log),
         )
         try:
             return await parent.fork(order)
@@ -142,6 +155,7 @@ class WarmParent:
         loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = loop.create_future()
         self._answer: asyncio.Future[FromParent] | None = None
+        self._asked = 0
         self._codes: dict[int, asyncio.Future[int | None]] = {}
         self._failure: str | None = None
         self._forking = asyncio.Lock()
@@ -157,7 +171,7 @@ class WarmParent:
         """A copy that waits to be let go; raises ColdStartError, and is of no use after that."""
         async with self._forking:
             await self._within(self._ready, IMPORT_S, "it did not finish importing")
-            self._answer = asyncio.get_running_loop().create_future()
+            self._answer, self._asked = asyncio.get_running_loop().create_future(), order.number
             self._send(ToParent(fork=order))
             try:
                 answer = await self._within(self._answer, FORK_S, "it did not fork")
@@ -232,6 +246,10 @@ class WarmParent:
             code = self.code_of(message.ended)
             if not code.done():
                 code.set_result(message.exit_code)
-        answers = message.forked is not None or message.refused is not None
-        if answers and self._answer is not None and not self._answer.done():
+        if message.forked is None and message.refused is None:
+            return
+        awaited = self._answer is not None and message.number == self._asked
+        if awaited and self._answer is not None and not self._answer.done():
             self._answer.set_result(message)
+        elif message.forked is not None and (nobodys := identify(message.forked)) is not None:
+            send([nobodys], signal.SIGKILL)  # its start was cancelled

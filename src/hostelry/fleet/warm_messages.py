@@ -7,8 +7,12 @@ import msgspec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkOrder:
-    """Fork a copy: its arguments (without the program), variables, working folder and log."""
+    """Fork a copy: its arguments (without the program), variables, working folder and log.
 
+    The answer carries `number`, so that nobody takes it for another's.
+    """
+
+    number: int
     arguments: tuple[str, ...]
     environment: dict[str, str]
     folder: str
@@ -27,10 +31,11 @@ class ToParent:
 class FromParent:
     """One of: everything is imported; the pid of a new copy; why none was forked; one that ended.
 
-    `exit_code` belongs to `ended`; negative: the signal.
+    `number` is that of the order answered; `exit_code` belongs to `ended`; negative: the signal.
     """
 
     ready: bool = False
+    number: int = 0
     forked: int | None = None
     refused: str | None = None
     ended: int | None = None

@@ -76,7 +76,8 @@ class WarmProcess:
         """Fork; the birth in the copy, None here."""
         self._forget_gates()
         if not is_alone():
-            self._tell(FromParent(refused="the warm interpreter runs more than one thread"))
+            refusal = "the warm interpreter runs more than one thread"
+            self._tell(FromParent(number=order.number, refused=refusal))
             return None
         opened, gate = os.pipe()
         pid = os.fork()
@@ -88,7 +89,7 @@ class WarmProcess:
         os.close(opened)
         self.gates[pid] = gate
         self.children.add(pid)
-        self._tell(FromParent(forked=pid))
+        self._tell(FromParent(number=order.number, forked=pid))
         return None
 
     def _forget_gates(self) -> None:

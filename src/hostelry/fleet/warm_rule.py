@@ -5,7 +5,7 @@ other order only for variables that nothing reads while it is imported: the list
 that sets any other is started cold, which is slower and never wrong.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from hostelry.fleet.environment import DEVICE_VARIABLES
 from hostelry.fleet.images import LMI_COMMAND
@@ -20,11 +20,6 @@ READ_LATE_PREFIXES = ("OPTION_", "SERVING_", "SAGEMAKER_", "HOSTELRY_", "AWS_")
 # Thread counts are set again by the engine, devices are looked for when the first is used.
 READ_LATE = frozenset({"HF_MODEL_ID", "HF_TOKEN", *THREAD_VARIABLES, *DEVICE_VARIABLES})
 MARKER_ROOM = 4096  # the longest path of a copy's folder
-
-
-def warm_modules(argv: Sequence[str]) -> tuple[str, ...]:
-    """What to import ahead of copies that run `argv`; () for commands that always start cold."""
-    return WARM_MODULES.get(tuple(argv), ())
 
 
 def parent_environment(operator: Mapping[str, str]) -> dict[str, str]:
