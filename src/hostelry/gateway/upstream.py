@@ -193,9 +193,13 @@ class UpstreamConnection(asyncio.Protocol):
 
 
 class UpstreamPool:
-    """Open connections by address; an address is ``http://host:port``."""
+    """Open connections by address; an address is ``http://host:port``.
 
-    def __init__(self) -> None:
+    One that nobody has used for `max_idle_s` is cut.
+    """
+
+    def __init__(self, max_idle_s: float = MAX_IDLE_S) -> None:
+        self._max_idle_s = max_idle_s
         self._idle: dict[str, deque[UpstreamConnection]] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -232,7 +236,7 @@ class UpstreamPool:
         connection.kept_at = loop.time()
         idle.append(connection)
         if self._sweep is None:
-            self._sweep = loop.call_later(MAX_IDLE_S / 2, self._cut_idle)
+            self._sweep = loop.call_later(self._max_idle_s / 2, self._cut_idle)
         return True
 
     def forget(self, connection: UpstreamConnection) -> None:
@@ -248,12 +252,14 @@ class UpstreamPool:
     def _cut_idle(self) -> None:
         """Cut what nobody has used for a while, the longest unused first in each queue."""
         loop = asyncio.get_running_loop()
-        oldest = loop.time() - MAX_IDLE_S
+        oldest = loop.time() - self._max_idle_s
         for idle in tuple(self._idle.values()):
             while idle and idle[0].kept_at <= oldest:
                 idle.popleft().abort()
         again = (
-            loop.call_later(MAX_IDLE_S / 2, self._cut_idle) if any(self._idle.values()) else None
+            loop.call_later(self._max_idle_s / 2, self._cut_idle)
+            if any(self._idle.values())
+            else None
         )
         self._sweep = again
 

@@ -30,8 +30,8 @@ CHUNKED = (
 class Rig:
     """A connection to a copy over a recorded transport, with a request on the line."""
 
-    def __init__(self, timeouts: Timeouts = LONG) -> None:
-        self.pool = UpstreamPool()
+    def __init__(self, timeouts: Timeouts = LONG, pool: UpstreamPool | None = None) -> None:
+        self.pool = pool or UpstreamPool()
         self.transport = FakeTransport()
         self.connection = UpstreamConnection(self.pool, ADDRESS)
         self.connection.connection_made(self.transport)
@@ -120,6 +120,22 @@ def test_whether_a_connection_is_kept(received: bytes, kept: bool) -> None:
         rig.reply.close()
         rig.reply.close()
         assert rig.transport.aborted is not kept
+
+    asyncio.run(scenario())
+
+
+def test_a_kept_connection_that_nobody_uses_is_cut() -> None:
+    """What is open to a copy that has left the routes is a request under way, soon after."""
+
+    async def scenario() -> None:
+        rig = Rig(pool=UpstreamPool(max_idle_s=0.01))
+        rig.connection.data_received(OK + b"hello")
+        await rig.reply.head()
+        rig.reply.close()
+        assert not rig.transport.closed
+        async with asyncio.timeout(5):
+            while not rig.transport.closed:  # noqa: ASYNC110 - a transport tells no one
+                await asyncio.sleep(0.005)
 
     asyncio.run(scenario())
 
