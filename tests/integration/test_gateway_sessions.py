@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.stack import free_port
+from benchmarks.stack import free_port, wait_for_door
 from botocore.exceptions import ClientError
 from tests.integration.gateway_rig import (
     FakeControl,
@@ -23,6 +23,7 @@ from tests.integration.gateway_rig import (
 )
 
 from hostelry.domain.routes import CopyRoute, RouteSnapshot
+from hostelry.server.ports import bind
 
 pytestmark = pytest.mark.integration
 PROGRAM = Path(__file__).parent / "servers" / "session_server.py"
@@ -172,6 +173,66 @@ def test_a_session_ends_when_its_container_said(tmp_path: Path) -> None:
     with running(tmp_path, SessionProcess("c-short", lifetime_s=1.0)) as rig:
         session_id, _ = rig.open()
         until(lambda: "is not known" in told(rig, session_id), "the session expired")
+
+
+class Workers(GatewayRig):
+    """A gateway of two workers at one door, as `up` keeps them."""
+
+    def __init__(self, root: Path, copies: list[SessionProcess]) -> None:
+        super().__init__(root, gateway_workers=2)
+        self.home.run.mkdir(exist_ok=True)
+        self.publish(routes("1", copies))
+        self.listening = bind(self.config.host, self.config.door_port)
+        self.workers: list[subprocess.Popen[bytes]] = []
+
+    def start_all(self) -> None:
+        fd = self.listening.fileno()
+        argv = [sys.executable, "-m", "hostelry.server.gateway", "--home", str(self.home.root)]
+        with self.log.open("ab") as log:
+            self.workers = [
+                subprocess.Popen(
+                    [*argv, "--worker", str(number), "--listen-fd", str(fd)],
+                    stderr=log,
+                    pass_fds=(fd,),
+                )
+                for number in (1, 2)
+            ]
+        for worker in self.workers:
+            wait_for_door(self.config.door_url, worker)
+
+    def kill_workers(self, *numbers: int) -> None:
+        for number in numbers:
+            self.workers[number - 1].kill()
+            self.workers[number - 1].wait()
+
+    def pid_of(self, session_id: str) -> int:
+        """The process that answers the session over a new connection."""
+        body = json.dumps({"said": 1}).encode()
+        headers = {"X-Amzn-SageMaker-Session-Id": session_id, "Connection": "close"}
+        answer = self.ask(self.signed("/endpoints/talks/invocations", body, headers))
+        return int(json.loads(answer.partition(b"\r\n\r\n")[2])["pid"])
+
+
+def test_every_worker_knows_a_session_also_after_all_of_them_died(tmp_path: Path) -> None:
+    copies = [SessionProcess(f"c-{number}") for number in range(2)]
+    gateway = Workers(tmp_path, copies)
+    try:
+        gateway.start_all()
+        rig = Rig(gateway, copies)
+        opened = [rig.open() for _ in range(8)]
+        for killed, left in ((1, 2), (2, 1)):
+            gateway.kill_workers(killed)  # only the other one can answer now
+            assert [gateway.pid_of(session_id) for session_id, _ in opened] == [
+                pid for _, pid in opened
+            ]
+            gateway.kill_workers(left)
+            gateway.start_all()
+    finally:
+        gateway.close_clients()
+        gateway.kill_workers(1, 2)
+        gateway.listening.close()
+        for copy in copies:
+            copy.kill()
 
 
 def told(rig: Rig, session_id: str) -> str:

@@ -18,6 +18,7 @@ from hostelry.routing.pace import Pace
 
 MAX_COPIES = 4096  # remembered; beyond it the one that was not asked for longest is forgotten
 KEY_BYTES = 16
+QUIET_S = 10.0  # after the board was not to be had, which may take a while to find out
 
 
 class AssignmentBoard(Protocol):
@@ -28,7 +29,7 @@ class AssignmentBoard(Protocol):
         ...
 
     def put(self, key: bytes, value: int, expires_at: float) -> object:
-        """Keep `value` until `expires_at` (seconds since the epoch)."""
+        """Keep `value` until `expires_at` (seconds since the epoch); False where it cannot now."""
         ...
 
 
@@ -65,6 +66,7 @@ class AdapterPlaces:
         self._board = board
         self._capacity = max(1, round(capacity / math.sqrt(num_workers)))
         self._records: OrderedDict[str, CopyRecord] = OrderedDict()
+        self._quiet_until = 0.0
 
     def choose(
         self, copies: Sequence[CopyRoute], outstanding: Sequence[int], adapter: str
@@ -130,8 +132,12 @@ class AdapterPlaces:
 
     def _assign(self, copy: CopyRoute, record: CopyRecord, adapter: str, now: float) -> None:
         earlier = record.assignments.assigned(adapter, now)
-        if self._board is not None and (earlier is None or int(earlier) != int(now)):
-            self._board.put(_key(copy, adapter), 1, now + FORGOTTEN_AFTER_S)
+        if self._board is None or now < self._quiet_until:
+            return
+        if earlier is not None and int(earlier) == int(now):
+            return  # once a second is enough
+        if self._board.put(_key(copy, adapter), 1, now + FORGOTTEN_AFTER_S) is False:
+            self._quiet_until = now + QUIET_S
 
 
 def _key(copy: CopyRoute, adapter: str) -> bytes:

@@ -30,7 +30,6 @@ from hostelry.gateway.routes import RouteSource
 from hostelry.gateway.sessions import (
     CLOSED_SESSION_ID,
     Sessions,
-    in_process_sessions,
     new_session_id,
     pinned_copy,
 )
@@ -60,7 +59,7 @@ class RuntimeRoom:
         copies: Copies,
         limits: InvocationLimits,
         draw: Callable[[], float],
-        sessions: Sessions | None = None,
+        sessions: Sessions,
     ) -> None:
         self._callers = callers
         self._routes = routes
@@ -69,7 +68,7 @@ class RuntimeRoom:
         self._invoke_timeouts = Timeouts(total_s=limits.invoke_timeout_s)
         self._stream_timeouts = Timeouts(total_s=limits.stream_timeout_s)
         self._draw = draw
-        self._sessions = sessions or in_process_sessions()
+        self._sessions = sessions
 
     async def serve(self, exchange: Exchange, request_id: str) -> None:
         """Answer one invocation; raises ServiceError before the answer's first byte."""

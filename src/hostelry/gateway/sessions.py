@@ -5,7 +5,6 @@ from hashlib import blake2b
 from typing import Protocol
 
 from hostelry.aws.runtime import Invocation
-from hostelry.base.clock import SystemClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.routes import CopyRoute
 from hostelry.domain.scope import Scope
@@ -113,12 +112,6 @@ class Sessions:
             entry = self._table.get(key)
             if entry is not None and entry[0] == copy_mark(copy.id):
                 self._table.remove(key)
-
-
-def in_process_sessions() -> Sessions:
-    """Sessions that only this process knows."""
-    now = SystemClock().now
-    return Sessions(SessionDict(now), now)
 
 
 def pinned_copy(destination: Destination, session_id: str, holder: int | None) -> CopyRoute:

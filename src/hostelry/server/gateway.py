@@ -26,7 +26,6 @@ from hostelry.base.http import HttpRequest
 from hostelry.base.logging import configure_logging
 from hostelry.domain.scope import Scope
 from hostelry.gateway.acceptor import Fellows, NoFellows
-from hostelry.gateway.adapter_places import AdapterPlaces
 from hostelry.gateway.callers import Callers
 from hostelry.gateway.control_room import ControlRoom
 from hostelry.gateway.copies import Copies
@@ -40,6 +39,7 @@ from hostelry.gateway.routes import ControlRoutes, RouteFile, RouteSource
 from hostelry.gateway.runtime_room import InvocationLimits, RuntimeRoom
 from hostelry.gateway.shared_counts import SharedCounts
 from hostelry.gateway.upstream import UpstreamPool
+from hostelry.server.gateway_memory import GatewayMemory, own_memory, shared_memory
 from hostelry.server.gateway_workers import open_table
 from hostelry.server.home import (
     Credentials,
@@ -71,9 +71,14 @@ def build_door(
     routes: RouteSource,
     pool: UpstreamPool,
     counts: Counts | None = None,
+    memory: GatewayMemory | None = None,
 ) -> GatewayParts:
-    """The door of one hostelry over `routes`; without `counts` this process counts alone."""
+    """The door of one hostelry over `routes`.
+
+    Without `counts` this process counts alone, and without `memory` it remembers alone.
+    """
     clock = SystemClock()
+    memory = memory or own_memory(clock.now)
     secrets = {
         credentials.access_key_id: Secret(
             secret_access_key=credentials.secret_access_key, account_id=credentials.account_id
@@ -89,14 +94,14 @@ def build_door(
     )
     draw = random.Random().random
     outstanding = counts or Outstanding()
-    copies = Copies(pool, outstanding, draw, monotonic_s, AdapterPlaces(clock.now))
+    copies = Copies(pool, outstanding, draw, monotonic_s, memory.places)
     limits = InvocationLimits(
         max_answer_bytes=config.max_body_bytes,
         invoke_timeout_s=config.invoke_timeout_s,
         stream_timeout_s=config.stream_timeout_s,
     )
     door = Door(
-        runtime=RuntimeRoom(callers, routes, copies, limits, draw),
+        runtime=RuntimeRoom(callers, routes, copies, limits, draw, memory.sessions),
         openai=OpenAiRoom(callers, routes, copies, config.stream_timeout_s, config.max_body_bytes),
         control=ControlRoom(callers, pool, config.control_url, credentials.internal_key),
     )
@@ -142,7 +147,8 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
         clock,
     )
     counts, fellows = workers_of(home, config, worker)
-    parts = build_door(config, credentials, routes, pool, counts)
+    memory = shared_memory(home, config, clock.now)
+    parts = build_door(config, credentials, routes, pool, counts, memory)
     limits = HttpLimits(max_body_bytes=config.max_body_bytes)
     server = HttpServer(parts.door.handle, parts.door.refusal_answer, limits, clock, fellows)
     stopping = asyncio.Event()

@@ -111,6 +111,16 @@ class Home:
         return self.run / "counts"
 
     @property
+    def sessions(self) -> Path:
+        """Which copy each session is on, in memory that the gateway's workers share."""
+        return self.run / "sessions"
+
+    @property
+    def adapter_places(self) -> Path:
+        """Which adapters the gateway's workers sent where, in memory that they share."""
+        return self.run / "adapter-places"
+
+    @property
     def images(self) -> Path:
         """The operator's own image rules; optional."""
         return self.root / "images.toml"

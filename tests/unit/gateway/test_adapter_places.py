@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hostelry.base.clock import ManualClock
 from hostelry.domain.routes import CopyRoute
-from hostelry.gateway.adapter_places import AdapterPlaces
+from hostelry.gateway.adapter_places import QUIET_S, AdapterPlaces
 from hostelry.gateway.sessions import SessionDict
 from hostelry.routing.pace import PRIOR_LOAD_MS, PRIOR_PACE_MS
 
@@ -121,3 +122,36 @@ def test_processes_of_one_door_find_each_others_adapters() -> None:
 def test_without_a_board_a_process_knows_its_own_only() -> None:
     places().choose(COPIES[2:3], [0], "a")
     assert places().choose(COPIES, [0] * 4, "a").index == 0
+
+
+class HungBoard:
+    """A board whose lock another process keeps."""
+
+    def __init__(self) -> None:
+        self.num_tries = 0
+
+    def get(self, key: bytes) -> None:
+        """Nothing."""
+
+    def put(self, key: bytes, value: int, expires_at: float) -> bool:
+        self.num_tries += 1
+        return False
+
+
+def test_a_board_that_hangs_holds_up_one_request_in_a_while() -> None:
+    clock, board = ManualClock(), HungBoard()
+    told = AdapterPlaces(clock.now, board)
+    for number in range(50):
+        told.choose(COPIES, [0] * 4, f"adapter-{number}")
+    assert board.num_tries == 1
+    clock.advance(QUIET_S)
+    told.choose(COPIES, [0] * 4, "another")
+    assert board.num_tries == 2
+
+
+def test_each_of_several_workers_remembers_fewer_adapters() -> None:
+    told = AdapterPlaces(lambda: NOW, capacity=64, num_workers=4)
+    for number in range(64):
+        told.choose(COPIES[:1], [0], f"adapter-{number}")
+    held = [n for n in range(64) if told.choose(COPIES[:1], [0], f"adapter-{63 - n}").resident]
+    assert held == list(range(32))

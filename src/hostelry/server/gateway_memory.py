@@ -1,0 +1,49 @@
+"""What a gateway worker remembers of sessions and adapters, shared with those beside it."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostelry.gateway.adapter_places import AdapterPlaces
+from hostelry.gateway.mapped_file import LockedError
+from hostelry.gateway.sessions import SessionDict, Sessions
+from hostelry.gateway.shared_map import SharedMap
+from hostelry.server.home import Home, UpConfig
+
+log = logging.getLogger(__name__)
+NUM_PLACES = 65536  # adapters on copies; 4 MB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayMemory:
+    """Sessions, and where adapters are."""
+
+    sessions: Sessions
+    places: AdapterPlaces
+
+
+def own_memory(now: Callable[[], float]) -> GatewayMemory:
+    """What one process knows alone, and forgets at its end; `now` is seconds since the epoch."""
+    return GatewayMemory(sessions=Sessions(SessionDict(now), now), places=AdapterPlaces(now))
+
+
+def shared_memory(home: Home, config: UpConfig, now: Callable[[], float]) -> GatewayMemory:
+    """What all workers know; sessions outlive them. What cannot be shared each knows alone."""
+    num_workers = config.gateway_workers
+    sessions = _open(home.sessions, now)
+    board = _open(home.adapter_places, now, NUM_PLACES) if num_workers > 1 else None
+    return GatewayMemory(
+        sessions=Sessions(sessions or SessionDict(now), now),
+        places=AdapterPlaces(now, board, num_workers=num_workers),
+    )
+
+
+def _open(path: Path, now: Callable[[], float], capacity: int = 16384) -> SharedMap | None:
+    try:
+        return SharedMap(path, now, capacity)
+    except (OSError, LockedError) as error:
+        log.warning(
+            "%s cannot be had (%s): each gateway worker remembers its own only", path, error
+        )
+        return None
