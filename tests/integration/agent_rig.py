@@ -53,6 +53,9 @@ command = ["/nowhere/server"]
 [image.probe]
 content_type = "application/json"
 body = "{{}}"
+
+[containers]
+enabled = false
 """
 PATIENCE_S = 40.0
 

@@ -20,6 +20,7 @@ INSTANCE_LABEL = "hostelry.instance"
 BIND_LABEL = "com.amazonaws.sagemaker.capabilities.accept-bind-to-port"
 MAX_PROCESSES = 4096
 SHARED_MEMORY = "1g"
+KILLED = 128 + 9
 MIB = 1024**2
 # What a server that starts as root needs to prepare its files and to become another user.
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
@@ -163,15 +164,20 @@ def parse_state(text: bytes) -> ContainerState:
     )
 
 
-def exit_words(state: ContainerState, max_memory_bytes: int | None) -> str:
-    """How a container ended, in a sentence."""
-    if state.out_of_memory and max_memory_bytes is not None:
+def exit_words(state: ContainerState, max_memory_bytes: int | None, kernel_kills: int = 0) -> str:
+    """How a container ended, in a sentence.
+
+    `kernel_kills` counts what the kernel killed for want of memory in the container's last second:
+    Podman misses it where the first process itself is killed.
+    """
+    starved = state.out_of_memory or (state.exit_code == KILLED and kernel_kills > 0)
+    if starved and max_memory_bytes is not None:
         return (
             "The container was killed for its memory: it needed more than its limit of "
             f"{max_memory_bytes // MIB} MB (MaxMemoryRequiredInMb). Raise the limit, or have the "
             "model hold less."
         )
-    if state.out_of_memory:
+    if starved:
         return (
             "The container was killed for its memory: this machine ran out of it. Give the model a "
             "larger instance type, or have it hold less."

@@ -41,6 +41,7 @@ from hostelry.fleet.container_engine import (
 from hostelry.fleet.container_order import ContainerOrder
 from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.launcher import LaunchOrder
+from hostelry.fleet.memory import machine_kills
 from hostelry.fleet.processes import (
     MARKER_VARIABLE,
     WatchedProcess,
@@ -57,6 +58,7 @@ RUN_TIMEOUT_S = 120.0
 STOP_MARGIN_S = 30.0
 ENDED_WITHIN_S = 10.0
 LOOK_EVERY_S = 0.1
+KERNEL_LOOK_S = 1.0
 DOOR_PAUSES_S = (0.0, 0.2, 1.0, 5.0)
 RECORD = "container.json"
 NO_PID = 2**22 + 1  # above the kernel's own bound: no process ever has it
@@ -98,6 +100,12 @@ class WatchedContainer:
         self.identity = identity
         self._folder = folder
         self._record = record
+        self._kernel_kills = machine_kills()
+
+    @property
+    def kernel_kills(self) -> int:
+        """What the kernel killed for want of memory since the last look, a second ago at most."""
+        return machine_kills() - self._kernel_kills
 
     @property
     def memory_limit(self) -> str:
@@ -115,12 +123,21 @@ class WatchedContainer:
             asyncio.create_task(self._follow(at, argv))
             for at, argv in enumerate(followers_of(self._record, self.identity.pid))
         ]
+        following.append(asyncio.create_task(self._look()))
         try:
             return await WatchedProcess(self.identity).wait()
         finally:
             for task in following:
                 task.cancel()
             await asyncio.gather(*following, return_exceptions=True)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(KERNEL_LOOK_S)
+            seen = machine_kills()
+            # A kill is looked at again a moment later: it may have been this one.
+            await asyncio.sleep(LOOK_EVERY_S)
+            self._kernel_kills = seen
 
     async def _follow(self, at: int, argv: list[str]) -> None:
         """Keep one follower running; what a predecessor of this agent started is taken over."""
@@ -152,6 +169,7 @@ class ContainerLauncher:
     def __init__(self) -> None:
         self._engines: dict[str | None, EngineFacts] = {}
         self._making: dict[Path, asyncio.Task[WatchedContainer]] = {}
+        self._watched: dict[Path, WatchedContainer] = {}
 
     async def start(self, order: LaunchOrder) -> WatchedContainer:
         """The started container.
@@ -166,28 +184,32 @@ class ContainerLauncher:
         making = asyncio.create_task(_make(engine, image, order, order.container))
         self._making[order.folder] = making
         making.add_done_callback(lambda done: self._made(order.folder, done))
-        return await asyncio.shield(making)
+        self._watched[order.folder] = await asyncio.shield(making)
+        return self._watched[order.folder]
 
     def adopt(self, folder: Path, identity: ProcessIdentity) -> WatchedContainer | None:
         """The recorded container if its first process still runs."""
         record = ContainerRecord.load(folder)
         if record is None or WatchedProcess.adopt(identity) is None:
             return None
-        return WatchedContainer(identity, folder, record)
+        self._watched[folder] = WatchedContainer(identity, folder, record)
+        return self._watched[folder]
 
     async def explain_exit(self, folder: Path, code: int | None) -> str:
         """How the container ended, as its engine knows it."""
-        record = ContainerRecord.load(folder)
+        record, watched = ContainerRecord.load(folder), self._watched.get(folder)
+        kernel_kills = watched.kernel_kills if watched is not None else 0
         state = await _ended(record) if record is not None else None
         if record is None or state is None:
             return exit_detail(code)
-        return exit_words(state, record.max_memory_bytes)
+        return exit_words(state, record.max_memory_bytes, kernel_kills)
 
     async def stop(self, folder: Path, leader: ProcessIdentity | None, grace_s: float) -> None:
         """End and remove the container: TERM to its first process, KILL after `grace_s`."""
         making = self._making.get(folder)
         if making is not None:
             await asyncio.wait([making])
+        self._watched.pop(folder, None)
         if is_container(folder):
             await end_container(folder, leader, grace_s)
 

@@ -1,0 +1,232 @@
+"""Users' own images: run by a container engine, kept apart, adopted, ended and explained."""
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.integration.agent_rig import (
+    Rig,
+    echo,
+    kill,
+    run,
+    until,
+    until_failed,
+    until_gone,
+    until_ready,
+    until_true,
+)
+from tests.integration.container_rig import (
+    FLAT_IMAGE,
+    IMAGE,
+    PORT_IMAGE,
+    container_rig,
+    containers,
+    invoke,
+    machine,
+    said,
+    where_containers_run,
+)
+
+from hostelry.domain.copy import CopyPhase, CopySpec
+from hostelry.domain.shape import Requirements
+from hostelry.fleet.container_launcher import ContainerRecord
+from hostelry.fleet.processes import identify
+from hostelry.fleet.sweep import stop_everything
+
+pytestmark = pytest.mark.integration
+
+
+def box(copy_id: str = "c-1", image: str = IMAGE, **environment: str) -> CopySpec:
+    return echo(copy_id, image=image, environment=environment)
+
+
+def log_of(there: Rig, copy_id: str = "c-1") -> str:
+    return there.folder().copy(copy_id).log.read_text()
+
+
+@where_containers_run
+def test_an_image_runs_as_the_container_contract_says(tmp_path: Path) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([box(GREETING="hello there", TWO_LINES="a\nb", HOSTELRY_CPUS="99")])
+        ready = await until_ready(agent)
+        assert "started with serve" in log_of(there)
+        assert "an empty object was answered with 400" in log_of(there)
+        asked = {
+            "GREETING": "hello there",
+            "TWO_LINES": "a\nb",
+            "SAGEMAKER_BIND_TO_PORT": "8080",
+            "AWS_REGION": "us-west-2",
+            "HOSTELRY_MODEL_DIR": "/opt/ml/model",
+            "USER": "(unset)",
+            "HF_TOKEN": "(unset)",
+            "NVIDIA_VISIBLE_DEVICES": "void",
+        }
+        assert {name: await said(ready, f"env {name}") for name in asked} == asked
+        assert await said(ready, "env HOSTELRY_CPUS") != "99"
+        assert await said(ready, "read /opt/ml/model") == "error: Is a directory"
+        assert "Read-only" in await said(ready, "write /opt/ml/model/x")
+        assert await said(ready, "write /x") == "written", "a layer of its own"
+        assert "NoNewPrivs:\t1" in await said(ready, "capabilities")
+        assert "CapEff:\t00000000000000eb" in await said(ready, "capabilities")
+        assert "unreachable" in await said(ready, "connect 192.0.2.1 80"), "no network"
+        outside = there.folder().load_agent()
+        assert outside is not None
+        assert "refused" in await said(ready, f"connect 127.0.0.1 {outside.port}"), "not the host's"
+        await agent.apply([])
+        await until(agent, lambda copies: not copies)
+        assert containers(there) == []
+        assert identify(ready.pid or 0) is None
+
+    os.environ["HF_TOKEN"] = "the operator's secret"
+    try:
+        with container_rig(tmp_path) as there:
+            run(work())
+    finally:
+        del os.environ["HF_TOKEN"]
+
+
+@where_containers_run
+def test_a_containers_end_is_explained(tmp_path: Path) -> None:
+    memory = Requirements(min_memory_bytes=64 * 1024**2, max_memory_bytes=64 * 1024**2)
+
+    async def work() -> None:
+        agent = await there.launch()
+        small = replace(box("small"), requirements=memory)
+        broken = replace(box("broken", BROKEN="1"), startup_timeout_s=3.0)
+        await agent.apply([small, box("other"), broken, box("gone", "no/such:1")])
+        ready = await until_ready(agent, "small")
+        other = await until_ready(agent, "other")
+        with pytest.raises(httpx.HTTPError):
+            await invoke(ready, "eat 200")
+        ended = (await until(agent, lambda it: it["small"].restarts == 1))["small"]
+        assert "memory" in (ended.reason or ""), ended
+        assert "64 MB (MaxMemoryRequiredInMb)" in (ended.reason or "")
+        again = await until_ready(agent, "small")
+        assert again.pid != ready.pid
+        with pytest.raises(httpx.HTTPError):
+            await invoke(other, "exit 7")
+        ended = (await until(agent, lambda it: it["other"].restarts == 1))["other"]
+        assert "exited with code 7" in (ended.reason or "")
+        missing = await until_failed(agent, "gone")
+        for words in ('"no/such:1" is not on this machine', "cannot be pulled", "images.toml"):
+            assert words in (missing.reason or "")
+        reason = (await until_failed(agent, "broken")).reason or ""
+        assert "answered 500" in reason
+        assert "HOSTELRY_PROBE_BODY" in reason
+
+    with container_rig(tmp_path) as there:
+        run(work())
+
+
+@where_containers_run
+def test_a_killed_agents_container_is_adopted_and_still_reached(tmp_path: Path) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([box(), box("stubborn", STUBBORN="1")])
+        before = await until_ready(agent)
+        stubborn = await until_ready(agent, "stubborn")
+        first = there.agent_pid()
+        kill(first)
+        await until_gone(first)
+        assert await said(before, "env AWS_REGION") == "us-west-2", "without any agent"
+        agent = await there.launch()
+        after = await until_ready(agent)
+        assert (after.pid, after.address) == (before.pid, before.address)
+        record = ContainerRecord.load(there.folder().copy("c-1").root)
+        assert record is not None
+        assert record.followers[0] is not None
+        kill(record.followers[0].pid)
+        await until_gone(record.followers[0].pid)
+        door = await until(agent, lambda it: it["c-1"].phase is CopyPhase.READY)
+        assert door["c-1"].restarts == 0, "a door is replaced, not its copy"
+
+        await agent.apply([box("stubborn", STUBBORN="1")])
+        await until(agent, lambda it: "c-1" not in it)
+        kill(there.agent_pid(), signal.SIGKILL)
+        stop_everything(there.home.instances, grace_s=1.0)
+        assert containers(there) == []
+        assert identify(stubborn.pid or 0) is None
+        assert "got SIGTERM" in log_of(there, "stubborn"), "asked before it was killed"
+
+    with container_rig(tmp_path) as there:
+        run(work())
+
+
+@where_containers_run
+def test_containers_whose_copies_nobody_wants_are_removed(tmp_path: Path) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([box()])
+        ready = await until_ready(agent)
+        kill(there.agent_pid())
+        kill(ready.pid)
+        there.folder().save_wish(())
+        agent = await there.launch()
+        await until_true(lambda: containers(there) == [], "the container is removed")
+        await until_true(lambda: not there.folder().copy_ids(), "the folder is removed")
+
+    with container_rig(tmp_path) as there:
+        run(work())
+
+
+NETWORKS = """
+[[image]]
+pattern = "*:port"
+container = true
+network = "host"
+
+[[image]]
+pattern = "*:1"
+container = true
+network = "host"
+
+[[image]]
+pattern = "*:flat"
+container = true
+command = ["/bin/server"]
+network = "bridge"
+[image.probe]
+content_type = "text/plain"
+body = "env PATH"
+"""
+
+
+@where_containers_run
+def test_a_network_is_had_where_the_operator_allows_it(tmp_path: Path) -> None:
+    async def work() -> None:
+        there.home.images.write_text(NETWORKS)
+        agent = await there.launch()
+        await agent.apply(
+            [box("a", PORT_IMAGE), box("b", PORT_IMAGE), box("c", IMAGE), box("d", FLAT_IMAGE)]
+        )
+        one, two = await until_ready(agent, "a"), await until_ready(agent, "b")
+        assert one.address != two.address
+        assert await said(one, "env SAGEMAKER_BIND_TO_PORT") == (one.address or "").split(":")[-1]
+        assert "accept-bind-to-port" in ((await until_failed(agent, "c")).reason or "")
+        bridged = await until_ready(agent, "d")
+        assert await said(bridged, "env SAGEMAKER_BIND_TO_PORT") == "8080"
+
+    with container_rig(tmp_path) as there:
+        run(work())
+
+
+@where_containers_run
+def test_an_image_without_a_program_says_what_it_needs(tmp_path: Path) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([box(image=FLAT_IMAGE), box("hostile", image="dir:/etc")])
+        reason = (await until_failed(agent)).reason or ""
+        assert "needs an ENTRYPOINT" in reason
+        assert "is not the name of a container image" in (
+            (await until_failed(agent, "hostile")).reason or ""
+        )
+        assert len(containers(there)) <= 1
+
+    with container_rig(tmp_path) as there:
+        run(work())
+    assert containers(there) == []
+    assert machine().engine is not None
