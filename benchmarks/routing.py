@@ -11,6 +11,7 @@ random, throughput 15 % over it.
 import argparse
 from dataclasses import dataclass, field
 from functools import partial
+from statistics import median
 from typing import Any
 
 from benchmarks.aims import Finding, finding_rows, ratio
@@ -35,7 +36,8 @@ class Setting:
     num_simulated: int
     num_searched: int
     shares: tuple[float, ...] = (0.3, 0.5, 0.6, 0.65, 0.7)
-    live_share: float = 0.65
+    live_share: float = 0.7
+    live_rounds: int = 1
     num_live: int = 0
     num_live_closed: int = 0
     fleet: Fleet = field(default_factory=Fleet)
@@ -50,10 +52,14 @@ SETTINGS = {
         fleet=Fleet(num_copies=2, mean_ms=10.0, load_ms=8.0, num_adapters=40, held=8),
     ),
     "short": Setting(
-        num_simulated=20_000, num_searched=10_000, num_live=4000, num_live_closed=3000
+        num_simulated=20_000, num_searched=10_000, num_live=3000, num_live_closed=2000
     ),
     "full": Setting(
-        num_simulated=100_000, num_searched=20_000, num_live=8000, num_live_closed=6000
+        num_simulated=100_000,
+        num_searched=20_000,
+        live_rounds=3,
+        num_live=4000,
+        num_live_closed=3000,
     ),
 }
 
@@ -141,19 +147,38 @@ def throughput_row(setting: Setting, strategy: str, seed: int) -> dict[str, Any]
 
 
 def live(setting: Setting, seed: int) -> list[dict[str, Any]]:
-    """Latencies at one load and throughput when saturated, measured."""
+    """Latencies at one load and throughput when saturated, measured; medians of the rounds.
+
+    Every round goes through all strategies, every other one in reverse order, with requests of its
+    own that are the same for each strategy.
+    """
+    rounds: dict[str, list[dict[str, Any]]] = {strategy: [] for strategy in STRATEGIES}
+    for number in range(setting.live_rounds):
+        for strategy in STRATEGIES[:: -1 if number % 2 else 1]:
+            rounds[strategy].append(live_row(setting, strategy, seed + number))
+    return [medians(each) for each in rounds.values()]
+
+
+def live_row(setting: Setting, strategy: str, seed: int) -> dict[str, Any]:
+    """One strategy in one round."""
     fleet = setting.fleet
     deal = partial(arrivals, fleet, setting.live_share * fleet.capacity_per_s)
-    rows = []
-    for strategy in STRATEGIES:
-        opened = measure(fleet, strategy, list(deal(setting.num_live, seed)))
-        measured = row(strategy, opened, load=setting.live_share)
-        if setting.num_live_closed:
-            closed_plan = list(deal(setting.num_live_closed, seed))
-            closed = measure(fleet, strategy, closed_plan, clients(fleet))
-            measured["saturated requests/s"] = closed.per_s
-        rows.append(measured)
-    return rows
+    opened = measure(fleet, strategy, list(deal(setting.num_live, seed)))
+    measured = row(strategy, opened, load=setting.live_share)
+    if setting.num_live_closed:
+        closed_plan = list(deal(setting.num_live_closed, seed))
+        measured["saturated requests/s"] = measure(
+            fleet, strategy, closed_plan, clients(fleet)
+        ).per_s
+    return measured
+
+
+def medians(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """One row of the medians of rows that have the same keys; words are as in the first."""
+    return {
+        name: value if isinstance(value, str) else median(each[name] for each in rows)
+        for name, value in rows[0].items()
+    }
 
 
 def clients(fleet: Fleet) -> int:
