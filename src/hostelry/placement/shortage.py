@@ -7,6 +7,9 @@ from hostelry.placement.making_room import making_room
 from hostelry.placement.room import MILLIONTHS, Room, fits_shape, need_of
 from hostelry.placement.values import Held, Lack, Obstacle, Pool, Wanted, WhyNot
 from hostelry.placement.words import (
+    ACCELERATORS,
+    CPUS,
+    MEMORY,
     RESOURCES,
     amount,
     amount_text,
@@ -126,6 +129,8 @@ def _free_text(lacks: Sequence[Lack], binding: Sequence[str]) -> str:
     everywhere = [it for it in binding if all(amount(_missing(lack), it) > 0 for lack in lacks)]
     if everywhere:
         resource = everywhere[0]
+        if all(amount(it.free, resource) <= 0 for it in lacks):
+            return f"{_none_of(resource)} is free on {_instances_text(lacks)}"
         by_size = sorted(lacks, key=lambda it: (-amount(it.free, resource), _distance(it)))
         blocks = [_block(it, resource) for it in by_size[:INSTANCES_NAMED]]
         return "the largest free block is " + ", then ".join(blocks) + _others(lacks)
@@ -134,6 +139,16 @@ def _free_text(lacks: Sequence[Lack], binding: Sequence[str]) -> str:
         for it in lacks[:INSTANCES_NAMED]
     ]
     return ", ".join(named) + _others(lacks)
+
+
+def _none_of(resource: str) -> str:
+    return {ACCELERATORS: "no accelerator", MEMORY: "no memory", CPUS: "no CPU"}[resource]
+
+
+def _instances_text(lacks: Sequence[Lack]) -> str:
+    if len(lacks) == 1:
+        return f"{lacks[0].instance_id} ({lacks[0].instance_type})"
+    return f"any of {len(lacks)} instances ({joined(sorted({it.instance_type for it in lacks}))})"
 
 
 def _block(lack: Lack, resource: str) -> str:

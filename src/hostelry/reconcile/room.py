@@ -54,8 +54,16 @@ def _held(world: World, copy: Copy) -> Held | None:
         and is_routable(copy)
         and not is_moving(world, copy),
         leaving=copy.draining,
-        moved_bytes=copy.status.memory_bytes or None,
+        moved_bytes=_measured_bytes(world, copy) or None,
     )
+
+
+def _measured_bytes(world: World, copy: Copy) -> int:
+    """The most memory a copy was seen to hold, by its agent now before its record."""
+    seen = world.facts_of(copy.instance_id).observation
+    known = [copy.status, *(() if seen is None else seen.copies)]
+    mine = [it for it in known if it.id == copy.spec.id]
+    return max((max(it.memory_bytes, it.peak_memory_bytes) for it in mine), default=0)
 
 
 def wanted_copy(

@@ -76,7 +76,7 @@ def test_what_has_no_place_is_told_with_what_would_help(town: Town) -> None:
     town.settle()
     said = text(town)
     assert "chat: 1 of 3 copies has no place" in said
-    assert "a copy needs 2 accelerators, 1024 MB and 1 CPU; the largest free block is" in said
+    assert "needs 2 accelerators, 1024 MB and 1 CPU; no accelerator is free on i-001" in said
     assert "what would help: another instance: a higher DesiredInstanceCount" in said
     (document,) = explanation_document(explained(account(town)))["unplaced"]
     assert document["component"] == "chat"

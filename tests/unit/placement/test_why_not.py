@@ -30,6 +30,23 @@ def reason(want: Wanted, hosts: list[Host], there: list[Held]) -> WhyNot:
             id="no room now: the largest free block of what is short",
         ),
         pytest.param(
+            wanted("x", needs(1)),
+            [host("i-a"), host("i-b"), host("i-c", "ml.plain")],
+            [held("c1", "i-a", needs(4)), held("c2", "i-b", needs(4))],
+            Obstacle.NO_ROOM,
+            "a copy needs 1 accelerator, 1024 MB and 1 CPU; "
+            "no accelerator is free on any of 3 instances (ml.big and ml.plain)",
+            id="nothing at all is free of it",
+        ),
+        pytest.param(
+            wanted("x", needs(0, 4096, 2)),
+            [host("i-a", "ml.small")],
+            [held("c1", "i-a", needs(1, 16_384, 4))],
+            Obstacle.NO_ROOM,
+            "a copy needs 4096 MB and 2 CPUs; no memory is free on i-a (ml.small)",
+            id="the only instance is full",
+        ),
+        pytest.param(
             wanted("x", needs(0, 150_000, 4)),
             [host("i-a")],
             [held("c1", "i-a", needs(1, 100_000))],

@@ -87,7 +87,7 @@ def test_partial_placement_serves_and_fails_with_a_capacity_error_at_the_deadlin
     assert town.component_status() is ComponentStatus.FAILED
     assert reason(town).startswith(
         "CapacityError: a copy needs 1 accelerator, 1024 MB and 1 CPU; "
-        "the largest free block is 0 accelerators on i-"
+        "no accelerator is free on i-"
     )
     assert "1 of 2 copies ready" in reason(town)
     town.settle()

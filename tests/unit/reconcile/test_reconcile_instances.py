@@ -3,7 +3,15 @@
 from dataclasses import replace
 
 import pytest
-from tests.unit.reconcile.samples import Town, component, deployment, endpoint, needs, variant
+from tests.unit.reconcile.samples import (
+    GB,
+    Town,
+    component,
+    deployment,
+    endpoint,
+    needs,
+    variant,
+)
 
 from hostelry.base.errors import TerminalError
 from hostelry.domain.component import ComponentStatus
@@ -196,6 +204,20 @@ def test_consolidation_moves_copies_before_it_stops_them(town: Town) -> None:
     assert len(town.fleet.machines) == 1
     assert len(town.running_copies()) == 2
     assert town.status() is IN_SERVICE
+
+
+@pytest.mark.parametrize(("small", "large"), [("base", "other"), ("other", "base")])
+def test_the_copy_that_moves_is_the_one_seen_to_hold_less_memory(
+    town: Town, small: str, large: str
+) -> None:
+    half_empty(town)
+    town.switches.memory_bytes = {f"component/{small}": GB, f"component/{large}": 5 * GB}
+    town.settle()
+    stays = town.routed_copies(large)
+    town.clock.advance(COOLDOWN_S)
+    town.settle()
+    assert len(town.fleet.machines) == 1
+    assert town.routed_copies(large) == stays
 
 
 def test_nothing_moves_before_the_cooldown_is_over_or_while_something_is_updated(
