@@ -18,6 +18,7 @@ from hostelry.chaos.process_drills import (
     control_kill,
     gateway_hang,
     gateway_kill,
+    gateway_kill_all,
     objectstore_hang,
     objectstore_kill,
 )
@@ -45,6 +46,7 @@ DRILLS = (
     Drill(name="control-kill", does="kill -9 of control", run=control_kill),
     Drill(name="control-hang", does="SIGSTOP of control", run=control_hang),
     Drill(name="gateway-kill", does="kill -9 of a gateway worker", run=gateway_kill),
+    Drill(name="gateway-kill-all", does="kill -9 of every gateway worker", run=gateway_kill_all),
     Drill(name="gateway-hang", does="SIGSTOP of a gateway worker", run=gateway_hang),
     Drill(name="objectstore-kill", does="kill -9 of the object store", run=objectstore_kill),
     Drill(name="objectstore-hang", does="SIGSTOP of the object store", run=objectstore_hang),

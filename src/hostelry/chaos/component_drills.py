@@ -9,7 +9,7 @@ from typing import Any
 from hostelry.base.clock import monotonic_s
 from hostelry.chaos.copy_drills import NO_MODEL
 from hostelry.chaos.load import client, outcome_of
-from hostelry.chaos.outcome import Limits, Outcome, served
+from hostelry.chaos.outcome import Limits, Outcome, judged, served
 from hostelry.chaos.scene import Scene
 from hostelry.chaos.sight import wait_for
 from hostelry.chaos.stage import Stage, specification
@@ -59,13 +59,13 @@ def copy_oom(scene: Scene) -> Outcome:
         fared = served(load.calls, fault_at)
         limits = Limits(detected_s=10.0, all_served_s=10.0, errors=NO_MODEL)
         detected_s = None if victim is None else seen_at - fault_at
-        missed = list(limits.missed(fared, detected_s, None, ()))
+        missed = []
         reason = "" if victim is None else str(victim["reason"])
         if "memory" not in reason.lower():
             missed.append(f"the reason does not name memory: {reason or 'none'}")
         if same != COPIES - 1:
             missed.append(f"{same} of {COPIES - 1} other copies went on")
-        return Outcome(
+        outcome = Outcome(
             drill="copy-oom",
             target="only that copy ends, its reason names memory, the others answer on",
             served=fared,
@@ -75,6 +75,7 @@ def copy_oom(scene: Scene) -> Outcome:
             missed=tuple(missed),
             details={"reason": reason},
         )
+        return judged(outcome, limits)
 
 
 def crash_at_start(scene: Scene) -> Outcome:
@@ -94,12 +95,12 @@ def crash_at_start(scene: Scene) -> Outcome:
             failed_s = monotonic_s() - fault_at
         reason = str(shown.get("FailureReason", ""))
         fared = served(load.calls, fault_at)
-        missed = list(Limits().missed(fared, None, None, ()))
+        missed = []
         if not shown:
             missed.append(f"not Failed within {WATCH_S:g} s")
         if LAST_LINE not in reason:
             missed.append(f"the reason lacks the last log lines: {reason}")
-        return Outcome(
+        outcome = Outcome(
             drill="crash-at-start",
             target="Failed with the last log lines; nobody else sees an error",
             served=fared,
@@ -111,6 +112,7 @@ def crash_at_start(scene: Scene) -> Outcome:
                 "reason": reason.partition("\n")[0],
             },
         )
+        return judged(outcome, Limits())
 
 
 def crash_loop(scene: Scene) -> Outcome:
@@ -142,14 +144,14 @@ def crash_loop(scene: Scene) -> Outcome:
 
             reason = wait_for(explained, SETTLED_S) or ""
         fared = served(load.calls, fault_at)
-        missed = list(Limits().missed(fared, None, None, ()))
+        missed = []
         if tuple(pauses) != PAUSES:
             missed.append(f"pauses of {', '.join(pauses)} s, not of {', '.join(PAUSES)}")
         if LAST_LINE not in tail:
             missed.append("`hostelry status` does not show the last log lines while it waits")
         if not reason:
             missed.append("the FailureReason does not show the last log lines while it waits")
-        return Outcome(
+        outcome = Outcome(
             drill="crash-loop",
             target="pauses of 1, 2, 4 ... 60 s, its log's end shown; nobody else sees an error",
             served=fared,
@@ -162,6 +164,7 @@ def crash_loop(scene: Scene) -> Outcome:
                 "reason": reason.partition("\n")[0],
             },
         )
+        return judged(outcome, Limits())
 
 
 def rolling_update(scene: Scene) -> Outcome:
@@ -188,14 +191,14 @@ def rolling_update(scene: Scene) -> Outcome:
             kept = {answer() for _ in range(2 * COPIES)}
             load.answers(SETTLED_ANSWERS, WATCH_S)
         fared = served(load.calls, fault_at)
-        missed = list(Limits().missed(fared, None, None, ()))
+        missed = []
         if updated_s is None or news != {"new"}:
             missed.append(f"after the update the answers are {', '.join(sorted(news))}")
         if rolled_back_s is None or kept != {"new"}:
             missed.append(f"after the rollback the answers are {', '.join(sorted(kept))}")
         if not reason:
             missed.append("the update that was rolled back has no reason")
-        return Outcome(
+        outcome = Outcome(
             drill="rolling-update",
             target="0 errors; a version that does not work is rolled back",
             served=fared,
@@ -207,6 +210,7 @@ def rolling_update(scene: Scene) -> Outcome:
                 "reason": reason.partition("\n")[0],
             },
         )
+        return judged(outcome, Limits())
 
 
 def _update(stage: Stage, name: str, environment: dict[str, str]) -> float | None:

@@ -20,7 +20,7 @@ def copy_kill(scene: Scene) -> Outcome:
 
 
 def copy_hang(scene: Scene) -> Outcome:
-    """SIGSTOP of a model server."""
+    """A model server, stopped."""
     return _copy(scene, "copy-hang", hangs=True, seen_s=5.0)
 
 

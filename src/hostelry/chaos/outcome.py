@@ -1,8 +1,8 @@
 """What a drill measured, as values, and what the load's calls say about it. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 OK = "ok"
 
@@ -58,8 +58,8 @@ class Outcome:
     `detected_s`: the fault was seen, for example the copy left the routes or a successor was
     started. `back_s`: all processes and copies were as before. `lost`: what was recorded or
     acknowledged before and is not there after. `kept`: what went on or was replaced, in words.
-    `missed`: each target that was not met; the drill passed where there is none. `not_run` says
-    why the drill could not be run here.
+    `missed`: each target that was not met, `late`: those met too late; the drill passed where there
+    is neither. `not_run` says why the drill could not be run here.
     """
 
     drill: str
@@ -70,13 +70,14 @@ class Outcome:
     lost: tuple[str, ...] = ()
     kept: str = ""
     missed: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
     not_run: str | None = None
     details: dict[str, float | str] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
         """Whether the drill was run and every target met."""
-        return not self.missed and self.not_run is None
+        return not self.missed and not self.late and self.not_run is None
 
     @property
     def verdict(self) -> str:
@@ -99,29 +100,26 @@ class Limits:
     all_served_s: float = 0.0
     errors: frozenset[str] = frozenset()
 
-    def missed(
-        self, served: Served, detected_s: float | None, back_s: float | None, lost: Sequence[str]
-    ) -> tuple[str, ...]:
-        """Each target that was not met, in words."""
-        found = [
-            _too_late("seen", detected_s, self.detected_s),
-            _too_late("back", back_s, self.back_s),
-        ]
-        other = sorted(served.errors.keys() - self.errors)
-        if other:
-            found.append(f"errors that clients should not see: {', '.join(other)}")
-        elif served.num_errors:
-            found.append(_too_late("served", served.served_after_s, self.all_served_s))
-        if lost:
-            found.append(f"lost: {', '.join(lost)}")
-        return tuple(it for it in found if it is not None)
 
-
-def _too_late(what: str, measured_s: float | None, limit_s: float | None) -> str | None:
-    if limit_s is None:
-        return None
-    if measured_s is None:
-        return f"{what}: never, while the drill watched (target {limit_s:g} s)"
-    if measured_s > limit_s:
-        return f"{what} after {measured_s:.2f} s (target {limit_s:g} s)"
-    return None
+def judged(outcome: Outcome, limits: Limits) -> Outcome:
+    """The outcome with each target that it did not meet, beside those it says itself."""
+    missed, late = list(outcome.missed), list(outcome.late)
+    for what, measured_s, limit_s in (
+        ("seen", outcome.detected_s, limits.detected_s),
+        ("back", outcome.back_s, limits.back_s),
+    ):
+        if limit_s is not None and measured_s is None:
+            missed.append(f"{what}: never, while the drill watched (target {limit_s:g} s)")
+        elif limit_s is not None and measured_s is not None and measured_s > limit_s:
+            late.append(f"{what} after {measured_s:.2f} s (target {limit_s:g} s)")
+    fared = outcome.served
+    if fared is not None and (other := sorted(fared.errors.keys() - limits.errors)):
+        missed.append(f"errors that clients should not see: {', '.join(other)}")
+    elif fared is not None and fared.served_after_s > limits.all_served_s:
+        late.append(
+            f"calls failed that began {fared.served_after_s:.2f} s after the fault (target "
+            f"{limits.all_served_s:g} s)"
+        )
+    if outcome.lost:
+        missed.append(f"lost: {', '.join(outcome.lost)}")
+    return replace(outcome, missed=tuple(missed), late=tuple(late))

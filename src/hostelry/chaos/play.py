@@ -9,7 +9,7 @@ from typing import Any
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.chaos.ledger import Ledger, no_ledger
-from hostelry.chaos.outcome import Limits, Outcome, served
+from hostelry.chaos.outcome import Limits, Outcome, judged, served
 from hostelry.chaos.scene import Scene
 from hostelry.chaos.sight import (
     Platform,
@@ -77,8 +77,7 @@ def play(scene: Scene, fault: Fault) -> Outcome:
     fared = served(load.calls, fault_at)
     detected_s = None if seen_at is None else max(0.0, seen_at - fault_at)
     back_s = None if back_at is None else back_at - fault_at
-    missed += fault.limits.missed(fared, detected_s, back_s, lost)
-    return Outcome(
+    outcome = Outcome(
         drill=fault.drill,
         target=fault.target,
         served=fared,
@@ -88,6 +87,7 @@ def play(scene: Scene, fault: Fault) -> Outcome:
         kept=_kept(before, after, ledger),
         missed=tuple(missed),
     )
+    return judged(outcome, fault.limits)
 
 
 def started_at(process: ProcessIdentity) -> float | None:

@@ -1,5 +1,7 @@
 """Drills of the platform's own processes, killed and hung: agent, control, gateway, objects."""
 
+from collections.abc import Sequence
+
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.chaos.ledger import control_ledger, object_ledger
@@ -9,6 +11,7 @@ from hostelry.chaos.play import Fault, play, started_at
 from hostelry.chaos.scene import Scene
 from hostelry.chaos.sight import Platform, identity_of, ready_pids
 from hostelry.fleet.records import ProcessIdentity
+from hostelry.server.run_file import RunFile
 
 # What a client may see of a door that is gone, and of one that hangs.
 NO_DOOR = frozenset({"EndpointConnectionError", "ConnectionClosedError", "ConnectTimeoutError"})
@@ -21,7 +24,7 @@ def agent_kill(scene: Scene) -> Outcome:
 
 
 def agent_hang(scene: Scene) -> Outcome:
-    """SIGSTOP of an agent."""
+    """An agent, stopped."""
     return _agent(scene, "agent-hang", hangs=True, back_s=30.0)
 
 
@@ -62,7 +65,7 @@ def control_kill(scene: Scene) -> Outcome:
 
 
 def control_hang(scene: Scene) -> Outcome:
-    """SIGSTOP of control."""
+    """Control, stopped."""
     return _control(scene, "control-hang", hangs=True, back_s=16.0)
 
 
@@ -93,26 +96,40 @@ def _control(scene: Scene, name: str, *, hangs: bool, back_s: float) -> Outcome:
 
 
 def gateway_kill(scene: Scene) -> Outcome:
-    """Kill -9 of a gateway worker."""
-    return _gateway(scene, "gateway-kill", hangs=False, served_s=1.0, back_s=5.0)
+    """One gateway worker, killed."""
+    return _gateway(scene, "gateway-kill", scene.platform.services("gateway")[:1])
+
+
+def gateway_kill_all(scene: Scene) -> Outcome:
+    """Every gateway worker, killed at once."""
+    return _gateway(scene, "gateway-kill-all", scene.platform.services("gateway"), served_s=2.0)
 
 
 def gateway_hang(scene: Scene) -> Outcome:
-    """SIGSTOP of a gateway worker."""
-    return _gateway(scene, "gateway-hang", hangs=True, served_s=8.0, back_s=12.0)
+    """One gateway worker, stopped."""
+    workers = scene.platform.services("gateway")[:1]
+    return _gateway(scene, "gateway-hang", workers, hangs=True, served_s=8.0, back_s=12.0)
 
 
-def _gateway(scene: Scene, name: str, *, hangs: bool, served_s: float, back_s: float) -> Outcome:
-    platform = scene.platform
-    workers = platform.services("gateway")
+def _gateway(
+    scene: Scene,
+    name: str,
+    workers: Sequence[RunFile],
+    *,
+    hangs: bool = False,
+    served_s: float = 1.0,
+    back_s: float = 5.0,
+) -> Outcome:
     if not workers:
-        raise TerminalError("no gateway runs")
-    victim, old = workers[0].name, identity_of(workers[0])
-    runtime = scene.load()
+        raise TerminalError("no gateway runs; drills need a platform that is well")
+    platform, runtime = scene.platform, scene.load()
+    old = {it.name: identity_of(it) for it in workers}
 
-    def mended() -> bool:
-        started = _successor_started(platform, victim, old)
-        return started is not None and runtime.once() == OK
+    def started() -> float | None:
+        """When the last successor was started, once every one is."""
+        found = [_successor_started(platform, it, identity) for it, identity in old.items()]
+        instants = [it for it in found if it is not None]
+        return max(instants) if len(instants) == len(old) else None
 
     return play(
         scene,
@@ -125,9 +142,9 @@ def _gateway(scene: Scene, name: str, *, hangs: bool, served_s: float, back_s: f
                 errors=SILENT_DOOR if hangs else NO_DOOR,
             ),
             hangs=hangs,
-            victims=[old],
-            seen=lambda _: _successor_started(platform, victim, old),
-            mended=mended,
+            victims=list(old.values()),
+            seen=lambda _: started(),
+            mended=lambda: started() is not None and runtime.once() == OK,
         ),
     )
 
@@ -138,7 +155,7 @@ def objectstore_kill(scene: Scene) -> Outcome:
 
 
 def objectstore_hang(scene: Scene) -> Outcome:
-    """SIGSTOP of the object store."""
+    """The object store, stopped."""
     return _objectstore(scene, "objectstore-hang", hangs=True, back_s=18.0)
 
 

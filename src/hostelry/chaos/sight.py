@@ -24,7 +24,7 @@ from hostelry.server.run_file import RunFile, live_run_files
 T = TypeVar("T")
 POLL_S = 0.02
 ROUTES_POLL_S = 0.05
-CALL_S = 2.0
+CALL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

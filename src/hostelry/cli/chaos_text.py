@@ -23,7 +23,7 @@ def outcome_lines(outcome: Outcome) -> list[str]:
         ]
     lines += [f"  state     {', '.join(outcome.lost) or 'nothing lost'}; {outcome.kept}"]
     lines += [f"  {name:<9} {value}" for name, value in outcome.details.items()]
-    return [*lines, *(f"  MISSED    {it}" for it in outcome.missed)]
+    return [*lines, *(f"  MISSED    {it}" for it in (*outcome.missed, *outcome.late))]
 
 
 def table_lines(outcomes: Sequence[Outcome]) -> list[str]:
