@@ -20,7 +20,8 @@ class InstanceState(Enum):
 class Instance:
     """One ML instance of a variant; `agent_address` is set once its agent answers.
 
-    `zone` is its declared availability zone; `idle_since` when the last copy left it.
+    `zone` is its declared availability zone; `idle_since` when the last copy left it. One that is
+    `leaving` is one too many: it ends once others serve in the place of the copies on it.
     """
 
     id: str
@@ -35,6 +36,7 @@ class Instance:
     agent_address: str | None = None
     zone: str = ""
     idle_since: float | None = None
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

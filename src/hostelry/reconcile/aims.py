@@ -1,7 +1,8 @@
 """How many copies of which generation a component should have on a deployment. Pure counting.
 
-An update replaces *other* copies (of another generation, or on an instance that is out of reach)
-by *current* ones. Without a rolling policy all current ones come at once; with one, batch by batch.
+An update replaces *other* copies (of another generation, or on an instance that is leaving or out
+of reach) by *current* ones. Without a rolling policy all current ones come at once; with one, batch
+by batch.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from hostelry.domain.component import (
 )
 from hostelry.domain.copy import Copy, CopyPhase
 from hostelry.domain.endpoint import Deployment
-from hostelry.reconcile.world import Givens, World, is_lost, is_routable
+from hostelry.reconcile.world import Givens, World, is_routable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ def aim_of(
     """What the component, which is a base, is to have on the deployment."""
     spec = next_spec(component)
     hosts = world.hosts(deployment.generation, component.variant_name)
-    lost = {it.id for it in hosts if is_lost(world.facts_of(it.id), givens.now)}
+    lost = {it.id for it in hosts} - {it.id for it in world.able(hosts, givens.now)}
     current: list[Copy] = []
     others: list[Copy] = []
     for copy in world.copies_on(hosts, component.name):

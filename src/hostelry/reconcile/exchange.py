@@ -7,14 +7,14 @@ from hostelry.placement.pack import place
 from hostelry.placement.values import Placed
 from hostelry.reconcile.aims import Aim
 from hostelry.reconcile.room import Unplaced, held_on, hosts_of
-from hostelry.reconcile.world import Givens, World, drained, is_lost, is_routable
+from hostelry.reconcile.world import Givens, World, drained, is_routable
 
 
 def without_what_will_fit(
     world: World, hosts: Sequence[Instance], unplaced: Sequence[Unplaced], givens: Givens
 ) -> tuple[World, list[Unplaced]]:
     """The world with old copies making way, and the copies that still need another instance."""
-    able = [it for it in hosts if not is_lost(world.facts_of(it.id), givens.now)]
+    able = world.able(hosts, givens.now)
     short = _after_leaving(world, able, unplaced)
     left: list[Unplaced] = []
     busy: set[str] = set()

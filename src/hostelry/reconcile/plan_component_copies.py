@@ -25,7 +25,6 @@ from hostelry.reconcile.world import (
     Givens,
     World,
     drained,
-    is_lost,
     stopped,
 )
 
@@ -92,7 +91,7 @@ def _placed(
     givens: Givens,
 ) -> tuple[World, list[Unplaced]]:
     """The world with the missing copies that have a place, and those that have none."""
-    able = [it for it in hosts if not is_lost(world.facts_of(it.id), givens.now)]
+    able = world.able(hosts, givens.now)
     types = instance_types(variant.variant, hosts)
     claims = [
         (aim, wanted_copy(aim.component, aim.spec, types))

@@ -105,13 +105,12 @@ def _resized(world: World, endpoint: Endpoint, givens: Givens) -> Endpoint:
 
 
 def _is_shrinking(world: World, endpoint: Endpoint) -> bool:
-    """Whether managed scaling has instances of the active deployment on their way out."""
+    """Whether instances of the active deployment are leaving, or managed scaling ends some."""
     managed = {it.variant.name for it in endpoint.active.variants if managed_scaling(it.variant)}
     return any(
-        it.state is InstanceState.TERMINATING
-        and it.generation == endpoint.active.generation
-        and it.variant_name in managed
+        it.leaving or (it.state is InstanceState.TERMINATING and it.variant_name in managed)
         for it in world.instances.values()
+        if it.generation == endpoint.active.generation
     )
 
 

@@ -85,10 +85,19 @@ def _counted(
     for _ in range(missing):
         new = new_instance(world, deployment, variant, next_type(variant, givens), givens)
         world = world.with_instances([new])
-    if missing >= 0:
-        return world
-    least_used_first = sorted(hosts, key=lambda it: _usefulness(world, it))
-    return retired(world, least_used_first[:-missing], givens)
+    least_used_first = sorted(hosts, key=lambda it: (not it.leaving, *_usefulness(world, it)))
+    surplus = least_used_first[: max(0, -missing)]
+    if variant.model is not None:
+        return retired(world, surplus, givens)
+    world = _marked(world, hosts, {it.id for it in surplus})
+    bare = [it for it in surplus if all(copy.draining for copy in world.copies_at(it.id))]
+    return retired(world, bare, givens)
+
+
+def _marked(world: World, hosts: Sequence[Instance], leaving: set[str]) -> World:
+    """The world in which those of `hosts` are leaving, so that their copies come up elsewhere."""
+    changed = [it for it in hosts if it.leaving is not (it.id in leaving)]
+    return world.with_instances(replace(it, leaving=it.id in leaving) for it in changed)
 
 
 def _usefulness(world: World, instance: Instance) -> tuple[bool, int, float, str]:

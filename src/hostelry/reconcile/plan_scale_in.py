@@ -28,7 +28,6 @@ from hostelry.reconcile.world import (
     Givens,
     World,
     drained,
-    is_lost,
     is_routable,
     stopped,
 )
@@ -89,7 +88,10 @@ def _with_moves_done(
 ) -> World:
     """Old copies drain where their successors serve; a successor that failed is given up."""
     hosts = world.hosts(deployment.generation, variant.variant.name)
-    moving = [it for host in hosts for it in world.copies_at(host.id) if is_moving(world, it)]
+    copies = [it for host in hosts for it in world.copies_at(host.id)]
+    settled = [it for it in copies if it.replaces is not None and it.replaces not in world.copies]
+    world = world.with_copies(replace(it, replaces=None) for it in settled)
+    moving = [it for it in copies if is_moving(world, it)]
     served = [it for it in moving if is_routable(it) and not it.draining]
     failed = [it for it in moving if it.status.phase is CopyPhase.FAILED and not it.draining]
     old = [world.copies[it.replaces] for it in served if it.replaces is not None]
@@ -116,6 +118,8 @@ def _scaled_in(
     deployment = deployment_in(endpoint, generation)
     variant = next(it for it in deployment.variants if it.variant.name == variant.variant.name)
     hosts = world.hosts(generation, variant.variant.name)
+    if any(it.leaving for it in hosts):
+        return world
     may_go = max(0, len(hosts) - scaling.min_instances)
     needless = [it for it in hosts if _is_idle(it, givens) or _is_emptied(world, it)][:may_go]
     if needless:
@@ -204,7 +208,7 @@ def _is_at_rest(
     givens: Givens,
 ) -> bool:
     """Whether all is in service, in place and within reach, so that copies may move."""
-    if any(is_lost(world.facts_of(it.id), givens.now) for it in hosts):
+    if len(world.able(hosts, givens.now)) < len(hosts):
         return False
     if any(it.status is not ComponentStatus.IN_SERVICE for it in components):
         return False

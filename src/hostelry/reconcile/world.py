@@ -130,6 +130,10 @@ class World:
         """Instances of a deployment's variant that are not on their way out, oldest first."""
         return list(self._hosts_by_variant.get((generation, variant_name), ()))
 
+    def able(self, instances: Iterable[Instance], now: float) -> list[Instance]:
+        """Those that new copies may come to: within reach, and to stay."""
+        return [it for it in instances if not it.leaving and not is_lost(self.facts_of(it.id), now)]
+
     def copies_of(self, component_name: str | None) -> Sequence[Copy]:
         """All copies of a component (None: of the model), oldest first."""
         return self._copies_by_component.get(component_name, ())

@@ -165,6 +165,15 @@ def keep(town: Town) -> None:
     town.change_endpoint(status=EndpointStatus.UPDATING, pending=pending)
 
 
+def create_wide(town: Town) -> None:
+    town.add(endpoint(deployment(variant(count=3))), component(copies=3), adapter())
+
+
+def shrink(town: Town) -> None:
+    pending = deployment(variant(count=1), generation=2)
+    town.change_endpoint(status=EndpointStatus.UPDATING, pending=pending)
+
+
 def delete_components(town: Town) -> None:
     for name in ("spanish", "base", "filler"):
         if town.component(name) is not None:
@@ -187,6 +196,7 @@ LIVES = [
     pytest.param([create, move, delete_all], id="moved to other instances and deleted"),
     pytest.param([create, keep, delete_components], id="kept by an update and deleted"),
     pytest.param([create, roll_component, update_adapter], id="a rolling update"),
+    pytest.param([create_wide, shrink, delete_components], id="down to one instance"),
     pytest.param([create_managed, thin_out, scale_to_zero], id="consolidated and scaled to zero"),
     pytest.param([create_model_endpoint, update_endpoint, delete_endpoint], id="model endpoint"),
 ]
@@ -285,6 +295,7 @@ class WatchedStore(MemoryStore):
         pytest.param(create_model_endpoint, update_endpoint, 1, id="another configuration"),
         pytest.param(create, keep, 4, id="an update that keeps the instances"),
         pytest.param(create, move, 4, id="an update that moves the copies"),
+        pytest.param(create_wide, shrink, 6, id="an update to fewer instances"),
         pytest.param(create, update_component, 4, id="another specification"),
         pytest.param(create, roll_component, 4, id="a rolling update"),
         pytest.param(create, update_adapter, 4, id="another adapter"),
