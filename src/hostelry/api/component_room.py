@@ -30,10 +30,10 @@ def check_room_for_copies(context: Context, endpoint: Endpoint, wanted: Deployme
     homeless = len(fleet_growth(copies, pools, max_more=limit).why_not)
     if homeless:
         raise validation_error(
-            f'Endpoint "{endpoint.arn}" would have {limit} instances of'
-            f" {' or '.join(variant.instance_types)} at most; of the {len(copies)} copies of"
-            f" inference components that serve now, {homeless} would have no place on them. Allow"
-            " more instances, or lower the copy counts first."
+            f'Endpoint "{endpoint.arn}" would have at most {limit} x'
+            f" {' or '.join(variant.instance_types)}; of the {len(copies)} copies of inference"
+            f" components that serve now, {homeless} would have no place there. Allow more"
+            " instances, or lower the copy counts first."
         )
 
 

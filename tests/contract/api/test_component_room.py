@@ -54,8 +54,8 @@ def wide(
         pytest.param({"InitialInstanceCount": 2}, None, id="as many as the copies need"),
         pytest.param(
             {"InitialInstanceCount": 1},
-            f"would have 1 instances of {GPU} at most; of the 3 copies of inference components that"
-            " serve now, 1 would have no place on them",
+            f"would have at most 1 x {GPU}; of the 3 copies of inference components that serve now,"
+            " 1 would have no place there",
             id="one less",
         ),
         pytest.param({"InitialInstanceCount": 1, **scaled(2)}, None, id="managed, to enough"),
@@ -103,7 +103,7 @@ def test_a_new_instance_count_leaves_room_for_what_serves(
         assert endpoint().active.variants[0].desired_instance_count == count
         return
     says = refused("UpdateEndpointWeightsAndCapacities", **params)
-    assert "1 would have no place on them. Allow more instances, or lower the copy counts" in says
+    assert "1 would have no place there. Allow more instances, or lower the copy counts" in says
     assert endpoint() == before
 
 
@@ -142,7 +142,7 @@ def test_a_move_to_another_type_leaves_room_for_what_serves(
     if fits:
         call("UpdateEndpoint", **params)
         return
-    assert f"would have 1 instances of {CPU} at most" in refused("UpdateEndpoint", **params)
+    assert f"would have at most 1 x {CPU};" in refused("UpdateEndpoint", **params)
 
 
 def test_a_models_endpoint_is_not_asked(call: Call, make: Any, change: Callable[..., None]) -> None:
