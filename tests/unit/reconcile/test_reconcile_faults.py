@@ -27,10 +27,9 @@ from hostelry.domain.component import (
 )
 from hostelry.domain.copy import CopyPhase
 from hostelry.domain.endpoint import EndpointStatus
-from hostelry.domain.scope import Scope
 from hostelry.store.errors import StoreUnavailable
 from hostelry.store.memory import MemoryStore
-from hostelry.store.protocol import Change, Key, Record
+from hostelry.store.protocol import Key, Record
 
 FINAL = {EndpointStatus.IN_SERVICE, EndpointStatus.FAILED, None}
 TURNS, TURN_S = 20, 0.6
@@ -58,15 +57,6 @@ class FaultyStore(MemoryStore):
     def delete(self, key: Key, *, expect: int) -> None:
         self._count()
         super().delete(key, expect=expect)
-
-    def get(self, key: Key) -> Record | None:
-        return super().get(key)
-
-    def list(self, kind: str, scope: Scope | None = None) -> Sequence[Record]:
-        return super().list(kind, scope)
-
-    def changes(self, since: int) -> Sequence[Change]:
-        return super().changes(since)
 
     def _count(self) -> None:
         if not self.armed:
