@@ -182,13 +182,7 @@ class FakeFleet:
 
     def _further(self, machine: FakeMachine, spec: CopySpec, status: CopyStatus) -> CopyStatus:
         if status.phase is CopyPhase.READY:
-            memory_bytes = self.switches.memory_bytes.get(spec.owner, 0)
-            return replace(
-                self._counted(spec, status),
-                adapters=self._adapters(spec, status),
-                memory_bytes=memory_bytes,
-                peak_memory_bytes=max(status.peak_memory_bytes, memory_bytes),
-            )
+            return replace(self._counted(spec, status), adapters=self._adapters(spec, status))
         if status.phase not in LIFE:
             return status
         reason = self.switches.broken_images.get(spec.container.image)
@@ -197,6 +191,15 @@ class FakeFleet:
             return replace(status, phase=CopyPhase.FAILED, reason=reason)
         phase = LIFE[LIFE.index(status.phase) + 1]
         return replace(status, phase=phase, address=f"http://copy/{spec.id}")
+
+    def measure(self, machine: FakeMachine) -> None:
+        """What ready copies hold is seen."""
+        for spec in machine.wish:
+            status = machine.copies[spec.id]
+            if status.phase is CopyPhase.READY:
+                held = self.switches.memory_bytes.get(spec.owner, status.memory_bytes)
+                peak = max(status.peak_memory_bytes, held)
+                machine.copies[spec.id] = replace(status, memory_bytes=held, peak_memory_bytes=peak)
 
     def _counted(self, spec: CopySpec, status: CopyStatus) -> CopyStatus:
         """What drains is told how many connections are open."""
@@ -256,6 +259,7 @@ class FakeAgent:
         """The present state; waits for one whose version is not `have`."""
         await self._hang()
         machine = self._machine()
+        self._fleet.measure(machine)
         if timeout_s > 0 and _observation(machine).version == have:
             try:
                 async with asyncio.timeout(timeout_s):

@@ -204,6 +204,7 @@ def test_consolidation_moves_copies_before_it_stops_them(town: Town) -> None:
     assert len(town.fleet.machines) == 1
     assert len(town.running_copies()) == 2
     assert town.status() is IN_SERVICE
+    assert {it.replaces for it in town.copy_records() + town.copy_records("other")} == {None}
 
 
 @pytest.mark.parametrize(("small", "large"), [("base", "other"), ("other", "base")])
