@@ -127,9 +127,12 @@ def exit_phrase(returncode: int) -> str:
     return f"was killed by {name}"
 
 
-def death_message(name: str, returncode: int, decision: Restart | GiveUp, log_tail: str) -> str:
-    """What the operator reads when a process died: how, what follows, and its last log lines."""
-    ended = f"{name} {exit_phrase(returncode)}"
+def death_message(name: str, how: int | str, decision: Restart | GiveUp, log_tail: str) -> str:
+    """What the operator reads when a process died: how, what follows, and its last log lines.
+
+    `how` is its return code, or what else happened to it, in words.
+    """
+    ended = f"{name} {exit_phrase(how) if isinstance(how, int) else how}"
     if isinstance(decision, GiveUp):
         head = f"{ended}, {decision.deaths} times in a row; it cannot start"
     elif decision.crash_looping:

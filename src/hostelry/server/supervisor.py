@@ -35,6 +35,7 @@ from hostelry.server.supervision import (
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
 TAIL_BYTES = 8192
+NOTE_AGAIN_S = 1.0
 # What services and the model servers below them write is for its owner alone.
 PRIVATE_UMASK = 0o077
 
@@ -118,23 +119,33 @@ class Supervisor:
     async def _keep(self, running: Running) -> None:
         service, life = running.service, Life(started_at=monotonic_s())
         while not running.stopping.is_set():
-            try:
-                returncode = await self._live(running)
-            except (TerminalError, OSError) as error:
-                self._fail(f"{service.name} cannot be started: {error}")
-                return
-            if running.stopping.is_set():
+            how = await self._lived(running)
+            if how is None or running.stopping.is_set():
                 return
             decision = after_death(life, platform_was_ready=self._was_ready, now=monotonic_s())
-            tail = tail_text(self.log_path(service.name))
-            message = death_message(service.name, returncode, decision, tail)
+            tail = tail_text(self.log_path(service.name)) if isinstance(how, int) else ""
+            message = death_message(service.name, how, decision, tail)
             if isinstance(decision, GiveUp):
                 self._fail(message)
                 return
-            self._say(message)
+            self._tell(message)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(running.stopping.wait(), decision.delay_s)
             life = Life(started_at=monotonic_s(), quick_deaths=decision.quick_deaths)
+
+    async def _lived(self, running: Running) -> int | str | None:
+        """How one life of a service ended: its exit code, or why there was none.
+
+        None when the platform cannot start for it. Later, what cannot be started, as on a full
+        disk, is tried again like what died: all else goes on meanwhile.
+        """
+        try:
+            return await self._live(running)
+        except (TerminalError, OSError) as error:
+            if self._was_ready:
+                return f"could not be started: {error}"
+            self._fail(f"{running.service.name} cannot be started: {error}")
+            return None
 
     async def _live(self, running: Running) -> int:
         """One life of a service, from its start until nothing of its group is left."""
@@ -144,14 +155,15 @@ class Supervisor:
             died = asyncio.create_task(process.wait())
             told = asyncio.create_task(running.stopping.wait())
             watching = asyncio.create_task(self._watch(running.service, pulse, process.pid))
+            noting = asyncio.create_task(self._note(running.service, process.pid))
             try:
                 await asyncio.wait({died, told}, return_when=asyncio.FIRST_COMPLETED)
                 watching.cancel()
                 if not died.done():
                     await self._end(died, process.pid, running.service)
             finally:
-                told.cancel()
-                watching.cancel()
+                for task in (told, watching, noting):
+                    task.cancel()
                 signal_group(process.pid, signal.SIGKILL)
                 remove_run_file(self._home, running.service.name)
                 command.after()
@@ -177,8 +189,21 @@ class Supervisor:
         finally:
             os.close(log)
         pulse.handed_over()
-        save_run_file(self._home, service.name, process.pid, service.port)
         return process
+
+    async def _note(self, service: Service, pid: int) -> None:
+        """Write the service's run file, as soon as the disk has room for it."""
+        is_told = False
+        while True:
+            try:
+                save_run_file(self._home, service.name, pid, service.port)
+            except OSError as error:
+                if not is_told:
+                    self._tell(f"{service.name} runs, but that cannot be written down: {error}")
+                is_told = True
+                await asyncio.sleep(NOTE_AGAIN_S)
+            else:
+                return
 
     async def _watch(self, service: Service, pulse: Pulse, group: int) -> None:
         """Kill the service's process group once it hangs."""
@@ -193,7 +218,7 @@ class Supervisor:
             answered = await is_alive(policy.timeout_s)
             late_s = monotonic_s() - ask_at - policy.timeout_s
             liveness = after_check(liveness, answered=answered, late_s=late_s, policy=policy)
-        self._say(hung_message(service.name, liveness, policy))
+        self._tell(hung_message(service.name, liveness, policy))
         signal_group(group, signal.SIGKILL)
 
     async def _end(self, died: asyncio.Task[int], group: int, service: Service) -> None:
@@ -203,8 +228,13 @@ class Supervisor:
             {died, hurried}, timeout=service.grace_s, return_when=asyncio.FIRST_COMPLETED
         )
         if not died.done() and not hurried.done():
-            self._say(f"{service.name} did not stop within {service.grace_s:g} s; killing it")
+            self._tell(f"{service.name} did not stop within {service.grace_s:g} s; killing it")
         hurried.cancel()
+
+    def _tell(self, message: str) -> None:
+        """Say it, if there is room for it: a log on a full disk ends nobody."""
+        with contextlib.suppress(OSError):
+            self._say(message)
 
     def _fail(self, message: str) -> None:
         if not self.failed.done():

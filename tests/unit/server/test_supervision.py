@@ -113,6 +113,12 @@ def test_death_message(decision: Restart | GiveUp, head: str) -> None:
     assert lines[1:] == [f"    control| line {n}" for n in range(12, 20)]
 
 
+def test_what_could_not_be_started_is_told_with_its_cause() -> None:
+    how = "could not be started: [Errno 28] No space left on device"
+    message = death_message("control", how, Restart(delay_s=0.2, quick_deaths=1), "")
+    assert message == f"control {how}; restarting in 0.2 s"
+
+
 def test_a_death_without_a_word_is_told_too() -> None:
     message = death_message("gateway", -15, Restart(delay_s=0.2, quick_deaths=1), "\n \n")
     assert message == "gateway was killed by SIGTERM; restarting in 0.2 s"
