@@ -87,7 +87,7 @@ def resolve(env: dict[str, str], properties: str = "", *names: str) -> Any:
             {}, "max_request_size=88", "max_request_bytes", 88, id="the server's own property"
         ),
         pytest.param({"OPTION_DTYPE": "half"}, "", "dtype", "fp16", id="long names of dtypes"),
-        pytest.param({"HOSTELRY_CPUS": "2.3"}, "", "num_threads", 3, id="reserved CPUs are rounded up"),
+        pytest.param({"HOSTELRY_CPUS": "2.3"}, "", "num_threads", 3, id="CPUs are rounded up"),
         pytest.param({"HOSTELRY_CPUS": "0.5"}, "", "num_threads", 1, id="at least one thread"),
         pytest.param(
             {"HOSTELRY_CPUS": "48"}, "", "num_threads", MACHINE_CPUS,
