@@ -35,6 +35,7 @@ class Side(asyncio.Protocol):
     def __init__(self, other: "Side | None" = None) -> None:
         self.transport: asyncio.Transport | None = None
         self.other = other
+        self.ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
@@ -48,9 +49,15 @@ class Side(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Pass the end of what is sent on; answers may still come the other way."""
-        other = self.other.transport if self.other is not None else None
-        if other is not None and other.can_write_eof():
-            other.write_eof()
+        self.ended = True
+        other = self.other
+        if other is None or other.transport is None or other.transport.is_closing():
+            return self.other is None
+        if other.ended:
+            # Both have said all they will; what is still to be written is written first.
+            other.transport.close()
+            return False
+        other.transport.write_eof()
         return True
 
     def pause_writing(self) -> None:
@@ -82,7 +89,6 @@ class OuterSide(Side):
         self._port = port
         self._connecting = connecting
         self._kept = bytearray()
-        self._ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Call the server inside."""
@@ -100,11 +106,6 @@ class OuterSide(Side):
         if len(self._kept) >= MAX_KEPT_BYTES and self.transport is not None:
             self.transport.pause_reading()
 
-    def eof_received(self) -> bool:
-        """Pass the end on, once that can be done."""
-        self._ended = True
-        return super().eof_received()
-
     async def _connect(self) -> None:
         loop = asyncio.get_running_loop()
         assert self.transport is not None
@@ -120,7 +121,7 @@ class OuterSide(Side):
             self.connection_lost(None)
             return
         super().data_received(bytes(self._kept))
-        if self._ended:
+        if self.ended:
             super().eof_received()
         if len(self._kept) >= MAX_KEPT_BYTES:
             self.transport.resume_reading()

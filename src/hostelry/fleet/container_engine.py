@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from hostelry.fleet.container_arguments import (
 
 KINDS = ("podman", "docker")
 ANSWER_TIMEOUT_S = 30.0
+KILL_PATIENCE_S = 2.0
 MAX_PRINTED_BYTES = 64 * 1024
 WAYS_OUT = (
     "Install one (apt-get install podman runc), or map the image to a program of this machine with "
@@ -71,7 +73,7 @@ async def call(
     except TimeoutError:
         return Printed(code=None)
     finally:
-        _kill(process)
+        await _end(process)
 
 
 async def call_detached(
@@ -97,7 +99,7 @@ async def call_detached(
     except TimeoutError:
         return Printed(code=None)
     finally:
-        _kill(process)
+        await _end(process)
     return Printed(code=code, err=await asyncio.to_thread(_read, log, begin))
 
 
@@ -198,10 +200,15 @@ def _own_limits() -> tuple[int, int]:
     return hard(resource.RLIMIT_NOFILE, 1024**2), hard(resource.RLIMIT_NPROC, 16 * 1024)
 
 
-def _kill(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill what is late or not wanted any more, with its helpers; containers are not among them."""
+    if process.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(KILL_PATIENCE_S):
+            await process.wait()
 
 
 def _read(path: Path, begin: int) -> bytes:

@@ -9,6 +9,7 @@ import pytest
 
 from hostelry.domain.copy import AdapterPlacement
 from hostelry.domain.model import ArtifactSource, SourceKind
+from hostelry.fleet.images import LMI_RULE, UNKNOWN_PROBE, Probe
 from hostelry.fleet.model_server import Answer, ModelServer
 
 FOLDER = "/cache/k/files"
@@ -85,3 +86,33 @@ def test_any_other_refusal_is_told_as_it_is() -> None:
     answer, calls = registered(507)
     assert answer.fault == "POST /adapters answered 507: the server's words"
     assert calls == ["POST /adapters"]
+
+
+def proved(status: int, probe: Probe) -> Answer:
+    def server(request: httpx.Request) -> httpx.Response:
+        assert request.url.path == "/invocations"
+        return httpx.Response(status, text="the server's words")
+
+    async def ask() -> Answer:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(server)) as http:
+            return await ModelServer("http://copy", http).prove(probe, 5.0)
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("status", [200, 201, 204, 400, 401, 403, 413, 415, 422])
+def test_where_no_request_is_known_an_answer_below_500_proves_the_route(status: int) -> None:
+    assert proved(status, UNKNOWN_PROBE) == Answer(status=status)
+
+
+@pytest.mark.parametrize("status", [302, 404, 405, 408, 425, 429, 500, 502, 503, 504, 507])
+def test_where_no_request_is_known_these_answers_prove_nothing(status: int) -> None:
+    answer = proved(status, UNKNOWN_PROBE)
+    assert answer.fault is not None
+    assert str(status) in answer.fault
+    assert answer.refused == (status in (404, 405)), "a route that is missing will not come"
+
+
+@pytest.mark.parametrize("status", [201, 204, 400, 500])
+def test_where_a_request_is_known_only_200_proves(status: int) -> None:
+    assert proved(status, LMI_RULE.probe).fault is not None
