@@ -129,6 +129,7 @@ class CopyStatus:
 class Copy:
     """A copy's record: where it is placed, what it runs, and what was last observed of it.
 
+    `ready_at` is since when it serves, `unready_since` since when one that had served does not.
     `draining` is set once nothing wants it any more: it leaves the routes first and is stopped
     when its requests are done or `drain_deadline_at` passes; `drain_started_at` is when one that
     takes requests began to drain. `replaces` is the id of the copy, on
@@ -145,6 +146,7 @@ class Copy:
     status: CopyStatus
     created_at: float
     ready_at: float | None = None
+    unready_since: float | None = None
     drain_deadline_at: float | None = None
     drain_started_at: float | None = None
     proven_adapters: frozenset[str] = field(default_factory=frozenset)

@@ -46,15 +46,23 @@ def _seen_copy(
     copy: Copy, facts: InstanceFacts, seen: Mapping[str, CopyStatus], now: float
 ) -> Copy:
     status = _status(copy, facts, seen.get(copy.spec.id))
-    ready_at = copy.ready_at
+    ready_at, unready_since = copy.ready_at, copy.unready_since
     if status.phase is not CopyPhase.READY:
+        unready_since = now if ready_at is not None else unready_since
         ready_at = None
     elif ready_at is None and adapters_settled(copy.spec.adapters, status):
         ready_at = now
     proven = frozenset(it.id for it in status.adapters if it.phase is AdapterPhase.READY)
-    if (status, ready_at, proven) == (copy.status, copy.ready_at, copy.proven_adapters):
-        return copy
-    return replace(copy, status=status, ready_at=ready_at, proven_adapters=proven)
+    if ready_at is not None:
+        unready_since = None
+    after = replace(
+        copy,
+        status=status,
+        ready_at=ready_at,
+        unready_since=unready_since,
+        proven_adapters=proven,
+    )
+    return copy if after == copy else after
 
 
 def _status(copy: Copy, facts: InstanceFacts, seen: CopyStatus | None) -> CopyStatus:

@@ -18,6 +18,7 @@ from hostelry.reconcile.plan_copies import plan_adapters_on_copies, plan_model_c
 from hostelry.reconcile.plan_drains import drain_instants, plan_drains
 from hostelry.reconcile.plan_endpoint import plan_endpoint, reuse_instances
 from hostelry.reconcile.plan_instances import launch_instants, plan_instances
+from hostelry.reconcile.plan_moves import move_instants, plan_moves
 from hostelry.reconcile.plan_rollout import plan_rollouts, rollout_instants
 from hostelry.reconcile.plan_scale_in import plan_scale_in, scale_in_instants
 from hostelry.reconcile.world import LOST_S, Givens, World, drained
@@ -152,6 +153,7 @@ def _instants(world: World, givens: Givens) -> Iterator[float]:
 
 def _copy_instants(copy: Copy) -> Iterator[float]:
     yield from drain_instants(copy)
+    yield from move_instants(copy)
     if copy.drain_deadline_at is not None:
         yield copy.drain_deadline_at
         yield copy.drain_deadline_at + FORGET_UNTOLD_S
@@ -179,6 +181,7 @@ STAGES: tuple[Stage, ...] = (
     plan_adapters_on_copies,
     _plan_components,
     plan_endpoint,
+    plan_moves,
     plan_scale_in,
     plan_drains,
     _without_gone,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hostelry.domain.component import ComponentStatus, InferenceComponent
-from hostelry.domain.copy import Copy, CopyPhase, Instance
+from hostelry.domain.copy import Copy, Instance
 from hostelry.domain.endpoint import Deployment, EndpointStatus, EndpointVariant
 from hostelry.domain.endpoint_config import (
     ManagedInstanceScaling,
@@ -20,16 +20,14 @@ from hostelry.placement.consolidation import consolidate
 from hostelry.placement.values import Move
 from hostelry.reconcile.aims import aim_of, is_moving
 from hostelry.reconcile.plan_component_copies import component_copy
-from hostelry.reconcile.plan_growth import deployment_in, managed_scaling, rescaled, with_variant
+from hostelry.reconcile.plan_growth import deployment_in, managed_scaling, rescaled
 from hostelry.reconcile.plan_instances import retired
 from hostelry.reconcile.room import held_on, hosts_of, instance_types, wanted_copy
 from hostelry.reconcile.world import (
     LIVE_COMPONENT,
     Givens,
     World,
-    drained,
     is_routable,
-    stopped,
 )
 
 IDLE_S = 300.0  # the shortest cooldown there is; AWS tells none for instances without copies
@@ -44,7 +42,6 @@ def plan_scale_in(world: World, givens: Givens) -> World:
             scaling = managed_scaling(variant.variant)
             if scaling is not None:
                 world = _with_idle_times(world, deployment, variant, givens)
-                world = _with_moves_done(world, deployment, variant, givens)
                 world = _scaled_in(world, deployment.generation, variant, scaling, givens)
     return world
 
@@ -81,27 +78,6 @@ def _with_idle_time(world: World, instance: Instance, now: float) -> Instance:
     if idle_since == instance.idle_since:
         return instance
     return replace(instance, idle_since=idle_since)
-
-
-def _with_moves_done(
-    world: World, deployment: Deployment, variant: EndpointVariant, givens: Givens
-) -> World:
-    """Old copies drain where their successors serve; a successor that failed is given up."""
-    hosts = world.hosts(deployment.generation, variant.variant.name)
-    copies = [it for host in hosts for it in world.copies_at(host.id)]
-    settled = [it for it in copies if it.replaces is not None and it.replaces not in world.copies]
-    world = world.with_copies(replace(it, replaces=None) for it in settled)
-    moving = [it for it in copies if is_moving(world, it)]
-    served = [it for it in moving if is_routable(it) and not it.draining]
-    failed = [it for it in moving if it.status.phase is CopyPhase.FAILED and not it.draining]
-    old = [world.copies[it.replaces] for it in served if it.replaces is not None]
-    world = world.with_copies(drained(it, givens) for it in old)
-    world = world.with_copies(replace(stopped(it, givens.now), replaces=None) for it in failed)
-    if not failed or world.endpoint is None:
-        return world
-    # Another attempt waits for the cooldown, as after a step that was made.
-    tried = replace(variant, scaled_in_at=givens.now)
-    return replace(world, endpoint=with_variant(world.endpoint, deployment, tried))
 
 
 def _scaled_in(
