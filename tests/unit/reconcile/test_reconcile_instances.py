@@ -213,7 +213,9 @@ def test_the_copy_that_moves_is_the_one_seen_to_hold_less_memory(
 ) -> None:
     half_empty(town)
     town.switches.memory_bytes = {f"component/{small}": GB, f"component/{large}": 5 * GB}
-    town.settle()
+    for machine in town.fleet.machines.values():
+        town.fleet.measure(machine)
+    town.turn(2)
     stays = town.routed_copies(large)
     town.clock.advance(COOLDOWN_S)
     town.settle()
