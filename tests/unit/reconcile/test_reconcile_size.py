@@ -1,0 +1,90 @@
+"""A thousand copies on a hundred instances, planned as one world."""
+
+import itertools
+from dataclasses import replace
+
+from tests.unit.reconcile.samples import (
+    GB,
+    NOW,
+    component,
+    deployment,
+    endpoint,
+    needs,
+    shape_of,
+    variant,
+)
+
+from hostelry.domain.component import ComponentStatus
+from hostelry.domain.copy import CopyPhase
+from hostelry.fleet.protocol import Observation
+from hostelry.reconcile.plan import next_look_at, plan, wishes
+from hostelry.reconcile.world import Givens, InstanceFacts, World
+
+NUM_COMPONENTS, COPIES_EACH, NUM_INSTANCES = 50, 20, 100
+
+
+def givens(now: float) -> Givens:
+    numbers = itertools.count(int((now - NOW) * 10_000))
+    return Givens(
+        now=now,
+        new_instance_id=lambda: f"i-{next(numbers):07}",
+        new_copy_id=lambda: f"c-{next(numbers):07}",
+        shape_of=shape_of,
+    )
+
+
+def town_hall() -> World:
+    """What is wanted; nothing of it is there."""
+    components = [
+        component(
+            f"m{number:02}",
+            copies=COPIES_EACH,
+            requirements=needs(accelerators=number % 5 // 4, memory_gb=1 + number % 9),
+        )
+        for number in range(NUM_COMPONENTS)
+    ]
+    return World(
+        endpoint=endpoint(deployment(variant(count=NUM_INSTANCES))),
+        components={it.name: it for it in components},
+    )
+
+
+def observed(world: World) -> World:
+    """The world with every copy seen ready by its agent."""
+    facts = {}
+    for instance_id in world.instances:
+        copies = world.copies_at(instance_id)
+        seen = tuple(
+            replace(it.status, phase=CopyPhase.READY, address=f"http://{it.spec.id}")
+            for it in copies
+        )
+        facts[instance_id] = InstanceFacts(
+            address=f"http://{instance_id}",
+            observation=Observation(instance_id=instance_id, version="1", copies=seen),
+            applied=frozenset(it.spec.id for it in copies),
+        )
+    return replace(world, facts=facts)
+
+
+def test_all_are_placed_at_once_within_what_is_declared() -> None:
+    world = plan(town_hall(), givens(NOW))
+    assert len(world.copies) == NUM_COMPONENTS * COPIES_EACH
+    assert len(world.instances) == NUM_INSTANCES
+    for instance in world.instances.values():
+        held = [it.spec.requirements for it in world.copies_at(instance.id)]
+        assert sum(it.min_memory_bytes for it in held if it) <= 192 * GB
+        assert sum(it.accelerators for it in held if it) <= instance.shape.accelerators
+        devices = [device for it in world.copies_at(instance.id) for device in it.spec.device_ids]
+        assert len(devices) == len(set(devices))
+
+
+def test_a_plan_of_what_is_settled_makes_nothing_anew() -> None:
+    """Which is why looking at a large fleet once more costs next to nothing."""
+    world = plan(observed(plan(town_hall(), givens(NOW))), givens(NOW + 1))
+    statuses = {it.status for it in world.components.values()}
+    assert statuses == {ComponentStatus.IN_SERVICE}
+    again = plan(world, givens(NOW + 2))
+    assert again == world
+    assert all(again.copies[it] is copy for it, copy in world.copies.items())
+    assert next_look_at(world, givens(NOW + 2)) is None
+    assert sum(len(it or ()) for it in wishes(world, NOW + 2).values()) == len(world.copies)
