@@ -13,6 +13,7 @@ NAMES = (
     "many_adapters",
     "fairness",
     "cold_start",
+    "copy_start",
     "packing",
     "routing",
 )

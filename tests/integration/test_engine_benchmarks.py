@@ -82,3 +82,11 @@ def test_starts_and_adapters_not_at_hand_are_measured(model: Path, tmp_path: Pat
         stages = sum(row[name] for name in ("interpreter", "import torch", "import engine"))
         assert 0 < stages < row["whole"]
     assert all(row["first token p50 ms"] > 0 for row in measured["adapters"])
+
+
+def test_cold_and_warm_starts_of_copies_are_measured(model: Path, tmp_path: Path) -> None:
+    measured = smoke("copy_start", model, tmp_path)
+    assert [row["start"] for row in measured["starts"]] == ["cold", "first warm", "warm"]
+    for row in measured["starts"]:
+        assert 0 < row["process"] < row["listens"] <= row["ready"] < row["answered"]
+    assert all(row["resident"] > 0 for row in measured["memory"])

@@ -150,6 +150,8 @@ def copy_lines(copy: dict[str, Any], most_alike: int) -> list[str]:
     text = f"    copy {copy['id']}  {copy.get('owner', '-')}  {phase}"
     if copy.get("pid"):
         text += f"  pid {copy['pid']}  {memory_text(copy.get('memory_bytes') or 0)}"
+    if copy.get("start_s") is not None:
+        text += f"  {copy.get('start_kind') or 'cold'} start {copy['start_s']:.1f} s"
     if copy.get("restarts"):
         text += f"  restarts {copy['restarts']}"
     lines = [text, *reason_lines(copy.get("reason"), "      ")]

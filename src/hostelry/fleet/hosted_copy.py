@@ -46,6 +46,7 @@ from hostelry.fleet.model_files import ModelFiles
 from hostelry.fleet.model_server import ModelServer
 from hostelry.fleet.orders import launch_order, left_out, order_title
 from hostelry.fleet.processes import members, process_table
+from hostelry.fleet.read_ahead import read_model_ahead
 from hostelry.fleet.reasons import late_detail, probe_detail, proof_note, start_failure
 from hostelry.fleet.records import CopyFolder, CopyRecord, ProcessIdentity
 from hostelry.fleet.warm import WarmForks
@@ -87,6 +88,7 @@ class HostedCopy:
         self._status = CopyStatus(id=spec.id, phase=CopyPhase.PENDING)
         self._record = CopyRecord(spec_digest=spec_digest(spec))
         self._attempts = Attempts()
+        self._reading_ahead: asyncio.Task[int] | None = None  # nobody waits for it
         self._started_at: float | None = None  # None: by a predecessor of this agent
         self._ready_at: float | None = None
         self._files = ModelFiles(
@@ -236,6 +238,8 @@ class HostedCopy:
         if self._means.warm is not None:
             self._means.warm.prepare(rule.argv)  # it imports while files are fetched
         substitutes = await self._files.fetch()
+        reading = asyncio.to_thread(read_model_ahead, self._folder.model)
+        self._reading_ahead = asyncio.create_task(reading, name="read ahead")
         port = free_port()
         place = CopyPlace(
             folder=self._folder.root,

@@ -19,6 +19,7 @@ import msgspec
 
 from hostelry.base.clock import monotonic_s
 from hostelry.fleet.processes import WatchedProcess, identify, send
+from hostelry.fleet.records import ProcessIdentity
 from hostelry.fleet.warm_messages import ForkOrder, FromParent, ToParent, line
 from hostelry.fleet.warm_rule import WARM_MODULES, cold_cause, parent_environment
 
@@ -120,6 +121,11 @@ class WarmForks:
         except ColdStartError as error:
             self._failed(str(error))
             raise
+
+    @property
+    def processes(self) -> list[ProcessIdentity]:
+        """The interpreters that are there."""
+        return [parent.process.identity for parent in self._parents.values() if parent.usable]
 
     def close(self) -> None:
         """End the interpreters; the copies go on."""
