@@ -284,6 +284,22 @@ def test_a_start_that_nobody_waits_for_leaves_no_process(tmp_path: Path) -> None
         run(work())
 
 
+def test_an_interpreter_imports_ahead_only_for_copies_that_can_use_it(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with warm(tmp_path) as there:
+            argv = (sys.executable, str(SERVER))
+            there.forks.prepare(argv, {"PYTHONHASHSEED": "1"})
+            there.forks.prepare(("another", "command"), {})
+            assert there.forks.processes == []
+            there.forks.prepare(argv, {"OPTION_MODEL_ID": "x"})
+            [process] = there.forks.processes
+            await there.start("c-1")
+            assert there.forks.processes == [process]
+
+    with left_clean(tmp_path):
+        run(work())
+
+
 def test_the_interpreter_ends_with_its_agent_and_its_copies_do_not(tmp_path: Path) -> None:
     async def work() -> None:
         async with warm(tmp_path) as there:

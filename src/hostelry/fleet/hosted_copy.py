@@ -236,7 +236,8 @@ class HostedCopy:
         if not self._attempts.ever_ready:
             self._report(CopyPhase.DOWNLOADING)
         if self._means.warm is not None:
-            self._means.warm.prepare(rule.argv)  # it imports while files are fetched
+            # It imports while files are fetched.
+            self._means.warm.prepare(rule.argv, self.spec.container.environment)
         substitutes = await self._files.fetch()
         reading = asyncio.to_thread(read_model_ahead, self._folder.model)
         self._reading_ahead = asyncio.create_task(reading, name="read ahead")

@@ -18,7 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from hostelry.base.clock import monotonic_s
-from hostelry.fleet.processes import WatchedProcess, identify, send
+from hostelry.fleet.processes import MARKER_VARIABLE, WatchedProcess, identify, send
 from hostelry.fleet.records import ProcessIdentity
 from hostelry.fleet.warm_messages import ForkOrder, FromParent, ToParent, line
 from hostelry.fleet.warm_rule import WARM_MODULES, cold_cause, parent_environment
@@ -80,9 +80,13 @@ class WarmForks:
         self._not_before = 0.0
         self._last_number = 0
 
-    def prepare(self, argv: Sequence[str]) -> None:
-        """Begin to import for copies that run `argv`; returns at once."""
-        modules = self._commands.get(tuple(argv), ())
+    def prepare(self, argv: Sequence[str], given: Mapping[str, str]) -> None:
+        """Begin to import for a copy of `argv` and its own variables; returns at once."""
+        expected = {**self._environment, MARKER_VARIABLE: "", **given}
+        if cold_cause(self._environment, expected) is None:
+            self._prepare(self._commands.get(tuple(argv), ()))
+
+    def _prepare(self, modules: tuple[str, ...]) -> None:
         there = self._parents.get(modules)
         if not modules or (there is not None and there.usable) or monotonic_s() < self._not_before:
             return
@@ -104,7 +108,7 @@ class WarmForks:
         cause = cold_cause(self._environment, environment)
         if cause is not None:
             raise ColdStartError(cause)
-        self.prepare(argv)
+        self._prepare(modules)
         parent = self._parents.get(modules)
         if parent is None or not parent.usable:
             raise ColdStartError("the warm interpreter failed a short time ago")

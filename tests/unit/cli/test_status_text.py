@@ -43,6 +43,8 @@ def endpoint(**changes: Any) -> dict[str, Any]:
                 "reserved": {"cpus": 2.0, "memory_bytes": 1024**3, "accelerators": 1},
                 "pid": 77,
                 "memory_bytes": 512 * 1024**2,
+                "start_kind": "warm",
+                "start_s": 0.52,
                 "adapters": [{"id": "pirate@1", "phase": "failed", "reason": "rank 512"}],
             },
             {
@@ -68,7 +70,7 @@ def test_an_endpoint_with_all_that_belongs_to_it() -> None:
         "  instance i-1  ml.g5.12xlarge  variant AllTraffic  running  "
         "declared 48 CPUs, 192.0 GiB, 4 accelerators; "
         "reserved 2 CPUs, 1.0 GiB, 1 accelerator; in use 512 MiB",
-        "    copy c-1  component/base  ready  pid 77  512 MiB",
+        "    copy c-1  component/base  ready  pid 77  512 MiB  warm start 0.5 s",
         "      adapter pirate@1  failed",
         "        rank 512",
         "    copy c-2  component/base  failed  restarts 3",
@@ -95,7 +97,7 @@ def test_a_reason_is_printed_whole() -> None:
         ),
         pytest.param(
             {"instances": []},
-            "    copy c-1  component/base  ready  pid 77  512 MiB",
+            "    copy c-1  component/base  ready  pid 77  512 MiB  warm start 0.5 s",
             id="copies whose instance is gone",
         ),
     ],
