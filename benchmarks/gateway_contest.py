@@ -3,7 +3,7 @@
 Only one of them runs at a time. Every round goes through all of them, every other round in reverse
 order, and medians of the rounds are compared. Ours verifies a signature on every request, the
 others have none to verify. `others' cpus` says how many processors were busy with something that is
-no part of the measurement.
+no part of the measurement; a measurement that was disturbed is tried again.
 """
 
 import resource
@@ -25,6 +25,7 @@ from hostelry.base.clock import monotonic_s
 
 OURS = "hostelry"
 NUM_REQUESTS = 64
+QUIET_CPUS = 0.1
 Rows = Sequence[dict[str, Any]]
 LEAST_THROUGHPUT = {"litserve": 4.0, "ray-serve": 20.0}
 
@@ -55,6 +56,7 @@ class Contest:
     connections: tuple[int, ...]
     workers: tuple[int, ...]
     rounds: int
+    attempts: int
     peers: tuple[str, ...]
 
 
@@ -96,18 +98,26 @@ def measure(contestant: Contestant, contest: Contest) -> list[Sample]:
                 duration_s=contest.duration_s,
                 warm_up_s=min(1.0, contest.duration_s),
             )
-            began_s, busy_s = monotonic_s(), busy(served)
-            measured = run_wrk(load) if has_wrk() else run_load(load)
-            others_s = (busy(served) - busy_s) / (monotonic_s() - began_s)
-            samples.append(
-                Sample(
-                    contestant=contestant,
-                    connections=connections,
-                    measured=measured,
-                    others_cpus=max(0.0, others_s),
-                )
-            )
+            samples.append(least_disturbed(contestant, served, load, contest.attempts))
     return samples
+
+
+def least_disturbed(contestant: Contestant, served: Served, load: Load, attempts: int) -> Sample:
+    """The first measurement with few others at work, of `attempts` at most; else the best."""
+    tried: list[Sample] = []
+    while len(tried) < attempts and not (tried and tried[-1].others_cpus < QUIET_CPUS):
+        began_s, busy_s = monotonic_s(), busy(served)
+        measured = run_wrk(load) if has_wrk() else run_load(load)
+        others_cpus = (busy(served) - busy_s) / (monotonic_s() - began_s)
+        tried.append(
+            Sample(
+                contestant=contestant,
+                connections=load.num_connections,
+                measured=measured,
+                others_cpus=max(0.0, others_cpus),
+            )
+        )
+    return min(tried, key=lambda it: it.others_cpus)
 
 
 @contextmanager

@@ -76,6 +76,8 @@ def main() -> None:
         default=",".join(PEERS),
         help="servers to measure beside it, parted by commas; empty for none [default: all]",
     )
+    parser.add_argument("--attempts", type=int, default=1, help="at a disturbed measurement")
+    parser.add_argument("--rounds", type=int, help="of the contest, instead of the setting's")
     arguments = parser.parse_args()
     setting, seed = SETTINGS[arguments.setting], arguments.seed
     measured = measure_overhead(setting, seed, arguments.workers)
@@ -83,7 +85,8 @@ def main() -> None:
         duration_s=setting.duration_s,
         connections=tuple(it for it in setting.connections if it <= MOST_IN_CONTEST),
         workers=tuple(sorted({1, arguments.workers})),
-        rounds=setting.rounds,
+        rounds=arguments.rounds or setting.rounds,
+        attempts=arguments.attempts,
         peers=arguments.peers,
     )
     if arguments.peers:

@@ -15,7 +15,7 @@ TCMALLOC_PACKAGE = "libtcmalloc-minimal4"
 GATEWAY_PACKAGES = {
     "ray-serve": "ray[serve]==2.60.0",
     "litserve": "litserve==0.2.19",
-    "bentoml": "bentoml==1.4.40",
+    "bentoml": "bentoml==1.4.39",
 }
 
 

@@ -166,7 +166,12 @@ def test_engine_settings_that_cannot_be_are_refused(pairs: list[str], message: s
 
 def test_the_door_is_compared_at_its_best_with_each_peer_at_its_best() -> None:
     contest = Contest(
-        duration_s=1, connections=(1, 32), workers=(1, 2), rounds=1, peers=("litserve", "bentoml")
+        duration_s=1,
+        connections=(1, 32),
+        workers=(1, 2),
+        rounds=1,
+        attempts=1,
+        peers=("litserve", "bentoml"),
     )
     rows = [
         {"server": name, "connections": 32, "requests/s": speed, "p50 ms": p50, "p99 ms": 2.0}

@@ -254,6 +254,7 @@ def _check_time(
         )
 
 
+@lru_cache(maxsize=64)
 def _epoch_s(timestamp: str) -> int:
     """Epoch seconds of ``YYYYMMDDThhmmssZ``."""
     clock = timestamp[9:15]
