@@ -259,7 +259,7 @@ def check_no_adapters(context: Context, component: InferenceComponent) -> None:
 
 def spec_deadline(context: Context, spec: ComponentSpec, variant: Variant) -> float:
     """When bringing up copies of `spec` fails."""
-    return start_deadline(context.now, *timeouts_of(spec), variant.provision_timeout_s)
+    return start_deadline(context.now, *timeouts_of(spec), variant.provisioning_s)
 
 
 def adapter_deadline(context: Context, base: InferenceComponent, variant: Variant) -> float:

@@ -50,7 +50,7 @@ def deployment_deadline(context: Context, deployment: Deployment) -> float:
             context.now,
             it.variant.download_timeout_s if it.model else 0.0,
             it.variant.startup_timeout_s if it.model else 0.0,
-            it.variant.provision_timeout_s,
+            it.variant.provisioning_s,
         )
         for it in deployment.variants
     )

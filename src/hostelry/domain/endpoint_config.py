@@ -82,6 +82,11 @@ class Variant:
         ordered = sorted(self.pools, key=lambda it: it.priority)
         return tuple(it.instance_type for it in ordered)
 
+    @property
+    def provisioning_s(self) -> float:
+        """How long its instances may take to come up, every type tried."""
+        return self.provision_timeout_s * len(self.instance_types)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointConfig:

@@ -33,7 +33,9 @@ def _endpoint(endpoint: Endpoint, now: float) -> Endpoint:
     variants = [it.variant for it in (endpoint.pending or endpoint.active).variants]
     download_s = max(it.download_timeout_s for it in variants)
     startup_s = max(it.startup_timeout_s for it in variants)
-    return replace(endpoint, deadline_at=start_deadline(now, download_s, startup_s))
+    provisioning_s = max(it.provisioning_s for it in variants)
+    deadline_at = start_deadline(now, download_s, startup_s, provisioning_s)
+    return replace(endpoint, deadline_at=deadline_at)
 
 
 def _component(component: InferenceComponent, now: float) -> InferenceComponent:

@@ -114,13 +114,8 @@ def rescaled(
         endpoint,
         status=next_status(endpoint.status, Event.UPDATE),
         modified_at=givens.now,
-        deadline_at=givens.end_of(givens.now, provision_s(changed)),
+        deadline_at=givens.end_of(givens.now, changed.variant.provisioning_s),
     )
-
-
-def provision_s(variant: EndpointVariant) -> float:
-    """How long the variant's instances may take to come up, all its types tried."""
-    return variant.variant.provision_timeout_s * len(variant.variant.instance_types)
 
 
 def with_variant(endpoint: Endpoint, deployment: Deployment, changed: EndpointVariant) -> Endpoint:
