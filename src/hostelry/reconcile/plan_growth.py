@@ -114,7 +114,7 @@ def rescaled(
         endpoint,
         status=next_status(endpoint.status, Event.UPDATE),
         modified_at=givens.now,
-        deadline_at=givens.end_of(givens.now, changed.variant.provisioning_s),
+        deadline_at=givens.came_up_by(givens.now, changed.variant.provisioning_s),
     )
 
 

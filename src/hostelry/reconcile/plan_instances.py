@@ -145,7 +145,7 @@ def _launch_trouble(
     if facts.no_capacity or facts.terminal:
         return facts.problem
     limit_s = variant.variant.provision_timeout_s
-    if givens.after(instance.created_at, limit_s):
+    if givens.now >= givens.came_up_by(instance.created_at, limit_s):
         return facts.problem or f"it was not up {limit_s:g} s after it was asked for"
     return None
 
@@ -157,4 +157,4 @@ def launch_instants(world: World, givens: Givens) -> Iterator[float]:
             yield from (it.until for it in variant.passed_over)
             for host in world.hosts(deployment.generation, variant.variant.name):
                 if host.state is InstanceState.LAUNCHING:
-                    yield givens.end_of(host.created_at, variant.variant.provision_timeout_s)
+                    yield givens.came_up_by(host.created_at, variant.variant.provision_timeout_s)

@@ -34,7 +34,7 @@ def rollout_instants(component: InferenceComponent, givens: Givens) -> Iterator[
     if rollout.batch_ready_at is not None:
         yield givens.end_of(rollout.batch_ready_at, rollout.policy.wait_s)
     if rollout.policy.max_execution_s is not None:
-        yield givens.end_of(rollout.started_at, rollout.policy.max_execution_s)
+        yield rollout.started_at + rollout.policy.max_execution_s
 
 
 def _advanced(
@@ -86,7 +86,7 @@ def _failure(
 ) -> str | None:
     """Why the update must go back; None while it may go on."""
     limit_s = rollout.policy.max_execution_s
-    if limit_s is not None and givens.after(rollout.started_at, limit_s):
+    if limit_s is not None and givens.now >= rollout.started_at + limit_s:
         return (
             f"The rolling update did not end within MaximumExecutionTimeoutInSeconds, {limit_s:g}; "
             f"{rollout.new_copies} of {component.desired_copies} copies had been exchanged."

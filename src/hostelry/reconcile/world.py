@@ -23,6 +23,7 @@ DRAIN_S = 2.0
 MAX_DRAIN_S = 490.0  # the longest that a stream may take, and a little
 DELETE_DRAIN_S = 30.0  # whoever deletes does not wait for a stream
 LOST_S = 60.0
+LEAST_PROVISION_S = 60.0
 LIVE_COMPONENT = frozenset(
     {ComponentStatus.CREATING, ComponentStatus.UPDATING, ComponentStatus.IN_SERVICE}
 )
@@ -81,6 +82,10 @@ class Givens:
     def after(self, since: float, wait_s: float) -> bool:
         """Whether a wait of AWS's, which began at `since`, is over."""
         return self.now >= self.end_of(since, wait_s)
+
+    def came_up_by(self, since: float, limit_s: float) -> float:
+        """When what takes real work, begun at `since`, is late: a pace makes no machine faster."""
+        return since + max(limit_s / self.pace, min(limit_s, LEAST_PROVISION_S))
 
     def end_of(self, since: float, wait_s: float) -> float:
         """When a wait of AWS's, which began at `since`, is over."""

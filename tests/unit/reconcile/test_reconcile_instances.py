@@ -153,6 +153,19 @@ def test_a_type_whose_instances_do_not_come_up_in_time_is_passed_over(town: Town
     assert town.status() is IN_SERVICE
 
 
+def test_a_pace_makes_no_machine_start_faster(town: Town) -> None:
+    town.pace = 600.0
+    town.add(endpoint(deployment(variant(pools=["ml.small", "ml.big"], max_instances=3))))
+    town.switches.hang = True
+    town.turn(3)
+    town.clock.advance(50)
+    town.turn(1)
+    assert types(town) == ["ml.small"]
+    town.clock.advance(10)
+    town.turn(1)
+    assert types(town) == ["ml.big"]
+
+
 def test_where_no_type_has_capacity_the_last_is_tried_on(town: Town) -> None:
     town.switches.no_capacity = {"ml.small": "no small", "ml.big": "no big"}
     town.add(endpoint(deployment(variant(pools=["ml.small", "ml.big"], max_instances=3))))
