@@ -38,6 +38,7 @@ from hostelry.fleet.lifecycle import (
     ping_limit_s,
     spec_digest,
     start_limit,
+    starting_pause_s,
     verdict,
 )
 from hostelry.fleet.listeners import belongs_to_another
@@ -306,11 +307,11 @@ class HostedCopy:
         self, server: ModelServer, rule: ImageRule, deadline: float
     ) -> Ending | None:
         """Wait for /ping, then prove; None once READY."""
-        policy = self._means.policy
+        policy, began_at = self._means.policy, monotonic_s()
         while not await self._is_up(server):
             if monotonic_s() >= deadline:
                 return self._too_late("GET /ping never answered 200")
-            await asyncio.sleep(policy.starting_ping_every_s)
+            await asyncio.sleep(starting_pause_s(monotonic_s() - began_at, policy))
         self._report(CopyPhase.PROVING)
         refusals = 0
         while True:

@@ -28,6 +28,8 @@ class CopyPolicy:
     max_failed_starts: int = 3
     stable_after_s: float = 60.0
     starting_ping_every_s: float = 0.2
+    first_ping_every_s: float = 0.03  # of a process that may be forked: ready within 0.1 s
+    first_pings_s: float = 1.0
     ping_every_s: float = 1.0
     ping_timeout_s: float = 2.0
     misses_until_unhealthy: int = 3
@@ -59,6 +61,12 @@ def start_limit(spec: CopySpec) -> StartLimit:
             f"and {startup_s:g} s for its start"
         ),
     )
+
+
+def starting_pause_s(age_s: float, policy: CopyPolicy) -> float:
+    """Wait before the next ping of a process that was started `age_s` ago and is not up yet."""
+    soon = age_s < policy.first_pings_s
+    return policy.first_ping_every_s if soon else policy.starting_ping_every_s
 
 
 class EndKind(Enum):
@@ -201,9 +209,7 @@ def plan_copies(
             spec for spec in wanted.values() if spec.id not in running and spec.id not in stopping
         ),
         adapt=tuple(
-            wanted[copy_id]
-            for copy_id in sorted(same)
-            if wanted[copy_id] != running[copy_id]
+            wanted[copy_id] for copy_id in sorted(same) if wanted[copy_id] != running[copy_id]
         ),
         stop=tuple(sorted(copy_id for copy_id in running if copy_id not in same)),
     )

@@ -21,6 +21,7 @@ from hostelry.fleet.lifecycle import (
     plan_copies,
     spec_digest,
     start_limit,
+    starting_pause_s,
     verdict,
 )
 
@@ -189,6 +190,18 @@ def test_a_copy_that_stops_at_the_worst_moment_is_out_of_the_routes_within_five_
 )
 def test_how_long_a_ping_may_take(silent_s: float, expected: float) -> None:
     assert ping_limit_s(Health(misses=1, silent_s=silent_s), POLICY) == expected
+
+
+@pytest.mark.parametrize(
+    ("age_s", "expected"),
+    [
+        pytest.param(0.0, 0.03, id="a forked process is ready soon"),
+        pytest.param(1.0, 0.2, id="any other takes its time"),
+        pytest.param(500.0, 0.2, id="a large model too"),
+    ],
+)
+def test_how_often_a_process_that_starts_is_asked(age_s: float, expected: float) -> None:
+    assert starting_pause_s(age_s, POLICY) == expected
 
 
 def test_plan_starts_what_is_missing_and_stops_what_is_not_named() -> None:
