@@ -1,0 +1,112 @@
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hostelry.base.errors import TerminalError
+from hostelry.gateway.count_table import CountTable
+from hostelry.gateway.shared_counts import SharedCounts
+from hostelry.server.gateway_workers import SharedDoor, open_table, shared_door
+from hostelry.server.home import Home, UpConfig
+from hostelry.server.ports import free_ports
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    made = Home(tmp_path / "home")
+    made.make()
+    return made
+
+
+@pytest.fixture
+def config() -> UpConfig:
+    return UpConfig(control_port=1, door_port=free_ports(1)[0], gateway_workers=3)
+
+
+@pytest.fixture
+def door(home: Home, config: UpConfig) -> Iterator[SharedDoor]:
+    with shared_door(home, config) as opened:
+        yield opened
+
+
+def test_each_worker_inherits_the_one_socket(
+    home: Home, config: UpConfig, door: SharedDoor
+) -> None:
+    services = door.services(home, {})
+    assert [it.name for it in services] == ["gateway-1", "gateway-2", "gateway-3"]
+    commands = [it.command() for it in services]
+    (descriptor,) = {fd for command in commands for fd in command.pass_fds}
+    for number, command in enumerate(commands, start=1):
+        given = ["--worker", str(number), "--listen-fd", str(descriptor)]
+        assert list(command.argv[-4:]) == given
+    with socket.create_connection(("127.0.0.1", config.door_port), timeout=5):
+        """Connections are taken in before any worker lives."""
+
+
+def test_a_taken_port_is_named_with_the_flag(home: Home, config: UpConfig) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", config.door_port))
+        other.listen()
+        with (
+            pytest.raises(TerminalError, match=f"{config.door_port} cannot .* --port"),
+            shared_door(home, config),
+        ):
+            raise AssertionError("the door opened")
+
+
+def test_it_is_ready_once_every_worker_has_begun(
+    home: Home, config: UpConfig, door: SharedDoor
+) -> None:
+    table = CountTable(home.counts, config.gateway_workers)
+    table.set_presence(1, 0, 77)
+    assert door.why_not_ready() == "gateway-1, gateway-3 did not begin"
+    table.set_presence(0, 4, 78)
+    table.set_presence(2, 0, 79)
+    assert door.why_not_ready() is None
+
+
+def test_what_a_worker_counted_is_cleared_when_it_ends(
+    home: Home, config: UpConfig, door: SharedDoor
+) -> None:
+    one, two = (SharedCounts(CountTable(home.counts, config.gateway_workers), n) for n in (0, 1))
+    one.reserve("c-1")
+    two.reserve("c-1")
+    door.services(home, {})[1].command().after()
+    assert one.of("c-1") == 1
+
+
+def test_counts_of_an_earlier_start_are_forgotten(home: Home, config: UpConfig) -> None:
+    table = CountTable(home.counts, config.gateway_workers)
+    SharedCounts(table, 0).reserve("c-1")
+    assert table.total == 1
+    with shared_door(home, config):
+        assert CountTable(home.counts, config.gateway_workers).total == 0
+
+
+def test_one_worker_needs_no_table(home: Home) -> None:
+    config = UpConfig(control_port=1, door_port=free_ports(1)[0])
+    with shared_door(home, config) as door:
+        assert [it.name for it in door.services(home, {})] == ["gateway-1"]
+        assert door.why_not_ready() is None
+    assert not home.counts.exists()
+
+
+def test_without_room_on_the_disk_each_worker_counts_alone(
+    home: Home,
+    config: UpConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    assert open_table(home, config) is None
+    assert "each gateway worker counts its own requests only" in caplog.text
+    with shared_door(home, config) as door:
+        assert door.why_not_ready() is None
+        assert len(door.services(home, {})) == 3
+        door.services(home, {})[0].command().after()
