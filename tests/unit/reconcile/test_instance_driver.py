@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
+import pytest
 from tests.unit.reconcile.samples import KEY, NOW, SCOPE, SHAPES, container
 
 from hostelry.base.clock import ManualClock
@@ -216,3 +218,81 @@ def test_closing_leaves_agents_and_copies_alone() -> None:
         assert list(fleet.machines["i-1"].copies) == ["c-1"]
 
     asyncio.run(main())
+
+
+def step_by_step(
+    instance: Instance, scenario: Callable[[FakeFleet, InstanceDriver], Awaitable[None]]
+) -> None:
+    """Run `scenario` with a driver that moves only when it is told to step."""
+
+    async def main() -> None:
+        fleet = FakeFleet()
+        driver = InstanceDriver(
+            instance, fleet, fleet.connect, ManualClock(NOW), lambda instance_id: None
+        )
+        await scenario(fleet, driver)
+
+    asyncio.run(main())
+
+
+async def failed_step(driver: InstanceDriver) -> None:
+    with pytest.raises((RetryableError, TerminalError)):
+        await driver.step(0.0)
+
+
+def test_an_agent_that_had_answered_is_out_of_reach_from_the_first_call_that_failed() -> None:
+    async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
+        await driver.step(0.0)
+        assert driver.facts.unreachable_since is None
+        fleet.switches.hung_instances.add("i-1")
+        await failed_step(driver)
+        assert driver.facts.unreachable_since == NOW
+        await failed_step(driver)
+        assert driver.facts.unreachable_since == NOW
+        fleet.switches.hung_instances.clear()
+        await driver.step(0.0)
+        assert driver.facts.unreachable_since is None
+
+    step_by_step(INSTANCE, scenario)
+
+
+@pytest.mark.parametrize(
+    ("state", "since"),
+    [
+        pytest.param(InstanceState.LAUNCHING, None, id="one that never answered is only late"),
+        pytest.param(InstanceState.RUNNING, NOW, id="one that an earlier control had reached"),
+    ],
+)
+def test_an_agent_that_this_control_never_reached(
+    state: InstanceState, since: float | None
+) -> None:
+    async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
+        fleet.switches.launch_error = RetryableError("no answer")
+        await failed_step(driver)
+        assert driver.facts.unreachable_since == since
+
+    step_by_step(replace(INSTANCE, state=state), scenario)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        pytest.param(CapacityError("none left"), (True, False, 0), id="no machine to be had"),
+        pytest.param(RetryableError("too slow"), (False, False, 1), id="a launch that failed"),
+        pytest.param(TerminalError("no Python"), (False, True, 1), id="one that cannot work"),
+    ],
+)
+def test_what_a_launch_that_did_not_work_says(
+    error: Exception, expected: tuple[bool, bool, int]
+) -> None:
+    async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
+        fleet.switches.launch_error = error
+        await failed_step(driver)
+        facts = driver.facts
+        assert (facts.no_capacity, facts.terminal, facts.attempts) == expected
+        fleet.switches.launch_error = None
+        await driver.step(0.0)
+        facts = driver.facts
+        assert (facts.no_capacity, facts.terminal, facts.attempts) == (False, False, 0)
+
+    step_by_step(INSTANCE, scenario)
