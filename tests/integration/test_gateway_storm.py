@@ -8,6 +8,8 @@ import pytest
 from tests.integration.gateway_rig import (
     EchoProcess,
     GatewayRig,
+    component,
+    components_endpoint,
     dead_copy,
     model_endpoint,
     snapshot_of,
@@ -30,7 +32,10 @@ async def call(rig: GatewayRig, source: random.Random) -> None:
     """One caller: whole or streamed, patient or gone after a moment."""
     action = source.choice(["invocations", "invocations-response-stream"])
     told = {"X-Amzn-SageMaker-Custom-Attributes": source.choice(TOLD), "Connection": "close"}
-    request = rig.signed(f"/endpoints/storm/{action}", b"x" * source.randrange(3000), told)
+    endpoint = source.choice(["storm", "llms"])
+    if endpoint == "llms":
+        told["X-Amzn-SageMaker-Inference-Component"] = source.choice(["base", "pirate", "poet"])
+    request = rig.signed(f"/endpoints/{endpoint}/{action}", b"x" * source.randrange(3000), told)
     reader, writer = await asyncio.open_connection("127.0.0.1", rig.config.door_port)
     writer.write(request[: source.choice([len(request), len(request), 100])])
     patience_s = source.choice([0.0, 0.005, 0.02, 2.0])
@@ -46,7 +51,10 @@ async def call(rig: GatewayRig, source: random.Random) -> None:
 async def storm(rig: GatewayRig, copy: EchoProcess, seed: int) -> tuple[int, int]:
     """Requests under way at the height of the storm and after it."""
     pool = UpstreamPool()
-    routes = FixedRoutes(snapshot_of("1", model_endpoint("storm", copy.route, dead_copy())))
+    copies = (copy.route, dead_copy())
+    adapters = [component(name, copies, adapter_id=f"{name}-1") for name in ("pirate", "poet")]
+    llms = components_endpoint("llms", component("base", copies), *adapters)
+    routes = FixedRoutes(snapshot_of("1", model_endpoint("storm", *copies), llms))
     parts = build_door(rig.config, rig.credentials, routes, pool)
     door = parts.door
     server = HttpServer(door.handle, door.refusal_answer, HttpLimits(), SystemClock())
