@@ -7,7 +7,7 @@ from hostelry.api.component_spec import shapes_of
 from hostelry.api.context import Context
 from hostelry.api.endpoint_summary import Presence, serves
 from hostelry.base.errors import validation_error
-from hostelry.domain.copy import InstanceState
+from hostelry.domain.copy import Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint
 from hostelry.placement.fleet_size import fleet_growth
 from hostelry.placement.values import Pool, Wanted
@@ -20,8 +20,9 @@ def check_room_for_copies(context: Context, endpoint: Endpoint, wanted: Deployme
     presence = Presence.of(context, endpoint.name)
     variant = hosting_variant(wanted)
     limit = most_instances(wanted)
-    same_types = set(variant.instance_types) == set(hosting_variant(endpoint.active).instance_types)
-    if same_types and limit >= len(live_instances(endpoint, presence)):
+    live = live_instances(endpoint, presence)
+    stay = all(it.instance_type in variant.instance_types for it in live)
+    if stay and limit >= len(live):
         return
     copies = serving_copies(context, endpoint, presence, variant.instance_types)
     pools = [
@@ -45,10 +46,10 @@ def most_instances(wanted: Deployment) -> int:
     return scaling.max_instances
 
 
-def live_instances(endpoint: Endpoint, presence: Presence) -> list[str]:
-    """The ids of the instances that the endpoint's active deployment has."""
+def live_instances(endpoint: Endpoint, presence: Presence) -> list[Instance]:
+    """The instances that the endpoint's active deployment has."""
     return [
-        it.id
+        it
         for it in presence.instances
         if it.generation == endpoint.active.generation and it.state is not InstanceState.TERMINATING
     ]

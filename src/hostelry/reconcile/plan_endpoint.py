@@ -36,14 +36,15 @@ def plan_endpoint(world: World, givens: Givens) -> World:
 def reuse_instances(world: World) -> World:
     """The world after an update that can keep the instances it finds, and the copies on them.
 
-    That is an update of a component endpoint that changes neither variants nor instance types. It
-    keeps the generation, and with that its instances, so that one write makes the change.
+    That is an update of a component endpoint to variants that may have each instance there is: none
+    is of a type that is not wanted any more. It keeps the generation, and with that its instances,
+    so that one write makes the change.
     """
     endpoint = world.endpoint
     if endpoint is None or endpoint.pending is None:
         return world
     active, pending = endpoint.active, endpoint.pending
-    if not endpoint.takes_components or _types(active) != _types(pending):
+    if not endpoint.takes_components or not _keeps_instances(world, active, pending):
         return world
     variants = tuple(_not_fewer(it, active) for it in pending.variants)
     after = replace(pending, generation=active.generation, variants=variants)
@@ -61,10 +62,17 @@ def _not_fewer(wanted: EndpointVariant, active: Deployment) -> EndpointVariant:
     return replace(wanted, desired_instance_count=min(count, scaling.max_instances))
 
 
-def _types(deployment: Deployment) -> dict[str, tuple[str, ...]] | None:
-    if not deployment.config.takes_components:
-        return None
-    return {it.variant.name: it.variant.instance_types for it in deployment.variants}
+def _keeps_instances(world: World, active: Deployment, pending: Deployment) -> bool:
+    types = {it.variant.name: it.variant.instance_types for it in pending.variants}
+    if not pending.config.takes_components or {it.variant.name for it in active.variants} != set(
+        types
+    ):
+        return False
+    return all(
+        host.instance_type in types[name]
+        for name in types
+        for host in world.hosts(active.generation, name)
+    )
 
 
 def _created(world: World, endpoint: Endpoint, givens: Givens) -> Endpoint:

@@ -9,6 +9,7 @@ from tests.unit.reconcile.samples import Town, component, deployment, endpoint, 
 from hostelry.domain.component import ComponentStatus, PlacementStrategy, Scheduling
 from hostelry.domain.copy import Instance
 from hostelry.domain.endpoint import EndpointStatus
+from hostelry.domain.endpoint_config import Variant
 
 UPDATING = EndpointStatus.UPDATING
 IN_SERVICE = EndpointStatus.IN_SERVICE
@@ -175,3 +176,27 @@ def test_a_models_instances_go_at_once(town: Town) -> None:
     assert not leaving(town)
     town.settle()
     assert len(town.fleet.machines) == 1
+
+
+@pytest.mark.parametrize(
+    ("then", "stay"),
+    [
+        pytest.param(variant(count=3, pools=("ml.small", "ml.big")), True, id="one more type"),
+        pytest.param(variant(count=3, pools=("ml.big", "ml.small")), True, id="another second"),
+        pytest.param(variant(count=3, instance_type="ml.small"), False, id="another type only"),
+    ],
+)
+def test_instances_of_a_type_that_is_still_wanted_stay(
+    town: Town, then: Variant, stay: bool
+) -> None:
+    spread(town)
+    before = town.routed_copies()
+    pending = deployment(then, generation=2)
+    town.change_endpoint(status=UPDATING, pending=pending)
+    for _ in range(60):
+        town.turn(seconds=0.2)
+        assert len(town.routed_copies()) >= 3
+    assert town.status() is IN_SERVICE
+    assert (town.routed_copies() == before) is stay
+    assert town.endpoint is not None
+    assert town.endpoint.active.config == pending.config
