@@ -15,10 +15,12 @@ class SharedCounts:
 
     What an earlier process left in this worker's column is cleared. Where a copy gets no row,
     because the table is full or its lock hangs, this worker counts it alone until the routes
-    change next.
+    change next. Raises ValueError where the table has no such column.
     """
 
     def __init__(self, table: CountTable, worker: int) -> None:
+        if not 0 <= worker < table.num_workers:
+            raise ValueError(f"worker {worker}: the table has columns 0 to {table.num_workers - 1}")
         self._table = table
         self._worker = worker
         self._bytes, self._words, self._read = table.bytes, table.words, table.read

@@ -150,3 +150,9 @@ def test_words_are_aligned_so_that_none_is_seen_half_written(tmp_path: Path) -> 
         assert all((table.row(f"c-{n}", 0) or 1) % 8 == 0 for n in range(5))
         assert HEADER_BYTES % 8 == 0
         table.close()
+
+
+@pytest.mark.parametrize("worker", [-1, 2])
+def test_a_worker_that_the_table_has_no_column_for_is_refused(tmp_path: Path, worker: int) -> None:
+    with pytest.raises(ValueError, match="columns 0 to 1"):
+        SharedCounts(CountTable(tmp_path / "counts", 2), worker)
