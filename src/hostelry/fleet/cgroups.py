@@ -22,6 +22,7 @@ WEIGHT_PER_CPU = 100
 MOST_SHARES = 262_144
 MOST_WEIGHT = 10_000
 BRANCH = "hostelry"  # holds the groups of all copies, so that their weights only weigh each other
+LEFTOVER_AFTER_S = 600.0
 REMOVE_TRIES = 20
 REMOVE_PAUSE_S = 0.05
 CONTROLLERS = ("memory", "cpu", "pids")
@@ -87,6 +88,19 @@ def remove_groups(folders: Iterable[Path]) -> None:
         with contextlib.suppress(OSError):
             if folder.parent.name == BRANCH:
                 folder.parent.rmdir()  # once the last copy is gone
+
+
+def sweep_groups(places: Iterable[Place], now: float) -> None:
+    """Remove groups that are long empty: their agents were killed, and nobody knew of them.
+
+    `now` is in seconds since the epoch. A group that holds a process cannot be removed.
+    """
+    for place in places:
+        with contextlib.suppress(OSError):
+            for folder in (place.folder / BRANCH).iterdir():
+                if folder.is_dir() and now - folder.stat().st_mtime > LEFTOVER_AFTER_S:
+                    with contextlib.suppress(OSError):
+                        folder.rmdir()
 
 
 def make_group(places: Sequence[Place], name: str, limits: CopyLimits) -> CopyGroup | None:

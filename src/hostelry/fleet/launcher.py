@@ -135,8 +135,8 @@ class ProcessLauncher:
     async def stop(self, folder: Path, leader: ProcessIdentity | None, grace_s: float) -> None:
         """End every process of the copy."""
         await stop_processes(folder, leader, grace_s)
-        self._processes.pop(folder, None)
-        await asyncio.to_thread(release, folder)
+        ended = self._processes.pop(folder, None)
+        await asyncio.to_thread(release, folder, ended.groups if ended else ())
 
     async def _forked(self, order: LaunchOrder) -> ForkedProcess | None:
         """The copy, forked and waiting to be let go; None where it has to be started cold."""

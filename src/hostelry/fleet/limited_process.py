@@ -106,6 +106,11 @@ class LimitedProcess:
         """How it was started: "cold", or "warm" from an interpreter that had its libraries."""
         return self._process.start_kind
 
+    @property
+    def groups(self) -> tuple[Path, ...]:
+        """The folders of its control groups."""
+        return self._group.folders if self._group else ()
+
     async def wait(self) -> int | None:
         """Return when it is gone: its exit code (negative: the signal), if it was ours."""
         watching = asyncio.create_task(self._watch())
@@ -205,9 +210,13 @@ def confine(
     return LimitedProcess(process, folder, record)
 
 
-def release(folder: Path) -> None:
-    """Remove the control groups of the copy in `folder`, whose processes are ended; blocks."""
-    remove_groups(map(Path, LimitRecord.load(folder).groups))
+def release(folder: Path, known: Sequence[Path] = ()) -> None:
+    """Remove the control groups of the copy in `folder`, whose processes are ended; blocks.
+
+    `known` are those that its record, on a full disk, may not name.
+    """
+    recorded = map(Path, LimitRecord.load(folder).groups)
+    remove_groups(dict.fromkeys((*known, *recorded)))
     with contextlib.suppress(OSError):
         (folder / LIMITS_FILE).unlink()
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import uvicorn
 
+from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
 from hostelry.domain.copy import Instance
@@ -23,7 +24,7 @@ from hostelry.fleet.agent_server import AgentRoutes, loopback_socket
 from hostelry.fleet.artifacts.cache import ArtifactCache
 from hostelry.fleet.artifacts.objects import S3Objects, new_client
 from hostelry.fleet.artifacts.store import ArtifactStore
-from hostelry.fleet.cgroups import own_places
+from hostelry.fleet.cgroups import own_places, sweep_groups
 from hostelry.fleet.copy_launcher import CopyLauncher
 from hostelry.fleet.environment import passed_on
 from hostelry.fleet.hosted_copy import Means
@@ -52,6 +53,8 @@ async def serve(home: Home, instance_id: str) -> None:
         )
     operator = dict(os.environ)
     warm = WarmForks(folder.root, passed_on(operator))
+    places = own_places()
+    sweep_groups(places, SystemClock().now())
     async with new_http() as http:
         agent = InstanceAgent(
             instance_id,
@@ -59,7 +62,7 @@ async def serve(home: Home, instance_id: str) -> None:
             Means(
                 images_file=home.images,
                 artifacts=artifact_store(home, folder),
-                launcher=CopyLauncher(ProcessLauncher(own_places(), warm)),
+                launcher=CopyLauncher(ProcessLauncher(places, warm)),
                 http=http,
                 region=instance.scope.region,
                 shape=instance.shape,

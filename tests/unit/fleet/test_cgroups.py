@@ -12,6 +12,7 @@ from hostelry.fleet.cgroups import (
     make_group,
     own_places,
     remove_groups,
+    sweep_groups,
 )
 from hostelry.fleet.limits import CopyLimits
 
@@ -107,6 +108,18 @@ def test_groups_are_removed_with_their_branch(tmp_path: Path) -> None:
     assert [it.name for it in (tmp_path / "hostelry").iterdir()] == ["c-2"]
     remove_groups([tmp_path / "hostelry" / "c-2"])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_groups_that_nobody_removed_are_swept_once_they_are_old(tmp_path: Path) -> None:
+    branch = tmp_path / "hostelry"
+    for name, made_at in (("old", 1000.0), ("new", 1500.0)):
+        (branch / name).mkdir(parents=True)
+        os.utime(branch / name, (made_at, made_at))
+    (branch / "used").mkdir()
+    (branch / "used" / "cgroup.procs").write_text("17")  # as a process does, it keeps the folder
+    os.utime(branch / "used", (0.0, 0.0))
+    sweep_groups([v1(tmp_path, "memory"), v1(tmp_path / "no branch", "cpu")], 1000.0 + 601.0)
+    assert sorted(it.name for it in branch.iterdir()) == ["new", "used"]
 
 
 MINE_V1 = "9:name=systemd:/\n4:memory:/a/b\n2:cpu,cpuacct:/a\n3:cpuset:/\n0::/\n"
