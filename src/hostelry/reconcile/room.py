@@ -69,8 +69,12 @@ def _measured_bytes(world: World, copy: Copy) -> int:
 def wanted_copy(
     component: InferenceComponent, spec: ComponentSpec, instance_types: Collection[str]
 ) -> Wanted:
-    """A copy of the component as placement is asked for it, on any of `instance_types`."""
-    typed = [(it, spec.on(it)) for it in sorted(instance_types)]
+    """A copy of the component as placement is asked for it.
+
+    It may be on the types that have specifications of their own, else on any of `instance_types`.
+    """
+    names = {it.instance_type for it in spec.by_type} or instance_types
+    typed = [(it, spec.on(it)) for it in sorted(names)]
     return Wanted(
         owner=component.name,
         requirements_by_type={name: it.requirements for name, it in typed if it is not None},
