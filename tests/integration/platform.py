@@ -95,18 +95,30 @@ class Platform:
 
         None accepts any exit code.
         """
+        return self._run([command], arguments, code)
+
+    def _run(
+        self, command: Sequence[str], arguments: Sequence[str], code: int | None
+    ) -> "subprocess.CompletedProcess[str]":
         done = subprocess.run(
-            [*CLI, command, "--home", str(self.home.root), *arguments],
+            [*CLI, *command, "--home", str(self.home.root), *arguments],
             env=self.environment,
             capture_output=True,
             text=True,
             timeout=COMMAND_TIMEOUT_S,
             check=False,
         )
-        said = f"hostelry {command} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+        ended = f"hostelry {' '.join(command)} ended with {done.returncode}"
+        said = f"{ended}\n{done.stdout}\n{done.stderr}"
         assert code is None or done.returncode == code, said
         assert "Traceback" not in done.stderr, said
         return done
+
+    def chaos(
+        self, name: str, *arguments: str, code: int | None = 0
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run `hostelry chaos run NAME`, as `cli` runs a command."""
+        return self._run(["chaos", "run", name], arguments, code)
 
     def exec(
         self, command: Sequence[str], environment: dict[str, str] | None = None, code: int = 0

@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from botocore.exceptions import BotoCoreError, ClientError
+
+from hostelry.base.errors import HostelryError
 from hostelry.chaos.component_drills import (
     copy_oom,
     crash_at_start,
@@ -10,6 +13,7 @@ from hostelry.chaos.component_drills import (
     rolling_update,
 )
 from hostelry.chaos.copy_drills import copy_hang, copy_kill
+from hostelry.chaos.disk_drill import disk_full
 from hostelry.chaos.outcome import Outcome
 from hostelry.chaos.process_drills import (
     agent_hang,
@@ -33,6 +37,13 @@ class Drill:
     does: str
     run: Callable[[Scene], Outcome]
 
+    def outcome(self, scene: Scene) -> Outcome:
+        """What it measured; a platform that is not well enough for it misses the target."""
+        try:
+            return self.run(scene)
+        except (HostelryError, ClientError, BotoCoreError) as error:
+            return Outcome(drill=self.name, target=self.does, missed=(str(error),))
+
 
 DRILLS = (
     Drill(name="copy-kill", does="kill -9 of a model server", run=copy_kill),
@@ -50,6 +61,7 @@ DRILLS = (
     Drill(name="gateway-hang", does="SIGSTOP of a gateway worker", run=gateway_hang),
     Drill(name="objectstore-kill", does="kill -9 of the object store", run=objectstore_kill),
     Drill(name="objectstore-hang", does="SIGSTOP of the object store", run=objectstore_hang),
+    Drill(name="disk-full", does="no byte left on the home's small filesystem", run=disk_full),
 )
 BY_NAME = {drill.name: drill for drill in DRILLS}
 EVERYTHING = "everything"

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from hostelry.chaos.load import client, outcome_of
 from hostelry.chaos.outcome import OK
 from hostelry.chaos.sight import Platform
@@ -32,6 +34,7 @@ class Ledger:
         self._stopping = threading.Event()
         self._tried: list[str] = []
         self.acknowledged: list[str] = []
+        self.refusal: str | None = None  # what the last write that was refused was told
 
     @contextmanager
     def writing(self) -> Iterator["Ledger"]:
@@ -55,8 +58,13 @@ class Ledger:
         while not self._stopping.wait(PAUSE_S):
             name = new_name()
             self._tried.append(name)
-            if outcome_of(partial(self._write, name)) == OK:
+            try:
+                self._write(name)
                 self.acknowledged.append(name)
+            except ClientError as error:
+                self.refusal = str(error)
+            except BotoCoreError:
+                continue  # no answer is no refusal
 
 
 @contextmanager

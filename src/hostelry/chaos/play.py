@@ -71,7 +71,7 @@ def play(scene: Scene, fault: Fault) -> Outcome:
         except TerminalError as error:
             missed.append(str(error))
     after = wait_for(platform.state, STATE_S)
-    lost = _lost(before, after, fault.copies_may_restart)
+    lost = lost_between(before, after, copies_may_restart=fault.copies_may_restart)
     if ledger is not None:
         lost += [f"{name}, which was acknowledged" for name in ledger.settle()]
     fared = served(load.calls, fault_at)
@@ -98,9 +98,10 @@ def started_at(process: ProcessIdentity) -> float | None:
     return monotonic_s() - uptime_s(stat)
 
 
-def _lost(
-    before: Mapping[str, Any], after: Mapping[str, Any] | None, copies_may_restart: bool
+def lost_between(
+    before: Mapping[str, Any], after: Mapping[str, Any] | None, *, copies_may_restart: bool
 ) -> list[str]:
+    """What was recorded, and with it each copy's process, and is not there any more."""
     if after is None:
         return ["control's answer, so that nothing can be compared"]
     lost = sorted(records_in(before) - records_in(after))

@@ -102,7 +102,7 @@ def gateway_kill(scene: Scene) -> Outcome:
 
 def gateway_kill_all(scene: Scene) -> Outcome:
     """Every gateway worker, killed at once."""
-    return _gateway(scene, "gateway-kill-all", scene.platform.services("gateway"), served_s=2.0)
+    return _gateway(scene, "gateway-kill-all", scene.platform.services("gateway"))
 
 
 def gateway_hang(scene: Scene) -> Outcome:

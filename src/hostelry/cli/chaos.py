@@ -72,7 +72,7 @@ def run_drill(
     with scene_of(platform, endpoint, component, load, say) as scene:
         say(f"load: {load} callers on {scene.aim}")
         for drill in drills:
-            outcomes.append(drill.run(scene))
+            outcomes.append(drill.outcome(scene))
             if not as_json:
                 typer.echo("\n".join(outcome_lines(outcomes[-1])))
     show(outcomes, as_json=as_json)
