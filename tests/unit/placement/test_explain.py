@@ -59,6 +59,11 @@ def test_why_a_copy_is_where_it_is() -> None:
     assert why_here(EMBED, HOSTS, there, kinds) == (
         "BINPACK: on the instance that it left the least free, beside 1 other (1 on 1 instance)"
     )
+    alone = [host("i-a")]
+    assert why_here(CHAT, alone, [CHAT], kinds) == (
+        "SPREAD: on an instance with the fewest of its copies, 1 here (1 on 1 instance)"
+    )
+    assert why_here(EMBED, alone, [EMBED], kinds).endswith(", alone (1 on 1 instance)")
     assert why_here(CHAT, HOSTS, there, {}) == "nothing asks for it any more"
     assert why_here(CHAT, HOSTS[1:], there, kinds) == "its instance is gone"
 
