@@ -60,9 +60,9 @@ def machine() -> Machine:
 
 
 @contextmanager
-def container_rig(folder: Path) -> Iterator[Rig]:
+def container_rig(folder: Path, s3_url: str = "http://127.0.0.1:9") -> Iterator[Rig]:
     """A home whose images run as containers, as they do without any images.toml."""
-    with rig(folder) as there:
+    with rig(folder, s3_url) as there:
         there.home.images.unlink()
         yield there
 

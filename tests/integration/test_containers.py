@@ -1,6 +1,7 @@
 """Users' own images: run by a container engine, kept apart, adopted, ended and explained."""
 
 import os
+import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -8,9 +9,12 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.integration.agent_rig import (
+    ObjectStore,
     Rig,
+    adapter,
     echo,
     kill,
+    object_store,
     run,
     until,
     until_failed,
@@ -29,14 +33,18 @@ from tests.integration.container_rig import (
     said,
     where_containers_run,
 )
+from tests.unit.fleet.tars import Member, targz
 
-from hostelry.domain.copy import CopyPhase, CopySpec
+from hostelry.domain.copy import AdapterPhase, CopyPhase, CopySpec, CopyStatus
 from hostelry.domain.shape import Requirements
 from hostelry.fleet.container_launcher import ContainerRecord
 from hostelry.fleet.processes import identify
 from hostelry.fleet.sweep import stop_everything
 
 pytestmark = pytest.mark.integration
+
+ADAPTER = targz([Member(name="adapter_config.json", body=b"of es")])
+BARE = targz([Member(name="weights")])
 
 
 def box(copy_id: str = "c-1", image: str = IMAGE, **environment: str) -> CopySpec:
@@ -230,3 +238,29 @@ def test_an_image_without_a_program_says_what_it_needs(tmp_path: Path) -> None:
         run(work())
     assert containers(there) == []
     assert machine().engine is not None
+
+
+@where_containers_run
+def test_adapters_reach_a_container_that_runs(tmp_path: Path) -> None:
+    async def work(store: ObjectStore) -> None:
+        agent = await there.launch()
+        await agent.apply([box()])
+        ready = await until_ready(agent)
+        es = adapter("es@1", store.put("es.tar.gz", ADAPTER))
+        bare = adapter("bare@1", store.put("bare.tar.gz", BARE))
+        await agent.apply([replace(box(), adapters=(es, bare))])
+
+        def decided(copies: dict[str, CopyStatus]) -> bool:
+            return all(it.phase is not AdapterPhase.PENDING for it in copies["c-1"].adapters)
+
+        copy = (await until(agent, lambda it: len(it["c-1"].adapters) == 2 and decided(it)))["c-1"]
+        phases = {it.id: it.phase for it in copy.adapters}
+        assert phases == {"es@1": AdapterPhase.READY, "bare@1": AdapterPhase.FAILED}
+        assert copy.pid == ready.pid, "the container is the same"
+        assert re.search(r"adapter at /opt/ml/models/\w+/adapter_config.json: of es", log_of(there))
+        shelf = there.folder().copy("c-1").root / "adapters"
+        await agent.apply([box()])
+        await until_true(lambda: not list(shelf.iterdir()), "the adapters' files are gone")
+
+    with object_store(tmp_path) as store, container_rig(tmp_path, store.url) as there:
+        run(work(store))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from hostelry.base.errors import RetryableError, TerminalError
 from hostelry.domain.copy import AdapterPhase, AdapterPlacement, AdapterStatus
+from hostelry.fleet.adapter_shelf import AdapterShelf
 from hostelry.fleet.artifacts.protocol import Artifacts, Fetch
 from hostelry.fleet.images import Probe
 from hostelry.fleet.model_server import Answer, ModelServer
@@ -69,14 +70,19 @@ class CopyAdapters:
         self._found: frozenset[str] = frozenset()
         self._wish_moved = asyncio.Event()
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
+        self._shelf: AdapterShelf | None = None
 
     def wish(self, wished: Sequence[AdapterPlacement]) -> None:
         """What is wanted from now on."""
         self._wished = tuple(wished)
         self._wish_moved.set()
 
-    def process_started(self, registered: Sequence[str]) -> None:
-        """A process is there that has only `registered` loaded, as far as is recorded."""
+    def process_started(self, registered: Sequence[str], shelf: AdapterShelf | None = None) -> None:
+        """A process is there that has only `registered` loaded, as far as is recorded.
+
+        `shelf` is where it sees files, when it does not see this machine's.
+        """
+        self._shelf = shelf
         self._known.clear()
         self._registered = set(registered)
         self._found = frozenset(registered)
@@ -126,7 +132,7 @@ class CopyAdapters:
             except TimeoutError:
                 self._fail(adapter, f"not downloaded within {self._download_timeout_s:g} s")
                 return
-            except (TerminalError, RetryableError) as error:
+            except (TerminalError, RetryableError, OSError) as error:
                 self._fail(adapter, str(error))
                 return
             self._registered.add(adapter.id)
@@ -177,7 +183,10 @@ class CopyAdapters:
         )
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
-                return str(await self._artifacts.fetch(want))
+                files = await self._artifacts.fetch(want)
+                if self._shelf is None:
+                    return str(files)
+                return await self._shelf.place(adapter.id, files)
             except RetryableError as error:
                 if attempt == MAX_ATTEMPTS:
                     raise
@@ -195,6 +204,8 @@ class CopyAdapters:
             answer = await server.unregister(adapter_id)
             self._note(answer.fault or f"Unregistered adapter {adapter_id}")
         self._registered.discard(adapter_id)
+        if self._shelf is not None:
+            await self._shelf.remove(adapter_id)
         self._known.pop(adapter_id, None)
         self._artifacts.release(adapter_holder(self._copy_id, adapter_id))
         self._changed()

@@ -38,7 +38,7 @@ from hostelry.fleet.container_engine import (
     find_image,
     find_state,
 )
-from hostelry.fleet.container_order import ContainerOrder
+from hostelry.fleet.container_order import ContainerOrder, adapters_folder
 from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.launcher import LaunchOrder
 from hostelry.fleet.memory import machine_kills
@@ -302,6 +302,7 @@ async def _make(
         max_memory_bytes=container.max_memory_bytes,
     )
     record.save(order.folder)
+    adapters_folder(order.folder).mkdir(exist_ok=True)
     write_whole(plan.environment_file, environment_file(plan.environment).encode(), durable=False)
     started = await _run(command, order)
     if started.code != 0 and "already in use" in started.words:

@@ -14,6 +14,7 @@ from hostelry.fleet.processes import MARKER_VARIABLE
 INNER_PORT = 8080  # where a server listens that has a network of its own
 MODEL_PATH = "/opt/ml/model"
 ARTIFACT_PATH = "/opt/ml/artifacts"
+ADAPTERS_PATH = "/opt/ml/models"
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OWN_PREFIX = "HOSTELRY_"
 # Inside, the devices that a container was given are counted from 0.
@@ -64,6 +65,7 @@ def container_order(
     """
     limits = limits_of(spec, place.shape)
     mounts = {inner_path(name): Path(folder) for name, folder in substitutes.items()}
+    mounts[ADAPTERS_PATH] = adapters_folder(place.folder)
     return ContainerOrder(
         image=spec.container.image,
         network=rule.network,
@@ -103,6 +105,11 @@ def container_environment(
         "HOSTELRY_MODEL_DIR": MODEL_PATH,
     }
     return {name: value for name, value in chosen.items() if VARIABLE.fullmatch(name)}
+
+
+def adapters_folder(copy_folder: Path) -> Path:
+    """Where the adapters of a copy lie that a container sees at /opt/ml/models."""
+    return copy_folder / "adapters"
 
 
 def inner_path(variable: str) -> str:

@@ -18,6 +18,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.domain.shape import Shape
+from hostelry.fleet.adapter_shelf import shelf_of
 from hostelry.fleet.adapters import CopyAdapters
 from hostelry.fleet.artifacts.protocol import Artifacts
 from hostelry.fleet.copy_log import CopyLog
@@ -213,7 +214,7 @@ class HostedCopy:
         if process is None or found.rule is None:
             await self._end(found.process, grace_s=1.0)
             return None
-        self._adapters.process_started(found.adapters)
+        self._adapters.process_started(found.adapters, shelf_of(found.rule, self._folder.root))
         self._log.note(f"adopted process {process.identity.pid}")
         self._report(
             CopyPhase.PROVING,
@@ -258,7 +259,7 @@ class HostedCopy:
         self._log.note(f"starting {order_title(order)} on port {port}")
         self._started_at = monotonic_s()
         process = await self._means.launcher.start(order)
-        self._adapters.process_started(())
+        self._adapters.process_started((), shelf_of(rule, self._folder.root))
         self._remember(process=process.identity, port=port, adapters=(), rule=rule)
         self._report(
             CopyPhase.STARTING,

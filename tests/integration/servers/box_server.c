@@ -2,7 +2,8 @@
  *
  * GET /ping answers 200. POST /invocations does the one thing its body asks for:
  *   env NAME | read PATH | write PATH | connect ADDRESS PORT | capabilities | eat MIB | exit CODE
- * and answers 200 with what came of it; any other body is answered with 400, or with 500 where
+ * and answers 200 with what came of it; POST /adapters takes an adapter whose adapter_config.json it
+ * can read; any other body is answered with 400, or with 500 where
  * BROKEN is set. A SIGTERM ends it with code 0, unless STUBBORN is set.
  */
 #include <arpa/inet.h>
@@ -78,6 +79,23 @@ static int answer(char *body, char *out, size_t room) {
   return 200;
 }
 
+static int adapter(const char *request, char *out, size_t room) {
+  char path[1024], coded[1024];
+  const char *src = strstr(request, "&src=");
+  size_t at = 0;
+  if (!src || sscanf(src + 5, "%1000[^ &]", coded) != 1) return 400;
+  for (char *c = coded; *c; c++) {
+    int byte = *c;
+    if (*c == '%' && sscanf(c + 1, "%2x", &byte) == 1) c += 2;
+    path[at++] = (char)byte;
+  }
+  strcpy(path + at, "/adapter_config.json");
+  file(path, O_RDONLY, out, room);
+  printf("adapter at %s: %s\n", path, out);
+  fflush(stdout);
+  return strncmp(out, "error", 5) ? 200 : 400;
+}
+
 int main(int count, char **arguments) {
   static char request[1 << 16], out[1 << 16];
   const char *port = getenv("SAGEMAKER_BIND_TO_PORT");
@@ -99,7 +117,10 @@ int main(int count, char **arguments) {
       if (end && have >= (size_t)(end + 4 - request) + (length ? atoi(length + 15) : 0)) break;
     }
     if (!end) { close(c); continue; }
-    int status = strncmp(request, "GET /ping", 9) ? answer(end + 4, out, sizeof out) : (out[0] = 0, 200);
+    int status = 200;
+    out[0] = 0;
+    if (!strncmp(request, "POST /adapters", 14)) status = adapter(request, out, sizeof out);
+    else if (!strncmp(request, "POST", 4)) status = answer(end + 4, out, sizeof out);
     dprintf(c, "HTTP/1.1 %d X\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n%s", status, strlen(out), out);
     close(c);
   }
