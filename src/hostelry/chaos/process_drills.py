@@ -66,7 +66,7 @@ def control_kill(scene: Scene) -> Outcome:
 
 def control_hang(scene: Scene) -> Outcome:
     """Control, stopped."""
-    return _control(scene, "control-hang", hangs=True, back_s=16.0)
+    return _control(scene, "control-hang", hangs=True, back_s=20.0)
 
 
 def _control(scene: Scene, name: str, *, hangs: bool, back_s: float) -> Outcome:
@@ -156,7 +156,7 @@ def objectstore_kill(scene: Scene) -> Outcome:
 
 def objectstore_hang(scene: Scene) -> Outcome:
     """The object store, stopped."""
-    return _objectstore(scene, "objectstore-hang", hangs=True, back_s=18.0)
+    return _objectstore(scene, "objectstore-hang", hangs=True, back_s=20.0)
 
 
 def _objectstore(scene: Scene, name: str, *, hangs: bool, back_s: float) -> Outcome:
