@@ -72,6 +72,8 @@ def aim_of(
     rollout = component.rollout if _is_active(world, deployment) else None
     if rollout is not None:
         want, keep = _in_batches(component, rollout, ready)
+        # Where old copies have died, or stayed on another deployment, new ones stand in for them.
+        want = max(want, component.desired_copies - len(others))
         floor = max(0, component.desired_copies - exchange_size(component, rollout))
     return Aim(
         component=component,

@@ -22,6 +22,7 @@ from hostelry.domain.component import (
     Rollout,
 )
 from hostelry.domain.copy import CopyPhase
+from hostelry.domain.endpoint import EndpointStatus
 
 IN_SERVICE, UPDATING = ComponentStatus.IN_SERVICE, ComponentStatus.UPDATING
 WAIT_S = 5.0
@@ -295,3 +296,33 @@ def test_a_new_copy_that_is_unhealthy_for_a_moment_only_delays_the_update(town: 
     for _ in watched(town):
         assert sum(ready(town)) >= 2
     assert ready(town) == (0, 2)
+
+
+def test_an_endpoint_that_moves_meanwhile_takes_whole_components_along(town: Town) -> None:
+    serving(town, 4)
+    roll(town, copies(1), wait_s=1.0)
+    town.turn(6, seconds=0.5)
+    pending = deployment(variant(count=4, instance_type="ml.small"), generation=2)
+    town.change_endpoint(status=EndpointStatus.UPDATING, pending=pending)
+    for _ in range(100):
+        town.turn(seconds=0.5)
+        assert sum(ready(town)) >= 4
+    assert town.status() is EndpointStatus.IN_SERVICE
+    assert town.component_status() is IN_SERVICE
+    assert ready(town) == (0, 4)
+    assert {it.instance_type for it in town.instance_records()} == {"ml.small"}
+
+
+def test_old_copies_that_die_are_replaced_by_new_ones_without_waiting_for_their_batch(
+    town: Town,
+) -> None:
+    serving(town, 4)
+    roll(town, copies(1), wait_s=600.0)
+    town.settle()
+    old = [it for it in town.copy_records() if it.generation != NEW]
+    for copy in old[:3]:
+        town.fleet.crash_copy(copy.spec.id, "gone")
+    town.clock.advance(60.0)
+    town.settle()
+    assert sum(ready(town)) == 4
+    assert town.component_status() is UPDATING
