@@ -88,6 +88,7 @@ async def call_detached(
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=output,
+            cwd=log.parent,  # an engine's monitor leaves a file there when memory ran out
             env=dict(environment),
             start_new_session=True,
         )
