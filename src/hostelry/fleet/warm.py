@@ -26,8 +26,8 @@ from hostelry.fleet.warm_rule import WARM_MODULES, cold_cause, parent_environmen
 log = logging.getLogger(__name__)
 
 IMPORT_S = 60.0
-FORK_S = 3.0
-CODE_S = 1.0  # between a copy's end and its exit code
+FORK_S = 5.0
+CODE_S = 3.0  # between a copy's end and its exit code
 RETRY_AFTER_S = 60.0  # a warm interpreter that failed is not tried again at once
 MAX_LINE_BYTES = 1 << 20
 
