@@ -26,6 +26,9 @@ IMAGE = f"{BOX}:1"
 PORT_IMAGE = f"{BOX}:port"
 FLAT_IMAGE = f"{BOX}:flat"
 BIND = "com.amazonaws.sagemaker.capabilities.accept-bind-to-port=true"
+# The engine to test with, where a machine has both; by default the one that a platform would take.
+ENGINE = os.environ.get("HOSTELRY_TEST_ENGINE")
+ENGINE_TABLE = f'[containers]\nengine = "{ENGINE}"\n' if ENGINE else ""
 CANNOT = "This machine cannot run containers"
 
 
@@ -46,7 +49,7 @@ class Machine:
 def machine() -> Machine:
     """This machine's engine with the test's images in it, once it has run one of them."""
     try:
-        found = Machine(asyncio.run(find_engine()))
+        found = Machine(asyncio.run(find_engine(ENGINE)))
     except TerminalError as error:
         return Machine(None, str(error))
     with TemporaryDirectory() as folder:
@@ -63,7 +66,7 @@ def machine() -> Machine:
 def container_rig(folder: Path, s3_url: str = "http://127.0.0.1:9") -> Iterator[Rig]:
     """A home whose images run as containers, as they do without any images.toml."""
     with rig(folder, s3_url) as there:
-        there.home.images.unlink()
+        there.home.images.write_text(ENGINE_TABLE)
         yield there
 
 

@@ -23,6 +23,7 @@ from tests.integration.agent_rig import (
     until_true,
 )
 from tests.integration.container_rig import (
+    ENGINE_TABLE,
     FLAT_IMAGE,
     IMAGE,
     PORT_IMAGE,
@@ -206,7 +207,7 @@ body = "env PATH"
 @where_containers_run
 def test_a_network_is_had_where_the_operator_allows_it(tmp_path: Path) -> None:
     async def work() -> None:
-        there.home.images.write_text(NETWORKS)
+        there.home.images.write_text(NETWORKS + ENGINE_TABLE)
         agent = await there.launch()
         await agent.apply(
             [box("a", PORT_IMAGE), box("b", PORT_IMAGE), box("c", IMAGE), box("d", FLAT_IMAGE)]

@@ -208,7 +208,7 @@ def last_words(printed: bytes) -> str:
 
 def _engine_options(engine: EngineFacts) -> list[str]:
     if engine.kind == "docker":
-        return ["--log-driver=local", "--log-opt=max-size=8m", "--log-opt=max-file=1"]
+        return ["--log-driver=local", "--log-opt=max-size=8m", "--log-opt=max-file=2"]
     # The container writes to the copy's log itself: nothing to follow, a full disk ends nothing.
     return [
         "--log-driver=passthrough",

@@ -101,7 +101,12 @@ def test_a_container_is_shut_in() -> None:
         ),
         pytest.param({}, PODMAN, ["--log-driver=passthrough"], id="Podman's containers log"),
         pytest.param({}, PODMAN, ["--ulimit=nofile=20:20"], id="no more files than the agent may"),
-        pytest.param({}, DOCKER, ["--log-driver=local"], id="Docker's log is bounded and followed"),
+        pytest.param(
+            {},
+            DOCKER,
+            ["--log-driver=local", "--log-opt=max-file=2"],  # it refuses 1
+            id="Docker's log is bounded and followed",
+        ),
         pytest.param(
             {"mounts": {"/opt/ml/artifacts/HF_MODEL_ID": Path("/cache/h")}},
             PODMAN,
