@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,8 +51,8 @@ PLAN = ContainerPlan(
 )
 
 
-def argv(engine: EngineFacts = PODMAN, image: ImageFacts = IMAGE, **order: object) -> list[str]:
-    plan = replace(PLAN, order=replace(ORDER, **order))  # type: ignore[arg-type]
+def argv(engine: EngineFacts = PODMAN, image: ImageFacts = IMAGE, **order: Any) -> list[str]:
+    plan = replace(PLAN, order=replace(ORDER, **order))
     return run_arguments(engine, image, plan)
 
 
@@ -115,7 +116,7 @@ def test_a_container_is_shut_in() -> None:
         ),
     ],
 )
-def test_options(order: dict[str, object], engine: EngineFacts, options: list[str]) -> None:
+def test_options(order: dict[str, Any], engine: EngineFacts, options: list[str]) -> None:
     told = argv(engine, **order)
     assert [it for it in options if it not in told] == []
 

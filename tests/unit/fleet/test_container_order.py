@@ -35,7 +35,7 @@ def rule(network: str = "none") -> ImageRule:
     return ImageRule(kind=found.kind, argv=found.argv, probe=found.probe, network=network)
 
 
-def spec(requirements: Requirements | None = None, **environment: str) -> CopySpec:
+def spec(requirements: Requirements | None = None, /, **environment: str) -> CopySpec:
     return CopySpec(
         id="c-1",
         owner="component/x",
@@ -112,7 +112,7 @@ def test_what_is_the_platforms_is_not_the_users() -> None:
     assert made["NVIDIA_VISIBLE_DEVICES"] == "void"
     assert "HOSTELRY_PROBE_BODY" not in made
     assert "A B" not in made
-    assert refused_in_container(spec(**wicked)) == [
+    assert refused_in_container(spec(None, **wicked)) == [
         "HOSTELRY_CPUS",
         "NVIDIA_VISIBLE_DEVICES",
         "SAGEMAKER_BIND_TO_PORT",
