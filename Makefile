@@ -29,10 +29,11 @@ $(DEMO_STAMP): pyproject.toml constraints.txt $(KERNELS)
 demo: $(DEMO_STAMP)
 	$(BIN)/hostelry demo
 
-# Two halves at once, and integration tests side by side: they wait for processes most of their time.
+# Two halves at once, and integration tests side by side: they wait for processes most of their time,
+# and go first where they do not, since they have time limits.
 HALF := .pytest-units.log
 test: check engine
-	$(BIN)/python -m pytest tests/contract tests/unit tests/gpu >$(HALF) 2>&1 & units=$$!; \
+	nice $(BIN)/python -m pytest tests/contract tests/unit tests/gpu >$(HALF) 2>&1 & units=$$!; \
 	$(BIN)/python -m pytest tests/integration -n 2 --dist loadfile; integration=$$?; \
 	wait $$units; units=$$?; cat $(HALF); rm -f $(HALF); \
 	test $$integration -eq 0 -a $$units -eq 0

@@ -57,7 +57,7 @@ body = "{{}}"
 [containers]
 enabled = false
 """
-PATIENCE_S = 40.0
+PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,7 @@ def test_nothing_is_written_outside_the_hostelrys_home(platform: Platform, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.timeout(600)  # the first one installs the SDK
 def test_sagemaker_sdk_2(platform: Platform, tmp_path: Path) -> None:
     bin_folder = virtual_environment("sdk2", "sagemaker<3", "awscli")
     said = sdk_program(platform, bin_folder, "sdk2.py", tmp_path)
@@ -133,6 +134,7 @@ def test_sagemaker_sdk_2(platform: Platform, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.timeout(600)  # the first one installs the SDK
 def test_sagemaker_sdk_3_resource_classes(platform: Platform, tmp_path: Path) -> None:
     bin_folder = virtual_environment("sdk3", "sagemaker-core>=2")
     said = sdk_program(platform, bin_folder, "sdk3.py", tmp_path)
@@ -145,6 +147,7 @@ def test_sagemaker_sdk_3_resource_classes(platform: Platform, tmp_path: Path) ->
     }
 
 
+@pytest.mark.timeout(600)  # the first one installs the SDK
 def test_the_aws_command_line(platform: Platform, tmp_path: Path) -> None:
     aws = str(virtual_environment("sdk2", "sagemaker<3", "awscli") / "aws")
     users = {**USERS_AWS, "HOME": str(tmp_path)}

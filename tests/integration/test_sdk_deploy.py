@@ -45,6 +45,7 @@ def run(platform: Platform, python: Path, program: str, *arguments: str) -> dict
     return said
 
 
+@pytest.mark.timeout(600)  # the first one installs the SDK
 def test_sdk_2_deploys_a_component_with_adapters_and_predicts(platform: Platform) -> None:
     python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
     said = run(platform, python, "sdk2_deploy.py", str(demo_model_folder()), str(ADAPTERS))
@@ -53,6 +54,7 @@ def test_sdk_2_deploys_a_component_with_adapters_and_predicts(platform: Platform
     no_endpoint_is_left(platform)
 
 
+@pytest.mark.timeout(600)  # the first one installs the SDK
 def test_sdk_3_resource_classes_deploy_invoke_and_delete(platform: Platform) -> None:
     python = virtual_environment("sdk3", "sagemaker-core>=2") / "python"
     s3 = platform.boto3("s3", s3={"addressing_style": "path"})

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 # pip's first install takes about 40 s for each of the two; later runs find them.
-INSTALL_TIMEOUT_S = 280
+INSTALL_TIMEOUT_S = 500
 DONE = ".installed"
 
 
