@@ -39,7 +39,8 @@ class EngineFacts:
     """A container engine that answered.
 
     kind: "podman" or "docker". program: its path. runtime: the OCI runtime to ask for, None for
-    the engine's own. rootless: it runs without root. max_files, max_processes: the agent's own
+    the engine's own. rootless: it runs without root. keeps_limits: whether its containers are held
+    to their memory and CPUs. max_files, max_processes: the agent's own
     hard limits, which an engine without the right to raise them must not exceed.
     """
 
@@ -48,6 +49,7 @@ class EngineFacts:
     version: str
     runtime: str | None = None
     rootless: bool = False
+    keeps_limits: bool = True
     max_files: int = 1024
     max_processes: int = 1024
 

@@ -152,9 +152,16 @@ def parse_info(kind: str, program: str, text: bytes, unified_cgroups: bool) -> E
             raise ValueError("; ".join(str(it) for it in errors) or "its daemon says no version")
         options = [str(it) for it in facts.get("SecurityOptions") or []]
         rootless = any("rootless" in it for it in options)
-        return EngineFacts(kind=kind, program=program, version=version, rootless=rootless)
+        return EngineFacts(
+            kind=kind,
+            program=program,
+            version=version,
+            rootless=rootless,
+            keeps_limits=unified_cgroups or not rootless,
+        )
     host = facts["host"]
     named = str((host.get("ociRuntime") or {}).get("name") or "")
+    rootless = bool((host.get("security") or {}).get("rootless"))
     files, processes = _own_limits()
     return EngineFacts(
         kind=kind,
@@ -162,7 +169,8 @@ def parse_info(kind: str, program: str, text: bytes, unified_cgroups: bool) -> E
         version=str((facts.get("version") or {}).get("Version") or "unknown"),
         # crun refuses machines whose control groups are of the first or of both versions.
         runtime=None if unified_cgroups or named == "runc" else "runc",
-        rootless=bool((host.get("security") or {}).get("rootless")),
+        rootless=rootless,
+        keeps_limits=unified_cgroups or not rootless,
         max_files=files,
         max_processes=processes,
     )

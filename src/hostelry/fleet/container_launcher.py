@@ -110,7 +110,8 @@ class WatchedContainer:
     @property
     def memory_limit(self) -> str:
         """How its memory limit is kept: by the container's own control group."""
-        return "" if self._record.max_memory_bytes is None else "container"
+        kept = self._record.max_memory_bytes is not None and self._record.engine.keeps_limits
+        return "container" if kept else ""
 
     @property
     def start_kind(self) -> str:
@@ -293,6 +294,11 @@ async def _make(
         environment=order.environment,
     )
     command = run_arguments(engine, image, plan)
+    if not engine.keeps_limits:
+        CopyLog(order.log).note(
+            f"{engine.kind} without root keeps no limits of memory and CPUs on this machine's "
+            "control groups (version 1)"
+        )
     record = ContainerRecord(
         name=container_name(order.folder),
         engine=engine,

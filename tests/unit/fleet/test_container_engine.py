@@ -130,6 +130,24 @@ def test_the_runtime_that_works_is_asked_for(
     assert facts.runtime == asked
 
 
+@pytest.mark.parametrize(
+    ("unified", "rootless", "kept"),
+    [
+        pytest.param(True, True, True, id="control groups of version 2"),
+        pytest.param(False, False, True, id="root"),
+        pytest.param(False, True, False, id="neither"),
+    ],
+)
+def test_an_engine_that_keeps_no_limits_is_known(unified: bool, rootless: bool, kept: bool) -> None:
+    info = {**INFO, "host": {"security": {"rootless": rootless}}}
+    podman = parse_info("podman", "/usr/bin/podman", json.dumps(info).encode(), unified)
+    assert (podman.rootless, podman.keeps_limits) == (rootless, kept)
+    options = ["name=rootless"] if rootless else []
+    info = {**DOCKER_INFO, "SecurityOptions": options}
+    docker = parse_info("docker", "/usr/bin/docker", json.dumps(info).encode(), unified)
+    assert (docker.rootless, docker.keeps_limits) == (rootless, kept)
+
+
 def test_a_runtime_that_is_missing_is_named(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
