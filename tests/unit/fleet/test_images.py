@@ -40,6 +40,21 @@ def test_llm_images_run_on_the_built_in_server(image: str) -> None:
     assert rule is not None
     assert rule.kind == "lmi"
     assert rule.argv == (sys.executable, "-m", "hostelry.containers.lmi")
+
+
+@pytest.mark.parametrize(
+    ("image", "kind"),
+    [
+        pytest.param("hostelry/drill", "drill", id="as drills name it"),
+        pytest.param("localhost/hostelry/drill:1", "drill", id="with a registry and a tag"),
+        pytest.param("team/hostelry/drill", "container", id="somebody else's"),
+        pytest.param("hostelry/drills", "container", id="another name"),
+    ],
+)
+def test_what_drills_break_is_built_in(image: str, kind: str) -> None:
+    rule = ImageRules.load(None).resolve(image)
+    assert rule is not None
+    assert rule.kind == kind
     assert rule.probe.json_field == "generated_text"
     assert b'"max_new_tokens": 1' in rule.probe.body
 
