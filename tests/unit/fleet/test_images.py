@@ -40,6 +40,8 @@ def test_llm_images_run_on_the_built_in_server(image: str) -> None:
     assert rule is not None
     assert rule.kind == "lmi"
     assert rule.argv == (sys.executable, "-m", "hostelry.containers.lmi")
+    assert rule.probe.json_field == "generated_text"
+    assert b'"max_new_tokens": 1' in rule.probe.body
 
 
 @pytest.mark.parametrize(
@@ -55,8 +57,6 @@ def test_what_drills_break_is_built_in(image: str, kind: str) -> None:
     rule = ImageRules.load(None).resolve(image)
     assert rule is not None
     assert rule.kind == kind
-    assert rule.probe.json_field == "generated_text"
-    assert b'"max_new_tokens": 1' in rule.probe.body
 
 
 @pytest.mark.parametrize(
