@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 from benchmarks.models import tiny_model
-from tests.integration.platform import Platform
+from tests.integration.platform import CLI, Platform
 from tests.models import random_adapter
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+STORY_TIMEOUT_S = 300  # some 40 s where the machine has nothing else to do
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.slow,
+    pytest.mark.timeout(STORY_TIMEOUT_S + 100),
+]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 NO_PLACE = (
@@ -35,14 +40,21 @@ def test_the_shared_fleet_example_runs_and_explains_each_placement(tmp_path: Pat
     )
     (home / "images.toml").write_text(rule.stdout)
     environment = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    with Platform(home, "--pace", "60", environment=environment) as platform:
-        done = platform.exec(
+    with Platform(home, "--pace", "40", environment=environment) as platform:
+        done = subprocess.run(
             [
+                *(*CLI, "exec", "--home", str(home), "--"),
                 *(sys.executable, str(EXAMPLES / "shared_fleet.py")),
                 *("--model", str(model), "--adapters", str(tmp_path / "adapters")),
-                *("--release-within", "60"),
-            ]
+                *("--release-within", "120"),
+            ],
+            env=platform.environment,
+            capture_output=True,
+            text=True,
+            timeout=STORY_TIMEOUT_S,
+            check=False,
         )
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
         assert platform.boto3("sagemaker").list_endpoints()["Endpoints"] == []
     said = done.stdout
     assert re.search(r"20 components serve after [\d.]+ s on 4 instances", said), said
