@@ -86,8 +86,7 @@ def test_partial_placement_serves_and_fails_with_a_capacity_error_at_the_deadlin
     town.turn()
     assert town.component_status() is ComponentStatus.FAILED
     assert reason(town).startswith(
-        "CapacityError: a copy needs 1 accelerator, 1024 MB and 1 CPU; "
-        "no accelerator is free on i-"
+        "CapacityError: a copy needs 1 accelerator, 1024 MB and 1 CPU; no accelerator is free on i-"
     )
     assert "1 of 2 copies ready" in reason(town)
     town.settle()
