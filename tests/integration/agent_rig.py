@@ -230,25 +230,49 @@ class ObjectStore:
 def object_store(folder: Path, port: int | None = None) -> Iterator[ObjectStore]:
     home = Home(folder / "objectstore-home")
     home.make()
-    credentials = new_credentials("123456789012", "us-west-2", "AKIATEST", "secret-of-the-test")
     port = port or free_ports(1)[0]
-    command = prepare(home, port, credentials, os.environ)
-    process = subprocess.Popen(
-        command.argv, env=dict(command.env), stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
-    )
+    store = StoreProcess(home, port)
     try:
         url = f"http://127.0.0.1:{port}"
         client = new_client(url, "AKIATEST", "secret-of-the-test", "us-west-2")
-        run(_until_it_answers(client))
+        run(_until_it_answers(client, store))
         yield ObjectStore(url=url, client=client)
         client.close()
     finally:
-        process.kill()
-        process.wait()
-        remove_sockets(home)
+        store.end()
 
 
-async def _until_it_answers(client: Any) -> None:
+class StoreProcess:
+    """An object store's process, started again where another program took one of its ports."""
+
+    def __init__(self, home: Home, port: int) -> None:
+        self._home = home
+        self._port = port
+        self._credentials = new_credentials(
+            "123456789012", "us-west-2", "AKIATEST", "secret-of-the-test"
+        )
+        self._process = self._started()
+
+    def keep_running(self) -> None:
+        if self._process.poll() is not None:
+            self._process = self._started()
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        remove_sockets(self._home)
+
+    def _started(self) -> "subprocess.Popen[bytes]":
+        command = prepare(self._home, self._port, self._credentials, os.environ)
+        return subprocess.Popen(
+            command.argv,
+            env=dict(command.env),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+        )
+
+
+async def _until_it_answers(client: Any, store: StoreProcess) -> None:
     deadline = monotonic_s() + PATIENCE_S
     while True:
         try:
@@ -259,6 +283,7 @@ async def _until_it_answers(client: Any) -> None:
             raise
         except Exception:  # noqa: BLE001 - whatever boto3 raises while nothing listens yet
             assert monotonic_s() < deadline, "the object store does not answer"
+            store.keep_running()
             await asyncio.sleep(0.1)
         else:
             return

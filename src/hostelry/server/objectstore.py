@@ -12,6 +12,9 @@ matter: SeaweedFS does not fsync each object.)
 """
 
 import asyncio
+import contextlib
+import hashlib
+import os
 import secrets
 import shutil
 import socket
@@ -28,6 +31,8 @@ from hostelry.server.ports import free_ports
 
 HOST = "127.0.0.1"
 SOCKETS = "sockets.json"
+MAX_SOCKET_PATH_BYTES = 107  # the system's limit of a Unix socket's name; unix(7)
+SHORT_FOLDERS = Path("/tmp")
 # Without a bound it held 772 MB after one 200 MB upload; with this one 164 MB.
 GO_MEMORY_LIMIT = "300MiB"
 READER_MEMORY_MB = 64
@@ -91,6 +96,7 @@ def prepare(
 
 def store_flags(folder: Path, s3_port: int, ports: Sequence[int]) -> dict[str, str | int]:
     """SeaweedFS's flags by name; `ports` are free, one for each of `INTERNAL_PORTS`."""
+    sockets = socket_folder(folder)
     return {
         "dir": str(folder / "data"),
         "ip": HOST,
@@ -101,8 +107,8 @@ def store_flags(folder: Path, s3_port: int, ports: Sequence[int]) -> dict[str, s
         "s3.port.iceberg": 0,
         "s3.port.lance": 0,
         "s3.readerCacheSizeMB": READER_MEMORY_MB,
-        "s3.localSocket": str(folder / "s3.sock"),
-        "filer.localSocket": str(folder / "filer.sock"),
+        "s3.localSocket": str(sockets / "s3.sock"),
+        "filer.localSocket": str(sockets / "filer.sock"),
         "master.telemetry": "false",
         "master.electionTimeout": "1s",
         "master.volumeSizeLimitMB": VOLUME_SIZE_LIMIT_MB,
@@ -113,6 +119,25 @@ def store_flags(folder: Path, s3_port: int, ports: Sequence[int]) -> dict[str, s
         "webdav": "false",
         **dict(zip(INTERNAL_PORTS, ports, strict=True)),
     }
+
+
+def socket_folder(folder: Path) -> Path:
+    """Where the store's own sockets lie: `folder`, or a short private one where its path is long.
+
+    Raises TerminalError where the short one belongs to somebody else.
+    """
+    if len(os.fsencode(folder / "filer.sock")) <= MAX_SOCKET_PATH_BYTES:
+        return folder
+    digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+    short = SHORT_FOLDERS / f"hostelry-{os.getuid()}-{digest}"
+    short.mkdir(mode=0o700, exist_ok=True)
+    found = short.lstat()
+    if found.st_uid != os.getuid() or not short.is_dir() or short.is_symlink():
+        raise TerminalError(
+            f"{short} is not this user's own folder, and the path of {folder} is too long for the "
+            f"object store's sockets: remove {short}, or choose a shorter --home"
+        )
+    return short
 
 
 def identity_file(credentials: Credentials) -> bytes:
@@ -157,9 +182,10 @@ def forget_last_run(folder: Path) -> None:
 
 
 def remember_sockets(folder: Path, flags: Mapping[str, str | int]) -> None:
-    """Note the sockets that the store makes in /tmp, which it names after its gRPC ports."""
+    """Note the store's sockets: its own, and those in /tmp that it names after its gRPC ports."""
     ports = {name.split(".")[0]: port for name, port in flags.items() if name.endswith(".grpc")}
     paths = [f"/tmp/seaweedfs-{owner}-grpc-{port}.sock" for owner, port in ports.items()]
+    paths += [str(path) for name, path in flags.items() if name.endswith(".localSocket")]
     write_private(folder / SOCKETS, msgspec.json.encode(paths))
 
 
@@ -179,7 +205,7 @@ async def is_alive(s3_port: int, timeout_s: float) -> bool:
 
 
 def remove_sockets(home: Home) -> None:
-    """Remove the sockets that a killed store left in /tmp, if nobody listens on them by now."""
+    """Remove the sockets that a killed store left, if nobody listens on them by now."""
     note = home.objects / SOCKETS
     try:
         paths = msgspec.json.decode(note.read_bytes(), type=list[str])
@@ -193,4 +219,7 @@ def remove_sockets(home: Home) -> None:
                 Path(path).unlink(missing_ok=True)
             except OSError:
                 continue
+    for folder in {Path(path).parent for path in paths} - {SHORT_FOLDERS, home.objects}:
+        with contextlib.suppress(OSError):  # it is gone, or not empty: another store listens there
+            folder.rmdir()
     note.unlink(missing_ok=True)

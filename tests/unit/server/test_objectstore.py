@@ -3,11 +3,16 @@ from pathlib import Path
 
 import pytest
 
+from hostelry.base.errors import TerminalError
+from hostelry.server import objectstore
 from hostelry.server.home import Home, new_credentials
 from hostelry.server.objectstore import (
     INTERNAL_PORTS,
+    MAX_SOCKET_PATH_BYTES,
     identity_file,
     prepare,
+    remove_sockets,
+    socket_folder,
     store_environment,
     store_flags,
 )
@@ -77,3 +82,39 @@ def test_what_named_the_last_runs_ports_is_forgotten_and_data_is_kept(tmp_path: 
 def test_hosts(host: str, loopback: bool, reached_at: str) -> None:
     assert is_loopback(host) is loopback
     assert reachable_host(host) == reached_at
+
+
+LONG = "a-home-far-down-" * 7
+
+
+def test_sockets_lie_in_the_home_where_their_names_fit(tmp_path: Path) -> None:
+    assert socket_folder(Path("/home/me/.hostelry/objects")) == Path("/home/me/.hostelry/objects")
+
+
+def test_a_home_with_a_long_path_has_its_sockets_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objectstore, "SHORT_FOLDERS", tmp_path)
+    home = Home(tmp_path / LONG / "home")
+    home.make()
+    argv = prepare(home, 8788, KEYS, {}).argv
+    (path,) = [it.partition("=")[2] for it in argv if it.startswith("-s3.localSocket=")]
+    folder = Path(path).parent
+    assert folder.parent == tmp_path
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert len(folder.name) + len("/tmp//filer.sock") <= MAX_SOCKET_PATH_BYTES
+    assert socket_folder(home.objects) == folder, "the same again at the next start"
+    remove_sockets(home)
+    assert not folder.exists()
+
+
+def test_a_folder_laid_out_by_somebody_else_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objectstore, "SHORT_FOLDERS", tmp_path)
+    folder = socket_folder(Path("/") / LONG / "objects")
+    folder.rmdir()
+    (tmp_path / "theirs").mkdir()
+    folder.symlink_to(tmp_path / "theirs")
+    with pytest.raises(TerminalError, match="choose a shorter --home"):
+        socket_folder(Path("/") / LONG / "objects")
