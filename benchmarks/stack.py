@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from urllib.request import urlopen
 import msgspec
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.ports import free_ports
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, EndpointRoute, RouteSnapshot, VariantRoute
 from hostelry.domain.scope import Scope
@@ -155,9 +155,7 @@ def one_endpoint(credentials: Credentials, copies: tuple[CopyRoute, ...]) -> Rou
 
 def free_port() -> int:
     """A loopback port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_ports(1)[0]
 
 
 def wait_for_door(

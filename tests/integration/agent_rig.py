@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.ports import free_ports
 from hostelry.domain.copy import (
     AdapterPlacement,
     CopyPhase,
@@ -36,7 +37,6 @@ from hostelry.fleet.shapes import shape_of
 from hostelry.fleet.sweep import stop_everything
 from hostelry.server.home import Home, UpConfig, new_credentials, save_config, save_credentials
 from hostelry.server.objectstore import prepare, remove_sockets
-from hostelry.server.ports import free_ports
 
 ECHO = Path(__file__).parent / "servers" / "echo_server.py"
 IMAGES = f"""

@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from tests.integration.agent_rig import IMAGES
 
+from hostelry.base.ports import free_ports
 from hostelry.fleet.local import LocalFleet
 from hostelry.fleet.records import InstanceFolder
 from hostelry.server.home import (
@@ -32,10 +32,7 @@ ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return free_ports(1)[0]
 
 
 class ControlUnderTest:

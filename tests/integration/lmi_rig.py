@@ -1,7 +1,6 @@
 """The LLM server as a real process over a random tiny Llama, for the tests that need one."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from tests.models import random_adapter, tiny_llama
 from tests.unit.containers.tiny import write_tokenizer
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.ports import free_ports
 
 START_S = 90.0
 END_S = 30.0
@@ -54,10 +54,7 @@ def eventually(condition: Callable[[], bool], what: str, limit_s: float = END_S)
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return free_ports(1)[0]
 
 
 def start(folder: Path, log: Path, **env: str) -> tuple[subprocess.Popen[bytes], int]:

@@ -21,9 +21,9 @@ from botocore.config import Config
 from botocore.session import Session
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.ports import free_ports
 from hostelry.cli.client_environment import client_variables
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
-from hostelry.server.ports import free_ports
 from hostelry.server.process_table import pids_mentioning
 from hostelry.server.readiness import NO_CONFIGURATION
 from hostelry.server.run_file import RunFile, gateway_names, live_run_file

@@ -20,10 +20,10 @@ from tests.integration.agent_rig import (
 )
 from tests.unit.fleet.tars import Member, targz
 
+from hostelry.base.ports import free_ports
 from hostelry.domain.copy import AdapterPhase, AdapterStatus, CopyPhase, CopyStatus
 from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.fleet.client import HttpAgent
-from hostelry.server.ports import free_ports
 
 pytestmark = pytest.mark.integration
 

@@ -17,9 +17,9 @@ from botocore.exceptions import ClientError
 from botocore.session import Session
 from tests.integration.platform import clean_environment, until
 
+from hostelry.base.ports import free_ports
 from hostelry.server.home import Credentials, Home, new_credentials
 from hostelry.server.objectstore import INTERNAL_PORTS, SOCKETS, prepare, remove_sockets
-from hostelry.server.ports import free_ports
 from hostelry.server.readiness import NO_CONFIGURATION, client, store_check
 
 pytestmark = pytest.mark.integration

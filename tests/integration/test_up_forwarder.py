@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 
+from hostelry.base.ports import free_ports
 from hostelry.server.forwarder import start_forwarder
-from hostelry.server.ports import free_ports
 
 pytestmark = pytest.mark.integration
 

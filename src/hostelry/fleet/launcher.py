@@ -6,13 +6,13 @@ after everything died.
 """
 
 import asyncio
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.ports import free_ports
 from hostelry.fleet.cgroups import Place
 from hostelry.fleet.container_order import ContainerOrder
 from hostelry.fleet.copy_log import CopyLog
@@ -162,7 +162,4 @@ def _cold(order: LaunchOrder) -> WatchedProcess:
 
 def free_port() -> int:
     """A loopback port that nothing listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return free_ports(1)[0]

@@ -26,8 +26,8 @@ from pathlib import Path
 import msgspec
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.ports import free_ports
 from hostelry.server.home import Credentials, Home, write_private
-from hostelry.server.ports import free_ports
 
 HOST = "127.0.0.1"
 SOCKETS = "sockets.json"

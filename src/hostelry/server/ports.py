@@ -1,8 +1,7 @@
-"""Loopback ports: which are free, and a clear word about one that is taken."""
+"""Listening sockets, and a clear word about a port that is taken."""
 
 import ipaddress
 import socket
-from contextlib import ExitStack
 
 from hostelry.base.errors import TerminalError
 
@@ -27,15 +26,6 @@ def bind(host: str, port: int) -> socket.socket:
         ) from None
     bound.setblocking(False)
     return bound
-
-
-def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """`count` different ports that nobody listens on now."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((host, 0))
-        return [int(each.getsockname()[1]) for each in sockets]
 
 
 def require_free_port(host: str, port: int, flag: str, purpose: str) -> None:

@@ -15,6 +15,7 @@ import msgspec
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.base.ports import free_ports
 from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.sweep import stop_everything
 from hostelry.server import objectstore
@@ -30,7 +31,7 @@ from hostelry.server.home import (
     save_credentials,
 )
 from hostelry.server.leftovers import end_services
-from hostelry.server.ports import free_ports, require_free_port
+from hostelry.server.ports import require_free_port
 from hostelry.server.readiness import door_check, store_check
 from hostelry.server.run_file import (
     gateway_names,

@@ -1,0 +1,45 @@
+"""Loopback ports that are free, away from those that the system gives to outgoing connections."""
+
+import random
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
+LOWEST = 10_240
+FEWEST = 4_096  # fewer to choose from, and two programs would often choose the same
+TRIES = 64
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """`count` different ports that nobody listens on now.
+
+    Not of those that the system gives to outgoing connections, where that leaves enough: one of
+    these might have the port before whoever asked for it listens on it.
+    """
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            _bind(each, host)
+        return [int(each.getsockname()[1]) for each in sockets]
+
+
+def _bind(free: socket.socket, host: str) -> None:
+    """Bind to a free port, drawn so that programs that ask at once seldom draw the same."""
+    own = own_range(OUTGOING)
+    for _ in range(TRIES if own else 0):
+        try:
+            free.bind((host, random.choice(own)))
+        except OSError:
+            continue
+        return
+    free.bind((host, 0))
+
+
+def own_range(outgoing: Path) -> range:
+    """The ports below those of outgoing connections; empty where they are few or not known."""
+    try:
+        first = int(outgoing.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return range(0)
+    return range(LOWEST, first) if first - LOWEST >= FEWEST else range(0)

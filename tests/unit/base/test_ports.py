@@ -1,0 +1,41 @@
+import socket
+from pathlib import Path
+
+import pytest
+
+from hostelry.base.ports import LOWEST, OUTGOING, free_ports, own_range
+
+
+def test_ports_differ_and_can_be_listened_on() -> None:
+    ports = free_ports(20)
+    assert len(set(ports)) == 20
+    for port in ports:
+        with socket.socket() as listening:
+            listening.bind(("127.0.0.1", port))
+            listening.listen(1)
+
+
+def test_ports_are_none_that_an_outgoing_connection_may_take() -> None:
+    own = own_range(OUTGOING)
+    assert not own or set(free_ports(50)) <= set(own)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("32768\t60999\n", range(LOWEST, 32768), id="the usual range"),
+        pytest.param("11000 65535", range(0), id="too few are left below"),
+        pytest.param("1024 65535", range(0), id="none are left below"),
+        pytest.param("", range(0), id="an empty file"),
+        pytest.param("many", range(0), id="no numbers"),
+    ],
+)
+def test_the_range_is_below_that_of_outgoing_connections(
+    tmp_path: Path, text: str, expected: range
+) -> None:
+    (tmp_path / "range").write_text(text)
+    assert own_range(tmp_path / "range") == expected
+
+
+def test_a_system_that_does_not_tell_leaves_the_choice_to_itself(tmp_path: Path) -> None:
+    assert own_range(tmp_path / "none") == range(0)
