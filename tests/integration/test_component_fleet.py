@@ -214,7 +214,17 @@ def test_a_fleet_without_copies_has_no_instances_and_comes_back(platform: Platfo
     with pytest.raises(ClientError, match="no capacity"):
         runtime.invoke_endpoint(EndpointName="ep", InferenceComponentName="base", Body=b"{}")
     assert fleet.scale(1)["RuntimeConfig"]["CurrentCopyCount"] == 1
-    answer = runtime.invoke_endpoint(EndpointName="ep", InferenceComponentName="base", Body=b"{}")
-    assert answer["Body"].read() == b"{}"
+
+    def answered() -> bytes | None:
+        """503 until the newest routes have reached the worker that takes the call."""
+        try:
+            answer = runtime.invoke_endpoint(
+                EndpointName="ep", InferenceComponentName="base", Body=b"{}"
+            )
+        except runtime.exceptions.ServiceUnavailable:
+            return None
+        return bytes(answer["Body"].read())
+
+    assert until(answered, "the copy answers", PATIENCE_S) == b"{}"
     fleet.until_status("ep")
     assert fleet.instances() == 1
