@@ -33,7 +33,7 @@ demo: $(DEMO_STAMP)
 # and go first where they do not, since they have time limits. What failed in company is run once more
 # alone, and must pass then; its first failure stays in the output.
 HALF := .pytest-units.log
-INTEGRATION := $(BIN)/python -m pytest tests/integration -o cache_dir=.pytest_cache/integration
+INTEGRATION := $(BIN)/python -m pytest tests/integration -o cache_dir=.pytest_cache_integration
 test: check engine
 	nice $(BIN)/python -m pytest tests/contract tests/unit tests/gpu >$(HALF) 2>&1 & units=$$!; \
 	$(INTEGRATION) -n 2 --dist loadfile || $(INTEGRATION) --last-failed; integration=$$?; \
