@@ -38,7 +38,8 @@ class Records(Generic[T]):
         self.kind = kind
         self._store = store
         self._mirror = mirror or Mirror(store)
-        self._type = type
+        # Made on one thread: msgspec crashes where two meet a type for the first time at once.
+        self._decoder = msgspec.json.Decoder(type)
 
     def get(self, scope: Scope, name: str) -> Versioned[T] | None:
         """The value, or None."""
@@ -71,7 +72,7 @@ class Records(Generic[T]):
 
     def _value(self, record: Record) -> T:
         try:
-            return msgspec.json.decode(record.body, type=self._type)
+            return self._decoder.decode(record.body)
         except msgspec.DecodeError as error:
             raise StoreRefused(
                 f"the stored {self.kind} {record.key.name!r} cannot be read: {error}"
