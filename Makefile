@@ -30,13 +30,12 @@ demo: $(DEMO_STAMP)
 	$(BIN)/hostelry demo
 
 # Two halves at once, and integration tests side by side: they wait for processes most of their time,
-# and go first where they do not, since they have time limits. What failed in company is run once more
-# alone, and must pass then; its first failure stays in the output.
+# and go first where they do not, since they have time limits.
 HALF := .pytest-units.log
 INTEGRATION := $(BIN)/python -m pytest tests/integration -o cache_dir=.pytest_cache_integration
 test: check engine
 	nice $(BIN)/python -m pytest tests/contract tests/unit tests/gpu >$(HALF) 2>&1 & units=$$!; \
-	$(INTEGRATION) -n 2 --dist loadfile || $(INTEGRATION) --last-failed; integration=$$?; \
+	$(INTEGRATION) -n 2 --dist loadfile; integration=$$?; \
 	wait $$units; units=$$?; cat $(HALF); rm -f $(HALF); \
 	test $$integration -eq 0 -a $$units -eq 0
 

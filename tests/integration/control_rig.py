@@ -87,16 +87,15 @@ class ControlUnderTest:
         self.process.send_signal(number)
         return self.process.wait(20)
 
-    def client(self, service: str = "sagemaker", attempts: int = 1) -> Any:
+    def client(self, service: str = "sagemaker") -> Any:
         """A client that talks to control itself, as the door does."""
-        retries = {"total_max_attempts": attempts}
         client = boto3.client(
             service,
             endpoint_url=self.url,
             region_name="us-west-2",
             aws_access_key_id=self.credentials.access_key_id,
             aws_secret_access_key=self.credentials.secret_access_key,
-            config=Config(retries=retries, connect_timeout=5, read_timeout=30),
+            config=Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=30),
         )
 
         def add_identity(request: Any, **_: object) -> None:

@@ -94,7 +94,7 @@ def status(sagemaker: Any, name: str) -> str | None:
 
 
 def until_status(control: ControlUnderTest, name: str, wanted: str | None) -> None:
-    sagemaker = control.client(attempts=3)
+    sagemaker = control.client()
     control.until(lambda: status(sagemaker, name) == wanted, f"{name} is {wanted}")
 
 
@@ -176,7 +176,7 @@ def copy_pids(control: ControlUnderTest) -> list[int]:
 def test_a_base_and_its_adapter_serve_through_updates_and_deaths(
     control: ControlUnderTest, s3: ObjectStore
 ) -> None:
-    sagemaker = control.client(attempts=3)
+    sagemaker = control.client()
     create_endpoint(sagemaker, "ep")
     create_base(sagemaker, "base", 2)
     create_adapter(sagemaker, "spanish", "base", put_adapter(s3, "es-1.tar.gz"))
@@ -239,7 +239,7 @@ def test_a_base_and_its_adapter_serve_through_updates_and_deaths(
 def test_failures_tell_their_cause_and_can_be_deleted(
     control: ControlUnderTest, s3: ObjectStore
 ) -> None:
-    sagemaker = control.client(attempts=3)
+    sagemaker = control.client()
     create_endpoint(sagemaker, "ep")
     create_base(sagemaker, "good", 1)
     create_base(sagemaker, "dies", 1, mode="exit")
@@ -265,7 +265,7 @@ def test_failures_tell_their_cause_and_can_be_deleted(
 def test_an_endpoint_moves_its_components_to_another_instance_type_under_traffic(
     control: ControlUnderTest, s3: ObjectStore
 ) -> None:
-    sagemaker = control.client(attempts=3)
+    sagemaker = control.client()
     create_endpoint(sagemaker, "ep")
     create_base(sagemaker, "base", 1)
     create_adapter(sagemaker, "spanish", "base", put_adapter(s3, "es-moves.tar.gz"))

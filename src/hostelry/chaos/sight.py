@@ -11,10 +11,10 @@ from signal import SIGCONT, SIGSTOP
 from typing import Any, TypeVar
 
 import httpx
-import msgspec
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.base.json import decode
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.fleet.processes import boot_id, is_alive, send
 from hostelry.fleet.records import CopyRecord, InstanceFolder, ProcessIdentity
@@ -52,7 +52,7 @@ class Platform:
     def state(self) -> dict[str, Any] | None:
         """Control's account of everything; None while it does not answer."""
         content = self.internal("state")
-        return None if content is None else msgspec.json.decode(content, type=dict[str, Any])
+        return None if content is None else decode(content, dict[str, Any])
 
     def known_state(self) -> dict[str, Any]:
         """As `state`; raises TerminalError where control does not answer."""
@@ -165,7 +165,7 @@ class RouteWatch:
             asked_at = monotonic_s()
             content = self._platform.internal("routes")
             if content is not None:
-                snapshot = msgspec.json.decode(content, type=RouteSnapshot)
+                snapshot = decode(content, RouteSnapshot)
                 self._seen.append((asked_at, copy_ids(snapshot)))
 
 

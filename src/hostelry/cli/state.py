@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import msgspec
 
+from hostelry.base.json import decode
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.process_table import group_memory_bytes, process_stat, uptime_s
 from hostelry.server.run_file import live_run_file, platform_names
@@ -57,7 +58,7 @@ def control_state(config: UpConfig, credentials: Credentials) -> dict[str, Any] 
             trust_env=False,
         )
         answer.raise_for_status()
-        state: dict[str, Any] = msgspec.json.decode(answer.content, type=dict[str, Any])
+        state: dict[str, Any] = decode(answer.content, dict[str, Any])
     except (httpx.HTTPError, msgspec.DecodeError):
         return None
     return state

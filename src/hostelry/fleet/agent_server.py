@@ -17,6 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.json import decode
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.agent import InstanceAgent
 
@@ -71,7 +72,7 @@ class AgentRoutes:
             if len(body) > MAX_WISH_BYTES:
                 return PlainTextResponse(f"more than {MAX_WISH_BYTES} bytes", status_code=413)
         try:
-            await self._agent.apply(msgspec.json.decode(body, type=tuple[CopySpec, ...]))
+            await self._agent.apply(decode(body, tuple[CopySpec, ...]))
         except (msgspec.DecodeError, TerminalError) as error:
             return PlainTextResponse(str(error), status_code=400)
         except OSError as error:

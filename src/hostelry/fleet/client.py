@@ -7,6 +7,7 @@ import httpx
 import msgspec
 
 from hostelry.base.errors import RetryableError, TerminalError
+from hostelry.base.json import decode
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.agent_server import KEY_HEADER
 from hostelry.fleet.model_server import new_http
@@ -37,7 +38,7 @@ class HttpAgent:
         asked = {"wait_s": f"{timeout_s:g}"} | ({"have": have} if have is not None else {})
         body = await self._call("GET", "/observe", params=asked, patience_s=timeout_s)
         try:
-            return msgspec.json.decode(body, type=Observation)
+            return decode(body, Observation)
         except msgspec.DecodeError as error:
             raise RetryableError(f"agent {self._address}: no observation: {error}") from error
 

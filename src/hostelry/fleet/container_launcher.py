@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.json import decode
 from hostelry.fleet.container_arguments import (
     ContainerPlan,
     ContainerState,
@@ -84,7 +85,7 @@ class ContainerRecord:
     def load(cls, folder: Path) -> "ContainerRecord | None":
         """The record of the copy in `folder`; None where it is no container."""
         try:
-            return msgspec.json.decode((folder / RECORD).read_bytes(), type=cls)
+            return decode((folder / RECORD).read_bytes(), cls)
         except (OSError, msgspec.DecodeError):
             return None
 

@@ -32,6 +32,7 @@ from typing import Literal
 import msgspec
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.json import convert
 
 LMI_REPOSITORY = re.compile(r"(^|[-_./])(djl-inference|djl-lmi|lmi|vllm)($|[-_./])")
 LMI_COMMAND = (sys.executable, "-m", "hostelry.containers.lmi")
@@ -150,7 +151,7 @@ class ImageRules:
             return cls(otherwise=_container(_Containers()))
         try:
             document = tomllib.loads(operator_file.read_text(encoding="utf-8"))
-            file = msgspec.convert(document, _ImagesFile)
+            file = convert(document, _ImagesFile)
             return cls(
                 [(row.pattern, _rule(row, file.containers)) for row in file.image],
                 _container(file.containers) if file.containers.enabled else None,

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from hostelry.base.json import decode
 from hostelry.fleet.cgroups import CopyGroup, Place, make_group, remove_groups
 from hostelry.fleet.limits import CopyLimits, MemoryEvidence, memory_cause, over_limit
 from hostelry.fleet.memory import held_at_most, machine_kills, memory_use
@@ -47,7 +48,7 @@ class LimitRecord:
     def load(cls, folder: Path) -> "LimitRecord":
         """The record of the copy in `folder`; an empty one where there is none to be read."""
         try:
-            return msgspec.json.decode((folder / LIMITS_FILE).read_bytes(), type=cls)
+            return decode((folder / LIMITS_FILE).read_bytes(), cls)
         except (OSError, msgspec.DecodeError, msgspec.ValidationError):
             return cls()
 

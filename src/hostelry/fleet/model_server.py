@@ -13,6 +13,7 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
+from hostelry.base.json import decode
 from hostelry.domain.copy import AdapterPlacement
 from hostelry.fleet.images import Probe
 
@@ -174,7 +175,7 @@ async def _read_bounded(response: httpx.Response) -> bytes:
 def _listed_source(body: bytes) -> Path | None:
     """The folder that an adapter's description names."""
     try:
-        return Path(msgspec.json.decode(body, type=_Listed).src)
+        return Path(decode(body, _Listed).src)
     except msgspec.DecodeError:
         return None
 

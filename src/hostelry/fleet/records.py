@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.json import decode
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.images import ImageRule
 
@@ -226,6 +227,6 @@ def _sync_folder(path: Path) -> None:
 
 def _load(path: Path, kind: type[T]) -> T | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return decode(path.read_bytes(), kind)
     except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError, msgspec.ValidationError):
         return None

@@ -6,6 +6,7 @@ from importlib.resources import files
 
 import msgspec
 
+from hostelry.base.json import convert
 from hostelry.domain.shape import Shape
 
 GIB = 1024**3
@@ -61,4 +62,4 @@ def _shape(cpus: float, memory_gib: float, accelerators: int) -> Shape:
 @cache
 def _table() -> _Table:
     text = files("hostelry.fleet").joinpath("shapes.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), _Table)
+    return convert(tomllib.loads(text), _Table)

@@ -18,6 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.json import decode
 from hostelry.fleet.processes import MARKER_VARIABLE, WatchedProcess, identify, send
 from hostelry.fleet.records import ProcessIdentity
 from hostelry.fleet.warm_messages import ForkOrder, FromParent, ToParent, line
@@ -242,7 +243,7 @@ class WarmParent:
         self._writer = writer
         try:
             while received := await reader.readline():
-                self._take(msgspec.json.decode(received, type=FromParent))
+                self._take(decode(received, FromParent))
             self.end("it ended")
         except (OSError, ValueError, msgspec.DecodeError) as error:
             self.end(f"it answered nonsense: {error}")

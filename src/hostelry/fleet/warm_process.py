@@ -21,8 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
-
+from hostelry.base.json import decode
 from hostelry.fleet.processes import MARKER_VARIABLE
 from hostelry.fleet.warm_messages import ForkOrder, FromParent, ToParent, line
 
@@ -59,7 +58,7 @@ class WarmProcess:
                     return None
                 *messages, self.received = (self.received + data).split(b"\n")
                 for message in messages:
-                    birth = self._take(msgspec.json.decode(message, type=ToParent))
+                    birth = self._take(decode(message, ToParent))
                     if birth is not None:
                         return birth
             if not ready and not self.children:

@@ -10,6 +10,7 @@ import msgspec
 
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.base.json import decode
 from hostelry.gateway.callers import Callers
 from hostelry.gateway.copies import Copies, Placed
 from hostelry.gateway.exchange import Exchange
@@ -147,7 +148,7 @@ class OpenAiRoom:
 def asked_model(body: bytes) -> str:
     """The `model` of a completion request; raises ServiceError 400."""
     try:
-        return msgspec.json.decode(body, type=_Asked).model
+        return decode(body, _Asked).model
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ServiceError(
             "invalid_request_body",

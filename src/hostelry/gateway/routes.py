@@ -11,6 +11,7 @@ import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
+from hostelry.base.json import decode
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.gateway.reply import UpstreamError
 from hostelry.gateway.route_table import EMPTY_SNAPSHOT, RouteTable
@@ -85,7 +86,7 @@ class SnapshotError(HostelryError):
 def decode_snapshot(body: bytes) -> RouteSnapshot:
     """The snapshot in `body`; raises SnapshotError."""
     try:
-        return msgspec.json.decode(body, type=RouteSnapshot)
+        return decode(body, RouteSnapshot)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise SnapshotError(f"no route snapshot: {error}") from error
 

@@ -17,6 +17,7 @@ import uvicorn
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
+from hostelry.base.json import decode
 from hostelry.base.logging import configure_logging
 from hostelry.domain.copy import Instance
 from hostelry.fleet.agent import InstanceAgent
@@ -43,7 +44,7 @@ ADOPTION_TIMEOUT_S = 5.0
 async def serve(home: Home, instance_id: str) -> None:
     """Run the agent of `instance_id` until it is told to end."""
     folder = InstanceFolder((home.instances / instance_id).resolve())
-    instance = msgspec.json.decode(folder.instance.read_bytes(), type=Instance)
+    instance = decode(folder.instance.read_bytes(), Instance)
     devices = folder.load_devices() or ()
     if len(devices) < instance.shape.accelerators:
         log.warning(

@@ -15,6 +15,7 @@ from typing import IO
 import msgspec
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.json import decode
 from hostelry.base.logging import configure_logging
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.supervisor import PRIVATE_UMASK
@@ -77,7 +78,7 @@ def until_ready(
     assert process.stdout is not None
     with process.stdout as lines:
         for line in lines:
-            progress = msgspec.json.decode(line, type=Progress)
+            progress = decode(line, Progress)
             if progress.error is not None:
                 raise TerminalError(progress.error)
             if progress.ready:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from hostelry.base.json import decode
 from hostelry.server.ports import url_host
 
 ENVIRONMENT_VARIABLE = "HOSTELRY_HOME"
@@ -192,7 +193,7 @@ def save_credentials(home: Home, credentials: Credentials) -> None:
 
 def load_credentials(home: Home) -> Credentials:
     """The stored keys; raises FileNotFoundError before the first `up`."""
-    return msgspec.json.decode(home.credentials.read_bytes(), type=Credentials)
+    return decode(home.credentials.read_bytes(), Credentials)
 
 
 def save_config(home: Home, config: UpConfig) -> None:
@@ -202,4 +203,4 @@ def save_config(home: Home, config: UpConfig) -> None:
 
 def load_config(home: Home) -> UpConfig:
     """What `up` was started with; raises FileNotFoundError before the first `up`."""
-    return msgspec.json.decode(home.config.read_bytes(), type=UpConfig)
+    return decode(home.config.read_bytes(), UpConfig)

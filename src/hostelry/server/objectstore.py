@@ -26,6 +26,7 @@ from pathlib import Path
 import msgspec
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.json import decode
 from hostelry.base.ports import free_ports
 from hostelry.server.home import Credentials, Home, write_private
 
@@ -208,7 +209,7 @@ def remove_sockets(home: Home) -> None:
     """Remove the sockets that a killed store left, if nobody listens on them by now."""
     note = home.objects / SOCKETS
     try:
-        paths = msgspec.json.decode(note.read_bytes(), type=list[str])
+        paths = decode(note.read_bytes(), list[str])
     except (FileNotFoundError, msgspec.DecodeError):
         return
     for path in paths:

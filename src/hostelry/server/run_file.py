@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from hostelry.base.json import decode
 from hostelry.server.home import Home, write_private
 from hostelry.server.process_table import is_same_process, process_stat
 
@@ -43,7 +44,7 @@ def save_run_file(home: Home, name: str, pid: int, port: int) -> None:
 def load_run_file(home: Home, name: str) -> RunFile | None:
     """The recorded process, alive or not; None where none is recorded or the file is damaged."""
     try:
-        return msgspec.json.decode(run_path(home, name).read_bytes(), type=RunFile)
+        return decode(run_path(home, name).read_bytes(), RunFile)
     except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
         return None
 

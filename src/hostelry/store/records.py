@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from hostelry.base.json import decoder_of
 from hostelry.domain.component import InferenceComponent
 from hostelry.domain.copy import Copy, Instance
 from hostelry.domain.endpoint import Endpoint
@@ -38,8 +39,7 @@ class Records(Generic[T]):
         self.kind = kind
         self._store = store
         self._mirror = mirror or Mirror(store)
-        # Made on one thread: msgspec crashes where two meet a type for the first time at once.
-        self._decoder = msgspec.json.Decoder(type)
+        self._decoder = decoder_of(type)
 
     def get(self, scope: Scope, name: str) -> Versioned[T] | None:
         """The value, or None."""

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
+from hostelry.base.json import decode
 from hostelry.containers.lmi.terms import is_tenant_name
 from hostelry.engine.scheduler.tenants import TenantPolicy
 
@@ -46,6 +47,6 @@ def parse_policies(text: str) -> Mapping[str, TenantPolicy]:
 def decoded(text: str, kind: type[T]) -> T:
     """The JSON as `kind`. Raises ValueError."""
     try:
-        return msgspec.json.decode(text, type=kind)
+        return decode(text, kind)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(str(error)) from error

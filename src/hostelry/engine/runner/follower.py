@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import torch
 
+from hostelry.base.json import decode
 from hostelry.engine.kernels.batch import AdapterIndex
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
 from hostelry.engine.layers.collective import Collective
@@ -161,7 +162,7 @@ def take_part(job: FollowerJob) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Follow rank 0 until it says stop, or is gone."""
-    job = msgspec.json.decode(arguments[0], type=FollowerJob)
+    job = decode(arguments[0], FollowerJob)
     threading.Thread(target=_end_with_rank_0, daemon=True).start()
     torch.set_num_threads(job.num_threads)
     sys.stdout.write("ready\n")

@@ -17,6 +17,7 @@ from typing import IO
 import msgspec
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.json import decode
 from hostelry.engine.request import Structure
 from hostelry.engine.sampling.grammar import GrammarError
 from hostelry.engine.sampling.xgrammar_binding import Compiler, Vocabulary
@@ -124,7 +125,7 @@ class CompileWorker:
         _write(process.stdin, msgspec.json.encode(message))
         head = _read_until(process.stdout, _LENGTH.size, deadline)
         body = _read_until(process.stdout, _LENGTH.unpack(head)[0], deadline)
-        return msgspec.json.decode(body, type=_Answer)
+        return decode(body, _Answer)
 
 
 class _Setup(msgspec.Struct, frozen=True):
@@ -171,7 +172,7 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     body = _read(requests)
     if body is None:
         return
-    setup = msgspec.json.decode(body, type=_Setup)
+    setup = decode(body, _Setup)
     resource.setrlimit(resource.RLIMIT_AS, (setup.memory_bytes, setup.memory_bytes))
     try:
         compiler = Compiler(setup.vocabulary)
@@ -182,7 +183,7 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     while (body := _read(requests)) is not None:
         _limit_cpu(setup.compile_s)
         try:
-            answer = _Answer(compiler.compile(msgspec.json.decode(body, type=Structure)))
+            answer = _Answer(compiler.compile(decode(body, Structure)))
         except GrammarError as error:
             answer = _Answer(error=str(error))
         _write(answers, msgspec.json.encode(answer))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from hostelry.base.json import decode
 from hostelry.engine.request import Structure
 from hostelry.engine.sampling.compile_worker import CompileLimits, CompileWorker
 from hostelry.engine.sampling.grammar import GrammarError
@@ -164,7 +165,7 @@ class _Bench:
 
 def _check_choices(text: str) -> None:
     try:
-        choices = msgspec.json.decode(text, type=list[str])
+        choices = decode(text, list[str])
     except msgspec.MsgspecError as error:
         raise GrammarError(f"the choice is no JSON list of texts: {error}") from error
     if not 0 < len(choices) <= MAX_CHOICES or not all(choices):

@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from hostelry.base.json import decode
 from hostelry.engine.request import Structure
 from hostelry.engine.sampling.grammar import GrammarError
 from hostelry.engine.sampling.json_schema import patterns_of
@@ -224,7 +225,7 @@ def tokenizer_info(vocabulary: Vocabulary) -> Any:
 
 def choice_grammar(text: str) -> str:
     """EBNF of one of the strings in the JSON list `text`."""
-    choices: Sequence[str] = msgspec.json.decode(text, type=list[str])
+    choices: Sequence[str] = decode(text, list[str])
     return "root ::= " + " | ".join(f'"{_escaped(choice)}"' for choice in choices)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from hostelry.base.json import decode
 from hostelry.fleet.artifacts.protocol import ArtifactError
 
 DEFAULT_MAX_BYTES = 50 * 1000**3
@@ -170,7 +171,7 @@ class ArtifactCache:
 
     def _load(self, key: str) -> Entry | None:
         try:
-            return msgspec.json.decode((self._root / key / "entry.json").read_bytes(), type=Entry)
+            return decode((self._root / key / "entry.json").read_bytes(), Entry)
         except (OSError, msgspec.DecodeError):
             return None
 

@@ -1,0 +1,35 @@
+"""JSON as values of a type, safe to be asked from any number of threads.
+
+msgspec compiles what it knows of a dataclass when it first meets it, and crashes the process where
+two threads do so at once. Here a type is compiled under a lock, once.
+"""
+
+import threading
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+T = TypeVar("T")
+_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
+_COMPILING = threading.Lock()
+
+
+def decoder_of(type: type[T]) -> msgspec.json.Decoder[T]:
+    """The one decoder of a type."""
+    decoder = _DECODERS.get(type)
+    if decoder is None:
+        with _COMPILING:
+            decoder = _DECODERS.get(type) or msgspec.json.Decoder(type)
+            _DECODERS[type] = decoder
+    return cast("msgspec.json.Decoder[T]", decoder)
+
+
+def decode(body: bytes | bytearray | str, type: type[T]) -> T:
+    """The value in `body`; raises as `msgspec.json.decode` does."""
+    return decoder_of(type).decode(body)
+
+
+def convert(value: Any, type: type[T]) -> T:
+    """`value`, of plain dictionaries and lists, as a `type`; raises as `msgspec.convert` does."""
+    decoder_of(type)
+    return msgspec.convert(value, type)
