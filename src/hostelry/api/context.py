@@ -6,6 +6,7 @@ from typing import Any
 
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
+from hostelry.metrics.protocol import MetricStore
 from hostelry.store.records import State
 
 Params = Mapping[str, Any]
@@ -18,6 +19,7 @@ class Context:
 
     `scope` owns what the call names. `shape_of` gives an instance type's declared shape.
     `role_arn` and `role_name` are the execution role that sts and iam answer with.
+    `metrics` is where metrics are kept; `pace` divides waits that last minutes on AWS.
     """
 
     scope: Scope
@@ -27,6 +29,8 @@ class Context:
     role_arn: str
     role_name: str
     role_created_at: float = 0.0
+    pace: float = 1.0
+    metrics: MetricStore | None = None
 
 
 def new_generation(context: Context) -> int:

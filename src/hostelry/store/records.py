@@ -8,11 +8,13 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from hostelry.base.json import decoder_of
+from hostelry.domain.alarm import AlarmHistory, CompositeAlarm, MetricAlarm
 from hostelry.domain.component import InferenceComponent
 from hostelry.domain.copy import Copy, Instance
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.endpoint_config import EndpointConfig
 from hostelry.domain.model import Model
+from hostelry.domain.scaling import ScalableTarget, ScalingActivity, ScalingPolicy, ScheduledAction
 from hostelry.domain.scope import Scope
 from hostelry.domain.tags import TagSet
 from hostelry.store.errors import StoreRefused
@@ -90,8 +92,9 @@ def as_dictionary(value: Any) -> dict[Any, Any]:
 class State:
     """Every kind of record of the control plane.
 
-    `instances` and `copies` are named by their ids, `tags` by the resource's ARN. `writing` is held
-    by an API operation from its first check to its last write.
+    `instances`, `copies` and `scaling_activities` are named by their ids, `tags` by the resource's
+    ARN, what belongs to a scalable target by `domain.scaling`'s `target_name` and `policy_key`.
+    `writing` is held by an API operation from its first check to its last write.
     """
 
     store: Store
@@ -102,6 +105,13 @@ class State:
     instances: Records[Instance]
     copies: Records[Copy]
     tags: Records[TagSet]
+    metric_alarms: Records[MetricAlarm]
+    composite_alarms: Records[CompositeAlarm]
+    alarm_histories: Records[AlarmHistory]
+    scalable_targets: Records[ScalableTarget]
+    scaling_policies: Records[ScalingPolicy]
+    scheduled_actions: Records[ScheduledAction]
+    scaling_activities: Records[ScalingActivity]
     writing: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
 
 
@@ -117,4 +127,11 @@ def open_state(store: Store) -> State:
         instances=Records(store, "instance", Instance, mirror),
         copies=Records(store, "copy", Copy, mirror),
         tags=Records(store, "tags", TagSet, mirror),
+        metric_alarms=Records(store, "metric_alarm", MetricAlarm, mirror),
+        composite_alarms=Records(store, "composite_alarm", CompositeAlarm, mirror),
+        alarm_histories=Records(store, "alarm_history", AlarmHistory, mirror),
+        scalable_targets=Records(store, "scalable_target", ScalableTarget, mirror),
+        scaling_policies=Records(store, "scaling_policy", ScalingPolicy, mirror),
+        scheduled_actions=Records(store, "scheduled_action", ScheduledAction, mirror),
+        scaling_activities=Records(store, "scaling_activity", ScalingActivity, mirror),
     )

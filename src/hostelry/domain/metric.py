@@ -1,0 +1,83 @@
+"""Metrics as CloudWatch knows them: an identity, samples that go in, datapoints that come out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+MODEL_NAMESPACE = "AWS/SageMaker"
+ENDPOINT_NAMESPACE = "/aws/sagemaker/Endpoints"
+COMPONENT_NAMESPACE = "/aws/sagemaker/InferenceComponents"
+OWN_NAMESPACE = "Hostelry"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A metric's identity: nothing is rolled up, another set of dimensions is another metric.
+
+    `dimensions` are (name, value) in the order of their names.
+    """
+
+    namespace: str
+    name: str
+    dimensions: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, namespace: str, name: str, dimensions: Mapping[str, str]) -> "Metric":
+        """The metric with those dimensions, in whatever order they were given."""
+        return cls(namespace=namespace, name=name, dimensions=tuple(sorted(dimensions.items())))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatisticSet:
+    """What is left of samples that were summed up: no percentile can be had of them."""
+
+    sample_count: float
+    sum: float
+    minimum: float
+    maximum: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What was measured at `at` (seconds since the epoch): `values`, each `counts` times.
+
+    `statistics` stands instead of values where only their summary is known. `resolution_s` is 1
+    (high resolution) or 60.
+    """
+
+    metric: Metric
+    at: float
+    values: tuple[float, ...] = ()
+    counts: tuple[float, ...] = ()
+    statistics: StatisticSet | None = None
+    unit: str = "None"
+    resolution_s: int = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Datapoint:
+    """One statistic of one period; `at` is the period's start, in seconds since the epoch."""
+
+    at: float
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricStat:
+    """One statistic of one metric by periods; `statistic` as CloudWatch names it (Sum, p99 ...)."""
+
+    metric: Metric
+    period_s: int
+    statistic: str
+    unit: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricQuery:
+    """One of the queries of an alarm, a policy or GetMetricData: `stat`, or an `expression`."""
+
+    id: str
+    stat: MetricStat | None = None
+    expression: str | None = None
+    label: str | None = None
+    return_data: bool = True
+    period_s: int | None = None

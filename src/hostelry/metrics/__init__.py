@@ -1,0 +1,1 @@
+"""Time-bucketed series: what was measured, kept within bounds, asked by period and statistic."""

@@ -1,0 +1,46 @@
+"""The MetricStore seam: what was measured goes in, periods of statistics come out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from hostelry.domain.metric import Datapoint, Metric, MetricStat, Sample
+from hostelry.domain.scope import Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricFilter:
+    """Which metrics are asked for; None takes any. A dimension's value None takes any value.
+
+    `exact` asks for just these dimensions, no more. `since` leaves out what has no data after it.
+    """
+
+    namespace: str | None = None
+    name: str | None = None
+    dimensions: Mapping[str, str | None] | None = None
+    exact: bool = False
+    since: float | None = None
+
+
+class MetricStore(Protocol):
+    """Series of every scope. Thread-safe; bounded; acknowledged samples outlive a kill."""
+
+    def record(self, scope: Scope, samples: Sequence[Sample]) -> None:
+        """Keep `samples`; on return they survive the death of the process.
+
+        Raises RetryableError when they cannot be kept (the disk is full).
+        """
+        ...
+
+    def datapoints(
+        self, scope: Scope, stat: MetricStat, start: float, end: float
+    ) -> Sequence[Datapoint]:
+        """Periods that begin in [start, end), oldest first; a period without data is left out.
+
+        Periods are aligned to multiples of their length.
+        """
+        ...
+
+    def find(self, scope: Scope, wanted: MetricFilter) -> Sequence[Metric]:
+        """Every metric that fits, in order."""
+        ...

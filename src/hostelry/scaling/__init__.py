@@ -1,0 +1,1 @@
+"""The loop around the decisions: metrics, alarms, policies, capacity, receipts."""
