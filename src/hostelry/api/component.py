@@ -10,7 +10,6 @@ from hostelry.api.component_spec import (
     adapter_spec,
     component_spec,
     resolved_container,
-    timeouts_of,
 )
 from hostelry.api.component_summary import component_summary
 from hostelry.api.context import Context, Params, Result, new_generation
@@ -24,6 +23,7 @@ from hostelry.domain.component import ComponentSpec, ComponentStatus, InferenceC
 from hostelry.domain.deadline import delete_deadline, start_deadline
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.endpoint_config import Variant
+from hostelry.domain.resize import copies_deadline
 from hostelry.domain.status import Event, next_status
 from hostelry.domain.validation import MAX_COPIES, check_limit
 from hostelry.store.records import Versioned
@@ -259,7 +259,7 @@ def check_no_adapters(context: Context, component: InferenceComponent) -> None:
 
 def spec_deadline(context: Context, spec: ComponentSpec, variant: Variant) -> float:
     """When bringing up copies of `spec` fails."""
-    return start_deadline(context.now, *timeouts_of(spec), variant.provisioning_s)
+    return copies_deadline(spec, variant, context.now)
 
 
 def adapter_deadline(context: Context, base: InferenceComponent, variant: Variant) -> float:

@@ -5,7 +5,7 @@ from collections import Counter
 from hostelry.api.component_move import LEFT_BEHIND, hosting_variant
 from hostelry.api.component_spec import shapes_of
 from hostelry.api.context import Context
-from hostelry.api.endpoint_summary import Presence, serves
+from hostelry.api.endpoint_summary import Presence
 from hostelry.base.errors import validation_error
 from hostelry.domain.copy import Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint
@@ -59,7 +59,7 @@ def serving_copies(
     context: Context, endpoint: Endpoint, presence: Presence, types: tuple[str, ...]
 ) -> list[Wanted]:
     """What each copy that serves, as far as it is wanted, would ask of an instance of `types`."""
-    serving = Counter(it.component_name for it in presence.copies if serves(it))
+    serving = Counter(it.component_name for it in presence.copies if it.serves)
     found: list[Wanted] = []
     for stored in context.state.components.list(context.scope):
         component = stored.value

@@ -92,12 +92,6 @@ def check_room(typed: Sequence[TypedSpec], offers: Mapping[str, Shape], *, for_a
             check_consistent(one.requirements)
 
 
-def timeouts_of(spec: ComponentSpec) -> tuple[float, float]:
-    """The longest download and start-up that a copy may take, whatever instance it is on."""
-    typed = [(it.download_timeout_s, it.startup_timeout_s) for it in spec.by_type]
-    return max([(spec.download_timeout_s, spec.startup_timeout_s), *typed], key=sum)
-
-
 def common_scheduling(given: Sequence[Given]) -> Scheduling:
     """How copies are put on instances, which all specifications must agree on."""
     found = {scheduling_of(one.get("SchedulingConfig") or {}) for one in given}

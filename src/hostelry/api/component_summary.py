@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 from hostelry.api.context import Context, Result
-from hostelry.api.endpoint_summary import deployed_image, serves
+from hostelry.api.endpoint_summary import deployed_image
 from hostelry.api.refusals import short_reason
 from hostelry.api.specifications import Given, given_in_force
 from hostelry.domain.component import ComponentStatus, InferenceComponent
@@ -110,7 +110,7 @@ def runtime_summary(context: Context, component: InferenceComponent) -> Result:
 
 def counts_for(copy: Copy, component: InferenceComponent) -> bool:
     """Whether `copy` serves the component: its own, or one of its base's that has the adapter."""
-    if not serves(copy):
+    if not copy.serves:
         return False
     if component.adapter is None:
         return copy.component_name == component.name

@@ -35,6 +35,7 @@ from hostelry.base.errors import validation_error
 from hostelry.domain.component import AdapterSpec, ComponentSpec, InferenceComponent, Rollout
 from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.model import Container
+from hostelry.domain.resize import with_copies
 from hostelry.domain.status import Event, can, is_final, next_status
 from hostelry.domain.validation import MAX_COPIES, check_limit
 from hostelry.store.records import Versioned
@@ -71,8 +72,9 @@ def update_inference_component_runtime_config(context: Context, params: Params) 
         refuse_runtime_config(params, "DesiredRuntimeConfig")
     copies = params["DesiredRuntimeConfig"]["CopyCount"]
     check_limit("DesiredRuntimeConfig.CopyCount", copies, MAX_COPIES)
-    changed = replace(component, desired_copies=copies, rollout=None)
-    return put_updating(context, found, changed, variant_of(context, component))
+    changed = with_copies(component, copies, variant_of(context, component), context.now)
+    context.state.components.put(context.scope, changed.name, changed, expect=found.version)
+    return {"InferenceComponentArn": changed.arn}
 
 
 def put_updating(

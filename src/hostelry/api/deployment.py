@@ -6,7 +6,6 @@ from typing import Any
 from hostelry.api.context import Context, new_generation
 from hostelry.api.model import find_model
 from hostelry.api.refusals import unsupported
-from hostelry.domain.deadline import start_deadline
 from hostelry.domain.endpoint import Deployment, EndpointVariant
 from hostelry.domain.endpoint_config import EndpointConfig, Variant
 
@@ -40,19 +39,6 @@ def endpoint_variant_of(context: Context, variant: Variant) -> EndpointVariant:
             for pool in variant.pools
             if pool.model_name is not None
         },
-    )
-
-
-def deployment_deadline(context: Context, deployment: Deployment) -> float:
-    """When bringing up `deployment` fails; a variant without a model has nothing to download."""
-    return max(
-        start_deadline(
-            context.now,
-            it.variant.download_timeout_s if it.model else 0.0,
-            it.variant.startup_timeout_s if it.model else 0.0,
-            it.variant.provisioning_s,
-        )
-        for it in deployment.variants
     )
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from hostelry.api.context import Context, Params, Result
-from hostelry.api.deployment import check_deployment_config, deployment_deadline, deployment_of
+from hostelry.api.deployment import check_deployment_config, deployment_of
 from hostelry.api.endpoint_config import find_endpoint_config
 from hostelry.api.endpoint_summary import Presence, pending_summary, variant_summaries
 from hostelry.api.page import Row, list_page
@@ -13,6 +13,7 @@ from hostelry.base.errors import validation_error
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.deadline import delete_deadline
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
+from hostelry.domain.resize import deployment_deadline
 from hostelry.domain.status import Event, next_status
 from hostelry.store.records import Versioned
 
@@ -36,7 +37,7 @@ def create_endpoint(context: Context, params: Params) -> Result:
         modified_at=context.now,
         status=EndpointStatus.CREATING,
         active=active,
-        deadline_at=deployment_deadline(context, active),
+        deadline_at=deployment_deadline(active, context.now),
         given=dict(params),
     )
     context.state.endpoints.put(scope, name, endpoint, expect=None)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostelry.api.context import Context, Result
-from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
+from hostelry.domain.copy import Copy, Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.endpoint_config import Variant
 
@@ -55,14 +55,9 @@ class Presence:
             if copy.variant_name == wanted.variant.name
             and copy.component_name is None
             and copy.generation == generation
-            and serves(copy)
+            and copy.serves
         }
         return [it for it in of_variant if it.id in ready]
-
-
-def serves(copy: Copy) -> bool:
-    """Whether the copy is proven and stays."""
-    return copy.status.phase is CopyPhase.READY and not copy.draining
 
 
 def variant_summaries(endpoint: Endpoint, presence: Presence) -> list[Result]:

@@ -7,12 +7,13 @@ from typing import Any
 from hostelry.api.component_move import check_components_fit
 from hostelry.api.component_room import check_room_for_copies
 from hostelry.api.context import Context, Params, Result
-from hostelry.api.deployment import check_deployment_config, deployment_deadline, deployment_of
+from hostelry.api.deployment import check_deployment_config, deployment_of
 from hostelry.api.endpoint import KIND, find_endpoint
 from hostelry.api.endpoint_config import find_endpoint_config
 from hostelry.api.refusals import in_progress, refuse_fields
 from hostelry.base.errors import validation_error
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant
+from hostelry.domain.resize import deployment_deadline, with_active
 from hostelry.domain.status import Event, can, is_final, next_status
 from hostelry.domain.validation import check_instance_count, possible_instance_count
 
@@ -52,7 +53,7 @@ def update_endpoint_weights_and_capacities(context: Context, params: Params) -> 
     )
     active = replace(endpoint.active, variants=variants)
     check_room_for_copies(context, endpoint, active)
-    updated = replace(updating(context, endpoint, active), active=active)
+    updated = with_active(endpoint, active, context.now)
     context.state.endpoints.put(context.scope, endpoint.name, updated, expect=found.version)
     return {"EndpointArn": endpoint.arn}
 
@@ -63,7 +64,7 @@ def updating(context: Context, endpoint: Endpoint, wanted: Deployment) -> Endpoi
         endpoint,
         status=next_status(endpoint.status, Event.UPDATE),
         modified_at=context.now,
-        deadline_at=deployment_deadline(context, wanted),
+        deadline_at=deployment_deadline(wanted, context.now),
         failure_reason=None,
     )
 

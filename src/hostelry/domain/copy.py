@@ -156,3 +156,8 @@ class Copy:
     def draining(self) -> bool:
         """Whether the copy is on its way out."""
         return self.drain_deadline_at is not None
+
+    @property
+    def serves(self) -> bool:
+        """Whether the copy is proven and stays."""
+        return self.status.phase is CopyPhase.READY and not self.draining

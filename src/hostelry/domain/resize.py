@@ -1,0 +1,93 @@
+"""Another number of copies or instances: what a client's call and the scaler both write. Pure."""
+
+from dataclasses import replace
+
+from hostelry.domain.component import ComponentSpec, ComponentStatus, InferenceComponent
+from hostelry.domain.deadline import start_deadline
+from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus
+from hostelry.domain.endpoint_config import Variant
+from hostelry.domain.status import Event, next_status
+
+
+def longest_start(spec: ComponentSpec) -> tuple[float, float]:
+    """The longest download and start-up that a copy may take, whatever instance it is on."""
+    typed = [(it.download_timeout_s, it.startup_timeout_s) for it in spec.by_type]
+    return max([(spec.download_timeout_s, spec.startup_timeout_s), *typed], key=sum)
+
+
+def copies_deadline(spec: ComponentSpec, variant: Variant, now: float) -> float:
+    """When bringing up copies of `spec` fails."""
+    return start_deadline(now, *longest_start(spec), variant.provisioning_s)
+
+
+def deployment_deadline(deployment: Deployment, now: float) -> float:
+    """When bringing up `deployment` fails; a variant without a model has nothing to download."""
+    return max(
+        start_deadline(
+            now,
+            it.variant.download_timeout_s if it.model else 0.0,
+            it.variant.startup_timeout_s if it.model else 0.0,
+            it.variant.provisioning_s,
+        )
+        for it in deployment.variants
+    )
+
+
+def with_copies(
+    component: InferenceComponent, copies: int, variant: Variant, now: float
+) -> InferenceComponent:
+    """The base component on its way to `copies` copies.
+
+    Raises IllegalTransition where its status allows no update and it is not just being resized.
+    """
+    assert component.spec is not None, "a base component has a spec"
+    resizing = is_only_resizing(component)
+    return replace(
+        component,
+        desired_copies=copies,
+        rollout=None,
+        status=component.status if resizing else next_status(component.status, Event.UPDATE),
+        modified_at=now,
+        deadline_at=copies_deadline(component.spec, variant, now),
+        failure_reason=None,
+    )
+
+
+def is_only_resizing(component: InferenceComponent) -> bool:
+    """Whether the component's update under way is one of its number of copies, nothing else."""
+    return (
+        component.status is ComponentStatus.UPDATING
+        and component.spec is not None
+        and component.previous_spec is None
+        and component.rollout is None
+    )
+
+
+def with_active(endpoint: Endpoint, active: Deployment, now: float) -> Endpoint:
+    """The endpoint on its way to other counts or weights in its active deployment.
+
+    Raises IllegalTransition where its status allows no update and it is not just being resized.
+    """
+    resizing = is_only_resized(endpoint)
+    return replace(
+        endpoint,
+        active=active,
+        status=endpoint.status if resizing else next_status(endpoint.status, Event.UPDATE),
+        modified_at=now,
+        deadline_at=deployment_deadline(active, now),
+        failure_reason=None,
+    )
+
+
+def is_only_resized(endpoint: Endpoint) -> bool:
+    """Whether the endpoint's update under way is one of its active deployment, not a new one."""
+    return endpoint.status is EndpointStatus.UPDATING and endpoint.pending is None
+
+
+def with_instances(active: Deployment, variant_name: str, count: int) -> Deployment:
+    """The deployment with another number of instances of one variant."""
+    variants = tuple(
+        replace(it, desired_instance_count=count) if it.variant.name == variant_name else it
+        for it in active.variants
+    )
+    return replace(active, variants=variants)
