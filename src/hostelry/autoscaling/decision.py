@@ -2,8 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from hostelry.domain.scaling import NotScaled
+
+
+class Direction(Enum):
+    """Which way a policy is asked to scale."""
+
+    OUT = "out"
+    IN = "in"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +41,27 @@ class LastAct:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LastActs:
+    """The newest successful act each way, whichever policy asked for it; None: none is known.
+
+    Scheduled actions and changes by hand are no acts here: no cooldown begins with them.
+    """
+
+    scale_out: LastAct | None = None
+    scale_in: LastAct | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What a policy decides by, besides its metric; `pace` divides cooldowns."""
+
+    capacity: Capacity
+    acts: LastActs
+    now: float
+    pace: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """The capacity that a policy wants, which may be the present one.
 
@@ -44,3 +73,45 @@ class Decision:
     reason: str
     signal: Mapping[str, float] = field(default_factory=dict)
     not_scaled: tuple[NotScaled, ...] = ()
+
+
+def towards(
+    direction: Direction,
+    wanted: int,
+    capacity: Capacity,
+    reason: str,
+    signal: Mapping[str, float],
+) -> Decision:
+    """`wanted` within the bounds, as far as it lies that way; else the present number, and why not.
+
+    Source: DescribeScalingActivities (NotScaledReasons) in the Application Auto Scaling API
+    reference.
+    """
+    within = capacity.clamped(wanted)
+    outwards = direction is Direction.OUT
+    if within > capacity.desired if outwards else within < capacity.desired:
+        return Decision(desired=within, reason=reason, signal=signal)
+    if outwards and wanted > capacity.desired:
+        refusal = not_scaled("AlreadyAtMaxCapacity", capacity)
+    elif not outwards and capacity.desired <= capacity.minimum:
+        refusal = not_scaled("AlreadyAtMinCapacity", capacity)
+    else:
+        refusal = not_scaled("AlreadyAtDesiredCapacity", capacity)
+    return unchanged(capacity, reason, signal, refusal)
+
+
+def unchanged(
+    capacity: Capacity, reason: str, signal: Mapping[str, float], *refusals: NotScaled
+) -> Decision:
+    """The present number."""
+    return Decision(desired=capacity.desired, reason=reason, signal=signal, not_scaled=refusals)
+
+
+def not_scaled(code: str, capacity: Capacity) -> NotScaled:
+    """The refusal with the numbers that AWS tells with its code."""
+    return NotScaled(
+        code=code,
+        max_capacity=capacity.maximum if code == "AlreadyAtMaxCapacity" else None,
+        min_capacity=capacity.minimum if code == "AlreadyAtMinCapacity" else None,
+        current_capacity=capacity.desired,
+    )
