@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from hostelry.api.at_zero import at_zero_of
 from hostelry.api.component_move import check_fits_pending
 from hostelry.api.component_pin import is_pinned
 from hostelry.api.component_spec import (
@@ -56,6 +57,7 @@ def create_inference_component(context: Context, params: Params) -> Result:
         "modified_at": context.now,
         "status": ComponentStatus.CREATING,
         "pinned": is_pinned(tags),
+        "at_zero": at_zero_of(tags),
         "given": dict(params),
     }
     make = new_adapter if is_of_adapter(given) else new_base

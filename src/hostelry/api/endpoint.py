@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from hostelry.api.at_zero import at_zero_of
 from hostelry.api.context import Context, Params, Result
 from hostelry.api.deployment import check_deployment_config, deployment_of
 from hostelry.api.endpoint_config import find_endpoint_config
@@ -38,6 +39,7 @@ def create_endpoint(context: Context, params: Params) -> Result:
         status=EndpointStatus.CREATING,
         active=active,
         deadline_at=deployment_deadline(active, context.now),
+        at_zero=at_zero_of(tags),
         given=dict(params),
     )
     context.state.endpoints.put(scope, name, endpoint, expect=None)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hostelry.api.at_zero import at_zero_of, write_at_zero
 from hostelry.api.component_pin import is_pinned, write_pin
 from hostelry.api.context import Context, Params, Result
 from hostelry.api.refusals import KIND_WORDS
@@ -36,13 +37,16 @@ def delete_tags(context: Context, params: Params) -> Result:
 
 
 def retag(context: Context, arn: str, tags: Mapping[str, str]) -> None:
-    """Make `tags` those of a resource that is there, and of a component what they say of it."""
-    if kind_of(arn) != "inference-component":
-        write_tags(context, arn, tags)
-        return
-    pinned = is_pinned(tags)
+    """Make `tags` those of a resource that is there, and what they say true of it."""
+    kind = kind_of(arn)
+    hosts = kind in ("endpoint", "inference-component")
+    pinned = kind == "inference-component" and is_pinned(tags)
+    at_zero = at_zero_of(tags) if hosts else None
     write_tags(context, arn, tags)
-    write_pin(context, arn, pinned=pinned)
+    if kind == "inference-component":
+        write_pin(context, arn, pinned=pinned)
+    if hosts:
+        write_at_zero(context, arn, at_zero)
 
 
 def tags_of(given: Sequence[Mapping[str, str]] | None) -> dict[str, str]:

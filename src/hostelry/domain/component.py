@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from hostelry.domain.at_zero import AtZero
 from hostelry.domain.model import ArtifactSource, Container
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Requirements
@@ -167,4 +168,5 @@ class InferenceComponent:
     rollout: Rollout | None = None
     pinned: bool = False
     placement_note: str | None = None
+    at_zero: AtZero | None = None  # None: as its endpoint has it
     given: Mapping[str, Any]

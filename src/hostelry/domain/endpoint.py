@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from hostelry.domain.at_zero import AtZero
 from hostelry.domain.endpoint_config import EndpointConfig, Variant
 from hostelry.domain.model import Model
 from hostelry.domain.scope import Scope
@@ -87,6 +88,7 @@ class Endpoint:
     pending: Deployment | None = None
     deadline_at: float | None = None
     failure_reason: str | None = None
+    at_zero: AtZero | None = None  # None: as the home has it
     given: Mapping[str, Any]
 
     @property

@@ -1,0 +1,37 @@
+"""The tag that chooses, for an endpoint or a component, what a request without a copy gets."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hostelry.api.context import Context
+from hostelry.base.errors import validation_error
+from hostelry.domain.at_zero import AtZero
+
+AT_ZERO_TAG = "hostelry:zero"
+ANSWERS = {it.value: it for it in AtZero}
+
+
+def at_zero_of(tags: Mapping[str, str]) -> AtZero | None:
+    """What the tags choose; None where they leave it to the endpoint, or to the home."""
+    said = tags.get(AT_ZERO_TAG)
+    if said is None:
+        return None
+    if said not in ANSWERS:
+        raise validation_error(
+            f'Tag {AT_ZERO_TAG} is "{said}"; it must be {" or ".join(ANSWERS)}: requests wait for '
+            "a copy, or are answered with AWS's error while there is none."
+        )
+    return ANSWERS[said]
+
+
+def write_at_zero(context: Context, arn: str, chosen: AtZero | None) -> None:
+    """Make the choice that of the endpoint or the component with the ARN."""
+    scope, state = context.scope, context.state
+    for component in state.components.list(scope):
+        if component.value.arn == arn and component.value.at_zero is not chosen:
+            changed = replace(component.value, at_zero=chosen)
+            state.components.put(scope, changed.name, changed, expect=component.version)
+    for endpoint in state.endpoints.list(scope):
+        if endpoint.value.arn == arn and endpoint.value.at_zero is not chosen:
+            moved = replace(endpoint.value, at_zero=chosen)
+            state.endpoints.put(scope, moved.name, moved, expect=endpoint.version)
