@@ -58,19 +58,25 @@ class SecondLoad:
     first_chunk_overhead_latency_us: Distribution = Distribution()
     in_flight_max_by_copy: Mapping[str, int] = field(default_factory=dict)
     arrivals_by_copy: Mapping[str, int] = field(default_factory=dict)
+    # When each copy first finished a request in this second: the end of a scaling act (t2).
+    first_answer_at_by_copy: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReport:
     """What a worker sends each second; the same `sequence` again is the same report.
 
-    `started_at` tells one life of a worker from the next. Body of POST /internal/load.
+    `started_at` tells one life of a worker from the next. The report tells of every second from
+    `first` through `through`; a name that is not in `seconds` had nothing happen to it. Body of
+    POST /internal/load.
     """
 
     worker: str
     started_at: float
     sequence: int
     seconds: tuple[SecondLoad, ...]
+    first: int = 0
+    through: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,127 @@
+"""Loads added up: over workers in the same second, and over seconds of the same worker."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from hostelry.domain.load import Distribution, SecondLoad
+
+NOTHING = Distribution()
+NO_COPIES: Mapping[str, int] = {}
+
+
+def side_by_side(one: SecondLoad, other: SecondLoad) -> SecondLoad:
+    """What two workers saw of the same name in the same second.
+
+    Means, minima and maxima are added, so the true maximum may be below, and the true minimum
+    above: the workers' extremes need not have come at the same instant.
+    """
+    return replace(
+        _counts_of_both(one, other),
+        in_flight_mean=one.in_flight_mean + other.in_flight_mean,
+        in_flight_min=one.in_flight_min + other.in_flight_min,
+        in_flight_max=one.in_flight_max + other.in_flight_max,
+        held=one.held + other.held,
+        oldest_held_s=max(one.oldest_held_s, other.oldest_held_s),
+        in_flight_max_by_copy=_by_copy(one.in_flight_max_by_copy, other.in_flight_max_by_copy, sum),
+    )
+
+
+def one_after_the_other(first: SecondLoad, later: SecondLoad) -> SecondLoad:
+    """Two seconds of the same worker and name as one, at the place of the first.
+
+    Nothing that is counted is lost. The mean is that of both, exact for two seconds.
+    """
+    return replace(
+        _counts_of_both(first, later),
+        in_flight_mean=(first.in_flight_mean + later.in_flight_mean) / 2,
+        in_flight_min=min(first.in_flight_min, later.in_flight_min),
+        in_flight_max=max(first.in_flight_max, later.in_flight_max),
+        held=later.held,
+        oldest_held_s=later.oldest_held_s,
+        in_flight_max_by_copy=_by_copy(
+            first.in_flight_max_by_copy, later.in_flight_max_by_copy, max
+        ),
+    )
+
+
+def counts_only(load: SecondLoad) -> SecondLoad:
+    """What may be added to a second that was told already: all that is counted, no gauge."""
+    return replace(
+        load,
+        in_flight_mean=0.0,
+        in_flight_min=0,
+        in_flight_max=0,
+        held=0,
+        oldest_held_s=0.0,
+        in_flight_max_by_copy=NO_COPIES,
+    )
+
+
+def without_details(load: SecondLoad) -> SecondLoad:
+    """The load without latencies and copies, which take most of its room."""
+    return replace(
+        load,
+        model_latency_us=NOTHING,
+        overhead_latency_us=NOTHING,
+        first_chunk_latency_us=NOTHING,
+        first_chunk_model_latency_us=NOTHING,
+        first_chunk_overhead_latency_us=NOTHING,
+        in_flight_max_by_copy=NO_COPIES,
+        arrivals_by_copy=NO_COPIES,
+        first_answer_at_by_copy={},
+    )
+
+
+def joined(one: Distribution, other: Distribution) -> Distribution:
+    """Both distributions as one, smallest value first."""
+    if not other.values or not one.values:
+        return one if one.values else other
+    counts = dict(zip(one.values, one.counts, strict=True))
+    for value, count in zip(other.values, other.counts, strict=True):
+        counts[value] = counts.get(value, 0) + count
+    values = sorted(counts)
+    return Distribution(values=tuple(values), counts=tuple(counts[it] for it in values))
+
+
+def _counts_of_both(one: SecondLoad, other: SecondLoad) -> SecondLoad:
+    return replace(
+        one,
+        arrivals=one.arrivals + other.arrivals,
+        finished=one.finished + other.finished,
+        delayed=one.delayed + other.delayed,
+        service_s=one.service_s + other.service_s,
+        errors_4xx=one.errors_4xx + other.errors_4xx,
+        errors_5xx=one.errors_5xx + other.errors_5xx,
+        model_errors=one.model_errors + other.model_errors,
+        no_capacity=one.no_capacity + other.no_capacity,
+        broken_streams=one.broken_streams + other.broken_streams,
+        model_latency_us=joined(one.model_latency_us, other.model_latency_us),
+        overhead_latency_us=joined(one.overhead_latency_us, other.overhead_latency_us),
+        first_chunk_latency_us=joined(one.first_chunk_latency_us, other.first_chunk_latency_us),
+        first_chunk_model_latency_us=joined(
+            one.first_chunk_model_latency_us, other.first_chunk_model_latency_us
+        ),
+        first_chunk_overhead_latency_us=joined(
+            one.first_chunk_overhead_latency_us, other.first_chunk_overhead_latency_us
+        ),
+        arrivals_by_copy=_by_copy(one.arrivals_by_copy, other.arrivals_by_copy, sum),
+        first_answer_at_by_copy=earliest(
+            one.first_answer_at_by_copy, other.first_answer_at_by_copy
+        ),
+    )
+
+
+def earliest(one: Mapping[str, float], other: Mapping[str, float]) -> Mapping[str, float]:
+    """By name the earlier of two instants."""
+    return {
+        it: min(one.get(it, other.get(it, 0.0)), other.get(it, one.get(it, 0.0)))
+        for it in {**one, **other}
+    }
+
+
+def _by_copy(
+    one: Mapping[str, int], other: Mapping[str, int], of: Callable[[Iterable[int]], int]
+) -> Mapping[str, int]:
+    if not one or not other:
+        return one or other
+    return {it: of((one.get(it, 0), other.get(it, 0))) for it in one.keys() | other.keys()}

@@ -1,0 +1,35 @@
+"""Reports for tests: workers that tell of one name, second by second."""
+
+from typing import Any
+
+from hostelry.domain.load import LoadKey, LoadReport, SecondLoad
+from hostelry.domain.scope import Scope
+
+SCOPE = Scope("111122223333", "us-west-2")
+CHAT = LoadKey(scope=SCOPE, endpoint_name="ep", variant_name="all", component_name="chat")
+CODE = LoadKey(scope=SCOPE, endpoint_name="ep", variant_name="all", component_name="code")
+T0 = 1_700_000_000
+
+
+def load(second: int, key: LoadKey = CHAT, **members: Any) -> SecondLoad:
+    return SecondLoad(key=key, second=second, **members)
+
+
+def report(
+    worker: str,
+    sequence: int,
+    *seconds: SecondLoad,
+    first: int | None = None,
+    through: int | None = None,
+    started_at: float = 1.0,
+) -> LoadReport:
+    """A report that tells of just the seconds it has, where nothing else is said."""
+    told = [it.second for it in seconds]
+    return LoadReport(
+        worker=worker,
+        started_at=started_at,
+        sequence=sequence,
+        seconds=seconds,
+        first=min(told) if first is None else first,
+        through=max(told) if through is None else through,
+    )
