@@ -1,10 +1,13 @@
 """The gateway's routes from the records: ready copies of what serves, and nothing else."""
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 import msgspec
 
+from hostelry.autoscaling.wake import wakeable
+from hostelry.domain.at_zero import AtZero
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, Instance
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
@@ -16,18 +19,44 @@ from hostelry.domain.routes import (
     RouteSnapshot,
     VariantRoute,
 )
+from hostelry.domain.scaling import Dimension, ScalableTarget
+from hostelry.domain.scope import Scope
 from hostelry.reconcile.adapters import adapter_id, routed_adapter
 from hostelry.reconcile.world import LIVE_COMPONENT, World, is_routable
 
 SERVING = frozenset({EndpointStatus.IN_SERVICE, EndpointStatus.UPDATING})
+MAX_WAITING_FOR_CHARS = 300
 
 
-def plan_routes(worlds: Iterable[World], is_llm: Callable[[str], bool]) -> RouteSnapshot:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waking:
+    """What requests without a copy get unless a tag says otherwise, and what may start copies.
+
+    `targets` are the scalable targets of components, by scope and name.
+    """
+
+    at_zero: AtZero = AtZero.HOLD
+    targets: Mapping[tuple[Scope, str], ScalableTarget] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, at_zero: AtZero, targets: Iterable[ScalableTarget]) -> "Waking":
+        """With those of `targets` that are of components."""
+        found = [it for it in targets if it.dimension is Dimension.COPIES]
+        by_name = {(it.scope, it.resource_id.partition("/")[2]): it for it in found}
+        return cls(at_zero=at_zero, targets=by_name)
+
+
+def plan_routes(
+    worlds: Iterable[World], is_llm: Callable[[str], bool], waking: Waking | None = None
+) -> RouteSnapshot:
     """Every endpoint that serves, with its ready copies; equal content has an equal version.
 
     `is_llm` tells whether an image is a built-in LLM server, reachable by OpenAI clients.
     """
-    found = [_endpoint_route(world, world.endpoint, is_llm) for world in worlds if world.endpoint]
+    rules = waking or Waking()
+    found = [
+        _endpoint_route(world, world.endpoint, is_llm, rules) for world in worlds if world.endpoint
+    ]
     routes = [it for it in found if it is not None]
     ordered = tuple(sorted(routes, key=lambda it: (it.scope.account, it.scope.region, it.name)))
     digest = hashlib.sha256(msgspec.json.encode(ordered)).hexdigest()
@@ -35,7 +64,7 @@ def plan_routes(worlds: Iterable[World], is_llm: Callable[[str], bool]) -> Route
 
 
 def _endpoint_route(
-    world: World, endpoint: Endpoint, is_llm: Callable[[str], bool]
+    world: World, endpoint: Endpoint, is_llm: Callable[[str], bool], waking: Waking
 ) -> EndpointRoute | None:
     if endpoint.status not in SERVING:
         return None
@@ -43,25 +72,33 @@ def _endpoint_route(
     if not endpoint.takes_components:
         variants = tuple(_variant_route(world, active, it) for it in active.variants)
         return EndpointRoute(
-            scope=endpoint.scope, name=endpoint.name, takes_components=False, variants=variants
+            scope=endpoint.scope,
+            name=endpoint.name,
+            takes_components=False,
+            variants=variants,
+            at_zero=endpoint.at_zero or waking.at_zero,
         )
     components = [world.components[name] for name in sorted(world.components)]
-    routes = [_component_route(world, endpoint, it, is_llm) for it in components]
+    routes = [_component_route(world, endpoint, it, is_llm, waking) for it in components]
     return EndpointRoute(
         scope=endpoint.scope,
         name=endpoint.name,
         takes_components=True,
         components=tuple(it for it in routes if it is not None),
+        at_zero=endpoint.at_zero or waking.at_zero,
     )
 
 
 def _variant_route(world: World, active: Deployment, wanted: EndpointVariant) -> VariantRoute:
     hosts = world.hosts(active.generation, wanted.variant.name)
+    copies = world.copies_on(hosts, None)
+    routes = _copy_routes(copies)
     return VariantRoute(
         name=wanted.variant.name,
         weight=wanted.desired_weight,
         routing=wanted.variant.routing,
-        copies=_copy_routes(world.copies_on(hosts, None)),
+        copies=routes,
+        waiting_for=None if routes else _waiting_for(None, copies),
     )
 
 
@@ -70,6 +107,7 @@ def _component_route(
     endpoint: Endpoint,
     component: InferenceComponent,
     is_llm: Callable[[str], bool],
+    waking: Waking,
 ) -> ComponentRoute | None:
     adapter = routed_adapter(component)
     base = component if adapter is None else world.components.get(adapter.base_name)
@@ -77,6 +115,7 @@ def _component_route(
         return None
     hosts: list[Instance] = world.hosts(endpoint.active.generation, base.variant_name)
     copies = world.copies_on(hosts, base.name)
+    why = _waiting_for(base.placement_note, copies)
     wanted_id = None if adapter is None else adapter_id(component.name, adapter)
     if wanted_id is not None:
         copies = [it for it in copies if wanted_id in it.proven_adapters]
@@ -91,7 +130,17 @@ def _component_route(
         adapter_id=wanted_id,
         desired_copies=base.desired_copies,
         serves_llm=is_llm(base.spec.container.image),
+        at_zero=component.at_zero or base.at_zero or endpoint.at_zero or waking.at_zero,
+        wakeable=wakeable(waking.targets.get((base.scope, base.name))),
+        waiting_for=None if routes or not base.desired_copies else why,
     )
+
+
+def _waiting_for(note: str | None, copies: Iterable[Copy]) -> str | None:
+    """Why no copy serves, in a sentence or two; None where nothing is wrong as yet."""
+    reasons = (it.status.reason for it in copies if it.status.reason)
+    found = note or next(reasons, None)
+    return None if found is None else found[:MAX_WAITING_FOR_CHARS]
 
 
 def _routing(endpoint: Endpoint, variant_name: str) -> RoutingStrategy:

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 
 from hostelry.base.clock import Clock
 from hostelry.base.ids import new_copy_id, new_instance_id
+from hostelry.domain.at_zero import AtZero
+from hostelry.domain.routes import RouteSnapshot
 from hostelry.domain.shape import Shape
 from hostelry.fleet.protocol import Fleet
 from hostelry.reconcile.driver import Connect
 from hostelry.reconcile.edge import survives
 from hostelry.reconcile.instances import Instances
 from hostelry.reconcile.plan import next_look_at, plan, wishes
-from hostelry.reconcile.plan_routes import plan_routes
+from hostelry.reconcile.plan_routes import Waking, plan_routes
 from hostelry.reconcile.queue import WorkQueue
 from hostelry.reconcile.record import all_keys, load, load_all, write, writes
 from hostelry.reconcile.route_board import RouteBoard
@@ -41,6 +43,7 @@ class Surroundings:
     is_llm: Callable[[str], bool]
     pace: float = 1.0
     max_drain_s: float = MAX_DRAIN_S
+    at_zero: AtZero = AtZero.HOLD
 
 
 def one_pass(
@@ -68,6 +71,7 @@ class Reconciler:
         self._state = state
         self._around = around
         self._is_open = False
+        self._publishing = asyncio.Lock()
         self._followed = state.store.revision()
 
     async def run(self) -> None:
@@ -104,8 +108,13 @@ class Reconciler:
     async def publish(self) -> None:
         """Show the routes as they are recorded, once everything was looked at."""
         if self._is_open:
-            worlds = await asyncio.to_thread(load_all, self._state)
-            self.routes.publish(plan_routes(worlds, self._around.is_llm))
+            async with self._publishing:  # or routes read earlier could be shown later
+                self.routes.publish(await asyncio.to_thread(self._planned_routes))
+
+    def _planned_routes(self) -> RouteSnapshot:
+        targets = (it.value for it in self._state.scalable_targets.list())
+        waking = Waking.of(self._around.at_zero, targets)
+        return plan_routes(load_all(self._state), self._around.is_llm, waking)
 
     async def end_orphans(self) -> None:
         """Terminate running instances that have no record."""
