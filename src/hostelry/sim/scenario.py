@@ -1,0 +1,177 @@
+"""Named synthetic loads; a seed gives the same requests again."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from hostelry.base.errors import TerminalError
+from hostelry.sim.arrivals import (
+    CHAT_LASTS_S,
+    CODE_LASTS_S,
+    Source,
+    chat_hour,
+    code_hour,
+    modulated,
+    steady,
+)
+from hostelry.sim.lengths import CHAT, CODE, SHORT, RequestLengths
+from hostelry.sim.popularity import ADAPTER_SHARES, LONGTAIL_SHARES
+from hostelry.sim.trace import Block, FloatArray, IntArray, Trace, block_of
+
+DEFAULT_SEED = 20261121
+DAY_S = 86_400.0
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A named load: `make` draws its trace."""
+
+    name: str
+    about: str
+    make: Callable[[Source], Trace]
+
+
+def scenario_trace(name: str, seed: int = DEFAULT_SEED) -> Trace:
+    """The trace of a scenario; raises TerminalError where there is none of that name."""
+    if name not in SCENARIOS:
+        raise TerminalError(f"there is no scenario {name}. There are: {', '.join(SCENARIOS)}")
+    trace = SCENARIOS[name].make(np.random.default_rng(seed))
+    trace.name = f"{name} (seed {seed})"
+    return trace
+
+
+def stepped(
+    source: Source,
+    rate: float,
+    factor: float,
+    *,
+    at_s: float = 600.0,
+    lasts_s: float = 1200.0,
+    back_at_s: float | None = None,
+    cv: float = 1.0,
+) -> Trace:
+    """A rate that is `factor` times as high from `at_s` on, until `back_at_s` where that is set."""
+    ends_s = lasts_s if back_at_s is None else back_at_s
+    edges_s = [0.0, at_s, ends_s, *([] if ends_s == lasts_s else [lasts_s])]
+    rates = [rate, rate * factor, *([] if ends_s == lasts_s else [rate])]
+    arrived = modulated(source, np.array(edges_s), np.array(rates), cv)
+    steps_s = (at_s,) if factor > 1.0 else ()
+    return _trace(_requests(source, arrived, CHAT), lasts_s, steps_s=steps_s)
+
+
+def _trace(
+    block: Block,
+    lasts_s: float,
+    models: list[str] | None = None,
+    steps_s: tuple[float, ...] = (),
+) -> Trace:
+    trace = Trace(name="", blocks=[block], lasts_s=lasts_s, steps_s=steps_s)
+    if models is not None:
+        trace.models = models
+    return trace
+
+
+def _requests(
+    source: Source, at_s: FloatArray, lengths: RequestLengths, model: IntArray | None = None
+) -> Block:
+    num = len(at_s)
+    return block_of(at_s, lengths.input.draw(source, num), lengths.output.draw(source, num), model)
+
+
+def _chat_steady(source: Source) -> Trace:
+    return _trace(_requests(source, chat_hour(source), CHAT), CHAT_LASTS_S)
+
+
+def _code_bursty(source: Source) -> Trace:
+    return _trace(_requests(source, code_hour(source), CODE), CODE_LASTS_S)
+
+
+def _step_4x(source: Source) -> Trace:
+    return stepped(source, 2.0, 4.0)
+
+
+def _flash_20x(source: Source) -> Trace:
+    return stepped(source, 1.0, 20.0, back_at_s=720.0, lasts_s=1800.0)
+
+
+def _diurnal_3tz(source: Source) -> Trace:
+    models = ["asia", "europe", "america"]
+    edges_s = np.linspace(0.0, DAY_S, 24 * 12 + 1)
+    middles_s = (edges_s[:-1] + edges_s[1:]) / 2
+    arrived, model = list[FloatArray](), list[IntArray]()
+    for place in range(len(models)):
+        noon_s = DAY_S * (1 + 2 * place) / 6  # 04:00, 12:00 and 20:00 UTC
+        rates = 1.0 + 0.85 * np.cos(2 * np.pi * (middles_s - noon_s) / DAY_S)
+        arrived.append(modulated(source, edges_s, rates, cv=1.09))
+        model.append(np.full(len(arrived[-1]), place, dtype=np.int64))
+    block = _requests(source, np.concatenate(arrived), CHAT, np.concatenate(model))
+    return _trace(block, DAY_S, models)
+
+
+def _longtail_1000(source: Source) -> Trace:
+    arrived = steady(source, 10.0, HOUR_S, cv=1.09)
+    model = source.choice(len(LONGTAIL_SHARES), size=len(arrived), p=LONGTAIL_SHARES)
+    models = [f"model-{it:04}" for it in range(len(LONGTAIL_SHARES))]
+    return _trace(_requests(source, arrived, SHORT, model), HOUR_S, models)
+
+
+def _adapter_market(source: Source) -> Trace:
+    edges_s = np.arange(0.0, HOUR_S + 1.0, 30.0)
+    rates = source.gamma(0.5, 2.0, len(edges_s) - 1) * 4.0
+    arrived = modulated(source, edges_s, rates, cv=1.5)
+    model = source.choice(len(ADAPTER_SHARES), size=len(arrived), p=ADAPTER_SHARES)
+    models = [f"base/adapter-{it:03}" for it in range(len(ADAPTER_SHARES))]
+    return _trace(_requests(source, arrived, SHORT, model), HOUR_S, models)
+
+
+def _idle_then_one(source: Source) -> Trace:
+    return _trace(_requests(source, np.array([5.0, 1500.0]), SHORT), 1800.0)
+
+
+SCENARIOS: Mapping[str, Scenario] = {
+    it.name: it
+    for it in (
+        Scenario(
+            name="chat-steady",
+            about="58 min as Azure's conversation trace: 5.5 requests/s, cv 1.1, peaks of 1.5x a minute",
+            make=_chat_steady,
+        ),
+        Scenario(
+            name="code-bursty",
+            about="57 min as Azure's code trace: 2.6 requests/s, cv 13, silent over half of the time",
+            make=_code_bursty,
+        ),
+        Scenario(
+            name="step-4x",
+            about="20 min of chat: 2 requests/s, four times as many from minute 10 on",
+            make=_step_4x,
+        ),
+        Scenario(
+            name="flash-20x",
+            about="30 min of chat: 1 request/s, twenty times as many in minutes 10 to 12",
+            make=_flash_20x,
+        ),
+        Scenario(
+            name="diurnal-3tz",
+            about="a day of chat for three models whose users live in three time zones",
+            make=_diurnal_3tz,
+        ),
+        Scenario(
+            name="longtail-1000",
+            about="an hour, 10 requests/s for 1,000 models: 94 in 100 of them get 1.35 % of the calls",
+            make=_longtail_1000,
+        ),
+        Scenario(
+            name="adapter-market",
+            about="an hour of bursts for 400 adapters of one base: 1 in 100 gets 28 % of the calls",
+            make=_adapter_market,
+        ),
+        Scenario(
+            name="idle-then-one",
+            about="one request, 25 min of nothing, one more",
+            make=_idle_then_one,
+        ),
+    )
+}
