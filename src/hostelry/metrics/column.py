@@ -1,0 +1,166 @@
+"""The buckets of one series at one width, oldest first, as packed numbers.
+
+A bucket that holds one sample is two numbers (its index and the value), 12 bytes; only once a
+bucket sums up several do all buckets of the column get a count, a minimum and a maximum.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hostelry.metrics.bucket import Bucket
+
+# Of an object, its lists and what they have spare; measured by benchmarks/metric_load.py.
+COLUMN_BYTES = 330
+EXTRA_BYTES = 290
+SHORT_BUCKET_BYTES = 13
+LONG_BUCKET_BYTES = 38
+SKETCH_BYTES = 130
+
+
+class Column:
+    """Buckets by index: the start of a bucket is its index times `width_s`."""
+
+    __slots__ = ("_at", "_count", "_maximum", "_minimum", "_sketches", "_sum", "width_s")
+
+    def __init__(self, width_s: int) -> None:
+        self.width_s = width_s
+        self._at = array("I")
+        self._sum = array("d")
+        # None while every bucket is of one sample, whose value is its sum.
+        self._count: array[float] | None = None
+        self._minimum: array[float] | None = None
+        self._maximum: array[float] | None = None
+        self._sketches: dict[int, bytes] | None = None
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    @property
+    def newest(self) -> int:
+        """The last bucket's index; -1 where there is none."""
+        return self._at[-1] if self._at else -1
+
+    @property
+    def oldest(self) -> int:
+        """The first bucket's index; -1 where there is none."""
+        return self._at[0] if self._at else -1
+
+    def size_bytes(self) -> int:
+        """About how much memory the column takes."""
+        if self._count is None:
+            return COLUMN_BYTES + SHORT_BUCKET_BYTES * len(self._at)
+        sketches = self._sketches or {}
+        held = sum(map(len, sketches.values())) + SKETCH_BYTES * len(sketches)
+        return COLUMN_BYTES + EXTRA_BYTES + LONG_BUCKET_BYTES * len(self._at) + held
+
+    def add_value(self, index: int, value: float) -> int:
+        """Put one sample into a bucket; how many bytes more the column takes."""
+        if self._count is None and (not self._at or index > self._at[-1]):
+            self._at.append(index)
+            self._sum.append(value)
+            return SHORT_BUCKET_BYTES
+        return self.add(index, Bucket(count=1.0, sum=value, minimum=value, maximum=value))
+
+    def add(self, index: int, bucket: Bucket) -> int:
+        """Merge `bucket` into the one of `index`; how many bytes more the column takes."""
+        at = bisect_left(self._at, index)
+        is_new = at == len(self._at) or self._at[at] != index
+        grown = 0
+        whole = bucket if is_new else self._bucket(at).merge(bucket)
+        if self._count is None and not (whole.count == 1.0 and whole.is_uniform):
+            grown = EXTRA_BYTES + (LONG_BUCKET_BYTES - SHORT_BUCKET_BYTES) * len(self._at)
+            self._lengthen()
+        if is_new:
+            self._insert(at, index)
+            grown += SHORT_BUCKET_BYTES if self._count is None else LONG_BUCKET_BYTES
+        return grown + self._write(at, whole)
+
+    def buckets(self, first: int, last: int) -> Iterator[tuple[int, Bucket]]:
+        """(index, bucket) of those with first <= index < last."""
+        for at in range(bisect_left(self._at, first), bisect_left(self._at, last)):
+            yield self._at[at], self._bucket(at)
+
+    def take_before(self, index: int) -> list[tuple[int, Bucket]]:
+        """Remove the buckets before `index`, and return them."""
+        end = bisect_left(self._at, index)
+        taken = [(self._at[at], self._bucket(at)) for at in range(end)]
+        if self._sketches:
+            for gone in self._at[:end]:
+                self._sketches.pop(gone, None)
+        for numbers in (self._at, self._sum, self._count, self._minimum, self._maximum):
+            if numbers is not None:
+                del numbers[:end]
+        return taken
+
+    def dumped(self) -> list[Any]:
+        """The column as plain values; `loaded` reads them."""
+        rest = (self._count, self._minimum, self._maximum)
+        return [
+            self._at.tobytes(),
+            self._sum.tobytes(),
+            *(b"" if numbers is None else numbers.tobytes() for numbers in rest),
+            dict(self._sketches or {}),
+        ]
+
+    @classmethod
+    def loaded(cls, width_s: int, dump: list[Any]) -> "Column":
+        """The column that `dumped` gave; raises ValueError where its parts do not fit."""
+        column = cls(width_s)
+        column._at.frombytes(dump[0])
+        column._sum.frombytes(dump[1])
+        if dump[2]:
+            rest = [array("d", body) for body in dump[2:5]]
+            column._count, column._minimum, column._maximum = rest
+            sketches: Mapping[int, bytes] = dump[5]
+            column._sketches = dict(sketches) or None
+            if {len(it) for it in rest} != {len(column._at)}:
+                raise ValueError("the lists of a column differ in length")
+        if len(column._sum) != len(column._at):
+            raise ValueError("the lists of a column differ in length")
+        return column
+
+    def _bucket(self, at: int) -> Bucket:
+        total = self._sum[at]
+        if self._count is None or self._minimum is None or self._maximum is None:
+            return Bucket(count=1.0, sum=total, minimum=total, maximum=total)
+        sketch = self._sketches.get(self._at[at]) if self._sketches else None
+        return Bucket(
+            count=self._count[at],
+            sum=total,
+            minimum=self._minimum[at],
+            maximum=self._maximum[at],
+            sketch=sketch,
+        )
+
+    def _insert(self, at: int, index: int) -> None:
+        self._at.insert(at, index)
+        for numbers in (self._sum, self._count, self._minimum, self._maximum):
+            if numbers is not None:
+                numbers.insert(at, 0.0)
+
+    def _write(self, at: int, bucket: Bucket) -> int:
+        """Replace a bucket; how many bytes its sketch takes more than the one before."""
+        self._sum[at] = bucket.sum
+        if self._count is None or self._minimum is None or self._maximum is None:
+            return 0
+        self._count[at] = bucket.count
+        self._minimum[at] = bucket.minimum
+        self._maximum[at] = bucket.maximum
+        return self._write_sketch(self._at[at], bucket.sketch)
+
+    def _write_sketch(self, index: int, sketch: bytes | None) -> int:
+        before = self._sketches.pop(index, None) if self._sketches else None
+        grown = 0 if before is None else -(len(before) + SKETCH_BYTES)
+        if sketch is None:
+            return grown
+        if self._sketches is None:
+            self._sketches = {}
+        self._sketches[index] = sketch
+        return grown + len(sketch) + SKETCH_BYTES
+
+    def _lengthen(self) -> None:
+        self._count = array("d", [1.0]) * len(self._at)
+        self._minimum = array("d", self._sum)
+        self._maximum = array("d", self._sum)

@@ -1,0 +1,237 @@
+"""Metrics in memory, within a budget of bytes."""
+
+import math
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from hostelry.base.clock import Clock
+from hostelry.domain.metric import Datapoint, Metric, MetricStat, Sample
+from hostelry.domain.scope import Scope
+from hostelry.metrics.bucket import Bucket, bucket_of
+from hostelry.metrics.budget import DEFAULT_MAX_BYTES, DEGREES, RELAXED_SHARE
+from hostelry.metrics.protocol import MetricFilter
+from hostelry.metrics.series import LATEST_AT, Dimensions, Series
+from hostelry.metrics.statistic import statistic
+
+# Series looked at for ageing with each write: the least, and a share of the samples written.
+LEAST_AGED = 4
+AGED_SHARE = 4
+
+Family = tuple[Series, ...]  # one metric's series, by unit
+Names = dict[str, dict[str, dict[Dimensions, Family]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricStoreStats:
+    """What the store holds; `pressure` is 0 while everything is kept as long as AWS keeps it."""
+
+    num_series: int
+    size_bytes: int
+    max_bytes: int
+    pressure: int
+    num_samples: int
+    num_dropped_series: int
+
+
+class MemoryMetrics:
+    """`MetricStore` in tables under one lock; gone with the process.
+
+    Memory is an estimate by measured sizes (benchmarks/metric_load.py). Each write looks at a few
+    series in turn and moves on what is over age, so that no write pays for all of them, except
+    those that find the budget full.
+    """
+
+    def __init__(self, clock: Clock, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+        if max_bytes < 1024 * 1024:
+            raise ValueError(f"The metrics' budget is {max_bytes} bytes; it is at least 1 MiB.")
+        self.lock = threading.RLock()
+        self._clock = clock
+        self._max_bytes = max_bytes
+        self._tables: dict[Scope, Names] = {}
+        self._all: list[Series] = []
+        self._shared: dict[tuple[tuple[str, str], ...], Dimensions] = {}
+        self._size_bytes = 0
+        self._hand = 0
+        self._pressure = 0
+        self._num_samples = 0
+        self._num_dropped = 0
+
+    def record(self, scope: Scope, samples: Sequence[Sample]) -> None:
+        """Keep `samples`, all or none; raises ValueError for what is not finite."""
+        for sample in samples:
+            check_sample(sample)
+        now = self._clock.now()
+        with self.lock:
+            self.apply([(self.series(scope, it), it) for it in samples], now)
+
+    def datapoints(
+        self, scope: Scope, stat: MetricStat, start: float, end: float
+    ) -> Sequence[Datapoint]:
+        """Periods that begin in [start, end), oldest first; raises ValueError for the statistic."""
+        value_of = statistic(stat.statistic)
+        found = []
+        for at, bucket in sorted(self._periods(scope, stat, start, end).items()):
+            value = value_of(bucket)
+            if value is not None:
+                found.append(Datapoint(at, value))
+        return found
+
+    def find(self, scope: Scope, wanted: MetricFilter) -> Sequence[Metric]:
+        """Every metric with data that fits, by namespace, name and dimensions."""
+        with self.lock:
+            names = self._tables.get(scope, {})
+            return [
+                Metric(namespace=namespace, name=name, dimensions=dimensions)
+                for namespace in _chosen(names, wanted.namespace)
+                for name in _chosen(names[namespace], wanted.name)
+                for dimensions in _fitting(names[namespace][name], wanted)
+            ]
+
+    def units(self, scope: Scope, metric: Metric) -> Sequence[str]:
+        """The units that the metric's samples have, in order."""
+        with self.lock:
+            return sorted(it.unit for it in self._family(scope, metric) if not it.is_empty)
+
+    def stats(self) -> MetricStoreStats:
+        """Sizes, for people and for tests."""
+        with self.lock:
+            return MetricStoreStats(
+                num_series=len(self._all),
+                size_bytes=self._size_bytes,
+                max_bytes=self._max_bytes,
+                pressure=self._pressure,
+                num_samples=self._num_samples,
+                num_dropped_series=self._num_dropped,
+            )
+
+    def series(self, scope: Scope, sample: Sample) -> Series:
+        """Where a sample belongs, made if need be; the caller holds the lock."""
+        return self.series_of(scope, sample.metric, sample.unit)
+
+    def series_of(self, scope: Scope, metric: Metric, unit: str) -> Series:
+        """The series of a metric in a unit, made if need be; the caller holds the lock."""
+        family = self._family(scope, metric)
+        for series in family:
+            if series.unit == unit:
+                return series
+        made = Series(scope, metric, unit)
+        made.dimensions = self._shared.setdefault(made.dimensions, made.dimensions)
+        made.position = len(self._all)
+        made.written_at = self._clock.now()
+        by_name = self._tables.setdefault(scope, {}).setdefault(metric.namespace, {})
+        by_name.setdefault(metric.name, {})[made.dimensions] = (*family, made)
+        self._all.append(made)
+        self._size_bytes += made.size_bytes
+        return made
+
+    def apply(self, placed: Iterable[tuple[Series, Sample]], now: float) -> None:
+        """Add checked samples to their series; the caller holds the lock."""
+        num_written = 0
+        for series, sample in placed:
+            self._size_bytes += series.add(sample, now)
+            num_written += 1
+        self._num_samples += num_written
+        self._age(max(LEAST_AGED, num_written // AGED_SHARE), now)
+
+    def restore(self, series: Series, grown: int) -> None:
+        """Account for columns that were loaded into `series`; the caller holds the lock."""
+        self._size_bytes += grown
+
+    def everything(self) -> list[Series]:
+        """Every series at this moment."""
+        with self.lock:
+            return list(self._all)
+
+    def _family(self, scope: Scope, metric: Metric) -> Family:
+        names = self._tables.get(scope)
+        if names is None:
+            return ()
+        return names.get(metric.namespace, {}).get(metric.name, {}).get(metric.dimensions, ())
+
+    def _periods(
+        self, scope: Scope, stat: MetricStat, start: float, end: float
+    ) -> dict[float, Bucket]:
+        """The buckets of whole periods, by their start."""
+        period_s = stat.period_s
+        first, last = -(-start // period_s) * period_s, -(-end // period_s) * period_s
+        now = self._clock.now()
+        found: dict[float, Bucket] = {}
+        with self.lock:
+            for series in self._family(scope, stat.metric):
+                if stat.unit not in (None, series.unit):
+                    continue
+                for at, bucket in series.buckets(period_s, first, last, now):
+                    begin = at // period_s * period_s
+                    known = found.get(begin)
+                    found[begin] = bucket if known is None else known.merge(bucket)
+        return found
+
+    def _age(self, count: int, now: float) -> None:
+        """Look at the next `count` series, and at more while the budget is exceeded."""
+        while self._all and (count > 0 or self._size_bytes > self._max_bytes):
+            count -= 1
+            if self._hand >= len(self._all):
+                self._hand = 0
+                self._adjust_pressure()
+            series, degree = self._all[self._hand], DEGREES[self._pressure]
+            self._size_bytes += series.age(degree.horizons_s, now)
+            if now - series.written_at >= degree.idle_s or (
+                series.is_empty and series.written_at < now
+            ):
+                self._drop(series)
+            else:
+                self._hand += 1
+
+    def _adjust_pressure(self) -> None:
+        """Once a round over all series: one degree more, or less, as the budget demands."""
+        if self._size_bytes > self._max_bytes:
+            self._pressure = min(self._pressure + 1, len(DEGREES) - 1)
+        elif self._pressure and self._size_bytes < self._max_bytes * RELAXED_SHARE:
+            self._pressure -= 1
+
+    def _drop(self, series: Series) -> None:
+        last = self._all.pop()
+        if last is not series:
+            self._all[series.position] = last
+            last.position = series.position
+        self._size_bytes -= series.size_bytes
+        self._num_dropped += 0 if series.is_empty else 1
+        names = self._tables[series.scope]
+        by_dimensions = names[series.namespace][series.name]
+        rest = tuple(it for it in by_dimensions[series.dimensions] if it is not series)
+        if rest:
+            by_dimensions[series.dimensions] = rest
+            return
+        del by_dimensions[series.dimensions]
+        if not by_dimensions:
+            del names[series.namespace][series.name]
+        if not names[series.namespace]:
+            del names[series.namespace]
+
+
+def check_sample(sample: Sample) -> None:
+    """Raise ValueError for a sample that cannot be kept."""
+    if not 0 <= sample.at < LATEST_AT:
+        raise ValueError(f"A sample of {sample.metric.name} is of the instant {sample.at}.")
+    if len(sample.values) != 1 or sample.counts or not math.isfinite(sample.values[0]):
+        bucket_of(sample)
+
+
+def _chosen(names: Mapping[str, object], name: str | None) -> list[str]:
+    if name is None:
+        return sorted(names)
+    return [name] if name in names else []
+
+
+def _fitting(found: dict[Dimensions, Family], wanted: MetricFilter) -> Iterator[Dimensions]:
+    asked = dict(wanted.dimensions or {})
+    for dimensions, family in sorted(found.items()):
+        known = dict(dimensions)
+        if wanted.exact and len(known) != len(asked):
+            continue
+        if any(name not in known or asked[name] not in (None, known[name]) for name in asked):
+            continue
+        since = wanted.since
+        if any(not it.is_empty and (since is None or it.newest_at > since) for it in family):
+            yield dimensions
