@@ -181,6 +181,7 @@ class Receipt:
     answered_at: float | None = None
     num_delayed: int = 0
     num_failed: int = 0
+    copies_before: tuple[str, ...] = ()  # whose answers are not those of new capacity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
