@@ -68,7 +68,7 @@ def without_details(load: SecondLoad) -> SecondLoad:
         first_chunk_overhead_latency_us=NOTHING,
         in_flight_max_by_copy=NO_COPIES,
         arrivals_by_copy=NO_COPIES,
-        first_answer_at_by_copy={},
+        first_answer_at_by_copy=NO_COPIES,
     )
 
 
@@ -105,18 +105,16 @@ def _counts_of_both(one: SecondLoad, other: SecondLoad) -> SecondLoad:
             one.first_chunk_overhead_latency_us, other.first_chunk_overhead_latency_us
         ),
         arrivals_by_copy=_by_copy(one.arrivals_by_copy, other.arrivals_by_copy, sum),
-        first_answer_at_by_copy=earliest(
+        first_answer_at_by_copy=_earliest(
             one.first_answer_at_by_copy, other.first_answer_at_by_copy
         ),
     )
 
 
-def earliest(one: Mapping[str, float], other: Mapping[str, float]) -> Mapping[str, float]:
-    """By name the earlier of two instants."""
-    return {
-        it: min(one.get(it, other.get(it, 0.0)), other.get(it, one.get(it, 0.0)))
-        for it in {**one, **other}
-    }
+def _earliest(one: Mapping[str, float], other: Mapping[str, float]) -> Mapping[str, float]:
+    if not one or not other:
+        return one or other
+    return {it: min(here[it] for here in (one, other) if it in here) for it in {**one, **other}}
 
 
 def _by_copy(
