@@ -84,8 +84,8 @@ class AlarmStatus:
     """The state that an alarm is in, and why.
 
     `reason_data` is JSON. `updated_at` is when the state or its reason was last written,
-    `transitioned_at` when the state last became another. `acted_at` is when the actions that repeat
-    while the state lasts (those of scaling policies) were last done.
+    `transitioned_at` when the state last became another, and `previous` which state it left then.
+    `acted_at` is when the actions of this state were done; None while they still have to be.
     """
 
     state: AlarmState = AlarmState.INSUFFICIENT_DATA
@@ -94,6 +94,7 @@ class AlarmStatus:
     updated_at: float
     transitioned_at: float
     acted_at: float | None = None
+    previous: AlarmState | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
