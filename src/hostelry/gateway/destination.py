@@ -3,11 +3,16 @@
 Texts as the service words them. Source: SageMaker runtime API reference, InvokeEndpoint errors.
 """
 
+from collections.abc import Sequence
+
 from hostelry.aws.runtime import Invocation
 from hostelry.base.errors import ServiceError
-from hostelry.domain.routes import EndpointRoute
+from hostelry.domain.at_zero import AtZero, Wakeable
+from hostelry.domain.load import LoadKey
+from hostelry.domain.routes import EndpointRoute, VariantRoute
 from hostelry.domain.scope import Scope
 from hostelry.gateway.route_table import Destination, RouteTable
+from hostelry.routing.at_zero import Course, course_of
 from hostelry.routing.session import marked_variant
 from hostelry.routing.variant_choice import choose_variant, named_variant
 
@@ -21,6 +26,39 @@ NO_CAPACITY = (
     "in-progress (if configured) or try to increase the capacity by invoking "
     "UpdateInferenceComponentRuntimeConfig API."
 )
+WHY_ASLEEP = {
+    Wakeable.NO_TARGET: " Its copy count was set to 0, and no scalable target is registered by "
+    "which a request could have it raised.",
+    Wakeable.MAX_ZERO: " The MaxCapacity of its scalable target is 0 now, so that no request may "
+    "have a copy started.",
+    Wakeable.SUSPENDED: " DynamicScalingOutSuspended is set on its scalable target, so that no "
+    "request may have a copy started.",
+}
+
+
+class UnknownNameError(ServiceError):
+    """The routes do not have what is asked for; `key` is what that would be."""
+
+    def __init__(self, error: ServiceError, key: LoadKey) -> None:
+        super().__init__(error.code, error.message, error.http_status, error.members)
+        self.key = key
+
+
+class NoCopyError(ServiceError):
+    """The routes have what is asked for, and no copy of it; `course` is what to do with that."""
+
+    def __init__(self, destination: Destination) -> None:
+        self.destination = destination
+        self.course = course_of(
+            destination.at_zero, destination.desired_copies, destination.wakeable
+        )
+        if self.course is Course.REFUSE:
+            holds = destination.at_zero is AtZero.HOLD
+            why = WHY_ASLEEP.get(destination.wakeable, "") if holds else ""
+            super().__init__("ValidationError", NO_CAPACITY + why, 400)
+        else:
+            told = unavailable(destination.endpoint_name)
+            super().__init__(told.code, told.message, told.http_status)
 
 
 def find_destination(
@@ -32,6 +70,8 @@ def find_destination(
 ) -> Destination:
     """Where `invocation` goes; it has at least one copy.
 
+    Raises NoCopyError where there is none, UnknownNameError where there is no such name.
+
     Args:
         table: the routes.
         scope: the caller's account and region.
@@ -40,11 +80,15 @@ def find_destination(
         holder: the mark of the copy that holds the invocation's session, if one does; its variant
             goes before chance.
 
-    Raises ServiceError ValidationError (400) or ServiceUnavailable (503).
+    Every other reason is a ServiceError too: ValidationError (400).
     """
     endpoint = table.endpoint(scope, invocation.endpoint_name)
     if endpoint is None:
-        raise _invalid(f"Endpoint {invocation.endpoint_name} of account {scope.account} not found.")
+        name = invocation.endpoint_name
+        raise UnknownNameError(
+            _invalid(f"Endpoint {name} of account {scope.account} not found."),
+            _asked_key(scope, invocation),
+        )
     _check_kind(endpoint, invocation)
     if endpoint.takes_components:
         return _component(table, endpoint, invocation)
@@ -76,12 +120,14 @@ def _component(table: RouteTable, endpoint: EndpointRoute, invocation: Invocatio
         raise _invalid(NO_COMPONENT_NAMED)
     destination = table.component(endpoint.scope, name)
     if destination is None or destination.endpoint_name != endpoint.name:
-        raise _invalid(f"Inference Component {name} not found on endpoint {endpoint.name}.")
+        raise UnknownNameError(
+            _invalid(f"Inference Component {name} not found on endpoint {endpoint.name}."),
+            _asked_key(endpoint.scope, invocation),
+        )
     if invocation.target_variant not in (None, destination.variant_name):
         raise _no_variant(endpoint, invocation.target_variant)
     if not destination.copies:
-        # Only at zero wanted copies would asking for more of them help.
-        raise unavailable(endpoint.name) if destination.desired_copies else _invalid(NO_CAPACITY)
+        raise NoCopyError(destination)
     return destination
 
 
@@ -106,8 +152,22 @@ def _variant(
         if variant is None:
             raise _no_variant(endpoint, wanted)
     if variant is None or not variant.copies:
-        raise unavailable(endpoint.name)
+        raise NoCopyError(table.variant(endpoint, variant or _heaviest(endpoint.variants)))
     return table.variant(endpoint, variant)
+
+
+def _heaviest(variants: Sequence[VariantRoute]) -> VariantRoute:
+    """The variant that most requests are for; an endpoint has at least one."""
+    return max(variants, key=lambda it: it.weight)
+
+
+def _asked_key(scope: Scope, invocation: Invocation) -> LoadKey:
+    return LoadKey(
+        scope=scope,
+        endpoint_name=invocation.endpoint_name,
+        variant_name=invocation.target_variant or "",
+        component_name=invocation.inference_component_name,
+    )
 
 
 def unavailable(endpoint_name: str) -> ServiceError:

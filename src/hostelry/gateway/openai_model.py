@@ -4,7 +4,9 @@ import re
 from dataclasses import dataclass
 
 from hostelry.base.errors import ServiceError
+from hostelry.domain.load import LoadKey
 from hostelry.domain.scope import Scope
+from hostelry.gateway.destination import UnknownNameError
 from hostelry.gateway.route_table import Destination, RouteTable
 
 ADAPTER_NAME = re.compile(r"[\x21-\x7e]{1,256}")  # it travels in a header
@@ -22,7 +24,7 @@ class NamedModel:
 def find_model(table: RouteTable, owner: Scope, name: str) -> NamedModel:
     """What `name` stands for: COMPONENT, or COMPONENT:ADAPTER.
 
-    Raises ServiceError model_not_found (404).
+    Raises UnknownNameError, which is a ServiceError model_not_found (404).
     """
     whole = table.llm(owner, name)
     if whole is not None:
@@ -32,11 +34,15 @@ def find_model(table: RouteTable, owner: Scope, name: str) -> NamedModel:
     component_name, _, adapter = name.partition(":")
     base = table.llm(owner, component_name)
     if base is None or base.adapter_id is not None or not ADAPTER_NAME.fullmatch(adapter):
-        raise ServiceError(
+        unknown = ServiceError(
             "model_not_found",
             f"The model `{name:.300}` does not exist. GET /v1/models lists the models there are; "
             "COMPONENT:ADAPTER names an adapter inside a component's archive.",
             404,
             {"param": "model"},
+        )
+        raise UnknownNameError(
+            unknown,
+            LoadKey(scope=owner, endpoint_name="", variant_name="", component_name=component_name),
         )
     return NamedModel(destination=base, adapter_id=adapter, adapter_alias=adapter)

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import (
     ComponentRoute,
     CopyRoute,
@@ -20,8 +22,8 @@ EMPTY_SNAPSHOT = RouteSnapshot(version="", endpoints=())
 class Destination:
     """Where requests for one variant or component may go.
 
-    `component_name` is None on a model endpoint. `adapter_id` and `adapter_alias` are set for an
-    adapter component.
+    `component_name` is None on a model endpoint, which always wants a copy. `adapter_id` and
+    `adapter_alias` are set for an adapter component. `key` is whom its requests are counted for.
     """
 
     scope: Scope
@@ -34,6 +36,10 @@ class Destination:
     adapter_id: str | None = None
     adapter_alias: str | None = None
     serves_llm: bool = False
+    at_zero: AtZero = AtZero.COMPAT
+    wakeable: Wakeable = Wakeable.NO_TARGET
+    waiting_for: str | None = None
+    key: LoadKey
 
 
 class RouteTable:
@@ -103,6 +109,12 @@ def _variant_destination(endpoint: EndpointRoute, variant: VariantRoute) -> Dest
         component_name=None,
         routing=variant.routing,
         copies=variant.copies,
+        desired_copies=1,
+        at_zero=endpoint.at_zero,
+        waiting_for=variant.waiting_for,
+        key=LoadKey(
+            scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=variant.name
+        ),
     )
 
 
@@ -118,4 +130,13 @@ def _component_destination(endpoint: EndpointRoute, component: ComponentRoute) -
         adapter_id=component.adapter_id,
         adapter_alias=component.name if component.adapter_id is not None else None,
         serves_llm=component.serves_llm,
+        at_zero=component.at_zero,
+        wakeable=component.wakeable,
+        waiting_for=component.waiting_for,
+        key=LoadKey(
+            scope=endpoint.scope,
+            endpoint_name=endpoint.name,
+            variant_name=component.variant_name,
+            component_name=component.name,
+        ),
     )

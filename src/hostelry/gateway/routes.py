@@ -32,21 +32,32 @@ class RouteSource(Protocol):
         """The newest routes; a request reads it once and keeps what it read."""
         ...
 
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Have `changed` called at once whenever there are newer routes."""
+        ...
+
 
 class FixedRoutes:
     """Routes that change only when `replace` is called."""
 
     def __init__(self, snapshot: RouteSnapshot = EMPTY_SNAPSHOT) -> None:
         self._table = RouteTable(snapshot)
+        self._listeners: list[Callable[[], None]] = []
 
     @property
     def table(self) -> RouteTable:
         """The routes."""
         return self._table
 
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Have `changed` called by `replace`."""
+        self._listeners.append(changed)
+
     def replace(self, snapshot: RouteSnapshot) -> None:
         """Go on with other routes."""
         self._table = RouteTable(snapshot)
+        for changed in self._listeners:
+            changed()
 
 
 class RouteFile:
@@ -104,11 +115,16 @@ class ControlRoutes:
         self._clock = clock
         self._table = RouteTable(file.load())
         self._connected = True
+        self._listeners: list[Callable[[], None]] = []
 
     @property
     def table(self) -> RouteTable:
         """The newest routes."""
         return self._table
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Have `changed` called whenever newer routes came, before they are kept on disk."""
+        self._listeners.append(changed)
 
     async def follow(self) -> None:
         """Keep up with control until cancelled."""
@@ -125,6 +141,8 @@ class ControlRoutes:
 
     async def _take(self, snapshot: RouteSnapshot) -> None:
         self._table = RouteTable(snapshot)
+        for changed in self._listeners:
+            changed()
         try:
             await asyncio.to_thread(self._file.save, snapshot)
         except OSError as error:

@@ -113,8 +113,8 @@ WOKEN = LastAct(at=NOW, since_capacity=0, capacity=1)
         pytest.param(1, WOKEN, 1.0, NOW + 1.0, False, id="fewer, but not none, is not its matter"),
         pytest.param(0, None, 1.0, NOW, False, id="nothing was woken"),
         pytest.param(0, WOKEN, 60.0, NOW + 6.0, False, id="pace divides the cooldown"),
-        pytest.param(0, WOKEN, 1.0, NOW - 3600.0, False, id="a clock set back an hour does not keep it"),
-        pytest.param(0, WOKEN, 1.0, NOW + 3600.0, False, id="nor one set on an hour"),
+        pytest.param(0, WOKEN, 1.0, NOW - 3600.0, False, id="a clock set back an hour"),
+        pytest.param(0, WOKEN, 1.0, NOW + 3600.0, False, id="or one set on an hour"),
     ],
 )  # fmt: skip
 def test_a_wake_is_not_undone_at_once(
