@@ -1,6 +1,7 @@
 """What is kept of the samples of one period: a summary that can be merged with another."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hostelry.domain.metric import Sample
@@ -30,19 +31,26 @@ class Bucket:
 
     def merge(self, other: "Bucket") -> "Bucket":
         """Both together; the order of merges changes nothing but the sum's last bits."""
-        minimum = min(self.minimum, other.minimum)
-        maximum = max(self.maximum, other.maximum)
-        both: bytes | None = None
-        if minimum != maximum:
-            mine, theirs = self.distribution(), other.distribution()
-            both = None if mine is None or theirs is None else sketch.merged(mine, theirs)
-        return Bucket(
-            count=self.count + other.count,
-            sum=self.sum + other.sum,
-            minimum=minimum,
-            maximum=maximum,
-            sketch=both,
-        )
+        return merged((self, other))
+
+
+def merged(buckets: Sequence[Bucket], *, with_sketch: bool = True) -> Bucket:
+    """All of one or more buckets together; without the sketch where nobody asks for it."""
+    if len(buckets) == 1:
+        return buckets[0]
+    minimum = min(it.minimum for it in buckets)
+    maximum = max(it.maximum for it in buckets)
+    both: bytes | None = None
+    if with_sketch and minimum != maximum:
+        known = [it.distribution() for it in buckets]
+        both = None if None in known else sketch.merged([it for it in known if it is not None])
+    return Bucket(
+        count=sum(it.count for it in buckets),
+        sum=sum(it.sum for it in buckets),
+        minimum=minimum,
+        maximum=maximum,
+        sketch=both,
+    )
 
 
 def bucket_of(sample: Sample) -> Bucket | None:

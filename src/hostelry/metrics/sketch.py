@@ -50,11 +50,12 @@ def sketch_of(values: Iterable[float], counts: Iterable[float]) -> bytes:
     return _packed(found)
 
 
-def merged(first: bytes, second: bytes) -> bytes:
-    """The sketch of both sketches' values."""
-    found = dict(_entries(first))
-    for key, count in _entries(second):
-        found[key] = found.get(key, 0.0) + count
+def merged(sketches: Iterable[bytes]) -> bytes:
+    """The sketch of all sketches' values."""
+    found: dict[int, float] = {}
+    for sketch in sketches:
+        for key, count in _entries(sketch):
+            found[key] = found.get(key, 0.0) + count
     return _packed(found)
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from hostelry.base.clock import Clock
 from hostelry.domain.metric import Datapoint, Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
-from hostelry.metrics.bucket import Bucket, bucket_of
+from hostelry.metrics.bucket import Bucket, bucket_of, merged
 from hostelry.metrics.budget import DEFAULT_MAX_BYTES, DEGREES, RELAXED_SHARE
 from hostelry.metrics.protocol import MetricFilter
 from hostelry.metrics.series import LATEST_AT, Dimensions, Series
-from hostelry.metrics.statistic import statistic
+from hostelry.metrics.statistic import is_simple, statistic
 
 # Series looked at for ageing with each write: the least, and a share of the samples written.
 LEAST_AGED = 4
@@ -69,10 +69,10 @@ class MemoryMetrics:
         self, scope: Scope, stat: MetricStat, start: float, end: float
     ) -> Sequence[Datapoint]:
         """Periods that begin in [start, end), oldest first; raises ValueError for the statistic."""
-        value_of = statistic(stat.statistic)
+        value_of, with_sketch = statistic(stat.statistic), not is_simple(stat.statistic)
         found = []
-        for at, bucket in sorted(self._periods(scope, stat, start, end).items()):
-            value = value_of(bucket)
+        for at, buckets in sorted(self._periods(scope, stat, start, end).items()):
+            value = value_of(merged(buckets, with_sketch=with_sketch))
             if value is not None:
                 found.append(Datapoint(at, value))
         return found
@@ -151,20 +151,19 @@ class MemoryMetrics:
 
     def _periods(
         self, scope: Scope, stat: MetricStat, start: float, end: float
-    ) -> dict[float, Bucket]:
-        """The buckets of whole periods, by their start."""
+    ) -> dict[float, list[Bucket]]:
+        """The buckets of each period, by its start."""
         period_s = stat.period_s
         first, last = -(-start // period_s) * period_s, -(-end // period_s) * period_s
         now = self._clock.now()
-        found: dict[float, Bucket] = {}
+        found: dict[float, list[Bucket]] = {}
         with self.lock:
             for series in self._family(scope, stat.metric):
                 if stat.unit not in (None, series.unit):
                     continue
                 for at, bucket in series.buckets(period_s, first, last, now):
                     begin = at // period_s * period_s
-                    known = found.get(begin)
-                    found[begin] = bucket if known is None else known.merge(bucket)
+                    found.setdefault(begin, []).append(bucket)
         return found
 
     def _age(self, count: int, now: float) -> None:
