@@ -1,0 +1,171 @@
+"""What one second has of one name so far, in whole numbers."""
+
+from typing import Any
+
+from hostelry.domain.load import Distribution, LoadKey, SecondLoad
+
+KEPT_BITS = 8  # of a time: a bucket is at most 0.8 % wide, its middle 0.4 % from its ends
+Buckets = dict[int, int]  # by the lower end
+
+
+class Tally:
+    """Counts of one name; times are nanoseconds of a clock that never goes back.
+
+    `held` has the requests that wait for a copy, the first of them first, and since when;
+    `copies` has, for each copy: requests on it, most at a time, arrivals, first answer (0: none).
+    """
+
+    __slots__ = (
+        "_area_ns",
+        "_at_ns",
+        "_first_model",
+        "_first_overhead",
+        "_first_whole",
+        "_model",
+        "_overhead",
+        "arrivals",
+        "broken_streams",
+        "copies",
+        "delayed",
+        "errors_4xx",
+        "errors_5xx",
+        "finished",
+        "held",
+        "high",
+        "in_flight",
+        "key",
+        "low",
+        "model_errors",
+        "no_capacity",
+        "service_ns",
+    )
+
+    def __init__(self, key: LoadKey, now_ns: int) -> None:
+        self.key = key
+        self.in_flight = 0
+        self.held: dict[Any, int] = {}
+        self.copies: dict[str, list[int]] = {}
+        self._clear(now_ns)
+
+    def came(self, now_ns: int) -> None:
+        """One more is in flight."""
+        in_flight = self.in_flight
+        self._area_ns += in_flight * (now_ns - self._at_ns)
+        self._at_ns = now_ns
+        self.in_flight = in_flight = in_flight + 1
+        if in_flight > self.high:
+            self.high = in_flight
+        self.arrivals += 1
+
+    def left(self, now_ns: int) -> None:
+        """One is over."""
+        in_flight = self.in_flight
+        self._area_ns += in_flight * (now_ns - self._at_ns)
+        self._at_ns = now_ns
+        self.in_flight = in_flight = in_flight - 1
+        if in_flight < self.low:
+            self.low = in_flight
+        self.finished += 1
+
+    def latency(self, model_ns: int, overhead_ns: int) -> None:
+        """An answer was whole after `model_ns`; all that is not the model's is overhead."""
+        spare = model_ns.bit_length() - KEPT_BITS
+        low_ns = model_ns >> spare << spare if spare > 0 else model_ns
+        buckets = self._model
+        buckets[low_ns] = buckets.get(low_ns, 0) + 1
+        spare = overhead_ns.bit_length() - KEPT_BITS
+        low_ns = overhead_ns >> spare << spare if spare > 0 else overhead_ns
+        buckets = self._overhead
+        buckets[low_ns] = buckets.get(low_ns, 0) + 1
+
+    def first_chunk(self, model_ns: int, overhead_ns: int) -> None:
+        """The first piece of a stream came after `model_ns`."""
+        _count(self._first_whole, model_ns + overhead_ns)
+        _count(self._first_model, model_ns)
+        _count(self._first_overhead, overhead_ns)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in flight and nothing happened."""
+        return not self.in_flight and not self.arrivals and not self.finished
+
+    def close(self, second: int, at_ns: int, length_ns: int) -> SecondLoad:
+        """The second that ends at `at_ns`; the next one begins there."""
+        area_ns = self._area_ns + self.in_flight * (at_ns - self._at_ns)
+        oldest_ns = next(iter(self.held.values()), at_ns)
+        load = SecondLoad(
+            key=self.key,
+            second=second,
+            arrivals=self.arrivals,
+            finished=self.finished,
+            in_flight_mean=area_ns / length_ns,
+            in_flight_min=self.low,
+            in_flight_max=self.high,
+            held=len(self.held),
+            oldest_held_s=(at_ns - oldest_ns) / 1e9,
+            delayed=self.delayed,
+            service_s=self.service_ns / 1e9,
+            errors_4xx=self.errors_4xx,
+            errors_5xx=self.errors_5xx,
+            model_errors=self.model_errors,
+            no_capacity=self.no_capacity,
+            broken_streams=self.broken_streams,
+            model_latency_us=_distribution(self._model),
+            overhead_latency_us=_distribution(self._overhead),
+            first_chunk_latency_us=_distribution(self._first_whole),
+            first_chunk_model_latency_us=_distribution(self._first_model),
+            first_chunk_overhead_latency_us=_distribution(self._first_overhead),
+            in_flight_max_by_copy={it: copy[1] for it, copy in self.copies.items()},
+            arrivals_by_copy={it: copy[2] for it, copy in self.copies.items() if copy[2]},
+            first_answer_at_by_copy={
+                it: second + 1 - (at_ns - copy[3]) / 1e9
+                for it, copy in self.copies.items()
+                if copy[3]
+            },
+        )
+        self._clear(at_ns)
+        return load
+
+    def restart(self, now_ns: int) -> None:
+        """Begin to measure at `now_ns`; what happened since the last close stays counted."""
+        self._area_ns = 0
+        self._at_ns = now_ns
+
+    def _clear(self, now_ns: int) -> None:
+        self._at_ns = now_ns
+        self._area_ns = 0
+        self.low = self.high = self.in_flight
+        self.arrivals = self.finished = self.delayed = self.service_ns = 0
+        self.errors_4xx = self.errors_5xx = self.model_errors = 0
+        self.no_capacity = self.broken_streams = 0
+        self._model: Buckets = {}
+        self._overhead: Buckets = {}
+        self._first_whole: Buckets = {}
+        self._first_model: Buckets = {}
+        self._first_overhead: Buckets = {}
+        for copy_id in [it for it, copy in self.copies.items() if not copy[0]]:
+            del self.copies[copy_id]
+        for copy in self.copies.values():
+            copy[1:] = (copy[0], 0, 0)
+
+
+def _count(buckets: Buckets, value_ns: int) -> None:
+    spare = value_ns.bit_length() - KEPT_BITS
+    low_ns = value_ns >> spare << spare if spare > 0 else value_ns
+    buckets[low_ns] = buckets.get(low_ns, 0) + 1
+
+
+def _distribution(buckets: Buckets) -> Distribution:
+    """The buckets' middles, in microseconds."""
+    if not buckets:
+        return Distribution()
+    ordered = sorted(buckets)
+    return Distribution(
+        values=tuple(_middle_us(it) for it in ordered),
+        counts=tuple(buckets[it] for it in ordered),
+    )
+
+
+def _middle_us(low_ns: int) -> float:
+    spare = max(0, low_ns.bit_length() - KEPT_BITS)
+    return (low_ns + (1 << spare) / 2) / 1000
