@@ -10,7 +10,8 @@ from hostelry.gateway.adapter_places import AdapterPlaces
 from hostelry.gateway.outstanding import Counts
 from hostelry.gateway.reply import BrokenError, ConnectError, DeadlineError, Reply, ReplyPhase
 from hostelry.gateway.upstream import Timeouts
-from hostelry.routing.circuit import Circuit, chosen, refused, unanswered, usable
+from hostelry.routing import circuit as circuits
+from hostelry.routing.circuit import Circuit, refused, unanswered, usable
 from hostelry.routing.copy_choice import choose_copy
 
 log = logging.getLogger(__name__)
@@ -100,11 +101,13 @@ class Copies:
         timeouts: Timeouts,
         whole_below_bytes: int | None = None,
         adapter: str | None = None,
+        chosen: Callable[[str], None] | None = None,
     ) -> Placed:
         """Send a request (head, body) to one of `copies`; its answer's head is there on return.
 
         A copy to which no connection can be made is left alone for a while, and another one is
         asked. `adapter` is the name on the copies of the adapter that is asked for, if any is.
+        `chosen` is told the id of each copy that the request goes to.
         Raises ConnectError when none is left; BrokenError and DeadlineError of the one that took
         the request, which may have been processed and is not sent again.
         """
@@ -113,6 +116,8 @@ class Copies:
         while left:
             copy, learn = self.choose(left, strategy, adapter)
             give_back = self._outstanding.reserve(copy.id)
+            if chosen is not None:
+                chosen(copy.id)
             try:
                 reply = await self._pool.send(copy.address, parts, timeouts, whole_below_bytes)
             except ConnectError as error:
@@ -151,7 +156,7 @@ class Copies:
             counts = [self._outstanding.of(copy.id) for copy in copies]
             copy = copies[choose_copy(strategy, counts, self._draw())]
         if self._circuits and copy.id in self._circuits:
-            self._circuits[copy.id] = chosen(self._circuits[copy.id], self._now_s())
+            self._circuits[copy.id] = circuits.chosen(self._circuits[copy.id], self._now_s())
         return copy, learn
 
     def _choose_for(

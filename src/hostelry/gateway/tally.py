@@ -39,6 +39,12 @@ class Tally:
         "no_capacity",
         "service_ns",
     )
+    _area_ns: int
+    _at_ns: int
+    arrivals: int
+    finished: int
+    high: int
+    low: int
 
     def __init__(self, key: LoadKey, now_ns: int) -> None:
         self.key = key
