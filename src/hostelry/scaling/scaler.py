@@ -1,0 +1,389 @@
+"""The scaler: lets policies decide with all that is known of a target, and does it.
+
+One decision at a time for a target, on whatever thread it is asked for. What cannot be done now is
+kept and tried again when the resource has settled; `tick` sees to that, and to acts under way.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from hostelry.autoscaling import wake as waking
+from hostelry.autoscaling.combine import Outcome, Vote, Voter, combine, unless_suspended
+from hostelry.autoscaling.decision import Capacity, Decision, Situation
+from hostelry.autoscaling.guard import unless_vetoed, veto
+from hostelry.base.clock import Clock
+from hostelry.base.errors import RetryableError
+from hostelry.base.ids import new_request_id
+from hostelry.domain.alarm import AlarmState
+from hostelry.domain.at_zero import Wakeable
+from hostelry.domain.load import Wake
+from hostelry.domain.scaling import (
+    ActivityStatus,
+    Dimension,
+    ScalableTarget,
+    ScalingPolicy,
+    target_name,
+)
+from hostelry.domain.scope import Scope
+from hostelry.scaling import words
+from hostelry.scaling.activities import ActivityBook
+from hostelry.scaling.acts import Acts, Ask
+from hostelry.scaling.capacity import Capacities, RefuseFewer, Resource, component_id
+from hostelry.scaling.following import Following
+from hostelry.scaling.last_acts import WAKE, last_acts, last_wake
+from hostelry.scaling.loads import (
+    LOOK_BACK_S,
+    WINDOW_S,
+    Crashes,
+    Loads,
+    added_up,
+    health_of,
+    is_over,
+    mean_service_s,
+    rose_at,
+)
+from hostelry.scaling.protocol import Proposal, Trigger
+from hostelry.scaling.votes import Words
+from hostelry.store.records import State
+
+LOG = logging.getLogger(__name__)
+WAKE_RETRY_S = 60.0
+MAX_RETRIES = 1000
+
+Place = tuple[Scope, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What the scaler works with; `steady` never jumps, and `pace` divides cooldowns."""
+
+    state: State
+    loads: Loads
+    clock: Clock
+    steady: Clock
+    refuse_fewer: RefuseFewer
+    pace: float = 1.0
+    new_id: Callable[[], str] = new_request_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """What was decided last for a target, and when, also where nothing was changed."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """What could not be done, to be tried again; `still` says whether it is still wanted."""
+
+    attempt: Callable[[], None]
+    still: Callable[[], bool]
+
+
+class TargetScaler:
+    """`Scaler` over the records of a store; the only one in the process that sets numbers."""
+
+    def __init__(self, given: Given) -> None:
+        self._given = given
+        self._state = given.state
+        self.book = ActivityBook(given.state)
+        self.capacities = Capacities(given.state, given.refuse_fewer)
+        self._acts = Acts(self.book, self.capacities, given.clock, given.new_id)
+        self._following = Following(self.book, self.capacities, given.loads, self._acts)
+        self._words = Words(given.state)
+        self._crashes = Crashes()
+        self._lock = threading.Lock()
+        self._turns: dict[Place, threading.Lock] = {}
+        self._retries: dict[Place, Retry] = {}
+        self._said: dict[Place, Word] = {}
+
+    def recover(self) -> None:
+        """Finish what a predecessor began, and move inside their bounds what is outside of them."""
+        for activity in self.book.every():
+            if activity.status is not ActivityStatus.PENDING:
+                continue
+            place = (activity.scope, target_name(activity.resource_id, activity.dimension))
+            with self._turn(place):
+                stored = self._state.scalable_targets.get(*place)
+                found = self.capacities.find(
+                    activity.scope, activity.resource_id, activity.dimension
+                )
+                self._acts.recover(None if stored is None else stored.value, found, activity)
+        for stored in self._state.scalable_targets.list():
+            self.settle(
+                stored.value.scope, target_name(stored.value.resource_id, stored.value.dimension)
+            )
+
+    def trigger(self, trigger: Trigger) -> None:
+        """Let the policy decide, with what else is known of its target, and do it."""
+        policies = [it.value for it in self._state.scaling_policies.list(trigger.scope)]
+        policy = next((it for it in policies if it.arn == trigger.policy_arn), None)
+        if policy is None or trigger.state is not AlarmState.ALARM:
+            return
+        self._words.hear(trigger)
+        beside = [
+            it
+            for it in policies
+            if (it.resource_id, it.dimension) == (policy.resource_id, policy.dimension)
+        ]
+        ask = Ask(cause=words.by_alarm(trigger.alarm_name, policy.name), by=policy.name)
+        again = Retry(
+            attempt=lambda: self.trigger(replace(trigger, at=self._given.clock.now())),
+            still=lambda: self._lasts(trigger),
+        )
+        with self._at(trigger.scope, policy.resource_id, policy.dimension, ask) as (target, found):
+            if target is None or found is None:
+                return
+            situation = self._situation(target, found)
+            votes = self._words.votes(beside, trigger, situation)
+            votes += self._words.floor(target, self._given.steady.now())
+            outcome = self._guarded(combine(votes, situation.capacity), target, found, policy)
+            rose = self._rose_at(policy, trigger, found, outcome.decision)
+            self._conclude(target, found, outcome, replace(ask, load_rose_at=rose), again)
+
+    def propose(self, proposal: Proposal) -> None:
+        """Raise the target's capacity, and keep it up for as long as that is proposed again."""
+        steady_now = self._given.steady.now()
+        self._words.hear_proposal(proposal, steady_now)
+        ask = Ask(
+            cause=f"{proposal.by}: {proposal.decision.reason}"[: words.MAX_MESSAGE_CHARS],
+            by=proposal.by,
+            load_rose_at=proposal.load_rose_at,
+        )
+        place = (proposal.scope, proposal.resource_id, proposal.dimension)
+        with self._at(*place, ask) as (target, found):
+            if target is None or found is None:
+                return
+            capacity = found.capacity(target)
+            wanted = replace(proposal.decision, desired=capacity.clamped(proposal.decision.desired))
+            vote = Vote(by=proposal.by, voter=Voter.PROPOSAL, decision=wanted)
+            outcome = unless_suspended(combine([vote], capacity), capacity, target.suspended)
+            self._conclude(target, found, outcome, ask, self._soon(lambda: self.propose(proposal)))
+
+    def wake(self, wake: Wake) -> None:
+        """Give a name without a copy its first one, at once."""
+        name = self._base_of(wake)
+        if name is None:
+            return
+        ask = Ask(
+            cause=f"{wake.held} requests waited for a copy of inference component {name}",
+            by=WAKE,
+            load_rose_at=wake.at,
+        )
+        with self._at(wake.key.scope, component_id(name), Dimension.COPIES, ask) as (target, found):
+            if target is None or found is None or waking.wakeable(target) is not Wakeable.YES:
+                return
+            capacity = found.capacity(target)
+            decision = waking.decide(self._waiting(wake, target, found), capacity)
+            outcome = Outcome(decision=decision, by=WAKE)
+            self._conclude(target, found, outcome, ask, self._soon(lambda: self.wake(wake)))
+
+    def settle(self, scope: Scope, name: str, cause: str | None = None) -> None:
+        """Move a target's number inside its bounds; no cooldown and no suspension holds that up."""
+        stored = self._state.scalable_targets.get(scope, name)
+        if stored is None:
+            return
+        target = stored.value
+        ask = Ask(cause=cause or "", by="")
+        with self._at(scope, target.resource_id, target.dimension, ask) as (known, found):
+            if known is None or found is None:
+                return
+            capacity = found.capacity(known)
+            within = capacity.clamped(capacity.desired)
+            if within == capacity.desired:
+                return
+            bound = Ask(cause=cause or words.by_bound(known, capacity.desired), by="")
+            decision = Decision(
+                desired=within, reason=f"{bound.cause}: {capacity.desired} is outside."
+            )
+            again = Retry(attempt=lambda: self.settle(scope, name), still=lambda: True)
+            self._conclude(known, found, Outcome(decision=decision), bound, again)
+
+    def tell_bounds(self, target: ScalableTarget, action_name: str) -> None:
+        """Tell of bounds that a scheduled action set, and move the number inside."""
+        self._acts.tell_bounds(target, Ask(cause=words.by_schedule(action_name), by=action_name))
+        self.settle(target.scope, target_name(target.resource_id, target.dimension))
+
+    def tick(self) -> None:
+        """Look at everything under way; to be called about once a second, by one thread."""
+        now, steady_now = self._given.clock.now(), self._given.steady.now()
+        self._crashes.see((it.value for it in self._state.copies.list()), steady_now)
+        for activity in self.book.open_ones():
+            with self._turn(
+                (activity.scope, target_name(activity.resource_id, activity.dimension))
+            ):
+                self._following.look(activity, now, steady_now)
+        self.book.close_those(lambda it: not self._following.is_open(it, now, steady_now))
+        self._try_again()
+
+    def said(self, target: ScalableTarget) -> Word | None:
+        """What was decided last for a target since this process began."""
+        return self._said.get((target.scope, target_name(target.resource_id, target.dimension)))
+
+    def _conclude(
+        self,
+        target: ScalableTarget,
+        found: Resource,
+        outcome: Outcome,
+        ask: Ask,
+        again: Retry,
+    ) -> None:
+        """Do what was decided, or tell why nothing is."""
+        place = (target.scope, target_name(target.resource_id, target.dimension))
+        decision = outcome.decision
+        self._said[place] = Word(at=self._given.clock.now(), text=decision.reason)
+        self._retries.pop(place, None)
+        if decision.desired == found.desired:
+            if decision.not_scaled:
+                self._acts.refuse(target, found.desired, decision.not_scaled, ask, decision.reason)
+            return
+        asked = ask if outcome.by in ("", ask.by) else replace(ask, by=outcome.by)
+        if not self._acts.do(target, found, decision, asked) and len(self._retries) < MAX_RETRIES:
+            self._retries[place] = again
+
+    @contextmanager
+    def _at(
+        self, scope: Scope, resource_id: str, dimension: Dimension, ask: Ask
+    ) -> Iterator[tuple[ScalableTarget | None, Resource | None]]:
+        """The target, and what its number belongs to, for a decision that nobody else makes now."""
+        place = (scope, target_name(resource_id, dimension))
+        with self._turn(place):
+            stored = self._state.scalable_targets.get(*place)
+            if stored is None:
+                yield None, None
+                return
+            found = self.capacities.find(scope, resource_id, dimension)
+            if found is None or found.is_ending:
+                self._acts.tell_gone(stored.value, ask)
+                yield stored.value, None
+                return
+            yield stored.value, found
+
+    @contextmanager
+    def _turn(self, place: Place) -> Iterator[None]:
+        with self._lock:
+            turn = self._turns.setdefault(place, threading.Lock())
+        with turn:
+            yield
+
+    def _situation(self, target: ScalableTarget, found: Resource) -> Situation:
+        now = self._given.clock.now()
+        mine = self.book.of(target.scope, target.resource_id, target.dimension)
+        return Situation(
+            capacity=found.capacity(target),
+            acts=last_acts(mine, now),
+            now=now,
+            pace=self._given.pace,
+        )
+
+    def _guarded(
+        self, outcome: Outcome, target: ScalableTarget, found: Resource, policy: ScalingPolicy
+    ) -> Outcome:
+        """`outcome`, unless the target fares badly, was woken a short time ago or is suspended."""
+        capacity = found.capacity(target)
+        if outcome.decision.desired < capacity.desired:
+            reason = self._veto(found) or self._awake(outcome, target, policy)
+            outcome = unless_vetoed(outcome, capacity, reason)
+        return unless_suspended(outcome, capacity, target.suspended)
+
+    def _veto(self, found: Resource) -> str | None:
+        now = self._given.clock.now()
+        seconds = added_up(self._given.loads, found.keys, now - WINDOW_S)
+        return veto(health_of(seconds, self._crashes.among(found.keys)))
+
+    def _awake(self, outcome: Outcome, target: ScalableTarget, policy: ScalingPolicy) -> str | None:
+        now = self._given.clock.now()
+        mine = self.book.of(target.scope, target.resource_id, target.dimension)
+        cooldown_s = 0.0
+        if policy.tracking is not None:
+            cooldown_s = policy.tracking.scale_in_cooldown_s
+        elif policy.stepping is not None:
+            cooldown_s = policy.stepping.cooldown_s
+        return waking.keeps_awake(
+            outcome.decision.desired, last_wake(mine, now), cooldown_s, self._given.pace, now
+        )
+
+    def _rose_at(
+        self, policy: ScalingPolicy, trigger: Trigger, found: Resource, decision: Decision
+    ) -> float | None:
+        """When the load left what the capacity carries; the first value over it, if none tells."""
+        if decision.desired <= found.desired:
+            return None
+        tracking = policy.tracking
+        over = is_over(
+            None if tracking is None else tracking.predefined,
+            trigger.threshold if tracking is None else tracking.target_value,
+            found.serving,
+        )
+        now = self._given.clock.now()
+        since = rose_at(added_up(self._given.loads, found.keys, now - LOOK_BACK_S), over)
+        if since is not None:
+            return since
+        first: float | None = None
+        for point in reversed(trigger.values):
+            if not point.value >= trigger.threshold:
+                break
+            first = point.at
+        return first
+
+    def _waiting(self, wake: Wake, target: ScalableTarget, found: Resource) -> waking.Waiting:
+        now = self._given.clock.now()
+        seconds = added_up(self._given.loads, found.keys, now - LOOK_BACK_S)
+        at_once = max(
+            (
+                it.value.tracking.target_value
+                for it in self._state.scaling_policies.list(target.scope)
+                if (it.value.resource_id, it.value.dimension)
+                == (target.resource_id, target.dimension)
+                and it.value.tracking is not None
+                and "ConcurrentRequests" in (it.value.tracking.predefined or "")
+            ),
+            default=1.0,
+        )
+        return waking.Waiting(held=wake.held, service_s=mean_service_s(seconds), at_once=at_once)
+
+    def _base_of(self, wake: Wake) -> str | None:
+        """The component whose copies answer for what was woken: its base, for an adapter."""
+        if wake.key.component_name is None:
+            return None
+        stored = self._state.components.get(wake.key.scope, wake.key.component_name)
+        if stored is None:
+            return None
+        adapter = stored.value.adapter
+        return stored.value.name if adapter is None else adapter.base_name
+
+    def _lasts(self, trigger: Trigger) -> bool:
+        stored = self._state.metric_alarms.get(trigger.scope, trigger.alarm_name)
+        return stored is not None and stored.value.status.state is AlarmState.ALARM
+
+    def _soon(self, attempt: Callable[[], None]) -> Retry:
+        until = self._given.steady.now() + WAKE_RETRY_S
+        return Retry(attempt=attempt, still=lambda: self._given.steady.now() < until)
+
+    def _try_again(self) -> None:
+        for place, retry in list(self._retries.items()):
+            if not retry.still():
+                self._retries.pop(place, None)
+                continue
+            stored = self._state.scalable_targets.get(*place)
+            if stored is None:
+                self._retries.pop(place, None)
+                continue
+            target = stored.value
+            found = self.capacities.find(target.scope, target.resource_id, target.dimension)
+            if found is None or found.is_settled or found.may_grow:
+                try:
+                    retry.attempt()
+                except RetryableError as error:
+                    LOG.info("%s: will be tried again: %s", place[1], error)
+
+
+def capacity_of(scaler: TargetScaler, target: ScalableTarget) -> Capacity | None:
+    """A target's number now; None where there is nothing to scale any more."""
+    found = scaler.capacities.find(target.scope, target.resource_id, target.dimension)
+    return None if found is None else found.capacity(target)
