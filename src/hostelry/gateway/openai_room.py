@@ -13,10 +13,14 @@ from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.json import decode
 from hostelry.gateway.callers import Callers
 from hostelry.gateway.copies import Copies, Placed
+from hostelry.gateway.destination import NoCopyError
 from hostelry.gateway.exchange import Exchange
+from hostelry.gateway.holding import Admitted, Holding, NotServedError
 from hostelry.gateway.invocation_head import ADAPTER_ALIAS, ADAPTER_IDENTIFIER, post_head, terms
+from hostelry.gateway.meter import Measurement
 from hostelry.gateway.openai_model import NamedModel, find_model
 from hostelry.gateway.reply import ConnectError, DeadlineError, Reply, UpstreamError
+from hostelry.gateway.route_table import Destination
 from hostelry.gateway.routes import RouteSource
 from hostelry.gateway.upstream import Timeouts
 
@@ -38,12 +42,14 @@ class OpenAiRoom:
         callers: Callers,
         routes: RouteSource,
         copies: Copies,
+        holding: Holding,
         timeout_s: float,
         max_answer_bytes: int,
     ) -> None:
         self._callers = callers
         self._routes = routes
         self._copies = copies
+        self._holding = holding
         self._timeouts = Timeouts(total_s=timeout_s)
         self._max_answer_bytes = max_answer_bytes
 
@@ -87,16 +93,38 @@ class OpenAiRoom:
         return _json(_model_object(name), request_id)
 
     async def _complete(self, exchange: Exchange, request_id: str) -> None:
-        request = exchange.request
-        name = asked_model(request.body)
-        model = find_model(self._routes.table, self._callers.owner, name)
-        placed = await self._place(request, name, model)
+        admitted = await self._admit(exchange.request, asked_model(exchange.request.body))
         try:
-            await self._pass_on(exchange, placed.reply, request_id)
+            await self._pass_on(exchange, admitted.placed.reply, request_id)
         finally:
-            placed.close()
+            admitted.placed.close()
+            admitted.measured.end()
 
-    async def _place(self, request: HttpRequest, name: str, model: NamedModel) -> Placed:
+    async def _admit(self, request: HttpRequest, name: str) -> Admitted:
+        """The request on a copy, having waited for one if there was none."""
+        model: NamedModel | None = None
+
+        def find() -> Destination:
+            nonlocal model
+            model = find_model(self._routes.table, self._callers.owner, name)
+            if not model.destination.copies:
+                raise NoCopyError(model.destination)
+            return model.destination
+
+        async def send(destination: Destination, measured: Measurement) -> Placed:
+            assert model is not None, "it was found just now"
+            return await self._send(request, name, model)
+
+        try:
+            return await self._holding.place(find, send, len(request.body), self._timeouts.total_s)
+        except NotServedError as error:
+            raise ServiceError("no_capacity", error.message, 503) from None
+        except (NoCopyError, ConnectError):
+            raise ServiceError(
+                "no_capacity", f"No copy of model `{name}` can take the request now.", 503
+            ) from None
+
+    async def _send(self, request: HttpRequest, name: str, model: NamedModel) -> Placed:
         head = post_head(
             request.path,
             len(request.body),
@@ -115,9 +143,7 @@ class OpenAiRoom:
                 copies, routing, (head, request.body), self._timeouts, adapter=model.adapter_id
             )
         except ConnectError:
-            raise ServiceError(
-                "no_capacity", f"No copy of model `{name}` can take the request now.", 503
-            ) from None
+            raise
         except UpstreamError as error:
             raise _failure(error) from error
 

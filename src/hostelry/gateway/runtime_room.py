@@ -12,12 +12,15 @@ from hostelry.aws.runtime import (
 )
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.domain.at_zero import AtZero
 from hostelry.domain.scope import Scope
 from hostelry.gateway.callers import Callers, check_service
 from hostelry.gateway.copies import Copies, Placed
 from hostelry.gateway.destination import find_destination, unavailable
 from hostelry.gateway.exchange import Exchange
+from hostelry.gateway.holding import Admitted, Holding
 from hostelry.gateway.invocation_head import invocation_head
+from hostelry.gateway.meter import Measurement
 from hostelry.gateway.model_error import (
     TIMED_OUT,
     ModelError,
@@ -57,6 +60,7 @@ class RuntimeRoom:
         callers: Callers,
         routes: RouteSource,
         copies: Copies,
+        holding: Holding,
         limits: InvocationLimits,
         draw: Callable[[], float],
         sessions: Sessions,
@@ -64,6 +68,7 @@ class RuntimeRoom:
         self._callers = callers
         self._routes = routes
         self._copies = copies
+        self._holding = holding
         self._max_answer_bytes = limits.max_answer_bytes
         self._invoke_timeouts = Timeouts(total_s=limits.invoke_timeout_s)
         self._stream_timeouts = Timeouts(total_s=limits.stream_timeout_s)
@@ -77,8 +82,8 @@ class RuntimeRoom:
         check_service(identity, SERVICE)
         scope = Scope(identity.account_id, identity.region)
         invocation = parse_invocation(request)
-        destination = self._find(scope, invocation)
-        placed = await self._place(invocation, destination, request)
+        admitted = await self._admit(scope, invocation, request)
+        destination, placed = admitted.destination, admitted.placed
         try:
             reply = placed.reply
             if invocation.session_id is not None and 200 <= reply.status < 300:
@@ -90,6 +95,7 @@ class RuntimeRoom:
                 await self._whole(exchange, destination, reply, headers)
         finally:
             placed.close()
+            admitted.measured.end()
 
     def error_answer(
         self, error: ServiceError, request: HttpRequest, request_id: str
@@ -110,25 +116,33 @@ class RuntimeRoom:
         copy = pinned_copy(destination, session_id, holder)
         return replace(destination, copies=(copy,))
 
-    async def _place(
-        self, invocation: Invocation, destination: Destination, request: HttpRequest
-    ) -> Placed:
-        head, body = invocation_head(invocation, destination, request), request.body
+    async def _admit(self, scope: Scope, invocation: Invocation, request: HttpRequest) -> Admitted:
+        """The invocation on a copy; one that needs a certain copy does not wait for another."""
         timeouts = self._stream_timeouts if invocation.stream else self._invoke_timeouts
         whole_below_bytes = None if invocation.stream else self._max_answer_bytes
-        try:
-            return await self._copies.send(
-                destination.copies,
-                destination.routing,
-                (head, body),
-                timeouts,
-                whole_below_bytes,
-                destination.adapter_id,
-            )
-        except ConnectError:
-            raise unavailable(destination.endpoint_name) from None
-        except UpstreamError as error:
-            raise gave_no_answer(destination, error) from error
+        has_session = invocation.session_id not in (None, NEW_SESSION)
+
+        async def send(destination: Destination, measured: Measurement) -> Placed:
+            try:
+                return await self._copies.send(
+                    destination.copies,
+                    destination.routing,
+                    (invocation_head(invocation, destination, request), request.body),
+                    timeouts,
+                    whole_below_bytes,
+                    destination.adapter_id,
+                )
+            except ConnectError:
+                if has_session or destination.at_zero is AtZero.COMPAT:
+                    raise unavailable(destination.endpoint_name) from None
+                raise
+            except UpstreamError as error:
+                raise gave_no_answer(destination, error) from error
+
+        limit_s = 0.0 if has_session else timeouts.total_s
+        return await self._holding.place(
+            lambda: self._find(scope, invocation), send, len(request.body), limit_s
+        )
 
     async def _whole(
         self, exchange: Exchange, destination: Destination, reply: Reply, headers: dict[str, str]

@@ -27,18 +27,22 @@ from hostelry.base.logging import configure_logging
 from hostelry.domain.scope import Scope
 from hostelry.gateway.acceptor import Fellows, NoFellows
 from hostelry.gateway.callers import Callers
+from hostelry.gateway.control_line import ControlLine, ControlOverHttp, NoControl
 from hostelry.gateway.control_room import ControlRoom
 from hostelry.gateway.copies import Copies
 from hostelry.gateway.door import Door
 from hostelry.gateway.fellow_workers import FellowWorkers
+from hostelry.gateway.holding import Holding
 from hostelry.gateway.http_reader import HttpLimits
 from hostelry.gateway.http_server import HttpServer
+from hostelry.gateway.meter import Meter
 from hostelry.gateway.openai_room import OpenAiRoom
 from hostelry.gateway.outstanding import Counts, Outstanding
 from hostelry.gateway.routes import ControlRoutes, RouteFile, RouteSource
 from hostelry.gateway.runtime_room import InvocationLimits, RuntimeRoom
 from hostelry.gateway.shared_counts import SharedCounts
 from hostelry.gateway.upstream import UpstreamPool
+from hostelry.gateway.waiting import HoldLimits
 from hostelry.server.gateway_memory import GatewayMemory, own_memory, shared_memory
 from hostelry.server.gateway_workers import open_table
 from hostelry.server.home import (
@@ -59,10 +63,11 @@ TIDY_PAUSE_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayParts:
-    """A gateway, wired: the door, and the counts that a test may look at."""
+    """A gateway, wired: the door, what keeps time for held requests, and the counts."""
 
     door: Door
     outstanding: Counts
+    holding: Holding
 
 
 def build_door(
@@ -72,10 +77,12 @@ def build_door(
     pool: UpstreamPool,
     counts: Counts | None = None,
     memory: GatewayMemory | None = None,
+    control: ControlLine | None = None,
 ) -> GatewayParts:
     """The door of one hostelry over `routes`.
 
-    Without `counts` this process counts alone, and without `memory` it remembers alone.
+    Without `counts` this process counts alone, without `memory` it remembers alone, and without
+    `control` nobody is told that requests wait.
     """
     clock = SystemClock()
     memory = memory or own_memory(clock.now)
@@ -95,17 +102,39 @@ def build_door(
     draw = random.Random().random
     outstanding = counts or Outstanding()
     copies = Copies(pool, outstanding, draw, monotonic_s, memory.places)
+    holding = Holding(
+        routes,
+        control or NoControl(),
+        outstanding,
+        hold_limits(config),
+        clock,
+        monotonic_s,
+        Meter(clock.now),
+    )
     limits = InvocationLimits(
         max_answer_bytes=config.max_body_bytes,
         invoke_timeout_s=config.invoke_timeout_s,
         stream_timeout_s=config.stream_timeout_s,
     )
     door = Door(
-        runtime=RuntimeRoom(callers, routes, copies, limits, draw, memory.sessions),
-        openai=OpenAiRoom(callers, routes, copies, config.stream_timeout_s, config.max_body_bytes),
+        runtime=RuntimeRoom(callers, routes, copies, holding, limits, draw, memory.sessions),
+        openai=OpenAiRoom(
+            callers, routes, copies, holding, config.stream_timeout_s, config.max_body_bytes
+        ),
         control=ControlRoom(callers, pool, config.control_url, credentials.internal_key),
     )
-    return GatewayParts(door=door, outstanding=outstanding)
+    return GatewayParts(door=door, outstanding=outstanding, holding=holding)
+
+
+def hold_limits(config: UpConfig) -> HoldLimits:
+    """This worker's share of what the door may hold."""
+    limits = HoldLimits(
+        max_requests=config.hold_requests,
+        max_requests_each=config.hold_requests_each,
+        max_bytes=config.hold_bytes,
+        limit_s=config.hold_limit_s,
+    )
+    return limits.share(config.gateway_workers)
 
 
 def workers_of(home: Home, config: UpConfig, worker: int) -> tuple[Counts, Fellows]:
@@ -148,7 +177,8 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     )
     counts, fellows = workers_of(home, config, worker)
     memory = shared_memory(home, config, clock.now)
-    parts = build_door(config, credentials, routes, pool, counts, memory)
+    control = ControlOverHttp(pool, config.control_url, credentials.internal_key, monotonic_s)
+    parts = build_door(config, credentials, routes, pool, counts, memory, control)
     limits = HttpLimits(max_body_bytes=config.max_body_bytes)
     server = HttpServer(parts.door.handle, parts.door.refusal_answer, limits, clock, fellows)
     stopping = asyncio.Event()
@@ -162,6 +192,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     pulse = loop.create_task(answer_pulse())
     following = loop.create_task(routes.follow())
     tidying = loop.create_task(tidy(routes, counts, clock))
+    holding = loop.create_task(parts.holding.run())
     asked_to_stop = loop.create_task(stopping.wait())
     await asyncio.wait((following, asked_to_stop), return_when=asyncio.FIRST_COMPLETED)
     log.info("closing: %d connections", server.num_connections)
@@ -169,6 +200,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     following.cancel()
     tidying.cancel()
     await server.stop(STOP_GRACE_S)
+    holding.cancel()
     pool.close()
     with contextlib.suppress(asyncio.CancelledError):
         await following

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from hostelry.base.json import decode
+from hostelry.domain.at_zero import AtZero
 from hostelry.server.ports import url_host
 
 ENVIRONMENT_VARIABLE = "HOSTELRY_HOME"
@@ -57,6 +58,11 @@ class UpConfig:
     artifact_cache_bytes: int = 50 * 1000**3  # on each instance
     gateway_workers: int = 1
     pace: float = 1.0  # divides the waits of the AWS contract that last minutes
+    at_zero: AtZero = AtZero.HOLD  # where no tag says otherwise
+    hold_limit_s: float | None = None  # None: as long as the request may take
+    hold_requests: int = 4096  # that wait for copies at once, in all workers
+    hold_requests_each: int = 1024  # ... for one name
+    hold_bytes: int = 256 * 1024 * 1024
 
     @property
     def door_url(self) -> str:

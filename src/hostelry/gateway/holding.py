@@ -1,0 +1,387 @@
+"""A request's way to a copy: at once where there is one, else it is held until there is.
+
+Held requests go in the order in which they came, as soon as the routes show a copy, and at a pace
+that copies can take. The first of them has control told, and so it is again while any waits: what
+control has not heard, or was killed over, it hears a second later.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from hostelry.base.clock import Clock
+from hostelry.base.errors import ServiceError
+from hostelry.domain.at_zero import AtZero
+from hostelry.domain.load import LoadKey, Wake
+from hostelry.gateway.control_line import ControlLine
+from hostelry.gateway.copies import Placed
+from hostelry.gateway.destination import NoCopyError, UnknownNameError
+from hostelry.gateway.meter import Measurement, Meter
+from hostelry.gateway.outstanding import Counts
+from hostelry.gateway.reply import ConnectError
+from hostelry.gateway.route_table import Destination, RouteTable
+from hostelry.gateway.routes import RouteSource
+from hostelry.gateway.waiting import Fate, FullError, Held, HoldLimits, WaitingLines
+from hostelry.routing.at_zero import Course
+from hostelry.routing.letting_go import PACE_S, num_let_go
+
+log = logging.getLogger(__name__)
+SYNC_S = 5.0  # in which the routes have what control has
+REFUSED_S = 0.25  # until copies that refuse connections are tried again, if no other routes come
+SOON_S = 0.1  # after the first request, how many more came with it is told
+WAKE_AGAIN_S = 1.0
+MAX_WAKES = 64  # told in one go; the others a second later
+
+Find = Callable[[], Destination]
+Send = Callable[[Destination, Measurement], Awaitable[Placed]]
+
+
+class NotServedError(ServiceError):
+    """No copy came in time, or too many requests wait for one."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("ServiceUnavailable", message, 503)
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request that is on a copy: where it is, its answer, and what measures it.
+
+    Whoever has it closes `placed` and ends `measured`.
+    """
+
+    destination: Destination
+    placed: Placed
+    measured: Measurement
+
+
+class Turn:
+    """How far one request has come: its place, and since and until when it may wait for a copy."""
+
+    __slots__ = ("asked", "held", "measured", "num_bytes", "since_s", "until_s")
+
+    def __init__(self, num_bytes: int, since_s: float, until_s: float) -> None:
+        self.num_bytes = num_bytes
+        self.since_s = since_s
+        self.until_s = until_s
+        self.held: Held | None = None
+        self.asked = False  # control, whether it knows more than the routes
+        self.measured: Measurement | None = None  # once it is known whom the request is for
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether it may wait at all."""
+        return self.until_s > self.since_s
+
+
+class Look:
+    """What the request at the head of a line would find now."""
+
+    __slots__ = ("find", "not_before_s", "syncing", "table")
+
+    def __init__(
+        self, find: Find, table: RouteTable, not_before_s: float = 0.0, syncing: bool = False
+    ) -> None:
+        self.find = find
+        self.table = table
+        self.not_before_s = not_before_s  # unless there are routes other than `table`
+        self.syncing = syncing  # until the routes have what control says there is
+
+
+class Holding:
+    """Every request that waits for a copy in this process.
+
+    Args:
+        routes: which copies there are.
+        control: who is told, and asked.
+        counts: what is under way on each copy, of all processes.
+        limits: how much this process may hold.
+        clock: seconds since the epoch, and waiting.
+        now_s: seconds of a clock that never goes back.
+        meter: measures every request from here on.
+    """
+
+    def __init__(
+        self,
+        routes: RouteSource,
+        control: ControlLine,
+        counts: Counts,
+        limits: HoldLimits,
+        clock: Clock,
+        now_s: Callable[[], float],
+        meter: Meter,
+    ) -> None:
+        self._routes = routes
+        self._control = control
+        self._counts = counts
+        self._clock = clock
+        self._now_s = now_s
+        self._meter = meter
+        self._lines = WaitingLines(limits)
+        self._looks: dict[Held, Look] = {}
+        self._timed: set[LoadKey] = set()  # lines to look at again though no routes come
+        self._told: dict[LoadKey, int] = {}  # how many waited when control was told last
+        self._wake_at_s = 0.0
+        self._telling: set[asyncio.Task[None]] = set()
+        self._somebody_waits = asyncio.Event()
+        routes.listen(self._routes_changed)
+
+    @property
+    def num_held(self) -> int:
+        """How many wait."""
+        return self._lines.num_held
+
+    async def place(self, find: Find, send: Send, num_bytes: int, limit_s: float) -> Admitted:
+        """The request on a copy, having waited for one if there was none.
+
+        Args:
+            find: reads the routes; raises as `find_destination` does.
+            send: sends the request to one of the destination's copies; raises ConnectError.
+            num_bytes: size of the request.
+            limit_s: how long it may take, hence how long it may wait; 0: not at all.
+
+        Raises what `find` and `send` do, and NotServedError.
+        """
+        now_s, own_s = self._now_s(), self._lines.limits.limit_s
+        patience_s = limit_s if own_s is None else min(limit_s, own_s)
+        turn = Turn(num_bytes, now_s, now_s + patience_s)
+        try:
+            return await self._place(turn, find, send)
+        except BaseException:
+            if turn.measured is not None:
+                turn.measured.end()
+            raise
+
+    async def _place(self, turn: Turn, find: Find, send: Send) -> Admitted:
+        while True:
+            try:
+                destination = find()
+            except (NoCopyError, UnknownNameError) as error:
+                await self._without_copy(turn, find, error)
+                continue
+            measured = self._measured(turn, destination)
+            if turn.held is None and turn.may_wait and self._lines.num_waiting(destination.key):
+                await self._wait(turn, destination, Look(find, self._routes.table))
+                continue
+            if turn.held is not None:
+                measured.let_go()
+            try:
+                return Admitted(destination, await send(destination, measured), measured)
+            except ConnectError:
+                if destination.at_zero is AtZero.COMPAT:
+                    raise
+                again_s = self._now_s() + REFUSED_S
+                await self._wait(turn, destination, Look(find, self._routes.table, again_s))
+
+    async def run(self) -> None:
+        """Keep time while something waits, until cancelled."""
+        while True:
+            await self._somebody_waits.wait()
+            await self._clock.sleep(PACE_S)
+            self.tick()
+
+    def tick(self) -> None:
+        """Do what is due by now; called every `PACE_S` while something waits."""
+        now_s = self._now_s()
+        self._lines.expire(now_s)
+        for key in tuple(self._timed):
+            self._let_go(key)
+        if now_s >= self._wake_at_s:
+            self._tell_again()
+        if not self._lines:
+            self._somebody_waits.clear()
+            self._told.clear()
+
+    def _measured(self, turn: Turn, destination: Destination) -> Measurement:
+        if turn.measured is None:
+            turn.measured = self._meter.begin(destination.key)
+        return turn.measured
+
+    async def _without_copy(
+        self, turn: Turn, find: Find, error: NoCopyError | UnknownNameError
+    ) -> None:
+        """Return once it is worth to look again; raises `error` where it is not."""
+        if not turn.may_wait:
+            raise error
+        table = self._routes.table
+        if isinstance(error, NoCopyError) and error.course in (Course.WAIT, Course.WAKE):
+            await self._wait(turn, error.destination, Look(find, table), error.course)
+            return
+        key = error.key if isinstance(error, UnknownNameError) else error.destination.key
+        if not turn.asked:
+            turn.asked = True
+            if await self._control.is_wanted(key):
+                if self._routes.table is table:
+                    await self._wait_for_routes(turn, key, find, error)
+                return
+        if isinstance(error, NoCopyError):
+            self._measured(turn, error.destination).found_no_capacity()
+        raise error
+
+    async def _wait_for_routes(
+        self, turn: Turn, key: LoadKey, find: Find, error: ServiceError
+    ) -> None:
+        """Return once the routes have the name; raises `error` where they do not come."""
+        look = Look(find, self._routes.table, syncing=True)
+        until_s = min(turn.until_s, self._now_s() + SYNC_S)
+        if await self._held(turn, key, look, until_s) is Fate.LATE:
+            raise error
+        turn.held = None
+
+    async def _wait(
+        self, turn: Turn, destination: Destination, look: Look, course: Course = Course.WAIT
+    ) -> None:
+        """Return once it is this request's turn; raises NotServedError."""
+        if course is Course.WAKE:
+            self._wake(destination.key)
+        measured = self._measured(turn, destination)
+        measured.held()
+        if await self._held(turn, destination.key, look, turn.until_s) is Fate.LATE:
+            measured.let_go()
+            measured.found_no_capacity()
+            raise NotServedError(self._late_words(turn, destination, look.find))
+
+    async def _held(self, turn: Turn, key: LoadKey, look: Look, until_s: float) -> Fate:
+        told: asyncio.Future[Fate] = asyncio.get_running_loop().create_future()
+
+        def tell(fate: Fate) -> None:
+            if not told.done():
+                told.set_result(fate)
+
+        held = turn.held
+        if held is not None and held.key == key:
+            held.tell = tell
+            self._lines.rejoin(held)
+        else:
+            try:
+                held = self._lines.join(key, turn.num_bytes, (turn.since_s, until_s), tell)
+            except FullError as error:
+                raise NotServedError(full_words(key, error)) from None
+            turn.held = held
+        self._looks[held] = look
+        self._somebody_waits.set()
+        if look.not_before_s:
+            self._timed.add(key)
+        try:
+            return await told
+        finally:
+            self._lines.leave(held)
+            del self._looks[held]
+            if not self._lines.num_waiting(key):
+                self._told.pop(key, None)
+
+    def _routes_changed(self) -> None:
+        for key in self._lines.names():
+            self._let_go(key)
+
+    def _let_go(self, key: LoadKey) -> None:
+        """Let those go for whom there is room on copies now."""
+        first = self._lines.first(key)
+        if first is None:
+            self._timed.discard(key)
+            return
+        look = self._looks[first]
+        if look.table is self._routes.table and self._now_s() < look.not_before_s:
+            return
+        copies = self._seen(look)
+        if copies is None:
+            self._timed.discard(key)
+            return
+        count = num_let_go([self._counts.of(it) for it in copies]) if copies else 1
+        self._lines.let_go(key, count)
+        if self._lines.num_waiting(key):
+            self._timed.add(key)  # the others at the next look
+
+    def _seen(self, look: Look) -> Sequence[str] | None:
+        """The copies that a request would find; None: wait on; empty: it has an error to tell."""
+        try:
+            return [it.id for it in look.find().copies]
+        except NoCopyError as error:
+            waits = error.course in (Course.WAIT, Course.WAKE)
+            return None if waits is not look.syncing else ()
+        except UnknownNameError:
+            return None if look.syncing else ()
+        except ServiceError:
+            return ()
+
+    def _wake(self, key: LoadKey) -> None:
+        """Have control told: of the first at once, of those that come with it a moment later."""
+        if key in self._told:
+            return
+        now_s = self._now_s()
+        self._wake_at_s = min(self._wake_at_s, now_s + SOON_S)
+        if not self._told:
+            self._wake_at_s = now_s + SOON_S
+        self._tell(key, self._lines.num_waiting(key) + 1)
+
+    def _tell_again(self) -> None:
+        """Tell of every line that still sleeps, or has grown since it was told of."""
+        self._wake_at_s = self._now_s() + WAKE_AGAIN_S
+        due: list[tuple[LoadKey, int]] = []
+        for key, told in tuple(self._told.items()):
+            num_waiting = self._lines.num_waiting(key)
+            if not num_waiting:
+                del self._told[key]
+            elif num_waiting > told or self._sleeps(key):
+                due.append((key, num_waiting))
+        for key, num_waiting in due[:MAX_WAKES]:
+            del self._told[key]  # to the end: those that were not told this time go first next time
+            self._tell(key, num_waiting)
+
+    def _sleeps(self, key: LoadKey) -> bool:
+        first = self._lines.first(key)
+        if first is None:
+            return False
+        try:
+            self._looks[first].find()
+        except NoCopyError as error:
+            return error.course is Course.WAKE
+        except ServiceError:
+            return False
+        return False
+
+    def _tell(self, key: LoadKey, held: int) -> None:
+        self._told[key] = held
+        wake = Wake(key=key, held=held, at=self._clock.now())
+        task = asyncio.get_running_loop().create_task(self._control.wake(wake))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    def _late_words(self, turn: Turn, destination: Destination, find: Find) -> str:
+        """What was waited for, and what is known of why it did not come."""
+        try:
+            destination = find()
+        except NoCopyError as error:
+            destination = error.destination
+        except ServiceError:
+            pass  # it has gone meanwhile; what was waited for is told
+        waited_s = self._now_s() - turn.since_s
+        return late_words(destination, waited_s)
+
+
+def late_words(destination: Destination, waited_s: float) -> str:
+    """The message of a request that waited in vain."""
+    what = words_for(destination.key)
+    if destination.copies:
+        state = "whose copies take no connections"
+    elif destination.component_name is None:
+        state = "of which none is ready"
+    elif destination.desired_copies:
+        state = f"of which {destination.desired_copies} wanted, none is ready"
+    else:
+        state = "which was asked for and is not on its way yet"
+    why = f": {destination.waiting_for}" if destination.waiting_for else ""
+    return f"The request waited {waited_s:.1f} s for a copy of {what}, {state}{why}. Try again."
+
+
+def full_words(key: LoadKey, error: FullError) -> str:
+    """The message of a request that may not wait."""
+    return f"No copy of {words_for(key)} can take the request now, and it cannot wait: {error}."
+
+
+def words_for(key: LoadKey) -> str:
+    """What a request is for, in words."""
+    if key.component_name is not None:
+        return f"inference component {key.component_name}"
+    return f"endpoint {key.endpoint_name}"
