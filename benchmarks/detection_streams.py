@@ -1,0 +1,109 @@
+"""Requests of the detection study: steady streams, and streams that step up, as seconds of load."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hostelry.sim.arrivals import code_hour, modulated
+from hostelry.sim.lengths import CHAT, CODE, RequestLengths
+
+Floats = NDArray[np.float64]
+# So that a call of the chat trace's lengths takes 4.68 s on average.
+PREFILL_S = 0.00025  # a prompt's token
+DECODE_S = 0.0203  # an answer's token
+SAMPLES_PER_S = 20  # of what is in flight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """A kind of load: `per_s` before the step, `ratio` times that after it.
+
+    `draw` gives arrivals, of so many seconds before and after a step of a ratio.
+    """
+
+    name: str
+    per_s: float
+    ratio: float
+    lengths: RequestLengths
+    draw: Callable[[np.random.Generator, float, float, float], Floats]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seconds:
+    """What the door would report, by second."""
+
+    arrivals: Floats
+    finished: Floats
+    service_s: Floats
+    in_flight_mean: Floats
+    in_flight_max: Floats
+
+
+def gamma_stream(name: str, per_s: float, ratio: float, cv: float) -> Stream:
+    """Gamma times between arrivals (cv 1: Poisson); from the step on, `ratio` times as many."""
+
+    def draw(source: np.random.Generator, before_s: float, after_s: float, ratio: float) -> Floats:
+        edges = np.array([0.0, before_s, before_s + after_s])
+        return modulated(source, edges, np.array([per_s, per_s * ratio]), cv)
+
+    return Stream(name=name, per_s=per_s, ratio=ratio, lengths=CHAT, draw=draw)
+
+
+def code_stream(name: str, ratio: int) -> Stream:
+    """Bursts and silences as of code completion; from the step on as of `ratio` times the users."""
+
+    def draw(source: np.random.Generator, before_s: float, after_s: float, ratio: float) -> Floats:
+        drawn = [_hours(source, before_s + after_s)]
+        more = [_hours(source, after_s) + before_s for _ in range(round(ratio) - 1)]
+        found: Floats = np.sort(np.concatenate([*drawn, *more]))
+        return found
+
+    return Stream(name=name, per_s=2.57, ratio=ratio, lengths=CODE, draw=draw)
+
+
+def _hours(source: np.random.Generator, lasts_s: float) -> Floats:
+    parts, begins = [], 0.0
+    while begins < lasts_s:
+        hour = code_hour(source) + begins
+        parts.append(hour)
+        begins += 3440.0
+    at_s: Floats = np.concatenate(parts)
+    return at_s[at_s < lasts_s]
+
+
+def service_times(source: np.random.Generator, lengths: RequestLengths, num: int) -> Floats:
+    """Seconds that each call takes, whatever else runs."""
+    found: Floats = (
+        lengths.input.draw(source, num) * PREFILL_S + lengths.output.draw(source, num) * DECODE_S
+    )
+    return found
+
+
+def mean_service_s(lengths: RequestLengths) -> float:
+    """The mean of many, always the same."""
+    return float(service_times(np.random.default_rng(1), lengths, 200_000).mean())
+
+
+def seconds_of(at_s: Floats, service_s: Floats, num_seconds: int) -> Seconds:
+    """The seconds from 0 to `num_seconds` of calls that begin at `at_s`."""
+    ends_s = at_s + service_s
+    done = ends_s < num_seconds
+    instants = (np.arange(num_seconds * SAMPLES_PER_S) + 0.5) / SAMPLES_PER_S
+    under_way = np.searchsorted(np.sort(at_s), instants) - np.searchsorted(
+        np.sort(ends_s), instants
+    )
+    by_second = under_way.reshape(num_seconds, SAMPLES_PER_S)
+    return Seconds(
+        arrivals=_by_second(at_s, np.ones_like(at_s), num_seconds),
+        finished=_by_second(ends_s[done], np.ones(int(done.sum())), num_seconds),
+        service_s=_by_second(ends_s[done], service_s[done], num_seconds),
+        in_flight_mean=by_second.mean(axis=1),
+        in_flight_max=by_second.max(axis=1).astype(np.float64),
+    )
+
+
+def _by_second(at_s: Floats, weights: Floats, num_seconds: int) -> Floats:
+    found: Floats = np.bincount(at_s.astype(np.int64), weights, num_seconds)[:num_seconds]
+    return found
