@@ -44,8 +44,11 @@ class Measurement:
         self._ended = False
 
     def held(self) -> None:
-        """It begins to wait for a copy."""
+        """It begins to wait for a copy; the one that it went to, if any, refused it."""
         self._meter.now_ns()
+        if self._copy is not None:
+            self._copy[0] -= 1
+            self._copy = None
         self._tally.held[self] = self._began_ns
 
     def let_go(self) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.json import decode
+from hostelry.domain.at_zero import AtZero
 from hostelry.gateway.callers import Callers
 from hostelry.gateway.copies import Copies, Placed
 from hostelry.gateway.destination import NoCopyError
@@ -19,7 +20,7 @@ from hostelry.gateway.holding import Admitted, Holding, NotServedError
 from hostelry.gateway.invocation_head import ADAPTER_ALIAS, ADAPTER_IDENTIFIER, post_head, terms
 from hostelry.gateway.meter import Measurement
 from hostelry.gateway.openai_model import NamedModel, find_model
-from hostelry.gateway.reply import ConnectError, DeadlineError, Reply, UpstreamError
+from hostelry.gateway.reply import ConnectError, DeadlineError, UpstreamError
 from hostelry.gateway.route_table import Destination
 from hostelry.gateway.routes import RouteSource
 from hostelry.gateway.upstream import Timeouts
@@ -95,7 +96,7 @@ class OpenAiRoom:
     async def _complete(self, exchange: Exchange, request_id: str) -> None:
         admitted = await self._admit(exchange.request, asked_model(exchange.request.body))
         try:
-            await self._pass_on(exchange, admitted.placed.reply, request_id)
+            await self._pass_on(exchange, admitted, request_id)
         finally:
             admitted.placed.close()
             admitted.measured.end()
@@ -113,7 +114,7 @@ class OpenAiRoom:
 
         async def send(destination: Destination, measured: Measurement) -> Placed:
             assert model is not None, "it was found just now"
-            return await self._send(request, name, model)
+            return await self._send(request, name, model, measured)
 
         try:
             return await self._holding.place(find, send, len(request.body), self._timeouts.total_s)
@@ -124,7 +125,9 @@ class OpenAiRoom:
                 "no_capacity", f"No copy of model `{name}` can take the request now.", 503
             ) from None
 
-    async def _send(self, request: HttpRequest, name: str, model: NamedModel) -> Placed:
+    async def _send(
+        self, request: HttpRequest, name: str, model: NamedModel, measured: Measurement
+    ) -> Placed:
         head = post_head(
             request.path,
             len(request.body),
@@ -137,17 +140,26 @@ class OpenAiRoom:
                 *terms(request),
             ),
         )
-        copies, routing = model.destination.copies, model.destination.routing
+        destination = model.destination
         try:
             return await self._copies.send(
-                copies, routing, (head, request.body), self._timeouts, adapter=model.adapter_id
+                destination.copies,
+                destination.routing,
+                (head, request.body),
+                self._timeouts,
+                adapter=model.adapter_id,
+                chosen=measured.chosen,
             )
         except ConnectError:
+            if destination.at_zero is AtZero.COMPAT:
+                measured.got_no_answer()
             raise
         except UpstreamError as error:
+            measured.got_no_answer()
             raise _failure(error) from error
 
-    async def _pass_on(self, exchange: Exchange, reply: Reply, request_id: str) -> None:
+    async def _pass_on(self, exchange: Exchange, admitted: Admitted, request_id: str) -> None:
+        reply, measured = admitted.placed.reply, admitted.measured
         content_type = reply.headers.get("content-type", "application/json")
         headers = {"Content-Type": content_type, "x-request-id": request_id}
         if "retry-after" in reply.headers:
@@ -155,17 +167,24 @@ class OpenAiRoom:
         try:
             if not content_type.startswith(EVENT_STREAM):
                 body = await reply.body(self._max_answer_bytes)
+                measured.answered()
+                if not 200 <= reply.status < 300:
+                    measured.refused_by_model(reply.status)
                 exchange.respond(HttpResponse(reply.status, headers, body))
                 return
             chunk = await reply.next_chunk()
         except UpstreamError as error:
+            measured.got_no_answer()
             raise _failure(error) from error
+        measured.first_chunk()
         exchange.start(reply.status, headers | {"Cache-Control": "no-cache"})
         try:
             while chunk is not None:
                 await exchange.send(chunk)
                 chunk = await reply.next_chunk()
+            measured.answered()
         except UpstreamError as error:
+            measured.stream_broke()
             told = msgspec.json.encode({"error": _error_object(_failure(error))})
             await exchange.send(b"data: %b\n\n" % told)
         exchange.finish()

@@ -90,9 +90,9 @@ class RuntimeRoom:
                 self._sessions.note(scope, invocation, placed.copy, reply.headers)
             headers = answer_headers(reply, destination, request_id, invocation)
             if invocation.stream:
-                await self._stream(exchange, destination, reply, headers)
+                await self._stream(exchange, admitted, headers)
             else:
-                await self._whole(exchange, destination, reply, headers)
+                await self._whole(exchange, admitted, headers)
         finally:
             placed.close()
             admitted.measured.end()
@@ -131,12 +131,15 @@ class RuntimeRoom:
                     timeouts,
                     whole_below_bytes,
                     destination.adapter_id,
+                    measured.chosen,
                 )
             except ConnectError:
                 if has_session or destination.at_zero is AtZero.COMPAT:
+                    measured.got_no_answer()
                     raise unavailable(destination.endpoint_name) from None
                 raise
             except UpstreamError as error:
+                measured.got_no_answer()
                 raise gave_no_answer(destination, error) from error
 
         limit_s = 0.0 if has_session else timeouts.total_s
@@ -144,34 +147,43 @@ class RuntimeRoom:
             lambda: self._find(scope, invocation), send, len(request.body), limit_s
         )
 
-    async def _whole(
-        self, exchange: Exchange, destination: Destination, reply: Reply, headers: dict[str, str]
-    ) -> None:
+    async def _whole(self, exchange: Exchange, admitted: Admitted, headers: dict[str, str]) -> None:
+        reply, measured = admitted.placed.reply, admitted.measured
         try:
             body = await reply.body(self._max_answer_bytes)
         except UpstreamError as error:
-            raise gave_no_answer(destination, error) from error
+            measured.got_no_answer()
+            raise gave_no_answer(admitted.destination, error) from error
+        measured.answered()
         if not 200 <= reply.status < 300:
-            raise container_error(destination, reply, body)
+            measured.refused_by_model(reply.status)
+            raise container_error(admitted.destination, reply, body)
         exchange.respond(HttpResponse(200, headers, body))
 
     async def _stream(
-        self, exchange: Exchange, destination: Destination, reply: Reply, headers: dict[str, str]
+        self, exchange: Exchange, admitted: Admitted, headers: dict[str, str]
     ) -> None:
         """Nothing is sent before the container's first chunk, so that a failure has its status."""
+        reply, measured = admitted.placed.reply, admitted.measured
         try:
             if not 200 <= reply.status < 300:
                 body = await reply.body(MAX_ERROR_BYTES)
-                raise container_error(destination, reply, body)
+                measured.answered()
+                measured.refused_by_model(reply.status)
+                raise container_error(admitted.destination, reply, body)
             chunk = await reply.next_chunk()
         except UpstreamError as error:
-            raise gave_no_answer(destination, error) from error
+            measured.got_no_answer()
+            raise gave_no_answer(admitted.destination, error) from error
+        measured.first_chunk()
         exchange.start(200, headers)
         try:
             while chunk is not None:
                 await exchange.send(payload_part(chunk))
                 chunk = await reply.next_chunk()
+            measured.answered()
         except UpstreamError as error:
+            measured.stream_broke()
             await exchange.send(broken_stream(error))
         exchange.finish()
 
