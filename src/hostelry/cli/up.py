@@ -72,6 +72,26 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         ),
     ] = None,
     pace: PaceOption = 1.0,
+    at_zero: Annotated[
+        str,
+        typer.Option(
+            help="What requests get while there is no copy: hold (they wait for one and have it "
+            "started) or compat (AWS's error). The tag hostelry:zero chooses for one endpoint or "
+            "component."
+        ),
+    ] = "hold",
+    hold_limit_s: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds that a request may wait for a copy. [default: as long as it may take]",
+            show_default=False,
+        ),
+    ] = None,
+    hold_requests: Annotated[int, typer.Option(help="Requests that wait at once.")] = 4096,
+    hold_requests_each: Annotated[
+        int, typer.Option(help="... for one endpoint or component.")
+    ] = 1024,
+    hold_mb: Annotated[float, typer.Option(help="... and how large they are together.")] = 256.0,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return when ready; go on in the background.")
     ] = False,
@@ -103,6 +123,11 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         artifact_cache_gb=artifact_cache_gb,
         pace=pace,
         gateway_workers=gateway_workers,
+        at_zero=at_zero,
+        hold_limit_s=hold_limit_s,
+        hold_requests=hold_requests,
+        hold_requests_each=hold_requests_each,
+        hold_mb=hold_mb,
     )
     if detach:
         up_detached(options, as_json=as_json)

@@ -209,7 +209,7 @@ class Holding:
             await self._wait(turn, error.destination, Look(find, table), error.course)
             return
         key = error.key if isinstance(error, UnknownNameError) else error.destination.key
-        if not turn.asked:
+        if not turn.asked and getattr(error, "course", None) is not Course.TRY_AGAIN:
             turn.asked = True
             if await self._control.is_wanted(key):
                 if self._routes.table is table:
@@ -298,8 +298,8 @@ class Holding:
         try:
             return [it.id for it in look.find().copies]
         except NoCopyError as error:
-            waits = error.course in (Course.WAIT, Course.WAKE)
-            return None if waits is not look.syncing else ()
+            waits_on = (Course.REFUSE,) if look.syncing else (Course.WAIT, Course.WAKE)
+            return None if error.course in waits_on else ()
         except UnknownNameError:
             return None if look.syncing else ()
         except ServiceError:

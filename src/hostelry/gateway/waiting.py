@@ -19,6 +19,7 @@ from hostelry.domain.load import LoadKey
 class HoldLimits:
     """How much may wait at once, in all and for one name; `limit_s` None: as long as a request may.
 
+    One request may wait however large it is.
     Raises ValueError for limits that let nothing wait.
     """
 
@@ -162,7 +163,7 @@ class WaitingLines:
             raise FullError(f"{waiting} requests wait for it already, and no more may")
         if self.num_held >= limits.max_requests:
             raise FullError(f"{self.num_held} requests wait for copies already, and no more may")
-        if self.num_bytes + num_bytes > limits.max_bytes:
+        if self.num_bytes and self.num_bytes + num_bytes > limits.max_bytes:
             raise FullError(
                 f"requests of {self.num_bytes} bytes wait for copies already; with this one of "
                 f"{num_bytes} bytes they would be more than {limits.max_bytes}"

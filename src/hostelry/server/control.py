@@ -114,6 +114,7 @@ def _surroundings(
         shape_of=shape_of,
         is_llm=images.is_llm,
         pace=config.pace,
+        at_zero=config.at_zero,
         max_drain_s=max(config.invoke_timeout_s, config.stream_timeout_s) + DRAIN_SLACK_S,
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from hostelry.base.errors import TerminalError
+from hostelry.domain.at_zero import AtZero
 from hostelry.gateway.count_table import MAX_WORKERS
 from hostelry.server.home import Credentials, UpConfig, new_credentials
 from hostelry.server.ports import is_loopback
@@ -21,6 +22,8 @@ MIN_CACHE_GB = 0.1
 MIN_PACE, MAX_PACE = 1.0, 3600.0
 MAX_DEFAULT_WORKERS = 4
 MIN_TIMEOUT_S, MAX_TIMEOUT_S = 1, 86400
+MAX_HOLD_REQUESTS = 1_000_000
+MAX_HOLD_MB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,11 @@ class UpOptions:
     artifact_cache_gb: float = 50.0
     pace: float = 1.0
     gateway_workers: int | None = None
+    at_zero: str = AtZero.HOLD.value
+    hold_limit_s: float | None = None
+    hold_requests: int = 4096
+    hold_requests_each: int = 1024
+    hold_mb: float = 256.0
 
     @property
     def embedded_store(self) -> bool:
@@ -75,6 +83,7 @@ def check_options(options: UpOptions) -> None:
             f"{MAX_WORKERS}"
         )
     check_timeouts(options)
+    check_holding(options)
     if options.s3_endpoint is not None:
         check_endpoint(options.s3_endpoint)
 
@@ -93,6 +102,34 @@ def check_timeouts(options: UpOptions) -> None:
             raise TerminalError(
                 f"{flag} {seconds:g}: expected {MIN_TIMEOUT_S} or more and at most {MAX_TIMEOUT_S}"
             )
+
+
+def check_holding(options: UpOptions) -> None:
+    """Raise TerminalError where what requests without a copy get is no choice, or no bound."""
+    if options.at_zero not in {it.value for it in AtZero}:
+        raise TerminalError(
+            f"--at-zero {options.at_zero}: expected hold (requests wait for a copy) or compat "
+            "(AWS's error at once)"
+        )
+    if options.hold_limit_s is not None and not (
+        MIN_TIMEOUT_S <= options.hold_limit_s <= MAX_TIMEOUT_S
+    ):
+        raise TerminalError(
+            f"--hold-limit-s {options.hold_limit_s:g}: expected {MIN_TIMEOUT_S} or more and at "
+            f"most {MAX_TIMEOUT_S}"
+        )
+    for flag, count in (
+        ("--hold-requests", options.hold_requests),
+        ("--hold-requests-each", options.hold_requests_each),
+    ):
+        if not 1 <= count <= MAX_HOLD_REQUESTS:
+            raise TerminalError(
+                f"{flag} {count}: expected 1 or more and at most {MAX_HOLD_REQUESTS}"
+            )
+    if not 1 <= options.hold_mb <= MAX_HOLD_MB:
+        raise TerminalError(
+            f"--hold-mb {options.hold_mb:g}: expected 1 or more and at most {MAX_HOLD_MB}"
+        )
 
 
 def check_host(options: UpOptions) -> None:
@@ -180,4 +217,9 @@ def decide_config(options: UpOptions, control_port: int, num_cpus: int) -> UpCon
         artifact_cache_bytes=int(options.artifact_cache_gb * 1000**3),
         pace=options.pace,
         gateway_workers=options.gateway_workers or min(MAX_DEFAULT_WORKERS, num_cpus),
+        at_zero=AtZero(options.at_zero),
+        hold_limit_s=options.hold_limit_s,
+        hold_requests=options.hold_requests,
+        hold_requests_each=options.hold_requests_each,
+        hold_bytes=int(options.hold_mb * 1024 * 1024),
     )

@@ -34,6 +34,10 @@ OTHER_S3 = replace(OPTIONS, s3_endpoint="http://nas:9000")
         pytest.param({"region": "us-gov-west-1"}, id="a region with four parts"),
         pytest.param({"invoke_timeout_s": 1, "stream_timeout_s": 86400}, id="the ends of limits"),
         pytest.param({"gateway_workers": 1}, id="one worker"),
+        pytest.param(
+            {"at_zero": "compat", "hold_limit_s": 5, "hold_requests": 1, "hold_mb": 1},
+            id="as little waiting as may be",
+        ),
         pytest.param({"gateway_workers": 64}, id="the most workers"),
     ],
 )
@@ -77,6 +81,12 @@ def test_options_that_are_allowed(changes: dict[str, Any]) -> None:
         pytest.param({"stream_timeout_s": float("inf")}, "stream-timeout-s inf", id="for ever"),
         pytest.param({"max_body_mb": 5000}, "1024", id="a body beyond the limit"),
         pytest.param({"gateway_workers": 0}, "--gateway-workers 0: expected 1", id="no worker"),
+        pytest.param({"at_zero": "wait"}, "--at-zero wait: expected hold", id="no such choice"),
+        pytest.param({"hold_limit_s": 0}, "--hold-limit-s 0: expected 1", id="no time to wait"),
+        pytest.param({"hold_limit_s": float("nan")}, "--hold-limit-s nan", id="waiting for NaN s"),
+        pytest.param({"hold_requests": 0}, "--hold-requests 0: expected 1", id="none may wait"),
+        pytest.param({"hold_requests_each": -1}, "--hold-requests-each -1", id="fewer than none"),
+        pytest.param({"hold_mb": 0.5}, "--hold-mb 0.5: expected 1", id="nothing may wait"),
         pytest.param({"gateway_workers": 65}, "at most 64", id="too many workers"),
         pytest.param({"s3_endpoint": "nas:9000"}, "--s3-endpoint", id="an endpoint without http"),
         pytest.param({"s3_endpoint": "ftp://nas"}, "--s3-endpoint", id="another scheme"),

@@ -1,0 +1,48 @@
+"""Whether a name exists and copies of it are wanted, by the records: routes come a moment later."""
+
+from hostelry.autoscaling.wake import wakeable
+from hostelry.domain.at_zero import Wakeable
+from hostelry.domain.component import ComponentStatus, InferenceComponent
+from hostelry.domain.load import LoadKey
+from hostelry.domain.scaling import Dimension, target_name
+from hostelry.domain.scope import Scope
+from hostelry.reconcile.plan_routes import SERVING
+from hostelry.store.records import State
+
+IN_USE = frozenset({ComponentStatus.IN_SERVICE, ComponentStatus.UPDATING})
+
+
+def is_wanted(state: State, key: LoadKey) -> bool:
+    """Whether routes with copies of what `key` names are on their way, or may be asked for.
+
+    An empty endpoint name stands for whichever endpoint the component is on.
+    """
+    if key.component_name is None:
+        return _serves(state, key.scope, key.endpoint_name)
+    found = state.components.get(key.scope, key.component_name)
+    if found is None or found.value.status not in IN_USE:
+        return False
+    endpoint_name = found.value.endpoint_name
+    if key.endpoint_name not in ("", endpoint_name):
+        return False
+    return _serves(state, key.scope, endpoint_name) and _has_copies(state, found.value)
+
+
+def _serves(state: State, scope: Scope, endpoint_name: str) -> bool:
+    endpoint = state.endpoints.get(scope, endpoint_name)
+    return endpoint is not None and endpoint.value.status in SERVING
+
+
+def _has_copies(state: State, component: InferenceComponent) -> bool:
+    """Whether copies are wanted, or a request may have one started."""
+    base = component
+    if component.adapter is not None:
+        found = state.components.get(component.scope, component.adapter.base_name)
+        if found is None:
+            return False
+        base = found.value
+    if base.desired_copies > 0:
+        return True
+    name = target_name(f"inference-component/{base.name}", Dimension.COPIES)
+    target = state.scalable_targets.get(base.scope, name)
+    return wakeable(None if target is None else target.value) is Wakeable.YES
