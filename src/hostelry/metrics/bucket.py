@@ -1,6 +1,5 @@
 """What is kept of the samples of one period: a summary that can be merged with another."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -56,23 +55,24 @@ def merged(buckets: Sequence[Bucket], *, with_sketch: bool = True) -> Bucket:
 def bucket_of(sample: Sample) -> Bucket | None:
     """The summary of one sample; None where it counts nothing.
 
-    Raises ValueError for what is not finite, negative counts, and lengths that differ.
+    Raises ValueError for what is not a number of CloudWatch's range, negative counts, and lengths that differ.
     """
     if sample.statistics is not None:
         return _of_statistics(sample)
     values, counts = sample.values, sample.counts or (1.0,) * len(sample.values)
     if len(values) != len(counts):
         raise ValueError(f"{len(values)} values of {sample.metric.name} have {len(counts)} counts.")
-    _check_finite(sample, (*values, *counts))
+    check_numbers(sample, (*values, *counts))
     if any(count < 0 for count in counts):
         raise ValueError(f"A count of {sample.metric.name} is below 0: {min(counts)}.")
     kept = [(value, count) for value, count in zip(values, counts, strict=True) if count > 0]
     if not kept:
         return None
     minimum, maximum = min(kept)[0], max(kept)[0]
-    total = _checked_sum(sample, math.fsum(value * count for value, count in kept))
+    total = sum(value * count for value, count in kept)
+    check_numbers(sample, (total,))
     return Bucket(
-        count=math.fsum(count for _, count in kept),
+        count=sum(count for _, count in kept),
         sum=total,
         minimum=minimum,
         maximum=maximum,
@@ -83,7 +83,7 @@ def bucket_of(sample: Sample) -> Bucket | None:
 def _of_statistics(sample: Sample) -> Bucket | None:
     known = sample.statistics
     assert known is not None
-    _check_finite(sample, (known.sample_count, known.sum, known.minimum, known.maximum))
+    check_numbers(sample, (known.sample_count, known.sum, known.minimum, known.maximum))
     if known.sample_count < 0 or known.minimum > known.maximum:
         raise ValueError(
             f"The statistics of {sample.metric.name} contradict themselves: count"
@@ -96,12 +96,14 @@ def _of_statistics(sample: Sample) -> Bucket | None:
     )
 
 
-def _check_finite(sample: Sample, numbers: tuple[float, ...]) -> None:
-    odd = next((it for it in numbers if not math.isfinite(it)), None)
+def check_numbers(sample: Sample, numbers: tuple[float, ...]) -> None:
+    """Raise ValueError where one is not finite, or larger than CloudWatch takes.
+
+    So no sum of samples can leave the range of numbers. Source: MetricDatum, Value.
+    """
+    odd = next((it for it in numbers if not abs(it) <= sketch.LARGEST), None)
     if odd is not None:
-        raise ValueError(f"A sample of {sample.metric.name} holds {odd}; only numbers are kept.")
-
-
-def _checked_sum(sample: Sample, total: float) -> float:
-    _check_finite(sample, (total,))
-    return total
+        raise ValueError(
+            f"A sample of {sample.metric.name} holds {odd}; values are numbers from -2^360 to"
+            " 2^360."
+        )

@@ -234,7 +234,8 @@ def _interpolated(known: Mapping[float, float], grid: Sequence[float]) -> dict[f
 
 
 def _grid(period_s: int, around: Surroundings) -> list[float]:
-    """The starts of the periods in the time asked for."""
+    """The starts of the periods in the time asked for; those of no series are of the query's."""
+    period_s = period_s or around.period_s or 60
     first, last = -(-around.start // period_s), -(-around.end // period_s)
     if last - first > MAX_GRID_POINTS:
         raise ExpressionError(
@@ -297,9 +298,7 @@ def _slice(arguments: Arguments, _: Surroundings) -> Value:
     lines = _lines("SLICE", arguments[0])
     bounds = [_index("SLICE", it) for it in arguments[1:]]
     if len(bounds) == 1:
-        if bounds[0] >= len(lines):
-            raise ExpressionError(f"SLICE asks for series {bounds[0]} of {len(lines)}.")
-        return lines[bounds[0]]
+        return lines[bounds[0]] if bounds[0] < len(lines) else Line("", 0, {})
     return lines[bounds[0] : bounds[1]]
 
 

@@ -78,23 +78,22 @@ class Series:
 
     def add(self, sample: Sample, now: float) -> int:
         """Keep a sample whose values are valid; how many bytes more the series takes."""
-        tier = self._tier(sample, now)
+        if len(sample.values) == 1 and not sample.counts:
+            return self.add_value(sample.at, sample.values[0], sample.resolution_s, now)
+        bucket = bucket_of(sample)
+        tier = self._tier(sample.at, sample.resolution_s, now)
+        if tier is None or bucket is None:
+            return 0
+        column, grown = self._column(tier)
+        return self._written(grown + column.add(int(sample.at // column.width_s), bucket), now)
+
+    def add_value(self, at: float, value: float, resolution_s: int, now: float) -> int:
+        """Keep one finite value; how many bytes more the series takes."""
+        tier = self._tier(at, resolution_s, now)
         if tier is None:
             return 0
-        column = self.columns[tier]
-        grown = 0
-        if column is None:
-            column = self.columns[tier] = Column(WIDTHS_S[tier])
-            grown = column.size_bytes()
-        index = int(sample.at // column.width_s)
-        if len(sample.values) == 1 and sample.counts in ((), (1.0,)):
-            grown += column.add_value(index, sample.values[0])
-        else:
-            bucket = bucket_of(sample)
-            grown += 0 if bucket is None else column.add(index, bucket)
-        self.size_bytes += grown
-        self.written_at = now
-        return grown
+        column, grown = self._column(tier)
+        return self._written(grown + column.add_value(int(at // column.width_s), value), now)
 
     def age(self, horizons_s: tuple[float, ...], now: float) -> int:
         """Move what is older than each column's horizon to the next, the last's away.
@@ -148,14 +147,26 @@ class Series:
         ]
         self.size_bytes = SERIES_BYTES + sum(it.size_bytes() for it in self.columns if it)
 
-    def _tier(self, sample: Sample, now: float) -> int | None:
+    def _tier(self, at: float, resolution_s: int, now: float) -> int | None:
         """The column for a sample; None for one that is too old for any."""
-        age_s = now - sample.at
-        first = 0 if sample.resolution_s < WIDTHS_S[1] else 1
-        for tier in range(first, len(WIDTHS_S)):
+        age_s = now - at
+        for tier in range(0 if resolution_s < WIDTHS_S[1] else 1, len(WIDTHS_S)):
             if age_s < RETENTION_S[tier]:
                 return tier
         return None
+
+    def _column(self, tier: int) -> tuple[Column, int]:
+        """A column, made if need be, and how many bytes that took."""
+        column = self.columns[tier]
+        if column is not None:
+            return column, 0
+        column = self.columns[tier] = Column(WIDTHS_S[tier])
+        return column, column.size_bytes()
+
+    def _written(self, grown: int, now: float) -> int:
+        self.size_bytes += grown
+        self.written_at = now
+        return grown
 
     def _move(self, taken: list[tuple[int, Bucket]], tier: int) -> None:
         if tier + 1 == len(WIDTHS_S):

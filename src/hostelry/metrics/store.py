@@ -1,6 +1,5 @@
 """Metrics in memory, within a budget of bytes."""
 
-import math
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,11 +11,14 @@ from hostelry.metrics.bucket import Bucket, bucket_of, merged
 from hostelry.metrics.budget import DEFAULT_MAX_BYTES, DEGREES, RELAXED_SHARE
 from hostelry.metrics.protocol import MetricFilter
 from hostelry.metrics.series import LATEST_AT, Dimensions, Series
+from hostelry.metrics.sketch import LARGEST
 from hostelry.metrics.statistic import is_simple, statistic
 
 # Series looked at for ageing with each write: the least, and a share of the samples written.
 LEAST_AGED = 4
 AGED_SHARE = 4
+
+DROPPED = -1
 
 Family = tuple[Series, ...]  # one metric's series, by unit
 Names = dict[str, dict[str, dict[Dimensions, Family]]]
@@ -132,7 +134,7 @@ class MemoryMetrics:
             self._size_bytes += series.add(sample, now)
             num_written += 1
         self._num_samples += num_written
-        self._age(max(LEAST_AGED, num_written // AGED_SHARE), now)
+        self.age(max(LEAST_AGED, num_written // AGED_SHARE), now)
 
     def restore(self, series: Series, grown: int) -> None:
         """Account for columns that were loaded into `series`; the caller holds the lock."""
@@ -166,8 +168,11 @@ class MemoryMetrics:
                     found.setdefault(begin, []).append(bucket)
         return found
 
-    def _age(self, count: int, now: float) -> None:
-        """Look at the next `count` series, and at more while the budget is exceeded."""
+    def age(self, count: int, now: float) -> None:
+        """Look at the next `count` series, and at more while the budget is exceeded.
+
+        The caller holds the lock.
+        """
         while self._all and (count > 0 or self._size_bytes > self._max_bytes):
             count -= 1
             if self._hand >= len(self._all):
@@ -194,6 +199,7 @@ class MemoryMetrics:
         if last is not series:
             self._all[series.position] = last
             last.position = series.position
+        series.position = DROPPED
         self._size_bytes -= series.size_bytes
         self._num_dropped += 0 if series.is_empty else 1
         names = self._tables[series.scope]
@@ -213,7 +219,7 @@ def check_sample(sample: Sample) -> None:
     """Raise ValueError for a sample that cannot be kept."""
     if not 0 <= sample.at < LATEST_AT:
         raise ValueError(f"A sample of {sample.metric.name} is of the instant {sample.at}.")
-    if len(sample.values) != 1 or sample.counts or not math.isfinite(sample.values[0]):
+    if len(sample.values) != 1 or sample.counts or not abs(sample.values[0]) <= LARGEST:
         bucket_of(sample)
 
 
