@@ -3,6 +3,11 @@
 from collections.abc import Callable, Mapping
 
 from hostelry.api import (
+    alarm,
+    alarm_describe,
+    alarm_history,
+    alarm_state,
+    alarm_tag,
     component,
     component_update,
     endpoint,
@@ -48,6 +53,18 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("sagemaker", "AddTags"): tag.add_tags,
     ("sagemaker", "ListTags"): tag.list_tags,
     ("sagemaker", "DeleteTags"): tag.delete_tags,
+    ("cloudwatch", "PutMetricAlarm"): alarm.put_metric_alarm,
+    ("cloudwatch", "PutCompositeAlarm"): alarm.put_composite_alarm,
+    ("cloudwatch", "DescribeAlarms"): alarm_describe.describe_alarms,
+    ("cloudwatch", "DescribeAlarmsForMetric"): alarm_describe.describe_alarms_for_metric,
+    ("cloudwatch", "DescribeAlarmHistory"): alarm_history.describe_alarm_history,
+    ("cloudwatch", "SetAlarmState"): alarm_state.set_alarm_state,
+    ("cloudwatch", "EnableAlarmActions"): alarm_state.enable_alarm_actions,
+    ("cloudwatch", "DisableAlarmActions"): alarm_state.disable_alarm_actions,
+    ("cloudwatch", "DeleteAlarms"): alarm_state.delete_alarms,
+    ("cloudwatch", "ListTagsForResource"): alarm_tag.list_tags_for_resource,
+    ("cloudwatch", "TagResource"): alarm_tag.tag_resource,
+    ("cloudwatch", "UntagResource"): alarm_tag.untag_resource,
     ("sts", "GetCallerIdentity"): identity.get_caller_identity,
     ("iam", "GetRole"): identity.get_role,
 }

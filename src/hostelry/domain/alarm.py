@@ -12,6 +12,14 @@ from hostelry.domain.metric import MetricQuery, MetricStat
 from hostelry.domain.scope import Scope
 
 
+METRIC_ALARM, COMPOSITE_ALARM = "MetricAlarm", "CompositeAlarm"  # AlarmType
+
+
+def alarm_arn(scope: Scope, name: str) -> str:
+    """The ARN of the alarm of that name."""
+    return f"arn:aws:cloudwatch:{scope.region}:{scope.account}:alarm:{name}"
+
+
 class AlarmState(Enum):
     """StateValue."""
 

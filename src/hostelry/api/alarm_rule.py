@@ -1,0 +1,248 @@
+"""From the parameters of PutMetricAlarm to a rule, each field and combination checked.
+
+Source: PutMetricAlarm in the CloudWatch API reference.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hostelry.api.context import Context, Params
+from hostelry.api.refusals import refuse_fields
+from hostelry.base.errors import ServiceError, validation_error
+from hostelry.domain.alarm import AlarmRule, Comparison, MissingData
+from hostelry.domain.metric import Metric, MetricQuery, MetricStat
+from hostelry.metrics.queries import check_queries
+from hostelry.metrics.statistic import statistic
+
+MAX_QUERIES = 10
+DAY_S, WEEK_S, HOUR_S = 86_400, 604_800, 3_600
+SHORT_PERIODS_S = (10, 20, 30)
+QUERY_ID = re.compile(r"[a-z][A-Za-z0-9_]*")
+OF_ONE_METRIC = (
+    "MetricName",
+    "Namespace",
+    "Dimensions",
+    "Period",
+    "Unit",
+    "Statistic",
+    "ExtendedStatistic",
+)
+NOT_SERVED = (
+    "EvaluationCriteria",
+    "EvaluationInterval",
+    "EvaluationWindow",
+    "WarmUpConfiguration",
+    "ThresholdMetricId",
+)
+REQUIRED = ("ComparisonOperator", "EvaluationPeriods", "Threshold")
+
+
+def rule_of(context: Context, params: Params) -> AlarmRule:
+    """The rule that `params` describe; raises ValidationError."""
+    refuse_fields(params, NOT_SERVED)
+    for name in REQUIRED:
+        if params.get(name) is None:
+            raise validation_error(f"{name} is required for an alarm with a static threshold.")
+    num = params["EvaluationPeriods"]
+    rule = AlarmRule(
+        evaluation_periods=num,
+        datapoints_to_alarm=num_to_alarm(params),
+        threshold=float(params["Threshold"]),
+        comparison=comparison_of(params["ComparisonOperator"]),
+        missing=missing_of(params.get("TreatMissingData")),
+        stat=None if params.get("Metrics") else stat_of(params),
+        queries=queries_of(context, params),
+        ignores_few_samples=ignores_few_samples(params),
+    )
+    check_span(rule)
+    return rule
+
+
+def num_to_alarm(params: Params) -> int:
+    """DatapointsToAlarm: all of the evaluation periods unless fewer are given."""
+    num: int = params["EvaluationPeriods"]
+    to_alarm: int = params.get("DatapointsToAlarm") or num
+    if to_alarm > num:
+        raise validation_error(
+            f"DatapointsToAlarm must be less than or equal to EvaluationPeriods; {to_alarm} of"
+            f" {num} were asked for."
+        )
+    return to_alarm
+
+
+def comparison_of(given: str) -> Comparison:
+    """The comparison; those with a band of anomaly detection are refused."""
+    try:
+        return Comparison(given)
+    except ValueError:
+        raise validation_error(
+            f"ComparisonOperator {given} compares with an anomaly detection band, which Hostelry"
+            f" does not have; use one of {', '.join(it.value for it in Comparison)}."
+        ) from None
+
+
+def missing_of(given: str | None) -> MissingData:
+    """TreatMissingData, `missing` by default."""
+    try:
+        return MissingData(given or MissingData.MISSING.value)
+    except ValueError:
+        values = ", ".join(it.value for it in MissingData)
+        raise validation_error(
+            f"TreatMissingData '{given}' is not one of the valid values: {values}."
+        ) from None
+
+
+def ignores_few_samples(params: Params) -> bool:
+    """EvaluateLowSampleCountPercentile, which only percentiles have."""
+    given = params.get("EvaluateLowSampleCountPercentile")
+    if given not in (None, "evaluate", "ignore"):
+        raise validation_error(
+            f"EvaluateLowSampleCountPercentile '{given}' is not one of the valid values:"
+            " evaluate, ignore."
+        )
+    if given is not None and not str(params.get("ExtendedStatistic") or "").startswith("p"):
+        raise validation_error(
+            "EvaluateLowSampleCountPercentile can only be given with a percentile in"
+            " ExtendedStatistic, such as p99."
+        )
+    return given == "ignore"
+
+
+def stat_of(params: Params) -> MetricStat:
+    """The one metric and statistic of an alarm without Metrics."""
+    for name in ("MetricName", "Namespace", "Period"):
+        if params.get(name) is None:
+            raise validation_error(f"{name} is required; or give Metrics for an expression.")
+    simple, extended = params.get("Statistic"), params.get("ExtendedStatistic")
+    if (simple is None) == (extended is None):
+        raise validation_error("Exactly one of Statistic and ExtendedStatistic must be given.")
+    if extended is not None:
+        check_statistic("ExtendedStatistic", extended)
+    check_period("Period", params["Period"])
+    return MetricStat(
+        metric=metric_of(params, "Dimensions"),
+        period_s=params["Period"],
+        statistic=simple or extended,
+        unit=params.get("Unit"),
+    )
+
+
+def metric_of(given: Mapping[str, Any], path: str) -> Metric:
+    """A metric's identity; raises ValidationError where a dimension is named twice."""
+    dimensions: dict[str, str] = {}
+    for dimension in given.get("Dimensions") or ():
+        name = dimension["Name"]
+        if name in dimensions:
+            raise validation_error(f'{path}: the dimension "{name}" is given twice.')
+        dimensions[name] = dimension["Value"]
+    return Metric.of(given["Namespace"], given["MetricName"], dimensions)
+
+
+def check_statistic(path: str, name: str) -> None:
+    """Refuse what is no statistic."""
+    try:
+        statistic(name)
+    except ValueError as error:
+        raise validation_error(f"{path}: {error}") from None
+
+
+def check_period(path: str, period_s: int) -> None:
+    """Refuse periods that alarms cannot have."""
+    if period_s not in SHORT_PERIODS_S and period_s % 60:
+        raise validation_error(
+            f"{path} is {period_s}; valid are 10, 20, 30 and any multiple of 60 seconds."
+        )
+
+
+def check_span(rule: AlarmRule) -> None:
+    """Refuse alarms that look back for too long."""
+    span_s = rule.period_s * rule.evaluation_periods
+    limit_s, word = (DAY_S, "a day") if rule.period_s < HOUR_S else (WEEK_S, "seven days")
+    if span_s > limit_s:
+        raise validation_error(
+            f"Metrics cannot be checked across more than {word} (EvaluationPeriods * Period must be"
+            f" <= {limit_s}); {rule.evaluation_periods} * {rule.period_s} is {span_s}."
+        )
+
+
+def queries_of(context: Context, params: Params) -> tuple[MetricQuery, ...]:
+    """The queries of an alarm on an expression; empty where it watches one metric."""
+    given: Sequence[Mapping[str, Any]] = params.get("Metrics") or ()
+    if not given:
+        return ()
+    for name in OF_ONE_METRIC:
+        if params.get(name) is not None:
+            raise validation_error(f"{name} cannot be given together with Metrics.")
+    queries = tuple(
+        query_of(context, one, f"Metrics.{number}") for number, one in enumerate(given, start=1)
+    )
+    check_set(queries)
+    return queries
+
+
+def query_of(context: Context, given: Mapping[str, Any], path: str) -> MetricQuery:
+    """One MetricDataQuery of an alarm."""
+    name, stat, expression = given["Id"], given.get("MetricStat"), given.get("Expression")
+    if not QUERY_ID.fullmatch(name):
+        raise validation_error(
+            f"{path}.Id '{name}' must begin with a small letter and have only letters, digits and"
+            " underscores."
+        )
+    if (stat is None) == (expression is None):
+        raise validation_error(f"{path} ({name}) must have exactly one of MetricStat, Expression.")
+    if given.get("AccountId") not in (None, context.scope.account):
+        raise validation_error(f"{path}.AccountId: metrics of other accounts cannot be watched.")
+    period_s = given.get("Period")
+    if period_s is not None:
+        check_period(f"{path}.Period", period_s)
+    return MetricQuery(
+        id=name,
+        stat=None if stat is None else metric_stat_of(stat, f"{path}.MetricStat"),
+        expression=expression,
+        label=given.get("Label"),
+        return_data=given.get("ReturnData") is not False,
+        period_s=period_s,
+    )
+
+
+def metric_stat_of(given: Mapping[str, Any], path: str) -> MetricStat:
+    """A MetricStat."""
+    metric = given["Metric"]
+    for name in ("Namespace", "MetricName"):
+        if metric.get(name) is None:
+            raise validation_error(f"{path}.Metric.{name} is required.")
+    check_period(f"{path}.Period", given["Period"])
+    check_statistic(f"{path}.Stat", given["Stat"])
+    return MetricStat(
+        metric=metric_of(metric, f"{path}.Metric.Dimensions"),
+        period_s=given["Period"],
+        statistic=given["Stat"],
+        unit=given.get("Unit"),
+    )
+
+
+def check_set(queries: Sequence[MetricQuery]) -> None:
+    """Refuse queries that together are no alarm: one returns data, all have one period."""
+    num = sum(1 for it in queries if it.stat is not None)
+    if num > MAX_QUERIES:
+        raise validation_error(f"Metrics has {num} metrics; an alarm has at most {MAX_QUERIES}.")
+    returning = [it.id for it in queries if it.return_data]
+    if len(returning) != 1:
+        raise validation_error(
+            "Exactly one element of Metrics must have ReturnData true, which is what it is when it"
+            f" is not given; here they are: {', '.join(returning) or 'none'}."
+        )
+    periods = {it.stat.period_s for it in queries if it.stat is not None}
+    periods |= {it.period_s for it in queries if it.period_s is not None}
+    if len(periods) != 1:
+        told = ", ".join(map(str, sorted(periods))) or "none"
+        raise validation_error(
+            f"Every metric of Metrics must have the same Period; here there are: {told}."
+        )
+    if any("SEARCH" in (it.expression or "") for it in queries):
+        raise validation_error("SEARCH is not supported on Metric Alarms.")
+    try:
+        check_queries(queries)
+    except ServiceError as error:
+        raise validation_error(f"Invalid metrics list: {error.message}") from None
