@@ -7,7 +7,7 @@ import asyncio
 import hmac
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 from starlette.applications import Starlette
@@ -33,11 +33,13 @@ from hostelry.base.json import decode
 from hostelry.domain.load import LoadKey, Wake
 from hostelry.domain.scope import Scope as Owner
 from hostelry.domain.shape import Shape
+from hostelry.metrics.load_board import LoadBoard
 from hostelry.reconcile.overview import overview
 from hostelry.reconcile.reconciler import Reconciler
 from hostelry.reconcile.record import load_all
 from hostelry.reconcile.wanted import is_wanted
 from hostelry.server.home import Credentials
+from hostelry.server.load_routes import LoadRoutes
 from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
@@ -49,7 +51,8 @@ JSON_HEADERS = {"Content-Type": "application/json"}
 class Served:
     """What the application answers from. `role_created_at` is shown by iam:GetRole.
 
-    `wake` is called, in a thread, for each name without a copy that requests wait for.
+    `wake` is called, in a thread, for each name without a copy that requests wait for. `board` has
+    the load that gateway workers report.
     """
 
     state: State
@@ -60,16 +63,19 @@ class Served:
     max_body_bytes: int
     role_created_at: float
     wake: Callable[[Wake], None] = lambda _: None
+    board: LoadBoard = field(default_factory=lambda: LoadBoard(0.0))
 
 
 def control_app(served: Served) -> ASGIApp:
     """The ASGI application; it refuses every request without the internal key."""
     routes = ControlRoutes(served)
+    loads = LoadRoutes(served.board, served.clock)
     app = Starlette(
         routes=[
             Route("/internal/routes", routes.routes, methods=["GET"]),
             Route("/internal/state", routes.state, methods=["GET"]),
             Route("/internal/health", routes.health, methods=["GET"]),
+            Route("/internal/load", loads.take, methods=["POST"]),
             Route("/internal/wake", routes.wake, methods=["POST"]),
             Route("/internal/wanted", routes.wanted, methods=["GET"]),
             # Whatever else comes is an AWS call: `aws` finds the operation, or says what is wrong.

@@ -35,6 +35,8 @@ from hostelry.gateway.fellow_workers import FellowWorkers
 from hostelry.gateway.holding import Holding
 from hostelry.gateway.http_reader import HttpLimits
 from hostelry.gateway.http_server import HttpServer
+from hostelry.gateway.load_backlog import LoadBacklog
+from hostelry.gateway.load_sender import LoadSender
 from hostelry.gateway.meter import Meter
 from hostelry.gateway.openai_room import OpenAiRoom
 from hostelry.gateway.outstanding import Counts, Outstanding
@@ -59,15 +61,17 @@ from hostelry.server.pulse import answer_pulse
 log = logging.getLogger("hostelry.server.gateway")  # it runs as __main__
 STOP_GRACE_S = 10.0
 TIDY_PAUSE_S = 1.0
+KEEP_FOR_CONTROL_S = 30.0  # an idle connection that reports of load go over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayParts:
-    """A gateway, wired: the door, what keeps time for held requests, and the counts."""
+    """A gateway, wired: the door, what keeps time for held requests, the counts, the meter."""
 
     door: Door
     outstanding: Counts
     holding: Holding
+    meter: Meter
 
 
 def build_door(
@@ -102,6 +106,7 @@ def build_door(
     draw = random.Random().random
     outstanding = counts or Outstanding()
     copies = Copies(pool, outstanding, draw, monotonic_s, memory.places)
+    meter = Meter(clock.now)
     holding = Holding(
         routes,
         control or NoControl(),
@@ -109,7 +114,7 @@ def build_door(
         hold_limits(config),
         clock,
         monotonic_s,
-        Meter(clock.now),
+        meter,
     )
     limits = InvocationLimits(
         max_answer_bytes=config.max_body_bytes,
@@ -123,7 +128,7 @@ def build_door(
         ),
         control=ControlRoom(callers, pool, config.control_url, credentials.internal_key),
     )
-    return GatewayParts(door=door, outstanding=outstanding, holding=holding)
+    return GatewayParts(door=door, outstanding=outstanding, holding=holding, meter=meter)
 
 
 def hold_limits(config: UpConfig) -> HoldLimits:
@@ -193,6 +198,9 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     following = loop.create_task(routes.follow())
     tidying = loop.create_task(tidy(routes, counts, clock))
     holding = loop.create_task(parts.holding.run())
+    reports = UpstreamPool(KEEP_FOR_CONTROL_S)
+    sender = load_sender(config, credentials, parts.meter, worker, reports)
+    sending = loop.create_task(sender.run())
     asked_to_stop = loop.create_task(stopping.wait())
     await asyncio.wait((following, asked_to_stop), return_when=asyncio.FIRST_COMPLETED)
     log.info("closing: %d connections", server.num_connections)
@@ -201,10 +209,22 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     tidying.cancel()
     await server.stop(STOP_GRACE_S)
     holding.cancel()
+    sending.cancel()
+    await sender.finish()
+    reports.close()
     pool.close()
     with contextlib.suppress(asyncio.CancelledError):
         await following
     pulse.cancel()
+
+
+def load_sender(
+    config: UpConfig, credentials: Credentials, meter: Meter, worker: int, pool: UpstreamPool
+) -> LoadSender:
+    """What tells control of the load that `meter` measures."""
+    clock = SystemClock()
+    backlog = LoadBacklog(f"gateway-{worker}", clock.now())
+    return LoadSender(meter, backlog, pool, config.control_url, credentials.internal_key, clock)
 
 
 async def tidy(routes: RouteSource, counts: Counts, clock: Clock) -> None:

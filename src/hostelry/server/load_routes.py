@@ -1,0 +1,36 @@
+"""What gateway workers tell control of their load."""
+
+import asyncio
+import logging
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hostelry.base.clock import Clock
+from hostelry.base.json import decode
+from hostelry.domain.load import LoadReport
+from hostelry.metrics.load_board import LoadBoard, ReportError
+
+LOG = logging.getLogger(__name__)
+
+
+class LoadRoutes:
+    """Takes reports for `board`."""
+
+    def __init__(self, board: LoadBoard, clock: Clock) -> None:
+        self._board = board
+        self._clock = clock
+
+    async def take(self, request: Request) -> Response:
+        """204 once the report is counted, also where it was counted before; 400 for no report."""
+        body = await request.body()
+        try:
+            await asyncio.to_thread(self._take, body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, ReportError) as error:
+            LOG.warning("a report of load was refused: %s", error)
+            return Response(f"no report: {error}", 400)
+        return Response(status_code=204)
+
+    def _take(self, body: bytes) -> None:
+        self._board.take(decode(body, LoadReport), self._clock.now())
