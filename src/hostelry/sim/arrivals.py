@@ -29,7 +29,8 @@ Source = np.random.Generator
 def modulated(source: Source, edges_s: FloatArray, rates: FloatArray, cv: float) -> FloatArray:
     """Arrivals at `rates` between `edges_s`, one more edge than rates, in order.
 
-    Times between arrivals are Gamma's with `cv` in a time that runs as fast as the rate (1: Poisson).
+    Times between arrivals are Gamma's with `cv` (1: Poisson), in a time that runs as fast as the
+    rate.
     """
     shape = 1.0 / cv**2
     expected = np.concatenate([[0.0], np.cumsum(np.diff(edges_s) * rates)])

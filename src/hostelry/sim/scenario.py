@@ -135,12 +135,12 @@ SCENARIOS: Mapping[str, Scenario] = {
     for it in (
         Scenario(
             name="chat-steady",
-            about="58 min as Azure's conversation trace: 5.5 requests/s, cv 1.1, peaks of 1.5x a minute",
+            about="58 min as Azure's conversation trace: 5.5 requests/s, cv 1.1, peak minute 1.5x",
             make=_chat_steady,
         ),
         Scenario(
             name="code-bursty",
-            about="57 min as Azure's code trace: 2.6 requests/s, cv 13, silent over half of the time",
+            about="57 min as Azure's code trace: 2.6 requests/s, cv 13, silent half of the time",
             make=_code_bursty,
         ),
         Scenario(
@@ -160,7 +160,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         Scenario(
             name="longtail-1000",
-            about="an hour, 10 requests/s for 1,000 models: 94 in 100 of them get 1.35 % of the calls",
+            about="an hour, 10 requests/s for 1,000 models: 94 % of them get 1.35 % of it",
             make=_longtail_1000,
         ),
         Scenario(

@@ -1,4 +1,4 @@
-"""A trace: requests in the order of their arrival, in blocks that never need to be whole at once."""
+"""A trace: requests in the order of their arrival, in blocks that need not all be there at once."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

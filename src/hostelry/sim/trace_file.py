@@ -2,8 +2,8 @@
 
 Columns by name, in any order: `arrived_at` (seconds, or ISO 8601), `input_tokens`, `output_tokens`,
 and if wanted `model`, `tenant`, `session`. Azure's header (TIMESTAMP, ContextTokens,
-GeneratedTokens) is read too. Nothing is kept of what was read: a file of any length takes the memory
-of one block.
+GeneratedTokens) is read too. Nothing is kept of what was read: a file of any length takes the
+memory of one block.
 """
 
 import math
@@ -209,7 +209,7 @@ class _Reading:
             raise self._wrong(f"{column} is {text[:80]!r}; it must be a whole number") from None
         if tokens != number or not least <= tokens <= MAX_TOKENS:
             raise self._wrong(
-                f"{column} is {text[:80]!r}; it must be a whole number from {least} to {MAX_TOKENS:,}"
+                f"{column} is {text[:80]!r}; it must be a whole number, {least} to {MAX_TOKENS:,}"
             )
         return tokens
 

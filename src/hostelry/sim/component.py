@@ -1,0 +1,219 @@
+"""A component in simulated time: requests find a copy by the real routing, wait, or fail."""
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hostelry.domain.at_zero import AtZero
+from hostelry.domain.load import LoadKey, SecondLoad
+from hostelry.routing.copy_choice import choose_copy
+from hostelry.sim.copies import NEVER, Answered, Asked, SimulatedCopy
+from hostelry.sim.deployment import Deployment
+from hostelry.sim.fleet import SimulatedFleet
+from hostelry.sim.ledger import Fate, Ledger
+from hostelry.sim.meter import Meter
+from hostelry.sim.timeline import Timeline
+from hostelry.sim.trace import NO_SESSION
+
+MICRO = 1e6
+LOADS_KEPT_S = 900
+
+
+@dataclass(slots=True, kw_only=True)
+class Surroundings:
+    """What all components of a simulation share."""
+
+    deployment: Deployment
+    timeline: Timeline
+    fleet: SimulatedFleet
+    ledger: Ledger
+    source: random.Random
+
+
+class SimulatedComponent:
+    """One model's copies, those that wait for one, and what is measured of both.
+
+    Args:
+        model: its position among the trace's models.
+        key: whom its loads are of.
+        around: what all components share.
+        begins_at: the wall time of second 0.
+        woken: called with the number of requests that wait, when one begins to.
+    """
+
+    def __init__(
+        self,
+        model: int,
+        key: LoadKey,
+        around: Surroundings,
+        begins_at: float,
+        woken: Callable[["SimulatedComponent", int], None],
+    ) -> None:
+        self.model = model
+        self.key = key
+        self.desired = 0
+        self.serving: list[SimulatedCopy] = []
+        self.outstanding: list[int] = []
+        self.held: deque[Asked] = deque()
+        self.loads: deque[SecondLoad] = deque(maxlen=LOADS_KEPT_S)
+        self.meter = Meter(key, begins_at)
+        self._around = around
+        self._woken = woken
+        self._coming: list[SimulatedCopy] = []
+        self._leaving: dict[str, SimulatedCopy] = {}
+        self._sessions: dict[int, SimulatedCopy] = {}
+        self._num_there = 0
+
+    def arrive(self, asked: Asked, session: int, now_s: float) -> None:
+        """A request: to a copy, to those that wait, or refused."""
+        self.meter.arrived(now_s)
+        if self.serving:
+            self._send(asked, session, now_s)
+        else:
+            self._hold(asked, now_s)
+
+    def advance(self, copy: SimulatedCopy, now_s: float) -> None:
+        """Answer what has ended on a copy, and plan its next end."""
+        ended, next_s = copy.pass_to(now_s)
+        for it in ended:
+            self._answered(it, now_s)
+        if copy.place >= 0:
+            self.outstanding[copy.place] = copy.outstanding
+        elif not copy.outstanding and copy.id in self._leaving:
+            self._gone(copy, now_s)
+        self._plan(copy, next_s)
+
+    def want(self, desired: int, now_s: float) -> None:
+        """Have `desired` copies from now on: more are started, surplus ones drain."""
+        fleet = self._around.fleet
+        self.desired = desired
+        there = len(self.serving) + len(self._coming) + fleet.num_waiting(self.model)
+        if desired > there:
+            fleet.start(self.model, desired - there, now_s)
+        elif desired < there:
+            surplus = there - desired
+            surplus -= fleet.forget(self.model, surplus)
+            for copy in self._surplus(surplus):
+                self._leave(copy, now_s)
+
+    def placed(self, copy: SimulatedCopy, now_s: float) -> None:
+        """A copy has a place, and is coming up."""
+        self._coming.append(copy)
+        self._counted(+1, now_s)
+
+    def ready(self, copy: SimulatedCopy, now_s: float) -> None:
+        """A copy has come up: it serves, and first what waits."""
+        if copy not in self._coming:
+            return  # it was taken back meanwhile
+        self._coming.remove(copy)
+        copy.ready_s = now_s
+        copy.place = len(self.serving)
+        self.serving.append(copy)
+        self.outstanding.append(0)
+        while self.held:
+            asked = self.held.popleft()
+            self.meter.delayed += 1
+            self._send(asked._replace(delayed=True), NO_SESSION, now_s)
+
+    def second(self, now_s: float) -> SecondLoad:
+        """The load of the second that has ended."""
+        oldest_s = now_s - self.held[0].arrived_s if self.held else 0.0
+        load = self.meter.second(now_s, len(self.held), oldest_s)
+        self.loads.append(load)
+        return load
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing happens and nothing has in this second."""
+        return not self.meter.touched and not self.meter.in_flight
+
+    def _send(self, asked: Asked, session: int, now_s: float) -> None:
+        around = self._around
+        copy = self._sessions.get(session) if session != NO_SESSION else None
+        if copy is None or copy.place < 0:
+            place = choose_copy(around.deployment.routing, self.outstanding, around.source.random())
+            copy = self.serving[place]
+            if session != NO_SESSION:
+                self._sessions[session] = copy
+        next_s = copy.take(asked, now_s)
+        self.outstanding[copy.place] = copy.outstanding
+        self._plan(copy, next_s)
+
+    def _plan(self, copy: SimulatedCopy, next_s: float) -> None:
+        """See to it that the copy is looked at when its next request ends.
+
+        An event that comes too early finds nothing that has ended and is planned anew, so a later
+        end, as after each arrival, needs none of its own.
+        """
+        if next_s < copy.wakes_s:
+            copy.wakes_s = next_s
+            self._around.timeline.at(next_s, copy)
+
+    def _hold(self, asked: Asked, now_s: float) -> None:
+        deployment = self._around.deployment
+        if deployment.at_zero is AtZero.COMPAT:
+            self.meter.no_capacity += 1
+            self._failed(asked, Fate.REFUSED, now_s)
+        elif len(self.held) >= deployment.max_held:
+            self._failed(asked, Fate.OVERFLOWN, now_s)
+        else:
+            self.held.append(asked)
+            self._around.timeline.at(now_s + deployment.hold_s, self._expire)
+            self._woken(self, len(self.held))
+
+    def _expire(self, now_s: float) -> None:
+        limit_s = self._around.deployment.hold_s
+        while self.held and self.held[0].arrived_s + limit_s <= now_s:
+            self._failed(self.held.popleft(), Fate.TIMED_OUT, now_s)
+
+    def _failed(self, asked: Asked, fate: Fate, now_s: float) -> None:
+        self.meter.errors += fate is not Fate.REFUSED
+        self.meter.ended(now_s)
+        took_s = now_s - asked.arrived_s
+        self._around.ledger.ended(fate, asked.arrived_s, took_s, took_s, took_s > 0.0)
+
+    def _answered(self, it: Answered, now_s: float) -> None:
+        meter, arrived_s = self.meter, it.asked.arrived_s
+        meter.ended(now_s)
+        meter.service_s += it.service_s
+        first_s = it.first_token_s - arrived_s
+        meter.latencies_us.append(it.service_s * MICRO)
+        meter.first_us.append(first_s * MICRO)
+        self._around.ledger.ended(
+            Fate.ANSWERED, arrived_s, now_s - arrived_s, first_s, it.asked.delayed
+        )
+
+    def _surplus(self, num: int) -> list[SimulatedCopy]:
+        """The copies that go: those still coming up, then those that came last."""
+        newest_first = [*reversed(self._coming), *reversed(self.serving)]
+        return newest_first[:num]
+
+    def _leave(self, copy: SimulatedCopy, now_s: float) -> None:
+        if copy in self._coming:
+            self._coming.remove(copy)
+            self._counted(-1, now_s)
+            self._around.fleet.gone(copy, now_s)
+            return
+        del self.serving[copy.place]
+        del self.outstanding[copy.place]
+        for place, it in enumerate(self.serving):
+            it.place = place
+        copy.place = -1
+        self._leaving[copy.id] = copy
+        if not copy.outstanding:
+            self._gone(copy, now_s)
+
+    def _gone(self, copy: SimulatedCopy, now_s: float) -> None:
+        del self._leaving[copy.id]
+        self._counted(-1, now_s)
+        self._around.fleet.gone(copy, now_s)
+
+    def _counted(self, change: int, now_s: float) -> None:
+        self._num_there += change
+        self._around.ledger.copies_now(self.model, now_s, self._num_there)
+
+
+def wake_time(copy: SimulatedCopy) -> None:
+    """The event of a copy has come: the next one is yet to be planned."""
+    copy.wakes_s = NEVER

@@ -1,0 +1,98 @@
+"""Who looks at a component's load and changes its number, on the virtual clock."""
+
+import math
+from collections import deque
+from typing import Protocol
+
+from hostelry.autoscaling.responsive.options import ResponsiveOptions
+from hostelry.autoscaling.responsive.policy import step
+from hostelry.autoscaling.responsive.state import State
+from hostelry.domain.load import SecondLoad
+from hostelry.sim.peers import (
+    KnativeRule,
+    KnativeState,
+    RayServeRule,
+    RayServeState,
+    knative,
+    ray_serve,
+)
+from hostelry.sim.target import SimulatedTarget
+
+
+class Controller(Protocol):
+    """Told each second of a component's load, it sets the component's number.
+
+    `needs_quiet` says whether it must also hear of seconds in which nothing happened.
+    """
+
+    needs_quiet: bool
+
+    def second(self, load: SecondLoad, now: float) -> None:
+        """A second has ended, at the wall time `now`."""
+        ...
+
+
+class ResponsiveController:
+    """The responsive policy, beside whatever else scales the target."""
+
+    needs_quiet = True
+
+    def __init__(self, target: SimulatedTarget, options: ResponsiveOptions) -> None:
+        self._target = target
+        self._state = State(options=options)
+
+    def second(self, load: SecondLoad, now: float) -> None:
+        """Let it decide by one more second."""
+        capacity = self._target.capacity
+        self._state, decision = step(self._state, load, capacity, now)
+        if decision is None:
+            return
+        if decision.desired < capacity.desired:
+            self._target.set("responsive", decision.desired, decision.reason, now)
+        else:
+            self._target.propose("responsive", decision, now)
+
+
+class KnativeController:
+    """Knative's rule, looking every `tick_s`."""
+
+    needs_quiet = True
+
+    def __init__(self, target: SimulatedTarget, rule: KnativeRule) -> None:
+        self._target = target
+        self._rule = rule
+        self._state = KnativeState()
+        self._in_flight: deque[float] = deque(maxlen=rule.stable_window_s)
+
+    def second(self, load: SecondLoad, now: float) -> None:
+        """Take a second's concurrency; at each tick, have what the rule wants."""
+        self._in_flight.append(load.in_flight_mean)
+        if round(now) % self._rule.tick_s:
+            return
+        ready = self._target.capacity.serving
+        seen = tuple(self._in_flight)
+        self._state, wanted = knative(self._rule, self._state, seen, ready, now)
+        self._target.set("knative", wanted, f"{seen[-1]:.3g} in flight", now)
+
+
+class RayServeController:
+    """Ray Serve's rule, which sees what replicas have pushed."""
+
+    needs_quiet = True
+
+    def __init__(self, target: SimulatedTarget, rule: RayServeRule) -> None:
+        self._target = target
+        self._rule = rule
+        self._state = RayServeState()
+        self._measured: deque[float] = deque(maxlen=rule.look_back_s)
+        self._pushed: tuple[float, ...] = ()
+
+    def second(self, load: SecondLoad, now: float) -> None:
+        """Take a second's concurrency, and have what the rule wants."""
+        self._measured.append(load.in_flight_mean)
+        if math.floor(now) % self._rule.push_every_s == 0:
+            self._pushed = tuple(self._measured)
+        replicas = self._target.capacity.desired
+        self._state, wanted = ray_serve(self._rule, self._state, self._pushed, replicas, now)
+        if wanted != replicas:
+            self._target.set("ray serve", wanted, "its look-back period", now)

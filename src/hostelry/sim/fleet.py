@@ -1,0 +1,230 @@
+"""Instances in simulated time: where copies are placed, what is started for them, what goes."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hostelry.domain.shape import Requirements
+from hostelry.placement.fleet_size import fleet_growth
+from hostelry.placement.pack import place
+from hostelry.placement.values import Held, Host, Placed, Pool, Wanted
+from hostelry.sim.copies import SimulatedCopy
+from hostelry.sim.deployment import Deployment
+from hostelry.sim.service import ServiceModel
+from hostelry.sim.timeline import Timeline
+
+
+class Copies(Protocol):
+    """Who is told of copies."""
+
+    def placed(self, copy: SimulatedCopy, now_s: float) -> None:
+        """A copy has a place, and comes up there."""
+        ...
+
+    def ready(self, copy: SimulatedCopy, now_s: float) -> None:
+        """A copy has come up."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class SimulatedInstance:
+    """An instance; `known` are the models that were started on it before."""
+
+    host: Host
+    began_s: float
+    is_up: bool = False
+    idle_since_s: float | None = None
+    num_copies: int = 0
+    known: set[int] = field(default_factory=set)
+
+
+class SimulatedFleet:
+    """All instances and copies of the endpoint.
+
+    Args:
+        deployment: what there is.
+        service: how long copies and instances take to come up.
+        timeline: where their coming up is planned.
+        source: of the spread of start-up times.
+        copies: told of each copy.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        service: ServiceModel,
+        timeline: Timeline,
+        source: random.Random,
+        copies: Copies,
+    ) -> None:
+        self.instance_s = 0.0
+        self._deployment = deployment
+        self._service = service
+        self._timeline = timeline
+        self._source = source
+        self._copies = copies
+        self._slowdowns = service.slowdowns()
+        self._instances: dict[str, SimulatedInstance] = {}
+        self._held: dict[str, Held] = {}
+        self._waiting: list[int] = []  # models of copies without a place
+        self._num = 0
+        self.peak_instances = 0
+        for _ in range(deployment.min_instances):
+            self._instance_up(self._new_instance(0.0), 0.0)
+
+    @property
+    def requirements(self) -> Requirements:
+        """What a copy takes."""
+        deployment = self._deployment
+        if not deployment.one_copy_an_instance:
+            return deployment.requirements
+        shape = deployment.shape
+        return Requirements(min_memory_bytes=shape.memory_bytes, cpus=shape.cpus)
+
+    def num_waiting(self, model: int) -> int:
+        """Copies of a model that have no place yet."""
+        return self._waiting.count(model)
+
+    def start(self, model: int, num: int, now_s: float) -> None:
+        """Have `num` more copies of a model, on what there is or on new instances."""
+        self._waiting += [model] * num
+        self._place(now_s)
+
+    def forget(self, model: int, num: int) -> int:
+        """Take back up to `num` copies that have no place yet; how many those were."""
+        taken = min(num, self.num_waiting(model))
+        for _ in range(taken):
+            self._waiting.remove(model)
+        return taken
+
+    def gone(self, copy: SimulatedCopy, now_s: float) -> None:
+        """A copy has left its instance."""
+        del self._held[copy.id]
+        instance = self._instances[copy.instance_id]
+        instance.num_copies -= 1
+        if not instance.num_copies:
+            self._idle(instance, now_s)
+        if self._waiting:
+            self._place(now_s)
+
+    def ended(self, now_s: float) -> None:
+        """Count what instances there are until now."""
+        for it in self._instances.values():
+            self.instance_s += now_s - it.began_s
+
+    def start_at_once(self, model: int, num: int) -> None:
+        """Have copies that serve from the beginning, with the instances they need."""
+        self._waiting += [model] * num
+        self._place(0.0, at_once=True)
+
+    def _place(self, now_s: float, *, at_once: bool = False) -> None:
+        up = [it for it in self._instances.values() if it.is_up]
+        self._put(self._waiting, up, now_s, at_once=at_once)
+        if not self._waiting or len(up) < len(self._instances):
+            return  # those that are coming may be room enough
+        deployment = self._deployment
+        growth = fleet_growth(
+            [self._wanted(it) for it in self._waiting],
+            [Pool(instance_type=deployment.instance_type, shape=deployment.shape)],
+            max_more=max(0, deployment.max_instances - len(self._instances)),
+        )
+        for _ in growth.instances:
+            instance = self._new_instance(now_s)
+            if at_once:
+                instance.is_up = True
+                continue
+            up_s = now_s + self._spread(self._service.instance_start_s)
+            self._timeline.at(up_s, _calling(self._instance_up, instance))
+        if at_once and growth.instances:
+            self._place(now_s, at_once=True)
+
+    def _put(
+        self, models: list[int], up: list[SimulatedInstance], now_s: float, *, at_once: bool
+    ) -> None:
+        """Give copies a place as far as there is one; the others wait."""
+        packing = place(
+            [self._wanted(it) for it in models], [it.host for it in up], self._held.values()
+        )
+        left: list[int] = []
+        for model, outcome in zip(models, packing.outcomes, strict=True):
+            if isinstance(outcome, Placed):
+                self._begin(model, outcome, now_s, at_once=at_once)
+            else:
+                left.append(model)
+        self._waiting = left
+
+    def _begin(self, model: int, placed: Placed, now_s: float, *, at_once: bool) -> None:
+        self._num += 1
+        instance = self._instances[placed.instance_id]
+        copy = SimulatedCopy(f"c-{self._num:06}", model, placed.instance_id, self._slowdowns)
+        copy.placed_s = now_s
+        self._held[copy.id] = Held(
+            copy_id=copy.id,
+            owner=str(model),
+            instance_id=placed.instance_id,
+            requirements=placed.requirements,
+            device_ids=placed.device_ids,
+        )
+        instance.num_copies += 1
+        instance.idle_since_s = None
+        is_known = model in instance.known
+        instance.known.add(model)
+        self._copies.placed(copy, now_s)
+        if at_once:
+            self._copies.ready(copy, now_s)
+            return
+        service = self._service
+        takes_s = self._spread(service.warm_start_s if is_known else service.cold_start_s)
+        self._timeline.at(now_s + takes_s, lambda at_s: self._copies.ready(copy, at_s))
+
+    def _new_instance(self, now_s: float) -> SimulatedInstance:
+        self._num += 1
+        name = f"i-{self._num:06}"
+        deployment = self._deployment
+        host = Host(
+            instance_id=name, instance_type=deployment.instance_type, shape=deployment.shape
+        )
+        instance = self._instances[name] = SimulatedInstance(host=host, began_s=now_s)
+        self.peak_instances = max(self.peak_instances, len(self._instances))
+        return instance
+
+    def _instance_up(self, instance: SimulatedInstance, now_s: float) -> None:
+        instance.is_up = True
+        if self._waiting:
+            self._place(now_s)
+        if not instance.num_copies:
+            self._idle(instance, now_s)
+
+    def _idle(self, instance: SimulatedInstance, now_s: float) -> None:
+        instance.idle_since_s = now_s
+        wait_s = 0.0 if self._deployment.one_copy_an_instance else self._deployment.idle_release_s
+        self._timeline.at(now_s + wait_s, _calling(self._release, instance))
+
+    def _release(self, instance: SimulatedInstance, now_s: float) -> None:
+        """Let an instance go that has been idle for long enough, as IDLE_RELEASE does."""
+        wait_s = 0.0 if self._deployment.one_copy_an_instance else self._deployment.idle_release_s
+        since_s = instance.idle_since_s
+        if since_s is None or now_s < since_s + wait_s:
+            return
+        is_there = instance.host.instance_id in self._instances
+        if is_there and len(self._instances) > self._deployment.min_instances:
+            self.instance_s += now_s - instance.began_s
+            del self._instances[instance.host.instance_id]
+
+    def _wanted(self, model: int) -> Wanted:
+        return Wanted(
+            owner=str(model),
+            requirements_by_type={self._deployment.instance_type: self.requirements},
+            strategy=self._deployment.placement,
+        )
+
+    def _spread(self, mean_s: float) -> float:
+        spread = self._deployment.start_spread
+        return mean_s * self._source.lognormvariate(-spread * spread / 2, spread)
+
+
+def _calling(
+    call: Callable[[SimulatedInstance, float], None], instance: SimulatedInstance
+) -> Callable[[float], None]:
+    return lambda now_s: call(instance, now_s)

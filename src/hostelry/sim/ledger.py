@@ -1,0 +1,75 @@
+"""What happened in a simulation, in plain columns: requests, capacity, acts."""
+
+from array import array
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+
+class Fate(IntEnum):
+    """What became of a request."""
+
+    ANSWERED = 0
+    REFUSED = 1  # no copy, and it may not wait (COMPAT)
+    TIMED_OUT = 2  # it waited for a copy for as long as it may
+    OVERFLOWN = 3  # too many waited for a copy already
+
+
+@dataclass(slots=True, kw_only=True)
+class Act:
+    """A change of a component's capacity; instants in seconds of the trace.
+
+    `by` is who decided. t0 (`rose_s`) is when the load left what the capacity could carry, t1 is
+    `decided_s`, t2 (`answered_s`) when one of the new copies first answered.
+    """
+
+    model: int
+    by: str
+    decided_s: float
+    from_copies: int
+    to_copies: int
+    reason: str
+    rose_s: float | None = None
+    answered_s: float | None = None
+    is_spurious: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Ledger:
+    """Columns of one length for requests that ended, and lists for what is rarer.
+
+    `capacity` has, by model, instants and the copies that were there from then on: placed ones,
+    whether they serve or not; they cost. `serving` counts those that serve.
+    """
+
+    arrived_s: "array[float]" = field(default_factory=lambda: array("d"))
+    took_s: "array[float]" = field(default_factory=lambda: array("d"))
+    first_token_s: "array[float]" = field(default_factory=lambda: array("d"))
+    fate: "array[int]" = field(default_factory=lambda: array("b"))
+    delayed: "array[int]" = field(default_factory=lambda: array("b"))
+    offered: list[tuple["array[float]", "array[float]"]] = field(default_factory=list)
+    capacity: list[tuple["array[float]", "array[int]"]] = field(default_factory=list)
+    acts: list[Act] = field(default_factory=list)
+    num_arrived: int = 0
+    num_events: int = 0
+
+    def with_models(self, num: int) -> None:
+        """Have columns for `num` models, at least."""
+        while len(self.capacity) < num:
+            self.capacity.append((array("d"), array("q")))
+            self.offered.append((array("d"), array("d")))
+
+    def copies_now(self, model: int, now_s: float, num: int) -> None:
+        """The model has `num` copies from now on."""
+        instants_s, counts = self.capacity[model]
+        instants_s.append(now_s)
+        counts.append(num)
+
+    def ended(
+        self, fate: Fate, arrived_s: float, took_s: float, first_s: float, delayed: bool
+    ) -> None:
+        """A request has ended."""
+        self.fate.append(fate)
+        self.arrived_s.append(arrived_s)
+        self.took_s.append(took_s)
+        self.first_token_s.append(first_s)
+        self.delayed.append(delayed)

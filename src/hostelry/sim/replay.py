@@ -1,0 +1,293 @@
+"""A trace against a deployment and its policies, on a virtual clock.
+
+What decides is the platform's own code: `autoscaling`, `placement` and `routing`. What is modelled
+is the rest: how long requests and starts take (`sim.service`), and what is measured of them. One
+seed and one trace give one outcome, bit for bit, whatever the process.
+"""
+
+import hashlib
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from hostelry.autoscaling.schedule import next_due
+from hostelry.base.errors import TerminalError
+from hostelry.domain.load import LoadKey
+from hostelry.domain.scaling import ScheduledAction
+from hostelry.sim.aws_controller import SCOPE, AwsController
+from hostelry.sim.component import SimulatedComponent, Surroundings
+from hostelry.sim.controllers import (
+    Controller,
+    KnativeController,
+    RayServeController,
+    ResponsiveController,
+)
+from hostelry.sim.copies import NEVER, Asked, SimulatedCopy
+from hostelry.sim.deployment import Deployment
+from hostelry.sim.fleet import SimulatedFleet
+from hostelry.sim.ledger import Ledger
+from hostelry.sim.peers import KnativeRule
+from hostelry.sim.policy_set import PolicySet
+from hostelry.sim.service import ServiceModel
+from hostelry.sim.target import Bounds, SimulatedTarget
+from hostelry.sim.timeline import Timeline
+from hostelry.sim.trace import Block, Trace
+
+ENDPOINT = "replay"
+VARIANT = "AllTraffic"
+DRAIN_S = 86_400.0  # how long after the trace's end the last answers are waited for
+PROGRESS_EVERY = 50_000
+
+Progress = Callable[[int, float], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What a trace is replayed against."""
+
+    policies: PolicySet
+    deployment: Deployment = field(default_factory=Deployment)
+    service: ServiceModel
+    seed: int = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class Scaled:
+    """A component with what scales it."""
+
+    component: SimulatedComponent
+    target: SimulatedTarget
+    controllers: list[Controller]
+    aws: AwsController | None
+    needs_quiet: bool
+
+
+class Replay:
+    """One run.
+
+    Args:
+        trace: what arrives.
+        setup: against what.
+        progress: told of requests that have arrived, and the second of the trace, now and then.
+    """
+
+    def __init__(
+        self, trace: Trace, setup: Setup, progress: Progress = lambda _num, _at_s: None
+    ) -> None:
+        self._trace = trace
+        self._setup = setup
+        self._progress = progress
+        self._begins_at = trace.begins_at
+        self._timeline = Timeline()
+        self.ledger = Ledger()
+        self.ended_s = 0.0
+        source = random.Random(setup.seed)
+        self.fleet = SimulatedFleet(
+            setup.deployment, setup.service, self._timeline, random.Random(source.random()), self
+        )
+        self._around = Surroundings(
+            deployment=setup.deployment,
+            timeline=self._timeline,
+            fleet=self.fleet,
+            ledger=self.ledger,
+            source=random.Random(source.random()),
+        )
+        self.scaled: list[Scaled] = []
+        self._next_second_s = 1.0
+        self._open = True
+        self._numbers = 0
+
+    def run(self) -> Ledger:
+        """Let everything of the trace arrive, and wait until all of it has ended."""
+        self._know_models()
+        last_s = 0.0
+        for block in self._trace.blocks:
+            self._know_models()
+            self._take(block)
+            last_s = float(block.at_s[-1]) if len(block) else last_s
+            self._progress(self.ledger.num_arrived, last_s)
+        self.ended_s = max(last_s, self._trace.lasts_s or 0.0)
+        self._pass(self.ended_s)
+        self.fleet.ended(self.ended_s)
+        self._drain()
+        return self.ledger
+
+    def placed(self, copy: SimulatedCopy, now_s: float) -> None:
+        """A copy has a place."""
+        self.scaled[copy.model].component.placed(copy, now_s)
+
+    def ready(self, copy: SimulatedCopy, now_s: float) -> None:
+        """A copy has come up."""
+        self.scaled[copy.model].component.ready(copy, now_s)
+
+    def digest(self) -> str:
+        """What tells one outcome from another: all requests and acts, to the last bit."""
+        ledger, found = self.ledger, hashlib.blake2b(digest_size=16)
+        for column in (ledger.arrived_s, ledger.took_s, ledger.first_token_s, ledger.fate):
+            found.update(column.tobytes())
+        for act in ledger.acts:
+            told = (act.model, act.by, act.decided_s.hex(), act.from_copies, act.to_copies)
+            found.update(repr(told).encode())
+        found.update(self.fleet.instance_s.hex().encode())
+        return found.hexdigest()
+
+    def _know_models(self) -> None:
+        """Have a component for each model that is known by now."""
+        names = self._trace.models
+        self.ledger.with_models(len(names))
+        for model in range(len(self.scaled), len(names)):
+            self.scaled.append(self._component(model, names[model]))
+            self._begin(self.scaled[model])
+
+    def _component(self, model: int, name: str) -> Scaled:
+        setup, begins_at = self._setup, self._begins_at
+        key = LoadKey(
+            scope=SCOPE, endpoint_name=ENDPOINT, variant_name=VARIANT, component_name=name
+        )
+        component = SimulatedComponent(model, key, self._around, begins_at, self._wake)
+        policies = setup.policies
+        bounds = Bounds(minimum=policies.minimum, maximum=policies.maximum)
+        pace = setup.deployment.pace
+        target = SimulatedTarget(component, bounds, self.ledger, begins_at, pace)
+        now = begins_at + self._timeline.now_s
+        aws = AwsController(target, policies, now, pace) if policies.policies else None
+        controllers: list[Controller] = [] if aws is None else [aws]
+        if policies.responsive is not None:
+            controllers.append(ResponsiveController(target, policies.responsive))
+        if isinstance(policies.rule, KnativeRule):
+            controllers.append(KnativeController(target, policies.rule))
+        elif policies.rule is not None:
+            controllers.append(RayServeController(target, policies.rule))
+        return Scaled(
+            component=component,
+            target=target,
+            controllers=controllers,
+            aws=aws,
+            needs_quiet=any(it.needs_quiet for it in controllers),
+        )
+
+    def _begin(self, scaled: Scaled) -> None:
+        """Give a component its first copies, and plan what looks at it."""
+        policies, timeline = self._setup.policies, self._timeline
+        first = scaled.target.capacity.clamped(self._setup.deployment.initial_copies)
+        if timeline.now_s == 0.0:
+            scaled.component.desired = first
+            self.fleet.start_at_once(scaled.component.model, first)
+        else:
+            scaled.component.want(first, timeline.now_s)
+        if scaled.aws is not None:
+            self._plan_look(scaled)
+        for action in policies.schedules:
+            self._plan_firing(scaled, action, self._begins_at + timeline.now_s)
+
+    def _take(self, block: Block) -> None:
+        """Let a block's requests arrive, and all that happens meanwhile."""
+        service, timeline, ledger = self._setup.service, self._timeline, self.ledger
+        scaled, events = self.scaled, self._timeline.events
+        first = (
+            service.prefill_s + service.token_s + block.input_tokens * service.prefill_s_per_token
+        )
+        work = first + (block.output_tokens - 1).clip(min=0) * service.token_s
+        for at_s, first_s, work_s, model, session in zip(
+            block.at_s.tolist(),
+            first.tolist(),
+            work.tolist(),
+            block.model.tolist(),
+            block.session.tolist(),
+            strict=True,
+        ):
+            if self._next_second_s <= at_s or (events and events[0][0] <= at_s):
+                self._pass(at_s)
+            timeline.now_s = at_s
+            ledger.num_arrived = number = ledger.num_arrived + 1
+            offered_s, offered_work_s = ledger.offered[model]
+            offered_s.append(at_s)
+            offered_work_s.append(work_s)
+            asked = Asked(at_s, first_s, work_s, number)
+            scaled[model].component.arrive(asked, session, at_s)
+            if number % PROGRESS_EVERY == 0:
+                self._progress(number, at_s)
+
+    def _pass(self, until_s: float) -> None:
+        """Let everything happen that does until then, `until_s` included."""
+        timeline = self._timeline
+        events, scaled = timeline.events, self.scaled
+        while True:
+            next_s = events[0][0] if events else NEVER
+            second_s = self._next_second_s
+            if second_s <= until_s and second_s <= next_s:
+                self._second(second_s)
+                continue
+            if next_s > until_s:
+                break
+            event = timeline.pop()
+            self.ledger.num_events += 1
+            now_s = timeline.now_s
+            if type(event) is SimulatedCopy:
+                if event.wakes_s == now_s:
+                    event.wakes_s = NEVER
+                    scaled[event.model].component.advance(event, now_s)
+            else:
+                event(now_s)  # type: ignore[operator]
+        timeline.now_s = max(timeline.now_s, until_s if until_s < NEVER else timeline.now_s)
+
+    def _second(self, now_s: float) -> None:
+        """Close a second: loads are told to whoever scales."""
+        self._timeline.now_s = max(self._timeline.now_s, now_s)
+        self._next_second_s = now_s + 1.0
+        now = self._begins_at + now_s
+        for it in self.scaled:
+            if it.needs_quiet or not it.component.is_quiet:
+                load = it.component.second(now_s)
+                for controller in it.controllers:
+                    controller.second(load, now)
+
+    def _plan_look(self, scaled: Scaled) -> None:
+        aws = scaled.aws
+        assert aws is not None, "only AWS's policies have alarms"
+
+        def look(now_s: float) -> None:
+            if self._open:
+                aws.look(self._begins_at + now_s)
+                self._timeline.at(aws.next_at - self._begins_at, look)
+
+        if aws.next_at < math.inf:
+            self._timeline.at(aws.next_at - self._begins_at, look)
+
+    def _plan_firing(self, scaled: Scaled, action: ScheduledAction, after: float) -> None:
+        at = next_due(replace(action, created_at=self._begins_at), after)
+        if at is None:
+            return
+
+        def fire(now_s: float) -> None:
+            bounds = scaled.target.bounds
+            if action.min_capacity is not None:
+                bounds.minimum = action.min_capacity
+            if action.max_capacity is not None:
+                bounds.maximum = action.max_capacity
+            scaled.target.settle(action.name, self._begins_at + now_s)
+            if self._open:
+                self._plan_firing(scaled, action, at)
+
+        self._timeline.at(at - self._begins_at, fire)
+
+    def _wake(self, component: SimulatedComponent, held: int) -> None:
+        """A request waits: copies for it, counted anew each time that twice as many wait."""
+        if held & (held - 1) == 0:
+            target = self.scaled[component.model].target
+            target.wake(held, self._begins_at + self._timeline.now_s)
+
+    def _drain(self) -> None:
+        """After the trace's end: wait for what is under way; nothing of it costs any more."""
+        self._open = False
+        until_s = self.ended_s + DRAIN_S
+        while len(self.ledger.fate) < self.ledger.num_arrived:
+            events = self._timeline.events
+            if not events or events[0][0] > until_s:
+                left = self.ledger.num_arrived - len(self.ledger.fate)
+                raise TerminalError(
+                    f"{left} requests have not ended {DRAIN_S:g} s after the trace: "
+                    "the copies allowed cannot carry it; raise MaxCapacity, or the time limits"
+                )
+            self._pass(events[0][0])

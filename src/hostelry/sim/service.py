@@ -1,0 +1,113 @@
+"""How long a request takes: reading its prompt, then one token after the other, beside others.
+
+A request has work: `prefill_s + input x prefill_s_per_token + output x token_s`, which is how long
+it takes alone. Among n requests in a copy's batch each gets on `slowdown(n)` times slower; beyond
+`max_concurrency` the others wait, first come first served.
+"""
+
+import math
+from bisect import bisect_left
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+
+from hostelry.base.errors import TerminalError
+from hostelry.base.json import decode
+
+MAX_CONCURRENCY = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceModel:
+    """A copy's speed.
+
+    `slowdown` has points (requests in the batch, times slower than alone), from (1, 1.0) on;
+    between them it is a straight line, after the last it rises as between the last two.
+    `warm_start_s`, `cold_start_s` and `instance_start_s` are how long a copy takes to come up on an
+    instance that has had one, on one that has not, and an instance itself. `origin` tells where the
+    figures are from. Raises ValueError for what cannot be.
+    """
+
+    prefill_s: float = 0.0
+    prefill_s_per_token: float
+    token_s: float
+    max_concurrency: int = 8
+    slowdown: tuple[tuple[int, float], ...] = ((1, 1.0),)
+    warm_start_s: float = 1.3
+    cold_start_s: float = 7.0
+    instance_start_s: float = 2.0
+    origin: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("prefill_s", "prefill_s_per_token", "token_s"):
+            _check_finite(name, getattr(self, name), 3600.0)
+        for name in ("warm_start_s", "cold_start_s", "instance_start_s"):
+            _check_finite(name, getattr(self, name), 86_400.0)
+        if not 1 <= self.max_concurrency <= MAX_CONCURRENCY:
+            raise ValueError(
+                f"max_concurrency is {self.max_concurrency}; it must be from 1 to {MAX_CONCURRENCY}"
+            )
+        _check_slowdown(self.slowdown)
+
+    def work_s(self, input_tokens: int, output_tokens: int) -> float:
+        """Seconds that a request takes alone."""
+        return self.first_work_s(input_tokens) + max(0, output_tokens - 1) * self.token_s
+
+    def first_work_s(self, input_tokens: int) -> float:
+        """Seconds until a request's first token, alone."""
+        return self.prefill_s + input_tokens * self.prefill_s_per_token + self.token_s
+
+    def slowdowns(self) -> list[float]:
+        """How many times slower each of n requests is than one alone; by n, [0] is 1."""
+        return [1.0, *(_on_line(self.slowdown, n) for n in range(1, self.max_concurrency + 1))]
+
+
+def _check_finite(name: str, value: float, most: float) -> None:
+    if not (math.isfinite(value) and 0.0 <= value <= most):
+        raise ValueError(f"{name} is {value}; it must be from 0 to {most:g} seconds")
+
+
+def _check_slowdown(points: tuple[tuple[int, float], ...]) -> None:
+    if not points or points[0] != (1, 1.0):
+        raise ValueError(f"slowdown begins with {points[:1]}; it must begin with (1, 1.0)")
+    for (num, factor), (next_num, next_factor) in pairwise(points):
+        if next_num <= num or not (math.isfinite(next_factor) and next_factor >= factor):
+            raise ValueError(
+                f"slowdown goes from ({num}, {factor}) to ({next_num}, {next_factor}); "
+                "both numbers must rise"
+            )
+
+
+def _on_line(points: tuple[tuple[int, float], ...], num: int) -> float:
+    if len(points) == 1:
+        return points[0][1]
+    place = min(max(1, bisect_left([it[0] for it in points], num)), len(points) - 1)
+    (from_num, from_factor), (to_num, to_factor) = points[place - 1], points[place]
+    return from_factor + (to_factor - from_factor) * (num - from_num) / (to_num - from_num)
+
+
+def default_service() -> ServiceModel:
+    """What the package ships: SmolLM2-135M on two cores; its `origin` tells how it was measured."""
+    text = files("hostelry.sim").joinpath("calibrations", "smollm2-135m-2cpu.json").read_bytes()
+    return decode(text, ServiceModel)
+
+
+def load_service(path: Path) -> ServiceModel:
+    """The calibration in a file; raises TerminalError with the field that is wrong."""
+    try:
+        return decode(path.read_bytes(), ServiceModel)
+    except OSError as error:
+        raise TerminalError(f"{path} cannot be read: {error.strerror}") from None
+    except (msgspec.DecodeError, ValueError) as error:
+        raise TerminalError(f"{path} is no calibration: {error}") from None
+
+
+def save_service(service: ServiceModel, path: Path) -> None:
+    """Write a calibration; raises TerminalError where that cannot be."""
+    try:
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(service), indent=2) + b"\n")
+    except OSError as error:
+        raise TerminalError(f"{path} cannot be written: {error.strerror}") from None
