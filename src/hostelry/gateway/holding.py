@@ -161,7 +161,7 @@ class Holding:
                 await self._without_copy(turn, find, error)
                 continue
             measured = self._measured(turn, destination)
-            if turn.held is None and turn.may_wait and self._lines.num_waiting(destination.key):
+            if self._lines and turn.held is None and self._must_queue(turn, destination):
                 await self._wait(turn, destination, Look(find, self._routes.table))
                 continue
             if turn.held is not None:
@@ -192,6 +192,10 @@ class Holding:
         if not self._lines:
             self._somebody_waits.clear()
             self._told.clear()
+
+    def _must_queue(self, turn: Turn, destination: Destination) -> bool:
+        """Whether others wait already for what the request is for."""
+        return turn.may_wait and self._lines.num_waiting(destination.key) > 0
 
     def _measured(self, turn: Turn, destination: Destination) -> Measurement:
         if turn.measured is None:

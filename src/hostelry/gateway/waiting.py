@@ -96,6 +96,11 @@ class WaitingLines:
     def __bool__(self) -> bool:
         return bool(self._lines)
 
+    @property
+    def num_deadlines(self) -> int:
+        """How many time limits are remembered: little more than those that wait."""
+        return len(self._deadlines)
+
     def join(
         self,
         key: LoadKey,
