@@ -12,7 +12,7 @@ from hostelry.api.refusals import refuse_fields
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.alarm import AlarmRule, Comparison, MissingData
 from hostelry.domain.metric import Metric, MetricQuery, MetricStat
-from hostelry.metrics.queries import check_queries
+from hostelry.metrics.queries import check_queries, is_single, uses_search
 from hostelry.metrics.statistic import statistic
 
 MAX_QUERIES = 10
@@ -240,9 +240,13 @@ def check_set(queries: Sequence[MetricQuery]) -> None:
         raise validation_error(
             f"Every metric of Metrics must have the same Period; here there are: {told}."
         )
-    if any("SEARCH" in (it.expression or "") for it in queries):
-        raise validation_error("SEARCH is not supported on Metric Alarms.")
     try:
         check_queries(queries)
     except ServiceError as error:
         raise validation_error(f"Invalid metrics list: {error.message}") from None
+    if uses_search(queries):
+        raise validation_error("SEARCH is not supported on Metric Alarms.")
+    if not is_single(queries, returning[0]):
+        raise validation_error(
+            f"Invalid metrics list: '{returning[0]}' must give one time series, as an alarm needs."
+        )
