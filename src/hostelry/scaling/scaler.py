@@ -114,10 +114,7 @@ class TargetScaler:
                     activity.scope, activity.resource_id, activity.dimension
                 )
                 self._acts.recover(None if stored is None else stored.value, found, activity)
-        for stored in self._state.scalable_targets.list():
-            self.settle(
-                stored.value.scope, target_name(stored.value.resource_id, stored.value.dimension)
-            )
+        self.settle_all()
 
     def trigger(self, trigger: Trigger) -> None:
         """Let the policy decide, with what else is known of its target, and do it."""
@@ -203,6 +200,12 @@ class TargetScaler:
             )
             again = Retry(attempt=lambda: self.settle(scope, name), still=lambda: True)
             self._conclude(known, found, Outcome(decision=decision), bound, again)
+
+    def settle_all(self) -> None:
+        """Move every target's number inside its bounds."""
+        for stored in self._state.scalable_targets.list():
+            target = stored.value
+            self.settle(target.scope, target_name(target.resource_id, target.dimension))
 
     def tell_bounds(self, target: ScalableTarget, action_name: str) -> None:
         """Tell of bounds that a scheduled action set, and move the number inside."""

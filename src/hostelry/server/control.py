@@ -31,6 +31,7 @@ from hostelry.server.control_app import Served, control_app
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
 from hostelry.server.image_file import ImageFile
 from hostelry.server.pulse import answer_pulse
+from hostelry.server.scaling import Scaling, running
 from hostelry.store.records import open_state
 from hostelry.store.sqlite import SqliteStore
 
@@ -80,18 +81,23 @@ async def _serve(
         state = open_state(store)
         clock = SystemClock()
         reconciler = Reconciler(state, _surroundings(home, config, credentials, clock))
-        app = control_app(
-            Served(
-                state=state,
-                reconciler=reconciler,
-                credentials=credentials,
-                clock=clock,
-                shape_of=shape_of,
-                max_body_bytes=config.max_body_bytes,
-                role_created_at=home.credentials.stat().st_mtime,
+        async with running(Scaling(home, config, credentials, state, clock, shape_of)) as scaling:
+            app = control_app(
+                Served(
+                    state=state,
+                    reconciler=reconciler,
+                    credentials=credentials,
+                    clock=clock,
+                    shape_of=shape_of,
+                    max_body_bytes=config.max_body_bytes,
+                    role_created_at=home.credentials.stat().st_mtime,
+                    wake=scaling.scaler.wake,
+                    board=scaling.board,
+                    metrics=scaling.metrics,
+                    pace=config.pace,
+                )
             )
-        )
-        await _run(_server(app), listener, reconciler)
+            await _run(_server(app), listener, reconciler)
     finally:
         store.close()
 

@@ -34,6 +34,7 @@ from hostelry.domain.load import LoadKey, Wake
 from hostelry.domain.scope import Scope as Owner
 from hostelry.domain.shape import Shape
 from hostelry.metrics.load_board import LoadBoard
+from hostelry.metrics.protocol import MetricStore
 from hostelry.reconcile.overview import overview
 from hostelry.reconcile.reconciler import Reconciler
 from hostelry.reconcile.record import load_all
@@ -52,7 +53,7 @@ class Served:
     """What the application answers from. `role_created_at` is shown by iam:GetRole.
 
     `wake` is called, in a thread, for each name without a copy that requests wait for. `board` has
-    the load that gateway workers report.
+    the load that gateway workers report. `metrics` and `pace` are what operations get of them.
     """
 
     state: State
@@ -64,6 +65,9 @@ class Served:
     role_created_at: float
     wake: Callable[[Wake], None] = lambda _: None
     board: LoadBoard = field(default_factory=lambda: LoadBoard(0.0))
+    metrics: MetricStore | None = None
+    pace: float = 1.0
+    more_routes: tuple[Route, ...] = ()
 
 
 def control_app(served: Served) -> ASGIApp:
@@ -78,6 +82,7 @@ def control_app(served: Served) -> ASGIApp:
             Route("/internal/load", loads.take, methods=["POST"]),
             Route("/internal/wake", routes.wake, methods=["POST"]),
             Route("/internal/wanted", routes.wanted, methods=["GET"]),
+            *served.more_routes,
             # Whatever else comes is an AWS call: `aws` finds the operation, or says what is wrong.
             Route("/{path:path}", routes.call, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),
         ]
@@ -199,6 +204,8 @@ class ControlRoutes:
             role_arn=served.credentials.role_arn,
             role_name=served.credentials.role_name,
             role_created_at=served.role_created_at,
+            pace=served.pace,
+            metrics=served.metrics,
         )
 
 

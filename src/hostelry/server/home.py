@@ -108,6 +108,11 @@ class Home:
         return self.root / "state.db"
 
     @property
+    def metrics(self) -> Path:
+        """The folder of the metrics' journal."""
+        return self.root / "metrics"
+
+    @property
     def routes(self) -> Path:
         """The gateway's last routes."""
         return self.root / "routes.json"

@@ -1,0 +1,176 @@
+"""Everything of control that measures and scales, put together, started and kept alive.
+
+Each part runs by itself: one that fails is told of in the log and begins again, and none takes
+control down with it.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostelry.api.component_room import check_room_for_copies
+from hostelry.api.context import Context
+from hostelry.base.clock import Clock, MonotonicClock
+from hostelry.base.errors import ServiceError
+from hostelry.domain.endpoint import Deployment, Endpoint
+from hostelry.domain.shape import Shape
+from hostelry.metrics.durable import DurableMetrics
+from hostelry.metrics.load_board import LoadBoard
+from hostelry.metrics.store import MemoryMetrics
+from hostelry.reconcile.edge import survives
+from hostelry.scaling.scaler import Given, TargetScaler
+from hostelry.scaling.schedule_watch import ScheduleWatch
+from hostelry.scaling.target_watch import TargetWatch
+from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.store.records import State
+
+LOG = logging.getLogger(__name__)
+TICK_S = 1.0
+WATCH_S = 1.0
+AGAIN_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Something that runs until it is cancelled."""
+
+    name: str
+    run: Callable[[], Awaitable[None]]
+
+
+class Scaling:
+    """One control process's metrics, alarms and scaling; `run` until cancelled, then `close`."""
+
+    def __init__(
+        self,
+        home: Home,
+        config: UpConfig,
+        credentials: Credentials,
+        state: State,
+        clock: Clock,
+        shape_of: Callable[[str], Shape],
+    ) -> None:
+        self._state = state
+        self._clock = clock
+        self.metrics = metrics_in(home.metrics, clock)
+        self.board = LoadBoard(clock.now())
+        self.scaler = TargetScaler(
+            Given(
+                state=state,
+                loads=self.board,
+                clock=clock,
+                steady=MonotonicClock(),
+                refuse_fewer=_refusal(state, credentials, clock, shape_of),
+                pace=config.pace,
+            )
+        )
+        self._rescheduled = asyncio.Event()
+        self._schedules = ScheduleWatch(state, clock, self.scaler.tell_bounds)
+
+    async def run(self) -> None:
+        """Run every part until cancelled."""
+        while not await survives("taking up acts of scaling", self._recover):
+            await self._clock.sleep(AGAIN_S)
+        async with asyncio.TaskGroup() as tasks:
+            for part in self._parts():
+                tasks.create_task(self._keep(part), name=part.name)
+
+    def close(self) -> None:
+        """Give the files back."""
+        if isinstance(self.metrics, DurableMetrics):
+            self.metrics.close()
+
+    def _parts(self) -> list[Part]:
+        return [
+            Part(name="following scalable targets", run=self._follow),
+            Part(name="following acts of scaling", run=self._tick),
+            Part(name="firing scheduled actions", run=self._fire),
+        ]
+
+    async def _keep(self, part: Part) -> None:
+        while True:
+            await survives(part.name, part.run)
+            await self._clock.sleep(AGAIN_S)
+
+    async def _recover(self) -> None:
+        await asyncio.to_thread(self.scaler.recover)
+
+    async def _follow(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def rescheduled() -> None:
+            loop.call_soon_threadsafe(self._rescheduled.set)
+
+        watch = TargetWatch(self._state, self.scaler, rescheduled)
+        await asyncio.to_thread(self.scaler.settle_all)
+        while True:
+            await asyncio.to_thread(watch.follow, WATCH_S)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.to_thread(self._look)
+            await self._clock.sleep(TICK_S)
+
+    def _look(self) -> None:
+        self.board.tick(self._clock.now())
+        self.scaler.tick()
+
+    async def _fire(self) -> None:
+        while True:
+            self._rescheduled.clear()
+            await asyncio.to_thread(self._schedules.fire)
+            wait_s = max(0.0, await asyncio.to_thread(self._schedules.next_at) - self._clock.now())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._rescheduled.wait()
+
+
+def metrics_in(folder: Path, clock: Clock) -> DurableMetrics | MemoryMetrics:
+    """The metrics that a folder keeps; where the disk refuses it, ones that die with the process.
+
+    Endpoints are worth more than their metrics: control starts without a place for them too.
+    """
+    try:
+        return DurableMetrics(folder, clock)
+    except OSError as error:
+        LOG.warning("metrics cannot be kept in %s, only in memory: %s", folder, error)
+        return MemoryMetrics(clock)
+
+
+@contextlib.asynccontextmanager
+async def running(scaling: Scaling) -> AsyncIterator[Scaling]:
+    """Run it for as long as the block lasts, and close it."""
+    task = asyncio.create_task(scaling.run())
+    try:
+        yield scaling
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        scaling.close()
+
+
+def _refusal(
+    state: State, credentials: Credentials, clock: Clock, shape_of: Callable[[str], Shape]
+) -> Callable[[Endpoint, Deployment], str | None]:
+    """Says why an endpoint cannot have fewer instances, as UpdateEndpointWeightsAndCapacities."""
+
+    def refusal(endpoint: Endpoint, wanted: Deployment) -> str | None:
+        context = Context(
+            scope=endpoint.scope,
+            state=state,
+            now=clock.now(),
+            shape_of=shape_of,
+            role_arn=credentials.role_arn,
+            role_name=credentials.role_name,
+        )
+        try:
+            check_room_for_copies(context, endpoint, wanted)
+        except ServiceError as error:
+            return error.message
+        return None
+
+    return refusal
