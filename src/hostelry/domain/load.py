@@ -32,7 +32,9 @@ class SecondLoad:
     `in_flight_mean` is over the second's whole length. `held` is how many waited for a copy at the
     second's end, the first of them since `oldest_held_s`. `service_s` is the time from a copy's
     being chosen to the last byte, summed over the requests that `finished` in the second, and
-    `mean_service_s` of them is what one costs. Latencies are in microseconds.
+    `mean_service_s` of them is what one costs. Latencies are in microseconds. `on_copies_min` and
+    `on_copies_max` are those of all that want the name's copies: its own requests in flight and,
+    for a base, those of its adapters.
     """
 
     key: LoadKey
@@ -42,6 +44,8 @@ class SecondLoad:
     in_flight_mean: float = 0.0
     in_flight_min: int = 0
     in_flight_max: int = 0
+    on_copies_min: int = 0
+    on_copies_max: int = 0
     held: int = 0
     oldest_held_s: float = 0.0
     delayed: int = 0  # requests that had to be held, counted when they were let go

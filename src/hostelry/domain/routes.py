@@ -40,6 +40,7 @@ class ComponentRoute:
     `adapter_id` is set on adapter components and goes out as X-Amzn-SageMaker-Adapter-Identifier.
     `at_zero` is what a request gets while there is no copy, and `wakeable` whether one may be
     started for it where none is wanted; `waiting_for` says why there is none, where that is known.
+    `base_name` is whose copies an adapter uses.
     """
 
     name: str
@@ -52,6 +53,7 @@ class ComponentRoute:
     at_zero: AtZero = AtZero.COMPAT
     wakeable: Wakeable = Wakeable.NO_TARGET
     waiting_for: str | None = None
+    base_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -199,7 +199,7 @@ class Holding:
 
     def _measured(self, turn: Turn, destination: Destination) -> Measurement:
         if turn.measured is None:
-            turn.measured = self._meter.begin(destination.key)
+            turn.measured = self._meter.begin(destination.key, destination.base_key)
         return turn.measured
 
     async def _without_copy(

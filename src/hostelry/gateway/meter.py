@@ -146,14 +146,15 @@ class Meter:
         self._begins_ns = self.ends_ns = 0
         self._anchor(clock_ns())
 
-    def begin(self, key: LoadKey) -> Measurement:
-        """A request for `key` is admitted."""
+    def begin(self, key: LoadKey, base_key: LoadKey | None = None) -> Measurement:
+        """A request for `key` is admitted; `base_key` is whose copies it wants, if not its own."""
         now_ns = self.clock_ns()
         if now_ns >= self.ends_ns:
             self._pass(now_ns)
         tally = self._tallies.get(key)
         if tally is None:
-            tally = self._tallies[key] = Tally(key, now_ns)
+            base = None if base_key is None else self._tally(base_key, now_ns)
+            tally = self._tallies[key] = Tally(key, now_ns, base)
         tally.came(now_ns)
         return Measurement(self, tally, now_ns)
 
@@ -181,6 +182,12 @@ class Meter:
     def until_next_s(self) -> float:
         """For how many seconds the present second will last."""
         return max(0, self.ends_ns - self.clock_ns()) / SECOND_NS
+
+    def _tally(self, key: LoadKey, now_ns: int) -> Tally:
+        tally = self._tallies.get(key)
+        if tally is None:
+            tally = self._tallies[key] = Tally(key, now_ns)
+        return tally
 
     def _pass(self, now_ns: int) -> None:
         """Close every second that is over."""

@@ -1,7 +1,7 @@
 """A route snapshot, indexed: every look-up of a request is one dictionary access."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.endpoint_config import RoutingStrategy
@@ -23,7 +23,8 @@ class Destination:
     """Where requests for one variant or component may go.
 
     `component_name` is None on a model endpoint, which always wants a copy. `adapter_id` and
-    `adapter_alias` are set for an adapter component. `key` is whom its requests are counted for.
+    `adapter_alias` are set for an adapter component. `key` is whom its requests are counted for,
+    `base_key` for an adapter the base, on whose copies they are.
     """
 
     scope: Scope
@@ -40,6 +41,7 @@ class Destination:
     wakeable: Wakeable = Wakeable.NO_TARGET
     waiting_for: str | None = None
     key: LoadKey
+    base_key: LoadKey | None = None
 
 
 class RouteTable:
@@ -112,13 +114,18 @@ def _variant_destination(endpoint: EndpointRoute, variant: VariantRoute) -> Dest
         desired_copies=1,
         at_zero=endpoint.at_zero,
         waiting_for=variant.waiting_for,
-        key=LoadKey(
-            scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=variant.name
-        ),
+        key=LoadKey(scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=variant.name),
     )
 
 
 def _component_destination(endpoint: EndpointRoute, component: ComponentRoute) -> Destination:
+    key = LoadKey(
+        scope=endpoint.scope,
+        endpoint_name=endpoint.name,
+        variant_name=component.variant_name,
+        component_name=component.name,
+    )
+    base_name = component.base_name
     return Destination(
         scope=endpoint.scope,
         endpoint_name=endpoint.name,
@@ -133,10 +140,6 @@ def _component_destination(endpoint: EndpointRoute, component: ComponentRoute) -
         at_zero=component.at_zero,
         wakeable=component.wakeable,
         waiting_for=component.waiting_for,
-        key=LoadKey(
-            scope=endpoint.scope,
-            endpoint_name=endpoint.name,
-            variant_name=component.variant_name,
-            component_name=component.name,
-        ),
+        key=key,
+        base_key=None if base_name is None else replace(key, component_name=base_name),
     )

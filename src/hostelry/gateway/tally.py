@@ -18,6 +18,7 @@ class Tally:
     __slots__ = (
         "_area_ns",
         "_at_ns",
+        "_base",
         "_first_model",
         "_first_overhead",
         "_first_whole",
@@ -37,6 +38,9 @@ class Tally:
         "low",
         "model_errors",
         "no_capacity",
+        "on_copies",
+        "on_copies_high",
+        "on_copies_low",
         "service_ns",
     )
     _area_ns: int
@@ -45,9 +49,13 @@ class Tally:
     finished: int
     high: int
     low: int
+    on_copies_high: int
+    on_copies_low: int
 
-    def __init__(self, key: LoadKey, now_ns: int) -> None:
+    def __init__(self, key: LoadKey, now_ns: int, base: "Tally | None" = None) -> None:
         self.key = key
+        self._base = base or self
+        self.on_copies = 0
         self.in_flight = 0
         self.held: dict[Any, int] = {}
         self.copies: dict[str, list[int]] = {}
@@ -61,6 +69,10 @@ class Tally:
         self.in_flight = in_flight = in_flight + 1
         if in_flight > self.high:
             self.high = in_flight
+        base = self._base
+        base.on_copies = on_copies = base.on_copies + 1
+        if on_copies > base.on_copies_high:
+            base.on_copies_high = on_copies
         self.arrivals += 1
 
     def left(self, now_ns: int) -> None:
@@ -71,6 +83,10 @@ class Tally:
         self.in_flight = in_flight = in_flight - 1
         if in_flight < self.low:
             self.low = in_flight
+        base = self._base
+        base.on_copies = on_copies = base.on_copies - 1
+        if on_copies < base.on_copies_low:
+            base.on_copies_low = on_copies
         self.finished += 1
 
     def latency(self, model_ns: int, overhead_ns: int) -> None:
@@ -93,7 +109,7 @@ class Tally:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is in flight and nothing happened."""
-        return not self.in_flight and not self.arrivals and not self.finished
+        return not (self.in_flight or self.arrivals or self.finished or self.on_copies_high)
 
     def close(self, second: int, at_ns: int, length_ns: int) -> SecondLoad:
         """The second that ends at `at_ns`; the next one begins there."""
@@ -107,6 +123,8 @@ class Tally:
             in_flight_mean=area_ns / length_ns,
             in_flight_min=self.low,
             in_flight_max=self.high,
+            on_copies_min=self.on_copies_low,
+            on_copies_max=self.on_copies_high,
             held=len(self.held),
             oldest_held_s=(at_ns - oldest_ns) / 1e9,
             delayed=self.delayed,
@@ -141,6 +159,7 @@ class Tally:
         self._at_ns = now_ns
         self._area_ns = 0
         self.low = self.high = self.in_flight
+        self.on_copies_low = self.on_copies_high = self.on_copies
         self.arrivals = self.finished = self.delayed = self.service_ns = 0
         self.errors_4xx = self.errors_5xx = self.model_errors = 0
         self.no_capacity = self.broken_streams = 0

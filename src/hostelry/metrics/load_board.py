@@ -256,7 +256,15 @@ def check_report(report: LoadReport) -> None:
     for load in report.seconds:
         numbers = (
             *(load.second, load.arrivals, load.finished, load.in_flight_mean, load.in_flight_min),
-            *(load.in_flight_max, load.held, load.oldest_held_s, load.delayed, load.service_s),
+            *(
+                load.on_copies_min,
+                load.on_copies_max,
+                load.in_flight_max,
+                load.held,
+                load.oldest_held_s,
+                load.delayed,
+                load.service_s,
+            ),
             *(load.errors_4xx, load.errors_5xx, load.model_errors, load.no_capacity),
             *(load.broken_streams, *load.in_flight_max_by_copy.values()),
             *load.arrivals_by_copy.values(),

@@ -133,6 +133,7 @@ def _component_route(
         at_zero=component.at_zero or base.at_zero or endpoint.at_zero or waking.at_zero,
         wakeable=wakeable(waking.targets.get((base.scope, base.name))),
         waiting_for=None if routes or not base.desired_copies else why,
+        base_name=None if adapter is None else adapter.base_name,
     )
 
 

@@ -281,3 +281,21 @@ def test_seconds_are_those_of_a_naive_integral(
                 seen.in_flight_max,
             ) == pytest.approx(expected)
     assert not told
+
+
+def test_a_base_has_its_adapters_requests_on_its_copies(rig: Rig) -> None:
+    own, first = rig.meter.begin(CHAT), rig.meter.begin(CODE, CHAT)
+    first.end()
+    second = rig.meter.begin(CODE, CHAT)
+    base, adapter = rig.last(), rig.seconds(CODE)[-1]
+    assert (base.in_flight_max, base.on_copies_min, base.on_copies_max) == (1, 0, 2)
+    assert (adapter.in_flight_max, adapter.on_copies_max) == (1, 0)
+    own.end()
+    rig.last()
+    base = rig.last()
+    assert (base.in_flight_max, base.on_copies_min, base.on_copies_max) == (0, 1, 1)
+    second.end()
+    rig.last()
+    rig.wait(1)
+    (idle,) = rig.meter.closed()
+    assert idle.loads == ()
