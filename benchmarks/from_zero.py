@@ -1,0 +1,272 @@
+"""From zero copies to a first token, while requests wait: one, a hundred at once, and in a crash.
+
+A platform of its own with the built-in LLM server. Each case begins at zero copies, with the
+instance there; the client is plain boto3, streaming, without retries. Errors are counted, not
+expected.
+
+``python -m benchmarks.from_zero [--setting short|full] [--smoke] [--model FOLDER]``
+"""
+
+import argparse
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.load import percentile
+from benchmarks.models import model_folder
+from benchmarks.record import print_table, write_result
+
+SEED = 20261122
+ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
+ENDPOINT, COMPONENT = "zero", "llm"
+PROMPT = {"inputs": "Cats are", "parameters": {"max_new_tokens": 8}}
+WITHIN_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """How often each case is played, and how many requests "at once" are."""
+
+    repeats: int
+    at_once: int
+
+
+SETTINGS = {
+    "smoke": Setting(repeats=1, at_once=10),
+    "short": Setting(repeats=5, at_once=100),
+    "full": Setting(repeats=20, at_once=100),
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Case:
+    """What one case measured, over all of its repeats; seconds."""
+
+    name: str
+    first_token_s: list[float] = field(default_factory=list)  # of each request
+    first_of_all_s: list[float] = field(default_factory=list)  # of each repeat
+    decided_s: list[float] = field(default_factory=list)  # from the request to the decision
+    errors: list[str] = field(default_factory=list)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.from_zero", description=__doc__)
+    parser.add_argument("--setting", choices=("short", "full"), default="short")
+    parser.add_argument("--smoke", action="store_true", help="a tiny model and few counts")
+    parser.add_argument("--model", type=Path, help="a model folder; default the demo model")
+    arguments = parser.parse_args(argv)
+    name = "smoke" if arguments.smoke else arguments.setting
+    with tempfile.TemporaryDirectory() as scratch:
+        model = model_folder(arguments.model, Path(scratch), tiny=arguments.smoke)
+        cases = measure(model, Path(scratch), SETTINGS[name])
+    rows = [row(case) for case in cases]
+    print_table("From zero copies, seconds", rows)
+    for case in cases:
+        for error in case.errors[:3]:
+            print(f"{case.name}: {error}")
+    write_result("from_zero", name, SEED, {"cases": rows})
+
+
+def row(case: Case) -> dict[str, Any]:
+    """What is told of a case."""
+    tokens = sorted(case.first_token_s)
+    return {
+        "case": case.name,
+        "requests": len(case.first_token_s) + len(case.errors),
+        "errors": len(case.errors),
+        "decided p50": percentile(sorted(case.decided_s), 0.5) if case.decided_s else None,
+        "decided max": max(case.decided_s, default=None),
+        "first answer p50": percentile(sorted(case.first_of_all_s), 0.5),
+        "first token p50": percentile(tokens, 0.5),
+        "first token p99": percentile(tokens, 0.99),
+    }
+
+
+def measure(model: Path, scratch: Path, setting: Setting) -> list[Case]:
+    """Every case on one platform."""
+    cases = [Case(name="one request"), Case(name=f"{setting.at_once} at once"), Case(name="crash")]
+    with running_fleet(model, scratch / "home") as fleet:
+        for _ in range(setting.repeats):
+            for case, count, act in (
+                (cases[0], 1, None),
+                (cases[1], setting.at_once, None),
+                (cases[2], 1, fleet.kill_what_starts),
+            ):
+                fleet.to_zero()
+                play(fleet, case, count, act)
+    return cases
+
+
+def play(fleet: "Fleet", case: Case, count: int, act: Callable[[], None] | None) -> None:
+    """`count` requests at once from zero copies, and `act` beside them."""
+    began_at, began_s = time.time(), time.monotonic()
+    waits: list[float] = []
+
+    def ask() -> None:
+        try:
+            waits.append(fleet.first_token_at() - began_s)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is an error of the request
+            case.errors.append(repr(error))
+
+    threads = [threading.Thread(target=ask) for _ in range(count)]
+    if act is not None:
+        threads.append(threading.Thread(target=act))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    case.first_token_s += waits
+    case.first_of_all_s += [min(waits)] if waits else []
+    decided_at = fleet.decided_after(began_at)
+    case.decided_s += [] if decided_at is None else [decided_at - began_at]
+
+
+class Fleet:
+    """A platform with one endpoint of one instance and one component that may go to zero."""
+
+    def __init__(self, platform: Any) -> None:
+        self._platform = platform
+        self._sagemaker = platform.boto3("sagemaker")
+        self._scaling = platform.boto3("application-autoscaling")
+        self._runtime = platform.boto3(
+            "sagemaker-runtime",
+            retries={"total_max_attempts": 1},
+            read_timeout=WITHIN_S,
+            max_pool_connections=256,
+        )
+
+    def create(self, model: Path) -> None:
+        """The endpoint, its component and the scalable target that lets requests wake it."""
+        s3 = self._platform.boto3("s3", s3={"addressing_style": "path"})
+        s3.create_bucket(Bucket="models")
+        for file in model.iterdir():
+            with file.open("rb") as body:
+                s3.put_object(Bucket="models", Key=f"llm/{file.name}", Body=body)
+        self._sagemaker.create_endpoint_config(
+            EndpointConfigName=ENDPOINT,
+            ExecutionRoleArn=ROLE,
+            ProductionVariants=[
+                {
+                    "VariantName": "AllTraffic",
+                    "InstanceType": "ml.g5.xlarge",
+                    "InitialInstanceCount": 1,
+                    "RoutingConfig": {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"},
+                }
+            ],
+        )
+        self._sagemaker.create_endpoint(EndpointName=ENDPOINT, EndpointConfigName=ENDPOINT)
+        self._sagemaker.create_inference_component(
+            InferenceComponentName=COMPONENT,
+            EndpointName=ENDPOINT,
+            VariantName="AllTraffic",
+            Specification={
+                "Container": {
+                    "Image": "djl-inference:0.27.0",
+                    "Environment": {"OPTION_MODEL_ID": "s3://models/llm/"},
+                },
+                "ComputeResourceRequirements": {"MinMemoryRequiredInMb": 1024},
+            },
+            RuntimeConfig={"CopyCount": 1},
+        )
+        self._until(lambda: self._component()["InferenceComponentStatus"] == "InService")
+        self.first_token_at()
+        self._scaling.register_scalable_target(
+            ServiceNamespace="sagemaker",
+            ResourceId=f"inference-component/{COMPONENT}",
+            ScalableDimension="sagemaker:inference-component:DesiredCopyCount",
+            MinCapacity=0,
+            MaxCapacity=1,
+        )
+
+    def to_zero(self) -> None:
+        """No copies; returns once the last one has ended."""
+        self._until(lambda: self._component()["InferenceComponentStatus"] == "InService")
+        self._sagemaker.update_inference_component_runtime_config(
+            InferenceComponentName=COMPONENT, DesiredRuntimeConfig={"CopyCount": 0}
+        )
+        self._until(lambda: self._component()["InferenceComponentStatus"] == "InService")
+        self._until(lambda: not list(self._copy_records()))
+        time.sleep(1.5)  # what ended is out of every process's way
+
+    def first_token_at(self) -> float:
+        """One streamed invocation to its end; when its first part came (monotonic seconds)."""
+        answer = self._runtime.invoke_endpoint_with_response_stream(
+            EndpointName=ENDPOINT,
+            InferenceComponentName=COMPONENT,
+            ContentType="application/json",
+            Body=msgspec.json.encode(PROMPT),
+        )
+        first_at: float | None = None
+        for event in answer["Body"]:
+            if event.get("PayloadPart") and first_at is None:
+                first_at = time.monotonic()
+        if first_at is None:
+            raise RuntimeError("the answer ended without a part")
+        return first_at
+
+    def kill_what_starts(self) -> None:
+        """Kill -9 of the next copy's process, as soon as it has one and before it is ready."""
+
+        def killed() -> bool:
+            for path in self._copy_records():
+                pid = (_member(path, "process") or {}).get("pid")
+                if pid:
+                    os.kill(pid, signal.SIGKILL)
+                    return True
+            return False
+
+        self._until(killed, 0.002)
+
+    def decided_after(self, at: float) -> float | None:
+        """When the first act of scaling after `at` was decided."""
+        found = self._scaling.describe_scaling_activities(
+            ServiceNamespace="sagemaker", ResourceId=f"inference-component/{COMPONENT}"
+        )["ScalingActivities"]
+        times = [it["StartTime"].timestamp() for it in found]
+        return min((it for it in times if it >= at), default=None)
+
+    def _component(self) -> Any:
+        return self._sagemaker.describe_inference_component(InferenceComponentName=COMPONENT)
+
+    def _copy_records(self) -> Iterator[Path]:
+        return self._platform.home.instances.glob("*/copies/*/copy.json")
+
+    def _until(self, check: Callable[[], Any], pause_s: float = 0.05) -> None:
+        deadline_s = time.monotonic() + WITHIN_S
+        while not check():
+            if time.monotonic() > deadline_s:
+                raise RuntimeError(f"{self._component()} after {WITHIN_S:g} s")
+            time.sleep(pause_s)
+
+
+def _member(path: Path, name: str) -> Any:
+    """A member of a JSON file that another process may be about to replace or remove."""
+    try:
+        return msgspec.json.decode(path.read_bytes()).get(name)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+@contextmanager
+def running_fleet(model: Path, home: Path) -> Iterator[Fleet]:
+    """A platform with the fleet on it, stopped afterwards."""
+    from tests.integration.platform import Platform  # not there for who has only the package
+
+    with Platform(home) as platform:
+        fleet = Fleet(platform)
+        fleet.create(model)
+        yield fleet
+
+
+if __name__ == "__main__":
+    main()
