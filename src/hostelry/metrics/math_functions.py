@@ -21,12 +21,14 @@ MAX_GRID_POINTS = 100_800
 class Surroundings:
     """What a function may know besides its arguments.
 
-    `metrics` are the request's own series by query id. `search` finds series by a search text, a
-    statistic and a period (None: the query's own).
+    With `is_rounded` the period that `start` lies in belongs to the time asked for. `metrics` are
+    the request's own series by query id. `search` finds series by a search text, a statistic and a
+    period (None: the query's own).
     """
 
     start: float
     end: float
+    is_rounded: bool = False
     period_s: int | None
     metrics: Mapping[str, Lines]
     search: Callable[[str, str, int | None], Lines]
@@ -237,6 +239,8 @@ def _grid(period_s: int, around: Surroundings) -> list[float]:
     """The starts of the periods in the time asked for; those of no series are of the query's."""
     period_s = period_s or around.period_s or 60
     first, last = -(-around.start // period_s), -(-around.end // period_s)
+    if around.is_rounded:
+        first = around.start // period_s
     if last - first > MAX_GRID_POINTS:
         raise ExpressionError(
             f"The time asked for has {int(last - first)} periods of {period_s} s; at most"

@@ -44,3 +44,7 @@ class MetricStore(Protocol):
     def find(self, scope: Scope, wanted: MetricFilter) -> Sequence[Metric]:
         """Every metric that fits, in order."""
         ...
+
+    def units(self, scope: Scope, metric: Metric) -> Sequence[str]:
+        """The units that the metric's samples have, in order."""
+        ...

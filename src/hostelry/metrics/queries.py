@@ -29,16 +29,25 @@ class ResultSeries:
 
 
 def evaluate(
-    store: MetricStore, scope: Scope, queries: Sequence[MetricQuery], start: float, end: float
+    store: MetricStore,
+    scope: Scope,
+    queries: Sequence[MetricQuery],
+    start: float,
+    end: float,
+    *,
+    is_rounded: bool = False,
 ) -> Mapping[str, tuple[ResultSeries, ...]]:
     """The series of every query by its id, over periods that begin in [start, end).
 
-    A query of one metric gives one series, an expression one or (as SEARCH) any number. Queries
-    with return_data False are in the result too. Raises ServiceError ValidationError.
+    With `is_rounded` the period that `start` lies in is in it too. A query of one metric gives one
+    series, an expression one or (as SEARCH) any number. Queries with return_data False are in the
+    result too. Raises ServiceError ValidationError.
 
     Source: GetMetricData; CloudWatch user guide, "Using math expressions with CloudWatch metrics".
     """
-    return _Evaluation(store, scope, start, end).run(queries)
+    evaluation = _Evaluation(store, scope, start, end)
+    evaluation.is_rounded = is_rounded
+    return evaluation.run(queries)
 
 
 def check_queries(queries: Sequence[MetricQuery]) -> None:
@@ -64,6 +73,7 @@ class _Evaluation:
 
     def __init__(self, store: MetricStore, scope: Scope, start: float, end: float) -> None:
         self.values: dict[str, Value] = {}
+        self.is_rounded = False
         self._store = store
         self._scope = scope
         self._start = start
@@ -90,6 +100,7 @@ class _Evaluation:
         around = Surroundings(
             start=self._start,
             end=self._end,
+            is_rounded=self.is_rounded,
             period_s=query.period_s,
             metrics=self._metrics,
             search=lambda text, stat, period_s: self._search(query, text, stat, period_s),
@@ -106,7 +117,10 @@ class _Evaluation:
         return value
 
     def _line(self, stat: MetricStat, label: str | None) -> Line:
-        points = self._store.datapoints(self._scope, stat, self._start, self._end)
+        start = self._start
+        if self.is_rounded:
+            start = start // stat.period_s * stat.period_s
+        points = self._store.datapoints(self._scope, stat, start, self._end)
         self._work.spend(len(points))
         known = {it.at: it.value for it in points}
         return Line(label or stat.metric.name, stat.period_s, known)
@@ -139,6 +153,10 @@ class _Nothing:
         return ()
 
     def find(self, scope: Scope, wanted: MetricFilter) -> Sequence[Metric]:
+        """None."""
+        return ()
+
+    def units(self, scope: Scope, metric: Metric) -> Sequence[str]:
         """None."""
         return ()
 

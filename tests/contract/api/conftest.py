@@ -14,12 +14,13 @@ from hostelry.api.context import Context
 from hostelry.api.operations import perform
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
-from hostelry.domain.component import InferenceComponent
+from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase, CopySpec, CopyStatus, Instance, InstanceState
-from hostelry.domain.endpoint import Endpoint
+from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.model import Container
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
+from hostelry.metrics.store import MemoryMetrics
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state
 
@@ -45,6 +46,11 @@ def state() -> State:
     return open_state(MemoryStore())
 
 
+@pytest.fixture
+def metrics(clock: ManualClock) -> MemoryMetrics:
+    return MemoryMetrics(clock)
+
+
 @pytest.fixture(scope="session")
 def service_models() -> Callable[[str], ServiceModel]:
     session = botocore.session.get_session()
@@ -60,7 +66,10 @@ def service_models() -> Callable[[str], ServiceModel]:
 
 @pytest.fixture
 def call_as(
-    state: State, clock: ManualClock, service_models: Callable[[str], ServiceModel]
+    state: State,
+    clock: ManualClock,
+    metrics: MemoryMetrics,
+    service_models: Callable[[str], ServiceModel],
 ) -> Callable[..., dict[str, Any]]:
     """`call_as(scope, operation, **params)`: the result, after botocore has accepted both sides."""
 
@@ -76,6 +85,7 @@ def call_as(
             shape_of=lambda name: SHAPES.get(name, Shape(cpus=16, memory_bytes=64 * 1024**3)),
             role_arn=ROLE,
             role_name="HostelryExecutionRole",
+            metrics=metrics,
         )
         result = perform(context, service, operation, params)
         check_value(model.output_shape, result)
@@ -300,3 +310,41 @@ def change_component(state: State, scope: Scope) -> Callable[..., None]:
         state.components.put(scope, name, changed, expect=found.version)
 
     return change
+
+
+@pytest.fixture
+def scaling(call_as: Callable[..., dict[str, Any]], scope: Scope) -> Callable[..., dict[str, Any]]:
+    """`scaling(operation, **params)` of application-autoscaling, in the namespace sagemaker."""
+
+    def scaling(operation: str, **params: Any) -> dict[str, Any]:
+        given = {"ServiceNamespace": "sagemaker", **params}
+        return call_as(scope, operation, "application-autoscaling", **given)
+
+    return scaling
+
+
+@pytest.fixture
+def unscaled(scaling: Callable[..., dict[str, Any]]) -> Callable[..., tuple[str, str]]:
+    """`unscaled(operation, **params)`: code and text of the error that it answers with."""
+
+    def unscaled(operation: str, **params: Any) -> tuple[str, str]:
+        with pytest.raises(ServiceError) as caught:
+            scaling(operation, **params)
+        assert caught.value.http_status == 400
+        return caught.value.code, caught.value.message
+
+    return unscaled
+
+
+@pytest.fixture
+def served(make: Maker, change: Callable[..., None], change_component: Callable[..., None]) -> None:
+    """In service: "e" with the base component "base" and its adapter "es"; "v" with two variants."""
+    make.endpoint("e")
+    make.component("base")
+    make.adapter("es")
+    make.model("m")
+    make.endpoint("v", {"ModelName": "m"}, {"VariantName": "other", "ModelName": "m"})
+    for name in ("e", "v"):
+        change(name, status=EndpointStatus.IN_SERVICE)
+    for name in ("base", "es"):
+        change_component(name, status=ComponentStatus.IN_SERVICE)

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from hostelry.api.context import Context
 from hostelry.api.operations import perform
+from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
+from hostelry.metrics.store import MemoryMetrics
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state
 
@@ -100,6 +102,7 @@ def run(state: State, operation: str, **params: Any) -> dict[str, Any]:
         shape_of=lambda _: Shape(cpus=48, memory_bytes=2**38, accelerators=4),
         role_arn=ROLE,
         role_name="HostelryExecutionRole",
+        metrics=MemoryMetrics(ManualClock()),
     )
     return perform(context, "sagemaker", operation, params)
 

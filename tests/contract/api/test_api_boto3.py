@@ -20,6 +20,7 @@ from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
+from hostelry.metrics.store import MemoryMetrics
 from hostelry.store.records import State
 
 Client = Callable[[str], Any]
@@ -36,7 +37,7 @@ class Body:
 
 
 @pytest.fixture
-def client(state: State, scope: Scope, clock: ManualClock) -> Client:
+def client(state: State, scope: Scope, clock: ManualClock, metrics: MemoryMetrics) -> Client:
     """`client(service)`: boto3's own, whose requests are answered here."""
 
     def answer(request: AWSPreparedRequest, **_: Any) -> AWSResponse:
@@ -54,6 +55,7 @@ def client(state: State, scope: Scope, clock: ManualClock) -> Client:
             shape_of=lambda _: Shape(cpus=48, memory_bytes=2**38, accelerators=4),
             role_arn=ROLE,
             role_name="HostelryExecutionRole",
+            metrics=metrics,
         )
         call: Call | None = None
         try:

@@ -17,6 +17,7 @@ from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
+from hostelry.metrics.store import MemoryMetrics
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import open_state
 
@@ -242,6 +243,7 @@ def test_the_pages_together_are_the_list(
         shape_of=lambda _: Shape(cpus=1, memory_bytes=1),
         role_arn="",
         role_name="",
+        metrics=MemoryMetrics(ManualClock()),
     )
     asked: dict[str, Any] = {"SortBy": sort_by, "SortOrder": order}
     whole, following = list_page(context, "ListX", {**asked, "MaxResults": 100}, rows)

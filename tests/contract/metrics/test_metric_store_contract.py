@@ -41,6 +41,9 @@ class Reopened:
     def find(self, scope: Scope, wanted: MetricFilter) -> Sequence[Metric]:
         return self._again().find(scope, wanted)
 
+    def units(self, scope: Scope, metric: Metric) -> Sequence[str]:
+        return self._again().units(scope, metric)
+
     def close(self) -> None:
         self._store.close()
 
@@ -191,6 +194,8 @@ def test_a_query_with_a_unit_sees_only_that_unit(store: MetricStore) -> None:
     assert asked(store, "Sum", unit="None") == [(0, 2.0)]
     assert asked(store, "Sum", unit="Seconds") == []
     assert asked(store, "Sum") == [(0, 8.0)]
+    assert store.units(HERE, LOAD) == ["Bytes", "Count", "None"]
+    assert store.units(THERE, LOAD) == []
 
 
 # Source: user guide, "Dimensions": another combination of dimensions is another metric.

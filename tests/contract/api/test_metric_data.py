@@ -1,0 +1,638 @@
+"""CloudWatch's data operations in process: what is kept, what is answered, what is refused."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostelry.base.clock import ManualClock
+from hostelry.base.errors import RetryableError, ServiceError
+from hostelry.domain.metric import Metric, Sample
+from hostelry.domain.scope import Scope
+from hostelry.metrics.store import MemoryMetrics
+
+Call = Callable[..., dict[str, Any]]
+DAY_S = 86_400
+DIMENSIONS = [{"Name": "Endpoint", "Value": "e"}]
+DATUM = {"MetricName": "Load", "Value": 2.0}
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_700_000_040.0 + 30)  # half a minute after a whole one
+
+
+@pytest.fixture
+def now(clock: ManualClock) -> float:
+    return clock.now()
+
+
+@pytest.fixture
+def minute(clock: ManualClock) -> float:
+    return clock.now() // 60 * 60
+
+
+@pytest.fixture
+def put(call: Call) -> Callable[..., None]:
+    """`put(*data, namespace="Mine")`."""
+
+    def put(*data: dict[str, Any], namespace: str = "Mine") -> None:
+        given = [{**DATUM, **it} for it in data]
+        for datum in given:
+            if "Values" in datum or "StatisticValues" in datum:
+                datum.pop("Value")
+        call("PutMetricData", "cloudwatch", Namespace=namespace, MetricData=given)
+
+    return put
+
+
+@pytest.fixture
+def refusal(call: Call) -> Callable[..., tuple[str, str]]:
+    """`refusal(operation, **params)`: the code and the text of what it is refused with."""
+
+    def refusal(operation: str, **params: Any) -> tuple[str, str]:
+        with pytest.raises(ServiceError) as caught:
+            call(operation, "cloudwatch", **params)
+        return caught.value.code, caught.value.message
+
+    return refusal
+
+
+def stat(name: str = "Load", statistic: str = "Sum", period_s: int = 60) -> dict[str, Any]:
+    metric = {"Namespace": "Mine", "MetricName": name}
+    return {"Metric": metric, "Period": period_s, "Stat": statistic}
+
+
+def test_a_datum_without_an_instant_is_of_now(
+    call: Call, put: Callable[..., None], minute: float
+) -> None:
+    put({"Dimensions": DIMENSIONS, "Unit": "Count"}, {"Dimensions": DIMENSIONS, "Unit": "Count"})
+    answer = call(
+        "GetMetricStatistics",
+        "cloudwatch",
+        Namespace="Mine",
+        MetricName="Load",
+        Dimensions=DIMENSIONS,
+        StartTime=minute,
+        EndTime=minute + 60,
+        Period=60,
+        Statistics=["SampleCount", "Sum", "Average", "Minimum", "Maximum"],
+    )
+    point = {"SampleCount": 2.0, "Sum": 4.0, "Average": 2.0, "Minimum": 2.0, "Maximum": 2.0}
+    assert answer == {
+        "Label": "Load",
+        "Datapoints": [{"Timestamp": minute, "Unit": "Count", **point}],
+    }
+
+
+def test_each_unit_has_datapoints_of_its_own(
+    call: Call, put: Callable[..., None], minute: float
+) -> None:
+    put({"Unit": "Count"}, {"Unit": "Bytes", "Value": 7.0})
+    asked = {
+        "Namespace": "Mine",
+        "MetricName": "Load",
+        "StartTime": minute,
+        "EndTime": minute + 60,
+        "Period": 60,
+        "ExtendedStatistics": ["p50"],
+    }
+    both = call("GetMetricStatistics", "cloudwatch", **asked)["Datapoints"]
+    shown = {it["Unit"]: it["ExtendedStatistics"] for it in both}
+    assert shown == {"Count": {"p50": 2.0}, "Bytes": {"p50": 7.0}}
+    one = call("GetMetricStatistics", "cloudwatch", **asked, Unit="Bytes")["Datapoints"]
+    assert [it["ExtendedStatistics"] for it in one] == [{"p50": 7.0}]
+
+
+# Source: PutMetricData: values and counts; StatisticValues; up to 150 values; two weeks back and
+# two hours ahead.
+@pytest.mark.parametrize(
+    ("datum", "expected"),
+    [
+        pytest.param({"Values": [1.0, 2.0]}, (2.0, 3.0), id="values count once"),
+        pytest.param({"Values": [1.0, 2.0], "Counts": [3.0, 1.0]}, (4.0, 5.0), id="with counts"),
+        pytest.param({"Values": [1.0] * 150}, (150.0, 150.0), id="150 values"),
+        pytest.param(
+            {"StatisticValues": {"SampleCount": 5, "Sum": 10, "Minimum": 1, "Maximum": 4}},
+            (5.0, 10.0),
+            id="a summary",
+        ),
+        pytest.param({"StorageResolution": 1}, (1.0, 2.0), id="high resolution"),
+        pytest.param({"Value": 0.0}, (1.0, 0.0), id="zero is a value"),
+        pytest.param({"Value": 2.0**360}, (1.0, 2.0**360), id="the largest value"),
+    ],
+)
+def test_what_is_put_is_got(
+    call: Call, put: Callable[..., None], minute: float, datum: Any, expected: tuple[float, float]
+) -> None:
+    put(datum)
+    queries = [
+        {"Id": "n", "MetricStat": stat(statistic="SampleCount")},
+        {"Id": "s", "MetricStat": stat()},
+    ]
+    answer = call(
+        "GetMetricData",
+        "cloudwatch",
+        MetricDataQueries=queries,
+        StartTime=minute,
+        EndTime=minute + 60,
+    )
+    assert tuple(it["Values"][0] for it in answer["MetricDataResults"]) == expected
+
+
+@pytest.mark.parametrize("after_s", [-14 * DAY_S, 0, 7200])
+def test_instants_of_two_weeks_are_taken(
+    call: Call, put: Callable[..., None], now: float, after_s: float
+) -> None:
+    put({"Timestamp": now + after_s})
+    answer = call(
+        "GetMetricStatistics",
+        "cloudwatch",
+        Namespace="Mine",
+        MetricName="Load",
+        StartTime=now + after_s - 60,
+        EndTime=now + after_s + 60,
+        Period=60,
+        Statistics=["Sum"],
+    )
+    assert [it["Sum"] for it in answer["Datapoints"]] == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("params", "code", "text"),
+    [
+        pytest.param({"MetricData": []}, "MissingParameter", "MetricData", id="no data"),
+        pytest.param({}, "MissingParameter", "MetricData", id="no list"),
+        pytest.param(
+            {"MetricData": [DATUM] * 1001}, "InvalidParameterValue", "1000", id="1001 metrics"
+        ),
+        pytest.param(
+            {"MetricData": [{"MetricName": "m"}]},
+            "MissingParameter",
+            "MetricData.member.1.Value",
+            id="nothing measured",
+        ),
+        pytest.param(
+            {"MetricData": [{**DATUM, "Values": [1.0]}]},
+            "InvalidParameterCombination",
+            "mutually exclusive",
+            id="a value and values",
+        ),
+        pytest.param(
+            {"MetricData": [{**DATUM, "Counts": [1.0]}]},
+            "InvalidParameterCombination",
+            "Counts",
+            id="counts without values",
+        ),
+        pytest.param(
+            {"MetricData": [{"MetricName": "m", "Values": [1.0] * 151}]},
+            "InvalidParameterValue",
+            "150",
+            id="151 values",
+        ),
+        pytest.param(
+            {"MetricData": [{"MetricName": "m", "Values": []}]},
+            "InvalidParameterValue",
+            "1 to 150",
+            id="no values",
+        ),
+        pytest.param(
+            {"MetricData": [{"MetricName": "m", "Values": [1.0], "Counts": [1.0, 2.0]}]},
+            "InvalidParameterValue",
+            "same size",
+            id="more counts than values",
+        ),
+        pytest.param(
+            {"MetricData": [{"MetricName": "m", "Values": [1.0], "Counts": [-1.0]}]},
+            "InvalidParameterValue",
+            "below 0",
+            id="a negative count",
+        ),
+        pytest.param(
+            {"MetricData": [{**DATUM, "StorageResolution": 10}]},
+            "InvalidParameterValue",
+            "1 or 60",
+            id="a resolution of ten seconds",
+        ),
+        pytest.param(
+            {"MetricData": [{**DATUM, "Value": 1e200}]},
+            "InvalidParameterValue",
+            r"2\^360",
+            id="a value too large",
+        ),
+        pytest.param(
+            {"MetricData": [{**DATUM, "Timestamp": 1_700_000_070.0 - 14 * DAY_S - 1}]},
+            "InvalidParameterValue",
+            "two weeks",
+            id="an instant too old",
+        ),
+        pytest.param(
+            {"MetricData": [{**DATUM, "Timestamp": 1_700_000_070.0 + 7201}]},
+            "InvalidParameterValue",
+            "two hours",
+            id="an instant too far ahead",
+        ),
+        pytest.param(
+            {"MetricData": [{**DATUM, "Dimensions": DIMENSIONS * 2}]},
+            "InvalidParameterValue",
+            "twice",
+            id="a dimension twice",
+        ),
+        pytest.param(
+            {"MetricData": [{**DATUM, "Dimensions": [{"Name": ":x", "Value": "v"}]}]},
+            "InvalidParameterValue",
+            "':'",
+            id="a dimension that begins with a colon",
+        ),
+        pytest.param(
+            {"MetricData": [{**DATUM, "Dimensions": [{"Name": "x", "Value": "\u00e9"}]}]},
+            "InvalidParameterValue",
+            "ASCII",
+            id="a dimension's value that is not ASCII",
+        ),
+        pytest.param(
+            {"MetricData": [{**DATUM, "Dimensions": [{"Name": "x", "Value": " "}]}]},
+            "InvalidParameterValue",
+            "blank",
+            id="a dimension's value of blanks",
+        ),
+        pytest.param(
+            {"MetricData": [{**DATUM, "MetricName": "a\0b"}]},
+            "InvalidParameterValue",
+            "printable",
+            id="a name with a zero byte",
+        ),
+        pytest.param(
+            {"Namespace": "AWS/SageMaker", "MetricData": [DATUM]},
+            "InvalidParameterValue",
+            "AWS/",
+            id="the platform's namespace",
+        ),
+        pytest.param(
+            {
+                "MetricData": [
+                    {
+                        "MetricName": "m",
+                        "StatisticValues": {
+                            "SampleCount": 0,
+                            "Sum": 1,
+                            "Minimum": 1,
+                            "Maximum": 1,
+                        },
+                    }
+                ]
+            },
+            "InvalidParameterValue",
+            "SampleCount over 0",
+            id="a summary of nothing",
+        ),
+        pytest.param(
+            {"MetricData": [{**DATUM, "Value": float("nan")}]},
+            "ValidationException",
+            "finite",
+            id="NaN",
+        ),
+        pytest.param(
+            {"MetricData": [{**DATUM, "Dimensions": [{"Name": "x", "Value": "v" * 1024}]}] * 1000},
+            "RequestEntityTooLarge",
+            "1048576",
+            id="more than a mebibyte",
+        ),
+    ],
+)
+def test_what_put_metric_data_refuses(
+    refusal: Callable[..., tuple[str, str]],
+    call: Call,
+    params: dict[str, Any],
+    code: str,
+    text: str,
+) -> None:
+    given = {"Namespace": "Mine", **params}
+    if given.get("MetricData"):
+        # What came with it is refused too.
+        given["MetricData"] = [DATUM, *given["MetricData"]]
+        text = text.replace("member.1", "member.2")
+    found = refusal("PutMetricData", **given)
+    assert found[0] == code
+    assert re.search(text, found[1]), found[1]
+    assert call("ListMetrics", "cloudwatch") == {"Metrics": []}
+
+
+def test_a_full_disk_is_told_as_something_that_passes(
+    call: Call, metrics: MemoryMetrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(scope: Scope, samples: list[Sample]) -> None:
+        raise RetryableError("the disk is full")
+
+    monkeypatch.setattr(metrics, "record", refuse)
+    with pytest.raises(RetryableError):
+        call("PutMetricData", "cloudwatch", Namespace="Mine", MetricData=[DATUM])
+
+
+@pytest.fixture
+def minutes(put: Callable[..., None], minute: float) -> None:
+    """Load is 1, 2, 3, 4, 5 in the last five minutes, Errors 1 in the second of them."""
+    put(*({"Timestamp": minute + 60 * (it - 4), "Value": it + 1.0} for it in range(5)))
+    put({"MetricName": "Errors", "Timestamp": minute - 180, "Value": 1.0})
+
+
+@pytest.fixture
+def ask(call: Call, minutes: None, minute: float) -> Callable[..., Any]:
+    """`ask(*queries, **params)`: (id, offsets in minutes, values) of each result."""
+
+    def ask(*queries: dict[str, Any], **params: Any) -> list[tuple[str, list[int], list[float]]]:
+        given = {"StartTime": minute - 240, "EndTime": minute + 60, **params}
+        answer = call("GetMetricData", "cloudwatch", MetricDataQueries=list(queries), **given)
+        return [
+            (it["Id"], [round((at - minute) / 60) for at in it["Timestamps"]], it["Values"])
+            for it in answer["MetricDataResults"]
+        ]
+
+    return ask
+
+
+# Source: GetMetricData, ScanBy: TimestampDescending is the default.
+def test_the_newest_come_first_unless_asked_otherwise(ask: Callable[..., Any]) -> None:
+    query = {"Id": "a", "MetricStat": stat()}
+    assert ask(query) == [("a", [0, -1, -2, -3, -4], [5.0, 4.0, 3.0, 2.0, 1.0])]
+    assert ask(query, ScanBy="TimestampAscending") == [
+        ("a", [-4, -3, -2, -1, 0], [1.0, 2.0, 3.0, 4.0, 5.0])
+    ]
+
+
+def test_only_what_returns_data_is_in_the_answer(ask: Callable[..., Any]) -> None:
+    found = ask(
+        {"Id": "load", "MetricStat": stat(), "ReturnData": False},
+        {"Id": "errors", "MetricStat": stat("Errors"), "ReturnData": False},
+        {"Id": "share", "Expression": "100 * FILL(errors, 0) / load"},
+        ScanBy="TimestampAscending",
+    )
+    assert found == [("share", [-4, -3, -2, -1, 0], [0.0, 50.0, 0.0, 0.0, 0.0])]
+
+
+def test_a_search_gives_a_result_a_metric(ask: Callable[..., Any], call: Call) -> None:
+    search = """SEARCH('{Mine} MetricName=("Load" OR "Errors")', 'Sum', 300)"""
+    found = ask({"Id": "e", "Expression": search})
+    assert [(id, sum(values)) for id, _, values in found] == [("e", 1.0), ("e", 15.0)]
+
+
+@pytest.mark.parametrize("order", ["TimestampDescending", "TimestampAscending"])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7, 100])
+def test_pages_together_are_the_answer(
+    call: Call, minutes: None, minute: float, size: int, order: str
+) -> None:
+    given = {
+        "MetricDataQueries": [
+            {"Id": "a", "MetricStat": stat()},
+            {"Id": "none", "MetricStat": stat("Nobody")},
+            {"Id": "b", "MetricStat": stat("Errors")},
+        ],
+        "StartTime": minute - 240,
+        "EndTime": minute + 60,
+        "ScanBy": order,
+    }
+    whole = call("GetMetricData", "cloudwatch", **given)
+    assert "NextToken" not in whole
+    assert {it["StatusCode"] for it in whole["MetricDataResults"]} == {"Complete"}
+    pages: dict[str, list[float]] = {"none": []}
+    token: dict[str, str] = {}
+    states: dict[str, str] = {}
+    for _ in range(9):
+        page = call("GetMetricData", "cloudwatch", **given, MaxDatapoints=size, **token)
+        assert sum(len(it["Values"]) for it in page["MetricDataResults"]) <= size
+        for result in page["MetricDataResults"]:
+            pages.setdefault(result["Id"], []).extend(result["Values"])
+            states[result["Id"]] = result["StatusCode"]
+        if "NextToken" not in page:
+            break
+        token = {"NextToken": page["NextToken"]}
+    assert pages == {it["Id"]: it["Values"] for it in whole["MetricDataResults"]}
+    assert set(states.values()) == {"Complete"}
+
+
+def test_a_token_of_another_question_is_refused(
+    call: Call, minutes: None, minute: float, refusal: Callable[..., tuple[str, str]]
+) -> None:
+    given: dict[str, Any] = {
+        "MetricDataQueries": [{"Id": "a", "MetricStat": stat()}],
+        "StartTime": minute - 240,
+        "EndTime": minute + 60,
+    }
+    token = call("GetMetricData", "cloudwatch", **given, MaxDatapoints=1)["NextToken"]
+    for bad in (token[:-4], "x", token):
+        changed = {**given, "EndTime": minute + 120, "NextToken": bad}
+        assert refusal("GetMetricData", **changed)[0] == "InvalidNextToken"
+        assert refusal("ListMetrics", NextToken=bad)[0] == "InvalidNextToken"
+
+
+@pytest.mark.parametrize(
+    ("queries", "params", "code", "text"),
+    [
+        pytest.param([], {}, "ValidationException", "1 to 500", id="no query"),
+        pytest.param(
+            [{"Id": f"a{it}", "MetricStat": stat()} for it in range(501)],
+            {},
+            "ValidationException",
+            "501",
+            id="501 queries",
+        ),
+        pytest.param(
+            [{"Id": "a", "MetricStat": stat()}] * 2,
+            {},
+            "ValidationError",
+            "same id",
+            id="an id twice",
+        ),
+        pytest.param(
+            [{"Id": "A", "MetricStat": stat()}], {}, "ValidationError", "lower-case", id="an id"
+        ),
+        pytest.param(
+            [{"Id": "a", "MetricStat": stat(), "Expression": "1"}],
+            {},
+            "ValidationError",
+            "either",
+            id="a metric and an expression",
+        ),
+        pytest.param(
+            [{"Id": "a", "MetricStat": stat(statistic="Mean")}],
+            {},
+            "ValidationError",
+            "Mean",
+            id="no statistic",
+        ),
+        pytest.param(
+            [{"Id": "a", "MetricStat": stat(period_s=7)}],
+            {},
+            "InvalidParameterValue",
+            "multiple of 60",
+            id="a period of seven seconds",
+        ),
+        pytest.param(
+            [{"Id": "a", "MetricStat": stat(period_s=86460)}],
+            {},
+            "InvalidParameterValue",
+            "86400",
+            id="a period of more than a day",
+        ),
+        pytest.param(
+            [{"Id": "a", "MetricStat": {**stat(), "Metric": {"MetricName": "m"}}}],
+            {},
+            "MissingParameter",
+            "Namespace",
+            id="no namespace",
+        ),
+        pytest.param(
+            [{"Id": "a", "MetricStat": stat(), "AccountId": "999999999999"}],
+            {},
+            "InvalidParameterValue",
+            "own account",
+            id="another account",
+        ),
+        pytest.param(
+            [{"Id": "a", "Expression": "1/0"}],
+            {},
+            "ValidationError",
+            "Error in expression 'a'",
+            id="an expression without a series",
+        ),
+        pytest.param(
+            [{"Id": "a", "MetricStat": stat()}],
+            {"EndTime": 1.0},
+            "ValidationException",
+            "StartTime must be less",
+            id="an end before the start",
+        ),
+        pytest.param(
+            [{"Id": "a", "MetricStat": stat()}],
+            {"MaxDatapoints": 100_801},
+            "InvalidParameterValue",
+            "100800",
+            id="too many datapoints a page",
+        ),
+        pytest.param(
+            [
+                {"Id": "a", "MetricStat": stat(period_s=1)},
+                {"Id": "b", "Expression": "FILL(a, 0)"},
+            ],
+            {"EndTime": 1_700_000_000.0 + 365 * DAY_S},
+            "ValidationError",
+            "can be filled",
+            id="a year of seconds to fill",
+        ),
+    ],
+)
+def test_what_get_metric_data_refuses(
+    refusal: Callable[..., tuple[str, str]],
+    queries: list[dict[str, Any]],
+    params: dict[str, Any],
+    code: str,
+    text: str,
+) -> None:
+    given = {"StartTime": 1_700_000_000.0, "EndTime": 1_700_003_600.0, **params}
+    found = refusal("GetMetricData", MetricDataQueries=queries, **given)
+    assert found[0] == code
+    assert text in found[1]
+
+
+@pytest.mark.parametrize(
+    ("params", "code", "text"),
+    [
+        pytest.param({}, "InvalidParameterCombination", "At least one", id="no statistic"),
+        pytest.param(
+            {"Statistics": ["Sum"], "ExtendedStatistics": ["p9"]},
+            "InvalidParameterCombination",
+            "not both",
+            id="both kinds of statistics",
+        ),
+        pytest.param(
+            {"ExtendedStatistics": ["p101"]},
+            "InvalidParameterValue",
+            "p101",
+            id="a percentile over 100",
+        ),
+        pytest.param(
+            {"Statistics": ["Sum"], "Period": 61},
+            "InvalidParameterValue",
+            "multiple of 60",
+            id="a period of 61 seconds",
+        ),
+        pytest.param(
+            {"Statistics": ["Sum"], "EndTime": 1_700_000_000.0},
+            "InvalidParameterCombination",
+            "StartTime must be less",
+            id="an end at the start",
+        ),
+        pytest.param(
+            {"Statistics": ["Sum"], "EndTime": 1_700_000_000.0 + 1441 * 60},
+            "InvalidParameterCombination",
+            "You have requested up to 1441 datapoints, which exceeds the limit of 1440.",
+            id="1441 datapoints",
+        ),
+    ],
+)
+def test_what_get_metric_statistics_refuses(
+    refusal: Callable[..., tuple[str, str]], params: dict[str, Any], code: str, text: str
+) -> None:
+    given = {
+        "Namespace": "Mine",
+        "MetricName": "Load",
+        "StartTime": 1_700_000_000.0,
+        "EndTime": 1_700_003_600.0,
+        "Period": 60,
+        **params,
+    }
+    found = refusal("GetMetricStatistics", **given)
+    assert found[0] == code
+    assert text in found[1]
+
+
+@pytest.fixture
+def several(metrics: MemoryMetrics, scope: Scope, now: float) -> None:
+    for name, dimensions, age_s in (
+        ("Load", {"a": "1"}, 0),
+        ("Load", {"a": "2", "b": "1"}, 4 * 3600),
+        ("Errors", {}, 15 * DAY_S),
+        ("Errors", {"a": "1"}, 13 * DAY_S),
+    ):
+        metric = Metric.of("Mine", name, dimensions)
+        metrics.record(scope, [Sample(metric=metric, at=now - age_s, values=(1.0,))])
+
+
+@pytest.mark.parametrize(
+    ("params", "found"),
+    [
+        pytest.param({}, ["Errors a=1", "Load a=1", "Load a=2 b=1"], id="of two weeks"),
+        pytest.param({"RecentlyActive": "PT3H"}, ["Load a=1"], id="of three hours"),
+        pytest.param({"MetricName": "Load"}, ["Load a=1", "Load a=2 b=1"], id="of a name"),
+        pytest.param({"Namespace": "Your"}, [], id="of a namespace without any"),
+        pytest.param(
+            {"Dimensions": [{"Name": "a", "Value": "1"}]}, ["Errors a=1", "Load a=1"], id="of a=1"
+        ),
+        pytest.param({"Dimensions": [{"Name": "b"}]}, ["Load a=2 b=1"], id="with a dimension b"),
+    ],
+)
+def test_metrics_are_listed(
+    call: Call, several: None, params: dict[str, Any], found: list[str]
+) -> None:
+    answer = call("ListMetrics", "cloudwatch", **params)
+    shown = [
+        " ".join((it["MetricName"], *("=".join(d.values()) for d in it["Dimensions"])))
+        for it in answer["Metrics"]
+    ]
+    assert shown == found
+
+
+def test_more_than_500_metrics_come_in_pages(call: Call, put: Callable[..., None]) -> None:
+    names = [f"m{number:04}" for number in range(1000)]
+    put(*({"MetricName": name, "Dimensions": DIMENSIONS} for name in names))
+    put({"MetricName": "m0499"})
+    first = call("ListMetrics", "cloudwatch", IncludeLinkedAccounts=True)
+    assert len(first["Metrics"]) == len(first["OwningAccounts"]) == 500
+    asked = {"IncludeLinkedAccounts": True, "NextToken": first["NextToken"]}
+    second = call("ListMetrics", "cloudwatch", **asked)
+    asked["NextToken"] = second["NextToken"]
+    last = call("ListMetrics", "cloudwatch", **asked)
+    listed = [it["MetricName"] for page in (first, second, last) for it in page["Metrics"]]
+    assert listed == sorted([*names, "m0499"])
+    assert "NextToken" not in last
