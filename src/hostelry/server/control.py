@@ -95,6 +95,7 @@ async def _serve(
                     board=scaling.board,
                     metrics=scaling.metrics,
                     pace=config.pace,
+                    more_routes=scaling.routes,
                 )
             )
             await _run(_server(app), listener, reconciler)

@@ -21,10 +21,12 @@ from hostelry.metrics.durable import DurableMetrics
 from hostelry.metrics.load_board import LoadBoard
 from hostelry.metrics.store import MemoryMetrics
 from hostelry.reconcile.edge import survives
+from hostelry.scaling.history import History
 from hostelry.scaling.scaler import Given, TargetScaler
 from hostelry.scaling.schedule_watch import ScheduleWatch
 from hostelry.scaling.target_watch import TargetWatch
 from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.server.scaling_routes import ScalingRoutes
 from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
@@ -67,6 +69,8 @@ class Scaling:
                 pace=config.pace,
             )
         )
+        self.history = History(state, self.metrics, self.board, self.scaler.capacities)
+        self.routes = ScalingRoutes(state, self.scaler, self.history, clock).routes()
         self._rescheduled = asyncio.Event()
         self._schedules = ScheduleWatch(state, clock, self.scaler.tell_bounds)
 
@@ -88,6 +92,7 @@ class Scaling:
             Part(name="following scalable targets", run=self._follow),
             Part(name="following acts of scaling", run=self._tick),
             Part(name="firing scheduled actions", run=self._fire),
+            Part(name="keeping the history of targets", run=self._remember),
         ]
 
     async def _keep(self, part: Part) -> None:
@@ -117,6 +122,11 @@ class Scaling:
     def _look(self) -> None:
         self.board.tick(self._clock.now())
         self.scaler.tick()
+
+    async def _remember(self) -> None:
+        while True:
+            await asyncio.to_thread(lambda: self.history.write(self._clock.now()))
+            await self._clock.sleep(TICK_S)
 
     async def _fire(self) -> None:
         while True:
