@@ -13,6 +13,7 @@ from hostelry.cli.demo_model import demo_model_command
 from hostelry.cli.environment import env, exec_
 from hostelry.cli.explain import explain
 from hostelry.cli.logs import logs
+from hostelry.cli.replay import replay
 from hostelry.cli.status import status
 from hostelry.cli.up import down, up
 
@@ -31,6 +32,7 @@ app.command()(down)
 app.command()(status)
 app.command()(explain)
 app.command()(logs)
+app.command()(replay)
 app.command()(env)
 app.command("exec", context_settings=PASS_ON)(exec_)
 app.command()(demo)

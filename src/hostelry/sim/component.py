@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.routing.copy_choice import choose_copy
-from hostelry.sim.copies import NEVER, Answered, Asked, SimulatedCopy
+from hostelry.sim.copies import Answered, Asked, SimulatedCopy
 from hostelry.sim.deployment import Deployment
 from hostelry.sim.fleet import SimulatedFleet
 from hostelry.sim.ledger import Fate, Ledger
@@ -58,6 +58,7 @@ class SimulatedComponent:
         self.held: deque[Asked] = deque()
         self.loads: deque[SecondLoad] = deque(maxlen=LOADS_KEPT_S)
         self.meter = Meter(key, begins_at)
+        self.ever: list[SimulatedCopy] = []
         self._around = around
         self._woken = woken
         self._coming: list[SimulatedCopy] = []
@@ -100,6 +101,7 @@ class SimulatedComponent:
     def placed(self, copy: SimulatedCopy, now_s: float) -> None:
         """A copy has a place, and is coming up."""
         self._coming.append(copy)
+        self.ever.append(copy)
         self._counted(+1, now_s)
 
     def ready(self, copy: SimulatedCopy, now_s: float) -> None:
@@ -170,8 +172,9 @@ class SimulatedComponent:
     def _failed(self, asked: Asked, fate: Fate, now_s: float) -> None:
         self.meter.errors += fate is not Fate.REFUSED
         self.meter.ended(now_s)
-        took_s = now_s - asked.arrived_s
-        self._around.ledger.ended(fate, asked.arrived_s, took_s, took_s, took_s > 0.0)
+        took_s, ledger = now_s - asked.arrived_s, self._around.ledger
+        ledger.ended(self.model, fate, asked.arrived_s, took_s, took_s)
+        ledger.delayed[-1] = took_s > 0.0
 
     def _answered(self, it: Answered, now_s: float) -> None:
         meter, arrived_s = self.meter, it.asked.arrived_s
@@ -180,9 +183,10 @@ class SimulatedComponent:
         first_s = it.first_token_s - arrived_s
         meter.latencies_us.append(it.service_s * MICRO)
         meter.first_us.append(first_s * MICRO)
-        self._around.ledger.ended(
-            Fate.ANSWERED, arrived_s, now_s - arrived_s, first_s, it.asked.delayed
-        )
+        ledger = self._around.ledger
+        ledger.ended(self.model, Fate.ANSWERED, arrived_s, now_s - arrived_s, first_s)
+        if it.asked.delayed:
+            ledger.delayed[-1] = True
 
     def _surplus(self, num: int) -> list[SimulatedCopy]:
         """The copies that go: those still coming up, then those that came last."""
@@ -212,8 +216,3 @@ class SimulatedComponent:
     def _counted(self, change: int, now_s: float) -> None:
         self._num_there += change
         self._around.ledger.copies_now(self.model, now_s, self._num_there)
-
-
-def wake_time(copy: SimulatedCopy) -> None:
-    """The event of a copy has come: the next one is yet to be planned."""
-    copy.wakes_s = NEVER

@@ -32,6 +32,11 @@ class Act:
     answered_s: float | None = None
     is_spurious: bool = False
 
+    @property
+    def is_out(self) -> bool:
+        """Whether it raised the number."""
+        return self.to_copies > self.from_copies
+
 
 @dataclass(slots=True, kw_only=True)
 class Ledger:
@@ -46,6 +51,7 @@ class Ledger:
     first_token_s: "array[float]" = field(default_factory=lambda: array("d"))
     fate: "array[int]" = field(default_factory=lambda: array("b"))
     delayed: "array[int]" = field(default_factory=lambda: array("b"))
+    model: "array[int]" = field(default_factory=lambda: array("i"))
     offered: list[tuple["array[float]", "array[float]"]] = field(default_factory=list)
     capacity: list[tuple["array[float]", "array[int]"]] = field(default_factory=list)
     acts: list[Act] = field(default_factory=list)
@@ -65,11 +71,12 @@ class Ledger:
         counts.append(num)
 
     def ended(
-        self, fate: Fate, arrived_s: float, took_s: float, first_s: float, delayed: bool
+        self, model: int, fate: Fate, arrived_s: float, took_s: float, first_s: float
     ) -> None:
-        """A request has ended."""
+        """A request has ended; its row is the newest."""
+        self.model.append(model)
         self.fate.append(fate)
         self.arrived_s.append(arrived_s)
         self.took_s.append(took_s)
         self.first_token_s.append(first_s)
-        self.delayed.append(delayed)
+        self.delayed.append(False)

@@ -42,6 +42,10 @@ PROGRESS_EVERY = 50_000
 Progress = Callable[[int, float], None]
 
 
+def untold(num_requests: int, at_s: float) -> None:
+    """No progress is told."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
     """What a trace is replayed against."""
@@ -72,9 +76,7 @@ class Replay:
         progress: told of requests that have arrived, and the second of the trace, now and then.
     """
 
-    def __init__(
-        self, trace: Trace, setup: Setup, progress: Progress = lambda _num, _at_s: None
-    ) -> None:
+    def __init__(self, trace: Trace, setup: Setup, progress: Progress = untold) -> None:
         self._trace = trace
         self._setup = setup
         self._progress = progress

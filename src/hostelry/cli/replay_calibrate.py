@@ -1,0 +1,116 @@
+"""Measures a running component with real requests, for `hostelry replay --calibrate`."""
+
+import json
+import random
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from hostelry.base.clock import SystemClock, monotonic_s
+from hostelry.base.errors import TerminalError
+from hostelry.chaos.load import client
+from hostelry.cli.home_option import home_at, settled
+from hostelry.sim.calibration import Measured, fitted
+from hostelry.sim.service import ServiceModel
+
+WORDS = (16, 64, 256, 512)
+OUTPUT_TOKENS = 32
+REPEATS = 3
+BESIDE = (2, 4, 8)
+WORDS_BESIDE = 64
+READ_TIMEOUT_S = 120.0
+
+Say = Callable[[str], None]
+
+
+def calibrate(endpoint: str, component: str | None, home: Path | None, say: Say) -> ServiceModel:
+    """The service model of a component (None: of the endpoint's model) that runs and streams.
+
+    Some forty requests, from one at a time to eight. Raises TerminalError where one fails, or where
+    answers do not come as the chat form of LMI containers.
+    """
+    config, credentials = settled(home_at(home))
+    runtime = client("sagemaker-runtime", config, credentials, read_timeout_s=READ_TIMEOUT_S)
+    asking = _Asking(runtime, endpoint, component)
+    asking.one(WORDS[0], beside=1)  # what is done once, unmeasured
+    found: list[Measured] = []
+    for words in WORDS:
+        found += [asking.one(words, beside=1) for _ in range(REPEATS)]
+        say(f"{words} words: first token after {found[-1].first_s:.3f} s")
+    for beside in BESIDE:
+        found += asking.together(beside)
+        say(f"{beside} at a time: {found[-1].last_s:.3f} s each")
+    day = datetime.fromtimestamp(SystemClock().now(), UTC).date().isoformat()
+    where = endpoint if component is None else f"{endpoint}/{component}"
+    return fitted(found, f"measured {day} on {where}, {len(found)} requests")
+
+
+class _Asking:
+    """Sends streamed chats whose prompts share no beginning, so that none is cached."""
+
+    def __init__(self, runtime: Any, endpoint: str, component: str | None) -> None:
+        self._runtime = runtime
+        self._aim = {"EndpointName": endpoint}
+        if component is not None:
+            self._aim["InferenceComponentName"] = component
+        self._source = random.Random(1)
+        self._lock = threading.Lock()
+
+    def one(self, words: int, beside: int) -> Measured:
+        """Send one and time its tokens."""
+        with self._lock:
+            text = " ".join(str(self._source.randrange(10, 100)) for _ in range(words))
+        body = {
+            "messages": [{"role": "user", "content": text}],
+            "max_tokens": OUTPUT_TOKENS,
+            "temperature": 0,
+            "ignore_eos": True,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        began_s = monotonic_s()
+        first_s, usage = None, None
+        try:
+            answer = self._runtime.invoke_endpoint_with_response_stream(
+                **self._aim, ContentType="application/json", Body=json.dumps(body)
+            )
+            for chunk in _chunks(answer["Body"]):
+                if first_s is None and chunk.get("choices"):
+                    first_s = monotonic_s() - began_s
+                usage = chunk.get("usage") or usage
+        except (ClientError, BotoCoreError, ValueError) as error:
+            raise TerminalError(f"a request to {self._aim} failed: {error}") from None
+        if first_s is None or usage is None:
+            raise TerminalError("the answer is no stream of the chat form with its usage")
+        return Measured(
+            input_tokens=usage["prompt_tokens"],
+            output_tokens=usage["completion_tokens"],
+            first_s=first_s,
+            last_s=monotonic_s() - began_s,
+            beside=beside,
+        )
+
+    def together(self, beside: int) -> list[Measured]:
+        """So many at a time, twice; the first ones, which begin alone, are not counted."""
+        with ThreadPoolExecutor(beside) as pool:
+            rounds = [
+                list(pool.map(lambda _: self.one(WORDS_BESIDE, beside), range(beside)))
+                for _ in range(REPEATS)
+            ]
+        return [it for one in rounds[1:] for it in one]
+
+
+def _chunks(events: Any) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a stream of lines, with or without the prefix of server-sent events."""
+    pending = b""
+    for event in events:
+        pending += event["PayloadPart"]["Bytes"]
+        *lines, pending = pending.split(b"\n")
+        for line in (it.strip().removeprefix(b"data:").strip() for it in lines):
+            if line and line != b"[DONE]":
+                yield json.loads(line)

@@ -1,0 +1,217 @@
+"""What a replay came to: latencies, cost, what was too much, and every act of scaling."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from hostelry.domain.scaling import Dimension
+from hostelry.sim.ledger import Act, Fate
+from hostelry.sim.presence import Presence, step_means
+from hostelry.sim.replay import Progress, Replay, Setup, untold
+from hostelry.sim.service import ServiceModel
+from hostelry.sim.trace import FloatArray, Trace
+
+BIN_S = 10.0
+AROUND_S = 60.0
+LOOK_BACK_S = 600
+LULL_S = 5
+USED_SHARE = 0.8  # of a copy's throughput, where no policy says what concurrency it aims at
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A replay's figures; times in seconds.
+
+    Latencies and first tokens are of requests that were answered; `num_cold` found no copy,
+    `num_delayed` of them were answered once there was one. `copy_s` counts copies from the choice
+    of their place until they are gone, `needed_copy_s` the fewest that would have carried each
+    10 s' load with full batches, `overshoot_copy_s` those above it. An act of scaling out is
+    spurious where the copies there were would have carried the minute before and the minute after.
+    """
+
+    policy: str
+    trace: str
+    seed: int
+    digest: str
+    lasts_s: float
+    num_requests: int
+    num_answered: int
+    num_refused: int
+    num_timed_out: int
+    num_overflown: int
+    num_cold: int
+    num_delayed: int
+    latency_s: Mapping[str, float]
+    first_token_s: Mapping[str, float]
+    copy_s: float
+    needed_copy_s: float
+    overshoot_copy_s: float
+    peak_copies: int
+    instance_h: float
+    peak_instances: int
+    num_out: int
+    num_in: int
+    num_spurious: int
+    spurious_per_h: float
+    acts: Sequence[Act] = field(default_factory=tuple)
+
+    @property
+    def num_failed(self) -> int:
+        """Requests without an answer."""
+        return self.num_refused + self.num_timed_out + self.num_overflown
+
+
+def replayed(trace: Trace, setup: Setup, progress: Progress = untold) -> Outcome:
+    """The outcome of a trace, whose blocks are walked once, against a setup.
+
+    Raises TerminalError where the trace cannot be read, or cannot be carried.
+    """
+    deployment = setup.deployment
+    if setup.policies.dimension is Dimension.INSTANCES and not deployment.one_copy_an_instance:
+        setup = replace(setup, deployment=replace(deployment, one_copy_an_instance=True))
+    replay = Replay(trace, setup, progress)
+    replay.run()
+    return outcome_of(replay, setup, trace.name, trace.steps_s)
+
+
+def outcome_of(replay: Replay, setup: Setup, trace_name: str, steps_s: Sequence[float]) -> Outcome:
+    """The figures of a replay that has run."""
+    ledger, lasts_s = replay.ledger, replay.ended_s
+    fate = np.array(ledger.fate, dtype=np.int8)
+    answered = fate == Fate.ANSWERED
+    delayed = np.array(ledger.delayed, dtype=bool)
+    cost = _cost(replay, setup)
+    _tell_acts(replay, setup, steps_s)
+    outs = [it for it in ledger.acts if it.is_out]
+    num_spurious = sum(it.is_spurious for it in outs)
+    num_refused = int((fate == Fate.REFUSED).sum())
+    num_overflown = int((fate == Fate.OVERFLOWN).sum())
+    return Outcome(
+        policy=setup.policies.name,
+        trace=trace_name,
+        seed=setup.seed,
+        digest=replay.digest(),
+        lasts_s=lasts_s,
+        num_requests=len(fate),
+        num_answered=int(answered.sum()),
+        num_refused=num_refused,
+        num_timed_out=int((fate == Fate.TIMED_OUT).sum()),
+        num_overflown=num_overflown,
+        num_cold=int(delayed.sum()) + num_refused + num_overflown,
+        num_delayed=int((delayed & answered).sum()),
+        latency_s=_quantiles(np.array(ledger.took_s)[answered]),
+        first_token_s=_quantiles(np.array(ledger.first_token_s)[answered]),
+        copy_s=cost["copy_s"],
+        needed_copy_s=cost["needed_copy_s"],
+        overshoot_copy_s=cost["overshoot_copy_s"],
+        peak_copies=max((max(counts, default=0) for _, counts in ledger.capacity), default=0),
+        instance_h=replay.fleet.instance_s / 3600.0,
+        peak_instances=replay.fleet.peak_instances,
+        num_out=len(outs),
+        num_in=len(ledger.acts) - len(outs),
+        num_spurious=num_spurious,
+        spurious_per_h=num_spurious / max(lasts_s / 3600.0, 1e-9),
+        acts=tuple(ledger.acts),
+    )
+
+
+def _quantiles(values: FloatArray) -> dict[str, float]:
+    if not len(values):
+        return dict.fromkeys((*QUANTILES, "mean"), 0.0)
+    found = np.quantile(values, list(QUANTILES.values()))
+    named = {name: float(it) for name, it in zip(QUANTILES, found, strict=True)}
+    return {**named, "mean": float(values.mean())}
+
+
+def carried_work(service: ServiceModel, concurrency: float | None) -> float:
+    """Seconds of requests alone that a copy gets done in a second, at the concurrency aimed at."""
+    slowdowns = service.slowdowns()
+    most = service.max_concurrency / slowdowns[-1]
+    if concurrency is None:
+        return USED_SHARE * most
+    num = min(max(1, round(concurrency)), service.max_concurrency)
+    return min(concurrency, num) / slowdowns[num]
+
+
+def _cost(replay: Replay, setup: Setup) -> dict[str, float]:
+    """Copy-seconds there were, were needed, and were too many."""
+    lasts_s = replay.ended_s
+    if lasts_s <= 0.0:
+        return dict.fromkeys(("copy_s", "needed_copy_s", "overshoot_copy_s"), 0.0)
+    edges = np.unique(np.append(np.arange(0.0, lasts_s, BIN_S), lasts_s))
+    widths = np.diff(edges)
+    slowest = setup.service.slowdowns()[-1]
+    totals = np.zeros(3)
+    for place, (at_s, work_s) in enumerate(replay.ledger.offered):
+        began = np.array(at_s)
+        busy = Presence(began, began + np.array(work_s) * slowest).means(edges)
+        needed = np.ceil(busy / setup.service.max_concurrency - 1e-9)
+        needed = np.maximum(needed, setup.policies.minimum)
+        instants, counts = replay.ledger.capacity[place]
+        there = step_means(np.array(instants), np.array(counts, dtype=np.float64), edges)
+        over = np.maximum(0.0, there - needed)
+        totals += [(it * widths).sum() for it in (there, needed, over)]
+    names = ("copy_s", "needed_copy_s", "overshoot_copy_s")
+    return dict(zip(names, totals.tolist(), strict=True))
+
+
+def _tell_acts(replay: Replay, setup: Setup, steps_s: Sequence[float]) -> None:
+    """Write t0, t2 and whether it was spurious into each act of scaling out."""
+    ledger = replay.ledger
+    model = np.array(ledger.model, dtype=np.int64)
+    arrived, took = np.array(ledger.arrived_s), np.array(ledger.took_s)
+    by_model: dict[int, list[Act]] = {}
+    for act in ledger.acts:
+        if act.is_out:
+            by_model.setdefault(act.model, []).append(act)
+    target = setup.policies.concurrency or USED_SHARE * setup.service.max_concurrency
+    for number, acts in by_model.items():
+        mine = model == number
+        actual = Presence(arrived[mine], arrived[mine] + took[mine])
+        at_s, work_s = (np.array(it) for it in ledger.offered[number])
+        copies = replay.scaled[number].component.ever
+        for place, act in enumerate(acts):
+            later = [it.first_answer_s for it in copies if it.placed_s >= act.decided_s]
+            answered_s = min(later, default=float("inf"))
+            act.answered_s = answered_s if answered_s < float("inf") else None
+            act.rose_s = _step_before(act, acts[place - 1] if place else None, steps_s)
+            if act.rose_s is None:
+                act.rose_s = _rose_s(actual, act, target)
+            offered = _work_around(at_s, work_s, act.decided_s)
+            carries = act.from_copies * carried_work(setup.service, setup.policies.concurrency)
+            span_s = min(AROUND_S, act.decided_s)
+            there = actual.mean(act.decided_s - span_s, act.decided_s)
+            is_carried = offered <= carries and there <= act.from_copies * target
+            act.is_spurious = act.from_copies > 0 and is_carried
+
+
+def _step_before(act: Act, earlier: Act | None, steps_s: Sequence[float]) -> float | None:
+    """The known step that the act is the first to answer."""
+    known = [it for it in steps_s if act.decided_s - LOOK_BACK_S <= it <= act.decided_s]
+    if not known or (earlier is not None and earlier.decided_s > known[-1]):
+        return None
+    return known[-1]
+
+
+def _rose_s(actual: Presence, act: Act, target: float) -> float | None:
+    """The beginning of the run of seconds, up to the act, with more than the copies carried."""
+    first_s = max(0.0, act.decided_s - LOOK_BACK_S)
+    edges = np.arange(act.decided_s, first_s - 0.5, -1.0)[::-1]
+    if len(edges) < 2:
+        return None
+    over = np.flatnonzero(actual.means(edges) > act.from_copies * target)
+    if not len(over) or len(edges) - 2 - over[-1] > LULL_S:
+        return None
+    gaps = np.flatnonzero(np.diff(over) > LULL_S)
+    return float(edges[over[gaps[-1] + 1 if len(gaps) else 0]])
+
+
+def _work_around(at_s: FloatArray, work_s: FloatArray, decided_s: float) -> float:
+    """Work that arrived a second, in the busier of the minutes before and after."""
+    first, middle, last = np.searchsorted(
+        at_s, [decided_s - AROUND_S, decided_s, decided_s + AROUND_S]
+    )
+    before_s = min(AROUND_S, max(decided_s, 1.0))
+    return max(work_s[first:middle].sum() / before_s, work_s[middle:last].sum() / AROUND_S)

@@ -1,0 +1,266 @@
+"""AWS's scaling requests in policy files, checked against their models, as values."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from botocore.model import ListShape, StructureShape
+
+from hostelry.api.alarm_rule import comparison_of, missing_of, num_to_alarm, stat_of
+from hostelry.autoscaling.schedule import parse_schedule, time_zone
+from hostelry.autoscaling.tracking_alarms import PREDEFINED
+from hostelry.aws.constraints import check_params
+from hostelry.aws.models import operation_model
+from hostelry.aws.tree import JSON_READERS, read_tree
+from hostelry.base.errors import TerminalError
+from hostelry.domain.alarm import AlarmRule
+from hostelry.domain.metric import Metric, MetricQuery, MetricStat
+from hostelry.domain.scaling import (
+    Adjustment,
+    Dimension,
+    ScalingPolicy,
+    ScheduledAction,
+    Step,
+    StepScaling,
+    TargetTracking,
+)
+from hostelry.domain.scope import Scope
+from hostelry.metrics.queries import check_queries
+from hostelry.sim.policy_set import NamedAlarm
+from hostelry.sim.published import READINGS, STATISTICS
+
+AUTOSCALING = "application-autoscaling"
+CLOUDWATCH = "cloudwatch"
+RESOURCE_ID = "inference-component/replayed"
+COOLDOWN_S = 300
+SCOPE = Scope("111122223333", "us-west-2")
+Params = Mapping[str, Any]
+
+
+def checked(service: str, operation: str, given: Params) -> dict[str, Any]:
+    """The request's members, with what a replay knows by itself filled in.
+
+    Raises ServiceError for what breaks the operation's model, TerminalError for members that it
+    does not have.
+    """
+    shape = operation_model(service, operation).input_shape
+    assert isinstance(shape, StructureShape), "every request of these has members"
+    _refuse_unknown(shape, given, operation)
+    filled = dict(given)
+    if service == AUTOSCALING:
+        filled.setdefault("ServiceNamespace", "sagemaker")
+        filled.setdefault("ResourceId", RESOURCE_ID)
+        filled.setdefault("ScalableDimension", _dimension_of(given))
+    params: dict[str, Any] = read_tree(shape, filled, "", JSON_READERS)
+    check_params(shape, params)
+    return params
+
+
+def _dimension_of(given: Params) -> str:
+    """The dimension that a predefined metric, or the resource, speaks of."""
+    configuration = given.get("TargetTrackingScalingPolicyConfiguration") or {}
+    predefined = configuration.get("PredefinedMetricSpecification") or {}
+    kind = PREDEFINED.get(str(predefined.get("PredefinedMetricType")))
+    if kind is not None:
+        return kind.dimension.value
+    is_variant = str(given.get("ResourceId", "")).startswith("endpoint/")
+    return (Dimension.INSTANCES if is_variant else Dimension.COPIES).value
+
+
+def _refuse_unknown(shape: StructureShape, node: Any, path: str) -> None:
+    if not isinstance(node, dict):
+        return
+    for name, value in node.items():
+        member = shape.members.get(name)
+        if member is None:
+            raise TerminalError(
+                f"{path} has no member {name}. There are: {', '.join(shape.members)}"
+            )
+        items = value if isinstance(member, ListShape) and isinstance(value, list) else [value]
+        inner = member.member if isinstance(member, ListShape) else member
+        if isinstance(inner, StructureShape):
+            for item in items:
+                _refuse_unknown(inner, item, f"{path}.{name}")
+
+
+def policy_of(given: Params, number: int) -> ScalingPolicy:
+    """The policy of a PutScalingPolicy request; raises as `checked`."""
+    named = {"PolicyName": f"policy-{number + 1}", **given}
+    tracks = "TargetTrackingScalingPolicyConfiguration" in given
+    named.setdefault("PolicyType", "TargetTrackingScaling" if tracks else "StepScaling")
+    params = checked(AUTOSCALING, "PutScalingPolicy", named)
+    name, kind = params["PolicyName"], params["PolicyType"]
+    configuration = params.get(f"{kind}PolicyConfiguration")
+    if configuration is None:
+        raise TerminalError(f"{name}: {kind}PolicyConfiguration is missing, as its PolicyType asks")
+    is_tracking = kind == "TargetTrackingScaling"
+    return ScalingPolicy(
+        scope=SCOPE,
+        name=name,
+        arn=f"arn:aws:autoscaling:us-west-2:111122223333:scalingPolicy:{name}",
+        resource_id=params["ResourceId"],
+        dimension=Dimension(params["ScalableDimension"]),
+        created_at=0.0,
+        tracking=_tracking(name, configuration) if is_tracking else None,
+        stepping=None if is_tracking else _stepping(name, configuration),
+    )
+
+
+def _tracking(name: str, given: Params) -> TargetTracking:
+    predefined = given.get("PredefinedMetricSpecification")
+    customized = given.get("CustomizedMetricSpecification")
+    if (predefined is None) is (customized is None):
+        raise TerminalError(
+            f"{name}: one of PredefinedMetricSpecification and CustomizedMetricSpecification "
+            "must be given"
+        )
+    if predefined is not None and predefined["PredefinedMetricType"] not in PREDEFINED:
+        raise TerminalError(
+            f"{name}: PredefinedMetricType is {predefined['PredefinedMetricType']}; "
+            f"of SageMaker there are {', '.join(PREDEFINED)}"
+        )
+    if not given["TargetValue"] > 0:
+        raise TerminalError(f"{name}: TargetValue is {given['TargetValue']}; it must be above 0")
+    return TargetTracking(
+        target_value=float(given["TargetValue"]),
+        scale_out_cooldown_s=_cooldown_s(name, given, "ScaleOutCooldown"),
+        scale_in_cooldown_s=_cooldown_s(name, given, "ScaleInCooldown"),
+        disable_scale_in=given.get("DisableScaleIn", False),
+        predefined=None if predefined is None else predefined["PredefinedMetricType"],
+        queries=() if customized is None else _customized(customized),
+    )
+
+
+def _cooldown_s(name: str, given: Params, member: str) -> float:
+    cooldown_s = given.get(member, COOLDOWN_S)
+    if not 0 <= cooldown_s <= 86_400:
+        raise TerminalError(f"{name}: {member} is {cooldown_s}; it must be from 0 to 86400")
+    return float(cooldown_s)
+
+
+def _customized(given: Params) -> tuple[MetricQuery, ...]:
+    if given.get("Metrics"):
+        return _queries(given["Metrics"], "Stat", 60)
+    for member in ("MetricName", "Namespace", "Statistic"):
+        if member not in given:
+            raise TerminalError(f"CustomizedMetricSpecification lacks {member}")
+    metric = _metric(given)
+    stat = MetricStat(metric=metric, period_s=60, statistic=given["Statistic"])
+    return (MetricQuery(id="m1", stat=_replayed(stat)),)
+
+
+def _queries(given: Sequence[Params], stat_member: str, period_s: int) -> tuple[MetricQuery, ...]:
+    queries = tuple(_query(it, stat_member, period_s) for it in given)
+    check_queries(queries)
+    if sum(it.return_data for it in queries) != 1:
+        raise TerminalError("exactly one of Metrics must have ReturnData true")
+    return queries
+
+
+def _query(given: Params, stat_member: str, period_s: int) -> MetricQuery:
+    stat = given.get("MetricStat")
+    found = None
+    if stat is not None:
+        found = MetricStat(
+            metric=_metric({"MetricName": "", "Namespace": "", **stat["Metric"]}),
+            period_s=stat.get("Period", period_s),
+            statistic=stat[stat_member],
+        )
+    return MetricQuery(
+        id=given["Id"],
+        stat=None if found is None else _replayed(found),
+        expression=given.get("Expression"),
+        label=given.get("Label"),
+        return_data=given.get("ReturnData", True),
+        period_s=None if found is not None else given.get("Period", period_s),
+    )
+
+
+def _metric(given: Params) -> Metric:
+    dimensions = {it["Name"]: it["Value"] for it in given.get("Dimensions", ())}
+    return Metric.of(given["Namespace"], given["MetricName"], dimensions)
+
+
+def _replayed(stat: MetricStat) -> MetricStat:
+    """`stat`, of a metric that a replay knows."""
+    if stat.metric.name not in READINGS:
+        raise TerminalError(
+            f"the metric {stat.metric.name} is not replayed. There are: {', '.join(READINGS)}"
+        )
+    statistic = stat.statistic
+    is_percentile = statistic.startswith("p") and statistic[1:].replace(".", "", 1).isdigit()
+    if statistic not in STATISTICS and statistic != "SampleCount" and not is_percentile:
+        raise TerminalError(
+            f"the statistic {statistic} is not replayed; "
+            f"{', '.join(STATISTICS)}, SampleCount and percentiles are"
+        )
+    return stat
+
+
+def _stepping(name: str, given: Params) -> StepScaling:
+    if not given.get("StepAdjustments") or "AdjustmentType" not in given:
+        raise TerminalError(f"{name}: AdjustmentType and StepAdjustments must be given")
+    return StepScaling(
+        adjustment=Adjustment(given["AdjustmentType"]),
+        steps=tuple(
+            Step(
+                lower=it.get("MetricIntervalLowerBound"),
+                upper=it.get("MetricIntervalUpperBound"),
+                adjustment=it["ScalingAdjustment"],
+            )
+            for it in given["StepAdjustments"]
+        ),
+        cooldown_s=_cooldown_s(name, given, "Cooldown"),
+        min_magnitude=given.get("MinAdjustmentMagnitude"),
+        aggregation=given.get("MetricAggregationType", "Average"),
+    )
+
+
+def scheduled_of(given: Params) -> ScheduledAction:
+    """The action of a PutScheduledAction request; raises as `checked`, or ValueError."""
+    params = checked(AUTOSCALING, "PutScheduledAction", given)
+    name, bounds = params["ScheduledActionName"], params.get("ScalableTargetAction", {})
+    schedule, zone = params.get("Schedule", ""), params.get("Timezone", "UTC")
+    try:
+        parse_schedule(schedule)
+        time_zone(zone)
+    except ValueError as error:
+        raise TerminalError(
+            f"{name}: Schedule is {schedule!r}, Timezone {zone!r}: {error}"
+        ) from None
+    return ScheduledAction(
+        scope=SCOPE,
+        name=name,
+        arn=name,
+        resource_id=params["ResourceId"],
+        dimension=Dimension(params["ScalableDimension"]),
+        schedule=schedule,
+        timezone=zone,
+        created_at=0.0,
+        start_at=params.get("StartTime"),
+        end_at=params.get("EndTime"),
+        min_capacity=bounds.get("MinCapacity"),
+        max_capacity=bounds.get("MaxCapacity"),
+    )
+
+
+def alarm_of(given: Params) -> NamedAlarm:
+    """The alarm of a PutMetricAlarm request, and whom it triggers; raises as `checked`."""
+    params = checked(CLOUDWATCH, "PutMetricAlarm", given)
+    name = params["AlarmName"]
+    actions = params.get("AlarmActions", [])
+    if len(actions) != 1:
+        raise TerminalError(f"{name}: AlarmActions must name one policy, by its name or ARN")
+    for member in ("EvaluationPeriods", "ComparisonOperator", "Threshold"):
+        if member not in params:
+            raise TerminalError(f"{name}: {member} is missing")
+    queries = _queries(params["Metrics"], "Stat", 60) if params.get("Metrics") else ()
+    rule = AlarmRule(
+        evaluation_periods=params["EvaluationPeriods"],
+        datapoints_to_alarm=num_to_alarm(params),
+        threshold=float(params["Threshold"]),
+        comparison=comparison_of(params["ComparisonOperator"]),
+        missing=missing_of(params.get("TreatMissingData")),
+        stat=None if queries else _replayed(stat_of(params)),
+        queries=queries,
+    )
+    return NamedAlarm(name=name, rule=rule, policy_name=actions[0].rpartition("policyName/")[2])
