@@ -11,6 +11,7 @@ from hostelry.api.deployment import check_deployment_config, deployment_of
 from hostelry.api.endpoint import KIND, find_endpoint
 from hostelry.api.endpoint_config import find_endpoint_config
 from hostelry.api.refusals import in_progress, refuse_fields
+from hostelry.api.scalable_target import check_keeps_scaled_variants
 from hostelry.base.errors import validation_error
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant
 from hostelry.domain.resize import deployment_deadline, with_active
@@ -33,6 +34,7 @@ def update_endpoint(context: Context, params: Params) -> Result:
         )
     pending = retained(deployment_of(context, config), endpoint.active, params)
     check_same_kind(context, endpoint, pending)
+    check_keeps_scaled_variants(context, endpoint, pending)
     updated = replace(
         updating(context, endpoint, pending),
         pending=pending,

@@ -6,7 +6,12 @@ UUID_VARIANTS = "89ab"
 
 
 def new_request_id() -> str:
-    """A request id as AWS forms it: a random UUID (version 4)."""
+    """A request id as AWS forms it: a random UUID."""
+    return new_uuid()
+
+
+def new_uuid() -> str:
+    """A random UUID (version 4)."""
     text = secrets.token_hex(16)
     variant = UUID_VARIANTS[int(text[16], 16) & 3]
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"

@@ -1,6 +1,5 @@
 """Operations in process, held to botocore's service models on both sides."""
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -12,6 +11,7 @@ from botocore.validate import ParamValidator
 
 from hostelry.api.context import Context
 from hostelry.api.operations import perform
+from hostelry.aws.pattern import compiled
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.component import ComponentStatus, InferenceComponent
@@ -133,8 +133,8 @@ def check_string(shape: Any, value: str, path: str) -> None:
     enum = getattr(shape, "enum", None)
     assert not enum or value in enum, f"{path}: {value}"
     pattern = shape.metadata.get("pattern")
-    if pattern and r"\p{" not in pattern:
-        assert re.fullmatch(pattern, value), f"{path}: {value!r} does not match {pattern}"
+    if pattern:
+        assert compiled(pattern).fullmatch(value), f"{path}: {value!r} does not match {pattern}"
     assert len(value) <= shape.metadata.get("max", 10**9), path
 
 
@@ -338,7 +338,7 @@ def unscaled(scaling: Callable[..., dict[str, Any]]) -> Callable[..., tuple[str,
 
 @pytest.fixture
 def served(make: Maker, change: Callable[..., None], change_component: Callable[..., None]) -> None:
-    """In service: "e" with the base component "base" and its adapter "es"; "v" with two variants."""
+    """In service: "e" with the component "base" and its adapter "es"; "v" with two variants."""
     make.endpoint("e")
     make.component("base")
     make.adapter("es")

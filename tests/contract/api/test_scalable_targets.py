@@ -1,0 +1,379 @@
+"""Scalable targets through the API, held to botocore's models on both sides.
+
+Sources: RST = RegisterScalableTarget in the Application Auto Scaling API reference; 7.1 = the
+section of our own reference on targets.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostelry.base.clock import ManualClock
+from hostelry.base.errors import ServiceError
+from hostelry.domain.component import ComponentStatus
+from hostelry.domain.endpoint import EndpointStatus
+from hostelry.domain.scope import Scope
+from hostelry.store.records import State
+
+Call = Callable[..., dict[str, Any]]
+Refused = Callable[..., tuple[str, str]]
+COPIES = {
+    "ResourceId": "inference-component/base",
+    "ScalableDimension": "sagemaker:inference-component:DesiredCopyCount",
+}
+INSTANCES = {
+    "ResourceId": "endpoint/v/variant/main",
+    "ScalableDimension": "sagemaker:variant:DesiredInstanceCount",
+}
+BOUNDS = {"MinCapacity": 1, "MaxCapacity": 4}
+TRACKING = {
+    "PolicyName": "p",
+    "PolicyType": "TargetTrackingScaling",
+    "TargetTrackingScalingPolicyConfiguration": {
+        "TargetValue": 5.0,
+        "PredefinedMetricSpecification": {
+            "PredefinedMetricType": "SageMakerInferenceComponentInvocationsPerCopy"
+        },
+    },
+}
+
+pytestmark = pytest.mark.usefixtures("served")
+
+
+def described(scaling: Call, **params: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = scaling("DescribeScalableTargets", **params)["ScalableTargets"]
+    return found
+
+
+def test_a_target_is_described_as_it_was_registered(scaling: Call, clock: ManualClock) -> None:
+    arn = scaling("RegisterScalableTarget", **COPIES, **BOUNDS)["ScalableTargetARN"]
+    prefix = "arn:aws:application-autoscaling:us-west-2:123456789012:scalable-target/0ec5"
+    assert re.fullmatch(re.escape(prefix) + "[0-9a-f]{30}", arn)
+    assert described(scaling) == [
+        {
+            "ServiceNamespace": "sagemaker",
+            **COPIES,
+            **BOUNDS,
+            "RoleARN": "arn:aws:iam::123456789012:role/aws-service-role/"
+            "sagemaker.application-autoscaling.amazonaws.com/"
+            "AWSServiceRoleForApplicationAutoScaling_SageMakerEndpoint",
+            "CreationTime": clock.now(),
+            "SuspendedState": {
+                "DynamicScalingInSuspended": False,
+                "DynamicScalingOutSuspended": False,
+                "ScheduledScalingSuspended": False,
+            },
+            "ScalableTargetARN": arn,
+        }
+    ]
+
+
+def test_a_second_registration_changes_what_it_gives_and_keeps_the_rest(scaling: Call) -> None:
+    arn = scaling("RegisterScalableTarget", **COPIES, **BOUNDS, RoleARN="arn:role")
+    suspended = {"SuspendedState": {"DynamicScalingInSuspended": True}}
+    again = scaling("RegisterScalableTarget", **COPIES, MaxCapacity=9, **suspended)
+    assert again == arn
+    (target,) = described(scaling)
+    assert (target["MinCapacity"], target["MaxCapacity"]) == (1, 9)
+    assert target["RoleARN"] == "arn:role"
+    scaling(
+        "RegisterScalableTarget",
+        **COPIES,
+        SuspendedState={"ScheduledScalingSuspended": True},
+    )
+    assert described(scaling)[0]["SuspendedState"] == {
+        "DynamicScalingInSuspended": True,
+        "DynamicScalingOutSuspended": False,
+        "ScheduledScalingSuspended": True,
+    }
+
+
+def test_registering_writes_what_is_wanted_and_no_capacity(
+    scaling: Call, component: Callable[[str], Any], state: State
+) -> None:
+    before = component("base")
+    scaling("RegisterScalableTarget", **COPIES, MinCapacity=3, MaxCapacity=4)
+    assert component("base") == before
+    revision = state.store.revision()
+    scaling("RegisterScalableTarget", **COPIES)
+    assert state.store.revision() > revision, "the scaler looks at the number again"
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        pytest.param({**COPIES, "MaxCapacity": 4}, "MinCapacity is required", id="no minimum"),
+        pytest.param({**COPIES, "MinCapacity": 4}, "MaxCapacity is required", id="no maximum"),
+        pytest.param({**COPIES, "MinCapacity": 5, "MaxCapacity": 4},
+            "Maximum capacity cannot be less than minimum capacity", id="bounds crossed"),
+        pytest.param({**COPIES, "MinCapacity": -1, "MaxCapacity": 4}, "cannot be less than 0",
+            id="less than nothing"),
+        pytest.param({**COPIES, "MinCapacity": 1, "MaxCapacity": 10**9}, "at most 1000",
+            id="more than any machine has"),
+        pytest.param({**INSTANCES, "MinCapacity": 0, "MaxCapacity": 4},
+            "a real-time variant needs at least 1 instance", id="a variant at zero (7.1)"),
+        pytest.param({**COPIES, **BOUNDS, "ResourceId": "inference-component/absent"},
+            "Could not find inference component", id="no such component (RST)"),
+        pytest.param({**COPIES, **BOUNDS, "ResourceId": "inference-component/es"},
+            "is an adapter, which has no copies of its own; scale its base,"
+            " inference-component/base", id="an adapter"),
+        pytest.param({**INSTANCES, **BOUNDS, "ResourceId": "endpoint/absent/variant/main"},
+            "Could not find endpoint", id="no such endpoint"),
+        pytest.param({**INSTANCES, **BOUNDS, "ResourceId": "endpoint/v/variant/absent"},
+            "its variants are main, other", id="no such variant"),
+        pytest.param({**INSTANCES, **BOUNDS, "ResourceId": "inference-component/base"},
+            "Unsupported service namespace, resource type or scalable dimension",
+            id="a component with a variant's dimension"),
+        pytest.param({**COPIES, **BOUNDS, "ResourceId": "endpoint/v/variant/main"},
+            "Unsupported service namespace", id="a variant with a component's dimension"),
+        pytest.param({**COPIES, **BOUNDS, "ResourceId": "base"}, "Unsupported", id="a bare name"),
+        pytest.param({**COPIES, **BOUNDS, "ResourceId": "inference-component/"},
+            "Could not find", id="an empty name"),
+        pytest.param({**COPIES, **BOUNDS, "ResourceId": "inference-component/../x"},
+            "Unsupported", id="a path for a name"),
+        pytest.param({**INSTANCES, **BOUNDS, "ScalableDimension":
+            "sagemaker:variant:DesiredProvisionedConcurrency"},
+            "Serverless variants, which have such concurrency, do not exist here yet",
+            id="provisioned concurrency"),
+        pytest.param({"ResourceId": "service/c/s", "ScalableDimension": "ecs:service:DesiredCount",
+            "ServiceNamespace": "ecs", **BOUNDS}, "Hostelry scales sagemaker", id="of ECS"),
+        pytest.param({**COPIES, **BOUNDS, "ServiceNamespace": "ecs"}, "Unsupported",
+            id="our dimension in another namespace"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_registered(unscaled: Refused, params: dict[str, Any], says: str) -> None:
+    code, text = unscaled("RegisterScalableTarget", **params)
+    assert code == "ValidationException"
+    assert says in text
+
+
+@pytest.mark.parametrize(
+    ("status", "is_refused"),
+    [
+        pytest.param(ComponentStatus.CREATING, True, id="not there yet (7.1)"),
+        pytest.param(ComponentStatus.FAILED, True, id="failed"),
+        pytest.param(ComponentStatus.DELETING, True, id="going"),
+        pytest.param(ComponentStatus.UPDATING, False, id="updating, perhaps because it is scaled"),
+    ],
+)
+def test_a_component_must_serve(
+    scaling: Call,
+    unscaled: Refused,
+    change_component: Callable[..., None],
+    status: ComponentStatus,
+    is_refused: bool,
+) -> None:
+    change_component("base", status=status)
+    if is_refused:
+        _, text = unscaled("RegisterScalableTarget", **COPIES, **BOUNDS)
+        assert f"in status {status.value}" in text
+        assert described(scaling) == []
+    else:
+        scaling("RegisterScalableTarget", **COPIES, **BOUNDS)
+
+
+def test_an_endpoint_must_serve(unscaled: Refused, change: Callable[..., None]) -> None:
+    change("v", status=EndpointStatus.CREATING)
+    _, text = unscaled("RegisterScalableTarget", **INSTANCES, **BOUNDS)
+    assert "in status Creating; wait until it is InService" in text
+
+
+def test_a_variant_whose_instances_follow_components_is_refused(
+    unscaled: Refused, make: Any, change: Callable[..., None]
+) -> None:
+    managed = {"Status": "ENABLED", "MinInstanceCount": 1, "MaxInstanceCount": 2}
+    make.endpoint("managed", {"ManagedInstanceScaling": managed})
+    change("managed", status=EndpointStatus.IN_SERVICE)
+    params = {**INSTANCES, "ResourceId": "endpoint/managed/variant/main"}
+    _, text = unscaled("RegisterScalableTarget", **params, **BOUNDS)
+    assert "ManagedInstanceScaling ENABLED" in text
+
+
+def test_a_component_may_go_to_zero(scaling: Call) -> None:
+    scaling("RegisterScalableTarget", **COPIES, MinCapacity=0, MaxCapacity=0)
+    assert described(scaling)[0]["MaxCapacity"] == 0
+
+
+def test_a_partial_update_that_contradicts_changes_nothing(
+    scaling: Call, unscaled: Refused
+) -> None:
+    scaling("RegisterScalableTarget", **COPIES, **BOUNDS)
+    _, text = unscaled("RegisterScalableTarget", **COPIES, MinCapacity=5)
+    assert "MaxCapacity is 4, MinCapacity 5" in text
+    assert described(scaling)[0]["MinCapacity"] == 1
+
+
+def test_describing_by_resource_and_dimension(scaling: Call, unscaled: Refused) -> None:
+    for params in (COPIES, INSTANCES):
+        scaling("RegisterScalableTarget", **params, **BOUNDS)
+    ids = ["endpoint/v/variant/main", "inference-component/base"]
+    assert [it["ResourceId"] for it in described(scaling)] == ids
+    assert len(described(scaling, ResourceIds=[ids[1], "inference-component/absent"])) == 1
+    dimension = INSTANCES["ScalableDimension"]
+    assert len(described(scaling, ResourceIds=ids, ScalableDimension=dimension)) == 1
+    assert described(scaling, ResourceIds=ids, ScalableDimension="ecs:service:DesiredCount") == []
+    assert described(scaling, ServiceNamespace="ecs") == []
+    code, _ = unscaled("DescribeScalableTargets", ScalableDimension=dimension)
+    assert code == "ValidationException", (
+        "a dimension needs a resource id (DescribeScalableTargets)"
+    )
+
+
+def test_pages_and_tokens(scaling: Call, unscaled: Refused) -> None:
+    for params in (COPIES, INSTANCES):
+        scaling("RegisterScalableTarget", **params, **BOUNDS)
+    first = scaling("DescribeScalableTargets", MaxResults=1)
+    second = scaling("DescribeScalableTargets", MaxResults=1, NextToken=first["NextToken"])
+    assert "NextToken" not in second
+    shown = [it["ResourceId"] for it in first["ScalableTargets"] + second["ScalableTargets"]]
+    assert shown == ["endpoint/v/variant/main", "inference-component/base"]
+    for token in ("nonsense", "", first["NextToken"] + "x"):
+        if token:
+            code, _ = unscaled("DescribeScalableTargets", NextToken=token)
+            assert code == "InvalidNextTokenException"
+    for operation in ("DescribeScalingPolicies", "DescribeScalingActivities"):
+        code, _ = unscaled(operation, NextToken=first["NextToken"])
+        assert code == "InvalidNextTokenException", "a token of another list"
+    for size in (0, 51, -3):
+        code, text = unscaled("DescribeScalableTargets", MaxResults=size)
+        assert (code, f"Value '{size}' at 'maxResults'" in text) == ("ValidationException", True)
+
+
+def test_targets_of_another_account_are_not_seen(scaling: Call, call_as: Call) -> None:
+    scaling("RegisterScalableTarget", **COPIES, **BOUNDS)
+    other = call_as(
+        Scope("210987654321", "us-west-2"),
+        "DescribeScalableTargets",
+        "application-autoscaling",
+        ServiceNamespace="sagemaker",
+    )
+    assert other["ScalableTargets"] == []
+
+
+def test_deregistering_takes_policies_alarms_and_schedules_along(
+    scaling: Call, state: State, scope: Scope
+) -> None:
+    arn = scaling("RegisterScalableTarget", **COPIES, **BOUNDS, Tags={"a": "b"})
+    scaling("RegisterScalableTarget", **INSTANCES, **BOUNDS)
+    scaling("PutScalingPolicy", **COPIES, **TRACKING)
+    action = {"Schedule": "rate(1 hour)", "ScalableTargetAction": {"MinCapacity": 2}}
+    for params in (COPIES, INSTANCES):
+        scaling("PutScheduledAction", ScheduledActionName="n", **params, **action)
+    assert len(state.metric_alarms.list(scope)) == 2
+    assert scaling("DeregisterScalableTarget", **COPIES) == {}
+    assert [it["ResourceId"] for it in described(scaling)] == [INSTANCES["ResourceId"]]
+    assert state.metric_alarms.list(scope) == []
+    assert scaling("DescribeScalingPolicies")["ScalingPolicies"] == []
+    (kept,) = scaling("DescribeScheduledActions")["ScheduledActions"]
+    assert kept["ResourceId"] == INSTANCES["ResourceId"]
+    assert state.tags.get(scope, arn["ScalableTargetARN"]) is None
+
+
+def test_deregistering_what_is_not_registered(unscaled: Refused) -> None:
+    assert unscaled("DeregisterScalableTarget", **COPIES) == (
+        "ObjectNotFoundException",
+        "No scalable target found for service namespace: sagemaker, resource ID:"
+        " inference-component/base, scalable dimension:"
+        " sagemaker:inference-component:DesiredCopyCount",
+    )
+
+
+def test_a_deleted_resource_stays_registered_and_can_be_deregistered(
+    scaling: Call, unscaled: Refused, call: Call, state: State, scope: Scope
+) -> None:
+    # 7.1: deleting an endpoint or a component does not deregister.
+    scaling("RegisterScalableTarget", **COPIES, **BOUNDS)
+    for name in ("es", "base"):
+        call("DeleteInferenceComponent", InferenceComponentName=name)
+    stored = state.components.get(scope, "base")
+    assert stored is not None
+    state.components.delete(scope, "base", expect=stored.version)
+    assert len(described(scaling)) == 1
+    _, text = unscaled("RegisterScalableTarget", **COPIES, MaxCapacity=5)
+    assert "Could not find inference component" in text
+    scaling("DeregisterScalableTarget", **COPIES)
+    assert described(scaling) == []
+
+
+@pytest.mark.parametrize(
+    ("variant", "says"),
+    [
+        pytest.param({"VariantName": "other", "ModelName": "m"}, "has no such variant",
+            id="the variant is dropped (7.1)"),
+        pytest.param({"VariantName": "main", "ModelName": "m"}, None, id="the variant stays"),
+    ],
+)  # fmt: skip
+def test_an_update_must_keep_scaled_variants(
+    scaling: Call,
+    call: Call,
+    refused: Callable[..., str],
+    make: Any,
+    variant: Any,
+    says: str | None,
+) -> None:
+    scaling("RegisterScalableTarget", **INSTANCES, **BOUNDS)
+    make.config("next", variant)
+    update = {"EndpointName": "v", "EndpointConfigName": "next"}
+    if says is None:
+        call("UpdateEndpoint", **update)
+        return
+    text = refused("UpdateEndpoint", **update)
+    assert says in text
+    assert "Deregister endpoint/v/variant/main from Application Auto Scaling first" in text
+    scaling("DeregisterScalableTarget", **INSTANCES)
+    call("UpdateEndpoint", **update)
+
+
+def test_an_update_must_not_hand_scaled_instances_to_components(
+    scaling: Call, refused: Callable[..., str], make: Any
+) -> None:
+    target = {**INSTANCES, "ResourceId": "endpoint/e/variant/main"}
+    scaling("RegisterScalableTarget", **target, **BOUNDS)
+    managed = {"Status": "ENABLED", "MinInstanceCount": 1, "MaxInstanceCount": 2}
+    make.config("next", {"ManagedInstanceScaling": managed})
+    text = refused("UpdateEndpoint", EndpointName="e", EndpointConfigName="next")
+    assert "manages its instances" in text
+
+
+def test_tags(scaling: Call, call_as: Call, scope: Scope) -> None:
+    arn = scaling("RegisterScalableTarget", **COPIES, **BOUNDS, Tags={"a": "1"})
+    name = {"ResourceARN": arn["ScalableTargetARN"]}
+
+    def tagging(operation: str, **params: Any) -> dict[str, Any]:
+        return call_as(scope, operation, "application-autoscaling", **name, **params)
+
+    assert tagging("TagResource", Tags={"b": "2", "a": "3"}) == {}
+    assert tagging("ListTagsForResource") == {"Tags": {"a": "3", "b": "2"}}
+    tagging("UntagResource", TagKeys=["a", "absent"])
+    assert tagging("ListTagsForResource") == {"Tags": {"b": "2"}}
+    scaling("RegisterScalableTarget", **COPIES, Tags={"c": "4"})
+    assert tagging("ListTagsForResource") == {"Tags": {"b": "2", "c": "4"}}
+
+
+@pytest.mark.parametrize(
+    ("tags", "code"),
+    [
+        pytest.param({f"k{at}": "" for at in range(51)}, "TooManyTagsException", id="too many"),
+        pytest.param({"AWS:x": "1"}, "ValidationException", id="a reserved prefix"),
+    ],
+)
+def test_tags_that_cannot_be(
+    scaling: Call, unscaled: Refused, tags: dict[str, str], code: str
+) -> None:
+    assert unscaled("RegisterScalableTarget", **COPIES, **BOUNDS, Tags=tags)[0] == code
+    assert described(scaling) == [], "nothing is registered by a call that is refused"
+
+
+def test_tags_of_what_is_not_registered(call_as: Call, scope: Scope) -> None:
+    arn = "arn:aws:application-autoscaling:us-west-2:123456789012:scalable-target/0ec5"
+    for operation, more in (
+        ("ListTagsForResource", {}),
+        ("TagResource", {"Tags": {"a": "b"}}),
+        ("UntagResource", {"TagKeys": ["a"]}),
+    ):
+        with pytest.raises(ServiceError) as caught:
+            call_as(scope, operation, "application-autoscaling", ResourceARN=arn, **more)
+        assert caught.value.code == "ResourceNotFoundException"
+        assert caught.value.members == {"ResourceName": arn}

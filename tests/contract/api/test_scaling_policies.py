@@ -1,0 +1,465 @@
+"""Scaling policies through the API, held to botocore's models on both sides.
+
+Sources: PSP = PutScalingPolicy, DSP = DescribeScalingPolicies in the Application Auto Scaling API
+reference; UG = "Step scaling policies" in its user guide; 7.1 to 7.4 = sections of our own
+reference.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hostelry.base.clock import ManualClock
+from hostelry.domain.alarm import AlarmState
+from hostelry.domain.scope import Scope
+from hostelry.store.records import State
+
+Call = Callable[..., dict[str, Any]]
+Refused = Callable[..., tuple[str, str]]
+COPIES = {
+    "ResourceId": "inference-component/base",
+    "ScalableDimension": "sagemaker:inference-component:DesiredCopyCount",
+}
+INSTANCES = {
+    "ResourceId": "endpoint/v/variant/main",
+    "ScalableDimension": "sagemaker:variant:DesiredInstanceCount",
+}
+CONCURRENCY = "SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution"
+INVOCATIONS = "SageMakerInferenceComponentInvocationsPerCopy"
+UUID = "[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+ARN = (
+    f"arn:aws:autoscaling:us-west-2:123456789012:scalingPolicy:{UUID}"
+    ":resource/sagemaker/inference-component/base:policyName/p"
+)
+METRIC = {"MetricName": "Depth", "Namespace": "Own", "Statistic": "Average"}
+STAT = {"Metric": {"MetricName": "Depth", "Namespace": "Own"}, "Stat": "Sum"}
+
+
+@pytest.fixture(autouse=True)
+def registered(served: None, scaling: Call) -> None:
+    for params in (COPIES, INSTANCES):
+        scaling("RegisterScalableTarget", **params, MinCapacity=1, MaxCapacity=9)
+
+
+def tracking(predefined: str | None = CONCURRENCY, **more: Any) -> dict[str, Any]:
+    """PutScalingPolicy's type and configuration of target tracking."""
+    kind = {"PredefinedMetricSpecification": {"PredefinedMetricType": predefined}}
+    configuration = {"TargetValue": 5.0, **(kind if predefined else {}), **more}
+    return {
+        "PolicyType": "TargetTrackingScaling",
+        "TargetTrackingScalingPolicyConfiguration": configuration,
+    }
+
+
+def customized(**specification: Any) -> dict[str, Any]:
+    return tracking(None, CustomizedMetricSpecification=specification)
+
+
+def math(*metrics: dict[str, Any]) -> dict[str, Any]:
+    return customized(Metrics=list(metrics))
+
+
+def stepping(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """PutScalingPolicy's type and configuration of step scaling."""
+    configuration = {
+        "AdjustmentType": "ChangeInCapacity",
+        "StepAdjustments": list(steps) or [{"MetricIntervalLowerBound": 0, "ScalingAdjustment": 1}],
+        **more,
+    }
+    return {"PolicyType": "StepScaling", "StepScalingPolicyConfiguration": configuration}
+
+
+def step(lower: float | None, upper: float | None, adjustment: int = 1) -> dict[str, Any]:
+    bounds = {"MetricIntervalLowerBound": lower, "MetricIntervalUpperBound": upper}
+    given = {name: value for name, value in bounds.items() if value is not None}
+    return {**given, "ScalingAdjustment": adjustment}
+
+
+def put(scaling: Call, policy: dict[str, Any], name: str = "p", **of: Any) -> dict[str, Any]:
+    return scaling("PutScalingPolicy", PolicyName=name, **(of or COPIES), **policy)
+
+
+def described(scaling: Call, **params: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = scaling("DescribeScalingPolicies", **params)["ScalingPolicies"]
+    return found
+
+
+def alarms(call_as: Call, scope: Scope) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = call_as(scope, "DescribeAlarms", "cloudwatch")["MetricAlarms"]
+    return found
+
+
+def test_target_tracking_makes_its_two_alarms(
+    scaling: Call, call_as: Call, scope: Scope, clock: ManualClock
+) -> None:
+    made = put(scaling, tracking(ScaleInCooldown=180, ScaleOutCooldown=180))
+    arn = made["PolicyARN"]
+    assert re.fullmatch(ARN, arn)
+    names = [it["AlarmName"] for it in made["Alarms"]]
+    for name, side in zip(names, ("AlarmHigh", "AlarmLow"), strict=True):
+        assert re.fullmatch(f"TargetTracking-inference-component/base-{side}-{UUID}", name)
+    shown = alarms(call_as, scope)
+    assert [it["AlarmName"] for it in shown] == names
+    assert [it["AlarmArn"] for it in shown] == [it["AlarmARN"] for it in made["Alarms"]]
+    for alarm in shown:
+        assert alarm["AlarmActions"] == [arn]
+        assert (alarm["ActionsEnabled"], alarm["OKActions"]) == (True, [])
+        assert alarm["StateValue"] == "INSUFFICIENT_DATA"
+        assert alarm["MetricName"] == "ConcurrentRequestsPerCopy"
+        assert (alarm["Statistic"], alarm["Period"]) == ("Maximum", 10)
+        assert alarm["Dimensions"] == [{"Name": "InferenceComponentName", "Value": "base"}]
+        assert alarm["AlarmDescription"] == (
+            f"DO NOT EDIT OR DELETE. For TargetTrackingScaling policy {arn}."
+        )
+    high, low = shown
+    assert (high["EvaluationPeriods"], high["Threshold"]) == (3, 5.0)
+    assert (low["EvaluationPeriods"], low["Threshold"]) == (90, 4.5)
+    assert high["ComparisonOperator"] == "GreaterThanThreshold"
+    assert low["ComparisonOperator"] == "LessThanThreshold"
+    assert described(scaling) == [
+        {
+            "PolicyARN": arn,
+            "PolicyName": "p",
+            "ServiceNamespace": "sagemaker",
+            **COPIES,
+            **tracking(ScaleInCooldown=180, ScaleOutCooldown=180),
+            "Alarms": made["Alarms"],
+            "CreationTime": clock.now(),
+        }
+    ]
+
+
+def test_the_making_of_alarms_is_in_their_history(
+    scaling: Call, call_as: Call, scope: Scope
+) -> None:
+    put(scaling, tracking())
+    scaling("DeleteScalingPolicy", PolicyName="p", **COPIES)
+    history = call_as(scope, "DescribeAlarmHistory", "cloudwatch")["AlarmHistoryItems"]
+    kinds = [re.sub('".*"', "", it["HistorySummary"]) for it in history]
+    assert sorted(kinds) == ["Alarm  created"] * 2 + ["Alarm  deleted"] * 2
+
+
+def test_replacing_keeps_the_arn_the_alarms_and_their_state(
+    scaling: Call, call_as: Call, scope: Scope, state: State
+) -> None:
+    before = put(scaling, tracking())
+    name = before["Alarms"][0]["AlarmName"]
+    stored = state.metric_alarms.get(scope, name)
+    assert stored is not None
+    status = replace(stored.value.status, state=AlarmState.ALARM)
+    alarmed = replace(stored.value, status=status)
+    state.metric_alarms.put(scope, name, alarmed, expect=stored.version)
+    assert put(scaling, tracking(INVOCATIONS, TargetValue=70.0)) == before
+    high, low = alarms(call_as, scope)
+    assert (high["StateValue"], high["MetricName"]) == ("ALARM", "InvocationsPerCopy")
+    assert (high["Threshold"], low["Threshold"]) == (70.0, 63.0)
+    assert (low["EvaluationPeriods"], low["Period"]) == (15, 60)
+
+
+def test_replacing_makes_again_what_somebody_deleted(
+    scaling: Call, call_as: Call, scope: Scope
+) -> None:
+    before = put(scaling, tracking())
+    names = [it["AlarmName"] for it in before["Alarms"]]
+    call_as(scope, "DeleteAlarms", "cloudwatch", AlarmNames=names[:1])
+    put(scaling, tracking())
+    assert [it["AlarmName"] for it in alarms(call_as, scope)] == names
+
+
+def test_a_policy_that_never_scales_in_has_no_low_alarm(
+    scaling: Call, call_as: Call, scope: Scope
+) -> None:
+    both = put(scaling, tracking())["Alarms"]
+    assert put(scaling, tracking(DisableScaleIn=True))["Alarms"] == both[:1]
+    assert [it["AlarmName"] for it in alarms(call_as, scope)] == [both[0]["AlarmName"]]
+    again = put(scaling, tracking(DisableScaleIn=False))["Alarms"]
+    assert again[0] == both[0]
+    assert len(alarms(call_as, scope)) == 2
+
+
+def test_another_type_in_its_place_takes_the_alarms_away(
+    scaling: Call, call_as: Call, scope: Scope
+) -> None:
+    arn = put(scaling, tracking())["PolicyARN"]
+    assert put(scaling, stepping()) == {"PolicyARN": arn, "Alarms": []}
+    assert alarms(call_as, scope) == []
+    assert described(scaling)[0]["PolicyType"] == "StepScaling"
+
+
+def test_a_policys_type_need_not_be_told_again(scaling: Call, unscaled: Refused) -> None:
+    configuration = tracking()["TargetTrackingScalingPolicyConfiguration"]
+    params = {"PolicyName": "p", "TargetTrackingScalingPolicyConfiguration": configuration}
+    _, text = unscaled("PutScalingPolicy", **COPIES, **params)
+    assert "PolicyType is required" in text
+    put(scaling, tracking())
+    scaling("PutScalingPolicy", **COPIES, **params)
+
+
+def test_cooldowns_are_300_seconds_unless_given(scaling: Call, state: State, scope: Scope) -> None:
+    # 7.3: the default of SageMaker's targets.
+    put(scaling, tracking())
+    put(scaling, stepping(), "s")
+    tracked, stepped = (it.value for it in state.scaling_policies.list(scope))
+    assert tracked.tracking is not None
+    assert stepped.stepping is not None
+    assert tracked.tracking.scale_out_cooldown_s == tracked.tracking.scale_in_cooldown_s == 300.0
+    assert stepped.stepping.cooldown_s == 300.0
+
+
+def test_concurrency_and_invocations_go_together(scaling: Call) -> None:
+    # The pairing that the founding document recommends.
+    put(scaling, tracking(CONCURRENCY), "concurrency")
+    put(scaling, tracking(INVOCATIONS), "invocations")
+    assert [it["PolicyName"] for it in described(scaling)] == ["concurrency", "invocations"]
+
+
+def test_one_metric_has_one_policy(scaling: Call, unscaled: Refused) -> None:
+    put(scaling, tracking())
+    _, text = unscaled("PutScalingPolicy", PolicyName="q", **COPIES, **tracking(TargetValue=9.0))
+    assert text.startswith(
+        "Only one TargetTrackingScaling policy for a given metric specification is allowed."
+    )
+    variant = "SageMakerVariantConcurrentRequestsPerModelHighResolution"
+    put(scaling, tracking(variant), "q", **INSTANCES)
+
+
+def test_customized_metrics(scaling: Call, call_as: Call, scope: Scope) -> None:
+    dimensions = [{"Name": "queue", "Value": "a"}]
+    put(scaling, customized(**METRIC, Dimensions=dimensions, Unit="Count"))
+    high, low = alarms(call_as, scope)
+    for alarm in (high, low):
+        assert (alarm["Namespace"], alarm["MetricName"]) == ("Own", "Depth")
+        assert (alarm["Statistic"], alarm["Unit"], alarm["Period"]) == ("Average", "Count", 60)
+        assert alarm["Dimensions"] == dimensions
+    assert (high["EvaluationPeriods"], low["EvaluationPeriods"]) == (3, 15)
+
+
+def test_metric_math(scaling: Call, call_as: Call, scope: Scope) -> None:
+    metrics = [
+        {"Id": "m1", "MetricStat": STAT, "ReturnData": False},
+        {"Id": "m2", "MetricStat": {**STAT, "Stat": "SampleCount"}, "ReturnData": False},
+        {"Id": "e1", "Expression": "m1 / m2", "Label": "each", "ReturnData": True},
+    ]
+    put(scaling, math(*metrics))
+    (high, low), (policy,) = alarms(call_as, scope), described(scaling)
+    assert [it["Id"] for it in high["Metrics"]] == ["m1", "m2", "e1"]
+    assert "MetricName" not in low
+    shown = policy["TargetTrackingScalingPolicyConfiguration"]["CustomizedMetricSpecification"]
+    assert shown == {"Metrics": metrics}
+
+
+M1 = {"Id": "m1", "MetricStat": STAT}
+OFF = {**M1, "ReturnData": False}
+
+
+@pytest.mark.parametrize(
+    ("policy", "says"),
+    [
+        pytest.param(tracking(None), "Exactly one of PredefinedMetricSpecification", id="none"),
+        pytest.param(tracking(CustomizedMetricSpecification=METRIC), "Exactly one of",
+            id="both kinds of metric (7.2)"),
+        pytest.param(tracking(TargetValue=0.0), "TargetValue is 0", id="a target of nothing"),
+        pytest.param(tracking(TargetValue=-5.0), "greater than 0", id="a negative target"),
+        pytest.param(tracking(TargetValue=float("nan")), "finite number", id="NaN for a target"),
+        pytest.param(tracking(TargetValue=float("inf")), "finite number", id="endless target"),
+        pytest.param(tracking(ScaleInCooldown=-1), "ScaleInCooldown is -1", id="negative cooldown"),
+        pytest.param(tracking("ECSServiceAverageCPUUtilization"), "cannot be used with",
+            id="a metric of another service"),
+        pytest.param(tracking("SageMakerVariantInvocationsPerInstance"),
+            f"use one of {INVOCATIONS}, {CONCURRENCY}", id="a variant's metric for a component"),
+        pytest.param(tracking(None, PredefinedMetricSpecification={"PredefinedMetricType":
+            CONCURRENCY, "ResourceLabel": "app/x"}), "ResourceLabel", id="a load balancer's label"),
+        pytest.param(customized(Namespace="Own"), "MetricName is required", id="no metric name"),
+        pytest.param(customized(**METRIC, Metrics=[M1]), "MetricName cannot be given together",
+            id="a metric and metric math"),
+        pytest.param(customized(**METRIC, Dimensions=[{"Name": "a", "Value": "1"}] * 2),
+            'the dimension "a" is given twice', id="a dimension twice"),
+        pytest.param(math(OFF), "Exactly one element of Metrics must have ReturnData true",
+            id="nothing returned (7.2)"),
+        pytest.param(math(M1, {**M1, "Id": "m2"}), "here they are: m1, m2", id="two (7.2)"),
+        pytest.param(math(OFF, {"Id": "e1", "Expression": "m1 +"}), "Metrics cannot be used",
+            id="half an expression"),
+        pytest.param(math(OFF, {"Id": "e1", "Expression": "m9"}), "m9", id="an unknown id"),
+        pytest.param(math(OFF, {**OFF, "MetricStat": STAT}, {"Id": "e1", "Expression": "m1"}),
+            "the same id", id="an id twice"),
+        pytest.param(math({"Id": "e1", "Expression": "SEARCH('{Own} x', 'Sum', 60)"}),
+            "must give one time series", id="several series (7.2)"),
+        pytest.param(math({"Id": "e1", "Expression": "SUM(SEARCH('{Own} x', 'Sum', 60))"}),
+            "SEARCH is not supported", id="a search, which alarms cannot do"),
+        pytest.param(math({"Id": "X", "MetricStat": STAT}), "lower-case letter", id="a bad id"),
+        pytest.param(math({"Id": "m1"}), "exactly one of MetricStat and Expression", id="neither"),
+        pytest.param(math({**M1, "Expression": "1"}), "exactly one of MetricStat", id="both"),
+        pytest.param(math({"Id": "m1", "MetricStat": {**STAT, "Stat": "Most"}}), "not a statistic",
+            id="no statistic"),
+        pytest.param(math({"Id": "m1", "MetricStat": {"Metric": {"Namespace": "Own"},
+            "Stat": "Sum"}}), "MetricName is required", id="a stat without name"),
+        pytest.param({"PolicyType": "TargetTrackingScaling"}, "is required for PolicyType",
+            id="no configuration"),
+        pytest.param({**tracking(), "StepScalingPolicyConfiguration": stepping()[
+            "StepScalingPolicyConfiguration"]}, "cannot be given with PolicyType", id="both kinds"),
+        pytest.param({"PolicyType": "PredictiveScaling"}, "PredictiveScaling is not supported",
+            id="predictive scaling (7.2)"),
+    ],
+)  # fmt: skip
+def test_what_is_no_target_tracking(
+    scaling: Call, unscaled: Refused, policy: dict[str, Any], says: str
+) -> None:
+    code, text = unscaled("PutScalingPolicy", PolicyName="p", **COPIES, **policy)
+    assert code == "ValidationException"
+    assert says in text
+    assert described(scaling) == []
+
+
+def test_steps_are_described_with_the_alarms_that_name_them(
+    scaling: Call, call_as: Call, scope: Scope
+) -> None:
+    policy = stepping(step(0, 10), step(10, None, 3), Cooldown=60, MetricAggregationType="Maximum")
+    made = put(scaling, policy)
+    assert made["Alarms"] == []
+    alarm = {
+        "AlarmName": "none-left",
+        "Namespace": "AWS/SageMaker",
+        "MetricName": "NoCapacityInvocationFailures",
+        "Statistic": "Maximum",
+        "Period": 30,
+        "EvaluationPeriods": 1,
+        "Threshold": 1.0,
+        "ComparisonOperator": "GreaterThanOrEqualToThreshold",
+        "AlarmActions": [made["PolicyARN"]],
+    }
+    call_as(scope, "PutMetricAlarm", "cloudwatch", **alarm)
+    (shown,) = described(scaling)
+    assert [it["AlarmName"] for it in shown["Alarms"]] == ["none-left"]
+    assert shown["StepScalingPolicyConfiguration"] == policy["StepScalingPolicyConfiguration"]
+    scaling("DeleteScalingPolicy", PolicyName="p", **COPIES)
+    assert [it["AlarmName"] for it in alarms(call_as, scope)] == ["none-left"]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param([step(0, None)], id="out (UG)"),
+        pytest.param([step(None, 0)], id="in (UG)"),
+        pytest.param([step(None, -20, -30), step(-20, -10, -10), step(-10, 0, 0)], id="down (UG)"),
+        pytest.param([step(20, None), step(0, 10), step(10, 20)], id="in any order"),
+        pytest.param([step(None, 0), step(0, None)], id="both ways"),
+        pytest.param([step(0, 5), *[step(5 * at, 5 * at + 5) for at in range(1, 19)],
+            step(95, None)], id="twenty (7.1)"),
+        pytest.param([step(5, None)], id="not from the threshold on"),
+    ],
+)  # fmt: skip
+def test_steps_that_can_be(scaling: Call, steps: list[dict[str, Any]]) -> None:
+    put(scaling, stepping(*steps))
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "says"),
+    [
+        pytest.param(stepping(step(None, None)), "ValidationException", "or both", id="no bounds"),
+        pytest.param(stepping(step(5, 5)), "ValidationException", "must be less than", id="empty"),
+        pytest.param(stepping(step(9, 5)), "ValidationException", "must be less", id="crossed"),
+        pytest.param(stepping(step(0, 10), step(11, None)), "ValidationException", "leave gaps",
+            id="a gap (UG)"),
+        pytest.param(stepping(step(0, 10), step(9, None)), "ValidationException", "overlap",
+            id="an overlap (UG)"),
+        pytest.param(stepping(step(0, None), step(5, None)), "ValidationException", "At most one",
+            id="two without upper bound (UG)"),
+        pytest.param(stepping(step(None, 0), step(None, 5)), "ValidationException", "At most one",
+            id="two without lower bound (UG)"),
+        pytest.param(stepping(step(0, None), step(10, 20)), "ValidationException", "overlap",
+            id="one goes on for ever, another follows"),
+        pytest.param(stepping(step(-10, 0)), "ValidationException",
+            "without MetricIntervalLowerBound is required", id="ends short below (UG)"),
+        pytest.param(stepping(step(0, 10)), "ValidationException",
+            "without MetricIntervalUpperBound is required", id="ends short above (UG)"),
+        pytest.param(stepping(step(float("nan"), None)), "ValidationException", "finite", id="NaN"),
+        pytest.param(stepping(*[step(at, at + 1) for at in range(21)]), "LimitExceededException",
+            "at most 20", id="twenty-one steps (7.1)"),
+        pytest.param(stepping(StepAdjustments=[]), "ValidationException", "at least one",
+            id="no steps"),
+        pytest.param({"PolicyType": "StepScaling", "StepScalingPolicyConfiguration": {}},
+            "ValidationException", "AdjustmentType is required", id="nothing"),
+        pytest.param(stepping(MinAdjustmentMagnitude=2), "ValidationException",
+            "only be given with AdjustmentType PercentChangeInCapacity", id="magnitude (PSP)"),
+        pytest.param(stepping(AdjustmentType="PercentChangeInCapacity", MinAdjustmentMagnitude=0),
+            "ValidationException", "at least 1", id="a magnitude of nothing"),
+        pytest.param(stepping(step(0, None, -1), AdjustmentType="ExactCapacity"),
+            "ValidationException", "must be 0 or more", id="an exact number below nothing (PSP)"),
+        pytest.param(stepping(Cooldown=-1), "ValidationException", "0 seconds or more",
+            id="a negative cooldown"),
+    ],
+)  # fmt: skip
+def test_what_is_no_step_scaling(
+    scaling: Call, unscaled: Refused, policy: dict[str, Any], code: str, says: str
+) -> None:
+    answer = unscaled("PutScalingPolicy", PolicyName="p", **COPIES, **policy)
+    assert answer[0] == code
+    assert says in answer[1]
+    assert described(scaling) == []
+
+
+def test_fifty_policies_of_a_target(scaling: Call, unscaled: Refused) -> None:
+    # 7.1: quotas.
+    for number in range(50):
+        put(scaling, stepping(), f"p{number:02}")
+    code, text = unscaled("PutScalingPolicy", PolicyName="more", **COPIES, **stepping())
+    assert (code, "at most 50" in text) == ("LimitExceededException", True)
+    put(scaling, stepping(Cooldown=1), "p07")
+    put(scaling, stepping(), "elsewhere", **INSTANCES)
+    pages, token = [], {}
+    while True:
+        page = scaling("DescribeScalingPolicies", MaxResults=50, **token)
+        pages.append(len(page["ScalingPolicies"]))
+        if "NextToken" not in page:
+            break
+        token = {"NextToken": page["NextToken"]}
+    assert pages == [10, 10, 10, 10, 10, 1], "DSP: ten at most"
+
+
+def test_describing_by_name_and_resource(scaling: Call, unscaled: Refused) -> None:
+    arn = put(scaling, tracking(), "a")["PolicyARN"]
+    put(scaling, stepping(), "b")
+    put(scaling, stepping(), "a", **INSTANCES)
+    assert len(described(scaling)) == 3
+    assert len(described(scaling, PolicyNames=["a"])) == 2
+    assert len(described(scaling, PolicyNames=[arn])) == 1
+    assert len(described(scaling, ResourceId=COPIES["ResourceId"])) == 2
+    assert len(described(scaling, **INSTANCES)) == 1
+    assert described(scaling, ResourceId="inference-component/absent") == []
+    assert described(scaling, ServiceNamespace="ecs") == []
+    assert unscaled("DescribeScalingPolicies", ScalableDimension=COPIES["ScalableDimension"])[
+        0
+    ] == ("ValidationException")
+
+
+@pytest.mark.parametrize(
+    ("operation", "params", "text"),
+    [
+        pytest.param("PutScalingPolicy", tracking(), "No scalable target registered for service"
+            " namespace: sagemaker, resource ID: inference-component/es, scalable dimension:"
+            " sagemaker:inference-component:DesiredCopyCount", id="a policy of no target (7.1)"),
+        pytest.param("DeleteScalingPolicy", {}, "No scaling policy found for service namespace:"
+            " sagemaker, resource ID: inference-component/es, scalable dimension:"
+            " sagemaker:inference-component:DesiredCopyCount, policy name: p", id="no such policy"),
+    ],
+)  # fmt: skip
+def test_what_is_not_there(
+    unscaled: Refused, operation: str, params: dict[str, Any], text: str
+) -> None:
+    of = {**COPIES, "ResourceId": "inference-component/es"}
+    answer = unscaled(operation, PolicyName="p", **of, **params)
+    assert answer == ("ObjectNotFoundException", text)
+
+
+def test_names_with_anything_printable_in_them(scaling: Call) -> None:
+    # DeleteScalingPolicy and PutScalingPolicy allow them; a record's name must tell them apart.
+    names = ["a|b", "a/b:c", " x ", "p" * 256, "DROP TABLE"]
+    for name in names:
+        put(scaling, stepping(), name)
+    assert sorted(it["PolicyName"] for it in described(scaling)) == sorted(names)
+    for name in names:
+        scaling("DeleteScalingPolicy", PolicyName=name, **COPIES)
+    assert described(scaling) == []
