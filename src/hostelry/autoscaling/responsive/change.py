@@ -21,7 +21,10 @@ from hostelry.autoscaling.responsive.rates import MEMORY_S, Rates
 WINDOWS_S = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 LEAST_RATIO = 2.0
 MOST_RATIO = 64.0
-LEAST_EVIDENT = (LEAST_RATIO - 1.0) / math.log(LEAST_RATIO)  # times the base: no evidence below
+LEAST_EVIDENT = (LEAST_RATIO - 1.0) / math.log(LEAST_RATIO)  # x the base: no evidence below
+# One arrival adds up to ln(ratio) at once: a threshold that is reached is overshot by some of it.
+# Tuned as options.TESTS_PER_HOUR was; the burstier, the less it matters.
+OVERSHOT = 1.2
 _REMEMBERED = {it: math.exp(-it / (2.0 * MEMORY_S)) for it in WINDOWS_S}
 
 
@@ -74,8 +77,9 @@ def _of_window(
 ) -> Rise | None:
     least = max(LEAST_RATIO, min(MOST_RATIO, carried_per_s / base))
     ratio = max(least, min(MOST_RATIO, num / (base * window_s)))
-    evidence = (num * math.log(ratio) - base * window_s * (ratio - 1.0)) / dispersion
-    if evidence <= 0.0:
+    likelihood = num * math.log(ratio) - base * window_s * (ratio - 1.0)
+    evidence = (likelihood + OVERSHOT) / dispersion
+    if likelihood <= 0.0:
         return None
     drawn_s = math.sqrt(dispersion)
     return Rise(

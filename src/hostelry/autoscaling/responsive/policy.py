@@ -31,6 +31,7 @@ from hostelry.domain.scaling import NotScaled
 
 RECENT_S = 10  # a second that lies no further back was told late, or twice
 LEAST_KNOWN_S = 5.0
+KEPT_S = 900.0  # as long as AWS's policies look back before they scale in
 NUM_COUNTS = WINDOWS_S[-1]
 LEAST_RATE_PER_S = 1e-9
 
@@ -44,8 +45,8 @@ def step(
     are no zeros), and numbers that are none count as missing. `signal["rose_s_ago"]` of a decision
     is how long before the end of this second the load rose.
     """
-    known = _learnt(state, second_load)
-    if known is None:
+    known = learnt(state, second_load)
+    if known is state:
         return state, None
     rise = _rise(known, capacity)
     need = _need(known, rise, second_load, capacity)
@@ -59,16 +60,16 @@ def expected(state: State) -> float:
     return expected_concurrency(state.rates)
 
 
-def _learnt(state: State, load: SecondLoad) -> State | None:
-    """The state with this second in it; None where it tells nothing new."""
+def learnt(state: State, load: SecondLoad) -> State:
+    """The state with this second in it, and no thought of acting; the same where it is not new."""
     numbers = (
         *(load.arrivals, load.finished, load.service_s, load.in_flight_mean),
         *(load.held, load.oldest_held_s),
     )
     if not all(0.0 <= it < math.inf for it in numbers):
-        return None
+        return state
     if state.second is not None and state.second - RECENT_S < load.second <= state.second:
-        return None
+        return state
     follows = state.second is None or load.second == state.second + 1
     counts = state.counts if follows else ()
     before = state.dispersion if follows else after_gap(state.dispersion)
@@ -89,6 +90,24 @@ def _learnt(state: State, load: SecondLoad) -> State | None:
         acts=state.acts,
         told_full_at=state.told_full_at,
         idle_since=state.idle_since,
+    )
+
+
+def kept_up(state: State, capacity: Capacity, now: float) -> Decision | None:
+    """What of the present capacity is needed still, for some time after an act; None: no opinion.
+
+    To be told again and again to those who would scale in by averages that the load has outrun.
+    """
+    if not state.acts or now - state.acts[-1] > KEPT_S or not state.is_warm:
+        return None
+    concurrency = expected_concurrency(state.rates)
+    needed = capacity.clamped(math.ceil(concurrency / state.options.target - 1e-9))
+    if needed <= capacity.minimum:
+        return None
+    return Decision(
+        desired=min(needed, capacity.desired),
+        reason=f"{concurrency:.3g} calls at once are expected since the last scale-out",
+        signal={"expected_concurrency": concurrency, "target_per_copy": state.options.target},
     )
 
 
@@ -125,7 +144,7 @@ def _scaled_out(
         armed = replace(_rearmed(state, need), acts=(*acts, now), idle_since=None)
         if not need.is_certain:
             carried_per_s = carried(options, capacity) / state.rates.mean_service_s
-            armed = replace(armed, doubt=on_trial(state.doubt, carried_per_s))
+            armed = replace(armed, doubt=on_trial(state.doubt, carried_per_s, need.excess))
         return armed, Decision(
             desired=wanted, reason=_reason(need, capacity, asked, wanted), signal=signal
         )

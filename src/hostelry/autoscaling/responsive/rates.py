@@ -7,7 +7,7 @@ Source: Little, A proof for the queuing formula L = lambda W, Operations Researc
 import math
 from dataclasses import dataclass, replace
 
-MEMORY_S = 120.0
+MEMORY_S = 180.0
 IN_FLIGHT_S = 15.0
 PRIOR_CALLS = 5.0
 FURTHEST = 8.0  # standard deviations by which one second may differ and count whole

@@ -17,7 +17,8 @@ class Need:
     """A capacity that is called for: `concurrency` is expected, `least` copies whatever that is.
 
     `since_s` is how long ago the load rose. `is_certain` where it was seen, not concluded; else the
-    act is judged afterwards. `per_s` and `known_s` the new level of arrivals and the
+    act is judged afterwards, and `excess` is how many times the evidence was that was asked for.
+    `per_s` and `known_s` the new level of arrivals and the
     seconds that it was seen for, where the rate itself changed.
     """
 
@@ -25,6 +26,7 @@ class Need:
     since_s: float
     reason: str
     is_certain: bool = False
+    excess: float = 1.0
     least: int = 0
     signal: Mapping[str, float] = field(default_factory=dict)
     per_s: float | None = None
@@ -70,6 +72,7 @@ def risen(rise: Rise | None, state: State, capacity: Capacity) -> Need | None:
             f"{rise.since_s:g} s (evidence {rise.evidence:.1f}, threshold {state.threshold:.1f})"
         ),
         signal={"evidence": rise.evidence, "window_s": rise.since_s},
+        excess=rise.evidence / state.threshold,
         per_s=rise.per_s,
         known_s=rise.since_s,
     )
