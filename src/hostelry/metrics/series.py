@@ -9,11 +9,12 @@ Source: GetMetricStatistics, "CloudWatch metrics retention": periods under 60 s 
 """
 
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 from hostelry.domain.metric import Metric, Sample
 from hostelry.domain.scope import Scope
-from hostelry.metrics.bucket import Bucket, bucket_of
+from hostelry.metrics.bucket import Bucket, bucket_of, merged
 from hostelry.metrics.column import Column
 
 HOUR_S = 3600
@@ -106,7 +107,9 @@ class Series:
             column = self.columns[tier]
             if column is None:
                 continue
-            first = int((now - horizon_s) // column.width_s)
+            # Whole buckets of the next width at a time, so that each is merged there once.
+            step_s = WIDTHS_S[min(tier + 1, len(WIDTHS_S) - 1)]
+            first = int((now - horizon_s) // step_s) * step_s // column.width_s
             if column.oldest < first and len(column):
                 is_changed = True
                 self._move(column.take_before(first), tier)
@@ -174,8 +177,9 @@ class Series:
         coarser = self.columns[tier + 1]
         if coarser is None:
             coarser = self.columns[tier + 1] = Column(WIDTHS_S[tier + 1])
-        for index, bucket in taken:
-            coarser.add(index * WIDTHS_S[tier] // coarser.width_s, bucket)
+        ratio = coarser.width_s // WIDTHS_S[tier]
+        for index, group in groupby(taken, lambda it: it[0] // ratio):
+            coarser.add(index, merged([bucket for _, bucket in group]))
 
 
 def _ceil(at: float, width_s: int) -> int:
