@@ -14,6 +14,7 @@ from hostelry.cli.environment import env, exec_
 from hostelry.cli.explain import explain
 from hostelry.cli.logs import logs
 from hostelry.cli.replay import replay
+from hostelry.cli.scaling import scaling
 from hostelry.cli.status import status
 from hostelry.cli.up import down, up
 
@@ -38,6 +39,7 @@ app.command("exec", context_settings=PASS_ON)(exec_)
 app.command()(demo)
 app.command("demo-model")(demo_model_command)
 app.add_typer(chaos, name="chaos")
+app.add_typer(scaling, name="scaling")
 
 
 @app.command()

@@ -1,0 +1,173 @@
+"""A target's load, capacity and acts over time as a chart of characters. Pure.
+
+Each row has a style, which a terminal may show and a file need not.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+EIGHTHS = " ▁▂▃▄▅▆▇█"
+SERVING, COMING, NONE = "█", "░", " "
+LOAD_ROWS, MOST_CAPACITY_ROWS = 6, 6
+LEAST_WIDTH, MARGIN = 20, 9
+HOLDS_S = 15.0  # a load that nothing is said of for longer was none
+NAMES_OF_ACTS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+MARKS = (
+    ("t0", "t0", "load rose"),
+    ("t1", "t1", "decided"),
+    ("t2", "t2", "new capacity answered"),
+)
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the chart."""
+
+    text: str
+    style: str = ""
+
+
+def chart(timeline: Mapping[str, Any], since: float, now: float, width: int) -> list[Row]:
+    """The rows of one target's chart, at most `width` wide where that is possible."""
+    columns = max(LEAST_WIDTH, width - MARGIN)
+    edges = [since + (now - since) * it / columns for it in range(columns + 1)]
+    series = timeline["series"]
+    rows = [Row(heading(timeline), "bold")]
+    rows += load_rows(spread(series.get("in_flight", ()), edges, holds_s=HOLDS_S))
+    desired, serving = (spread(series.get(it, ()), edges) for it in ("desired", "serving"))
+    rows += capacity_rows(desired, serving, unit_of(timeline))
+    rows += mark_rows(timeline["acts"], edges)
+    rows.append(Row(axis(since, now, columns), "dim"))
+    rows += act_rows(timeline["acts"])
+    return rows
+
+
+def heading(timeline: Mapping[str, Any]) -> str:
+    """What the chart is of."""
+    return f"{timeline['resource_id']}  {timeline['min']} to {timeline['max']} {unit_of(timeline)}"
+
+
+def unit_of(timeline: Mapping[str, Any]) -> str:
+    """What is counted."""
+    return "copies" if timeline.get("component") else "instances"
+
+
+def spread(
+    points: Iterable[Sequence[float]], edges: Sequence[float], holds_s: float | None = None
+) -> list[float]:
+    """The greatest value of each column; one without a point has that of the one before it.
+
+    That value holds for `holds_s` seconds; None: for ever.
+    """
+    found: list[float] = []
+    ordered = sorted((float(at), float(value)) for at, value in points)
+    place, last_at, last = 0, float("-inf"), 0.0
+    for start, end in pairwise(edges):
+        inside: list[float] = []
+        while place < len(ordered) and ordered[place][0] < end:
+            last_at, last = ordered[place]
+            if last_at >= start:
+                inside.append(last)
+            place += 1
+        held = holds_s is None or start - last_at <= holds_s
+        found.append(max(inside) if inside else last if held else 0.0)
+    return found
+
+
+def load_rows(values: Sequence[float]) -> list[Row]:
+    """In flight: bars in eighths of a row."""
+    top = max([1.0, *values])
+    rows = [Row("requests in flight", "dim")]
+    for level in range(LOAD_ROWS, 0, -1):
+        label = f"{top:8.4g}" if level == LOAD_ROWS else " " * 8
+        cells = (eighth(value / top * LOAD_ROWS - (level - 1)) for value in values)
+        rows.append(Row(f"{label}┤" + "".join(cells), "cyan"))
+    return rows
+
+
+def eighth(share: float) -> str:
+    """How much of one row is filled."""
+    return EIGHTHS[round(max(0.0, min(1.0, share)) * 8)]
+
+
+def capacity_rows(desired: Sequence[float], serving: Sequence[float], unit: str) -> list[Row]:
+    """What serves, and what is wanted beyond it."""
+    top = max(1, *(round(it) for it in (*desired, *serving)))
+    num_rows = min(top, MOST_CAPACITY_ROWS)
+    rows = [Row(f"{unit} ({SERVING} serving, {COMING} wanted)", "dim")]
+    for level in range(num_rows, 0, -1):
+        least = top * (level - 1) / num_rows
+        cells = (
+            SERVING if has > least else COMING if wants > least else NONE
+            for wants, has in zip(desired, serving, strict=True)
+        )
+        rows.append(Row(f"{round(top * level / num_rows):8d}┤" + "".join(cells), "green"))
+    return rows
+
+
+def mark_rows(acts: Sequence[Mapping[str, Any]], edges: Sequence[float]) -> list[Row]:
+    """For each of t0, t1 and t2 a row with the acts' letters where they lie."""
+    rows: list[Row] = []
+    for key, short, _ in MARKS:
+        cells = [" "] * (len(edges) - 1)
+        for name, act in zip(NAMES_OF_ACTS, acts, strict=False):
+            at = (act.get("receipt") or {}).get(key)
+            if at is not None and edges[0] <= at <= edges[-1]:
+                share = (at - edges[0]) / max(1e-9, edges[-1] - edges[0])
+                cells[min(len(cells) - 1, int(share * len(cells)))] = name
+        rows.append(Row(f"{short:>8}│" + "".join(cells), "yellow"))
+    return rows
+
+
+def axis(since: float, now: float, columns: int) -> str:
+    """The times of both ends."""
+    start, end = clock_text(since), clock_text(now)
+    return " " * MARGIN + start + " " * max(1, columns - len(start) - len(end)) + end
+
+
+def act_rows(acts: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Each act with its receipt; what t0, t1 and t2 are is said first."""
+    if not acts:
+        return [Row("no acts in this time", "dim")]
+    meaning = ", ".join(f"{short}: {words}" for _, short, words in MARKS)
+    rows = [Row(meaning, "dim")]
+    for name, act in zip(NAMES_OF_ACTS, acts, strict=False):
+        rows += [Row(it) for it in act_lines(name, act)]
+    left = len(acts) - len(NAMES_OF_ACTS)
+    return [*rows, Row(f"and {left} more")] if left > 0 else rows
+
+
+def act_lines(name: str, act: Mapping[str, Any]) -> list[str]:
+    """One act: when, what, how it went, and its receipt."""
+    head = f"{name}  {clock_text(act['started_at'])}  {act['from']} -> {act['to']}  {act['status']}"
+    lines = [f"{head}  {receipt_text(act.get('receipt'))}".rstrip(), f"     {act['cause']}"]
+    if act["status"] not in ("Successful", "InProgress"):
+        lines.append(f"     {act['status_message']}")
+    return lines
+
+
+def receipt_text(receipt: Mapping[str, Any] | None) -> str:
+    """What an act took and cost."""
+    if receipt is None:
+        return ""
+    parts = []
+    if receipt.get("detection_s") is not None:
+        parts.append(f"t0->t1 {receipt['detection_s']:.1f} s")
+    if receipt.get("start_s") is not None:
+        parts.append(f"t1->t2 {receipt['start_s']:.1f} s")
+    for key, word in (("requests_delayed", "delayed"), ("requests_failed", "failed")):
+        if receipt.get("t0") is not None or receipt.get(key):
+            parts.append(f"{receipt.get(key, 0)} {word}")
+    signal = receipt.get("signal") or {}
+    parts += [f"{key} {value:.4g}" for key, value in signal.items() if value is not None]
+    return "  ".join(parts)
+
+
+def clock_text(at: float) -> str:
+    """The local time of day."""
+    return datetime.fromtimestamp(at, UTC).astimezone().strftime("%H:%M:%S")
