@@ -7,6 +7,7 @@ from hostelry.api.context import Context, Params, Result
 from hostelry.api.refusals import refuse_fields
 from hostelry.autoscaling.composite import alarm_name
 from hostelry.domain.alarm import METRIC_ALARM, AlarmHistory, AlarmHistoryItem
+from hostelry.store.alarm_log import histories as all_histories
 
 PAGE_SIZE = 100
 
@@ -35,11 +36,11 @@ def describe_alarm_history(context: Context, params: Params) -> Result:
 
 def histories(context: Context, params: Params) -> Iterator[AlarmHistory]:
     """The history of the alarm that is asked for, or all."""
-    records, scope = context.state.alarm_histories, context.scope
+    state, scope = context.state, context.scope
     if params.get("AlarmName") is None:
-        yield from (it.value for it in records.list(scope))
+        yield from (history for history, _ in all_histories(state, scope))
         return
-    found = records.get(scope, alarm_name(params["AlarmName"]))
+    found = state.alarm_histories.get(scope, alarm_name(params["AlarmName"]))
     if found is not None:
         yield found.value
 

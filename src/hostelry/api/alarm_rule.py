@@ -123,7 +123,7 @@ def stat_of(params: Params) -> MetricStat:
     return MetricStat(
         metric=metric_of(params, "Dimensions"),
         period_s=params["Period"],
-        statistic=simple or extended,
+        statistic=str(simple or extended),
         unit=params.get("Unit"),
     )
 

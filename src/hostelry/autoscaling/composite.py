@@ -146,13 +146,18 @@ def suppression(
         return None
     if suppressor.state is AlarmState.ALARM:
         return Suppression("Alarm", None)
-    waits_until = alarm.status.transitioned_at + alarm.suppressor_wait_s
-    extends_until = suppressor.transitioned_at + alarm.suppressor_extension_s
+    waits_until = _end(alarm.status, alarm.suppressor_wait_s, now)
+    extends_until = _end(suppressor, alarm.suppressor_extension_s, now)
     if now >= max(waits_until, extends_until):
         return None
     if waits_until >= extends_until:
         return Suppression("WaitPeriod", waits_until)
     return Suppression("ExtensionPeriod", extends_until)
+
+
+def _end(status: AlarmStatus, wait_s: float, now: float) -> float:
+    """When a wait since the last transition is over; at once where the clock was set back since."""
+    return now if status.transitioned_at > now else status.transitioned_at + wait_s
 
 
 def _tokens(text: str) -> Iterator[_Token]:

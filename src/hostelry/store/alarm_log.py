@@ -1,14 +1,17 @@
 """The histories of alarms, as records."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
-from hostelry.autoscaling.alarm_events import kept_items
+from hostelry.autoscaling.alarm_events import KEPT_S, kept_items
 from hostelry.base.errors import Conflict
+from hostelry.base.json import decode
 from hostelry.domain.alarm import AlarmHistory, AlarmHistoryItem
 from hostelry.domain.scope import Scope
 from hostelry.store.records import State
 
 ATTEMPTS = 20
+MAX_ORPHANS = 1000  # histories of alarms that are gone
 
 
 def append_history(state: State, scope: Scope, items: Sequence[AlarmHistoryItem]) -> None:
@@ -24,6 +27,28 @@ def append_history(state: State, scope: Scope, items: Sequence[AlarmHistoryItem]
             continue
         return
     _put(state, scope, name, items, now)
+
+
+def histories(state: State, scope: Scope | None = None) -> Iterator[tuple[AlarmHistory, int]]:
+    """Every history (in `scope`, or in all) and its version, read anew: they are many and large."""
+    for record in state.store.list(state.alarm_histories.kind, scope):
+        yield decode(record.body, AlarmHistory), record.version
+
+
+def forget_histories(state: State, now: float) -> None:
+    """Remove what is left of alarms that are gone: what is too old, and more than 1,000."""
+    living = {(it.value.scope, it.value.name) for it in state.metric_alarms.list()}
+    living |= {(it.value.scope, it.value.name) for it in state.composite_alarms.list()}
+    orphans = [it for it in histories(state) if (it[0].scope, it[0].alarm_name) not in living]
+    orphans.sort(key=lambda it: _newest(it[0]), reverse=True)
+    kept = [it for it in orphans[:MAX_ORPHANS] if _newest(it[0]) > now - KEPT_S]
+    for history, version in orphans[len(kept) :]:
+        with contextlib.suppress(Conflict):  # an alarm of that name was made just now
+            state.alarm_histories.delete(history.scope, history.alarm_name, expect=version)
+
+
+def _newest(history: AlarmHistory) -> float:
+    return max((it.at for it in history.items), default=0.0)
 
 
 def _put(

@@ -373,7 +373,8 @@ def test_alarms_come_in_pages(cloudwatch: Call) -> None:
     make(cloudwatch, *(f"a{it}" for it in range(5)))
     composite(cloudwatch, "a2x", "TRUE")
     types = {"AlarmTypes": ["MetricAlarm", "CompositeAlarm"], "MaxRecords": 2}
-    names, token = [], {}
+    names: list[str] = []
+    token: dict[str, str] = {}
     while True:
         page = cloudwatch("DescribeAlarms", **types, **token)
         names += [it["AlarmName"] for it in page["MetricAlarms"] + page["CompositeAlarms"]]

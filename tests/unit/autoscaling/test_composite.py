@@ -220,6 +220,9 @@ def quiet(state: AlarmState, since: float) -> AlarmStatus:
             id="the longer of both periods counts",
         ),
         pytest.param(
+            quiet(OK, 3700.0), 160.0, None, id="a clock that was set back holds nothing up"
+        ),
+        pytest.param(
             quiet(NO_DATA, 0.0), 100.0, Suppression("WaitPeriod", 160.0), id="no data is not ALARM"
         ),
     ],
