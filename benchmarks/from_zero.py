@@ -1,8 +1,8 @@
 """From zero copies to a first token, while requests wait: one, a hundred at once, and in a crash.
 
 A platform of its own with the built-in LLM server. Each case begins at zero copies, with the
-instance there; the client is plain boto3, streaming, without retries. Errors are counted, not
-expected.
+instance there, or in the last one without any; the client is plain boto3, streaming, without
+retries. Errors are counted, not expected.
 
 ``python -m benchmarks.from_zero [--setting short|full] [--smoke] [--model FOLDER]``
 """
@@ -27,7 +27,7 @@ from benchmarks.record import print_table, write_result
 
 SEED = 20261122
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
-ENDPOINT, COMPONENT = "zero", "llm"
+PACE = "120"  # of the idle time after which an instance is released; nothing measured waits for it
 PROMPT = {"inputs": "Cats are", "parameters": {"max_new_tokens": 8}}
 WITHIN_S = 120.0
 
@@ -94,20 +94,26 @@ def row(case: Case) -> dict[str, Any]:
 
 def measure(model: Path, scratch: Path, setting: Setting) -> list[Case]:
     """Every case on one platform."""
-    cases = [Case(name="one request"), Case(name=f"{setting.at_once} at once"), Case(name="crash")]
-    with running_fleet(model, scratch / "home") as fleet:
+    one, many = Case(name="one request"), Case(name=f"{setting.at_once} at once")
+    crash, bare = Case(name="the starting copy killed"), Case(name="no instance either")
+    with running_platform(model, scratch / "home") as platform:
+        fleet, empty = Fleet(platform, "warm"), Fleet(platform, "empty", goes_empty=True)
+        fleet.create()
+        empty.create()
         for _ in range(setting.repeats):
             for case, count, act in (
-                (cases[0], 1, None),
-                (cases[1], setting.at_once, None),
-                (cases[2], 1, fleet.kill_what_starts),
+                (one, 1, None),
+                (many, setting.at_once, None),
+                (crash, 1, fleet.kill_what_starts),
             ):
                 fleet.to_zero()
                 play(fleet, case, count, act)
-    return cases
+            empty.to_zero()
+            play(empty, bare, 1)
+    return [one, many, crash, bare]
 
 
-def play(fleet: "Fleet", case: Case, count: int, act: Callable[[], None] | None) -> None:
+def play(fleet: "Fleet", case: Case, count: int, act: Callable[[], None] | None = None) -> None:
     """`count` requests at once from zero copies, and `act` beside them."""
     began_at, began_s = time.time(), time.monotonic()
     waits: list[float] = []
@@ -132,12 +138,17 @@ def play(fleet: "Fleet", case: Case, count: int, act: Callable[[], None] | None)
 
 
 class Fleet:
-    """A platform with one endpoint of one instance and one component that may go to zero."""
+    """One endpoint of one instance, and one component of the same name that may go to zero.
 
-    def __init__(self, platform: Any) -> None:
+    With `goes_empty` the instance goes too.
+    """
+
+    def __init__(self, platform: Any, name: str, *, goes_empty: bool = False) -> None:
+        self.name = name
+        self.sagemaker = platform.boto3("sagemaker")
         self._platform = platform
-        self._sagemaker = platform.boto3("sagemaker")
-        self._scaling = platform.boto3("application-autoscaling")
+        self._goes_empty = goes_empty
+        self.scaling = platform.boto3("application-autoscaling")
         self._runtime = platform.boto3(
             "sagemaker-runtime",
             retries={"total_max_attempts": 1},
@@ -145,15 +156,11 @@ class Fleet:
             max_pool_connections=256,
         )
 
-    def create(self, model: Path) -> None:
+    def create(self) -> None:
         """The endpoint, its component and the scalable target that lets requests wake it."""
-        s3 = self._platform.boto3("s3", s3={"addressing_style": "path"})
-        s3.create_bucket(Bucket="models")
-        for file in model.iterdir():
-            with file.open("rb") as body:
-                s3.put_object(Bucket="models", Key=f"llm/{file.name}", Body=body)
-        self._sagemaker.create_endpoint_config(
-            EndpointConfigName=ENDPOINT,
+        bounds = {"Status": "ENABLED", "MinInstanceCount": 0, "MaxInstanceCount": 1}
+        self.sagemaker.create_endpoint_config(
+            EndpointConfigName=self.name,
             ExecutionRoleArn=ROLE,
             ProductionVariants=[
                 {
@@ -161,13 +168,14 @@ class Fleet:
                     "InstanceType": "ml.g5.xlarge",
                     "InitialInstanceCount": 1,
                     "RoutingConfig": {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"},
+                    **({"ManagedInstanceScaling": bounds} if self._goes_empty else {}),
                 }
             ],
         )
-        self._sagemaker.create_endpoint(EndpointName=ENDPOINT, EndpointConfigName=ENDPOINT)
-        self._sagemaker.create_inference_component(
-            InferenceComponentName=COMPONENT,
-            EndpointName=ENDPOINT,
+        self.sagemaker.create_endpoint(EndpointName=self.name, EndpointConfigName=self.name)
+        self.sagemaker.create_inference_component(
+            InferenceComponentName=self.name,
+            EndpointName=self.name,
             VariantName="AllTraffic",
             Specification={
                 "Container": {
@@ -178,31 +186,41 @@ class Fleet:
             },
             RuntimeConfig={"CopyCount": 1},
         )
-        self._until(lambda: self._component()["InferenceComponentStatus"] == "InService")
+        self._until(lambda: self.component()["InferenceComponentStatus"] == "InService")
         self.first_token_at()
-        self._scaling.register_scalable_target(
+        self.scaling.register_scalable_target(
             ServiceNamespace="sagemaker",
-            ResourceId=f"inference-component/{COMPONENT}",
+            ResourceId=f"inference-component/{self.name}",
             ScalableDimension="sagemaker:inference-component:DesiredCopyCount",
             MinCapacity=0,
             MaxCapacity=1,
         )
 
-    def to_zero(self) -> None:
-        """No copies; returns once the last one has ended."""
-        self._until(lambda: self._component()["InferenceComponentStatus"] == "InService")
-        self._sagemaker.update_inference_component_runtime_config(
-            InferenceComponentName=COMPONENT, DesiredRuntimeConfig={"CopyCount": 0}
+    def to_zero(self, *, with_instance: bool = False) -> None:
+        """No copies; returns once the last one has ended, and its instance where that goes too.
+
+        `with_instance`: the instance is not waited for, and most likely still there.
+        """
+        self._until(lambda: self.component()["InferenceComponentStatus"] == "InService")
+        self.sagemaker.update_inference_component_runtime_config(
+            InferenceComponentName=self.name, DesiredRuntimeConfig={"CopyCount": 0}
         )
-        self._until(lambda: self._component()["InferenceComponentStatus"] == "InService")
+        self._until(lambda: self.component()["InferenceComponentStatus"] == "InService")
         self._until(lambda: not list(self._copy_records()))
-        time.sleep(1.5)  # what ended is out of every process's way
+        if self._goes_empty and not with_instance:
+            self._until(lambda: not self.num_instances())
+        time.sleep(0.5)  # what ended is out of every process's way
+
+    def num_instances(self) -> int:
+        """How many instances there are."""
+        found = self.sagemaker.describe_endpoint(EndpointName=self.name)
+        return int(found["ProductionVariants"][0]["CurrentInstanceCount"])
 
     def first_token_at(self) -> float:
         """One streamed invocation to its end; when its first part came (monotonic seconds)."""
         answer = self._runtime.invoke_endpoint_with_response_stream(
-            EndpointName=ENDPOINT,
-            InferenceComponentName=COMPONENT,
+            EndpointName=self.name,
+            InferenceComponentName=self.name,
             ContentType="application/json",
             Body=msgspec.json.encode(PROMPT),
         )
@@ -229,23 +247,26 @@ class Fleet:
 
     def decided_after(self, at: float) -> float | None:
         """When the first act of scaling after `at` was decided."""
-        found = self._scaling.describe_scaling_activities(
-            ServiceNamespace="sagemaker", ResourceId=f"inference-component/{COMPONENT}"
+        found = self.scaling.describe_scaling_activities(
+            ServiceNamespace="sagemaker", ResourceId=f"inference-component/{self.name}"
         )["ScalingActivities"]
         times = [it["StartTime"].timestamp() for it in found]
         return min((it for it in times if it >= at), default=None)
 
-    def _component(self) -> Any:
-        return self._sagemaker.describe_inference_component(InferenceComponentName=COMPONENT)
+    def component(self) -> Any:
+        """As DescribeInferenceComponent shows it."""
+        return self.sagemaker.describe_inference_component(InferenceComponentName=self.name)
 
     def _copy_records(self) -> Iterator[Path]:
-        return self._platform.home.instances.glob("*/copies/*/copy.json")
+        for instance in self._platform.home.instances.iterdir():
+            if _member(instance / "instance.json", "endpoint_name") == self.name:
+                yield from instance.glob("copies/*/copy.json")
 
     def _until(self, check: Callable[[], Any], pause_s: float = 0.05) -> None:
         deadline_s = time.monotonic() + WITHIN_S
         while not check():
             if time.monotonic() > deadline_s:
-                raise RuntimeError(f"{self._component()} after {WITHIN_S:g} s")
+                raise RuntimeError(f"{self.component()} after {WITHIN_S:g} s")
             time.sleep(pause_s)
 
 
@@ -258,14 +279,17 @@ def _member(path: Path, name: str) -> Any:
 
 
 @contextmanager
-def running_fleet(model: Path, home: Path) -> Iterator[Fleet]:
-    """A platform with the fleet on it, stopped afterwards."""
+def running_platform(model: Path, home: Path, *flags: str) -> Iterator[Any]:
+    """A platform with the model in its bucket, stopped afterwards."""
     from tests.integration.platform import Platform  # not there for who has only the package
 
-    with Platform(home) as platform:
-        fleet = Fleet(platform)
-        fleet.create(model)
-        yield fleet
+    with Platform(home, "--pace", PACE, *flags) as platform:
+        s3 = platform.boto3("s3", s3={"addressing_style": "path"})
+        s3.create_bucket(Bucket="models")
+        for file in model.iterdir():
+            with file.open("rb") as body:
+                s3.put_object(Bucket="models", Key=f"llm/{file.name}", Body=body)
+        yield platform
 
 
 if __name__ == "__main__":
