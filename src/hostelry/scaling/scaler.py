@@ -25,6 +25,7 @@ from hostelry.domain.scaling import (
     Dimension,
     ScalableTarget,
     ScalingPolicy,
+    TargetTracking,
     target_name,
 )
 from hostelry.domain.scope import Scope
@@ -144,7 +145,10 @@ class TargetScaler:
             self._conclude(target, found, outcome, replace(ask, load_rose_at=rose), again)
 
     def propose(self, proposal: Proposal) -> None:
-        """Raise the target's capacity, and keep it up for as long as that is proposed again."""
+        """Raise the target's capacity, and keep it up for as long as that is proposed again.
+
+        It is lowered only where no target-tracking policy sees to that.
+        """
         steady_now = self._given.steady.now()
         self._words.hear_proposal(proposal, steady_now)
         ask = Ask(
@@ -158,8 +162,11 @@ class TargetScaler:
                 return
             capacity = found.capacity(target)
             wanted = replace(proposal.decision, desired=capacity.clamped(proposal.decision.desired))
-            vote = Vote(by=proposal.by, voter=Voter.PROPOSAL, decision=wanted)
-            outcome = unless_suspended(combine([vote], capacity), capacity, target.suspended)
+            outcome = Outcome(decision=wanted, by=proposal.by)
+            if wanted.desired >= capacity.desired or self._tracking(target):
+                vote = Vote(by=proposal.by, voter=Voter.PROPOSAL, decision=wanted)
+                outcome = combine([vote], capacity)
+            outcome = self._guarded(outcome, target, found, None)
             self._conclude(target, found, outcome, ask, self._soon(lambda: self.propose(proposal)))
 
     def wake(self, wake: Wake) -> None:
@@ -285,7 +292,11 @@ class TargetScaler:
         )
 
     def _guarded(
-        self, outcome: Outcome, target: ScalableTarget, found: Resource, policy: ScalingPolicy
+        self,
+        outcome: Outcome,
+        target: ScalableTarget,
+        found: Resource,
+        policy: ScalingPolicy | None,
     ) -> Outcome:
         """`outcome`, unless the target fares badly, was woken a short time ago or is suspended."""
         capacity = found.capacity(target)
@@ -299,13 +310,15 @@ class TargetScaler:
         seconds = added_up(self._given.loads, found.keys, now - WINDOW_S)
         return veto(health_of(seconds, self._crashes.among(found.keys)))
 
-    def _awake(self, outcome: Outcome, target: ScalableTarget, policy: ScalingPolicy) -> str | None:
+    def _awake(
+        self, outcome: Outcome, target: ScalableTarget, policy: ScalingPolicy | None
+    ) -> str | None:
         now = self._given.clock.now()
         mine = self.book.of(target.scope, target.resource_id, target.dimension)
         cooldown_s = 0.0
-        if policy.tracking is not None:
+        if policy is not None and policy.tracking is not None:
             cooldown_s = policy.tracking.scale_in_cooldown_s
-        elif policy.stepping is not None:
+        elif policy is not None and policy.stepping is not None:
             cooldown_s = policy.stepping.cooldown_s
         return waking.keeps_awake(
             outcome.decision.desired, last_wake(mine, now), cooldown_s, self._given.pace, now
@@ -339,16 +352,19 @@ class TargetScaler:
         seconds = added_up(self._given.loads, found.keys, now - LOOK_BACK_S)
         at_once = max(
             (
-                it.value.tracking.target_value
-                for it in self._state.scaling_policies.list(target.scope)
-                if (it.value.resource_id, it.value.dimension)
-                == (target.resource_id, target.dimension)
-                and it.value.tracking is not None
-                and "ConcurrentRequests" in (it.value.tracking.predefined or "")
+                it.target_value
+                for it in self._tracking(target)
+                if "ConcurrentRequests" in (it.predefined or "")
             ),
             default=1.0,
         )
         return waking.Waiting(held=wake.held, service_s=mean_service_s(seconds), at_once=at_once)
+
+    def _tracking(self, target: ScalableTarget) -> list[TargetTracking]:
+        every = (it.value for it in self._state.scaling_policies.list(target.scope))
+        place = (target.resource_id, target.dimension)
+        mine = [it for it in every if (it.resource_id, it.dimension) == place]
+        return [it.tracking for it in mine if it.tracking is not None]
 
     def _base_of(self, wake: Wake) -> str | None:
         """The component whose copies answer for what was woken: its base, for an adapter."""

@@ -421,6 +421,7 @@ def proposal(desired: int, at: float = NOW) -> Proposal:
 
 def test_a_proposal_raises_within_bounds_and_never_lowers() -> None:
     town = ScalingTown(copies=2)
+    town.track()
     town.scaler.propose(proposal(1))
     assert town.desired == 2
     assert town.activities == []
@@ -429,6 +430,16 @@ def test_a_proposal_raises_within_bounds_and_never_lowers() -> None:
     assert town.activities[0].cause == "responsive: arrivals rose to 8/s."
     assert town.activities[0].receipt is not None
     assert town.activities[0].receipt.load_rose_at == NOW - 2.5
+
+
+def test_a_proposal_lowers_where_no_target_tracking_policy_sees_to_that() -> None:
+    town = ScalingTown(copies=4)
+    town.loads.add(town.now - 2, finished=10, errors_5xx=5)
+    town.scaler.propose(proposal(2))
+    assert town.desired == 4, "the guard holds for proposals too"
+    town.loads.seconds.clear()
+    town.scaler.propose(proposal(2))
+    assert town.desired == 2
 
 
 def test_a_proposal_keeps_capacity_up_for_as_long_as_it_is_made() -> None:
