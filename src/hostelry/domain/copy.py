@@ -106,7 +106,9 @@ class CopyStatus:
     hold since it started, `memory_limit` how its limit is kept ("cgroup", "watched", "container";
     empty: not at all), `start_kind` and `start_s` how its process was started ("cold", "warm") and
     how long that took until READY. `open_connections` is how many others hold to a copy that is
-    draining; None while that is not known.
+    draining; None while that is not known. `cpu_s` is the CPU time of its processes, at `cpu_at` of
+    its machine's clock that never goes back (0: not measured); it moves always, so it makes no
+    status another one.
     """
 
     id: str
@@ -123,6 +125,8 @@ class CopyStatus:
     start_kind: str = ""
     start_s: float | None = None
     open_connections: int | None = None
+    cpu_s: float = field(default=0.0, compare=False)
+    cpu_at: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,11 @@ from typing import Any
 
 import msgspec
 
+from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.fleet.copy_log import CopyLog
+from hostelry.fleet.cpu import cpu_seconds
 from hostelry.fleet.hosted_copy import HostedCopy, Means
 from hostelry.fleet.lifecycle import plan_copies
 from hostelry.fleet.memory import memory_use
@@ -127,8 +129,9 @@ class InstanceAgent:
         while True:
             await asyncio.sleep(MEASURE_EVERY_S)
             hosted = list(self._hosted.values())
-            sizes = await asyncio.to_thread(_measure, hosted)
-            for copy, memory_bytes in zip(hosted, sizes, strict=True):
+            uses = await asyncio.to_thread(_measure, hosted)
+            for copy, (memory_bytes, cpu_s) in zip(hosted, uses, strict=True):
+                copy.has_used(cpu_s, monotonic_s())
                 if worth_reporting(copy.status.memory_bytes, memory_bytes):
                     copy.measured(memory_bytes)
 
@@ -212,7 +215,8 @@ class InstanceAgent:
 
 
 def version_of(copies: Sequence[CopyStatus]) -> str:
-    """A digest that changes whenever anything in `copies` does."""
+    """A digest that changes whenever anything in `copies` does, except their CPU time."""
+    copies = [replace(it, cpu_s=0.0, cpu_at=0.0) for it in copies]
     return hashlib.sha256(msgspec.json.encode(copies)).hexdigest()[:32]
 
 
@@ -222,13 +226,16 @@ def worth_reporting(known_bytes: int, measured_bytes: int) -> bool:
     return abs(measured_bytes - known_bytes) > step_bytes
 
 
-def _measure(hosted: Sequence[HostedCopy]) -> list[int]:
-    """Resident memory of each copy, from one look at the process table; bounds their logs too."""
+def _measure(hosted: Sequence[HostedCopy]) -> list[tuple[int, float]]:
+    """Resident memory and CPU seconds of each copy, from one look at the process table.
+
+    Bounds their logs too.
+    """
     table = process_table()
     for copy in hosted:
         CopyLog(copy.folder.log).bound()
     mine = [members(table, copy.folder.root, copy.record.process) for copy in hosted]
-    return [memory_use(processes).resident_bytes for processes in mine]
+    return [(memory_use(processes).resident_bytes, cpu_seconds(processes)) for processes in mine]
 
 
 def _report_defect(done: "asyncio.Task[None]", hosted: HostedCopy) -> None:

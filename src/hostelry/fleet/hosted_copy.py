@@ -146,6 +146,10 @@ class HostedCopy:
         )
         self._changed()
 
+    def has_used(self, cpu_s: float, at_s: float) -> None:
+        """Have the copy's CPU time told with the next report; nobody is woken for it."""
+        self._status = replace(self._status, cpu_s=cpu_s, cpu_at=at_s)
+
     async def run(self) -> None:
         """Keep the copy running until cancelled; return once it has failed for good."""
         try:

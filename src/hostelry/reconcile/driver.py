@@ -204,8 +204,8 @@ class InstanceDriver:
         return replace(self.facts, unreachable_since=self._clock.now())
 
     def _set(self, facts: InstanceFacts) -> None:
-        if facts != self.facts:
-            self.facts = facts
+        has_news, self.facts = facts != self.facts, facts
+        if has_news:
             self._changed(self.instance.id)
 
 

@@ -1,0 +1,78 @@
+"""What is in service, as far as metrics need to know: how many copies and instances, and their use.
+
+A value, made from the records by whoever has them (`server/census.py`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hostelry.domain.load import LoadKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyUse:
+    """What a copy has of its instance: CPU seconds since its process began, and memory.
+
+    `cpu_s` is as of `cpu_at` of a clock of its own. None where the agent could not tell.
+    """
+
+    copy_id: str
+    instance_id: str
+    cpu_s: float | None = None
+    cpu_at: float = 0.0
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserved:
+    """Declared resources: of a copy what it reserves, of an instance what it has."""
+
+    cpus: float = 0.0
+    memory_bytes: int = 0
+    accelerators: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceRoom:
+    """An instance that runs, and what copies reserve on it."""
+
+    id: str
+    shape: Reserved
+    reserved: Reserved = Reserved()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentCensus:
+    """A component in service; for an adapter the copies are those that have it registered.
+
+    `base` is the adapter's base, None for a base; `reserved` what each of a base's copies reserves.
+    """
+
+    key: LoadKey
+    num_copies: int
+    base: LoadKey | None = None
+    reserved: Reserved = Reserved()
+    copies: tuple[CopyUse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantCensus:
+    """A variant in service; `copies` are all that run on its instances."""
+
+    key: LoadKey
+    config_name: str
+    takes_components: bool
+    instances: tuple[InstanceRoom, ...]
+    copies: tuple[CopyUse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Census:
+    """Everything in service at one instant; `disk_use` is how full the home's disk is, 0 to 1."""
+
+    variants: Mapping[LoadKey, VariantCensus] = field(default_factory=dict)
+    components: Mapping[LoadKey, ComponentCensus] = field(default_factory=dict)
+    disk_use: float | None = None
+
+
+NOTHING_IN_SERVICE = Census()

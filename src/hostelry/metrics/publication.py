@@ -1,0 +1,162 @@
+"""What is to be published, period by period, of seconds as they close. Knows no clock and no store.
+
+Counts are published as they come, or in tens of seconds where very many names have some; gauges at
+the end of ten seconds; zeros at the end of a minute.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from hostelry.domain.load import LoadKey, SecondLoad
+from hostelry.domain.load_sums import one_after_the_other
+from hostelry.metrics.census import Census
+from hostelry.metrics.publish import (
+    COUNT_PERIOD_S,
+    GAUGE_PERIOD_S,
+    IDLE,
+    Happened,
+    InFlight,
+    Told,
+    bearers,
+    capacity,
+    concurrency,
+    names_in_service,
+    own,
+    requests,
+    shares,
+    zeros,
+)
+
+MAX_NAMES_AT_ONCE = 200  # that counts are published of each second
+
+
+@dataclass(slots=True)
+class _Gauge:
+    """In flight of one name over the seconds of a period that it had any in."""
+
+    num_seconds: int = 0
+    mean_sum: float = 0.0
+    least: int = 1 << 62
+    most: int = 0
+
+
+@dataclass(slots=True)
+class _Period:
+    """Ten seconds; `num_seconds` of them were told of."""
+
+    start: int
+    num_seconds: int = 0
+    gauges: dict[LoadKey, _Gauge] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Minute:
+    start: int
+    arrived: set[LoadKey] = field(default_factory=set)
+    arrived_on_copies: set[LoadKey] = field(default_factory=set)
+    finished: set[LoadKey] = field(default_factory=set)
+    refused: set[LoadKey] = field(default_factory=set)
+
+
+class Publication:
+    """Turns closed seconds, in order, into samples."""
+
+    def __init__(self) -> None:
+        self._period: _Period | None = None
+        self._minute: _Minute | None = None
+        self._waiting: dict[LoadKey, SecondLoad] = {}
+
+    def take(self, second: int, loads: Sequence[SecondLoad], census: Census) -> Iterator[Told]:
+        """The samples that this second, and what it ends, gives."""
+        yield from self._begin(second, census)
+        assert self._period is not None
+        assert self._minute is not None
+        self._period.num_seconds += 1
+        for load in loads:
+            self._note(load, census)
+        if len(self._waiting) <= MAX_NAMES_AT_ONCE:
+            yield from self._counted(census)
+        if second % GAUGE_PERIOD_S == GAUGE_PERIOD_S - 1:
+            yield from self._end_period(census)
+        if second % COUNT_PERIOD_S == COUNT_PERIOD_S - 1:
+            yield from self._end_minute(census)
+
+    @staticmethod
+    def late(loads: Iterable[SecondLoad], census: Census) -> Iterator[Told]:
+        """What is to be added to seconds that were published before: counts, no gauges."""
+        for load in loads:
+            yield from requests(load, census)
+            yield from shares((load,), census)
+
+    def _begin(self, second: int, census: Census) -> Iterator[Told]:
+        """End what a gap, or a jump of the clock, has left open."""
+        period = second - second % GAUGE_PERIOD_S
+        if self._period is not None and self._period.start != period:
+            yield from self._end_period(census)
+        minute = second - second % COUNT_PERIOD_S
+        if self._minute is not None and self._minute.start != minute:
+            yield from self._end_minute(census)
+        self._period = self._period or _Period(period)
+        self._minute = self._minute or _Minute(minute)
+
+    def _note(self, load: SecondLoad, census: Census) -> None:
+        assert self._period is not None
+        assert self._minute is not None
+        key, minute = load.key, self._minute
+        known = self._waiting.get(key)
+        self._waiting[key] = load if known is None else one_after_the_other(known, load)
+        on_copies = bearers(key, census)
+        if load.arrivals:
+            minute.arrived.add(key)
+            minute.arrived_on_copies.update(on_copies)
+        if load.finished:
+            minute.finished.add(key)
+        if load.no_capacity:
+            minute.refused.add(key)
+        is_adapter = len(on_copies) > 1
+        gauge = self._period.gauges.setdefault(key, _Gauge())
+        gauge.num_seconds += 1
+        gauge.mean_sum += load.in_flight_mean
+        gauge.least = min(gauge.least, load.in_flight_min if is_adapter else load.on_copies_min)
+        gauge.most = max(gauge.most, load.in_flight_max if is_adapter else load.on_copies_max)
+        if is_adapter:
+            self._period.gauges.setdefault(on_copies[1], _Gauge()).mean_sum += load.in_flight_mean
+
+    def _counted(self, census: Census) -> Iterator[Told]:
+        loads = tuple(self._waiting.values())
+        self._waiting.clear()
+        for load in loads:
+            yield from requests(load, census)
+            yield from own(load, with_copies=True)
+        yield from shares(loads, census)
+
+    def _end_period(self, census: Census) -> Iterator[Told]:
+        period, self._period = self._period, None
+        if period is None or not period.num_seconds:
+            return
+        yield from self._counted(census)
+        for key in names_in_service(census):
+            gauge = period.gauges.get(key)
+            seen = IDLE if gauge is None else _in_flight(gauge, period.num_seconds)
+            yield from concurrency(period.start, seen, key, census)
+        yield from capacity(period.start, census)
+
+    def _end_minute(self, census: Census) -> Iterator[Told]:
+        minute, self._minute = self._minute, None
+        if minute is None:
+            return
+        for key in names_in_service(census):
+            seen = Happened(
+                arrived=key in minute.arrived,
+                arrived_on_copies=key in minute.arrived_on_copies,
+                finished=key in minute.finished,
+                refused=key in minute.refused,
+            )
+            yield from zeros(minute.start, key, seen, census)
+
+
+def _in_flight(gauge: _Gauge, num_seconds: int) -> InFlight:
+    """The gauge over a whole period: a second without a load is one without requests."""
+    least = gauge.least if gauge.num_seconds >= num_seconds else 0
+    mean = gauge.mean_sum / num_seconds
+    return InFlight(mean=min(max(mean, least), gauge.most), least=least, most=gauge.most)

@@ -1,0 +1,136 @@
+"""What is in service, counted from the records and from what the agents told last."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from hostelry.domain.component import InferenceComponent
+from hostelry.domain.copy import Copy, CopyStatus, Instance, InstanceState
+from hostelry.domain.endpoint import Endpoint, EndpointStatus
+from hostelry.domain.load import LoadKey
+from hostelry.metrics.census import (
+    Census,
+    ComponentCensus,
+    CopyUse,
+    InstanceRoom,
+    Reserved,
+    VariantCensus,
+)
+from hostelry.reconcile.adapters import adapter_id, routed_adapter
+from hostelry.reconcile.world import (
+    LIVE_COMPONENT,
+    NOTHING_KNOWN,
+    InstanceFacts,
+    World,
+    is_routable,
+)
+
+SERVING = frozenset({EndpointStatus.IN_SERVICE, EndpointStatus.UPDATING})
+Statuses = Mapping[str, CopyStatus]
+
+
+def take_census(
+    worlds: Iterable[World], facts: Mapping[str, InstanceFacts], disk_use: float | None = None
+) -> Census:
+    """Every variant and component of the endpoints that serve.
+
+    `facts` has what agents told, newer than the records where that moves often.
+    """
+    variants: dict[LoadKey, VariantCensus] = {}
+    components: dict[LoadKey, ComponentCensus] = {}
+    for world in worlds:
+        endpoint = world.endpoint
+        if endpoint is None or endpoint.status not in SERVING:
+            continue
+        statuses = _statuses(world, facts)
+        variants.update((it.key, it) for it in _variants(world, endpoint, statuses))
+        components.update((it.key, it) for it in _components(world, endpoint, statuses))
+    return Census(variants=variants, components=components, disk_use=disk_use)
+
+
+def _statuses(world: World, facts: Mapping[str, InstanceFacts]) -> Statuses:
+    """The newest status of each copy that an agent told of."""
+    found = {}
+    for instance_id in world.instances:
+        observation = facts.get(instance_id, NOTHING_KNOWN).observation
+        if observation is not None:
+            found.update({it.id: it for it in observation.copies})
+    return found
+
+
+def _variants(world: World, endpoint: Endpoint, statuses: Statuses) -> Iterator[VariantCensus]:
+    active = endpoint.active
+    for wanted in active.variants:
+        name = wanted.variant.name
+        running = [
+            it for it in world.hosts(active.generation, name) if it.state is InstanceState.RUNNING
+        ]
+        copies = {it.id: [c for c in world.copies_at(it.id) if is_routable(c)] for it in running}
+        serving = running if endpoint.takes_components else [it for it in running if copies[it.id]]
+        yield VariantCensus(
+            key=LoadKey(scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=name),
+            config_name=active.config.name,
+            takes_components=endpoint.takes_components,
+            instances=tuple(_room(it, copies[it.id]) for it in serving),
+            copies=tuple(_use(c, statuses) for it in serving for c in copies[it.id]),
+        )
+
+
+def _room(instance: Instance, copies: Iterable[Copy]) -> InstanceRoom:
+    shape = instance.shape
+    reserved = [it.spec.requirements for it in copies if it.spec.requirements is not None]
+    return InstanceRoom(
+        id=instance.id,
+        shape=Reserved(
+            cpus=shape.cpus, memory_bytes=shape.memory_bytes, accelerators=shape.accelerators
+        ),
+        reserved=Reserved(
+            cpus=sum(it.cpus for it in reserved),
+            memory_bytes=sum(it.min_memory_bytes for it in reserved),
+            accelerators=sum(it.accelerators for it in reserved),
+        ),
+    )
+
+
+def _components(world: World, endpoint: Endpoint, statuses: Statuses) -> Iterator[ComponentCensus]:
+    for component in world.components.values():
+        adapter = routed_adapter(component)
+        base = component if adapter is None else world.components.get(adapter.base_name)
+        if base is None or base.spec is None or component.status not in LIVE_COMPONENT:
+            continue
+        hosts = world.hosts(endpoint.active.generation, base.variant_name)
+        copies = [it for it in world.copies_on(hosts, base.name) if is_routable(it)]
+        if adapter is not None:
+            wanted = adapter_id(component.name, adapter)
+            copies = [it for it in copies if wanted in it.proven_adapters]
+        needs = base.spec.requirements
+        yield ComponentCensus(
+            key=_component_key(endpoint, base, component.name),
+            num_copies=len(copies),
+            base=None if adapter is None else _component_key(endpoint, base, base.name),
+            reserved=Reserved(
+                cpus=needs.cpus,
+                memory_bytes=needs.min_memory_bytes,
+                accelerators=needs.accelerators,
+            ),
+            copies=tuple(_use(it, statuses) for it in copies) if adapter is None else (),
+        )
+
+
+def _component_key(endpoint: Endpoint, base: InferenceComponent, name: str) -> LoadKey:
+    return LoadKey(
+        scope=endpoint.scope,
+        endpoint_name=endpoint.name,
+        variant_name=base.variant_name,
+        component_name=name,
+    )
+
+
+def _use(copy: Copy, statuses: Statuses) -> CopyUse:
+    seen = statuses.get(copy.spec.id)
+    status = seen or copy.status
+    return CopyUse(
+        copy_id=copy.spec.id,
+        instance_id=copy.instance_id,
+        cpu_s=seen.cpu_s if seen is not None and seen.cpu_at else None,
+        cpu_at=status.cpu_at,
+        memory_bytes=status.memory_bytes or None,
+    )
