@@ -138,6 +138,11 @@ class Home:
         return self.root / "images.toml"
 
     @property
+    def actions(self) -> Path:
+        """The operator's own addresses for the actions of alarms, if any."""
+        return self.root / "actions.toml"
+
+    @property
     def run(self) -> Path:
         """One file per live process."""
         return self.root / "run"

@@ -21,6 +21,9 @@ from hostelry.metrics.durable import DurableMetrics
 from hostelry.metrics.load_board import LoadBoard
 from hostelry.metrics.store import MemoryMetrics
 from hostelry.reconcile.edge import survives
+from hostelry.scaling.alarm_actions import Around, WebPoster
+from hostelry.scaling.alarm_addresses import AddressFile
+from hostelry.scaling.alarm_watch import AlarmWatch, Watched
 from hostelry.scaling.history import History
 from hostelry.scaling.scaler import Given, TargetScaler
 from hostelry.scaling.schedule_watch import ScheduleWatch
@@ -71,6 +74,16 @@ class Scaling:
         )
         self.history = History(state, self.metrics, self.board, self.scaler.capacities)
         self.routes = ScalingRoutes(state, self.scaler, self.history, clock).routes()
+        self._poster = WebPoster()
+        self._alarms = AlarmWatch(
+            Watched(state=state, metrics=self.metrics, scaler=self.scaler, clock=clock),
+            Around(
+                state=state,
+                clock=clock,
+                addresses_of=AddressFile(home.actions).of,
+                post=self._poster.post,
+            ),
+        )
         self._rescheduled = asyncio.Event()
         self._schedules = ScheduleWatch(state, clock, self.scaler.tell_bounds)
 
@@ -92,6 +105,7 @@ class Scaling:
             Part(name="following scalable targets", run=self._follow),
             Part(name="following acts of scaling", run=self._tick),
             Part(name="firing scheduled actions", run=self._fire),
+            Part(name="watching alarms", run=self._watch_alarms),
             Part(name="keeping the history of targets", run=self._remember),
         ]
 
@@ -127,6 +141,12 @@ class Scaling:
         while True:
             await asyncio.to_thread(lambda: self.history.write(self._clock.now()))
             await self._clock.sleep(TICK_S)
+
+    async def _watch_alarms(self) -> None:
+        try:
+            await self._alarms.run()
+        finally:
+            await self._poster.close()
 
     async def _fire(self) -> None:
         while True:
