@@ -1,19 +1,24 @@
 """Operations in process, held to botocore's service models on both sides."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
+import boto3
 import botocore.session
 import pytest
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
 
 from hostelry.api.context import Context
 from hostelry.api.operations import perform
+from hostelry.aws.call import Call, parse_call, serialize_error, serialize_result
 from hostelry.aws.pattern import compiled
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase, CopySpec, CopyStatus, Instance, InstanceState
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
@@ -348,3 +353,66 @@ def served(make: Maker, change: Callable[..., None], change_component: Callable[
         change(name, status=EndpointStatus.IN_SERVICE)
     for name in ("base", "es"):
         change_component(name, status=ComponentStatus.IN_SERVICE)
+
+
+class Body:
+    """A response's body as botocore reads it."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    def stream(self, **_: Any) -> Iterator[bytes]:
+        yield self._body
+
+
+@pytest.fixture
+def answer(
+    state: State, scope: Scope, clock: ManualClock, metrics: MemoryMetrics
+) -> Callable[..., AWSResponse]:
+    """A handler of boto3's before-send: the request is parsed, performed and answered here."""
+
+    def answer(request: AWSPreparedRequest, **_: Any) -> AWSResponse:
+        url = urlsplit(request.url)
+        headers = {
+            name.lower(): it.decode() if isinstance(it, bytes) else it
+            for name, it in request.headers.items()
+        }
+        body = request.body.encode() if isinstance(request.body, str) else bytes(request.body)
+        arrived = HttpRequest(request.method, url.path, url.query, headers, body)
+        context = Context(
+            scope=scope,
+            state=state,
+            now=clock.now(),
+            shape_of=lambda _: Shape(cpus=48, memory_bytes=2**38, accelerators=4),
+            role_arn=ROLE,
+            role_name="HostelryExecutionRole",
+            metrics=metrics,
+        )
+        call: Call | None = None
+        try:
+            call = parse_call(arrived, "id")
+            result = perform(context, call.service, call.operation, call.params)
+            response = serialize_result(call, result)
+        except ServiceError as error:
+            response = serialize_error(error, call, "id", arrived)
+        answered = {name.lower(): value for name, value in response.headers.items()}
+        return AWSResponse(request.url, response.status, answered, Body(response.body))
+
+    return answer
+
+
+@pytest.fixture
+def client(scope: Scope, answer: Callable[..., AWSResponse]) -> Callable[[str], Any]:
+    """`client(service)`: boto3's own, whose requests are answered here."""
+
+    def made(service: str) -> Any:
+        client = boto3.client(
+            service,
+            region_name=scope.region,
+            aws_access_key_id="key",
+            aws_secret_access_key="secret",
+        )
+        client.meta.events.register("before-send", answer)
+        return client
+
+    return made

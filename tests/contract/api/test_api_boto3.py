@@ -1,83 +1,21 @@
 """A boto3 program on the operations: its waiters, paginators and error texts; no network."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 
-import boto3
 import pytest
-from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import ClientError, WaiterError
 
-from hostelry.api.context import Context
-from hostelry.api.operations import perform
-from hostelry.aws.call import Call, parse_call, serialize_error, serialize_result
 from hostelry.base.clock import ManualClock
-from hostelry.base.errors import ServiceError
-from hostelry.base.http import HttpRequest
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.scope import Scope
-from hostelry.domain.shape import Shape
-from hostelry.metrics.store import MemoryMetrics
 from hostelry.store.records import State
 
 Client = Callable[[str], Any]
 ROLE = "arn:aws:iam::123456789012:role/HostelryExecutionRole"
 NOW = {"Delay": 0, "MaxAttempts": 1}
-
-
-class Body:
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-
-    def stream(self, **_: Any) -> Iterator[bytes]:
-        yield self._body
-
-
-@pytest.fixture
-def client(state: State, scope: Scope, clock: ManualClock, metrics: MemoryMetrics) -> Client:
-    """`client(service)`: boto3's own, whose requests are answered here."""
-
-    def answer(request: AWSPreparedRequest, **_: Any) -> AWSResponse:
-        url = urlsplit(request.url)
-        headers = {
-            name.lower(): it.decode() if isinstance(it, bytes) else it
-            for name, it in request.headers.items()
-        }
-        body = request.body.encode() if isinstance(request.body, str) else bytes(request.body)
-        arrived = HttpRequest(request.method, url.path, url.query, headers, body)
-        context = Context(
-            scope=scope,
-            state=state,
-            now=clock.now(),
-            shape_of=lambda _: Shape(cpus=48, memory_bytes=2**38, accelerators=4),
-            role_arn=ROLE,
-            role_name="HostelryExecutionRole",
-            metrics=metrics,
-        )
-        call: Call | None = None
-        try:
-            call = parse_call(arrived, "id")
-            result = perform(context, call.service, call.operation, call.params)
-            response = serialize_result(call, result)
-        except ServiceError as error:
-            response = serialize_error(error, call, "id", arrived)
-        answered = {name.lower(): value for name, value in response.headers.items()}
-        return AWSResponse(request.url, response.status, answered, Body(response.body))
-
-    def made(service: str) -> Any:
-        client = boto3.client(
-            service,
-            region_name=scope.region,
-            aws_access_key_id="key",
-            aws_secret_access_key="secret",
-        )
-        client.meta.events.register("before-send", answer)
-        return client
-
-    return made
 
 
 def message(error: Any) -> str:

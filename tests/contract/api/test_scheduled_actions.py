@@ -1,0 +1,205 @@
+"""Scheduled actions through the API, held to botocore's models on both sides.
+
+Sources: PSA = PutScheduledAction in the Application Auto Scaling API reference; 7.6 = the section
+of our own reference.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostelry.autoscaling.schedule import due
+from hostelry.base.clock import ManualClock
+from hostelry.domain.scaling import ScheduledAction
+from hostelry.domain.scope import Scope
+from hostelry.store.records import State
+
+Call = Callable[..., dict[str, Any]]
+Refused = Callable[..., tuple[str, str]]
+COPIES = {
+    "ResourceId": "inference-component/base",
+    "ScalableDimension": "sagemaker:inference-component:DesiredCopyCount",
+}
+INSTANCES = {
+    "ResourceId": "endpoint/v/variant/main",
+    "ScalableDimension": "sagemaker:variant:DesiredInstanceCount",
+}
+NIGHT: dict[str, Any] = {
+    "ScheduledActionName": "night",
+    "Schedule": "cron(0 22 * * ? *)",
+    "ScalableTargetAction": {"MinCapacity": 0, "MaxCapacity": 0},
+}
+HOUR_S = 3600.0
+
+
+@pytest.fixture(autouse=True)
+def registered(served: None, scaling: Call) -> None:
+    for params in (COPIES, INSTANCES):
+        scaling("RegisterScalableTarget", **params, MinCapacity=1, MaxCapacity=9)
+
+
+def described(scaling: Call, **params: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = scaling("DescribeScheduledActions", **params)["ScheduledActions"]
+    return found
+
+
+def stored(state: State, scope: Scope) -> ScheduledAction:
+    (found,) = state.scheduled_actions.list(scope)
+    return found.value
+
+
+def test_an_action_is_described_as_it_was_put(scaling: Call, clock: ManualClock) -> None:
+    times = {"StartTime": clock.now() + HOUR_S, "EndTime": clock.now() + 99 * HOUR_S}
+    assert scaling("PutScheduledAction", **COPIES, **NIGHT, **times, Timezone="Asia/Tokyo") == {}
+    (shown,) = described(scaling)
+    arn = shown.pop("ScheduledActionARN")
+    assert arn.startswith("arn:aws:autoscaling:us-west-2:123456789012:scheduledAction:")
+    assert arn.endswith(":resource/sagemaker/inference-component/base:scheduledActionName/night")
+    assert shown == {
+        **NIGHT,
+        **COPIES,
+        **times,
+        "ServiceNamespace": "sagemaker",
+        "Timezone": "Asia/Tokyo",
+        "CreationTime": clock.now(),
+    }
+
+
+def test_putting_again_changes_what_it_gives_and_deletes_times_not_given(
+    scaling: Call, clock: ManualClock
+) -> None:
+    # PSA: start and end times that are not given again are deleted; the rest stays.
+    times = {"StartTime": clock.now() + HOUR_S, "EndTime": clock.now() + 99 * HOUR_S}
+    scaling("PutScheduledAction", **COPIES, **NIGHT, **times, Timezone="Asia/Tokyo")
+    before = described(scaling)[0]
+    clock.advance(60.0)
+    scaling(
+        "PutScheduledAction",
+        **COPIES,
+        ScheduledActionName="night",
+        ScalableTargetAction={"MaxCapacity": 2},
+    )
+    (after,) = described(scaling)
+    assert after["ScalableTargetAction"] == {"MaxCapacity": 2}
+    for name in ("Schedule", "Timezone", "ScheduledActionARN", "CreationTime"):
+        assert after[name] == before[name]
+    assert "StartTime" not in after
+    assert "EndTime" not in after
+
+
+def test_a_new_schedule_does_not_make_up_for_what_it_would_have_done(
+    scaling: Call, state: State, scope: Scope, clock: ManualClock
+) -> None:
+    scaling("PutScheduledAction", **COPIES, **NIGHT)
+    assert stored(state, scope).fired_at is None
+    clock.advance(240 * HOUR_S)
+    scaling("PutScheduledAction", **COPIES, **{**NIGHT, "Schedule": "rate(1 minute)"})
+    assert due(stored(state, scope), clock.now()) is None
+    assert due(stored(state, scope), clock.now() + 60.0) is not None
+
+
+def test_the_same_schedule_again_forgets_no_firing(
+    scaling: Call, state: State, scope: Scope, clock: ManualClock
+) -> None:
+    scaling("PutScheduledAction", **COPIES, **NIGHT)
+    clock.advance(240 * HOUR_S)
+    missed = due(stored(state, scope), clock.now())
+    scaling("PutScheduledAction", **COPIES, **NIGHT)
+    assert missed is not None
+    assert due(stored(state, scope), clock.now()) == missed
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        pytest.param({"Schedule": None}, "Schedule is required", id="no schedule (PSA)"),
+        pytest.param({"Schedule": "0 22 * * *"}, "it must be at(", id="a line of crontab"),
+        pytest.param({"Schedule": "cron(0 22 * * * *)"}, "must be ?", id="no question mark"),
+        pytest.param({"Schedule": "rate(0 hours)"}, "whole number from 1", id="no rate"),
+        pytest.param({"Schedule": "at(2001-01-01T00:00:00)"}, "would not fire any more",
+            id="a time in the past"),
+        pytest.param({"Schedule": "cron(0 0 30 2 ? *)"}, "would not fire", id="30 February"),
+        pytest.param({"EndTime": 1.0}, "would not fire", id="over before it began"),
+        pytest.param({"Timezone": "Mars/Olympus"}, "is not the name of an IANA time zone",
+            id="no time zone"),
+        pytest.param({"Timezone": "../../../etc/passwd"}, "IANA", id="a path for a time zone"),
+        pytest.param({"StartTime": 9e9, "EndTime": 8e9}, "StartTime must be before EndTime",
+            id="ends before it starts"),
+        pytest.param({"StartTime": 9e9, "EndTime": 9e9}, "must be before", id="ends as it starts"),
+        pytest.param({"StartTime": 8e9}, "would not fire", id="starts beyond every calendar"),
+        pytest.param({"ScalableTargetAction": None}, "ScalableTargetAction is required",
+            id="no action"),
+        pytest.param({"ScalableTargetAction": {}}, "ScalableTargetAction is required",
+            id="an empty action (PSA)"),
+        pytest.param({"ScalableTargetAction": {"MinCapacity": 3, "MaxCapacity": 2}},
+            "Maximum capacity cannot be less", id="bounds crossed"),
+        pytest.param({"ScalableTargetAction": {"MinCapacity": -1}}, "cannot be less than 0",
+            id="less than nothing"),
+        pytest.param({"ScalableTargetAction": {"MaxCapacity": -1}}, "cannot be less",
+            id="at most less than nothing"),
+        pytest.param({"ScalableTargetAction": {"MaxCapacity": 10**8}}, "at most 1000",
+            id="too many"),
+    ],
+)  # fmt: skip
+def test_what_is_no_scheduled_action(
+    scaling: Call, unscaled: Refused, params: dict[str, Any], says: str
+) -> None:
+    given = {name: value for name, value in {**NIGHT, **params}.items() if value is not None}
+    code, text = unscaled("PutScheduledAction", **COPIES, **given)
+    assert code == "ValidationException"
+    assert says in text
+    assert described(scaling) == []
+
+
+@pytest.mark.parametrize("bounds", [{"MinCapacity": 0}, {"MaxCapacity": 0}])
+def test_a_variant_is_not_put_to_zero(unscaled: Refused, bounds: dict[str, int]) -> None:
+    action = {**NIGHT, "ScalableTargetAction": bounds}
+    code, _ = unscaled("PutScheduledAction", **INSTANCES, **action)
+    assert code == "ValidationException"
+
+
+def test_what_is_not_there(unscaled: Refused) -> None:
+    of = {**COPIES, "ResourceId": "inference-component/es"}
+    where = (
+        "for service namespace: sagemaker, resource ID: inference-component/es, scalable dimension:"
+        " sagemaker:inference-component:DesiredCopyCount"
+    )
+    assert unscaled("PutScheduledAction", **of, **NIGHT) == (
+        "ObjectNotFoundException",
+        f"No scalable target registered {where}",
+    )
+    assert unscaled("DeleteScheduledAction", **of, ScheduledActionName="night") == (
+        "ObjectNotFoundException",
+        f"No scheduled action found {where}, scheduled action name: night",
+    )
+
+
+def test_describing_and_deleting(scaling: Call, unscaled: Refused) -> None:
+    scaling("PutScheduledAction", **COPIES, **NIGHT)
+    scaling("PutScheduledAction", **COPIES, **{**NIGHT, "ScheduledActionName": "noon"})
+    day = {"ScalableTargetAction": {"MinCapacity": 2}}
+    scaling("PutScheduledAction", **INSTANCES, **{**NIGHT, **day})
+    assert len(described(scaling)) == 3
+    assert len(described(scaling, ScheduledActionNames=["night"])) == 2
+    assert len(described(scaling, **COPIES)) == 2
+    assert described(scaling, ServiceNamespace="ecs") == []
+    assert (
+        unscaled("DescribeScheduledActions", ScalableDimension=COPIES["ScalableDimension"])[0]
+        == "ValidationException"
+    )
+    page = scaling("DescribeScheduledActions", MaxResults=2)
+    rest = scaling("DescribeScheduledActions", MaxResults=2, NextToken=page["NextToken"])
+    assert (len(rest["ScheduledActions"]), "NextToken" in rest) == (1, False)
+    assert unscaled("DescribeScheduledActions", NextToken="x")[0] == "InvalidNextTokenException"
+    assert scaling("DeleteScheduledAction", **COPIES, ScheduledActionName="night") == {}
+    assert [it["ScheduledActionName"] for it in described(scaling, **COPIES)] == ["noon"]
+
+
+def test_two_hundred_actions_of_a_target(scaling: Call, unscaled: Refused) -> None:
+    # 7.1: quotas.
+    for number in range(200):
+        scaling("PutScheduledAction", **COPIES, **{**NIGHT, "ScheduledActionName": f"n{number}"})
+    code, text = unscaled("PutScheduledAction", **COPIES, **NIGHT)
+    assert (code, "at most 200" in text) == ("LimitExceededException", True)
+    scaling("PutScheduledAction", **COPIES, **{**NIGHT, "ScheduledActionName": "n7"})
