@@ -26,12 +26,13 @@ class Instances:
         self._changed = changed
         self._drivers: dict[str, InstanceDriver] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._facts: dict[str, InstanceFacts] = {}
+        self._seen: set[str] = set()
 
     @property
     def facts(self) -> Mapping[str, InstanceFacts]:
         """What is known of each instance now."""
-        return dict(self._facts)
+        drivers = tuple(self._drivers.items())
+        return {instance_id: it.facts for instance_id, it in drivers if instance_id in self._seen}
 
     def want(self, instance: Instance, wish: Sequence[CopySpec] | None) -> None:
         """Have the instance run exactly `wish`; None: have it end."""
@@ -42,7 +43,7 @@ class Instances:
     def forget(self, instance_id: str) -> None:
         """Let go of an instance whose record is gone."""
         self._drivers.pop(instance_id, None)
-        self._facts.pop(instance_id, None)
+        self._seen.discard(instance_id)
         task = self._tasks.pop(instance_id, None)
         if task is not None:
             task.cancel()
@@ -71,7 +72,7 @@ class Instances:
     def _saw(self, instance_id: str) -> None:
         driver = self._drivers.get(instance_id)
         if driver is not None:
-            self._facts[instance_id] = driver.facts
+            self._seen.add(instance_id)
             self._changed(_key(driver.instance))
 
 
