@@ -6,11 +6,19 @@ from hostelry.autoscaling.decision import Capacity
 from hostelry.autoscaling.responsive.options import ResponsiveOptions
 
 MINUTE_S = 60.0
+APART_S = 2.0  # an act says more once another second or two have told how far it must go
 
 
 def acts_of_last_minute(acts: tuple[float, ...], now: float) -> tuple[float, ...]:
     """Those that still count; one that lies ahead is of a clock that was set back, and does not."""
     return tuple(at for at in acts if 0.0 <= now - at < MINUTE_S)
+
+
+def may_act(acts: tuple[float, ...], options: ResponsiveOptions, now: float) -> bool:
+    """Whether the acts of the last minute leave room for one more."""
+    if len(acts) >= options.acts_per_minute:
+        return False
+    return not acts or now - acts[-1] >= APART_S
 
 
 def within_limits(

@@ -28,7 +28,7 @@ class ResponsiveOptions:
     queue_age_s: float = 1.0
     queue_slo_s: float = 5.0
     max_growth: float = 2.0
-    acts_per_minute: int = 4
+    acts_per_minute: int = 6
     scale_in_after_s: float | None = None
 
     def __post_init__(self) -> None:

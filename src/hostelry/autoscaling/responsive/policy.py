@@ -14,7 +14,12 @@ from hostelry.autoscaling.responsive.change import WINDOWS_S, Rise, likeliest_ri
 from hostelry.autoscaling.responsive.dispersion import after_gap, observed
 from hostelry.autoscaling.responsive.doubt import doubted, on_trial
 from hostelry.autoscaling.responsive.expected import expected_concurrency
-from hostelry.autoscaling.responsive.limits import MINUTE_S, acts_of_last_minute, within_limits
+from hostelry.autoscaling.responsive.limits import (
+    MINUTE_S,
+    acts_of_last_minute,
+    may_act,
+    within_limits,
+)
 from hostelry.autoscaling.responsive.rates import Second, averaged, jumped
 from hostelry.autoscaling.responsive.state import State
 from hostelry.autoscaling.responsive.triggers import (
@@ -30,7 +35,7 @@ from hostelry.domain.load import SecondLoad
 from hostelry.domain.scaling import NotScaled
 
 RECENT_S = 10  # a second that lies no further back was told late, or twice
-LEAST_KNOWN_S = 5.0
+MOST_TIMES = 1.5  # what an act covers: to so much a single wild second can move the base rate
 KEPT_S = 900.0  # as long as AWS's policies look back before they scale in
 NUM_COUNTS = WINDOWS_S[-1]
 LEAST_RATE_PER_S = 1e-9
@@ -134,14 +139,14 @@ def _scaled_out(
 ) -> tuple[State, Decision | None]:
     options = state.options
     acts = acts_of_last_minute(state.acts, now)
-    if len(acts) >= options.acts_per_minute:
+    if not may_act(acts, options, now):
         return state, None
     asked = copies_for(need, options)
     wanted = within_limits(asked, capacity, options, load.oldest_held_s)
     signal = {**_signal(state, load, capacity), **need.signal}
     signal |= {"needed_concurrency": need.concurrency, "rose_s_ago": need.since_s}
     if wanted > capacity.desired:
-        armed = replace(_rearmed(state, need), acts=(*acts, now), idle_since=None)
+        armed = replace(_rearmed(state, need, wanted), acts=(*acts, now), idle_since=None)
         if not need.is_certain:
             carried_per_s = carried(options, capacity) / state.rates.mean_service_s
             armed = replace(armed, doubt=on_trial(state.doubt, carried_per_s, need.excess))
@@ -157,7 +162,7 @@ def _scaled_out(
         current_capacity=capacity.desired,
     )
     reason = f"{need.reason}, but the maximum is {capacity.maximum}"
-    told = _rearmed(replace(state, told_full_at=now), need)
+    told = _rearmed(replace(state, told_full_at=now), need, capacity.desired)
     return told, Decision(
         desired=capacity.desired, reason=reason, signal=signal, not_scaled=(full,)
     )
@@ -167,11 +172,13 @@ def _told_lately(at: float | None, now: float) -> bool:
     return at is not None and 0.0 <= now - at < MINUTE_S
 
 
-def _rearmed(state: State, need: Need) -> State:
+def _rearmed(state: State, need: Need, copies: int) -> State:
     """Ready for the next change: the new level is the base now, to be corrected by what comes."""
     if need.per_s is None:
         return state
-    rates = jumped(state.rates, need.per_s, max(need.known_s, LEAST_KNOWN_S))
+    covered_per_s = state.options.target * copies / state.rates.mean_service_s
+    level_per_s = min(need.per_s, MOST_TIMES * covered_per_s)
+    rates = jumped(state.rates, level_per_s, need.known_s)
     return replace(state, rates=rates, counts=(), dispersion=after_gap(state.dispersion))
 
 

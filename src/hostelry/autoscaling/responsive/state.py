@@ -8,6 +8,8 @@ from hostelry.autoscaling.responsive.doubt import Doubt
 from hostelry.autoscaling.responsive.options import ResponsiveOptions
 from hostelry.autoscaling.responsive.rates import Rates
 
+LEVEL_S = 30  # for which the level after a rise is learnt
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
@@ -42,5 +44,11 @@ class State:
 
     @property
     def deviations(self) -> float:
-        """How many standard deviations above capacity a slow average is believed to be."""
+        """How many standard deviations above capacity a slow average is believed to be.
+
+        Only one while the level after a rise is learnt: that it rose is no question any more.
+        """
+        trial = self.doubt.trial
+        if trial is not None and trial.num_seconds <= LEVEL_S:
+            return 1.0
         return self.options.deviations * math.sqrt(self.doubt.factor)

@@ -73,10 +73,10 @@ def test_a_lower_wanted_rate_of_false_alarms_gives_fewer_and_later_acts() -> Non
 
 
 def test_bursts_that_come_again_and_again_are_learnt() -> None:
-    """A quarter of a minute at ten times the rate, every five: no change, for who has seen it."""
+    """Ten seconds at twelve times the rate, every five minutes: no change, for who has seen it."""
     hours = 12
-    pieces = [(285.0, 1.0), (15.0, 10.0)] * (12 * hours)
-    run = Run(options=options(1.5), copies=COPIES).see(drawn(5, pieces), follow=False)
+    pieces = [(200.0, 1.0), (10.0, 12.0), (90.0, 1.0)] * (12 * hours)
+    run = Run(options=options(1.4), copies=COPIES).see(drawn(5, pieces), follow=False)
     bursts = np.bincount([it // 12 for it in {at // 300 for at, _ in run.acts}], minlength=hours)
     assert bursts[0] > 2
     assert sum(bursts[-6:]) <= 6
