@@ -55,7 +55,8 @@ def merged(buckets: Sequence[Bucket], *, with_sketch: bool = True) -> Bucket:
 def bucket_of(sample: Sample) -> Bucket | None:
     """The summary of one sample; None where it counts nothing.
 
-    Raises ValueError for what is not a number of CloudWatch's range, negative counts, and lengths that differ.
+    Raises ValueError for what is not a number of CloudWatch's range, for negative counts, and for
+    lengths that differ.
     """
     if sample.statistics is not None:
         return _of_statistics(sample)

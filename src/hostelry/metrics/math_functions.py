@@ -251,29 +251,29 @@ def _grid(period_s: int, around: Surroundings) -> list[float]:
 
 
 def _if(arguments: Arguments, around: Surroundings) -> Value:
-    """IF of numbers chooses one value; of a series, point by point."""
-    condition, yes = arguments[0], arguments[1]
-    no: Value = arguments[2] if len(arguments) == 3 else math.nan
+    """IF of a number chooses one value; of a series, point by point."""
+    condition = arguments[0]
+    yes, *rest = (_branch(it) for it in arguments[1:])
+    no = rest[0] if rest else math.nan
     if isinstance(condition, float):
-        chosen = yes if condition else no
-        return _checked_branch(chosen)
+        return yes if condition else no
+    if isinstance(yes, tuple) or isinstance(no, tuple):
+        raise ExpressionError("IF chooses between numbers and time series, not arrays.")
     if isinstance(condition, tuple):
         return tuple(_chosen(line, yes, no, around) for line in condition)
     return _chosen(_line("IF", condition), yes, no, around)
 
 
-def _chosen(condition: Line, yes: Value, no: Value, around: Surroundings) -> Line:
+def _chosen(condition: Line, yes: float | Line, no: float | Line, around: Surroundings) -> Line:
     around.work.spend(len(condition.points))
     points = {}
     for at, truth in condition.points.items():
-        branch = _checked_branch(yes if truth else no)
-        if isinstance(branch, tuple):
-            raise ExpressionError("IF chooses between numbers and time series, not arrays.")
+        branch = yes if truth else no
         points[at] = branch.points.get(at, math.nan) if isinstance(branch, Line) else branch
     return Line(condition.label, condition.period_s, finite(points))
 
 
-def _checked_branch(value: Value) -> float | Line | Lines:
+def _branch(value: Value) -> float | Line | Lines:
     if isinstance(value, (str, Word)):
         raise ExpressionError(f"IF chooses between numbers and time series, not {kind_of(value)}.")
     return value

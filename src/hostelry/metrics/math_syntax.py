@@ -242,6 +242,5 @@ class _Reader:
     def _expect(self, sign: str) -> None:
         token = self._next() if self._at < len(self._tokens) else None
         if token is None or token.kind != "sign" or token.text != sign:
-            raise ExpressionError(
-                f"Expected '{sign}', found '{token.text if token else 'the end'}'."
-            )
+            found = f"'{token.text:.50}'" if token else "the end"
+            raise ExpressionError(f"Expected '{sign}', found {found}.")

@@ -28,7 +28,7 @@ Fits = Callable[[Metric], bool]
 _SCHEMA = re.compile(r"\s*\{((?:[^{}\"]|\"(?:\\.|[^\"\\])*\")*)\}")
 _PART = re.compile(r"\s*(?:\"((?:\\.|[^\"\\])*)\"|([^\s\",{}]+))\s*(,|$)")
 _TOKEN = re.compile(
-    r"\s*(?:(?P<quoted>\"(?:\\.|[^\"\\])*\")|(?P<sign>[()=])|(?P<word>[^\s()=\"]+))"
+    r"\s*(?:(?P<quoted>\"(?:\\.|[^\"\\])*\")|(?P<sign>[()=])|(?P<word>[^\s()={}\"]+))"
 )
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
 
