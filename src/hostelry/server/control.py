@@ -8,10 +8,11 @@ import argparse
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,13 +27,16 @@ from hostelry.fleet.client import HttpAgent
 from hostelry.fleet.devices import real_devices
 from hostelry.fleet.local import LocalFleet
 from hostelry.fleet.shapes import shape_of
+from hostelry.metrics.census import Census
+from hostelry.reconcile.census import take_census
 from hostelry.reconcile.reconciler import Reconciler, Surroundings
+from hostelry.reconcile.record import load_all
 from hostelry.server.control_app import Served, control_app
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
 from hostelry.server.image_file import ImageFile
 from hostelry.server.pulse import answer_pulse
 from hostelry.server.scaling import Scaling, running
-from hostelry.store.records import open_state
+from hostelry.store.records import State, open_state
 from hostelry.store.sqlite import SqliteStore
 
 HOST = "127.0.0.1"
@@ -81,7 +85,10 @@ async def _serve(
         state = open_state(store)
         clock = SystemClock()
         reconciler = Reconciler(state, _surroundings(home, config, credentials, clock))
-        async with running(Scaling(home, config, credentials, state, clock, shape_of)) as scaling:
+        census = census_of(state, reconciler, home)
+        async with running(
+            Scaling(home, config, credentials, state, clock, shape_of, census)
+        ) as scaling:
             app = control_app(
                 Served(
                     state=state,
@@ -124,6 +131,17 @@ def _surroundings(
         at_zero=config.at_zero,
         max_drain_s=max(config.invoke_timeout_s, config.stream_timeout_s) + DRAIN_SLACK_S,
     )
+
+
+def census_of(state: State, reconciler: Reconciler, home: Home) -> Callable[[], Census]:
+    """What counts everything in service, for its metrics."""
+
+    def census() -> Census:
+        disk = shutil.disk_usage(home.root)
+        use = disk.used / disk.total if disk.total else None
+        return take_census(load_all(state), reconciler.instances.facts, use)
+
+    return census
 
 
 def _server(app: ASGIApp) -> ControlServer:

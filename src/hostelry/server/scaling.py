@@ -17,14 +17,17 @@ from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.endpoint import Deployment, Endpoint
 from hostelry.domain.shape import Shape
+from hostelry.metrics.census import Census
 from hostelry.metrics.durable import DurableMetrics
 from hostelry.metrics.load_board import LoadBoard
+from hostelry.metrics.publisher import Publisher
 from hostelry.metrics.store import MemoryMetrics
 from hostelry.reconcile.edge import survives
 from hostelry.scaling.alarm_actions import Around, WebPoster
 from hostelry.scaling.alarm_addresses import AddressFile
 from hostelry.scaling.alarm_watch import AlarmWatch, Watched
 from hostelry.scaling.history import History
+from hostelry.scaling.responsive_watch import Overlooked, ResponsiveWatch
 from hostelry.scaling.scaler import Given, TargetScaler
 from hostelry.scaling.schedule_watch import ScheduleWatch
 from hostelry.scaling.target_watch import TargetWatch
@@ -57,6 +60,7 @@ class Scaling:
         state: State,
         clock: Clock,
         shape_of: Callable[[str], Shape],
+        census: Callable[[], Census],
     ) -> None:
         self._state = state
         self._clock = clock
@@ -84,6 +88,17 @@ class Scaling:
                 post=self._poster.post,
             ),
         )
+        self._publisher = Publisher(self.board, self.metrics, census, clock)
+        self._responsive = ResponsiveWatch(
+            Overlooked(
+                state=state,
+                scaler=self.scaler,
+                clock=clock,
+                steady=MonotonicClock(),
+                metrics=self.metrics,
+            )
+        )
+        self._responsive.listen(self.board)
         self._rescheduled = asyncio.Event()
         self._schedules = ScheduleWatch(state, clock, self.scaler.tell_bounds)
 
@@ -105,7 +120,9 @@ class Scaling:
             Part(name="following scalable targets", run=self._follow),
             Part(name="following acts of scaling", run=self._tick),
             Part(name="firing scheduled actions", run=self._fire),
+            Part(name="publishing metrics", run=self._publisher.run),
             Part(name="watching alarms", run=self._watch_alarms),
+            Part(name="watching for sudden load", run=self._respond),
             Part(name="keeping the history of targets", run=self._remember),
         ]
 
@@ -141,6 +158,11 @@ class Scaling:
         while True:
             await asyncio.to_thread(lambda: self.history.write(self._clock.now()))
             await self._clock.sleep(TICK_S)
+
+    async def _respond(self) -> None:
+        while True:
+            await asyncio.to_thread(self._responsive.wait, WATCH_S)
+            await asyncio.to_thread(self._responsive.tick)
 
     async def _watch_alarms(self) -> None:
         try:
