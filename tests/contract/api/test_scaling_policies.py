@@ -409,7 +409,8 @@ def test_fifty_policies_of_a_target(scaling: Call, unscaled: Refused) -> None:
     assert (code, "at most 50" in text) == ("LimitExceededException", True)
     put(scaling, stepping(Cooldown=1), "p07")
     put(scaling, stepping(), "elsewhere", **INSTANCES)
-    pages, token = [], {}
+    pages: list[int] = []
+    token: dict[str, str] = {}
     while True:
         page = scaling("DescribeScalingPolicies", MaxResults=50, **token)
         pages.append(len(page["ScalingPolicies"]))

@@ -229,8 +229,7 @@ def test_start_and_end(text: str, window: Window, since: float, fires: float | N
 
 
 def action(schedule: str, zone: str = "UTC", **more: float) -> ScheduledAction:
-    fields = {"created_at": at("2024-05-01T00:30"), **more}
-    return ScheduledAction(
+    put = ScheduledAction(
         scope=Scope("123456789012", "us-west-2"),
         name="n",
         arn="arn",
@@ -238,8 +237,9 @@ def action(schedule: str, zone: str = "UTC", **more: float) -> ScheduledAction:
         dimension=Dimension.COPIES,
         schedule=schedule,
         timezone=zone,
-        **fields,
+        created_at=at("2024-05-01T00:30"),
     )
+    return replace(put, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
