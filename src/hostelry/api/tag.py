@@ -7,6 +7,7 @@ from hostelry.api.at_zero import at_zero_of, write_at_zero
 from hostelry.api.component_pin import is_pinned, write_pin
 from hostelry.api.context import Context, Params, Result
 from hostelry.api.refusals import KIND_WORDS
+from hostelry.autoscaling.responsive.opt_in import OFF, RESPONSIVE_TAG, options_of_tag
 from hostelry.base.errors import validation_error
 from hostelry.domain.tags import MAX_TAGS, TagSet
 from hostelry.store.records import Records
@@ -59,7 +60,17 @@ def tags_of(given: Sequence[Mapping[str, str]] | None) -> dict[str, str]:
         if key.lower().startswith("aws:"):
             raise validation_error(f'Tag key "{key}" begins with "aws:", which is reserved.')
         tags[key] = tag["Value"]
+    check_responsive(tags)
     return tags
+
+
+def check_responsive(tags: Mapping[str, str]) -> None:
+    """Raise ValidationException for a tag that chooses the responsive policy, and cannot."""
+    try:
+        options_of_tag(tags.get(RESPONSIVE_TAG, OFF))
+    except ValueError as error:
+        said = tags[RESPONSIVE_TAG]
+        raise validation_error(f'Tag {RESPONSIVE_TAG} is "{said}": {error}.') from None
 
 
 def tag_list(tags: Mapping[str, str]) -> list[Result]:

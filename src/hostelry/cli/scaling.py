@@ -14,6 +14,7 @@ from rich.text import Text
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
+from hostelry.cli.scaling_responsive import responsive
 from hostelry.cli.scaling_text import activity_lines, policy_lines, status_lines
 from hostelry.cli.timeline_chart import chart
 from hostelry.server.home import Credentials, UpConfig
@@ -27,6 +28,7 @@ scaling = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+scaling.command()(responsive)
 
 ComponentOption = Annotated[str | None, typer.Option(help="Only this inference component.")]
 EndpointOption = Annotated[str | None, typer.Option(help="Only this endpoint.")]

@@ -1,0 +1,139 @@
+"""`hostelry scaling responsive`: choose the responsive policy for an endpoint or a component.
+
+It sets or takes away the tag that any AWS client can set too.
+"""
+
+from typing import Annotated, Any
+
+import httpx
+import msgspec
+import typer
+
+from hostelry.autoscaling.responsive.opt_in import OFF, RESPONSIVE_TAG, tag_of_options
+from hostelry.autoscaling.responsive.options import ResponsiveOptions
+from hostelry.base.errors import TerminalError
+from hostelry.base.json import decode
+from hostelry.cli.home_option import HomeOption, home_at, settled
+from hostelry.domain.scope import Scope
+from hostelry.server.home import Credentials, UpConfig
+
+TIMEOUT_S = 30.0
+
+
+def responsive(
+    endpoint: Annotated[str, typer.Argument(help="The endpoint.")],
+    component: Annotated[
+        str | None, typer.Option(help="Only this inference component, not all of the endpoint's.")
+    ] = None,
+    target: Annotated[
+        float | None, typer.Option(help="The wanted concurrency per copy, or per instance.")
+    ] = None,
+    false_alarms_per_hour: Annotated[
+        float,
+        typer.Option(help="How many acts an hour of unchanged load may cost, 0.001 to 20."),
+    ] = 1.0,
+    scale_in_after: Annotated[
+        float | None,
+        typer.Option(
+            help="Also take a copy away after each so many seconds of too little load, where no "
+            "target-tracking policy does. Left out: scale-in is left to AWS's policies."
+        ),
+    ] = None,
+    off: Annotated[bool, typer.Option("--off", help="Choose it no more.")] = False,
+    home: HomeOption = None,
+) -> None:
+    """Scale out within seconds of a rise in load, beside whatever policies there are.
+
+    The bounds are those of the scalable target that RegisterScalableTarget made. Exit code 1 when
+    there is no such endpoint or component, or a value cannot be.
+
+    Example: hostelry scaling responsive chat --target 5
+
+    Example: hostelry scaling responsive shared --component chat-base --off
+    """
+    value = wanted_tag(target, false_alarms_per_hour, scale_in_after, off=off)
+    config, credentials = settled(home_at(home))
+    scope = Scope(credentials.account_id, credentials.region)
+    kind, name = ("endpoint", endpoint) if component is None else ("inference-component", component)
+    arn = scope.arn(kind, name)
+    if component is not None:
+        check_on(config, credentials, endpoint, component)
+    if value == OFF and component is None:
+        call(config, credentials, "DeleteTags", {"ResourceArn": arn, "TagKeys": [RESPONSIVE_TAG]})
+    else:
+        tags = [{"Key": RESPONSIVE_TAG, "Value": value}]
+        call(config, credentials, "AddTags", {"ResourceArn": arn, "Tags": tags})
+    typer.echo(outcome(f"{kind} {name}", value))
+
+
+def wanted_tag(
+    target: float | None, false_alarms_per_hour: float, scale_in_after_s: float | None, *, off: bool
+) -> str:
+    """The tag's value; raises TerminalError for options that do not go together or cannot be."""
+    if off:
+        if target is not None:
+            raise TerminalError("--off takes the policy away, and --target chooses it: give one")
+        return OFF
+    if target is None:
+        raise TerminalError("--target is missing: the wanted concurrency per copy, for example 5")
+    try:
+        options = ResponsiveOptions(
+            target=target,
+            false_alarms_per_hour=false_alarms_per_hour,
+            scale_in_after_s=scale_in_after_s,
+        )
+    except ValueError as error:
+        raise TerminalError(str(error)) from None
+    return tag_of_options(options)
+
+
+def outcome(what: str, value: str) -> str:
+    """What the command did, in a sentence."""
+    if value == OFF:
+        return f"{what}: the responsive policy is off"
+    return (
+        f"{what}: responsive, {RESPONSIVE_TAG}={value}; "
+        "`hostelry scaling status` shows its scalable target and what it decides"
+    )
+
+
+def check_on(config: UpConfig, credentials: Credentials, endpoint: str, component: str) -> None:
+    """Raise TerminalError unless the component is there, on that endpoint."""
+    found = call(
+        config, credentials, "DescribeInferenceComponent", {"InferenceComponentName": component}
+    )
+    if found["EndpointName"] != endpoint:
+        raise TerminalError(
+            f"inference component {component} is on endpoint {found['EndpointName']}, "
+            f"not on {endpoint}"
+        )
+
+
+def call(
+    config: UpConfig, credentials: Credentials, operation: str, params: dict[str, Any]
+) -> dict[str, Any]:
+    """The answer to one operation of SageMaker's API; raises TerminalError with the refusal."""
+    try:
+        answer = httpx.post(
+            f"{config.control_url}/",
+            headers={
+                "X-Hostelry-Key": credentials.internal_key,
+                "X-Hostelry-Account": credentials.account_id,
+                "X-Hostelry-Region": credentials.region,
+                "X-Hostelry-Service": "sagemaker",
+                "X-Amz-Target": f"SageMaker.{operation}",
+                "Content-Type": "application/x-amz-json-1.1",
+            },
+            content=msgspec.json.encode(params),
+            timeout=TIMEOUT_S,
+            trust_env=False,
+        )
+    except httpx.HTTPError:
+        raise TerminalError(
+            f"control does not answer at {config.control_url}: start it with `hostelry up`, "
+            "or see `hostelry logs control`"
+        ) from None
+    document: dict[str, Any] = decode(answer.content or b"{}", dict[str, Any])
+    if answer.status_code != 200:
+        raise TerminalError(str(document.get("message") or document.get("Message") or answer.text))
+    return document
