@@ -19,7 +19,7 @@ from hostelry.api.scaling_resource import (
     not_found,
     resource_filter,
 )
-from hostelry.api.scaling_tag import add_target_tags
+from hostelry.api.scaling_tag import tags_with
 from hostelry.api.scheduled_action import delete_actions_of
 from hostelry.api.tag import write_tags
 from hostelry.base.errors import validation_error
@@ -59,10 +59,12 @@ def register_scalable_target(context: Context, params: Params) -> Result:
         suspended=suspended_of(params, before.suspended),
     )
     check_bounds(target.min_capacity, target.max_capacity, dimension)
-    add_target_tags(context, target.arn, params.get("Tags") or {})
+    tags = tags_with(context, target.arn, params.get("Tags") or {})
     name, expect = target_name(resource_id, dimension), found.version if found else None
     # Written even where it is the same: the scaler then looks at the number again.
     context.state.scalable_targets.put(context.scope, name, target, expect=expect)
+    if params.get("Tags"):
+        write_tags(context, target.arn, tags)
     return {"ScalableTargetARN": target.arn}
 
 

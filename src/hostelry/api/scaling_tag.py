@@ -11,7 +11,7 @@ from hostelry.domain.tags import MAX_TAGS
 def tag_resource(context: Context, params: Params) -> Result:
     """TagResource: adds or overwrites."""
     arn = existing_target_arn(context, params["ResourceARN"])
-    add_target_tags(context, arn, params["Tags"])
+    write_tags(context, arn, tags_with(context, arn, params["Tags"]))
     return {}
 
 
@@ -29,10 +29,8 @@ def list_tags_for_resource(context: Context, params: Params) -> Result:
     return {"Tags": dict(read_tags(context, existing_target_arn(context, params["ResourceARN"])))}
 
 
-def add_target_tags(context: Context, arn: str, tags: Mapping[str, str]) -> None:
-    """Add or overwrite tags of a target."""
-    if not tags:
-        return
+def tags_with(context: Context, arn: str, tags: Mapping[str, str]) -> Mapping[str, str]:
+    """The tags that a target has with `tags` added or overwritten; raises where it cannot be."""
     for key in tags:
         if key.lower().startswith("aws:"):
             raise validation_error(f'Tag key "{key}" begins with "aws:", which is reserved.')
@@ -43,7 +41,7 @@ def add_target_tags(context: Context, arn: str, tags: Mapping[str, str]) -> None
             f"{len(after)} tags on {arn}; a scalable target has at most {MAX_TAGS}.",
             members={"ResourceName": arn},
         )
-    write_tags(context, arn, after)
+    return after
 
 
 def existing_target_arn(context: Context, arn: str) -> str:
