@@ -24,7 +24,7 @@ from hostelry.metrics.journal import (
 from hostelry.metrics.protocol import MetricFilter
 from hostelry.metrics.series import Series
 from hostelry.metrics.snapshot import dumped, read_snapshot, write_snapshot
-from hostelry.metrics.store import DROPPED, MemoryMetrics, MetricStoreStats, check_sample
+from hostelry.metrics.store import DROPPED, MemoryMetrics, MetricStoreStats, checked
 
 LOG = logging.getLogger(__name__)
 # The journal is compacted when it is larger than a quarter of the last snapshot, within these.
@@ -70,15 +70,14 @@ class DurableMetrics:
 
         Raises ValueError for what is not finite, RetryableError when the disk does not take them.
         """
-        for sample in samples:
-            check_sample(sample)
+        buckets = [checked(sample) for sample in samples]
         if not samples:
             return
         now = self._clock.now()
         with self._memory.lock:
             placed = [(self._memory.series(scope, it), it) for it in samples]
             self._append(now, placed)
-            self._memory.apply(placed, now)
+            self._memory.apply(placed, buckets, now)
             is_due = self._journal_bytes > self._compact_at
         if is_due:
             self._start_compacting()
@@ -228,5 +227,5 @@ class DurableMetrics:
             series = self._memory.series_of(known.scope, known.metric, known.unit)
             if entry.sequence > series.sequence:
                 placed.append((series, sample))
-        self._memory.apply(placed, entry.at)
+        self._memory.apply(placed, [None] * len(placed), entry.at)
         self._sequence = max(self._sequence, entry.sequence)

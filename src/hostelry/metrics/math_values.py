@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hostelry.metrics.math_syntax import ExpressionError
 
-MAX_WORK_POINTS = 5_000_000
+MAX_WORK_POINTS = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,11 +77,14 @@ class Series:
         ends = [(it.newest + 1) * it.width_s for it in self.columns if it]
         return float(max(ends, default=0))
 
-    def add(self, sample: Sample, now: float) -> int:
-        """Keep a sample whose values are valid; how many bytes more the series takes."""
+    def add(self, sample: Sample, now: float, bucket: Bucket | None = None) -> int:
+        """Keep a valid sample; how many bytes more the series takes.
+
+        `bucket` is the sample's, where it is known already.
+        """
         if len(sample.values) == 1 and not sample.counts:
             return self.add_value(sample.at, sample.values[0], sample.resolution_s, now)
-        bucket = bucket_of(sample)
+        bucket = bucket or bucket_of(sample)
         tier = self._tier(sample.at, sample.resolution_s, now)
         if tier is None or bucket is None:
             return 0

@@ -61,11 +61,10 @@ class MemoryMetrics:
 
     def record(self, scope: Scope, samples: Sequence[Sample]) -> None:
         """Keep `samples`, all or none; raises ValueError for what is not finite."""
-        for sample in samples:
-            check_sample(sample)
+        buckets = [checked(sample) for sample in samples]
         now = self._clock.now()
         with self.lock:
-            self.apply([(self.series(scope, it), it) for it in samples], now)
+            self.apply([(self.series(scope, it), it) for it in samples], buckets, now)
 
     def datapoints(
         self, scope: Scope, stat: MetricStat, start: float, end: float
@@ -127,14 +126,17 @@ class MemoryMetrics:
         self._size_bytes += made.size_bytes
         return made
 
-    def apply(self, placed: Iterable[tuple[Series, Sample]], now: float) -> None:
-        """Add checked samples to their series; the caller holds the lock."""
-        num_written = 0
-        for series, sample in placed:
-            self._size_bytes += series.add(sample, now)
-            num_written += 1
-        self._num_samples += num_written
-        self.age(max(LEAST_AGED, num_written // AGED_SHARE), now)
+    def apply(
+        self,
+        placed: Sequence[tuple[Series, Sample]],
+        buckets: Iterable[Bucket | None],
+        now: float,
+    ) -> None:
+        """Add checked samples, with what `checked` gave for each; the caller holds the lock."""
+        for (series, sample), bucket in zip(placed, buckets, strict=True):
+            self._size_bytes += series.add(sample, now, bucket)
+        self._num_samples += len(placed)
+        self.age(max(LEAST_AGED, len(placed) // AGED_SHARE), now)
 
     def restore(self, series: Series, grown: int) -> None:
         """Account for columns that were loaded into `series`; the caller holds the lock."""
@@ -215,12 +217,13 @@ class MemoryMetrics:
             del names[series.namespace]
 
 
-def check_sample(sample: Sample) -> None:
-    """Raise ValueError for a sample that cannot be kept."""
+def checked(sample: Sample) -> Bucket | None:
+    """The sample's bucket, None for a plain value; raises ValueError for what cannot be kept."""
     if not 0 <= sample.at < LATEST_AT:
         raise ValueError(f"A sample of {sample.metric.name} is of the instant {sample.at}.")
     if len(sample.values) != 1 or sample.counts or not abs(sample.values[0]) <= LARGEST:
-        bucket_of(sample)
+        return bucket_of(sample)
+    return None
 
 
 def _chosen(names: Mapping[str, object], name: str | None) -> list[str]:
