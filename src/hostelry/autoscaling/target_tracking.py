@@ -69,7 +69,8 @@ def decide_out(
     """More capacity where `metric` is above the target.
 
     During the cooldown the earlier act counts as done: what is wanted is counted from the capacity
-    which that act began from, so that only what goes beyond it is added.
+    which that act began from, so that only what goes beyond it is added. An act that began from
+    nothing has no proportion to count by, and holds nothing back.
     """
     capacity, target = at.capacity, policy.target_value
     signal = signal_of(policy, metric, capacity)
@@ -78,7 +79,7 @@ def decide_out(
         return unchanged(capacity, f"{said}: not above it.", signal)
     cooldown_s = policy.scale_out_cooldown_s
     earlier = act_in_force(at.acts, Direction.OUT, cooldown_s, at.pace, at.now)
-    if earlier is None:
+    if earlier is None or earlier.since_capacity == 0:
         wanted = formula(capacity.serving, metric, target)
         reason = f"{said}: {capacity.serving} serving, {wanted} needed."
         return towards(Direction.OUT, wanted, capacity, reason, signal)

@@ -99,6 +99,8 @@ def test_what_is_wanted(
             id="out: a larger one counts the earlier addition as done (UG)"),
         pytest.param(OUT, 10.0, 4, act(179, 1, 4), None, 4, id="out: the cooldown's last second"),
         pytest.param(OUT, 10.0, 4, act(180, 1, 4), None, 8, id="out: the cooldown is over (UG)"),
+        pytest.param(OUT, 20.0, 1, act(10, 0, 1), None, 4,
+            id="out: after a wake from zero, in proportion to what serves"),
         pytest.param(OUT, 10.0, 2, None, act(10, 4, 2), 4,
             id="out: the cooldown of a scale-in does not hold it back (UG)"),
         pytest.param(OUT, 10.0, 2, act(60, 1, 4), act(10, 4, 2), 4,
