@@ -20,7 +20,7 @@ from hostelry.sim.service import ServiceModel
 
 WORDS = (16, 64, 256, 512)
 OUTPUT_TOKENS = 32
-REPEATS = 3
+REPEATS = 5
 BESIDE = (2, 4, 8)
 WORDS_BESIDE = 64
 READ_TIMEOUT_S = 120.0
@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 def calibrate(endpoint: str, component: str | None, home: Path | None, say: Say) -> ServiceModel:
     """The service model of a component (None: of the endpoint's model) that runs and streams.
 
-    Some forty requests, from one at a time to eight. Raises TerminalError where one fails, or where
+    Some eighty requests, from one at a time to eight. Raises TerminalError where one fails, or where
     answers do not come as the chat form of LMI containers.
     """
     config, credentials = settled(home_at(home))
@@ -39,9 +39,9 @@ def calibrate(endpoint: str, component: str | None, home: Path | None, say: Say)
     asking = _Asking(runtime, endpoint, component)
     asking.one(WORDS[0], beside=1)  # what is done once, unmeasured
     found: list[Measured] = []
-    for words in WORDS:
-        found += [asking.one(words, beside=1) for _ in range(REPEATS)]
-        say(f"{words} words: first token after {found[-1].first_s:.3f} s")
+    for number in range(REPEATS):
+        found += [asking.one(words, beside=1) for words in WORDS]
+        say(f"one at a time, {number + 1} of {REPEATS}: {found[-1].last_s:.3f} s the longest")
     for beside in BESIDE:
         found += asking.together(beside)
         say(f"{beside} at a time: {found[-1].last_s:.3f} s each")

@@ -90,7 +90,7 @@ def _chat_draft(source: Source) -> FloatArray:
     by_minute = 1.0 + 0.21 * source.permutation(of_minute / of_minute.std())
     wobble = 1.0 + 0.08 * np.clip(source.standard_normal(num_minutes * 6), -2.0, 2.0)
     rates = np.repeat(by_minute, 6) * wobble
-    edges_s = np.arange(num_minutes * 6 + 1) * 10.0
+    edges_s: FloatArray = np.arange(num_minutes * 6 + 1, dtype=np.float64) * 10.0
     return modulated(source, edges_s, rates * (CHAT_PUBLISHED["rate"] / rates.mean()), cv=1.054)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from hostelry.autoscaling import step, target_tracking
 from hostelry.autoscaling.alarm import evaluate, evaluation_range
-from hostelry.autoscaling.alarm_times import next_evaluation_at
+from hostelry.autoscaling.alarm_times import evaluation_interval_s, next_evaluation_at
 from hostelry.autoscaling.combine import Vote, Voter
 from hostelry.autoscaling.decision import Direction, Situation, unchanged
 from hostelry.autoscaling.tracking_alarms import Side, alarm_name, alarm_rule
@@ -19,7 +19,7 @@ from hostelry.sim.policy_set import PolicySet
 from hostelry.sim.published import PublishedMetrics
 from hostelry.sim.target import SimulatedTarget
 
-REPEAT_S = 60.0  # a scaling policy's alarm triggers again so often while it lasts
+EARLY_S = 1.5  # a trigger that repeats may be so much before its interval is over
 SCOPE = Scope("111122223333", "us-west-2")
 
 
@@ -51,7 +51,7 @@ class AwsController:
     ) -> None:
         self._target = target
         self._policies = policies.policies
-        self._metrics = PublishedMetrics(lambda: len(target.component.serving))
+        self._metrics = PublishedMetrics(lambda: len(target.component.serving), now)
         self._busy_at = now
         self._alarms = [*_tracking_alarms(policies, now, pace), *_own_alarms(policies, now)]
         for policy in policies.policies:
@@ -92,7 +92,8 @@ class AwsController:
         acted_at = alarm.status.acted_at
         if alarm.status.state is not AlarmState.ALARM:
             return
-        if acted_at is None or now - acted_at >= REPEAT_S:
+        again_s = evaluation_interval_s(alarm.rule) - EARLY_S
+        if acted_at is None or now - acted_at >= again_s:
             alarm.status = replace(alarm.status, acted_at=now)
             self._trigger(alarm, now)
 

@@ -1,8 +1,7 @@
 """From measured requests to a service model: two straight lines and a curve."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 
@@ -25,16 +24,18 @@ class Measured:
 
 
 def fitted(measured: Sequence[Measured], origin: str) -> ServiceModel:
-    """The model that explains measured requests; medians, since a busy machine only adds.
+    """The model that explains measured requests.
 
     Raises TerminalError where there are too few, or they contradict each other.
     """
     alone = [it for it in measured if it.beside == 1 and it.output_tokens > 1]
     if len({it.input_tokens for it in alone}) < 2:
         raise TerminalError("a calibration needs requests of two lengths, one at a time")
-    token_s = median((it.last_s - it.first_s) / (it.output_tokens - 1) for it in alone)
+    token_s = typical((it.last_s - it.first_s) / (it.output_tokens - 1) for it in alone)
     lengths = sorted({it.input_tokens for it in alone})
-    firsts = [median(it.first_s for it in alone if it.input_tokens == length) for length in lengths]
+    firsts = [
+        typical(it.first_s for it in alone if it.input_tokens == length) for length in lengths
+    ]
     per_token_s, base_s = np.polyfit(lengths, firsts, 1)
     if not (token_s > 0.0 and np.isfinite(per_token_s)):
         raise TerminalError("the answers came in one piece; a calibration needs streamed ones")
@@ -56,6 +57,11 @@ def fitted(measured: Sequence[Measured], origin: str) -> ServiceModel:
     )
 
 
+def typical(values: Iterable[float]) -> float:
+    """The lower quartile: a machine that others use too only ever adds."""
+    return float(np.quantile(list(values), 0.25))
+
+
 def slowdowns(model: ServiceModel, measured: Sequence[Measured]) -> Mapping[int, float]:
     """How many times longer than alone requests took, by how many there were; never falls."""
     found, least = {1: 1.0}, 1.0
@@ -65,6 +71,6 @@ def slowdowns(model: ServiceModel, measured: Sequence[Measured]) -> Mapping[int,
             for it in measured
             if it.beside == beside
         ]
-        least = max(least, median(taken))
+        least = max(least, typical(taken))
         found[beside] = round(least, 4)
     return found

@@ -5,7 +5,7 @@ from collections import deque
 from typing import Protocol
 
 from hostelry.autoscaling.responsive.options import ResponsiveOptions
-from hostelry.autoscaling.responsive.policy import step
+from hostelry.autoscaling.responsive.policy import kept_up, step
 from hostelry.autoscaling.responsive.state import State
 from hostelry.domain.load import SecondLoad
 from hostelry.sim.peers import (
@@ -17,6 +17,8 @@ from hostelry.sim.peers import (
     ray_serve,
 )
 from hostelry.sim.target import SimulatedTarget
+
+KEEP_EVERY_S = 10
 
 
 class Controller(Protocol):
@@ -33,12 +35,15 @@ class Controller(Protocol):
 
 
 class ResponsiveController:
-    """The responsive policy, beside whatever else scales the target."""
+    """The responsive policy; where a target-tracking policy `is_tracked`, that one scales in."""
 
     needs_quiet = True
 
-    def __init__(self, target: SimulatedTarget, options: ResponsiveOptions) -> None:
+    def __init__(
+        self, target: SimulatedTarget, options: ResponsiveOptions, *, is_tracked: bool
+    ) -> None:
         self._target = target
+        self._is_tracked = is_tracked
         self._state = State(options=options)
 
     def second(self, load: SecondLoad, now: float) -> None:
@@ -46,10 +51,17 @@ class ResponsiveController:
         capacity = self._target.capacity
         self._state, decision = step(self._state, load, capacity, now)
         if decision is None:
-            return
-        if decision.desired < capacity.desired:
+            if load.second % KEEP_EVERY_S == 0:
+                self._keep_up(now)
+        elif decision.desired >= capacity.desired:
+            self._target.propose("responsive", decision, now)
+        elif not self._is_tracked:
             self._target.set("responsive", decision.desired, decision.reason, now)
-        else:
+
+    def _keep_up(self, now: float) -> None:
+        """Say what is needed still, to those who would scale in by averages."""
+        decision = kept_up(self._state, self._target.capacity, now)
+        if decision is not None:
             self._target.propose("responsive", decision, now)
 
 

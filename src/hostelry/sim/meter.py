@@ -35,10 +35,13 @@ class Meter:
     def __init__(self, key: LoadKey, begins_at: float) -> None:
         self._key = key
         self._begins_at = begins_at
-        self.in_flight = 0
-        self._since_s = 0.0
+        self.in_flight = self._most = self.fewest = 0
+        self._since_s = self._integral_s = 0.0
+        self.arrivals = self.finished = self.delayed = self.errors = self.no_capacity = 0
+        self.service_s = 0.0
+        self.latencies_us: list[float] = []
+        self.first_us: list[float] = []
         self.touched = False
-        self._clear()
 
     def arrived(self, now_s: float) -> None:
         """A request is in flight from now on."""
@@ -89,8 +92,8 @@ class Meter:
         self._most = self.fewest = self.in_flight
         self.arrivals = self.finished = self.delayed = self.errors = self.no_capacity = 0
         self.service_s = 0.0
-        self.latencies_us: list[float] = []
-        self.first_us: list[float] = []
+        self.latencies_us = []
+        self.first_us = []
         self.touched = False
 
 

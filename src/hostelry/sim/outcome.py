@@ -214,4 +214,5 @@ def _work_around(at_s: FloatArray, work_s: FloatArray, decided_s: float) -> floa
         at_s, [decided_s - AROUND_S, decided_s, decided_s + AROUND_S]
     )
     before_s = min(AROUND_S, max(decided_s, 1.0))
-    return max(work_s[first:middle].sum() / before_s, work_s[middle:last].sum() / AROUND_S)
+    before, after = work_s[first:middle].sum(), work_s[middle:last].sum()
+    return max(float(before) / before_s, float(after) / AROUND_S)

@@ -5,7 +5,14 @@ from typing import Any
 
 from botocore.model import ListShape, StructureShape
 
-from hostelry.api.alarm_rule import comparison_of, missing_of, num_to_alarm, stat_of
+from hostelry.api.alarm_rule import (
+    comparison_of,
+    metric_of,
+    missing_of,
+    num_to_alarm,
+    stat_of,
+)
+from hostelry.api.scaling_configuration import stepping_of, tracking_of
 from hostelry.autoscaling.schedule import parse_schedule, time_zone
 from hostelry.autoscaling.tracking_alarms import PREDEFINED
 from hostelry.aws.constraints import check_params
@@ -13,16 +20,8 @@ from hostelry.aws.models import operation_model
 from hostelry.aws.tree import JSON_READERS, read_tree
 from hostelry.base.errors import TerminalError
 from hostelry.domain.alarm import AlarmRule
-from hostelry.domain.metric import Metric, MetricQuery, MetricStat
-from hostelry.domain.scaling import (
-    Adjustment,
-    Dimension,
-    ScalingPolicy,
-    ScheduledAction,
-    Step,
-    StepScaling,
-    TargetTracking,
-)
+from hostelry.domain.metric import MetricQuery, MetricStat
+from hostelry.domain.scaling import Dimension, ScalingPolicy, ScheduledAction
 from hostelry.domain.scope import Scope
 from hostelry.metrics.queries import check_queries
 from hostelry.sim.policy_set import NamedAlarm
@@ -31,7 +30,7 @@ from hostelry.sim.published import READINGS, STATISTICS
 AUTOSCALING = "application-autoscaling"
 CLOUDWATCH = "cloudwatch"
 RESOURCE_ID = "inference-component/replayed"
-COOLDOWN_S = 300
+DEFAULT_PERIOD_S = 60
 SCOPE = Scope("111122223333", "us-west-2")
 Params = Mapping[str, Any]
 
@@ -61,7 +60,8 @@ def _dimension_of(given: Params) -> str:
     predefined = configuration.get("PredefinedMetricSpecification") or {}
     kind = PREDEFINED.get(str(predefined.get("PredefinedMetricType")))
     if kind is not None:
-        return kind.dimension.value
+        value: str = kind.dimension.value
+        return value
     is_variant = str(given.get("ResourceId", "")).startswith("endpoint/")
     return (Dimension.INSTANCES if is_variant else Dimension.COPIES).value
 
@@ -92,78 +92,40 @@ def policy_of(given: Params, number: int) -> ScalingPolicy:
     configuration = params.get(f"{kind}PolicyConfiguration")
     if configuration is None:
         raise TerminalError(f"{name}: {kind}PolicyConfiguration is missing, as its PolicyType asks")
+    dimension = Dimension(params["ScalableDimension"])
     is_tracking = kind == "TargetTrackingScaling"
+    tracking = tracking_of(configuration, dimension) if is_tracking else None
+    for query in tracking.queries if tracking is not None else ():
+        if query.stat is not None:
+            _replayed(query.stat)
     return ScalingPolicy(
         scope=SCOPE,
         name=name,
         arn=f"arn:aws:autoscaling:us-west-2:111122223333:scalingPolicy:{name}",
         resource_id=params["ResourceId"],
-        dimension=Dimension(params["ScalableDimension"]),
+        dimension=dimension,
         created_at=0.0,
-        tracking=_tracking(name, configuration) if is_tracking else None,
-        stepping=None if is_tracking else _stepping(name, configuration),
+        tracking=tracking,
+        stepping=None if is_tracking else stepping_of(configuration),
     )
 
 
-def _tracking(name: str, given: Params) -> TargetTracking:
-    predefined = given.get("PredefinedMetricSpecification")
-    customized = given.get("CustomizedMetricSpecification")
-    if (predefined is None) is (customized is None):
-        raise TerminalError(
-            f"{name}: one of PredefinedMetricSpecification and CustomizedMetricSpecification "
-            "must be given"
-        )
-    if predefined is not None and predefined["PredefinedMetricType"] not in PREDEFINED:
-        raise TerminalError(
-            f"{name}: PredefinedMetricType is {predefined['PredefinedMetricType']}; "
-            f"of SageMaker there are {', '.join(PREDEFINED)}"
-        )
-    if not given["TargetValue"] > 0:
-        raise TerminalError(f"{name}: TargetValue is {given['TargetValue']}; it must be above 0")
-    return TargetTracking(
-        target_value=float(given["TargetValue"]),
-        scale_out_cooldown_s=_cooldown_s(name, given, "ScaleOutCooldown"),
-        scale_in_cooldown_s=_cooldown_s(name, given, "ScaleInCooldown"),
-        disable_scale_in=given.get("DisableScaleIn", False),
-        predefined=None if predefined is None else predefined["PredefinedMetricType"],
-        queries=() if customized is None else _customized(customized),
-    )
-
-
-def _cooldown_s(name: str, given: Params, member: str) -> float:
-    cooldown_s = given.get(member, COOLDOWN_S)
-    if not 0 <= cooldown_s <= 86_400:
-        raise TerminalError(f"{name}: {member} is {cooldown_s}; it must be from 0 to 86400")
-    return float(cooldown_s)
-
-
-def _customized(given: Params) -> tuple[MetricQuery, ...]:
-    if given.get("Metrics"):
-        return _queries(given["Metrics"], "Stat", 60)
-    for member in ("MetricName", "Namespace", "Statistic"):
-        if member not in given:
-            raise TerminalError(f"CustomizedMetricSpecification lacks {member}")
-    metric = _metric(given)
-    stat = MetricStat(metric=metric, period_s=60, statistic=given["Statistic"])
-    return (MetricQuery(id="m1", stat=_replayed(stat)),)
-
-
-def _queries(given: Sequence[Params], stat_member: str, period_s: int) -> tuple[MetricQuery, ...]:
-    queries = tuple(_query(it, stat_member, period_s) for it in given)
+def _queries(given: Sequence[Params]) -> tuple[MetricQuery, ...]:
+    queries = tuple(_query(it) for it in given)
     check_queries(queries)
     if sum(it.return_data for it in queries) != 1:
         raise TerminalError("exactly one of Metrics must have ReturnData true")
     return queries
 
 
-def _query(given: Params, stat_member: str, period_s: int) -> MetricQuery:
+def _query(given: Params) -> MetricQuery:
     stat = given.get("MetricStat")
     found = None
     if stat is not None:
         found = MetricStat(
-            metric=_metric({"MetricName": "", "Namespace": "", **stat["Metric"]}),
-            period_s=stat.get("Period", period_s),
-            statistic=stat[stat_member],
+            metric=metric_of({"MetricName": "", "Namespace": "", **stat["Metric"]}, "Metrics"),
+            period_s=stat.get("Period", DEFAULT_PERIOD_S),
+            statistic=stat["Stat"],
         )
     return MetricQuery(
         id=given["Id"],
@@ -171,13 +133,8 @@ def _query(given: Params, stat_member: str, period_s: int) -> MetricQuery:
         expression=given.get("Expression"),
         label=given.get("Label"),
         return_data=given.get("ReturnData", True),
-        period_s=None if found is not None else given.get("Period", period_s),
+        period_s=None if found is not None else given.get("Period", DEFAULT_PERIOD_S),
     )
-
-
-def _metric(given: Params) -> Metric:
-    dimensions = {it["Name"]: it["Value"] for it in given.get("Dimensions", ())}
-    return Metric.of(given["Namespace"], given["MetricName"], dimensions)
 
 
 def _replayed(stat: MetricStat) -> MetricStat:
@@ -194,25 +151,6 @@ def _replayed(stat: MetricStat) -> MetricStat:
             f"{', '.join(STATISTICS)}, SampleCount and percentiles are"
         )
     return stat
-
-
-def _stepping(name: str, given: Params) -> StepScaling:
-    if not given.get("StepAdjustments") or "AdjustmentType" not in given:
-        raise TerminalError(f"{name}: AdjustmentType and StepAdjustments must be given")
-    return StepScaling(
-        adjustment=Adjustment(given["AdjustmentType"]),
-        steps=tuple(
-            Step(
-                lower=it.get("MetricIntervalLowerBound"),
-                upper=it.get("MetricIntervalUpperBound"),
-                adjustment=it["ScalingAdjustment"],
-            )
-            for it in given["StepAdjustments"]
-        ),
-        cooldown_s=_cooldown_s(name, given, "Cooldown"),
-        min_magnitude=given.get("MinAdjustmentMagnitude"),
-        aggregation=given.get("MetricAggregationType", "Average"),
-    )
 
 
 def scheduled_of(given: Params) -> ScheduledAction:
@@ -253,7 +191,7 @@ def alarm_of(given: Params) -> NamedAlarm:
     for member in ("EvaluationPeriods", "ComparisonOperator", "Threshold"):
         if member not in params:
             raise TerminalError(f"{name}: {member} is missing")
-    queries = _queries(params["Metrics"], "Stat", 60) if params.get("Metrics") else ()
+    queries = _queries(params["Metrics"]) if params.get("Metrics") else ()
     rule = AlarmRule(
         evaluation_periods=params["EvaluationPeriods"],
         datapoints_to_alarm=num_to_alarm(params),

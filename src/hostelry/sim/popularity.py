@@ -26,7 +26,8 @@ def shares_through(num: int, points: tuple[tuple[float, float], ...]) -> FloatAr
         first, end = round(from_models * num), round(to_models * num)
         falling = zipf_shares(end - first, 0.5)
         shares[first:end] = (to_calls - from_calls) * falling
-    return shares / shares.sum()
+    shares /= shares.sum()
+    return shares
 
 
 # Source: Aegaeon's market of models (SOSP 2025): 94.1 % of the models get 1.35 % of the calls.

@@ -13,14 +13,8 @@ from hostelry.domain.scope import Scope
 from hostelry.metrics.protocol import MetricFilter
 
 KEPT_S = 2 * 3600
-PER_COPY = frozenset(
-    {
-        "ConcurrentRequestsPerCopy",
-        "ConcurrentRequestsPerModel",
-        "InvocationsPerCopy",
-        "InvocationsPerInstance",
-    }
-)
+CONCURRENT = frozenset({"ConcurrentRequestsPerCopy", "ConcurrentRequestsPerModel"})
+PER_COPY = CONCURRENT | {"InvocationsPerCopy", "InvocationsPerInstance"}
 
 
 class Row:
@@ -42,16 +36,9 @@ def _shared(value: Callable[[SecondLoad], float]) -> Reading:
     return lambda row: [value(row.load) / row.serving] if row.serving else []
 
 
-def _concurrency(row: Row) -> Values:
-    load, serving = row.load, row.serving
-    if not serving:
-        return []
-    return [load.in_flight_max / serving, load.in_flight_min / serving]
-
-
 READINGS: Mapping[str, Reading] = {
-    "ConcurrentRequestsPerCopy": _concurrency,
-    "ConcurrentRequestsPerModel": _concurrency,
+    "ConcurrentRequestsPerCopy": lambda row: [row.load.in_flight_mean],
+    "ConcurrentRequestsPerModel": lambda row: [row.load.in_flight_mean],
     "Invocations": lambda row: [float(row.load.arrivals)],
     "InvocationsPerCopy": _shared(lambda load: float(load.arrivals)),
     "InvocationsPerInstance": _shared(lambda load: float(load.arrivals)),
@@ -70,9 +57,11 @@ class PublishedMetrics:
 
     Args:
         serving: how many copies serve now.
+        begins_at: there is nothing of periods that began before.
     """
 
-    def __init__(self, serving: Callable[[], int]) -> None:
+    def __init__(self, serving: Callable[[], int], begins_at: float) -> None:
+        self._begins_at = begins_at
         self._rows: deque[Row] = deque(maxlen=KEPT_S)
         self._serving = serving
         self._known: dict[MetricStat, dict[float, float | None]] = {}
@@ -91,7 +80,7 @@ class PublishedMetrics:
         known = self._known.setdefault(stat, {})
         period_s = stat.period_s
         found: list[Datapoint] = []
-        at = -(-start // period_s) * period_s
+        at = -(-max(start, self._begins_at) // period_s) * period_s
         while at < end:
             if at not in known:
                 known[at] = self._value(stat, at)
@@ -107,6 +96,10 @@ class PublishedMetrics:
         """Nothing is put in."""
         raise NotImplementedError("a replay's metrics come from its requests alone")
 
+    def units(self, scope: Scope, metric: Metric) -> Sequence[str]:
+        """No units are told."""
+        return ()
+
     def find(self, scope: Scope, wanted: MetricFilter) -> Sequence[Metric]:
         """No SEARCH is replayed."""
         return ()
@@ -119,14 +112,30 @@ class PublishedMetrics:
             if row.second < at + stat.period_s:
                 rows.append(row)
         name = stat.metric.name
+        serving = rows[0].serving if rows else self._serving()  # of the period's end
+        if name in PER_COPY and not serving:
+            return None
+        if name in CONCURRENT:
+            return _concurrency(stat, rows) / serving
         reading = READINGS[name]
         values = [value for row in rows for value in reading(row)]
-        is_divided = name in PER_COPY
-        if is_divided and not (rows[0].serving if rows else self._serving()):
-            return None
         if name not in WITHOUT_ZEROS and len(rows) < stat.period_s:
             values.append(0.0)
         return statistic_of(stat.statistic, values)
+
+
+def _concurrency(stat: MetricStat, rows: Sequence[Row]) -> float:
+    """In flight over a period, as one set of statistics: of its mean, its most and its least."""
+    is_whole = len(rows) >= stat.period_s
+    summed = sum(row.load.in_flight_mean for row in rows)
+    by_name = {
+        "SampleCount": float(stat.period_s),
+        "Sum": summed,
+        "Average": summed / stat.period_s,
+        "Maximum": float(max((row.load.in_flight_max for row in rows), default=0)),
+        "Minimum": float(min((row.load.in_flight_min for row in rows), default=0) * is_whole),
+    }
+    return by_name[stat.statistic]
 
 
 def statistic_of(name: str, values: Values) -> float | None:

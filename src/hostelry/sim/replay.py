@@ -156,7 +156,10 @@ class Replay:
         aws = AwsController(target, policies, now, pace) if policies.policies else None
         controllers: list[Controller] = [] if aws is None else [aws]
         if policies.responsive is not None:
-            controllers.append(ResponsiveController(target, policies.responsive))
+            is_tracked = any(it.tracking is not None for it in policies.policies)
+            controllers.append(
+                ResponsiveController(target, policies.responsive, is_tracked=is_tracked)
+            )
         if isinstance(policies.rule, KnativeRule):
             controllers.append(KnativeController(target, policies.rule))
         elif policies.rule is not None:

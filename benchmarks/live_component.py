@@ -1,0 +1,78 @@
+"""A real platform with one LLM component on it, for measurements of scaling."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.integration.platform import Platform
+
+from hostelry.base.clock import monotonic_s
+
+ENDPOINT, COMPONENT, VARIANT = "chat", "assistant", "AllTraffic"
+IMAGE = "763104351884.dkr.ecr.{region}.amazonaws.com/djl-inference:0.29.0-lmi11.0.0-cu124"
+READY_S = 180.0
+
+
+@contextlib.contextmanager
+def running_component(
+    scratch: Path, model: Path, *flags: str, cpus: float = 1.0, copies: int = 1, **options: str
+) -> Iterator[Platform]:
+    """A platform whose endpoint `chat` has the component `assistant`, in service.
+
+    `options` go into the container's environment; `flags` to `hostelry up`.
+    """
+    with Platform(scratch / "home", *flags) as platform:
+        client = platform.boto3("sagemaker")
+        region = client.meta.region_name
+        container = {
+            "Image": IMAGE.format(region=region),
+            "Environment": {"OPTION_MODEL_ID": str(model), **options},
+        }
+        role = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
+        client.create_model(ModelName="model", ExecutionRoleArn=role, PrimaryContainer=container)
+        client.create_endpoint_config(
+            EndpointConfigName="config",
+            ExecutionRoleArn=role,
+            ProductionVariants=[
+                {
+                    "VariantName": VARIANT,
+                    "InstanceType": "ml.m5.24xlarge",
+                    "InitialInstanceCount": 1,
+                    "RoutingConfig": {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"},
+                }
+            ],
+        )
+        client.create_endpoint(EndpointName=ENDPOINT, EndpointConfigName="config")
+        settled(lambda: client.describe_endpoint(EndpointName=ENDPOINT)["EndpointStatus"])
+        client.create_inference_component(
+            InferenceComponentName=COMPONENT,
+            EndpointName=ENDPOINT,
+            VariantName=VARIANT,
+            Specification={
+                "ModelName": "model",
+                "ComputeResourceRequirements": {
+                    "NumberOfCpuCoresRequired": cpus,
+                    "MinMemoryRequiredInMb": 512,
+                },
+            },
+            RuntimeConfig={"CopyCount": copies},
+        )
+        settled(lambda: component_status(client))
+        yield platform
+
+
+def component_status(client: Any) -> str:
+    """InferenceComponentStatus of the component."""
+    found = client.describe_inference_component(InferenceComponentName=COMPONENT)
+    return str(found["InferenceComponentStatus"])
+
+
+def settled(status: Any) -> None:
+    """Wait until `status` tells InService; raises RuntimeError for a failure, or after a while."""
+    give_up_at_s = monotonic_s() + READY_S
+    while (now := status()) != "InService":
+        if now == "Failed" or monotonic_s() > give_up_at_s:
+            raise RuntimeError(f"it is {now}, not InService")
+        time.sleep(0.1)
