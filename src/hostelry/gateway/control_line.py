@@ -9,8 +9,9 @@ import msgspec
 
 from hostelry.base.json import decode
 from hostelry.domain.load import LoadKey, Wake
+from hostelry.gateway.copies import Upstream
 from hostelry.gateway.reply import UpstreamError
-from hostelry.gateway.upstream import Timeouts, UpstreamPool
+from hostelry.gateway.upstream import Timeouts
 
 log = logging.getLogger(__name__)
 CALL_TIMEOUTS = Timeouts(total_s=5.0, connect_s=1.0)
@@ -35,7 +36,7 @@ class ControlLine(Protocol):
 class Known(msgspec.Struct):
     """Control's answer about a name."""
 
-    wanted: bool
+    wanted: bool = False
 
 
 class NoControl:
@@ -53,14 +54,14 @@ class ControlOverHttp:
     """Control at an address.
 
     Args:
-        pool: connections.
+        pool: connections; `UpstreamPool` is one.
         address: ``http://host:port``.
         internal_key: what control lets its own processes in by.
         now_s: seconds of a clock that never goes back.
     """
 
     def __init__(
-        self, pool: UpstreamPool, address: str, internal_key: str, now_s: Callable[[], float]
+        self, pool: Upstream, address: str, internal_key: str, now_s: Callable[[], float]
     ) -> None:
         self._pool = pool
         self._address = address
@@ -94,7 +95,7 @@ class ControlOverHttp:
             status, said = await self._call("GET", f"/internal/wanted?{asked}", b"")
         finally:
             self._num_asking -= 1
-        if status == 200 and decode(said, Known).wanted:
+        if status == 200 and is_yes(said):
             return True
         if len(self._unwanted) >= MAX_REMEMBERED:
             self._unwanted.clear()
@@ -114,3 +115,11 @@ class ControlOverHttp:
                 reply.close()
         except UpstreamError as error:
             return 0, str(error).encode()
+
+
+def is_yes(body: bytes) -> bool:
+    """Whether control's answer is that a name is wanted."""
+    try:
+        return decode(body, Known).wanted
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
