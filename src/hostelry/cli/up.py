@@ -92,6 +92,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         int, typer.Option(help="... for one endpoint or component.")
     ] = 1024,
     hold_mb: Annotated[float, typer.Option(help="... and how large they are together.")] = 256.0,
+    metrics_mb: Annotated[float, typer.Option(help="Memory that metrics may take.")] = 256.0,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return when ready; go on in the background.")
     ] = False,
@@ -128,6 +129,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         hold_requests=hold_requests,
         hold_requests_each=hold_requests_each,
         hold_mb=hold_mb,
+        metrics_mb=metrics_mb,
     )
     if detach:
         up_detached(options, as_json=as_json)

@@ -63,6 +63,7 @@ class UpConfig:
     hold_requests: int = 4096  # that wait for copies at once, in all workers
     hold_requests_each: int = 1024  # ... for one name
     hold_bytes: int = 256 * 1024 * 1024
+    metrics_bytes: int = 256 * 1024 * 1024  # of memory, in control
 
     @property
     def door_url(self) -> str:

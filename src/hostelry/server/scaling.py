@@ -17,6 +17,7 @@ from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.endpoint import Deployment, Endpoint
 from hostelry.domain.shape import Shape
+from hostelry.metrics.budget import DEFAULT_MAX_BYTES
 from hostelry.metrics.census import Census
 from hostelry.metrics.durable import DurableMetrics
 from hostelry.metrics.load_board import LoadBoard
@@ -64,7 +65,7 @@ class Scaling:
     ) -> None:
         self._state = state
         self._clock = clock
-        self.metrics = metrics_in(home.metrics, clock)
+        self.metrics = metrics_in(home.metrics, clock, config.metrics_bytes)
         self.board = LoadBoard(clock.now())
         self.scaler = TargetScaler(
             Given(
@@ -180,16 +181,18 @@ class Scaling:
                     await self._rescheduled.wait()
 
 
-def metrics_in(folder: Path, clock: Clock) -> DurableMetrics | MemoryMetrics:
+def metrics_in(
+    folder: Path, clock: Clock, max_bytes: int = DEFAULT_MAX_BYTES
+) -> DurableMetrics | MemoryMetrics:
     """The metrics that a folder keeps; where the disk refuses it, ones that die with the process.
 
     Endpoints are worth more than their metrics: control starts without a place for them too.
     """
     try:
-        return DurableMetrics(folder, clock)
+        return DurableMetrics(folder, clock, max_bytes=max_bytes)
     except OSError as error:
         LOG.warning("metrics cannot be kept in %s, only in memory: %s", folder, error)
-        return MemoryMetrics(clock)
+        return MemoryMetrics(clock, max_bytes=max_bytes)
 
 
 @contextlib.asynccontextmanager

@@ -24,6 +24,7 @@ MAX_DEFAULT_WORKERS = 4
 MIN_TIMEOUT_S, MAX_TIMEOUT_S = 1, 86400
 MAX_HOLD_REQUESTS = 1_000_000
 MAX_HOLD_MB = 1024 * 1024
+MIN_METRICS_MB, MAX_METRICS_MB = 8, 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,7 @@ class UpOptions:
     hold_requests: int = 4096
     hold_requests_each: int = 1024
     hold_mb: float = 256.0
+    metrics_mb: float = 256.0
 
     @property
     def embedded_store(self) -> bool:
@@ -84,8 +86,18 @@ def check_options(options: UpOptions) -> None:
         )
     check_timeouts(options)
     check_holding(options)
+    check_metrics(options)
     if options.s3_endpoint is not None:
         check_endpoint(options.s3_endpoint)
+
+
+def check_metrics(options: UpOptions) -> None:
+    """Raise TerminalError where the memory of metrics is no size, or too small to mean anything."""
+    if not MIN_METRICS_MB <= options.metrics_mb <= MAX_METRICS_MB:
+        raise TerminalError(
+            f"--metrics-mb {options.metrics_mb:g}: expected {MIN_METRICS_MB} or more and at most "
+            f"{MAX_METRICS_MB}"
+        )
 
 
 def check_timeouts(options: UpOptions) -> None:
@@ -222,4 +234,5 @@ def decide_config(options: UpOptions, control_port: int, num_cpus: int) -> UpCon
         hold_requests=options.hold_requests,
         hold_requests_each=options.hold_requests_each,
         hold_bytes=int(options.hold_mb * 1024 * 1024),
+        metrics_bytes=int(options.metrics_mb * 1024 * 1024),
     )

@@ -87,6 +87,8 @@ def test_options_that_are_allowed(changes: dict[str, Any]) -> None:
         pytest.param({"hold_requests": 0}, "--hold-requests 0: expected 1", id="none may wait"),
         pytest.param({"hold_requests_each": -1}, "--hold-requests-each -1", id="fewer than none"),
         pytest.param({"hold_mb": 0.5}, "--hold-mb 0.5: expected 1", id="nothing may wait"),
+        pytest.param({"metrics_mb": 1}, "--metrics-mb 1: expected 8", id="no room for metrics"),
+        pytest.param({"metrics_mb": float("nan")}, "--metrics-mb nan", id="room of no number"),
         pytest.param({"gateway_workers": 65}, "at most 64", id="too many workers"),
         pytest.param({"s3_endpoint": "nas:9000"}, "--s3-endpoint", id="an endpoint without http"),
         pytest.param({"s3_endpoint": "ftp://nas"}, "--s3-endpoint", id="another scheme"),
