@@ -39,6 +39,8 @@ class Choices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Resource:
+    """What a tag or a policy may choose for; a variant has no `arn` and no tags of its own."""
+
     key: LoadKey
     arn: str
     endpoint_arn: str
@@ -129,7 +131,7 @@ def _resources(state: State) -> list[_Resource]:
                     key=LoadKey(
                         scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=name
                     ),
-                    arn=endpoint.arn,
+                    arn="",
                     endpoint_arn=endpoint.arn,
                     resource_id=variant_id(endpoint.name, name),
                     dimension=Dimension.INSTANCES,

@@ -1,0 +1,126 @@
+"""The responsive policy is chosen by calls that an unmodified client can make."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostelry.domain.scope import Scope
+from hostelry.scaling.responsive_targets import choices
+from hostelry.store.records import State
+
+Call = Callable[..., dict[str, Any]]
+Refused = Callable[..., str]
+COPIES = {
+    "ResourceId": "inference-component/base",
+    "ScalableDimension": "sagemaker:inference-component:DesiredCopyCount",
+}
+INSTANCES = {
+    "ResourceId": "endpoint/v/variant/main",
+    "ScalableDimension": "sagemaker:variant:DesiredInstanceCount",
+}
+OF_COMPONENT = {
+    "MetricName": "ExpectedConcurrencyPerCopy",
+    "Dimensions": [{"Name": "InferenceComponentName", "Value": "base"}],
+}
+OF_VARIANT = {
+    "MetricName": "ExpectedConcurrencyPerModel",
+    "Dimensions": [
+        {"Name": "VariantName", "Value": "main"},
+        {"Name": "EndpointName", "Value": "v"},
+    ],
+}
+
+
+def tag(value: str) -> list[dict[str, str]]:
+    return [{"Key": "hostelry:responsive", "Value": value}]
+
+
+@pytest.fixture(autouse=True)
+def registered(served: None, scaling: Call) -> None:
+    for params in (COPIES, INSTANCES):
+        scaling("RegisterScalableTarget", **params, MinCapacity=1, MaxCapacity=9)
+
+
+@pytest.mark.parametrize(
+    ("place", "metric"),
+    [
+        pytest.param(COPIES, OF_COMPONENT, id="a component's copies"),
+        pytest.param(INSTANCES, OF_VARIANT, id="a variant's instances"),
+    ],
+)
+def test_by_a_policy_on_its_own_metric(
+    scaling: Call, state: State, place: dict[str, str], metric: dict[str, Any]
+) -> None:
+    assert not choices(state).watched
+    put = scaling(
+        "PutScalingPolicy",
+        **place,
+        PolicyName="fast",
+        PolicyType="TargetTrackingScaling",
+        TargetTrackingScalingPolicyConfiguration={
+            "TargetValue": 3.0,
+            "CustomizedMetricSpecification": {
+                "Namespace": "Hostelry",
+                "Statistic": "Average",
+                **metric,
+            },
+        },
+    )
+    assert len(put["Alarms"]) == 2
+    (watched,) = choices(state).watched.values()
+    assert (watched.resource_id, watched.options.target) == (place["ResourceId"], 3.0)
+    assert watched.is_tracked
+    assert (watched.capacity.minimum, watched.capacity.maximum) == (1, 9)
+    scaling("DeleteScalingPolicy", **place, PolicyName="fast")
+    assert not choices(state).watched
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "watched"),
+    [
+        pytest.param("inference-component", "base", ["inference-component/base"], id="component"),
+        pytest.param("endpoint", "e", ["inference-component/base"], id="endpoint of components"),
+        pytest.param("endpoint", "v", ["endpoint/v/variant/main"], id="endpoint of models"),
+    ],
+)
+def test_by_a_tag(
+    call: Call, state: State, scope: Scope, kind: str, name: str, watched: list[str]
+) -> None:
+    arn = scope.arn(kind, name)
+    call("AddTags", ResourceArn=arn, Tags=tag("5"))
+    assert [it.resource_id for it in choices(state).watched.values()] == watched
+    call("DeleteTags", ResourceArn=arn, TagKeys=["hostelry:responsive"])
+    assert not choices(state).watched
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        pytest.param("fast", '"fast" is no number', id="no number"),
+        pytest.param("0", "target is 0", id="no concurrency"),
+        pytest.param("", "wanted concurrency per copy", id="nothing"),
+        pytest.param("5 scale-in-after-s=1", "scale_in_after_s is 1", id="a setting out of bounds"),
+        pytest.param("5 max-growth=2 max-growth=3", "given twice", id="a setting twice"),
+        pytest.param("5 max-growth=", "is no number", id="a setting without a value"),
+    ],
+)
+def test_a_tag_that_cannot_be_is_refused_and_changes_nothing(
+    call: Call, refused: Refused, state: State, scope: Scope, value: str, says: str
+) -> None:
+    arn = scope.arn("inference-component", "base")
+    call("AddTags", ResourceArn=arn, Tags=tag("5"))
+    assert says in refused("AddTags", ResourceArn=arn, Tags=tag(value))
+    assert [it.options.target for it in choices(state).watched.values()] == [5.0]
+
+
+def test_a_variant_that_nobody_registered_is_not_watched(call: Call, state: State) -> None:
+    """Of endpoint "v" only the variant "main" is registered."""
+    call(
+        "AddTags",
+        ResourceArn=Scope("123456789012", "us-west-2").arn("endpoint", "v"),
+        Tags=tag("5"),
+    )
+    found = choices(state)
+    assert [it.resource_id for it in found.watched.values()] == ["endpoint/v/variant/main"]
+    assert not found.refused
