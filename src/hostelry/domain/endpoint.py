@@ -60,6 +60,19 @@ class EndpointVariant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateGuard:
+    """What takes an update back: an alarm that alarms, or that it lasts for too long.
+
+    `bake_s` is TerminationWaitInSeconds: how long the new deployment serves on trial, with the old
+    one kept beside it.
+    """
+
+    alarm_names: tuple[str, ...] = ()
+    bake_s: float = 0.0
+    max_execution_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
     """One configuration applied to an endpoint; `generation` grows with each."""
 
@@ -67,6 +80,15 @@ class Deployment:
     config: EndpointConfig
     variants: tuple[EndpointVariant, ...]
     started_at: float
+    guard: UpdateGuard | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bake:
+    """A trial of the active deployment since `since`; `before` is kept to go back to."""
+
+    before: Deployment
+    since: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +96,9 @@ class Endpoint:
     """An endpoint.
 
     `active` serves (or is being created); `pending` is a newer deployment that an update brings up
-    beside it and that replaces it once every copy of it has proven ready. `deadline_at` is when the
-    present non-final status fails, in seconds since the epoch; None in final states.
+    beside it and that replaces it once every copy of it has proven ready. `bake` is set while it
+    then serves on trial. `deadline_at` is when the present non-final status fails, in seconds since
+    the epoch; None in final states.
     """
 
     scope: Scope
@@ -86,6 +109,7 @@ class Endpoint:
     status: EndpointStatus
     active: Deployment
     pending: Deployment | None = None
+    bake: Bake | None = None
     deadline_at: float | None = None
     failure_reason: str | None = None
     at_zero: AtZero | None = None  # None: as the home has it
@@ -95,3 +119,9 @@ class Endpoint:
     def takes_components(self) -> bool:
         """Whether inference components are placed on this endpoint."""
         return self.active.config.takes_components
+
+    @property
+    def deployments(self) -> tuple[Deployment, ...]:
+        """The active deployment, and the one that comes up, or is kept, beside it."""
+        beside = (self.pending, None if self.bake is None else self.bake.before)
+        return (self.active, *(it for it in beside if it is not None))

@@ -81,7 +81,8 @@ def with_active(endpoint: Endpoint, active: Deployment, now: float) -> Endpoint:
 
 def is_only_resized(endpoint: Endpoint) -> bool:
     """Whether the endpoint's update under way is one of its active deployment, not a new one."""
-    return endpoint.status is EndpointStatus.UPDATING and endpoint.pending is None
+    is_new = endpoint.pending is not None or endpoint.bake is not None
+    return endpoint.status is EndpointStatus.UPDATING and not is_new
 
 
 def with_instances(active: Deployment, variant_name: str, count: int) -> Deployment:

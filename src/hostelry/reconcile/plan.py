@@ -10,6 +10,7 @@ from dataclasses import replace
 from hostelry.domain.copy import Copy, CopyPhase, CopySpec, InstanceState
 from hostelry.reconcile.adapters import adapter_leaves_at
 from hostelry.reconcile.deadlines import with_deadlines
+from hostelry.reconcile.guards import bake_instants
 from hostelry.reconcile.observed import with_observations
 from hostelry.reconcile.plan_adapter import FORGET_S, plan_adapter
 from hostelry.reconcile.plan_component import plan_component
@@ -137,6 +138,7 @@ def _instants(world: World, givens: Givens) -> Iterator[float]:
     for record in (world.endpoint, *world.components.values()):
         if record is not None and record.deadline_at is not None:
             yield record.deadline_at
+    yield from bake_instants(world, givens)
     for component in world.components.values():
         yield from rollout_instants(component, givens)
         if component.adapter is not None:

@@ -5,14 +5,22 @@ from dataclasses import replace
 
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
-from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
+from hostelry.domain.endpoint import (
+    Bake,
+    Deployment,
+    Endpoint,
+    EndpointStatus,
+    EndpointVariant,
+)
 from hostelry.domain.status import Event, next_status
 from hostelry.reconcile.deadlines import is_overdue
+from hostelry.reconcile.guards import guard_failure
 from hostelry.reconcile.plan_growth import managed_scaling
 from hostelry.reconcile.reasons import copy_failure, failure_reason, what_is_missing
 from hostelry.reconcile.room import cannot_ever_fit, shortage
 from hostelry.reconcile.world import Givens, World, is_routable
 
+BAKE_SLACK_S = 60.0  # for the pass that ends it
 SERVING = frozenset({ComponentStatus.IN_SERVICE, ComponentStatus.UPDATING})
 
 
@@ -26,6 +34,8 @@ def plan_endpoint(world: World, givens: Givens) -> World:
         after = _created(world, endpoint, givens)
     elif endpoint.status is EndpointStatus.UPDATING and endpoint.pending is not None:
         after = _switched(world, endpoint, endpoint.pending, givens)
+    elif endpoint.status is EndpointStatus.UPDATING and endpoint.bake is not None:
+        after = _baked(world, endpoint, endpoint.bake, givens)
     elif endpoint.status is EndpointStatus.UPDATING:
         after = _resized(world, endpoint, givens)
     elif endpoint.status is EndpointStatus.DELETING:
@@ -87,14 +97,41 @@ def _created(world: World, endpoint: Endpoint, givens: Givens) -> Endpoint:
 
 
 def _switched(world: World, endpoint: Endpoint, pending: Deployment, givens: Givens) -> Endpoint:
-    failure = deployment_failure(world, pending) or _stranded(world, pending, givens)
+    failure = guard_failure(pending, givens)
+    failure = failure or deployment_failure(world, pending) or _stranded(world, pending, givens)
     if failure is None and is_up(world, pending):
-        return _in_service(replace(endpoint, active=pending, pending=None), None, givens.now)
+        return _taken_over(endpoint, pending, givens)
     if failure is None and is_overdue(endpoint, givens.now):
         failure = _still_missing(world, pending)
     if failure is None:
         return endpoint
     return _in_service(replace(endpoint, pending=None), failure, givens.now)
+
+
+def _taken_over(endpoint: Endpoint, pending: Deployment, givens: Givens) -> Endpoint:
+    """The endpoint that serves from `pending`, for good or on trial beside what served before."""
+    serving = replace(endpoint, active=pending, pending=None)
+    guard = pending.guard
+    if guard is None or not guard.bake_s or endpoint.takes_components:
+        return _in_service(serving, None, givens.now)
+    return replace(
+        serving,
+        bake=Bake(before=endpoint.active, since=givens.now),
+        deadline_at=givens.end_of(givens.now, guard.bake_s) + BAKE_SLACK_S,
+    )
+
+
+def _baked(world: World, endpoint: Endpoint, bake: Bake, givens: Givens) -> Endpoint:
+    """The endpoint once its trial is over, or has failed and what was before serves again."""
+    guard = endpoint.active.guard
+    failure = guard_failure(endpoint.active, givens)
+    failure = failure or deployment_failure(world, endpoint.active)
+    if failure is not None:
+        back = replace(endpoint, active=bake.before, bake=None)
+        return _in_service(back, failure, givens.now)
+    if guard is not None and not givens.after(bake.since, guard.bake_s):
+        return endpoint
+    return _in_service(replace(endpoint, bake=None), None, givens.now)
 
 
 def _resized(world: World, endpoint: Endpoint, givens: Givens) -> Endpoint:

@@ -72,8 +72,7 @@ def next_type(variant: EndpointVariant, givens: Givens) -> str:
 
 def deployment_in(endpoint: Endpoint, generation: int) -> Deployment:
     """The endpoint's deployment of that generation, which it has."""
-    found = (endpoint.active, endpoint.pending)
-    return next(it for it in found if it is not None and it.generation == generation)
+    return next(it for it in endpoint.deployments if it.generation == generation)
 
 
 def new_instance(
@@ -126,4 +125,6 @@ def with_variant(endpoint: Endpoint, deployment: Deployment, changed: EndpointVa
     after = replace(deployment, variants=variants)
     if deployment.generation == endpoint.active.generation:
         return replace(endpoint, active=after)
+    if endpoint.bake is not None:
+        return replace(endpoint, bake=replace(endpoint.bake, before=after))
     return replace(endpoint, pending=after)

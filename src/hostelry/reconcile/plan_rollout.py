@@ -11,6 +11,7 @@ from hostelry.domain.component import ComponentStatus, InferenceComponent, Rollo
 from hostelry.domain.copy import CopyPhase
 from hostelry.domain.deadline import start_deadline
 from hostelry.reconcile.aims import aim_of, batch_size
+from hostelry.reconcile.guards import alarm_failure
 from hostelry.reconcile.reasons import copy_failure, failure_reason
 from hostelry.reconcile.room import cannot_ever_fit
 from hostelry.reconcile.world import Givens, World, is_routable
@@ -85,6 +86,9 @@ def _failure(
     world: World, component: InferenceComponent, rollout: Rollout, givens: Givens
 ) -> str | None:
     """Why the update must go back; None while it may go on."""
+    alarm = alarm_failure(rollout.policy.alarm_names, givens)
+    if alarm is not None:
+        return alarm
     limit_s = rollout.policy.max_execution_s
     if limit_s is not None and givens.now >= rollout.started_at + limit_s:
         return (

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hostelry.base.clock import Clock
 from hostelry.base.ids import new_copy_id, new_instance_id
@@ -14,11 +14,21 @@ from hostelry.domain.shape import Shape
 from hostelry.fleet.protocol import Fleet
 from hostelry.reconcile.driver import Connect
 from hostelry.reconcile.edge import survives
+from hostelry.reconcile.guards import guarding_alarms
 from hostelry.reconcile.instances import Instances
 from hostelry.reconcile.plan import next_look_at, plan, wishes
 from hostelry.reconcile.plan_routes import Waking, plan_routes
 from hostelry.reconcile.queue import WorkQueue
-from hostelry.reconcile.record import all_keys, load, load_all, write, writes
+from hostelry.reconcile.record import (
+    ALARM_KINDS,
+    all_keys,
+    guarded_keys,
+    load,
+    load_alarms,
+    load_all,
+    write,
+    writes,
+)
 from hostelry.reconcile.route_board import RouteBoard
 from hostelry.reconcile.world import MAX_DRAIN_S, Givens, GroupKey, InstanceFacts, World
 from hostelry.store.errors import RevisionTooOld
@@ -54,6 +64,9 @@ def one_pass(
     Raises Conflict when a record moved meanwhile: the pass is made again from what is there.
     """
     loaded = load(state, key, facts)
+    names = guarding_alarms(loaded.world)
+    if names:
+        givens = replace(givens, alarms=load_alarms(state, key.scope, names))
     after = plan(loaded.world, givens)
     write(state, loaded, writes(loaded.world, after))
     return after
@@ -185,6 +198,9 @@ class Reconciler:
         keys: set[GroupKey] = set()
         for change in changes:
             scope, name = change.key.scope, change.key.name
+            if change.key.kind in ALARM_KINDS:
+                keys |= guarded_keys(self._state, scope, name)
+                continue
             if change.key.kind == "endpoint":
                 keys.add(GroupKey(scope, name))
                 continue

@@ -4,15 +4,19 @@ Writes go in an order in which a stop after any of them leaves a state that serv
 and can be planned from again: what is new or was observed, then statuses, then what leaves.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from hostelry.domain.alarm import AlarmState
 from hostelry.domain.copy import Copy, Instance, InstanceState
+from hostelry.domain.scope import Scope
+from hostelry.reconcile.guards import component_alarms, endpoint_alarms
 from hostelry.reconcile.world import GroupKey, InstanceFacts, World
 from hostelry.store.records import Records, State
 
 T = TypeVar("T")
+ALARM_KINDS = ("metric_alarm", "composite_alarm")
 Address = tuple[str, str]  # kind, name
 
 RANK_NEW, RANK_ENDPOINT, RANK_COMPONENT, RANK_LEAVING, RANK_GONE = range(5)
@@ -65,6 +69,33 @@ def _mine(
             found[name_of(value)] = record.value
             versions[records.kind, name_of(value)] = record.version
     return found
+
+
+def load_alarms(state: State, scope: Scope, names: Iterable[str]) -> dict[str, AlarmState]:
+    """The states that alarms are in; one that does not exist has none."""
+    found: dict[str, AlarmState] = {}
+    for name in names:
+        metric = state.metric_alarms.get(scope, name)
+        composite = None if metric else state.composite_alarms.get(scope, name)
+        if metric is not None:
+            found[name] = metric.value.status.state
+        elif composite is not None:
+            found[name] = composite.value.status.state
+    return found
+
+
+def guarded_keys(state: State, scope: Scope, alarm_name: str) -> set[GroupKey]:
+    """The endpoints with an update under way that an alarm guards."""
+    keys = {
+        GroupKey(scope, it.value.name)
+        for it in state.endpoints.list(scope)
+        if alarm_name in endpoint_alarms(it.value)
+    }
+    return keys | {
+        GroupKey(scope, it.value.endpoint_name)
+        for it in state.components.list(scope)
+        if alarm_name in component_alarms(it.value)
+    }
 
 
 def load_all(state: State) -> list[World]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
+from hostelry.domain.alarm import AlarmState
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus
@@ -68,7 +69,7 @@ class Givens:
 
     `pace` divides the waits that last minutes on AWS (cooldowns, bakes, provisioning time-outs).
     `max_drain_s` is how long a copy that leaves may go on with its requests. `zone_letters` make
-    the availability zones of a region.
+    the availability zones of a region. `alarms` has the states of those that guard an update.
     """
 
     now: float
@@ -78,6 +79,7 @@ class Givens:
     pace: float = 1.0
     max_drain_s: float = MAX_DRAIN_S
     zone_letters: str = "abc"
+    alarms: Mapping[str, AlarmState] = field(default_factory=dict)
 
     def after(self, since: float, wait_s: float) -> bool:
         """Whether a wait of AWS's, which began at `since`, is over."""
@@ -123,13 +125,11 @@ class World:
         return self.facts.get(instance_id, NOTHING_KNOWN)
 
     def deployments(self) -> tuple[Deployment, ...]:
-        """What should have instances now: the active deployment, then the pending one."""
+        """What should have instances now: the active deployment, then those beside it."""
         endpoint = self.endpoint
         if endpoint is None or endpoint.status in (EndpointStatus.DELETING, EndpointStatus.FAILED):
             return ()
-        return (
-            (endpoint.active,) if endpoint.pending is None else (endpoint.active, endpoint.pending)
-        )
+        return endpoint.deployments
 
     def hosts(self, generation: int, variant_name: str) -> list[Instance]:
         """Instances of a deployment's variant that are not on their way out, oldest first."""

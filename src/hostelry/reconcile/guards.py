@@ -1,0 +1,72 @@
+"""What takes an update back while it runs or bakes: alarms, and a limit on its time.
+
+Source: "Auto-Rollback Configuration and Monitoring" in the SageMaker developer guide. An alarm that
+alarms already when the update begins takes it back at once; one without data does not.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from hostelry.domain.alarm import AlarmState
+from hostelry.domain.component import InferenceComponent
+from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus
+from hostelry.reconcile.world import Givens, World
+
+
+def guarding_alarms(world: World) -> frozenset[str]:
+    """Names of the alarms that guard an update under way on the endpoint."""
+    names = set() if world.endpoint is None else set(endpoint_alarms(world.endpoint))
+    for component in world.components.values():
+        names.update(component_alarms(component))
+    return frozenset(names)
+
+
+def endpoint_alarms(endpoint: Endpoint) -> tuple[str, ...]:
+    """Names of the alarms that guard the endpoint's own update."""
+    guarded = endpoint.active if endpoint.bake is not None else endpoint.pending
+    if endpoint.status is not EndpointStatus.UPDATING or guarded is None or guarded.guard is None:
+        return ()
+    return guarded.guard.alarm_names
+
+
+def component_alarms(component: InferenceComponent) -> tuple[str, ...]:
+    """Names of the alarms that guard a component's rolling update."""
+    return () if component.rollout is None else component.rollout.policy.alarm_names
+
+
+def alarm_failure(names: Iterable[str], givens: Givens) -> str | None:
+    """Which of the alarms takes an update back; None where none does."""
+    alarming = [it for it in names if givens.alarms.get(it) is AlarmState.ALARM]
+    if not alarming:
+        return None
+    told = ", ".join(f'"{it}"' for it in alarming)
+    plural = "alarm" if len(alarming) == 1 else "alarms"
+    return f"CloudWatch {plural} {told} went into ALARM state; the update was rolled back."
+
+
+def guard_failure(deployment: Deployment, givens: Givens) -> str | None:
+    """Why an endpoint's update to `deployment` goes back; None where its guard lets it go on."""
+    guard = deployment.guard
+    if guard is None:
+        return None
+    limit_s = guard.max_execution_s
+    if limit_s is not None and givens.now >= deployment.started_at + limit_s:
+        return (
+            f"The update did not end within MaximumExecutionTimeoutInSeconds, {limit_s:g}; it was"
+            " rolled back."
+        )
+    return alarm_failure(guard.alarm_names, givens)
+
+
+def bake_instants(world: World, givens: Givens) -> Iterator[float]:
+    """When time alone ends an endpoint's trial, or its update."""
+    endpoint = world.endpoint
+    if endpoint is None or endpoint.status is not EndpointStatus.UPDATING:
+        return
+    guarded = endpoint.active if endpoint.bake is not None else endpoint.pending
+    guard = None if guarded is None else guarded.guard
+    if guarded is None or guard is None:
+        return
+    if endpoint.bake is not None:
+        yield givens.end_of(endpoint.bake.since, guard.bake_s)
+    if guard.max_execution_s is not None:
+        yield guarded.started_at + guard.max_execution_s
