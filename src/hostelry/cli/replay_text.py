@@ -58,7 +58,7 @@ def _median(spans_s: Sequence[float | None]) -> str:
 
 def act_lines(outcome: Outcome) -> list[str]:
     """The acts of one replay, the first of many."""
-    rows = [("decided", "by", "copies", "t0->t1", "t1->t2", "", "why")]
+    rows: list[tuple[str, ...]] = [("decided", "by", "copies", "t0->t1", "t1->t2", "", "why")]
     rows += [_act_row(it) for it in outcome.acts[:MAX_ACTS]]
     left = len(outcome.acts) - MAX_ACTS
     more = [f"... and {left:,} more; --json has them all"] if left > 0 else []

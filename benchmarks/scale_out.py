@@ -1,0 +1,74 @@
+"""A step of load: when is it seen, when does new capacity answer, and what acts were for nothing?
+
+Replayed: AWS's policies, Knative's and Ray Serve's rules and the responsive policy, on many seeds.
+Live, where `--live` is given: a real platform with a tiny model, under the high-resolution policy
+and the responsive one; the replay of the same load says how far its forecast is from that.
+
+``python -m benchmarks.scale_out [--setting short|full] [--smoke] [--live]``
+"""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.aims import Finding, finding_rows
+from benchmarks.record import print_table, write_result
+from benchmarks.scale_out_replay import (
+    CASES,
+    HIGH_RESOLUTION,
+    OURS,
+    Size,
+    figures,
+    measure_replay,
+)
+
+SEED = 20261122
+SIZES = {
+    "smoke": Size(steps=2, hours=1, cases=1),
+    "short": Size(steps=20, hours=8, cases=3),
+    "full": Size(steps=100, hours=40),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale_out", description=__doc__)
+    parser.add_argument("--setting", choices=("short", "full"), default="short")
+    parser.add_argument("--smoke", action="store_true", help="a few replays only")
+    parser.add_argument("--live", action="store_true", help="a real platform too (minutes)")
+    arguments = parser.parse_args(argv)
+    name = "smoke" if arguments.smoke else arguments.setting
+    measured = measure_replay(SIZES[name], SEED)
+    print_table("Replayed: from the step to the act", measured["replayed"])
+    if arguments.live:
+        from benchmarks.scale_out_live import measure_live
+
+        measured |= measure_live(SEED)
+        print_table("Live, and the forecast of the replay", measured["live"])
+    measured["findings"] = finding_rows(findings(measured["replayed"]))
+    print_table("Against the aims", measured["findings"])
+    write_result("scale_out", name, SEED, measured)
+
+
+def findings(rows: Sequence[dict[str, Any]]) -> list[Finding]:
+    """What the aims are, and what was measured."""
+    first = CASES[0].name
+    aws = figures(rows, first, HIGH_RESOLUTION)
+    ours = figures(rows, first, OURS)
+    found = [
+        Finding(what="high resolution, slowest detection, s", value=aws["max s"], at_most=45.0),
+        Finding(what="responsive, p50 s", value=ours["t0->t1 p50 s"], at_most=3.0),
+        Finding(what="responsive, p95 s", value=ours["p95 s"], at_most=5.0),
+        Finding(what="responsive, spurious acts an hour", value=ours["spurious/h"], at_most=1.0),
+    ]
+    bursty = [it for it in rows if "cv 3" in it["load"] and it["policy"] == OURS]
+    for it in bursty:
+        found.append(Finding(what="responsive at cv 3, p95 s", value=it["p95 s"], at_most=10.0))
+        found.append(
+            Finding(what="responsive at cv 3, spurious/h", value=it["spurious/h"], at_most=1.0)
+        )
+    return found
+
+
+if __name__ == "__main__":
+    main()
