@@ -87,7 +87,7 @@ class LoadReport:
 class Wake:
     """A request waits for a name without a copy: body of POST /internal/wake.
 
-    `held` is how many wait there by now.
+    `held` is how many wait there by now, the first of them since `at`.
     """
 
     key: LoadKey

@@ -347,7 +347,9 @@ class Holding:
 
     def _tell(self, key: LoadKey, held: int) -> None:
         self._told[key] = held
-        wake = Wake(key=key, held=held, at=self._clock.now())
+        first = self._lines.first(key)
+        waits_s = 0.0 if first is None else self._now_s() - first.since_s
+        wake = Wake(key=key, held=held, at=self._clock.now() - waits_s)
         task = asyncio.get_running_loop().create_task(self._control.wake(wake))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)

@@ -180,6 +180,7 @@ def test_what_waits_is_told_again_until_control_has_raised_it() -> None:
         for _ in range(30):  # ten seconds in which control is away
             rig.pass_s(0.5)
             await settle()
+        assert len({round(it.at, 3) for it in rig.control.wakes}) == 1  # since when they wait
         told = [it.held for it in rig.control.wakes]
         assert told[:2] == [1, 5]
         assert set(told[2:]) == {5}
