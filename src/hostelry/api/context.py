@@ -30,7 +30,7 @@ class Context:
     role_name: str
     role_created_at: float = 0.0
     pace: float = 1.0
-    metrics: MetricStore | None = None
+    metrics: MetricStore
 
 
 def new_generation(context: Context) -> int:

@@ -16,7 +16,6 @@ from hostelry.api.metric_values import (
     invalid_combination,
     invalid_value,
     missing,
-    store_of,
 )
 from hostelry.base.errors import ServiceError
 from hostelry.domain.metric import Metric, Sample, StatisticSet
@@ -54,7 +53,7 @@ def put_metric_data(context: Context, params: Params) -> Result:
             f" {len(data)}."
         )
     samples = [_sample(context, namespace, datum, path) for path, datum in data]
-    store_of(context).record(context.scope, samples)
+    context.metrics.record(context.scope, samples)
     return {}
 
 

@@ -5,7 +5,7 @@ Source: ListMetrics in the CloudWatch API reference.
 
 from hostelry.api.context import Context, Params, Result
 from hostelry.api.metric_query import read_next
-from hostelry.api.metric_values import invalid_value, shown, store_of
+from hostelry.api.metric_values import invalid_value, shown
 from hostelry.api.page import request_digest, write_token
 from hostelry.domain.metric import Metric
 from hostelry.metrics.protocol import MetricFilter
@@ -31,7 +31,7 @@ def list_metrics(context: Context, params: Params) -> Result:
         dimensions={it["Name"]: it.get("Value") for it in params.get("Dimensions") or ()},
         since=context.now - recent_s,
     )
-    found = store_of(context).find(context.scope, wanted)
+    found = context.metrics.find(context.scope, wanted)
     if last is not None:
         found = [it for it in found if _key(it) > last[1]]
     page = found[:PAGE_SIZE]

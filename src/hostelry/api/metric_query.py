@@ -14,7 +14,6 @@ from hostelry.api.metric_values import (
     dimensions_of,
     invalid_value,
     missing,
-    store_of,
 )
 from hostelry.api.page import read_token, request_digest, write_token
 from hostelry.base.errors import ServiceError, validation_error
@@ -51,7 +50,7 @@ def get_metric_data(context: Context, params: Params) -> Result:
     digest = request_digest(context, "GetMetricData", {**params, "MaxDatapoints": None})
     last = read_next(params, digest)
     found = evaluate(
-        store_of(context), context.scope, queries, float(start), float(end), is_rounded=True
+        context.metrics, context.scope, queries, float(start), float(end), is_rounded=True
     )
     is_ascending = params.get("ScanBy") == "TimestampAscending"
     parts = [

@@ -11,7 +11,6 @@ from hostelry.api.metric_values import (
     dimensions_of,
     invalid_combination,
     invalid_value,
-    store_of,
 )
 from hostelry.domain.metric import Metric, MetricStat
 from hostelry.metrics.statistic import statistic
@@ -36,7 +35,7 @@ def get_metric_statistics(context: Context, params: Params) -> Result:
     start, end = _time(params)
     dimensions = dimensions_of(params.get("Dimensions") or (), "Dimensions")
     metric = Metric.of(params["Namespace"], params["MetricName"], dimensions)
-    units = store_of(context).units(context.scope, metric)
+    units = context.metrics.units(context.scope, metric)
     wanted = params.get("Unit")
     found: list[Result] = []
     for unit in units:
@@ -81,7 +80,7 @@ def _datapoints(
     by_instant: dict[float, Result] = {}
     for name in (*(params.get("Statistics") or ()), *(params.get("ExtendedStatistics") or ())):
         stat = MetricStat(metric=metric, period_s=params["Period"], statistic=name, unit=unit)
-        for point in store_of(context).datapoints(context.scope, stat, *time):
+        for point in context.metrics.datapoints(context.scope, stat, *time):
             shown = by_instant.setdefault(point.at, {"Timestamp": point.at, "Unit": unit})
             if params.get("Statistics"):
                 shown[name] = point.value

@@ -6,20 +6,12 @@ Source: CloudWatch API reference, MetricDatum, Dimension, GetMetricData, GetMetr
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hostelry.api.context import Context, Result
+from hostelry.api.context import Result
 from hostelry.base.errors import ServiceError
 from hostelry.domain.metric import Metric
-from hostelry.metrics.protocol import MetricStore
 
 SHORT_PERIODS_S = (1, 5, 10, 20, 30)
 DAY_S = 86_400
-
-
-def store_of(context: Context) -> MetricStore:
-    """Where metrics are kept; raises RuntimeError, a defect, where control was made without."""
-    if context.metrics is None:
-        raise RuntimeError("This control was made without a store of metrics.")
-    return context.metrics
 
 
 def invalid_value(message: str) -> ServiceError:

@@ -65,7 +65,7 @@ class Served:
     role_created_at: float
     wake: Callable[[Wake], None] = lambda _: None
     board: LoadBoard = field(default_factory=lambda: LoadBoard(0.0))
-    metrics: MetricStore | None = None
+    metrics: MetricStore
     pace: float = 1.0
     more_routes: tuple[Route, ...] = ()
 

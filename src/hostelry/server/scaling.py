@@ -73,7 +73,7 @@ class Scaling:
                 loads=self.board,
                 clock=clock,
                 steady=MonotonicClock(),
-                refuse_fewer=_refusal(state, credentials, clock, shape_of),
+                refuse_fewer=self._refusal(credentials, shape_of),
                 pace=config.pace,
             )
         )
@@ -180,6 +180,32 @@ class Scaling:
                 async with asyncio.timeout(wait_s):
                     await self._rescheduled.wait()
 
+    def _refusal(
+        self, credentials: Credentials, shape_of: Callable[[str], Shape]
+    ) -> Callable[[Endpoint, Deployment], str | None]:
+        """Says why an endpoint cannot have fewer instances.
+
+        As UpdateEndpointWeightsAndCapacities does.
+        """
+
+        def refusal(endpoint: Endpoint, wanted: Deployment) -> str | None:
+            context = Context(
+                scope=endpoint.scope,
+                state=self._state,
+                now=self._clock.now(),
+                shape_of=shape_of,
+                role_arn=credentials.role_arn,
+                role_name=credentials.role_name,
+                metrics=self.metrics,
+            )
+            try:
+                check_room_for_copies(context, endpoint, wanted)
+            except ServiceError as error:
+                return error.message
+            return None
+
+        return refusal
+
 
 def metrics_in(
     folder: Path, clock: Clock, max_bytes: int = DEFAULT_MAX_BYTES
@@ -206,26 +232,3 @@ async def running(scaling: Scaling) -> AsyncIterator[Scaling]:
         with contextlib.suppress(asyncio.CancelledError):
             await task
         scaling.close()
-
-
-def _refusal(
-    state: State, credentials: Credentials, clock: Clock, shape_of: Callable[[str], Shape]
-) -> Callable[[Endpoint, Deployment], str | None]:
-    """Says why an endpoint cannot have fewer instances, as UpdateEndpointWeightsAndCapacities."""
-
-    def refusal(endpoint: Endpoint, wanted: Deployment) -> str | None:
-        context = Context(
-            scope=endpoint.scope,
-            state=state,
-            now=clock.now(),
-            shape_of=shape_of,
-            role_arn=credentials.role_arn,
-            role_name=credentials.role_name,
-        )
-        try:
-            check_room_for_copies(context, endpoint, wanted)
-        except ServiceError as error:
-            return error.message
-        return None
-
-    return refusal

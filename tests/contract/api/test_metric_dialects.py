@@ -1,10 +1,9 @@
 """CloudWatch's data operations through boto3's own client, in each dialect that it may speak."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlsplit
 
 import botocore.session
 import pytest
@@ -12,28 +11,15 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import ClientError
 from botocore.loaders import Loader
 
-from hostelry.api.context import Context
-from hostelry.api.operations import perform
-from hostelry.aws.call import Call, parse_call, serialize_error, serialize_result
 from hostelry.base.clock import ManualClock
-from hostelry.base.errors import ServiceError
-from hostelry.base.http import HttpRequest
-from hostelry.domain.scope import Scope
-from hostelry.domain.shape import Shape
-from hostelry.metrics.store import MemoryMetrics
-from hostelry.store.records import State
 
-DIALECTS = ("query", "json", "smithy-rpc-v2-cbor")
+DIALECTS = {
+    "query": "application/x-www-form-urlencoded; charset=utf-8",
+    "json": "application/x-amz-json-1.0",
+    "smithy-rpc-v2-cbor": "application/cbor",
+}
 MINUTE = 1_700_000_040.0
 DIMENSIONS = [{"Name": "EndpointName", "Value": "e"}, {"Name": "VariantName", "Value": "v"}]
-
-
-class Body:
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-
-    def stream(self, **_: Any) -> Iterator[bytes]:
-        yield self._body
 
 
 class OneDialect(Loader):  # type: ignore[misc] # botocore has no types
@@ -55,52 +41,27 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture(params=DIALECTS)
-def cloudwatch(
-    request: Any, state: State, scope: Scope, clock: ManualClock, metrics: MemoryMetrics
-) -> Any:
-    dialect, spoken = request.param, set()
+def cloudwatch(request: Any, answer: Callable[..., AWSResponse]) -> Iterator[Any]:
+    spoken: set[str] = set()
 
-    def answer(request: AWSPreparedRequest, **_: Any) -> AWSResponse:
-        url = urlsplit(request.url)
-        headers = {
-            name.lower(): it.decode() if isinstance(it, bytes) else it
-            for name, it in request.headers.items()
-        }
-        body = request.body.encode() if isinstance(request.body, str) else bytes(request.body)
-        arrived = HttpRequest(request.method, url.path, url.query, headers, body)
-        context = Context(
-            scope=scope,
-            state=state,
-            now=clock.now(),
-            shape_of=lambda _: Shape(cpus=4, memory_bytes=2**34),
-            role_arn="",
-            role_name="",
-            metrics=metrics,
-        )
-        call: Call | None = None
-        try:
-            call = parse_call(arrived, "id")
-            spoken.add(call.protocol)
-            result = perform(context, call.service, call.operation, call.params)
-            response = serialize_result(call, result)
-        except ServiceError as error:
-            response = serialize_error(error, call, "id", arrived)
-        answered = {name.lower(): value for name, value in response.headers.items()}
-        return AWSResponse(request.url, response.status, answered, Body(response.body))
+    def listen(request: AWSPreparedRequest, **_: Any) -> AWSResponse:
+        content_type = request.headers["Content-Type"]
+        spoken.add(content_type.decode() if isinstance(content_type, bytes) else content_type)
+        return answer(request)
 
     loader = OneDialect()
-    loader.dialect = dialect
+    loader.dialect = request.param
     session = botocore.session.Session()
     session.register_component("data_loader", loader)
     client = session.create_client(
         "cloudwatch",
-        region_name=scope.region,
+        region_name="us-west-2",
         aws_access_key_id="key",
         aws_secret_access_key="secret",
     )
-    client.meta.events.register("before-send", answer)
+    client.meta.events.register("before-send", listen)
     yield client
-    assert spoken == {dialect}
+    assert spoken == {DIALECTS[request.param]}
 
 
 def instant(at: float) -> datetime:

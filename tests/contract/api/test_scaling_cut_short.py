@@ -8,10 +8,12 @@ import pytest
 
 from hostelry.api.context import Context
 from hostelry.api.operations import perform
+from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
+from hostelry.metrics.store import MemoryMetrics
 from hostelry.store.memory import MemoryStore
 from hostelry.store.protocol import Key, Record
 from hostelry.store.records import State, open_state
@@ -86,6 +88,7 @@ def run(state: State, service: str, operation: str, **params: Any) -> dict[str, 
         shape_of=lambda _: Shape(cpus=48, memory_bytes=2**38, accelerators=4),
         role_arn=ROLE,
         role_name="r",
+        metrics=MemoryMetrics(ManualClock()),
     )
     return perform(context, service, operation, params)
 

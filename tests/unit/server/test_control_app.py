@@ -12,6 +12,7 @@ from hostelry.base.clock import ManualClock
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.domain.shape import Shape
 from hostelry.fleet.fake import FakeFleet
+from hostelry.metrics.store import MemoryMetrics
 from hostelry.reconcile.reconciler import Reconciler, Surroundings
 from hostelry.server.control_app import Served, control_app
 from hostelry.server.home import Credentials
@@ -73,6 +74,7 @@ class App:
                 shape_of=lambda _: shape,
                 max_body_bytes=10_000,
                 role_created_at=clock.now(),
+                metrics=MemoryMetrics(clock),
             )
         )
         self.client = httpx.AsyncClient(
