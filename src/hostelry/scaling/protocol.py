@@ -26,7 +26,10 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A decision made outside of AWS's policies: `by` is "responsive" or "wake"."""
+    """A decision made outside of AWS's policies: `by` is "responsive" or "wake".
+
+    One that `may_lower` takes capacity away; any other is a floor that says how much is needed.
+    """
 
     scope: Scope
     resource_id: str
@@ -35,6 +38,7 @@ class Proposal:
     decision: Decision
     load_rose_at: float | None
     at: float
+    may_lower: bool = False
 
 
 class Scaler(Protocol):

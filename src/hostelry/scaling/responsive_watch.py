@@ -139,40 +139,21 @@ class ResponsiveWatch:
 
     def _act(self, known: Learnt, load: SecondLoad, watched: Watched, now: float) -> Learnt:
         after, decision = step(known, load, watched.capacity, now)
-        if decision is None:
-            if load.second % KEEP_EVERY_S == 0:
-                decision = kept_up(after, watched.capacity, now)
-                if decision is not None:
-                    self._propose(load, watched, decision, now, None)
-            return after
-        if decision.desired < watched.capacity.desired and watched.is_tracked:
-            return after  # scale-in is the business of AWS's policies where there are any
-        rose_s_ago = decision.signal.get("rose_s_ago")
-        rose_at = None if rose_s_ago is None else load.second + 1.0 - rose_s_ago
-        self._propose(load, watched, decision, now, rose_at)
+        if decision is not None:
+            lowers = decision.desired < watched.capacity.desired
+            if not lowers or not watched.is_tracked:  # AWS's policies scale in where there are any
+                self._propose(proposal(load, watched, decision, now, may_lower=lowers))
+        elif load.second % KEEP_EVERY_S == 0:
+            needed = kept_up(after, watched.capacity, now)
+            if needed is not None:
+                self._propose(proposal(load, watched, needed, now, may_lower=False))
         return after
 
-    def _propose(
-        self,
-        load: SecondLoad,
-        watched: Watched,
-        decision: Decision,
-        now: float,
-        rose_at: float | None,
-    ) -> None:
-        proposal = Proposal(
-            scope=load.key.scope,
-            resource_id=watched.resource_id,
-            dimension=watched.dimension,
-            by=BY,
-            decision=decision,
-            load_rose_at=rose_at,
-            at=now,
-        )
+    def _propose(self, made: Proposal) -> None:
         try:
-            self._given.scaler.propose(proposal)
+            self._given.scaler.propose(made)
         except HostelryError as error:
-            self._complain(watched.resource_id, f"could not be scaled: {error}")
+            self._complain(made.resource_id, f"could not be scaled: {error}")
 
     def _publish(self, samples: Mapping[Scope, Sequence[Sample]]) -> None:
         metrics = self._given.metrics
@@ -190,6 +171,23 @@ class ResponsiveWatch:
         if now - self._complained_at.get(what, -math.inf) >= COMPLAIN_EVERY_S:
             self._complained_at[what] = now
             LOG.warning("%s %s", what, problem)
+
+
+def proposal(
+    load: SecondLoad, watched: Watched, decision: Decision, now: float, *, may_lower: bool
+) -> Proposal:
+    """What is proposed after a second of load."""
+    rose_s_ago = decision.signal.get("rose_s_ago")
+    return Proposal(
+        scope=load.key.scope,
+        resource_id=watched.resource_id,
+        dimension=watched.dimension,
+        by=BY,
+        decision=decision,
+        load_rose_at=None if rose_s_ago is None else load.second + 1.0 - rose_s_ago,
+        at=now,
+        may_lower=may_lower,
+    )
 
 
 def _is_idle(known: Learnt) -> bool:

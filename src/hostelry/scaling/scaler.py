@@ -147,7 +147,7 @@ class TargetScaler:
     def propose(self, proposal: Proposal) -> None:
         """Raise the target's capacity, and keep it up for as long as that is proposed again.
 
-        It is lowered only where no target-tracking policy sees to that.
+        It is lowered only where the proposal says so and no target-tracking policy sees to that.
         """
         steady_now = self._given.steady.now()
         self._words.hear_proposal(proposal, steady_now)
@@ -163,7 +163,7 @@ class TargetScaler:
             capacity = found.capacity(target)
             wanted = replace(proposal.decision, desired=capacity.clamped(proposal.decision.desired))
             outcome = Outcome(decision=wanted, by=proposal.by)
-            if wanted.desired >= capacity.desired or self._tracking(target):
+            if not proposal.may_lower or self._tracking(target):
                 vote = Vote(by=proposal.by, voter=Voter.PROPOSAL, decision=wanted)
                 outcome = combine([vote], capacity)
             outcome = self._guarded(outcome, target, found, None)

@@ -407,7 +407,7 @@ def test_what_was_woken_is_not_sent_back_to_zero_at_once() -> None:
     assert town.desired == 0
 
 
-def proposal(desired: int, at: float = NOW) -> Proposal:
+def proposal(desired: int, at: float = NOW, *, may_lower: bool = False) -> Proposal:
     return Proposal(
         scope=SCOPE,
         resource_id=RESOURCE,
@@ -416,6 +416,7 @@ def proposal(desired: int, at: float = NOW) -> Proposal:
         decision=Decision(desired=desired, reason="arrivals rose to 8/s.", signal={"rate": 8.0}),
         load_rose_at=NOW - 2.5,
         at=at,
+        may_lower=may_lower,
     )
 
 
@@ -435,10 +436,12 @@ def test_a_proposal_raises_within_bounds_and_never_lowers() -> None:
 def test_a_proposal_lowers_where_no_target_tracking_policy_sees_to_that() -> None:
     town = ScalingTown(copies=4)
     town.loads.add(town.now - 2, finished=10, errors_5xx=5)
-    town.scaler.propose(proposal(2))
+    town.scaler.propose(proposal(2, may_lower=True))
     assert town.desired == 4, "the guard holds for proposals too"
     town.loads.seconds.clear()
     town.scaler.propose(proposal(2))
+    assert town.desired == 4, "it says what is needed at least"
+    town.scaler.propose(proposal(2, may_lower=True))
     assert town.desired == 2
 
 
