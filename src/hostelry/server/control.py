@@ -8,11 +8,10 @@ import argparse
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,23 +19,21 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from hostelry.base.clock import SystemClock
+from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
 from hostelry.fleet.client import HttpAgent
 from hostelry.fleet.devices import real_devices
 from hostelry.fleet.local import LocalFleet
 from hostelry.fleet.shapes import shape_of
-from hostelry.metrics.census import Census
-from hostelry.reconcile.census import take_census
 from hostelry.reconcile.reconciler import Reconciler, Surroundings
-from hostelry.reconcile.record import load_all
+from hostelry.server.census import CensusTaker
 from hostelry.server.control_app import Served, control_app
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
 from hostelry.server.image_file import ImageFile
 from hostelry.server.pulse import answer_pulse
 from hostelry.server.scaling import Scaling, running
-from hostelry.store.records import State, open_state
+from hostelry.store.records import open_state
 from hostelry.store.sqlite import SqliteStore
 
 HOST = "127.0.0.1"
@@ -85,9 +82,9 @@ async def _serve(
         state = open_state(store)
         clock = SystemClock()
         reconciler = Reconciler(state, _surroundings(home, config, credentials, clock))
-        census = census_of(state, reconciler, home)
+        census = CensusTaker(state, lambda: reconciler.instances.facts, home.root, monotonic_s)
         async with running(
-            Scaling(home, config, credentials, state, clock, shape_of, census)
+            Scaling(home, config, credentials, state, clock, shape_of, census.take)
         ) as scaling:
             app = control_app(
                 Served(
@@ -131,17 +128,6 @@ def _surroundings(
         at_zero=config.at_zero,
         max_drain_s=max(config.invoke_timeout_s, config.stream_timeout_s) + DRAIN_SLACK_S,
     )
-
-
-def census_of(state: State, reconciler: Reconciler, home: Home) -> Callable[[], Census]:
-    """What counts everything in service, for its metrics."""
-
-    def census() -> Census:
-        disk = shutil.disk_usage(home.root)
-        use = disk.used / disk.total if disk.total else None
-        return take_census(load_all(state), reconciler.instances.facts, use)
-
-    return census
 
 
 def _server(app: ASGIApp) -> ControlServer:

@@ -1,0 +1,116 @@
+"""What is emitted, against the table of metrics that SageMaker documents.
+
+Source: SageMaker developer guide, "Monitor Amazon SageMaker AI with Amazon CloudWatch".
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.unit.metrics.census_sample import ADAPTER, MODEL, census
+from tests.unit.metrics.load_sample import CHAT, T0, load
+
+from hostelry.domain.load import Distribution, LoadKey, SecondLoad
+from hostelry.domain.metric import (
+    COMPONENT_NAMESPACE,
+    ENDPOINT_NAMESPACE,
+    MODEL_NAMESPACE,
+    Sample,
+)
+from hostelry.metrics.publication import Publication
+from hostelry.metrics.utilization import utilization
+
+COMPONENT = ("InferenceComponentName",)
+VARIANT = ("EndpointName", "VariantName")
+NEW_FLEET = ("EndpointConfigName", "EndpointName", "VariantName")
+BOTH = {COMPONENT, VARIANT, NEW_FLEET}
+TABLE = {
+    "Invocations": ("None", BOTH),
+    "InvocationsPerInstance": ("None", {VARIANT, NEW_FLEET}),
+    "InvocationsPerCopy": ("None", {COMPONENT}),
+    "ConcurrentRequestsPerModel": ("None", {VARIANT, NEW_FLEET}),
+    "ConcurrentRequestsPerCopy": ("None", {COMPONENT}),
+    "Invocation4XXErrors": ("None", BOTH),
+    "Invocation5XXErrors": ("None", BOTH),
+    "InvocationModelErrors": ("None", BOTH),
+    "ModelLatency": ("Microseconds", BOTH),
+    "OverheadLatency": ("Microseconds", BOTH),
+    "MidStreamErrors": ("None", BOTH),
+    "FirstChunkLatency": ("Microseconds", BOTH),
+    "FirstChunkModelLatency": ("Microseconds", BOTH),
+    "FirstChunkOverheadLatency": ("Microseconds", BOTH),
+    "NoCapacityInvocationFailures": ("None", {COMPONENT}),
+}
+HIGH_RESOLUTION = {
+    "ConcurrentRequestsPerModel",
+    "ConcurrentRequestsPerCopy",
+    "NoCapacityInvocationFailures",
+}
+USES = {
+    (ENDPOINT_NAMESPACE, "CPUUtilization", VARIANT),
+    (ENDPOINT_NAMESPACE, "MemoryUtilization", VARIANT),
+    (ENDPOINT_NAMESPACE, "DiskUtilization", VARIANT),
+    (ENDPOINT_NAMESPACE, "CPUUtilizationNormalized", VARIANT),
+    (ENDPOINT_NAMESPACE, "CPUReservation", VARIANT),
+    (ENDPOINT_NAMESPACE, "MemoryReservation", VARIANT),
+    (ENDPOINT_NAMESPACE, "GPUReservation", VARIANT),
+    (COMPONENT_NAMESPACE, "CPUUtilizationNormalized", COMPONENT),
+    (COMPONENT_NAMESPACE, "MemoryUtilizationNormalized", COMPONENT),
+}
+
+
+def busy(second: int, key: LoadKey) -> SecondLoad:
+    some = Distribution(values=(1000.0,), counts=(2,))
+    return load(
+        second,
+        key,
+        arrivals=2,
+        finished=2,
+        no_capacity=1,
+        model_latency_us=some,
+        overhead_latency_us=some,
+        first_chunk_latency_us=some,
+        first_chunk_model_latency_us=some,
+        first_chunk_overhead_latency_us=some,
+    )
+
+
+def minute(active: tuple[LoadKey, ...]) -> Iterator[Sample]:
+    """What a whole minute gives; the active names have requests in each second."""
+    publication = Publication()
+    for second in range(T0 - T0 % 60, T0 - T0 % 60 + 60):
+        loads = [busy(second, key) for key in active]
+        for _, sample in publication.take(second, loads, census()):
+            yield sample
+
+
+def names(sample: Sample) -> tuple[str, ...]:
+    return tuple(name for name, _ in sample.metric.dimensions)
+
+
+def of_aws(active: tuple[LoadKey, ...]) -> list[Sample]:
+    return [it for it in minute(active) if it.metric.namespace == MODEL_NAMESPACE]
+
+
+@pytest.mark.parametrize("name", sorted(TABLE))
+def test_a_busy_minute_has_the_metric_with_its_unit_and_dimensions(name: str) -> None:
+    found = [it for it in of_aws((CHAT, ADAPTER, MODEL)) if it.metric.name == name]
+    assert {names(it) for it in found} == TABLE[name][1]
+    assert {it.unit for it in found} == {TABLE[name][0]}
+    assert {it.resolution_s for it in found} == {1 if name in HIGH_RESOLUTION else 60}
+
+
+def test_nothing_is_emitted_that_the_table_has_not() -> None:
+    assert {it.metric.name for it in of_aws((CHAT, ADAPTER, MODEL))} == set(TABLE)
+
+
+def test_an_idle_minute_has_zeros_of_all_but_latencies() -> None:
+    idle = of_aws(())
+    assert {it.metric.name for it in idle} == {it for it in TABLE if not it.endswith("Latency")}
+    sums = {it.statistics.maximum if it.statistics else max(it.values) for it in idle}
+    assert sums == {0.0}
+
+
+def test_instances_and_copies_tell_of_their_use_in_per_cent() -> None:
+    told = [it for _, it in utilization(T0, census(disk_use=0.5), {"c-0": 0.25, "c-1": 0.5})]
+    assert {(it.metric.namespace, it.metric.name, names(it)) for it in told} == USES
+    assert {it.unit for it in told} == {"Percent"}
