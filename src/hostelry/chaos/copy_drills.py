@@ -42,7 +42,7 @@ def _copy(scene: Scene, name: str, *, hangs: bool, seen_s: float) -> Outcome:
         found = now(victim["id"])
         return found is not None and found["pid"] not in (None, victim["pid"])
 
-    alone = "" if others else "; the only copy: calls fail until it is back"
+    alone = "" if others else "; the only copy: calls wait until it is back"
     with RouteWatch(platform).watching() as routes:
         return play(
             scene,

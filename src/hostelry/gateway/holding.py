@@ -229,7 +229,11 @@ class Holding:
         """Return once the routes have the name; raises `error` where they do not come."""
         look = Look(find, self._routes.table, syncing=True)
         until_s = min(turn.until_s, self._now_s() + SYNC_S)
-        if await self._held(turn, key, look, until_s) is Fate.LATE:
+        try:
+            fate = await self._held(turn, key, look, until_s)
+        except FullError:
+            raise error from None
+        if fate is Fate.LATE:
             raise error
         turn.held = None
 
@@ -241,12 +245,18 @@ class Holding:
             self._wake(destination.key)
         measured = self._measured(turn, destination)
         measured.held()
-        if await self._held(turn, destination.key, look, turn.until_s) is Fate.LATE:
+        try:
+            fate = await self._held(turn, destination.key, look, turn.until_s)
+        except FullError as error:
+            measured.found_no_capacity()
+            raise NotServedError(full_words(destination.key, error)) from None
+        if fate is Fate.LATE:
             measured.let_go()
             measured.found_no_capacity()
             raise NotServedError(self._late_words(turn, destination, look.find))
 
     async def _held(self, turn: Turn, key: LoadKey, look: Look, until_s: float) -> Fate:
+        """What became of the wait; raises FullError."""
         told: asyncio.Future[Fate] = asyncio.get_running_loop().create_future()
 
         def tell(fate: Fate) -> None:
@@ -258,10 +268,7 @@ class Holding:
             held.tell = tell
             self._lines.rejoin(held)
         else:
-            try:
-                held = self._lines.join(key, turn.num_bytes, (turn.since_s, until_s), tell)
-            except FullError as error:
-                raise NotServedError(full_words(key, error)) from None
+            held = self._lines.join(key, turn.num_bytes, (turn.since_s, until_s), tell)
             turn.held = held
         self._looks[held] = look
         self._somebody_waits.set()
