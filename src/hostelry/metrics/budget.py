@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from hostelry.metrics.series import DAY_S, HOUR_S, RETENTION_S
 
 DEFAULT_MAX_BYTES = 256 * 1024 * 1024
+HARD_SHARE = 1.1
+"""Of the budget: no write leaves more than that."""
+FREED_SHARE = 0.9
+"""Of the budget: what is left once it was exceeded."""
 RELAXED_SHARE = 0.75
 """Below this share of the budget the pressure falls again by one degree a round."""
 MINUTE_S = 60

@@ -6,7 +6,7 @@ bucket sums up several do all buckets of the column get a count, a minimum and a
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from hostelry.metrics.bucket import Bucket
@@ -16,7 +16,7 @@ COLUMN_BYTES = 330
 EXTRA_BYTES = 290
 SHORT_BUCKET_BYTES = 13
 LONG_BUCKET_BYTES = 38
-SKETCH_BYTES = 130
+SKETCH_BYTES = 54
 
 
 class Column:
@@ -32,7 +32,8 @@ class Column:
         self._count: array[float] | None = None
         self._minimum: array[float] | None = None
         self._maximum: array[float] | None = None
-        self._sketches: dict[int, bytes] | None = None
+        # None while no bucket has values that differ.
+        self._sketches: list[bytes | None] | None = None
 
     def __len__(self) -> int:
         return len(self._at)
@@ -51,8 +52,7 @@ class Column:
         """About how much memory the column takes."""
         if self._count is None:
             return COLUMN_BYTES + SHORT_BUCKET_BYTES * len(self._at)
-        sketches = self._sketches or {}
-        held = sum(map(len, sketches.values())) + SKETCH_BYTES * len(sketches)
+        held = sum(len(it) + SKETCH_BYTES for it in self._sketches or () if it is not None)
         return COLUMN_BYTES + EXTRA_BYTES + LONG_BUCKET_BYTES * len(self._at) + held
 
     def add_value(self, index: int, value: float) -> int:
@@ -86,9 +86,8 @@ class Column:
         """Remove the buckets before `index`, and return them."""
         end = bisect_left(self._at, index)
         taken = [(self._at[at], self._bucket(at)) for at in range(end)]
-        if self._sketches:
-            for gone in self._at[:end]:
-                self._sketches.pop(gone, None)
+        if self._sketches is not None:
+            del self._sketches[:end]
         for numbers in (self._at, self._sum, self._count, self._minimum, self._maximum):
             if numbers is not None:
                 del numbers[:end]
@@ -101,7 +100,7 @@ class Column:
             self._at.tobytes(),
             self._sum.tobytes(),
             *(b"" if numbers is None else numbers.tobytes() for numbers in rest),
-            dict(self._sketches or {}),
+            self._sketches,
         ]
 
     @classmethod
@@ -113,9 +112,9 @@ class Column:
         if dump[2]:
             rest = [array("d", body) for body in dump[2:5]]
             column._count, column._minimum, column._maximum = rest
-            sketches: Mapping[int, bytes] = dump[5]
-            column._sketches = dict(sketches) or None
-            if {len(it) for it in rest} != {len(column._at)}:
+            column._sketches = dump[5]
+            lists = [*rest, *([] if dump[5] is None else [dump[5]])]
+            if {len(it) for it in lists} != {len(column._at)}:
                 raise ValueError("the lists of a column differ in length")
         if len(column._sum) != len(column._at):
             raise ValueError("the lists of a column differ in length")
@@ -125,13 +124,12 @@ class Column:
         total = self._sum[at]
         if self._count is None or self._minimum is None or self._maximum is None:
             return Bucket(count=1.0, sum=total, minimum=total, maximum=total)
-        sketch = self._sketches.get(self._at[at]) if self._sketches else None
         return Bucket(
             count=self._count[at],
             sum=total,
             minimum=self._minimum[at],
             maximum=self._maximum[at],
-            sketch=sketch,
+            sketch=None if self._sketches is None else self._sketches[at],
         )
 
     def _insert(self, at: int, index: int) -> None:
@@ -139,6 +137,8 @@ class Column:
         for numbers in (self._sum, self._count, self._minimum, self._maximum):
             if numbers is not None:
                 numbers.insert(at, 0.0)
+        if self._sketches is not None:
+            self._sketches.insert(at, None)
 
     def _write(self, at: int, bucket: Bucket) -> int:
         """Replace a bucket; how many bytes its sketch takes more than the one before."""
@@ -148,17 +148,17 @@ class Column:
         self._count[at] = bucket.count
         self._minimum[at] = bucket.minimum
         self._maximum[at] = bucket.maximum
-        return self._write_sketch(self._at[at], bucket.sketch)
+        return self._write_sketch(at, bucket.sketch)
 
-    def _write_sketch(self, index: int, sketch: bytes | None) -> int:
-        before = self._sketches.pop(index, None) if self._sketches else None
-        grown = 0 if before is None else -(len(before) + SKETCH_BYTES)
-        if sketch is None:
-            return grown
+    def _write_sketch(self, at: int, sketch: bytes | None) -> int:
         if self._sketches is None:
-            self._sketches = {}
-        self._sketches[index] = sketch
-        return grown + len(sketch) + SKETCH_BYTES
+            if sketch is None:
+                return 0
+            self._sketches = [None] * len(self._at)
+        before = self._sketches[at]
+        self._sketches[at] = sketch
+        grown = 0 if before is None else -(len(before) + SKETCH_BYTES)
+        return grown if sketch is None else grown + len(sketch) + SKETCH_BYTES
 
     def _lengthen(self) -> None:
         self._count = array("d", [1.0]) * len(self._at)

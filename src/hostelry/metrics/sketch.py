@@ -21,7 +21,11 @@ _LOG_GAMMA = math.log(GAMMA)
 _OFFSET = math.ceil(360 * math.log(2) / _LOG_GAMMA) + 1
 _MIDDLE = 2 / (1 + GAMMA)
 _KEY_BYTES = 2
-_ENTRY_BYTES = 10
+# Counts are two bytes where all are whole and small, as nearly always, else eight.
+_SMALL, _LARGE = "H", "d"
+_MAX_SMALL = 0xFFFF
+_SMALL_TAG = b"s"
+_LARGE_TAG = b"l"
 
 
 def key_of(value: float) -> int:
@@ -61,22 +65,21 @@ def merged(sketches: Iterable[bytes]) -> bytes:
 
 def weighted_values(sketch: bytes) -> list[tuple[float, float]]:
     """(value, count) of every bucket, smallest value first."""
-    return [(value_of(key), count) for key, count in _entries(sketch)]
-
-
-def is_sketch(body: bytes) -> bool:
-    """Whether `body` can be one, as far as its length tells."""
-    return len(body) % _ENTRY_BYTES == 0 and len(body) > 0
+    return [(value_of(key), float(count)) for key, count in _entries(sketch)]
 
 
 def _entries(sketch: bytes) -> Iterable[tuple[int, float]]:
-    keys, counts = array("h"), array("d")
-    middle = len(sketch) // _ENTRY_BYTES * _KEY_BYTES
-    keys.frombytes(sketch[:middle])
+    keys, counts = array("h"), array(_SMALL if sketch[:1] == _SMALL_TAG else _LARGE)
+    middle = 1 + (len(sketch) - 1) // (_KEY_BYTES + counts.itemsize) * _KEY_BYTES
+    keys.frombytes(sketch[1:middle])
     counts.frombytes(sketch[middle:])
     return zip(keys, counts, strict=True)
 
 
 def _packed(found: dict[int, float]) -> bytes:
     keys: Sequence[int] = sorted(found)
-    return array("h", keys).tobytes() + array("d", [found[key] for key in keys]).tobytes()
+    counts = [found[key] for key in keys]
+    if all(count <= _MAX_SMALL and count == int(count) for count in counts):
+        body = array(_SMALL, map(int, counts)).tobytes()
+        return _SMALL_TAG + array("h", keys).tobytes() + body
+    return _LARGE_TAG + array("h", keys).tobytes() + array(_LARGE, counts).tobytes()

@@ -8,7 +8,13 @@ from hostelry.base.clock import Clock
 from hostelry.domain.metric import Datapoint, Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.bucket import Bucket, bucket_of, merged
-from hostelry.metrics.budget import DEFAULT_MAX_BYTES, DEGREES, RELAXED_SHARE
+from hostelry.metrics.budget import (
+    DEFAULT_MAX_BYTES,
+    DEGREES,
+    FREED_SHARE,
+    HARD_SHARE,
+    RELAXED_SHARE,
+)
 from hostelry.metrics.protocol import MetricFilter
 from hostelry.metrics.series import LATEST_AT, Dimensions, Series
 from hostelry.metrics.sketch import LARGEST
@@ -17,6 +23,8 @@ from hostelry.metrics.statistic import is_simple, statistic
 # Series looked at for ageing with each write: the least, and a share of the samples written.
 LEAST_AGED = 4
 AGED_SHARE = 4
+# ... and the most while memory is short.
+MOST_AGED = 20_000
 
 DROPPED = -1
 
@@ -56,6 +64,8 @@ class MemoryMetrics:
         self._size_bytes = 0
         self._hand = 0
         self._pressure = 0
+        self._is_short = False
+        self._num_in_vain = 0  # series looked at since memory got short, or pressure last rose
         self._num_samples = 0
         self._num_dropped = 0
 
@@ -171,15 +181,23 @@ class MemoryMetrics:
         return found
 
     def age(self, count: int, now: float) -> None:
-        """Look at the next `count` series, and at more while the budget is exceeded.
+        """Look at the next `count` series, and at more once the budget is exceeded.
 
-        The caller holds the lock.
+        Then series are looked at until a tenth of the budget is free, with more pressure after
+        each whole round that did not help; one write looks at so many only, the next one goes on,
+        unless the budget is exceeded by a tenth. The caller holds the lock.
         """
-        while self._all and (count > 0 or self._size_bytes > self._max_bytes):
-            count -= 1
+        self._is_short = self._is_short or self._size_bytes > self._max_bytes
+        num_seen = 0
+        while self._all and (num_seen < count or self._must_go_on(num_seen)):
+            num_seen += 1
+            self._num_in_vain += self._is_short
             if self._hand >= len(self._all):
                 self._hand = 0
-                self._adjust_pressure()
+                self._relax()
+            if self._num_in_vain > len(self._all):
+                self._num_in_vain = 0
+                self._pressure = min(self._pressure + 1, len(DEGREES) - 1)
             series, degree = self._all[self._hand], DEGREES[self._pressure]
             self._size_bytes += series.age(degree.horizons_s, now)
             if now - series.written_at >= degree.idle_s or (
@@ -189,11 +207,18 @@ class MemoryMetrics:
             else:
                 self._hand += 1
 
-    def _adjust_pressure(self) -> None:
-        """Once a round over all series: one degree more, or less, as the budget demands."""
-        if self._size_bytes > self._max_bytes:
-            self._pressure = min(self._pressure + 1, len(DEGREES) - 1)
-        elif self._pressure and self._size_bytes < self._max_bytes * RELAXED_SHARE:
+    def _must_go_on(self, num_seen: int) -> bool:
+        """Whether memory is still short, and this write has not seen enough of it."""
+        if self._is_short and self._size_bytes <= self._max_bytes * FREED_SHARE:
+            self._is_short = False
+            self._num_in_vain = 0
+        if not self._is_short:
+            return False
+        return num_seen < MOST_AGED or self._size_bytes > self._max_bytes * HARD_SHARE
+
+    def _relax(self) -> None:
+        """Once a round over all series: a degree less, where there is room."""
+        if self._pressure and self._size_bytes < self._max_bytes * RELAXED_SHARE:
             self._pressure -= 1
 
     def _drop(self, series: Series) -> None:
