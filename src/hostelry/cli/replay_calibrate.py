@@ -36,7 +36,7 @@ def calibrate(endpoint: str, component: str | None, home: Path | None, say: Say)
     """
     config, credentials = settled(home_at(home))
     runtime = client("sagemaker-runtime", config, credentials, read_timeout_s=READ_TIMEOUT_S)
-    asking = _Asking(runtime, endpoint, component)
+    asking = Asking(runtime, endpoint, component)
     asking.one(WORDS[0], beside=1)  # what is done once, unmeasured
     found: list[Measured] = []
     for number in range(REPEATS):
@@ -50,7 +50,7 @@ def calibrate(endpoint: str, component: str | None, home: Path | None, say: Say)
     return fitted(found, f"measured {day} on {where}, {len(found)} requests")
 
 
-class _Asking:
+class Asking:
     """Sends streamed chats whose prompts share no beginning, so that none is cached."""
 
     def __init__(self, runtime: Any, endpoint: str, component: str | None) -> None:

@@ -47,7 +47,7 @@ def trace_of_file(path: Path, max_rows: int | None = None) -> Trace:
     trace = Trace(name=path.name, blocks=reading.blocks(), models=reading.models)
     first = reading.first_arrival()
     if first.is_date:
-        trace.begins_at = first.at
+        trace.begins_at = first.second
     return trace
 
 
@@ -55,6 +55,11 @@ def trace_of_file(path: Path, max_rows: int | None = None) -> Trace:
 class _Instant:
     at: float
     is_date: bool
+
+    @property
+    def second(self) -> float:
+        """Where the trace begins if this is its first instant: a date's whole second."""
+        return float(math.floor(self.at)) if self.is_date else self.at
 
 
 @dataclass(slots=True, kw_only=True)
@@ -172,7 +177,7 @@ class _Reading:
             self._first = instant
         if instant.is_date is not self._first.is_date:
             raise self._wrong(f"arrived_at is {text!r}: dates and seconds are mixed in this file")
-        at_s = instant.at - self._first.at
+        at_s = instant.at - self._first.second
         if at_s < self._last:
             raise self._wrong(f"arrived_at is {text!r}, before the row above; sort the file by it")
         if at_s > MAX_SPAN_S:

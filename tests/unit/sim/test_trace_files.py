@@ -1,0 +1,167 @@
+"""Traces as CSV: what is read, what is refused and where, and that memory stays bounded."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostelry.base.errors import TerminalError
+from hostelry.sim import trace_file
+from hostelry.sim.scenario import scenario_trace
+from hostelry.sim.trace import BLOCK_ROWS, Block, Trace
+from hostelry.sim.trace_file import trace_of_file, write_trace
+
+HEADER = "arrived_at,input_tokens,output_tokens\n"
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "trace.csv"
+    path.write_text(text)
+    return path
+
+
+def read(path: Path, max_rows: int | None = None) -> tuple[Trace, list[Block]]:
+    trace = trace_of_file(path, max_rows)
+    return trace, list(trace.blocks)
+
+
+@pytest.mark.parametrize(
+    ("text", "at_s", "tokens"),
+    [
+        pytest.param(f"{HEADER}5,10,20\n7.5,1,2\n", [0.0, 2.5], [10, 1], id="seconds"),
+        pytest.param(
+            "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+            "2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n",
+            [0.68059, 4.995169],
+            [374, 396],
+            id="Azure's own header, from the beginning of its first second",
+        ),
+        pytest.param(
+            f"{HEADER}2026-01-05T00:00:00+01:00,1,1\n2026-01-04T23:00:01Z,2,1\n",
+            [0.0, 1.0],
+            [1, 2],
+            id="dates with time zones",
+        ),
+        pytest.param(
+            "output_tokens, Arrived_At ,extra,input_tokens\n1,0,x,3\n\n2,0,y,4\n",
+            [0.0, 0.0],
+            [3, 4],
+            id="columns in any order, others beside, empty lines, ties",
+        ),
+        pytest.param(f"\ufeff{HEADER}1,1,0", [0.0], [1], id="a byte order mark, no last newline"),
+        pytest.param(f'{HEADER}"1","2.0","3"\r\n', [0.0], [2], id="quotes and Windows' line ends"),
+    ],
+)
+def test_what_is_read(tmp_path: Path, text: str, at_s: list[float], tokens: list[int]) -> None:
+    _, (block,) = read(written(tmp_path, text))
+    assert block.at_s.tolist() == pytest.approx(at_s)
+    assert block.input_tokens.tolist() == tokens
+
+
+def test_models_and_sessions_are_told_apart(tmp_path: Path) -> None:
+    text = (
+        "arrived_at,input_tokens,output_tokens,model,tenant,session\n"
+        "0,1,1,b,t,s1\n1,1,1,a,t,\n2,1,1,b,,s1\n3,1,1,,,s2\n"
+    )
+    trace, (block,) = read(written(tmp_path, text))
+    assert [trace.models[it] for it in block.model] == ["b", "a", "b", "model"]
+    assert block.session.tolist() == [0, -1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        pytest.param("", "line 1.*no rows", id="nothing but a header"),
+        pytest.param("1,2", "line 2: 2 cells", id="a cell too few"),
+        pytest.param("soon,1,1", "line 2: arrived_at is 'soon'.*ISO 8601", id="no instant"),
+        pytest.param("nan,1,1", "line 2: arrived_at is 'nan'.*finite", id="not a number"),
+        pytest.param("1e999,1,1", "line 2: arrived_at is '1e999'.*finite", id="endless"),
+        pytest.param("-1,1,1", "line 2: arrived_at is '-1'.*not negative", id="before the start"),
+        pytest.param("5,1,1\n4,1,1", "line 3: arrived_at is '4'.*sort", id="out of order"),
+        pytest.param("0,1,1\n1e300,1,1", "line 3: arrived_at.*400 at most", id="after all time"),
+        pytest.param("0,1,1\n2026-01-05,1,1", "line 3:.*mixed", id="dates among seconds"),
+        pytest.param("0,-1,1", "line 2: input_tokens is '-1'", id="fewer than no tokens"),
+        pytest.param("0,1.5,1", "line 2: input_tokens is '1.5'", id="half a token"),
+        pytest.param("0,1,1e18", "line 2: output_tokens.*10,000,000", id="a huge answer"),
+        pytest.param("0,1,inf", "line 2: output_tokens is 'inf'", id="an endless answer"),
+        pytest.param("0,1,nan", "line 2: output_tokens is 'nan'", id="no number of tokens"),
+        pytest.param("0,0x10,1", "line 2: input_tokens is '0x10'", id="another base"),
+        pytest.param("0,\x00,1", "line 2: input_tokens", id="a zero byte"),
+        pytest.param("0," + "9" * 5000 + ",1", "line 2: the line has more", id="an endless line"),
+        pytest.param("0,1,1\n0,1,x\n0,y,1", "line 3: output_tokens", id="the first of two errors"),
+    ],
+)
+def test_what_is_refused_names_the_line(tmp_path: Path, rows: str, told: str) -> None:
+    with pytest.raises(TerminalError, match=f"(?s)trace.csv, {told}"):
+        read(written(tmp_path, HEADER + rows))
+
+
+@pytest.mark.parametrize(
+    ("header", "told"),
+    [
+        pytest.param("a,b,c", "lacks arrived_at, input_tokens, output_tokens", id="another file"),
+        pytest.param("arrived_at,input_tokens", "lacks output_tokens", id="a column too few"),
+        pytest.param(
+            "arrived_at,input_tokens,output_tokens,model,Model", "model twice", id="one twice"
+        ),
+        pytest.param("", "lacks", id="an empty file"),
+    ],
+)
+def test_a_header_is_checked(tmp_path: Path, header: str, told: str) -> None:
+    with pytest.raises(TerminalError, match=told):
+        read(written(tmp_path, f"{header}\n0,1,1\n"))
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(TerminalError, match=r"none\.csv cannot be read: No such file"):
+        trace_of_file(tmp_path / "none.csv")
+
+
+def test_too_many_rows_are_refused_and_a_limit_reads_a_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_file, "MAX_ROWS", 3)
+    path = written(tmp_path, HEADER + "0,1,1\n" * 4)
+    with pytest.raises(TerminalError, match=r"line 5: more than 3 rows.*--limit"):
+        read(path)
+    _, (block,) = read(path, max_rows=2)
+    assert len(block) == 2
+
+
+def test_a_file_is_read_block_by_block(tmp_path: Path) -> None:
+    path = written(tmp_path, HEADER + "0,1,1\n" * (BLOCK_ROWS + 1) + "0,1,oops\n")
+    blocks = iter(trace_of_file(path).blocks)
+    assert len(next(blocks)) == BLOCK_ROWS
+    with pytest.raises(TerminalError, match=f"line {BLOCK_ROWS + 3}"):
+        next(blocks)
+
+
+def test_a_written_trace_is_read_as_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    trace = scenario_trace("idle-then-one")
+    (wanted,) = trace.blocks
+    assert write_trace(trace, path) == len(wanted)
+    _, (found,) = read(path)
+    assert np.array_equal(found.at_s, wanted.at_s - wanted.at_s[0])
+    assert np.array_equal(found.input_tokens, wanted.input_tokens)
+
+
+def test_a_trace_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(TerminalError, match="cannot be written"):
+        write_trace(scenario_trace("idle-then-one"), tmp_path / "no" / "trace.csv")
+
+
+@given(st.text(max_size=300))
+def test_whatever_a_file_holds_it_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
+    path = tmp_path_factory.mktemp("any") / "trace.csv"
+    path.write_text(HEADER + text, encoding="utf-8", errors="surrogateescape", newline="")
+    refusal, num_read = "", 0
+    try:
+        num_read = sum(map(len, read(path)[1]))
+    except TerminalError as error:
+        refusal = str(error)
+    assert bool(num_read) is not ("line " in refusal)
