@@ -1,18 +1,19 @@
 """Requests of the detection study: steady streams, and streams that step up, as seconds of load."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hostelry.sim.arrivals import code_hour, modulated
+from hostelry.sim.arrivals import CODE_LASTS_S, code_hour, modulated
 from hostelry.sim.lengths import CHAT, CODE, RequestLengths
 
 Floats = NDArray[np.float64]
 # So that a call of the chat trace's lengths takes 4.68 s on average.
 PREFILL_S = 0.00025  # a prompt's token
 DECODE_S = 0.0203  # an answer's token
+NUM_HOURS = 12
 SAMPLES_PER_S = 20  # of what is in flight
 
 
@@ -51,24 +52,32 @@ def gamma_stream(name: str, per_s: float, ratio: float, cv: float) -> Stream:
     return Stream(name=name, per_s=per_s, ratio=ratio, lengths=CHAT, draw=draw)
 
 
-def code_stream(name: str, ratio: int) -> Stream:
-    """Bursts and silences as of code completion; from the step on as of `ratio` times the users."""
+def code_stream(name: str, ratio: int, seed: int) -> Stream:
+    """Bursts and silences as of code completion; from the step on as of `ratio` times the users.
+
+    Each piece is one of `NUM_HOURS` drawn hours, begun anywhere in it.
+    """
+    hours: list[Floats] = []
 
     def draw(source: np.random.Generator, before_s: float, after_s: float, ratio: float) -> Floats:
-        drawn = [_hours(source, before_s + after_s)]
-        more = [_hours(source, after_s) + before_s for _ in range(round(ratio) - 1)]
-        found: Floats = np.sort(np.concatenate([*drawn, *more]))
+        if not hours:
+            hours.extend(code_hour(np.random.default_rng([seed, it])) for it in range(NUM_HOURS))
+        drawn = [_of_hours(source, hours, before_s + after_s)]
+        more = range(round(ratio) - 1)
+        drawn += [_of_hours(source, hours, after_s) + before_s for _ in more]
+        found: Floats = np.sort(np.concatenate(drawn))
         return found
 
     return Stream(name=name, per_s=2.57, ratio=ratio, lengths=CODE, draw=draw)
 
 
-def _hours(source: np.random.Generator, lasts_s: float) -> Floats:
+def _of_hours(source: np.random.Generator, hours: Sequence[Floats], lasts_s: float) -> Floats:
     parts, begins = [], 0.0
     while begins < lasts_s:
-        hour = code_hour(source) + begins
-        parts.append(hour)
-        begins += 3440.0
+        hour = hours[int(source.integers(len(hours)))]
+        turned = np.sort((hour + float(source.random()) * CODE_LASTS_S) % CODE_LASTS_S)
+        parts.append(turned + begins)
+        begins += CODE_LASTS_S
     at_s: Floats = np.concatenate(parts)
     return at_s[at_s < lasts_s]
 
