@@ -120,6 +120,10 @@ class Platform:
         """Run `hostelry chaos run NAME`, as `cli` runs a command."""
         return self._run(["chaos", "run", name], arguments, code)
 
+    def scaling(self, name: str, *arguments: str) -> str:
+        """What `hostelry scaling NAME` prints; fails the test where it fails."""
+        return self._run(["scaling", name], arguments, 0).stdout
+
     def exec(
         self, command: Sequence[str], environment: dict[str, str] | None = None, code: int = 0
     ) -> "subprocess.CompletedProcess[str]":
