@@ -1,7 +1,7 @@
 """Metrics in memory, within a budget of bytes."""
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hostelry.base.clock import Clock
@@ -27,6 +27,7 @@ AGED_SHARE = 4
 MOST_AGED = 20_000
 
 DROPPED = -1
+FOUND_AT_ONCE = 1000
 
 Family = tuple[Series, ...]  # one metric's series, by unit
 Names = dict[str, dict[str, dict[Dimensions, Family]]]
@@ -92,12 +93,19 @@ class MemoryMetrics:
         """Every metric with data that fits, by namespace, name and dimensions."""
         with self.lock:
             names = self._tables.get(scope, {})
-            return [
-                Metric(namespace=namespace, name=name, dimensions=dimensions)
+            groups = [
+                (namespace, name, list(names[namespace][name].items()))
                 for namespace in _chosen(names, wanted.namespace)
                 for name in _chosen(names[namespace], wanted.name)
-                for dimensions in _fitting(names[namespace][name], wanted)
             ]
+        found = []
+        for namespace, name, families in groups:
+            fitting = [it for it in families if _fits(it[0], wanted)]
+            found += [
+                Metric(namespace=namespace, name=name, dimensions=dimensions)
+                for dimensions in sorted(self._with_data(fitting, wanted.since))
+            ]
+        return found
 
     def units(self, scope: Scope, metric: Metric) -> Sequence[str]:
         """The units that the metric's samples have, in order."""
@@ -162,6 +170,19 @@ class MemoryMetrics:
         if names is None:
             return ()
         return names.get(metric.namespace, {}).get(metric.name, {}).get(metric.dimensions, ())
+
+    def _with_data(
+        self, families: Sequence[tuple[Dimensions, Family]], since: float | None
+    ) -> list[Dimensions]:
+        """Those with data, after `since` if it is given; the lock is held for few at a time."""
+        found = []
+        for first in range(0, len(families), FOUND_AT_ONCE):
+            with self.lock:
+                for dimensions, family in families[first : first + FOUND_AT_ONCE]:
+                    newest_at = max(it.newest_at for it in family)
+                    if newest_at > (since or 0.0):
+                        found.append(dimensions)
+        return found
 
     def _periods(
         self, scope: Scope, stat: MetricStat, start: float, end: float
@@ -257,14 +278,10 @@ def _chosen(names: Mapping[str, object], name: str | None) -> list[str]:
     return [name] if name in names else []
 
 
-def _fitting(found: dict[Dimensions, Family], wanted: MetricFilter) -> Iterator[Dimensions]:
-    asked = dict(wanted.dimensions or {})
-    for dimensions, family in sorted(found.items()):
-        known = dict(dimensions)
-        if wanted.exact and len(known) != len(asked):
-            continue
-        if any(name not in known or asked[name] not in (None, known[name]) for name in asked):
-            continue
-        since = wanted.since
-        if any(not it.is_empty and (since is None or it.newest_at > since) for it in family):
-            yield dimensions
+def _fits(dimensions: Dimensions, wanted: MetricFilter) -> bool:
+    if wanted.dimensions is None:
+        return True
+    known, asked = dict(dimensions), wanted.dimensions
+    if wanted.exact and len(known) != len(asked):
+        return False
+    return all(name in known and asked[name] in (None, known[name]) for name in asked)
