@@ -46,7 +46,8 @@ def status(
     Example: hostelry scaling status
     """
     targets = asked_for(home, endpoint, component)
-    show(targets, status_lines(targets), as_json=as_json)
+    lines = [*status_lines(targets), *([] if as_json else not_responsive(home))]
+    show(targets, lines, as_json=as_json)
 
 
 @scaling.command()
@@ -152,6 +153,12 @@ def asked_for(
         for it in every
         if endpoint in (None, it["endpoint"]) and component in (None, it["component"])
     ]
+
+
+def not_responsive(home: Path | None) -> list[str]:
+    """What chose the responsive policy and cannot have it, and why."""
+    found: Sequence[Mapping[str, str]] = ask(home, "/internal/scaling", {})["not_responsive"]
+    return [f"{it['arn']}: {it['why']}" for it in found]
 
 
 def show(targets: Sequence[Mapping[str, Any]], lines: Sequence[str], *, as_json: bool) -> None:

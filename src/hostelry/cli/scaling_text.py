@@ -40,6 +40,8 @@ def reasons(target: Mapping[str, Any]) -> list[str]:
     found = [] if said is None else [f"{clock_text(said['at'])} {said['text']}"]
     if target["problem"]:
         found.append(target["problem"])
+    if target.get("responsive"):
+        found.append(f"responsive, concurrency per copy {target['responsive']}")
     for it in target["schedules"]:
         following = "never again" if it["next_at"] is None else f"next {clock_text(it['next_at'])}"
         found.append(

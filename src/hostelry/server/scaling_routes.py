@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hostelry.autoscaling.responsive.opt_in import tag_of_options
 from hostelry.autoscaling.schedule import next_due
 from hostelry.base.clock import Clock
 from hostelry.domain.scaling import (
@@ -20,6 +21,7 @@ from hostelry.domain.scaling import (
 )
 from hostelry.scaling.capacity import names_in
 from hostelry.scaling.history import NAMES, History
+from hostelry.scaling.responsive_targets import choices
 from hostelry.scaling.scaler import TargetScaler
 from hostelry.store.records import State
 
@@ -65,8 +67,18 @@ class ScalingRoutes:
 
     def document(self) -> dict[str, Any]:
         """What `scaling` answers."""
-        targets = [self._target(it.value) for it in self._state.scalable_targets.list()]
-        return {"now": self._clock.now(), "targets": targets}
+        chosen = choices(self._state)
+        responsive = {
+            (key.scope, it.resource_id, it.dimension): tag_of_options(it.options)
+            for key, it in chosen.watched.items()
+        }
+        targets = []
+        for stored in self._state.scalable_targets.list():
+            target = stored.value
+            place = (target.scope, target.resource_id, target.dimension)
+            targets.append({**self._target(target), "responsive": responsive.get(place)})
+        refused = [{"arn": arn, "why": why} for arn, why in sorted(chosen.refused.items())]
+        return {"now": self._clock.now(), "targets": targets, "not_responsive": refused}
 
     def timelines(self, endpoint: str, component: str | None, since_s: float) -> dict[str, Any]:
         """What `timeline` answers: one of each target on the endpoint, or of the component's."""

@@ -1,0 +1,33 @@
+"""What control answers of targets that chose the responsive policy."""
+
+from tests.unit.reconcile.samples import NOW, SCOPE
+from tests.unit.scaling.scaling_town import NAME, ScalingTown
+
+from hostelry.base.clock import ManualClock
+from hostelry.cli.scaling_text import status_lines
+from hostelry.domain.tags import TagSet
+from hostelry.metrics.store import MemoryMetrics
+from hostelry.scaling.history import History
+from hostelry.server.scaling_routes import ScalingRoutes
+
+
+def test_a_target_shows_what_it_chose_and_what_cannot_be_had_says_why() -> None:
+    town = ScalingTown()
+    arn = SCOPE.arn("inference-component", "base")
+    tags = TagSet(scope=SCOPE, arn=arn, tags={"hostelry:responsive": "5 max-growth=4"})
+    town.state.tags.put(SCOPE, arn, tags, expect=None)
+    clock = ManualClock(NOW)
+    history = History(town.state, MemoryMetrics(clock), town.loads, town.scaler.capacities)
+    routes = ScalingRoutes(town.state, town.scaler, history, clock)
+    shown = routes.document()
+    assert shown["not_responsive"] == []
+    assert any(
+        "responsive, concurrency per copy 5 max-growth=4" in line
+        for line in status_lines(shown["targets"])
+    )
+    found = town.state.scalable_targets.get(SCOPE, NAME)
+    assert found is not None
+    town.state.scalable_targets.delete(SCOPE, NAME, expect=found.version)
+    (refused,) = routes.document()["not_responsive"]
+    assert refused["arn"] == arn
+    assert "RegisterScalableTarget" in refused["why"]
