@@ -49,7 +49,7 @@ class Following:
             grew
             and activity.receipt is not None
             and activity.receipt.answered_at is None
-            and activity.status in (ActivityStatus.SUCCESSFUL, ActivityStatus.UNFULFILLED)
+            and activity.status is not ActivityStatus.FAILED
             and abs(now - (activity.ended_at or now)) < ANSWER_S
             and steady_now - self._seen_at.get(activity.id, steady_now) < FULFIL_S + ANSWER_S
         )
