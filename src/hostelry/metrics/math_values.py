@@ -9,6 +9,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from hostelry.domain.metric import MetricStat
 from hostelry.metrics.math_syntax import ExpressionError
 
 MAX_WORK_POINTS = 2_000_000
@@ -16,11 +17,12 @@ MAX_WORK_POINTS = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A time series: value by instant, oldest first."""
+    """A time series: value by instant, oldest first; `stat` where it is one metric's own."""
 
     label: str
     period_s: int
     points: Mapping[float, float]
+    stat: MetricStat | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from hostelry.base.errors import ServiceError
 from hostelry.domain.metric import Datapoint, Metric, MetricQuery, MetricStat
 from hostelry.domain.scope import Scope
+from hostelry.metrics.label import filled, is_dynamic
 from hostelry.metrics.math_evaluate import WORDS, value_of
 from hostelry.metrics.math_functions import Surroundings
 from hostelry.metrics.math_syntax import ExpressionError, functions_in, names_in, parse
@@ -89,7 +90,7 @@ class _Evaluation:
             raise ServiceError("ValidationError", "Two of the queries have the same id.")
         for query in queries:
             if query.stat is not None:
-                line = self._line(query.stat, query.label)
+                line = self._line(query.stat, query.stat.metric.name)
                 self.values[query.id] = line
                 self._metrics[query.id] = (line,)
         for query in _in_order(queries):
@@ -113,17 +114,17 @@ class _Evaluation:
         if not isinstance(value, Line | tuple):
             raise _refusal(query, f"It gives {kind_of(value)}, not a time series.")
         if isinstance(value, Line):
-            return replace(value, label=query.label or query.id)
+            return replace(value, label=query.id)
         return value
 
-    def _line(self, stat: MetricStat, label: str | None) -> Line:
+    def _line(self, stat: MetricStat, label: str) -> Line:
         start = self._start
         if self.is_rounded:
             start = start // stat.period_s * stat.period_s
         points = self._store.datapoints(self._scope, stat, start, self._end)
         self._work.spend(len(points))
         known = {it.at: it.value for it in points}
-        return Line(label or stat.metric.name, stat.period_s, known)
+        return Line(label, stat.period_s, known, stat)
 
     def _search(self, query: MetricQuery, text: str, stat: str, period_s: int | None) -> Lines:
         wanted = parse_search(text)
@@ -208,8 +209,9 @@ def _series(query: MetricQuery, value: Value) -> tuple[ResultSeries, ...]:
     for line in lines:
         assert isinstance(line, Line)
         label = line.label or query.id
-        if isinstance(value, tuple) and query.label:
-            label = f"{query.label} {label}"
+        if query.label:
+            is_prefix = isinstance(value, tuple) and not is_dynamic(query.label)
+            label = f"{query.label} {label}" if is_prefix else filled(query.label, line)
         points = tuple(Datapoint(at, it) for at, it in line.points.items())
         found.append(ResultSeries(label=label, period_s=line.period_s, points=points))
     return tuple(found)

@@ -167,6 +167,28 @@ def test_series_are_labelled_by_what_was_asked(store: MemoryMetrics) -> None:
     assert labels == ["m1", "Load", "c", "Twice", "e gap", "Found e gap"]
 
 
+# Source: user guide, "Using dynamic labels".
+@pytest.mark.parametrize(
+    ("label", "shown"),
+    [
+        pytest.param("${LABEL}: ${MAX}", "gap: 4", id="its own label and its largest value"),
+        pytest.param("${AVG} ${MIN} ${SUM} ${FIRST} ${LAST}", "2.5 1 5 1 4", id="statistics"),
+        pytest.param("${PROP('Dim.Endpoint')}/${PROP('MetricName')}", "e/gap", id="properties"),
+        pytest.param('${PROP("Stat")} by ${PROP("Period")} s', "Sum by 60 s", id="of the query"),
+        pytest.param("${PROP('Dim.No')} ${NO}", "${PROP('Dim.No')} ${NO}", id="unknown: stays"),
+    ],
+)
+def test_labels_are_filled_in(store: MemoryMetrics, label: str, shown: str) -> None:
+    search = "SEARCH('{Mine, Endpoint} gap', 'Sum', 60)"
+    queries = (
+        MetricQuery(id="a", stat=stat_of("gap"), label=label),
+        MetricQuery(id="b", expression=search, label=label),
+    )
+    found = evaluate(store, HERE, queries, T, T + 300)
+    assert found["a"][0].label == shown
+    assert found["b"][0].label == shown.replace("gap:", "e gap:")
+
+
 def test_of_two_periods_the_longer_is_the_results(store: MemoryMetrics) -> None:
     queries = (
         MetricQuery(id="a", stat=stat_of("m2", 60)),
