@@ -12,6 +12,7 @@ from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
 from hostelry.gateway.exchange import Exchange
 from hostelry.gateway.http_reader import RefusedError
+from hostelry.gateway.metrics_room import PATH as METRICS_PATH
 
 log = logging.getLogger(__name__)
 OWN_PATHS = frozenset({"/ping", "/health"})
@@ -39,6 +40,7 @@ class Door:
     runtime: Room
     openai: Room
     control: Room
+    metrics: Room | None = None
 
     async def handle(self, exchange: Exchange) -> None:
         """Answer one request; never raises, except when cancelled."""
@@ -75,6 +77,8 @@ class Door:
     def _room(self, path: str) -> Room:
         if path.startswith("/endpoints/"):
             return self.runtime
+        if path == METRICS_PATH and self.metrics is not None:
+            return self.metrics
         return self.openai if path.startswith("/v1/") else self.control
 
     @staticmethod

@@ -13,6 +13,7 @@ from hostelry.metrics.load_board import LoadBoard
 from hostelry.metrics.protocol import MetricStore
 from hostelry.metrics.publication import Publication
 from hostelry.metrics.publish import Told, by_scope
+from hostelry.metrics.totals import Totals
 from hostelry.metrics.utilization import cpus_used, utilization
 
 log = logging.getLogger(__name__)
@@ -23,7 +24,7 @@ UTILIZATION_PERIOD_S = 60
 
 
 class Publisher:
-    """Publishes `board`'s seconds to `store`.
+    """Publishes `board`'s seconds to `store`, and adds them up in `totals`.
 
     Args:
         board: what gateway workers report.
@@ -43,6 +44,7 @@ class Publisher:
         self._store = store
         self._census = census
         self._clock = clock
+        self.totals = Totals()
         self._publication = Publication()
         self._closed: deque[tuple[int, Sequence[SecondLoad]]] = deque(maxlen=MAX_SECONDS_BEHIND)
         self._unrecorded: deque[Told] = deque(maxlen=MAX_UNRECORDED)
@@ -64,7 +66,10 @@ class Publisher:
             while self._closed:
                 second, loads = self._closed.popleft()
                 self._unrecorded.extend(self._publication.take(second, loads, census))
-            self._unrecorded.extend(self._publication.late(self._board.late(), census))
+                self.totals.take(second, loads)
+            late = self._board.late()
+            self._unrecorded.extend(self._publication.late(late, census))
+            self.totals.take_late(late)
             self._measure_use(census)
         self._record()
 

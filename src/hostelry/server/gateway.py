@@ -38,6 +38,7 @@ from hostelry.gateway.http_server import HttpServer
 from hostelry.gateway.load_backlog import LoadBacklog
 from hostelry.gateway.load_sender import LoadSender
 from hostelry.gateway.meter import Meter
+from hostelry.gateway.metrics_room import MetricsRoom
 from hostelry.gateway.openai_room import OpenAiRoom
 from hostelry.gateway.outstanding import Counts, Outstanding
 from hostelry.gateway.routes import ControlRoutes, RouteFile, RouteSource
@@ -127,6 +128,7 @@ def build_door(
             callers, routes, copies, holding, config.stream_timeout_s, config.max_body_bytes
         ),
         control=ControlRoom(callers, pool, config.control_url, credentials.internal_key),
+        metrics=MetricsRoom(callers, pool, config.control_url, credentials.internal_key),
     )
     return GatewayParts(door=door, outstanding=outstanding, holding=holding, meter=meter)
 

@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from starlette.routing import Route
+
 from hostelry.api.component_room import check_room_for_copies
 from hostelry.api.context import Context
 from hostelry.base.clock import Clock, MonotonicClock
@@ -32,6 +34,7 @@ from hostelry.scaling.responsive_watch import Overlooked, ResponsiveWatch
 from hostelry.scaling.scaler import Given, TargetScaler
 from hostelry.scaling.schedule_watch import ScheduleWatch
 from hostelry.scaling.target_watch import TargetWatch
+from hostelry.server.exposition import Exposition, ExpositionRoute
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.scaling_routes import ScalingRoutes
 from hostelry.store.records import State
@@ -90,6 +93,9 @@ class Scaling:
             ),
         )
         self._publisher = Publisher(self.board, self.metrics, census, clock)
+        self.exposition = Exposition(self._publisher.totals, self.board, census, state, clock)
+        scrape = ExpositionRoute(self.exposition).serve
+        self.routes = (*self.routes, Route("/internal/metrics", scrape, methods=["GET"]))
         self._responsive = ResponsiveWatch(
             Overlooked(
                 state=state,

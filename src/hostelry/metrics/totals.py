@@ -1,0 +1,128 @@
+"""What every name has come to since control began: for those who read counters, not periods."""
+
+import threading
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+
+from hostelry.domain.load import Distribution, LoadKey, SecondLoad
+
+MAX_NAMES = 2_000  # what is not among them is added up under one name
+BOUNDS_S = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0),
+)
+US_PER_S = 1e6
+OTHERS = "(others)"
+
+
+@dataclass(slots=True)
+class Histogram:
+    """How many values lay at or below each of `BOUNDS_S`, and above the last; and their sum."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
+    sum_s: float = 0.0
+
+    def add(self, seen: Distribution) -> None:
+        """Count values in microseconds."""
+        for value_us, count in zip(seen.values, seen.counts, strict=True):
+            value_s = value_us / US_PER_S
+            self.counts[bisect_left(BOUNDS_S, value_s)] += count
+            self.sum_s += value_s * count
+
+    def cumulative(self) -> list[int]:
+        """Values at or below each bound, and then all of them."""
+        return list(accumulate(self.counts))
+
+
+@dataclass(slots=True)
+class Total:
+    """One name's counts; `in_flight` and `held` are those of the newest second."""
+
+    arrivals: int = 0
+    finished: int = 0
+    delayed: int = 0
+    service_s: float = 0.0
+    errors_4xx: int = 0
+    errors_5xx: int = 0
+    model_errors: int = 0
+    no_capacity: int = 0
+    broken_streams: int = 0
+    in_flight: float = 0.0
+    held: int = 0
+    second: int = 0
+    model_latency: Histogram = field(default_factory=Histogram)
+    first_chunk_latency: Histogram = field(default_factory=Histogram)
+
+    def add(self, load: SecondLoad) -> None:
+        """Count what happened in a second."""
+        self.arrivals += load.arrivals
+        self.finished += load.finished
+        self.delayed += load.delayed
+        self.service_s += load.service_s
+        self.errors_4xx += load.errors_4xx
+        self.errors_5xx += load.errors_5xx
+        self.model_errors += load.model_errors
+        self.no_capacity += load.no_capacity
+        self.broken_streams += load.broken_streams
+        self.model_latency.add(load.model_latency_us)
+        self.first_chunk_latency.add(load.first_chunk_latency_us)
+
+
+class Totals:
+    """Counts by name; a name keeps its counts when it is gone. Thread-safe.
+
+    At most `max_names` names have counts of their own: first come, first served.
+    """
+
+    def __init__(self, max_names: int = MAX_NAMES) -> None:
+        self._lock = threading.Lock()
+        self._max_names = max_names
+        self._totals: dict[LoadKey, Total] = {}
+        self._newest = 0
+
+    def take(self, second: int, loads: Iterable[SecondLoad]) -> None:
+        """Count a closed second, and take its gauges."""
+        with self._lock:
+            self._newest = second
+            for load in loads:
+                total = self._total(load.key)
+                total.add(load)
+                if total.second != second:
+                    total.second, total.in_flight, total.held = second, 0.0, 0
+                total.in_flight += load.in_flight_mean
+                total.held += load.held
+
+    def take_late(self, loads: Iterable[SecondLoad]) -> None:
+        """Count what came for seconds that were taken before."""
+        with self._lock:
+            for load in loads:
+                self._total(load.key).add(load)
+
+    def read(self) -> list[tuple[LoadKey, Total]]:
+        """Every name with its counts; one that the newest second has not has nothing in flight."""
+        with self._lock:
+            return [(key, self._copy(total)) for key, total in self._totals.items()]
+
+    def _copy(self, total: Total) -> Total:
+        is_idle = total.second != self._newest
+        return replace(
+            total,
+            in_flight=0.0 if is_idle else total.in_flight,
+            held=0 if is_idle else total.held,
+            model_latency=_copied(total.model_latency),
+            first_chunk_latency=_copied(total.first_chunk_latency),
+        )
+
+    def _total(self, key: LoadKey) -> Total:
+        total = self._totals.get(key)
+        if total is None:
+            if len(self._totals) >= self._max_names:
+                key = replace(key, endpoint_name=OTHERS, variant_name=OTHERS, component_name=OTHERS)
+            total = self._totals.setdefault(key, Total())
+        return total
+
+
+def _copied(histogram: Histogram) -> Histogram:
+    return Histogram(counts=list(histogram.counts), sum_s=histogram.sum_s)
