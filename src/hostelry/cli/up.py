@@ -16,6 +16,19 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from hostelry.base.clock import monotonic_s
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
+from hostelry.cli.up_flags import (
+    AtZeroOption,
+    HoldEachOption,
+    HoldLimitOption,
+    HoldMbOption,
+    HoldRequestsOption,
+    InvokeTimeoutOption,
+    NoAuthOption,
+    PaceOption,
+    S3EndpointOption,
+    StreamTimeoutOption,
+    WorkersOption,
+)
 from hostelry.server.detached import Progress as Told
 from hostelry.server.detached import start_detached
 from hostelry.server.down import Leftover, stop_hostelry
@@ -23,75 +36,33 @@ from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.up import LOG, Report, log_line, run_up
 from hostelry.server.up_options import UpOptions
 
-PaceOption = Annotated[
-    float,
-    typer.Option(
-        help="Divide AWS's waits of minutes (cooldowns, bakes, provisioning time-outs) by this."
-    ),
-]
-
 
 def up(  # noqa: PLR0913 - one parameter an option of the command
     home: HomeOption = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port of the door.")] = 8787,
     s3_port: Annotated[int, typer.Option(help="Port of the object store.")] = 8788,
-    s3_endpoint: Annotated[
-        str | None,
-        typer.Option(
-            help="Use this S3 instead of the embedded one; its keys are taken from "
-            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
-            show_default=False,
-        ),
-    ] = None,
+    s3_endpoint: S3EndpointOption = None,
     region: Annotated[
         str | None, typer.Option(help="Region, at the first up. [default: us-east-1]")
     ] = None,
     account_id: Annotated[
         str | None, typer.Option(help="Account id, at the first up. [default: 111122223333]")
     ] = None,
-    insecure_no_auth: Annotated[
-        bool, typer.Option("--insecure-no-auth", help="Accept unsigned requests; loopback only.")
-    ] = False,
+    insecure_no_auth: NoAuthOption = False,
     max_body_mb: Annotated[float, typer.Option(help="Largest request body.")] = 25.0,
-    invoke_timeout_s: Annotated[
-        float, typer.Option(help="Seconds in which a model must have answered an invocation.")
-    ] = 60.0,
-    stream_timeout_s: Annotated[
-        float,
-        typer.Option(help="Seconds in which a streamed answer, or an OpenAI call, must end."),
-    ] = 480.0,
+    invoke_timeout_s: InvokeTimeoutOption = 60.0,
+    stream_timeout_s: StreamTimeoutOption = 480.0,
     artifact_cache_gb: Annotated[
         float, typer.Option(help="Artifacts kept on disk, per instance.")
     ] = 50.0,
-    gateway_workers: Annotated[
-        int | None,
-        typer.Option(
-            help="Processes that share the door's work. [default: one a processor, at most 4]",
-            show_default=False,
-        ),
-    ] = None,
+    gateway_workers: WorkersOption = None,
     pace: PaceOption = 1.0,
-    at_zero: Annotated[
-        str,
-        typer.Option(
-            help="What requests get while there is no copy: hold (they wait for one and have it "
-            "started) or compat (AWS's error). The tag hostelry:zero chooses for one endpoint or "
-            "component."
-        ),
-    ] = "hold",
-    hold_limit_s: Annotated[
-        float | None,
-        typer.Option(
-            help="Seconds that a request may wait for a copy. [default: as long as it may take]",
-            show_default=False,
-        ),
-    ] = None,
-    hold_requests: Annotated[int, typer.Option(help="Requests that wait at once.")] = 4096,
-    hold_requests_each: Annotated[
-        int, typer.Option(help="... for one endpoint or component.")
-    ] = 1024,
-    hold_mb: Annotated[float, typer.Option(help="... and how large they are together.")] = 256.0,
+    at_zero: AtZeroOption = "hold",
+    hold_limit_s: HoldLimitOption = None,
+    hold_requests: HoldRequestsOption = 4096,
+    hold_requests_each: HoldEachOption = 1024,
+    hold_mb: HoldMbOption = 256.0,
     metrics_mb: Annotated[float, typer.Option(help="Memory that metrics may take.")] = 256.0,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return when ready; go on in the background.")

@@ -1,0 +1,54 @@
+"""The longer options of `hostelry up`: their types and help texts."""
+
+from typing import Annotated
+
+import typer
+
+S3EndpointOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Use this S3 instead of the embedded one; its keys are taken from "
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+        show_default=False,
+    ),
+]
+NoAuthOption = Annotated[
+    bool, typer.Option("--insecure-no-auth", help="Accept unsigned requests; loopback only.")
+]
+InvokeTimeoutOption = Annotated[
+    float, typer.Option(help="Seconds in which a model must have answered an invocation.")
+]
+StreamTimeoutOption = Annotated[
+    float, typer.Option(help="Seconds in which a streamed answer, or an OpenAI call, must end.")
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Processes that share the door's work. [default: one a processor, at most 4]",
+        show_default=False,
+    ),
+]
+PaceOption = Annotated[
+    float,
+    typer.Option(
+        help="Divide AWS's waits of minutes (cooldowns, bakes, provisioning time-outs) by this."
+    ),
+]
+AtZeroOption = Annotated[
+    str,
+    typer.Option(
+        help="What requests get while there is no copy: hold (they wait for one, and have it "
+        "started) or compat (AWS's error). The tag hostelry:zero chooses for one endpoint or "
+        "component."
+    ),
+]
+HoldLimitOption = Annotated[
+    float | None,
+    typer.Option(
+        help="Seconds that a request may wait for a copy. [default: as long as it may take]",
+        show_default=False,
+    ),
+]
+HoldRequestsOption = Annotated[int, typer.Option(help="Requests that wait for copies at once.")]
+HoldEachOption = Annotated[int, typer.Option(help="... for one endpoint or component.")]
+HoldMbOption = Annotated[float, typer.Option(help="... and how large they are together.")]
