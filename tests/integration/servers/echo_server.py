@@ -4,7 +4,8 @@ Plain standard library. How it behaves is said in ECHO_MODE: ``ok``, ``exit`` (a
 ``never`` (never healthy), ``refuse`` (invocations answer 400), ``once`` (exits at every start but
 the first), ``fork`` (leaves a child that ignores SIGTERM). ECHO_ADAPTER names an adapter that it
 has from its start. ``GET /eat?mb=N`` holds N MB from then on, ``GET /feed?mb=N`` has a child do so.
-``GET /drip?s=N`` streams for N seconds; SIGTERM ends all at once.
+``GET /drip?s=N`` and an invocation of ``drip N`` stream for N seconds, one of ``sleep N`` is
+answered after N; SIGTERM ends all at once.
 """
 
 import json
@@ -93,7 +94,11 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(400, b"this model wants something else")
         elif adapter is not None and adapter not in ADAPTERS:
             self.answer(424, f"adapter {adapter} is not registered".encode())
+        elif body.startswith(b"drip "):
+            self.drip(float(body.removeprefix(b"drip ")))
         else:
+            if body.startswith(b"sleep "):
+                time.sleep(float(body.removeprefix(b"sleep ")))
             self.answer(200, body)
 
     def register(self, name: str, source: str) -> None:

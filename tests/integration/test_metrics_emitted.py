@@ -1,0 +1,155 @@
+"""A real platform measures real requests: what CloudWatch and Prometheus then show of them."""
+
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.integration.platform import Platform, until
+
+from hostelry.base.clock import SystemClock
+from hostelry.server.home import Home
+
+pytestmark = pytest.mark.integration
+
+ECHO = Path(__file__).parent / "servers" / "echo_server.py"
+IMAGES = f"""
+[[image]]
+pattern = "echo:*"
+command = ["{sys.executable}", "{ECHO}"]
+[image.probe]
+content_type = "application/json"
+body = '{{"probe": true}}'
+"""
+ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
+NUM_AT_ONCE = 3
+LASTS_S = 2.0
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Iterator[Platform]:
+    home = Home(tmp_path / "home")
+    home.root.mkdir()
+    home.images.write_text(IMAGES)
+    with Platform(home.root, "--gateway-workers", "2") as started:
+        yield started
+
+
+def create_component(platform: Platform) -> None:
+    sagemaker = platform.boto3("sagemaker")
+    sagemaker.create_endpoint_config(
+        EndpointConfigName="c",
+        ExecutionRoleArn=ROLE,
+        ProductionVariants=[
+            {"VariantName": "all", "InstanceType": "ml.m5.large", "InitialInstanceCount": 1}
+        ],
+    )
+    sagemaker.create_endpoint(EndpointName="ep", EndpointConfigName="c")
+    sagemaker.create_inference_component(
+        InferenceComponentName="base",
+        EndpointName="ep",
+        VariantName="all",
+        Specification={
+            "Container": {"Image": "echo:1"},
+            "ComputeResourceRequirements": {
+                "MinMemoryRequiredInMb": 256,
+                "NumberOfCpuCoresRequired": 1,
+            },
+        },
+        RuntimeConfig={"CopyCount": 1},
+    )
+
+    def is_there() -> bool:
+        found = sagemaker.describe_inference_component(InferenceComponentName="base")
+        return bool(found["InferenceComponentStatus"] == "InService")
+
+    until(is_there, "the component is in service", 60)
+
+
+def invoke(platform: Platform, body: bytes) -> None:
+    platform.boto3("sagemaker-runtime").invoke_endpoint(
+        EndpointName="ep", InferenceComponentName="base", Body=body
+    )
+
+
+def stream(platform: Platform, body: bytes) -> None:
+    answer = platform.boto3("sagemaker-runtime").invoke_endpoint_with_response_stream(
+        EndpointName="ep", InferenceComponentName="base", Body=body
+    )
+    assert b"".join(it["PayloadPart"]["Bytes"] for it in answer["Body"]).endswith(b"end\n")
+
+
+def at_once(platform: Platform) -> None:
+    """Three requests and a stream, all under way together for about two seconds."""
+    calls = [(invoke, b"sleep %g" % LASTS_S)] * NUM_AT_ONCE + [(stream, b"drip %g" % LASTS_S)]
+    threads = [threading.Thread(target=call, args=(platform, body)) for call, body in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+
+def values(platform: Platform, name: str, period_s: int, statistic: str) -> list[float]:
+    """The metric's values of the last minutes, oldest first."""
+    now = SystemClock().now()
+    metric = {
+        "Namespace": "AWS/SageMaker",
+        "MetricName": name,
+        "Dimensions": [{"Name": "InferenceComponentName", "Value": "base"}],
+    }
+    query = {
+        "Id": "m",
+        "MetricStat": {"Metric": metric, "Period": period_s, "Stat": statistic},
+    }
+    found: dict[str, Any] = platform.boto3("cloudwatch").get_metric_data(
+        MetricDataQueries=[query],
+        StartTime=now - 300,
+        EndTime=now + 60,
+        ScanBy="TimestampAscending",
+    )
+    return list(found["MetricDataResults"][0]["Values"])
+
+
+def scraped(platform: Platform, name: str) -> dict[str, float]:
+    """The component's samples of that name, by kind of error or an empty word."""
+    request = urllib.request.Request(f"{platform.config.door_url}/metrics")
+    request.add_header("Authorization", f"Bearer {platform.credentials.openai_api_key}")
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    return {
+        sample.labels.get("kind", ""): sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name == name and sample.labels.get("component") == "base"
+    }
+
+
+def test_requests_and_a_stream_are_seen_in_cloudwatch_and_by_prometheus(platform: Platform) -> None:
+    create_component(platform)
+    at_once(platform)
+    total = NUM_AT_ONCE + 1
+
+    until(lambda: sum(values(platform, "Invocations", 60, "Sum")) == total, "each is counted", 10)
+    until(lambda: sum(values(platform, "ModelLatency", 60, "SampleCount")) == total, "ended", 10)
+    assert sum(values(platform, "InvocationsPerCopy", 60, "Sum")) == total
+    assert sum(values(platform, "FirstChunkLatency", 60, "SampleCount")) == 1
+    assert sum(values(platform, "Invocation5XXErrors", 60, "Sum")) == 0
+    slowest_us = max(values(platform, "ModelLatency", 60, "Maximum"))
+    assert LASTS_S * 1e6 * 0.99 < slowest_us < LASTS_S * 1e6 * 3
+
+    def concurrency() -> list[float]:
+        return values(platform, "ConcurrentRequestsPerCopy", 10, "Maximum")
+
+    until(
+        lambda: concurrency() and concurrency()[-1] == 0.0 < max(concurrency()), "zeros after", 25
+    )
+    assert max(concurrency()) == total
+
+    assert scraped(platform, "hostelry_requests_total") == {"": total}
+    assert scraped(platform, "hostelry_in_flight") == {"": 0.0}
+    assert set(scraped(platform, "hostelry_request_errors_total").values()) == {0.0}
+    assert scraped(platform, "hostelry_copies") == {"": 1.0}
