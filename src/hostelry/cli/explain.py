@@ -1,4 +1,4 @@
-"""`hostelry explain`: why copies are where they are, and why others have no place."""
+"""`hostelry explain`: why copies are where they are, why others have no place, and why so many."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -10,6 +10,8 @@ from hostelry.base.errors import TerminalError
 from hostelry.cli.explain_text import explanation_document, explanation_lines
 from hostelry.cli.explain_values import explained
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
+from hostelry.cli.scaling import answer_of
+from hostelry.cli.scaling_text import explained_lines
 from hostelry.cli.state import control_state
 from hostelry.cli.status import DECLARED_NOTE, only_endpoint
 
@@ -24,6 +26,8 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Show what each instance holds and has free, why each copy is there, and why others are not.
+
+    And of what is scaled by itself: what was decided last and why, and what the last act took.
 
     Exit code 1 when control does not answer, or there is no such endpoint or component.
 
@@ -41,11 +45,21 @@ def explain(
             "start it with `hostelry up`, or see `hostelry logs control`"
         )
     found = [explained(it) for it in asked_for(state, endpoint, component)]
+    names = [it.endpoint["name"] for it in found]
+    targets = [
+        it
+        for it in answer_of(config, credentials, "/internal/scaling", {})["targets"]
+        if it["endpoint"] in names and component in (None, it["component"])
+    ]
     if as_json:
-        shown = {"endpoints": [explanation_document(it, component) for it in found]}
+        shown = {
+            "endpoints": [explanation_document(it, component) for it in found],
+            "scaling": targets,
+        }
         typer.echo(msgspec.json.format(msgspec.json.encode(shown)).decode())
         return
     lines = [line for it in found for line in explanation_lines(it, component)]
+    lines += explained_lines(targets)
     typer.echo("\n".join([*lines, DECLARED_NOTE] if lines else ["No endpoints."]))
 
 

@@ -50,6 +50,21 @@ def reasons(target: Mapping[str, Any]) -> list[str]:
     return found
 
 
+def explained_lines(targets: Sequence[Mapping[str, Any]]) -> list[str]:
+    """For `hostelry explain`: why each target's number is what it is, and its last act."""
+    lines: list[str] = []
+    for it in targets:
+        numbers = f"{number(it['serving'])} of {number(it['desired'])} serve"
+        lines.append(f"scaled {it['resource_id']}: {numbers}, {it['min']} to {it['max']} allowed")
+        lines += [f"    {text}" for text in reasons(it)]
+        acts = [act for act in it["activities"] if not act["not_scaled"]]
+        for act in acts[:1]:
+            head = f"    {clock_text(act['started_at'])} {act['from']} -> {act['to']}"
+            lines.append(f"{head} {act['status']}  {receipt_text(act['receipt'])}".rstrip())
+            lines.append(f"      {act['cause']}")
+    return [*lines, ""] if lines else []
+
+
 def policy_lines(targets: Sequence[Mapping[str, Any]]) -> list[str]:
     """Every policy with its alarms and their states."""
     if not targets:

@@ -1,0 +1,188 @@
+"""`hostelry scaling` as text, from what control answers."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostelry.base.errors import TerminalError
+from hostelry.cli.scaling import draw, seconds_of
+from hostelry.cli.scaling_text import (
+    activity_lines,
+    explained_lines,
+    policy_lines,
+    status_lines,
+)
+from hostelry.cli.timeline_chart import chart, spread
+
+NOW = 1_700_000_900.0
+SINCE = NOW - 900.0
+CAUSE = "monitor alarm high in state ALARM triggered policy tracking"
+ACT: dict[str, Any] = {
+    "id": "a-1",
+    "from": 1,
+    "to": 3,
+    "cause": CAUSE,
+    "by": "tracking",
+    "description": "Setting desired copy count to 3.",
+    "status": "Successful",
+    "status_message": "Successfully set.",
+    "started_at": SINCE + 450,
+    "ended_at": SINCE + 455,
+    "not_scaled": [],
+    "receipt": {
+        "t0": SINCE + 420,
+        "t1": SINCE + 450,
+        "t2": SINCE + 453.5,
+        "detection_s": 30.0,
+        "start_s": 3.5,
+        "requests_delayed": 2,
+        "requests_failed": 1,
+        "signal": {"metric": 12.0, "target": 5.0},
+    },
+}
+REFUSED = {**ACT, "status": "Failed", "not_scaled": ["AlreadyAtMaxCapacity"], "receipt": None}
+TARGET: dict[str, Any] = {
+    "resource_id": "inference-component/base",
+    "endpoint": "ep",
+    "component": "base",
+    "min": 1,
+    "max": 4,
+    "desired": 3,
+    "serving": 2,
+    "status": "Updating",
+    "problem": "no instance has 8 CPUs free",
+    "suspended": {"scale_in": True, "scale_out": False, "scheduled": False},
+    "last_decision": {"at": NOW, "text": "The metric is 12, the target 5."},
+    "policies": [
+        {
+            "name": "tracking",
+            "tracking": {
+                "predefined": "Concurrency",
+                "target_value": 5.0,
+                "scale_out_cooldown_s": 180.0,
+                "scale_in_cooldown_s": 180.0,
+                "disable_scale_in": True,
+            },
+            "stepping": None,
+            "alarms": [{"name": "high", "state": "ALARM", "reason": "Threshold Crossed"}],
+        },
+        {
+            "name": "steps",
+            "tracking": None,
+            "stepping": {"steps": [{}], "adjustment": "ChangeInCapacity", "cooldown_s": 60.0},
+            "alarms": [],
+        },
+    ],
+    "schedules": [
+        {"name": "night", "schedule": "cron(0 0 * * ? *)", "timezone": "UTC", "next_at": None}
+    ],
+    "activities": [ACT, REFUSED],
+}
+TIMELINE: dict[str, Any] = {
+    **{name: TARGET[name] for name in ("resource_id", "endpoint", "component", "min", "max")},
+    "acts": [ACT],
+    "series": {
+        "in_flight": [[SINCE + it, 4.0 if it < 420 else 12.0] for it in range(0, 900, 5)],
+        "arrivals": [[SINCE + it, 2.0] for it in range(0, 900, 5)],
+        "desired": [[SINCE, 1.0], [SINCE + 450, 3.0]],
+        "serving": [[SINCE, 1.0], [SINCE + 480, 3.0]],
+    },
+}
+
+
+def test_a_status_shows_each_number_its_bounds_and_why() -> None:
+    text = "\n".join(status_lines([TARGET]))
+    assert "inference-component/base  2        3       1 to 4  Updating" in text
+    assert "tracking, steps" in text
+    assert "scale_in" in text
+    assert "The metric is 12, the target 5." in text
+    assert "no instance has 8 CPUs free" in text
+    assert "scheduled action night: cron(0 0 * * ? *) UTC, never again" in text
+
+
+def test_nothing_that_is_scaled_says_how_it_would_be() -> None:
+    assert status_lines([]) == policy_lines([]) == activity_lines([], not_scaled=True)
+    assert "RegisterScalableTarget" in status_lines([])[0]
+    assert explained_lines([]) == []
+
+
+def test_policies_are_shown_with_their_alarms() -> None:
+    text = "\n".join(policy_lines([TARGET]))
+    assert "keeps Concurrency at 5, cooldowns 180 s out and 180 s in, never scales in" in text
+    assert "1 steps of ChangeInCapacity, cooldown 60 s" in text
+    assert "ALARM  high\n      Threshold Crossed" in text
+
+
+@pytest.mark.parametrize("not_scaled", [False, True])
+def test_what_was_not_done_is_shown_on_demand(not_scaled: bool) -> None:
+    text = "\n".join(activity_lines([TARGET], not_scaled=not_scaled))
+    assert "t0->t1 30.0 s  t1->t2 3.5 s  2 delayed  1 failed" in text
+    assert ("AlreadyAtMaxCapacity" in text) is not_scaled
+
+
+def test_explain_tells_the_last_act_and_what_it_took() -> None:
+    text = "\n".join(explained_lines([TARGET]))
+    assert "scaled inference-component/base: 2 of 3 serve, 1 to 4 allowed" in text
+    assert "1 -> 3 Successful  t0->t1 30.0 s" in text
+    assert CAUSE in text
+
+
+def test_the_chart_marks_when_load_rose_was_answered_for_and_served() -> None:
+    rows = [it.text for it in chart(TIMELINE, SINCE, NOW, 109)]
+    marks = {it[:8].strip(): it[9:] for it in rows if it[8:9] == "│"}
+    assert [marks[it].index("a") for it in ("t0", "t1", "t2")] == [46, 50, 50]
+    bars = [it for it in rows if it[8:9] == "┤"]
+    assert len(bars) == 6 + 3, "load in six rows, capacity in three"
+    assert bars[0].strip().startswith("12┤")
+    top = bars[6][9:]
+    assert (top.index("░"), top.index("█")) == (50, 53)
+    assert all(len(it) <= 109 for it in rows[:-3])
+    assert any(CAUSE in it for it in rows)
+
+
+@pytest.mark.parametrize(
+    "series", [{}, {"in_flight": [], "desired": [], "serving": []}], ids=["no", "empty"]
+)
+def test_a_target_of_which_nothing_is_known_has_an_empty_chart(series: dict[str, Any]) -> None:
+    rows = [it.text for it in chart({**TIMELINE, "acts": [], "series": series}, SINCE, NOW, 60)]
+    assert rows[-1] == "no acts in this time"
+
+
+def test_a_narrow_terminal_still_gets_a_chart() -> None:
+    assert len(chart(TIMELINE, SINCE, NOW, 5)) > 10
+
+
+def test_a_load_that_nothing_is_said_of_was_none_and_a_number_holds() -> None:
+    edges = [float(it) for it in range(0, 101, 10)]
+    points = [(5.0, 3.0)]
+    assert spread(points, edges, holds_s=15.0) == [3.0, 3.0, 3.0, *[0.0] * 7]
+    assert spread(points, edges) == [3.0] * 10
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("15m", 900.0), ("90s", 90.0), ("1.5h", 5400.0), ("15d", 15 * 86400.0)]
+)
+def test_how_far_back(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "15", "m", "-5m", "0s", "16d", "1e9s", "٣m", "1m2"])
+def test_how_far_back_is_refused(text: str) -> None:
+    with pytest.raises(TerminalError, match="--since"):
+        seconds_of(text)
+
+
+@pytest.mark.parametrize(("suffix", "begins"), [(".png", b"\x89PNG"), (".svg", b"<?xml")])
+def test_a_timeline_is_drawn_into_a_file(tmp_path: Path, suffix: str, begins: bytes) -> None:
+    path = tmp_path / f"timeline{suffix}"
+    draw({"timelines": [TIMELINE, TIMELINE], "since": SINCE, "now": NOW}, path, suffix)
+    assert path.read_bytes().startswith(begins)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("t.gif", "must end with .png"), ("none/t.png", "cannot be written")]
+)
+def test_a_file_that_cannot_be_drawn_into(tmp_path: Path, name: str, why: str) -> None:
+    with pytest.raises(TerminalError, match=why):
+        draw({"timelines": [TIMELINE], "since": SINCE, "now": NOW}, tmp_path / name, ".png")
