@@ -191,16 +191,16 @@ def run(fresh: Callable[[], Trace], setup: Setup) -> Outcome:
     return replayed(fresh(), setup, telling(setup.policies.name))
 
 
-def telling(name: str) -> Progress:
+def telling(name: str, every_s: float = TOLD_EVERY_S) -> Progress:
     """Tells how far a replay has come, every few seconds."""
     began_s = told_s = monotonic_s()
 
     def tell(num_requests: int, at_s: float) -> None:
         nonlocal told_s
         now_s = monotonic_s()
-        if now_s - told_s >= TOLD_EVERY_S:
+        if now_s - told_s >= every_s:
             told_s = now_s
-            rate = num_requests / (now_s - began_s)
+            rate = num_requests / max(now_s - began_s, 1e-9)
             typer.echo(
                 f"{name}: {num_requests:,} requests, {at_s / 3600:.1f} h of the trace, "
                 f"{rate:,.0f} requests a second",

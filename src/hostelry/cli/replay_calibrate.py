@@ -31,8 +31,8 @@ Say = Callable[[str], None]
 def calibrate(endpoint: str, component: str | None, home: Path | None, say: Say) -> ServiceModel:
     """The service model of a component (None: of the endpoint's model) that runs and streams.
 
-    Some eighty requests, from one at a time to eight. Raises TerminalError where one fails, or where
-    answers do not come as the chat form of LMI containers.
+    Some eighty requests, from one at a time to eight. Raises TerminalError where one fails, or
+    where answers do not come as the chat form of LMI containers.
     """
     config, credentials = settled(home_at(home))
     runtime = client("sagemaker-runtime", config, credentials, read_timeout_s=READ_TIMEOUT_S)

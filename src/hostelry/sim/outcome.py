@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 import numpy as np
 
 from hostelry.domain.scaling import Dimension
-from hostelry.sim.ledger import Act, Fate
+from hostelry.sim.ledger import Act, Fate, Ledger
 from hostelry.sim.presence import Presence, step_means
 from hostelry.sim.replay import Progress, Replay, Setup, untold
 from hostelry.sim.service import ServiceModel
@@ -106,7 +107,7 @@ def outcome_of(replay: Replay, setup: Setup, trace_name: str, steps_s: Sequence[
         copy_s=cost["copy_s"],
         needed_copy_s=cost["needed_copy_s"],
         overshoot_copy_s=cost["overshoot_copy_s"],
-        peak_copies=max((max(counts, default=0) for _, counts in ledger.capacity), default=0),
+        peak_copies=_peak(ledger),
         instance_h=replay.fleet.instance_s / 3600.0,
         peak_instances=replay.fleet.peak_instances,
         num_out=len(outs),
@@ -115,6 +116,16 @@ def outcome_of(replay: Replay, setup: Setup, trace_name: str, steps_s: Sequence[
         spurious_per_h=num_spurious / max(lasts_s / 3600.0, 1e-9),
         acts=tuple(ledger.acts),
     )
+
+
+def _peak(ledger: Ledger) -> int:
+    """The most copies there were at a time, of all models."""
+    changes = sorted(
+        (at_s, num - before)
+        for instants_s, counts in ledger.capacity
+        for at_s, num, before in zip(instants_s, counts, [0, *counts], strict=False)
+    )
+    return max(accumulate(change for _, change in changes), default=0)
 
 
 def _quantiles(values: FloatArray) -> dict[str, float]:

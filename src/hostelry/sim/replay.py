@@ -11,6 +11,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from hostelry.autoscaling.schedule import next_due
 from hostelry.base.errors import TerminalError
 from hostelry.domain.load import LoadKey
@@ -96,6 +98,8 @@ class Replay:
             source=random.Random(source.random()),
         )
         self.scaled: list[Scaled] = []
+        self._bases: dict[str, int] = {}
+        self._served_by: list[int] = []  # by model of the trace: the component that serves it
         self._next_second_s = 1.0
         self._open = True
         self._numbers = 0
@@ -135,12 +139,16 @@ class Replay:
         return found.hexdigest()
 
     def _know_models(self) -> None:
-        """Have a component for each model that is known by now."""
+        """Have a component for each model known by now; BASE/ADAPTER is served by BASE's copies."""
         names = self._trace.models
-        self.ledger.with_models(len(names))
-        for model in range(len(self.scaled), len(names)):
-            self.scaled.append(self._component(model, names[model]))
-            self._begin(self.scaled[model])
+        for model in range(len(self._served_by), len(names)):
+            base = names[model].partition("/")[0]
+            if base not in self._bases:
+                place = self._bases[base] = len(self.scaled)
+                self.ledger.with_models(place + 1)
+                self.scaled.append(self._component(place, base))
+                self._begin(self.scaled[place])
+            self._served_by.append(self._bases[base])
 
     def _component(self, model: int, name: str) -> Scaled:
         setup, begins_at = self._setup, self._begins_at
@@ -190,6 +198,7 @@ class Replay:
         """Let a block's requests arrive, and all that happens meanwhile."""
         service, timeline, ledger = self._setup.service, self._timeline, self.ledger
         scaled, events = self.scaled, self._timeline.events
+        served_by = np.array(self._served_by, dtype=np.int64)
         first = (
             service.prefill_s + service.token_s + block.input_tokens * service.prefill_s_per_token
         )
@@ -198,7 +207,7 @@ class Replay:
             block.at_s.tolist(),
             first.tolist(),
             work.tolist(),
-            block.model.tolist(),
+            served_by[block.model].tolist(),
             block.session.tolist(),
             strict=True,
         ):

@@ -13,6 +13,7 @@ COMMANDS = (
     "status",
     "explain",
     "logs",
+    "replay",
     "env",
     "exec",
     "version",

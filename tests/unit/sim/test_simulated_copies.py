@@ -145,7 +145,9 @@ def test_the_shipped_calibration_tells_its_origin() -> None:
     assert "measured" in default_service().origin
 
 
-def test_a_calibration_is_read_as_it_was_written_and_refused_where_it_is_none(tmp_path: Path) -> None:
+def test_a_calibration_is_read_as_it_was_written_and_refused_where_it_is_none(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "service.json"
     save_service(default_service(), path)
     assert load_service(path) == default_service()

@@ -1,0 +1,147 @@
+"""`hostelry replay` as it is typed: comparisons, traces written and read, refusals."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from hostelry.base.errors import TerminalError
+from hostelry.cli.main import app
+from hostelry.cli.replay import telling
+from hostelry.cli.replay_calibrate import Asking
+from hostelry.sim.scenario import SCENARIOS
+
+POLICIES = Path(__file__).resolve().parents[3] / "examples" / "policies"
+SHORT = ("--scenario", "step-4x", "--seed", "3")
+
+
+def policy(name: str) -> tuple[str, str]:
+    return ("--policy", str(POLICIES / f"{name}.json"))
+
+
+def ran(*arguments: str) -> Result:
+    result = CliRunner().invoke(app, ["replay", *arguments], catch_exceptions=True)
+    if isinstance(result.exception, TerminalError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_the_list_has_every_scenario() -> None:
+    said = ran("--list").stdout.splitlines()
+    assert [it.split()[0] for it in said] == list(SCENARIOS)
+
+
+def test_policies_stand_side_by_side() -> None:
+    said = ran(*SHORT, *policy("component-concurrency"), *policy("responsive"), "--acts").stdout
+    lines = said.splitlines()
+    assert "6,0" in lines[0]
+    assert "seed 3" in lines[0]
+    assert "service times: measured" in lines[1]
+    heading = next(it for it in lines if "component-concurrency" in it)
+    assert heading.split() == ["component-concurrency", "responsive"]
+    figures = ("failed", "latency p99", "first token p50", "copy-seconds", "overshoot")
+    for figure in (*figures, "instance-hours", "spurious acts", "t0 -> t1", "t1 -> t2", "digest"):
+        assert sum(it.strip().startswith(figure) for it in lines) == 1, figure
+    assert any(it.startswith("decided") for it in lines)
+
+
+def outcomes(*arguments: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(ran(*arguments, "--json").stdout)["outcomes"]
+    return found
+
+
+def test_json_has_all_figures_and_acts_and_is_the_same_again() -> None:
+    (first,) = outcomes(*SHORT, *policy("component-concurrency"))
+    (again,) = outcomes(*SHORT, *policy("component-concurrency"))
+    assert first == again
+    assert len(first["acts"]) == first["num_out"] + first["num_in"]
+    assert {"p50", "p90", "p99", "mean"} == set(first["latency_s"])
+    assert first["num_answered"] == first["num_requests"]
+
+
+def test_the_same_policy_twice_has_two_names_and_one_outcome() -> None:
+    one, two = outcomes(*SHORT, *policy("fixed"), *policy("fixed"))
+    assert (one["policy"], two["policy"]) == ("fixed", "fixed #2")
+    assert one["digest"] == two["digest"]
+
+
+def test_a_written_trace_replays_as_its_scenario(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    said = ran("--scenario", "idle-then-one", "--write-trace", str(path)).stdout
+    assert said.startswith("2 rows written")
+    (found,) = outcomes("--trace", str(path), *policy("fixed"))
+    assert found["num_requests"] == 2
+    (part,) = outcomes("--trace", str(path), "--limit", "1", *policy("fixed"))
+    assert part["num_requests"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        pytest.param((), "one of --trace FILE and --scenario NAME", id="nothing to replay"),
+        pytest.param((*SHORT, "--trace", "x.csv"), "one of --trace", id="two things to replay"),
+        pytest.param(SHORT, "no --policy FILE", id="no policy"),
+        pytest.param(("--scenario", "no-such", *policy("fixed")), "no scenario", id="no such load"),
+        pytest.param((*SHORT, "--policy", "none.json"), "cannot be read", id="no such policy"),
+        pytest.param(
+            (*SHORT, *policy("fixed"), "--service", "none.json"), "cannot be read", id="no service"
+        ),
+        pytest.param(
+            (*SHORT, *policy("fixed"), "--max-instances", "0"),
+            "max_instances is 0",
+            id="an option beyond its limit",
+        ),
+        pytest.param(("--calibrate", "chat/assistant"), "--service FILE", id="nowhere to write"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused(arguments: Sequence[str], told: str) -> None:
+    with pytest.raises(TerminalError, match=told):
+        ran(*arguments)
+
+
+def test_help_has_examples() -> None:
+    said = CliRunner().invoke(app, ["replay", "--help"], env={**os.environ, "COLUMNS": "200"})
+    assert said.stdout.count("Example: hostelry replay") >= 4
+
+
+def test_progress_is_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    told = telling("mine", every_s=0.0)
+    told(1_000_000, 7200.0)
+    assert "mine: 1,000,000 requests, 2.0 h of the trace" in capsys.readouterr().err
+
+
+class FakeRuntime:
+    """Streams a chat of two tokens in pieces that split lines; remembers what it was asked."""
+
+    def __init__(
+        self, usage: bytes = b'"usage": {"prompt_tokens": 9, "completion_tokens": 2}'
+    ) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.usage = usage
+
+    def invoke_endpoint_with_response_stream(self, **asked: Any) -> Any:
+        self.asked.append(asked)
+        whole = b'{"choices": [1]}\ndata: {"choices": [], ' + self.usage + b"}\ndata: [DONE]\n"
+        pieces = (whole[:7], whole[7:30], whole[30:])
+        return {"Body": [{"PayloadPart": {"Bytes": it}} for it in pieces]}
+
+
+def test_calibration_asks_for_streams_of_a_component_that_no_cache_knows() -> None:
+    runtime = FakeRuntime()
+    asking = Asking(runtime, "chat", "assistant")
+    found = [asking.one(8, beside=1), *asking.together(2)]
+    assert {(it.input_tokens, it.output_tokens) for it in found} == {(9, 2)}
+    assert all(0.0 < it.first_s <= it.last_s for it in found)
+    assert {it["InferenceComponentName"] for it in runtime.asked} == {"assistant"}
+    assert len({it["Body"] for it in runtime.asked}) == len(runtime.asked)
+    assert json.loads(runtime.asked[0]["Body"])["stream"] is True
+
+
+def test_calibration_on_something_that_is_no_chat_is_refused() -> None:
+    with pytest.raises(TerminalError, match="no stream of the chat form"):
+        Asking(FakeRuntime(usage=b'"x": 1'), "chat", None).one(8, beside=1)

@@ -1,0 +1,212 @@
+"""Policy files: what is read, and refusals that name the file, the field and its limit."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostelry.autoscaling.responsive.options import ResponsiveOptions
+from hostelry.base.errors import TerminalError
+from hostelry.domain.scaling import Dimension
+from hostelry.sim.peers import KnativeRule, RayServeRule
+from hostelry.sim.policy_file import read_policy
+
+EXAMPLES = sorted((Path(__file__).resolve().parents[3] / "examples" / "policies").glob("*.json"))
+PREDEFINED = "SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution"
+CONFIGURATION = {
+    "PredefinedMetricSpecification": {"PredefinedMetricType": PREDEFINED},
+    "TargetValue": 5,
+}
+TRACKING = {"PolicyName": "t", "TargetTrackingScalingPolicyConfiguration": CONFIGURATION}
+STEPS = {
+    "PolicyName": "s",
+    "StepScalingPolicyConfiguration": {
+        "AdjustmentType": "ChangeInCapacity",
+        "StepAdjustments": [{"MetricIntervalLowerBound": 0, "ScalingAdjustment": 2}],
+    },
+}
+ALARM = {
+    "AlarmName": "a",
+    "AlarmActions": ["s"],
+    "MetricName": "Invocations",
+    "Namespace": "AWS/SageMaker",
+    "Statistic": "Sum",
+    "Period": 60,
+    "EvaluationPeriods": 1,
+    "Threshold": 10,
+    "ComparisonOperator": "GreaterThanThreshold",
+}
+
+
+def written(folder: Path, tree: Any) -> Path:
+    path = folder / "policy.json"
+    path.write_text(tree if isinstance(tree, str) else json.dumps(tree))
+    return path
+
+
+def with_metric(**members: Any) -> dict[str, Any]:
+    customized = {
+        "MetricName": "Invocations", "Namespace": "AWS/SageMaker", "Statistic": "Sum", **members
+    }  # fmt: skip
+    configuration = {"CustomizedMetricSpecification": customized, "TargetValue": 5}
+    return {"PolicyName": "t", "TargetTrackingScalingPolicyConfiguration": configuration}
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 8
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda it: it.stem)
+def test_every_example_is_read(path: Path) -> None:
+    found = read_policy(path)
+    assert found.name == path.stem
+    assert 0 <= found.minimum <= found.maximum
+
+
+def test_a_request_of_put_scaling_policy_is_read_as_aws_takes_it(tmp_path: Path) -> None:
+    request = {
+        **TRACKING,
+        "ServiceNamespace": "sagemaker",
+        "ResourceId": "endpoint/chat/variant/AllTraffic",
+        "ScalableDimension": "sagemaker:variant:DesiredInstanceCount",
+        "PolicyType": "TargetTrackingScaling",
+        "TargetTrackingScalingPolicyConfiguration": {
+            "TargetValue": 5,
+            "ScaleInCooldown": 180,
+            "PredefinedMetricSpecification": {
+                "PredefinedMetricType": "SageMakerVariantConcurrentRequestsPerModelHighResolution"
+            },
+        },
+    }
+    found = read_policy(written(tmp_path, request))
+    assert found.dimension is Dimension.INSTANCES
+    (policy,) = found.policies
+    assert policy.tracking is not None
+    assert policy.tracking.scale_in_cooldown_s == 180
+    assert policy.tracking.scale_out_cooldown_s == 300
+    assert (found.minimum, found.maximum) == (1, 10)
+    assert found.concurrency == 5
+
+
+@pytest.mark.parametrize(
+    ("item", "wanted"),
+    [
+        pytest.param({"Knative": {"target": 3}}, KnativeRule(target=3.0), id="Knative"),
+        pytest.param(
+            {"RayServe": {"target": 3, "upscale_delay_s": 5}},
+            RayServeRule(target=3.0, upscale_delay_s=5.0),
+            id="Ray Serve, with an option",
+        ),
+        pytest.param(
+            {"Responsive": {"Target": 3, "MaxGrowth": 4}},
+            ResponsiveOptions(target=3.0, max_growth=4.0),
+            id="the responsive policy, in AWS's manner of names",
+        ),
+    ],
+)
+def test_other_rules_are_read(tmp_path: Path, item: dict[str, Any], wanted: object) -> None:
+    found = read_policy(written(tmp_path, {"MinCapacity": 2, "MaxCapacity": 3, **item}))
+    assert (found.rule or found.responsive) == wanted
+    assert (found.minimum, found.maximum) == (2, 3)
+
+
+def test_a_step_policy_and_its_alarm_belong_together(tmp_path: Path) -> None:
+    arn = "arn:aws:autoscaling:us-west-2:1:scalingPolicy:u:resource/x:policyName/s"
+    found = read_policy(written(tmp_path, [STEPS, {**ALARM, "AlarmActions": [arn]}]))
+    assert [it.policy_name for it in found.alarms] == ["s"]
+    assert found.policies[0].stepping is not None
+
+
+def test_metric_math_is_read(tmp_path: Path) -> None:
+    metric = {"Namespace": "AWS/SageMaker", "MetricName": "Invocations"}
+    metrics = [
+        {"Id": "m1", "MetricStat": {"Metric": metric, "Stat": "Sum"}, "ReturnData": False},
+        {"Id": "e1", "Expression": "m1 / 60", "ReturnData": True},
+    ]
+    configuration = {"CustomizedMetricSpecification": {"Metrics": metrics}, "TargetValue": 5}
+    item = {"PolicyName": "t", "TargetTrackingScalingPolicyConfiguration": configuration}
+    found = read_policy(written(tmp_path, item))
+    assert found.policies[0].tracking is not None
+    assert len(found.policies[0].tracking.queries) == 2
+
+
+def changed(**members: Any) -> dict[str, Any]:
+    return {**TRACKING, "TargetTrackingScalingPolicyConfiguration": {**CONFIGURATION, **members}}
+
+
+@pytest.mark.parametrize(
+    ("tree", "told"),
+    [
+        pytest.param("{", "is not JSON", id="half an object"),
+        pytest.param("[" * 100_000, "is not JSON", id="nested without end"),
+        pytest.param("[]", "must hold an object", id="nothing"),
+        pytest.param("[3]", "must hold an object", id="a number"),
+        pytest.param({"Target": 5}, "Target is none of: Register", id="an object of no kind"),
+        pytest.param(
+            {"MinCapacity": -1}, "MinCapacity is -1; it must be from 0 to 100,000", id="below 0"
+        ),
+        pytest.param({"MaxCapacity": "9"}, "MaxCapacity is '9'", id="text for a number"),
+        pytest.param({"MaxCapacity": True}, "MaxCapacity is True", id="truth for a number"),
+        pytest.param({"MinCapacity": 5, "MaxCapacity": 4}, "MinCapacity is 5 and", id="crossed"),
+        pytest.param(changed(TargetValue=0), "TargetValue is 0", id="a target of nothing"),
+        pytest.param(changed(Target=3), "no member Target.*TargetValue", id="a misspelt member"),
+        pytest.param(changed(TargetValue="x"), "TargetValue", id="a target that is text"),
+        pytest.param(changed(ScaleInCooldown=-5), "ScaleInCooldown", id="a negative cooldown"),
+        pytest.param(
+            changed(
+                PredefinedMetricSpecification={
+                    "PredefinedMetricType": "ECSServiceAverageCPUUtilization"
+                }
+            ),
+            "PredefinedMetricType ECSService.* cannot be used",
+            id="another service's metric",
+        ),
+        pytest.param(
+            changed(CustomizedMetricSpecification={}), "Exactly one of", id="two kinds of metric"
+        ),
+        pytest.param(
+            with_metric(MetricName="CPUUtilization"),
+            "CPUUtilization is not replayed.*ConcurrentRequestsPerCopy",
+            id="a metric that no replay has",
+        ),
+        pytest.param(STEPS, "step policy s has no alarm", id="steps that nothing triggers"),
+        pytest.param([STEPS, {**ALARM, "AlarmActions": ["x"]}], "policy 'x'.*has s", id="whom"),
+        pytest.param(
+            [STEPS, {**ALARM, "Period": 7}], "Period is 7; valid are 10", id="an odd period"
+        ),
+        pytest.param({"Knative": {"goal": 3}}, "no option goal.*target", id="no such option"),
+        pytest.param({"Knative": {}}, "Knative: .*target", id="no target"),
+        pytest.param({"Knative": {"target": 0}}, "Knative.target is 0", id="Knative's at nothing"),
+        pytest.param({"Knative": 3}, "must be an object", id="a number for options"),
+        pytest.param(
+            {"Responsive": {"target": 5, "max_growth": 0.5}}, "max_growth is 0.5", id="shrinking"
+        ),
+        pytest.param(
+            {"Knative": {"target": 3}, "PolicyName": "x"}, "PolicyName stands", id="a mixture"
+        ),
+        pytest.param([TRACKING, {"Knative": {"target": 3}}], "its own file", id="two masters"),
+        pytest.param(
+            {"ScheduledActionName": "n", "Schedule": "cron(x)"}, "Schedule is", id="no schedule"
+        ),
+        pytest.param(
+            {
+                "ScheduledActionName": "n",
+                "Schedule": "at(2026-01-05T00:00:00)",
+                "Timezone": "Mars/Base",
+            },
+            "Mars/Base",
+            id="no time zone",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(tmp_path: Path, tree: Any, told: str) -> None:
+    with pytest.raises(TerminalError, match=rf"(?s)policy\.json.*{told}"):
+        read_policy(written(tmp_path, tree))
+
+
+def test_a_file_that_is_not_there_or_huge_is_told(tmp_path: Path) -> None:
+    with pytest.raises(TerminalError, match=r"none\.json cannot be read"):
+        read_policy(tmp_path / "none.json")
+    with pytest.raises(TerminalError, match="more than 1,048,576 bytes"):
+        read_policy(written(tmp_path, " " * 1_100_000))
