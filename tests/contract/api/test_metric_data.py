@@ -8,7 +8,7 @@ import pytest
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError, ServiceError
-from hostelry.domain.metric import Metric, Sample
+from hostelry.domain.metric import Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.store import MemoryMetrics
 
@@ -159,6 +159,10 @@ def test_instants_of_two_weeks_are_taken(
     assert [it["Sum"] for it in answer["Datapoints"]] == [2.0]
 
 
+def datum(**members: Any) -> dict[str, Any]:
+    return {"MetricData": [{**DATUM, **members}]}
+
+
 @pytest.mark.parametrize(
     ("params", "code", "text"),
     [
@@ -174,16 +178,13 @@ def test_instants_of_two_weeks_are_taken(
             id="nothing measured",
         ),
         pytest.param(
-            {"MetricData": [{**DATUM, "Values": [1.0]}]},
+            datum(Values=[1.0]),
             "InvalidParameterCombination",
             "mutually exclusive",
             id="a value and values",
         ),
         pytest.param(
-            {"MetricData": [{**DATUM, "Counts": [1.0]}]},
-            "InvalidParameterCombination",
-            "Counts",
-            id="counts without values",
+            datum(Counts=[1.0]), "InvalidParameterCombination", "Counts", id="counts without values"
         ),
         pytest.param(
             {"MetricData": [{"MetricName": "m", "Values": [1.0] * 151}]},
@@ -210,55 +211,52 @@ def test_instants_of_two_weeks_are_taken(
             id="a negative count",
         ),
         pytest.param(
-            {"MetricData": [{**DATUM, "StorageResolution": 10}]},
+            datum(StorageResolution=10),
             "InvalidParameterValue",
             "1 or 60",
             id="a resolution of ten seconds",
         ),
         pytest.param(
-            {"MetricData": [{**DATUM, "Value": 1e200}]},
-            "InvalidParameterValue",
-            r"2\^360",
-            id="a value too large",
+            datum(Value=1e200), "InvalidParameterValue", r"2\^360", id="a value too large"
         ),
         pytest.param(
-            {"MetricData": [{**DATUM, "Timestamp": 1_700_000_070.0 - 14 * DAY_S - 1}]},
+            datum(Timestamp=1_700_000_070.0 - 14 * DAY_S - 1),
             "InvalidParameterValue",
             "two weeks",
             id="an instant too old",
         ),
         pytest.param(
-            {"MetricData": [{**DATUM, "Timestamp": 1_700_000_070.0 + 7201}]},
+            datum(Timestamp=1_700_000_070.0 + 7201),
             "InvalidParameterValue",
             "two hours",
             id="an instant too far ahead",
         ),
         pytest.param(
-            {"MetricData": [{**DATUM, "Dimensions": DIMENSIONS * 2}]},
+            datum(Dimensions=DIMENSIONS * 2),
             "InvalidParameterValue",
             "twice",
             id="a dimension twice",
         ),
         pytest.param(
-            {"MetricData": [{**DATUM, "Dimensions": [{"Name": ":x", "Value": "v"}]}]},
+            datum(Dimensions=[{"Name": ":x", "Value": "v"}]),
             "InvalidParameterValue",
             "':'",
             id="a dimension that begins with a colon",
         ),
         pytest.param(
-            {"MetricData": [{**DATUM, "Dimensions": [{"Name": "x", "Value": "\u00e9"}]}]},
+            datum(Dimensions=[{"Name": "x", "Value": "\u00e9"}]),
             "InvalidParameterValue",
             "ASCII",
             id="a dimension's value that is not ASCII",
         ),
         pytest.param(
-            {"MetricData": [{**DATUM, "Dimensions": [{"Name": "x", "Value": " "}]}]},
+            datum(Dimensions=[{"Name": "x", "Value": " "}]),
             "InvalidParameterValue",
             "blank",
             id="a dimension's value of blanks",
         ),
         pytest.param(
-            {"MetricData": [{**DATUM, "MetricName": "a\0b"}]},
+            datum(MetricName="a\0b"),
             "InvalidParameterValue",
             "printable",
             id="a name with a zero byte",
@@ -274,12 +272,7 @@ def test_instants_of_two_weeks_are_taken(
                 "MetricData": [
                     {
                         "MetricName": "m",
-                        "StatisticValues": {
-                            "SampleCount": 0,
-                            "Sum": 1,
-                            "Minimum": 1,
-                            "Maximum": 1,
-                        },
+                        "StatisticValues": {"SampleCount": 0, "Sum": 1, "Minimum": 1, "Maximum": 1},
                     }
                 ]
             },
@@ -287,12 +280,7 @@ def test_instants_of_two_weeks_are_taken(
             "SampleCount over 0",
             id="a summary of nothing",
         ),
-        pytest.param(
-            {"MetricData": [{**DATUM, "Value": float("nan")}]},
-            "ValidationException",
-            "finite",
-            id="NaN",
-        ),
+        pytest.param(datum(Value=float("nan")), "ValidationException", "finite", id="NaN"),
         pytest.param(
             {"MetricData": [{**DATUM, "Dimensions": [{"Name": "x", "Value": "v" * 1024}]}] * 1000},
             "RequestEntityTooLarge",
@@ -424,215 +412,3 @@ def test_a_token_of_another_question_is_refused(
         changed = {**given, "EndTime": minute + 120, "NextToken": bad}
         assert refusal("GetMetricData", **changed)[0] == "InvalidNextToken"
         assert refusal("ListMetrics", NextToken=bad)[0] == "InvalidNextToken"
-
-
-@pytest.mark.parametrize(
-    ("queries", "params", "code", "text"),
-    [
-        pytest.param([], {}, "ValidationException", "1 to 500", id="no query"),
-        pytest.param(
-            [{"Id": f"a{it}", "MetricStat": stat()} for it in range(501)],
-            {},
-            "ValidationException",
-            "501",
-            id="501 queries",
-        ),
-        pytest.param(
-            [{"Id": "a", "MetricStat": stat()}] * 2,
-            {},
-            "ValidationError",
-            "same id",
-            id="an id twice",
-        ),
-        pytest.param(
-            [{"Id": "A", "MetricStat": stat()}], {}, "ValidationError", "lower-case", id="an id"
-        ),
-        pytest.param(
-            [{"Id": "a", "MetricStat": stat(), "Expression": "1"}],
-            {},
-            "ValidationError",
-            "either",
-            id="a metric and an expression",
-        ),
-        pytest.param(
-            [{"Id": "a", "MetricStat": stat(statistic="Mean")}],
-            {},
-            "ValidationError",
-            "Mean",
-            id="no statistic",
-        ),
-        pytest.param(
-            [{"Id": "a", "MetricStat": stat(period_s=7)}],
-            {},
-            "InvalidParameterValue",
-            "multiple of 60",
-            id="a period of seven seconds",
-        ),
-        pytest.param(
-            [{"Id": "a", "MetricStat": stat(period_s=86460)}],
-            {},
-            "InvalidParameterValue",
-            "86400",
-            id="a period of more than a day",
-        ),
-        pytest.param(
-            [{"Id": "a", "MetricStat": {**stat(), "Metric": {"MetricName": "m"}}}],
-            {},
-            "MissingParameter",
-            "Namespace",
-            id="no namespace",
-        ),
-        pytest.param(
-            [{"Id": "a", "MetricStat": stat(), "AccountId": "999999999999"}],
-            {},
-            "InvalidParameterValue",
-            "own account",
-            id="another account",
-        ),
-        pytest.param(
-            [{"Id": "a", "Expression": "1/0"}],
-            {},
-            "ValidationError",
-            "Error in expression 'a'",
-            id="an expression without a series",
-        ),
-        pytest.param(
-            [{"Id": "a", "MetricStat": stat()}],
-            {"EndTime": 1.0},
-            "ValidationException",
-            "StartTime must be less",
-            id="an end before the start",
-        ),
-        pytest.param(
-            [{"Id": "a", "MetricStat": stat()}],
-            {"MaxDatapoints": 100_801},
-            "InvalidParameterValue",
-            "100800",
-            id="too many datapoints a page",
-        ),
-        pytest.param(
-            [
-                {"Id": "a", "MetricStat": stat(period_s=1)},
-                {"Id": "b", "Expression": "FILL(a, 0)"},
-            ],
-            {"EndTime": 1_700_000_000.0 + 365 * DAY_S},
-            "ValidationError",
-            "can be filled",
-            id="a year of seconds to fill",
-        ),
-    ],
-)
-def test_what_get_metric_data_refuses(
-    refusal: Callable[..., tuple[str, str]],
-    queries: list[dict[str, Any]],
-    params: dict[str, Any],
-    code: str,
-    text: str,
-) -> None:
-    given = {"StartTime": 1_700_000_000.0, "EndTime": 1_700_003_600.0, **params}
-    found = refusal("GetMetricData", MetricDataQueries=queries, **given)
-    assert found[0] == code
-    assert text in found[1]
-
-
-@pytest.mark.parametrize(
-    ("params", "code", "text"),
-    [
-        pytest.param({}, "InvalidParameterCombination", "At least one", id="no statistic"),
-        pytest.param(
-            {"Statistics": ["Sum"], "ExtendedStatistics": ["p9"]},
-            "InvalidParameterCombination",
-            "not both",
-            id="both kinds of statistics",
-        ),
-        pytest.param(
-            {"ExtendedStatistics": ["p101"]},
-            "InvalidParameterValue",
-            "p101",
-            id="a percentile over 100",
-        ),
-        pytest.param(
-            {"Statistics": ["Sum"], "Period": 61},
-            "InvalidParameterValue",
-            "multiple of 60",
-            id="a period of 61 seconds",
-        ),
-        pytest.param(
-            {"Statistics": ["Sum"], "EndTime": 1_700_000_000.0},
-            "InvalidParameterCombination",
-            "StartTime must be less",
-            id="an end at the start",
-        ),
-        pytest.param(
-            {"Statistics": ["Sum"], "EndTime": 1_700_000_000.0 + 1441 * 60},
-            "InvalidParameterCombination",
-            "You have requested up to 1441 datapoints, which exceeds the limit of 1440.",
-            id="1441 datapoints",
-        ),
-    ],
-)
-def test_what_get_metric_statistics_refuses(
-    refusal: Callable[..., tuple[str, str]], params: dict[str, Any], code: str, text: str
-) -> None:
-    given = {
-        "Namespace": "Mine",
-        "MetricName": "Load",
-        "StartTime": 1_700_000_000.0,
-        "EndTime": 1_700_003_600.0,
-        "Period": 60,
-        **params,
-    }
-    found = refusal("GetMetricStatistics", **given)
-    assert found[0] == code
-    assert text in found[1]
-
-
-@pytest.fixture
-def several(metrics: MemoryMetrics, scope: Scope, now: float) -> None:
-    for name, dimensions, age_s in (
-        ("Load", {"a": "1"}, 0),
-        ("Load", {"a": "2", "b": "1"}, 4 * 3600),
-        ("Errors", {}, 15 * DAY_S),
-        ("Errors", {"a": "1"}, 13 * DAY_S),
-    ):
-        metric = Metric.of("Mine", name, dimensions)
-        metrics.record(scope, [Sample(metric=metric, at=now - age_s, values=(1.0,))])
-
-
-@pytest.mark.parametrize(
-    ("params", "found"),
-    [
-        pytest.param({}, ["Errors a=1", "Load a=1", "Load a=2 b=1"], id="of two weeks"),
-        pytest.param({"RecentlyActive": "PT3H"}, ["Load a=1"], id="of three hours"),
-        pytest.param({"MetricName": "Load"}, ["Load a=1", "Load a=2 b=1"], id="of a name"),
-        pytest.param({"Namespace": "Your"}, [], id="of a namespace without any"),
-        pytest.param(
-            {"Dimensions": [{"Name": "a", "Value": "1"}]}, ["Errors a=1", "Load a=1"], id="of a=1"
-        ),
-        pytest.param({"Dimensions": [{"Name": "b"}]}, ["Load a=2 b=1"], id="with a dimension b"),
-    ],
-)
-def test_metrics_are_listed(
-    call: Call, several: None, params: dict[str, Any], found: list[str]
-) -> None:
-    answer = call("ListMetrics", "cloudwatch", **params)
-    shown = [
-        " ".join((it["MetricName"], *("=".join(d.values()) for d in it["Dimensions"])))
-        for it in answer["Metrics"]
-    ]
-    assert shown == found
-
-
-def test_more_than_500_metrics_come_in_pages(call: Call, put: Callable[..., None]) -> None:
-    names = [f"m{number:04}" for number in range(1000)]
-    put(*({"MetricName": name, "Dimensions": DIMENSIONS} for name in names))
-    put({"MetricName": "m0499"})
-    first = call("ListMetrics", "cloudwatch", IncludeLinkedAccounts=True)
-    assert len(first["Metrics"]) == len(first["OwningAccounts"]) == 500
-    asked = {"IncludeLinkedAccounts": True, "NextToken": first["NextToken"]}
-    second = call("ListMetrics", "cloudwatch", **asked)
-    asked["NextToken"] = second["NextToken"]
-    last = call("ListMetrics", "cloudwatch", **asked)
-    listed = [it["MetricName"] for page in (first, second, last) for it in page["Metrics"]]
-    assert listed == sorted([*names, "m0499"])
-    assert "NextToken" not in last

@@ -1,0 +1,238 @@
+"""ListMetrics, and what GetMetricData and GetMetricStatistics refuse."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostelry.base.clock import ManualClock
+from hostelry.base.errors import ServiceError
+from hostelry.domain.metric import Metric, Sample
+from hostelry.domain.scope import Scope
+from hostelry.metrics.store import MemoryMetrics
+
+Call = Callable[..., dict[str, Any]]
+DAY_S = 86_400
+
+
+@pytest.fixture
+def now(clock: ManualClock) -> float:
+    return clock.now()
+
+
+def stat(statistic: str = "Sum", period_s: int = 60) -> dict[str, Any]:
+    metric = {"Namespace": "Mine", "MetricName": "Load"}
+    return {"Metric": metric, "Period": period_s, "Stat": statistic}
+
+
+@pytest.mark.parametrize(
+    ("queries", "params", "code", "text"),
+    [
+        pytest.param([], {}, "ValidationException", "1 to 500", id="no query"),
+        pytest.param(
+            [{"Id": f"a{it}", "MetricStat": stat()} for it in range(501)],
+            {},
+            "ValidationException",
+            "501",
+            id="501 queries",
+        ),
+        pytest.param(
+            [{"Id": "a", "MetricStat": stat()}] * 2,
+            {},
+            "ValidationError",
+            "same id",
+            id="an id twice",
+        ),
+        pytest.param(
+            [{"Id": "A", "MetricStat": stat()}], {}, "ValidationError", "lower-case", id="an id"
+        ),
+        pytest.param(
+            [{"Id": "a", "MetricStat": stat(), "Expression": "1"}],
+            {},
+            "ValidationError",
+            "either",
+            id="a metric and an expression",
+        ),
+        pytest.param(
+            [{"Id": "a", "MetricStat": stat(statistic="Mean")}],
+            {},
+            "ValidationError",
+            "Mean",
+            id="no statistic",
+        ),
+        pytest.param(
+            [{"Id": "a", "MetricStat": stat(period_s=7)}],
+            {},
+            "InvalidParameterValue",
+            "multiple of 60",
+            id="a period of seven seconds",
+        ),
+        pytest.param(
+            [{"Id": "a", "MetricStat": stat(period_s=86460)}],
+            {},
+            "InvalidParameterValue",
+            "86400",
+            id="a period of more than a day",
+        ),
+        pytest.param(
+            [{"Id": "a", "MetricStat": {**stat(), "Metric": {"MetricName": "m"}}}],
+            {},
+            "MissingParameter",
+            "Namespace",
+            id="no namespace",
+        ),
+        pytest.param(
+            [{"Id": "a", "MetricStat": stat(), "AccountId": "999999999999"}],
+            {},
+            "InvalidParameterValue",
+            "own account",
+            id="another account",
+        ),
+        pytest.param(
+            [{"Id": "a", "Expression": "1/0"}],
+            {},
+            "ValidationError",
+            "Error in expression 'a'",
+            id="an expression without a series",
+        ),
+        pytest.param(
+            [{"Id": "a", "MetricStat": stat()}],
+            {"EndTime": 1.0},
+            "ValidationException",
+            "StartTime must be less",
+            id="an end before the start",
+        ),
+        pytest.param(
+            [{"Id": "a", "MetricStat": stat()}],
+            {"MaxDatapoints": 100_801},
+            "InvalidParameterValue",
+            "100800",
+            id="too many datapoints a page",
+        ),
+        pytest.param(
+            [{"Id": "a", "MetricStat": stat(period_s=1)}, {"Id": "b", "Expression": "FILL(a, 0)"}],
+            {"EndTime": 1_700_000_000.0 + 365 * DAY_S},
+            "ValidationError",
+            "can be filled",
+            id="a year of seconds to fill",
+        ),
+    ],
+)
+def test_what_get_metric_data_refuses(
+    call: Call,
+    queries: list[dict[str, Any]],
+    params: dict[str, Any],
+    code: str,
+    text: str,
+) -> None:
+    given = {"StartTime": 1_700_000_000.0, "EndTime": 1_700_003_600.0, **params}
+    with pytest.raises(ServiceError) as refused:
+        call("GetMetricData", "cloudwatch", MetricDataQueries=queries, **given)
+    assert refused.value.code == code
+    assert text in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("params", "code", "text"),
+    [
+        pytest.param({}, "InvalidParameterCombination", "At least one", id="no statistic"),
+        pytest.param(
+            {"Statistics": ["Sum"], "ExtendedStatistics": ["p9"]},
+            "InvalidParameterCombination",
+            "not both",
+            id="both kinds of statistics",
+        ),
+        pytest.param(
+            {"ExtendedStatistics": ["p101"]},
+            "InvalidParameterValue",
+            "p101",
+            id="a percentile over 100",
+        ),
+        pytest.param(
+            {"Statistics": ["Sum"], "Period": 61},
+            "InvalidParameterValue",
+            "multiple of 60",
+            id="a period of 61 seconds",
+        ),
+        pytest.param(
+            {"Statistics": ["Sum"], "EndTime": 1_700_000_000.0},
+            "InvalidParameterCombination",
+            "StartTime must be less",
+            id="an end at the start",
+        ),
+        pytest.param(
+            {"Statistics": ["Sum"], "EndTime": 1_700_000_000.0 + 1441 * 60},
+            "InvalidParameterCombination",
+            "You have requested up to 1441 datapoints, which exceeds the limit of 1440.",
+            id="1441 datapoints",
+        ),
+    ],
+)
+def test_what_get_metric_statistics_refuses(
+    call: Call, params: dict[str, Any], code: str, text: str
+) -> None:
+    given = {
+        "Namespace": "Mine",
+        "MetricName": "Load",
+        "StartTime": 1_700_000_000.0,
+        "EndTime": 1_700_003_600.0,
+        "Period": 60,
+        **params,
+    }
+    with pytest.raises(ServiceError) as refused:
+        call("GetMetricStatistics", "cloudwatch", **given)
+    assert refused.value.code == code
+    assert text in refused.value.message
+
+
+@pytest.fixture
+def several(metrics: MemoryMetrics, scope: Scope, now: float) -> None:
+    for name, dimensions, age_s in (
+        ("Load", {"a": "1"}, 0),
+        ("Load", {"a": "2", "b": "1"}, 4 * 3600),
+        ("Errors", {}, 15 * DAY_S),
+        ("Errors", {"a": "1"}, 13 * DAY_S),
+    ):
+        metric = Metric.of("Mine", name, dimensions)
+        metrics.record(scope, [Sample(metric=metric, at=now - age_s, values=(1.0,))])
+
+
+@pytest.mark.parametrize(
+    ("params", "found"),
+    [
+        pytest.param({}, ["Errors a=1", "Load a=1", "Load a=2 b=1"], id="of two weeks"),
+        pytest.param({"RecentlyActive": "PT3H"}, ["Load a=1"], id="of three hours"),
+        pytest.param({"MetricName": "Load"}, ["Load a=1", "Load a=2 b=1"], id="of a name"),
+        pytest.param({"Namespace": "Your"}, [], id="of a namespace without any"),
+        pytest.param(
+            {"Dimensions": [{"Name": "a", "Value": "1"}]}, ["Errors a=1", "Load a=1"], id="of a=1"
+        ),
+        pytest.param({"Dimensions": [{"Name": "b"}]}, ["Load a=2 b=1"], id="with a dimension b"),
+    ],
+)
+def test_metrics_are_listed(
+    call: Call, several: None, params: dict[str, Any], found: list[str]
+) -> None:
+    answer = call("ListMetrics", "cloudwatch", **params)
+    shown = [
+        " ".join((it["MetricName"], *("=".join(d.values()) for d in it["Dimensions"])))
+        for it in answer["Metrics"]
+    ]
+    assert shown == found
+
+
+def test_more_than_500_metrics_come_in_pages(call: Call) -> None:
+    names = [f"m{number:04}" for number in range(1000)]
+    dimensions = [{"Name": "Endpoint", "Value": "e"}]
+    data = [{"MetricName": it, "Value": 1.0, "Dimensions": dimensions} for it in names]
+    for given in (data, [{"MetricName": "m0499", "Value": 1.0}]):
+        call("PutMetricData", "cloudwatch", Namespace="Mine", MetricData=given)
+    first = call("ListMetrics", "cloudwatch", IncludeLinkedAccounts=True)
+    assert len(first["Metrics"]) == len(first["OwningAccounts"]) == 500
+    asked = {"IncludeLinkedAccounts": True, "NextToken": first["NextToken"]}
+    second = call("ListMetrics", "cloudwatch", **asked)
+    asked["NextToken"] = second["NextToken"]
+    last = call("ListMetrics", "cloudwatch", **asked)
+    listed = [it["MetricName"] for page in (first, second, last) for it in page["Metrics"]]
+    assert listed == sorted([*names, "m0499"])
+    assert "NextToken" not in last
