@@ -7,6 +7,7 @@ control down with it.
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from starlette.routing import Route
 from hostelry.api.component_room import check_room_for_copies
 from hostelry.api.context import Context
 from hostelry.base.clock import Clock, MonotonicClock
-from hostelry.base.errors import ServiceError
+from hostelry.base.errors import ServiceError, TerminalError
 from hostelry.domain.endpoint import Deployment, Endpoint
 from hostelry.domain.shape import Shape
 from hostelry.metrics.budget import DEFAULT_MAX_BYTES
@@ -36,6 +37,7 @@ from hostelry.scaling.schedule_watch import ScheduleWatch
 from hostelry.scaling.target_watch import TargetWatch
 from hostelry.server.exposition import Exposition, ExpositionRoute
 from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.server.otel import OtelExport, is_wanted
 from hostelry.server.scaling_routes import ScalingRoutes
 from hostelry.store.records import State
 
@@ -51,6 +53,13 @@ class Part:
 
     name: str
     run: Callable[[], Awaitable[None]]
+
+
+async def kept_up(part: Part, clock: Clock) -> None:
+    """Run `part`, and again whenever it ends, until cancelled."""
+    while True:
+        await survives(part.name, part.run)
+        await clock.sleep(AGAIN_S)
 
 
 class Scaling:
@@ -115,7 +124,7 @@ class Scaling:
             await self._clock.sleep(AGAIN_S)
         async with asyncio.TaskGroup() as tasks:
             for part in self._parts():
-                tasks.create_task(self._keep(part), name=part.name)
+                tasks.create_task(kept_up(part, self._clock), name=part.name)
 
     def close(self) -> None:
         """Give the files back."""
@@ -128,15 +137,22 @@ class Scaling:
             Part(name="following acts of scaling", run=self._tick),
             Part(name="firing scheduled actions", run=self._fire),
             Part(name="publishing metrics", run=self._publisher.run),
+            *self._exports(),
             Part(name="watching alarms", run=self._watch_alarms),
             Part(name="watching for sudden load", run=self._respond),
             Part(name="keeping the history of targets", run=self._remember),
         ]
 
-    async def _keep(self, part: Part) -> None:
-        while True:
-            await survives(part.name, part.run)
-            await self._clock.sleep(AGAIN_S)
+    def _exports(self) -> list[Part]:
+        """What sends metrics elsewhere; nothing where that is not wanted, or cannot be."""
+        if not is_wanted(os.environ):
+            return []
+        try:
+            export = OtelExport(self.exposition.collect, self._clock, os.environ)
+        except TerminalError as error:
+            LOG.error("%s", error)  # noqa: TRY400 - what is to be done is all in the message
+            return []
+        return [Part(name="exporting metrics", run=export.run)]
 
     async def _recover(self) -> None:
         await asyncio.to_thread(self.scaler.recover)
