@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hostelry.api.deployment import ALARMS, NO_ALARMS
-from hostelry.api.refusals import unsupported
+from hostelry.api.context import Context
+from hostelry.api.deployment import rollback_alarms
 from hostelry.base.errors import validation_error
 from hostelry.domain.component import CapacitySize, CapacityUnit, RollingUpdate
 
@@ -15,16 +15,15 @@ MAX_EXECUTION_S = 28_800.0
 POLICY = "DeploymentConfig.RollingUpdatePolicy"
 
 
-def rolling_update(given: Mapping[str, Any], copies: int) -> RollingUpdate:
+def rolling_update(context: Context, given: Mapping[str, Any], copies: int) -> RollingUpdate:
     """The policy that `given` describes for so many copies; raises ValidationException."""
-    if (given.get("AutoRollbackConfiguration") or {}).get("Alarms"):
-        raise unsupported(ALARMS, NO_ALARMS)
     policy = given["RollingUpdatePolicy"]
     update = RollingUpdate(
         max_batch=batch_of(policy["MaximumBatchSize"], copies),
         wait_s=float(policy["WaitIntervalInSeconds"]),
         max_execution_s=float(policy.get("MaximumExecutionTimeoutInSeconds", MAX_EXECUTION_S)),
         rollback_batch=rollback_batch_of(policy.get("RollbackMaximumBatchSize")),
+        alarm_names=rollback_alarms(context, given),
     )
     check_waits(update, copies)
     return update

@@ -149,7 +149,7 @@ def updated_base(
     updated = respecified(component, spec, params, given)
     if params.get("DeploymentConfig") is None:
         return updated
-    policy = rolling_update(params["DeploymentConfig"], copies)
+    policy = rolling_update(context, params["DeploymentConfig"], copies)
     return replace(updated, rollout=Rollout(policy=policy, started_at=context.now))
 
 

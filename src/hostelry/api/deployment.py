@@ -6,14 +6,11 @@ from typing import Any
 from hostelry.api.context import Context, new_generation
 from hostelry.api.model import find_model
 from hostelry.api.refusals import unsupported
-from hostelry.domain.endpoint import Deployment, EndpointVariant
+from hostelry.base.errors import validation_error
+from hostelry.domain.endpoint import Deployment, EndpointVariant, UpdateGuard
 from hostelry.domain.endpoint_config import EndpointConfig, Variant
 
 ALARMS = "DeploymentConfig.AutoRollbackConfiguration.Alarms"
-NO_ALARMS = (
-    "There are no alarms yet that could guard an update. Leave it out: an update goes back by"
-    " itself where what it brings up does not prove ready."
-)
 
 
 def deployment_of(context: Context, config: EndpointConfig) -> Deployment:
@@ -43,11 +40,9 @@ def endpoint_variant_of(context: Context, variant: Variant) -> EndpointVariant:
 
 
 def check_deployment_config(given: Mapping[str, Any] | None) -> None:
-    """Refuse what would need alarms or traffic in steps; all at once is what happens here."""
+    """Refuse traffic in steps; all at once is what happens here."""
     if not given:
         return
-    if (given.get("AutoRollbackConfiguration") or {}).get("Alarms"):
-        raise unsupported(ALARMS, NO_ALARMS)
     if given.get("RollingUpdatePolicy"):
         raise unsupported("DeploymentConfig.RollingUpdatePolicy")
     blue_green = given.get("BlueGreenUpdatePolicy") or {}
@@ -57,3 +52,37 @@ def check_deployment_config(given: Mapping[str, Any] | None) -> None:
             f"DeploymentConfig.BlueGreenUpdatePolicy.TrafficRoutingConfiguration.Type={kind}",
             "Use ALL_AT_ONCE.",
         )
+    wait_s = blue_green.get("TerminationWaitInSeconds") or 0
+    limit_s = blue_green.get("MaximumExecutionTimeoutInSeconds")
+    if limit_s is not None and wait_s >= limit_s:
+        raise validation_error(
+            f"DeploymentConfig.BlueGreenUpdatePolicy: TerminationWaitInSeconds {wait_s} must be"
+            f" less than MaximumExecutionTimeoutInSeconds {limit_s}."
+        )
+
+
+def update_guard(context: Context, given: Mapping[str, Any] | None) -> UpdateGuard | None:
+    """What `given`, a DeploymentConfig that was checked, says may take an update back."""
+    if not given:
+        return None
+    blue_green = given.get("BlueGreenUpdatePolicy") or {}
+    limit_s = blue_green.get("MaximumExecutionTimeoutInSeconds")
+    return UpdateGuard(
+        alarm_names=rollback_alarms(context, given),
+        bake_s=float(blue_green.get("TerminationWaitInSeconds") or 0),
+        max_execution_s=None if limit_s is None else float(limit_s),
+    )
+
+
+def rollback_alarms(context: Context, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names in AutoRollbackConfiguration; raises ValidationException where one is no alarm."""
+    alarms = (given.get("AutoRollbackConfiguration") or {}).get("Alarms") or ()
+    names = tuple(dict.fromkeys(it["AlarmName"] for it in alarms if it.get("AlarmName")))
+    state, scope = context.state, context.scope
+    for name in names:
+        if not (state.metric_alarms.get(scope, name) or state.composite_alarms.get(scope, name)):
+            raise validation_error(
+                f'{ALARMS}: there is no alarm "{name}". Create it before the update that it is to'
+                " guard."
+            )
+    return names

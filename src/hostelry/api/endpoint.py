@@ -51,10 +51,13 @@ def describe_endpoint(context: Context, params: Params) -> Result:
     """DescribeEndpoint: the configuration is the old one until an update is finished."""
     endpoint = find_endpoint(context, params["EndpointName"]).value
     presence = Presence.of(context, endpoint.name)
+    before, coming = endpoint.active, endpoint.pending
+    if endpoint.bake is not None:
+        before, coming = endpoint.bake.before, endpoint.active
     result: Result = {
         "EndpointName": endpoint.name,
         "EndpointArn": endpoint.arn,
-        "EndpointConfigName": endpoint.active.config.name,
+        "EndpointConfigName": before.config.name,
         "ProductionVariants": variant_summaries(endpoint, presence),
         "EndpointStatus": endpoint.status.value,
         "CreationTime": endpoint.created_at,
@@ -64,8 +67,9 @@ def describe_endpoint(context: Context, params: Params) -> Result:
         result["FailureReason"] = short_reason(endpoint.failure_reason)
     if endpoint.given.get("DeploymentConfig"):
         result["LastDeploymentConfig"] = endpoint.given["DeploymentConfig"]
-    if endpoint.pending:
-        result["PendingDeploymentSummary"] = pending_summary(endpoint.pending, presence)
+    if coming is not None:
+        status = "Creating" if endpoint.bake is None else "Baking"
+        result["PendingDeploymentSummary"] = pending_summary(coming, presence, status)
     if endpoint.active.config.given.get("MetricsConfig"):
         result["MetricsConfig"] = endpoint.active.config.given["MetricsConfig"]
     return result

@@ -105,7 +105,7 @@ def variant_status(endpoint: Endpoint) -> Result:
     return {"VariantStatus": [{"Status": status, "StartTime": endpoint.modified_at}]}
 
 
-def pending_summary(pending: Deployment, presence: Presence) -> Result:
+def pending_summary(pending: Deployment, presence: Presence, status: str) -> Result:
     """PendingDeploymentSummary of DescribeEndpoint."""
     return {
         "EndpointConfigName": pending.config.name,
@@ -114,7 +114,7 @@ def pending_summary(pending: Deployment, presence: Presence) -> Result:
             {
                 **variant_summary(wanted, pending, presence),
                 **instance_type(wanted.variant),
-                "VariantStatus": [{"Status": "Creating", "StartTime": pending.started_at}],
+                "VariantStatus": [{"Status": status, "StartTime": pending.started_at}],
             }
             for wanted in pending.variants
         ],

@@ -7,7 +7,7 @@ from typing import Any
 from hostelry.api.component_move import check_components_fit
 from hostelry.api.component_room import check_room_for_copies
 from hostelry.api.context import Context, Params, Result
-from hostelry.api.deployment import check_deployment_config, deployment_of
+from hostelry.api.deployment import check_deployment_config, deployment_of, update_guard
 from hostelry.api.endpoint import KIND, find_endpoint
 from hostelry.api.endpoint_config import find_endpoint_config
 from hostelry.api.refusals import in_progress, refuse_fields
@@ -32,13 +32,17 @@ def update_endpoint(context: Context, params: Params) -> Result:
             f'The endpoint configuration "{config.arn}" is already in use by endpoint'
             f' "{endpoint.arn}"; create a new endpoint configuration to update it.'
         )
-    pending = retained(deployment_of(context, config), endpoint.active, params)
+    shown = deployment_config(endpoint, params)
+    guard = update_guard(context, shown["DeploymentConfig"])
+    pending = retained(
+        replace(deployment_of(context, config), guard=guard), endpoint.active, params
+    )
     check_same_kind(context, endpoint, pending)
     check_keeps_scaled_variants(context, endpoint, pending)
     updated = replace(
         updating(context, endpoint, pending),
         pending=pending,
-        given={**endpoint.given, **deployment_config(endpoint, params)},
+        given={**endpoint.given, **shown},
     )
     context.state.endpoints.put(context.scope, endpoint.name, updated, expect=found.version)
     return {"EndpointArn": endpoint.arn}

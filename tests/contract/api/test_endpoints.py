@@ -95,9 +95,20 @@ def test_a_model_that_went_before_the_endpoint_came_is_missed(
             id="a name that is taken, in another case",
         ),
         pytest.param(
-            {"DeploymentConfig": {"AutoRollbackConfiguration": {"Alarms": [{"AlarmName": "a"}]}}},
-            "DeploymentConfig.AutoRollbackConfiguration.Alarms is not supported",
-            id="alarms",
+            {
+                "DeploymentConfig": {
+                    "BlueGreenUpdatePolicy": {
+                        "TrafficRoutingConfiguration": {
+                            "Type": "ALL_AT_ONCE",
+                            "WaitIntervalInSeconds": 0,
+                        },
+                        "TerminationWaitInSeconds": 600,
+                        "MaximumExecutionTimeoutInSeconds": 600,
+                    }
+                }
+            },
+            "TerminationWaitInSeconds 600 must be less than MaximumExecutionTimeoutInSeconds 600",
+            id="a wait that is longer than the whole",
         ),
         pytest.param(
             {

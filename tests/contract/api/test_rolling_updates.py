@@ -186,8 +186,7 @@ def test_what_a_rollback_goes_by(
                     "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": "too-many-5xx"}]},
                 }
             },
-            "AutoRollbackConfiguration.Alarms is not supported by this version of Hostelry. There"
-            " are no alarms yet",
+            'AutoRollbackConfiguration.Alarms: there is no alarm "too-many-5xx".',
             id="an alarm that nothing would raise",
         ),
         pytest.param(
