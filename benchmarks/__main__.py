@@ -16,6 +16,7 @@ NAMES = (
     "copy_start",
     "packing",
     "routing",
+    "detection_study",
 )
 
 
