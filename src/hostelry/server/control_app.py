@@ -29,8 +29,7 @@ from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
-from hostelry.base.json import decode
-from hostelry.domain.load import LoadKey, Wake
+from hostelry.domain.load import Wake
 from hostelry.domain.scope import Scope as Owner
 from hostelry.domain.shape import Shape
 from hostelry.metrics.load_board import LoadBoard
@@ -38,9 +37,9 @@ from hostelry.metrics.protocol import MetricStore
 from hostelry.reconcile.overview import overview
 from hostelry.reconcile.reconciler import Reconciler
 from hostelry.reconcile.record import load_all
-from hostelry.reconcile.wanted import is_wanted
 from hostelry.server.home import Credentials
 from hostelry.server.load_routes import LoadRoutes
+from hostelry.server.wake_routes import WakeRoutes
 from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
@@ -73,6 +72,7 @@ class Served:
 def control_app(served: Served) -> ASGIApp:
     """The ASGI application; it refuses every request without the internal key."""
     routes = ControlRoutes(served)
+    wakes = WakeRoutes(served.state, served.wake)
     loads = LoadRoutes(served.board, served.clock)
     app = Starlette(
         routes=[
@@ -80,8 +80,8 @@ def control_app(served: Served) -> ASGIApp:
             Route("/internal/state", routes.state, methods=["GET"]),
             Route("/internal/health", routes.health, methods=["GET"]),
             Route("/internal/load", loads.take, methods=["POST"]),
-            Route("/internal/wake", routes.wake, methods=["POST"]),
-            Route("/internal/wanted", routes.wanted, methods=["GET"]),
+            Route("/internal/wake", wakes.wake, methods=["POST"]),
+            Route("/internal/wanted", wakes.wanted, methods=["GET"]),
             *served.more_routes,
             # Whatever else comes is an AWS call: `aws` finds the operation, or says what is wrong.
             Route("/{path:path}", routes.call, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),
@@ -150,27 +150,6 @@ class ControlRoutes:
             msgspec.json.encode({"status": "ok", "ready": is_ready, "revision": revision}),
             headers=JSON_HEADERS,
         )
-
-    async def wake(self, request: Request) -> Response:
-        """A gateway worker holds requests for a name without a copy; 204 once that is decided."""
-        try:
-            wake = decode(await request.body(), Wake)
-        except msgspec.MsgspecError as error:
-            return Response(f"no wake: {error}", 400)
-        await asyncio.to_thread(self._served.wake, wake)
-        return Response(status_code=204)
-
-    async def wanted(self, request: Request) -> Response:
-        """Whether what a gateway worker's routes do not show is on its way to them."""
-        asked = request.query_params
-        key = LoadKey(
-            scope=Owner(asked.get("account", ""), asked.get("region", "")),
-            endpoint_name=asked.get("endpoint", ""),
-            variant_name="",
-            component_name=asked.get("component") or None,
-        )
-        wanted = await asyncio.to_thread(is_wanted, self._served.state, key)
-        return Response(msgspec.json.encode({"wanted": wanted}), headers=JSON_HEADERS)
 
     def _answer(self, request: HttpRequest, owner: Owner, request_id: str) -> HttpResponse:
         """The answer to one call, errors included; runs in a thread of its own."""

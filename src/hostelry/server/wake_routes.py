@@ -1,0 +1,51 @@
+"""POST /internal/wake and GET /internal/wanted: gateway workers on names without a copy."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hostelry.base.json import decode
+from hostelry.domain.load import LoadKey, Wake
+from hostelry.domain.scope import Scope
+from hostelry.reconcile.wanted import is_wanted
+from hostelry.store.records import State
+
+LOG = logging.getLogger(__name__)
+JSON_HEADERS = {"Content-Type": "application/json"}
+
+
+class WakeRoutes:
+    """Passes wakes on to `wake`, in a thread, and answers from `state` what is wanted."""
+
+    def __init__(self, state: State, wake: Callable[[Wake], None]) -> None:
+        self._state = state
+        self._wake = wake
+
+    async def wake(self, request: Request) -> Response:
+        """204 once it is decided what is done for those who wait; 400 for no wake."""
+        try:
+            told = decode(await request.body(), Wake)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            LOG.warning("a wake was refused: %s", error)
+            return Response(f"no wake: {error}", 400)
+        if told.held < 1 or not math.isfinite(told.at):
+            return Response(f"no wake: {told.held} requests wait since {told.at}", 400)
+        await asyncio.to_thread(self._wake, told)
+        return Response(status_code=204)
+
+    async def wanted(self, request: Request) -> Response:
+        """Whether what a worker's routes do not show is on its way to them."""
+        asked = request.query_params
+        key = LoadKey(
+            scope=Scope(asked.get("account", ""), asked.get("region", "")),
+            endpoint_name=asked.get("endpoint", ""),
+            variant_name="",
+            component_name=asked.get("component") or None,
+        )
+        wanted = await asyncio.to_thread(is_wanted, self._state, key)
+        return Response(msgspec.json.encode({"wanted": wanted}), headers=JSON_HEADERS)
