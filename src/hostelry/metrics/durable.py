@@ -60,8 +60,8 @@ class DurableMetrics:
         self._writing_snapshot = threading.Lock()
         self._is_closed = False
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        last = self._load()
-        self._segment: Segment | None = Segment(folder, last + 1)
+        self._number = self._load() + 1  # of the newest segment
+        self._segment: Segment | None = Segment(folder, self._number)
         has_too_many = len(numbered(folder, SEGMENT)) > MAX_SEGMENTS
         self._compact_at = 0 if has_too_many else self._limit_bytes()
 
@@ -145,12 +145,12 @@ class DurableMetrics:
 
     def _new_segment(self) -> int:
         """Write to another segment from here on; its number. The caller holds the lock."""
-        number = max(numbered(self._folder, SEGMENT), default=0) + 1
-        made = Segment(self._folder, number)
+        self._number += 1
+        made = Segment(self._folder, self._number)
         if self._segment is not None:
             self._segment.file.close()
         self._segment = made
-        return number
+        return self._number
 
     def _limit_bytes(self) -> int:
         most = max(self._least_journal_bytes, MOST_JOURNAL_BYTES)

@@ -1,0 +1,79 @@
+"""Any history of writes, snapshots and starts: the store on disk answers as the one in memory."""
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hostelry.base.clock import ManualClock
+from hostelry.domain.metric import Metric, MetricStat, Sample, StatisticSet
+from hostelry.domain.scope import Scope
+from hostelry.metrics.durable import DurableMetrics
+from hostelry.metrics.protocol import MetricFilter
+from hostelry.metrics.store import MemoryMetrics
+
+HERE = Scope("123456789012", "us-west-2")
+T = 1_700_006_400.0
+METRICS = [Metric.of("Mine", name, {"Endpoint": "e"}) for name in "ABC"]
+WHOLE = st.integers(-20, 20).map(float)  # whole numbers, whose sums do not depend on their order
+
+
+@st.composite
+def samples(draw: st.DrawFn) -> Sample:
+    values: tuple[float, ...] = ()
+    counts: tuple[float, ...] = ()
+    statistics = None
+    if draw(st.integers(0, 4)) == 0:
+        low, high = sorted((draw(WHOLE), draw(WHOLE)))
+        statistics = StatisticSet(sample_count=3.0, sum=low + 2 * high, minimum=low, maximum=high)
+    else:
+        values = tuple(draw(st.lists(WHOLE, min_size=1, max_size=3)))
+        if draw(st.booleans()):
+            counts = tuple(float(draw(st.integers(0, 3))) for _ in values)
+    return Sample(
+        metric=draw(st.sampled_from(METRICS)),
+        at=T + draw(st.integers(-20_000, 7000)),
+        values=values,
+        counts=counts,
+        statistics=statistics,
+        unit=draw(st.sampled_from(["None", "Count"])),
+        resolution_s=draw(st.sampled_from([1, 60])),
+    )
+
+
+STEPS = st.lists(
+    st.lists(samples(), min_size=1, max_size=4)
+    | st.sampled_from(["snapshot", "start"])
+    | st.integers(1, 9000),  # seconds that go by
+    max_size=20,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_what_is_on_disk_is_what_was_in_memory(steps: list[list[Sample] | str | int]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        clock = ManualClock(T)
+        memory, disk = MemoryMetrics(clock), DurableMetrics(Path(folder), clock)
+        for step in steps:
+            if isinstance(step, list):
+                memory.record(HERE, step)
+                disk.record(HERE, step)
+            elif isinstance(step, int):
+                clock.advance(step)
+            elif step == "snapshot":
+                disk.compact()
+            else:
+                disk.close()
+                disk = DurableMetrics(Path(folder), clock)
+        disk.close()
+        again = DurableMetrics(Path(folder), clock)
+        assert again.find(HERE, MetricFilter()) == memory.find(HERE, MetricFilter())
+        for metric in METRICS:
+            assert again.units(HERE, metric) == memory.units(HERE, metric)
+            for statistic in ("SampleCount", "Sum", "Minimum", "Maximum", "p50", "TC(-5:5)"):
+                stat = MetricStat(metric=metric, period_s=3600, statistic=statistic)
+                asked = (HERE, stat, T - 40_000, T + 20_000)
+                assert again.datapoints(*asked) == memory.datapoints(*asked)
+        again.close()
