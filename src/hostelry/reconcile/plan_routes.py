@@ -115,7 +115,8 @@ def _component_route(
         return None
     hosts: list[Instance] = world.hosts(endpoint.active.generation, base.variant_name)
     copies = world.copies_on(hosts, base.name)
-    why = _waiting_for(base.placement_note, copies)
+    told = component.failure_reason or base.failure_reason
+    why = _waiting_for(base.placement_note, copies, told)
     wanted_id = None if adapter is None else adapter_id(component.name, adapter)
     if wanted_id is not None:
         copies = [it for it in copies if wanted_id in it.proven_adapters]
@@ -137,10 +138,12 @@ def _component_route(
     )
 
 
-def _waiting_for(note: str | None, copies: Iterable[Copy]) -> str | None:
+def _waiting_for(
+    note: str | None, copies: Iterable[Copy], otherwise: str | None = None
+) -> str | None:
     """Why no copy serves, in a sentence or two; None where nothing is wrong as yet."""
     reasons = (it.status.reason for it in copies if it.status.reason)
-    found = note or next(reasons, None)
+    found = note or next(reasons, None) or otherwise
     return None if found is None else found[:MAX_WAITING_FOR_CHARS]
 
 

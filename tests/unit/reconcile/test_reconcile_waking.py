@@ -115,6 +115,13 @@ def test_why_no_copy_serves_is_told_while_none_does(town: Town) -> None:
     assert route.waiting_for is not None
     assert route.waiting_for.startswith("it was killed")
     assert len(route.waiting_for) == 300
+    town.change_component(placement_note="no instance has room", failure_reason="an update failed")
+    assert route_of(town, "base", Waking()).waiting_for == "no instance has room"
+    gone = town.state.copies.get(SCOPE, copy_id)
+    assert gone is not None
+    town.state.copies.delete(SCOPE, copy_id, expect=gone.version)
+    town.change_component(placement_note=None)
+    assert route_of(town, "base", Waking()).waiting_for == "an update failed"
 
 
 def key(name: str | None = "base", at: str = "ep", scope: Scope = SCOPE) -> LoadKey:
