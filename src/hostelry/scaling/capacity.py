@@ -22,6 +22,7 @@ from hostelry.domain.resize import (
 from hostelry.domain.scaling import Dimension, ScalableTarget
 from hostelry.domain.scope import Scope
 from hostelry.domain.validation import MAX_COPIES, check_instance_count, check_limit
+from hostelry.scaling.groups import Grouping, Groups, Variant
 from hostelry.store.records import State, Versioned
 
 ATTEMPTS = 20  # reconcilers write beside us; each lost race means that one of them got on
@@ -99,15 +100,16 @@ class Capacities:
     def __init__(self, state: State, refuse_fewer: RefuseFewer) -> None:
         self._state = state
         self._refuse_fewer = refuse_fewer
+        self._grouping = Grouping(state)
 
     def find(self, scope: Scope, resource_id: str, dimension: Dimension) -> Resource | None:
         """What the number belongs to; None where it does not exist (any more)."""
         names = names_in(resource_id)
         if dimension is Dimension.COPIES and len(names) == 1:
-            component = self._state.components.get(scope, names[0])
-            if component is None or component.value.spec is None:
+            component = self._grouping.now().components.get((scope, names[0]))
+            if component is None or component.spec is None:
                 return None
-            return self._of_component(component.value)
+            return self._of_component(component)
         if dimension is Dimension.INSTANCES and len(names) == 2:
             endpoint = self._state.endpoints.get(scope, names[0])
             wanted = None if endpoint is None else variant_in(endpoint.value, names[1])
@@ -177,9 +179,10 @@ class Capacities:
         return variant
 
     def _of_component(self, component: InferenceComponent) -> Resource:
-        mine = [it for it in self._copies(component.scope) if it.component_name == component.name]
+        groups, name = self._grouping.now(), (component.scope, component.name)
+        mine = groups.copies.get(name, ())
         return Resource(
-            keys=tuple(key_of(it) for it in (component, *self._adapters(component))),
+            keys=tuple(key_of(it) for it in (component, *groups.adapters.get(name, ()))),
             desired=component.desired_copies,
             serving=sum(1 for it in mine if it.serves),
             status=component.status.value,
@@ -191,24 +194,18 @@ class Capacities:
         )
 
     def _of_variant(self, endpoint: Endpoint, wanted: EndpointVariant) -> Resource:
-        name, scope = wanted.variant.name, endpoint.scope
-        copies = [
-            it
-            for it in self._copies(scope)
-            if it.endpoint_name == endpoint.name and it.variant_name == name
-        ]
+        groups = self._grouping.now()
+        place = (endpoint.scope, endpoint.name, wanted.variant.name)
+        copies = groups.copies_on.get(place, ())
         running = {
-            it.value.id
-            for it in self._state.instances.list(scope)
-            if it.value.endpoint_name == endpoint.name
-            and it.value.variant_name == name
-            and it.value.generation == endpoint.active.generation
-            and it.value.state is InstanceState.RUNNING
+            it.id
+            for it in groups.instances.get(place, ())
+            if it.generation == endpoint.active.generation and it.state is InstanceState.RUNNING
         }
         if wanted.model is not None:
             running &= {it.instance_id for it in copies if it.serves}
         return Resource(
-            keys=self._keys_on(endpoint, wanted),
+            keys=keys_on(wanted, place, groups),
             desired=wanted.desired_instance_count,
             serving=len(running),
             status=endpoint.status.value,
@@ -219,23 +216,13 @@ class Capacities:
             copies=tuple(copies),
         )
 
-    def _copies(self, scope: Scope) -> list[Copy]:
-        return [it.value for it in self._state.copies.list(scope)]
 
-    def _adapters(self, base: InferenceComponent) -> list[InferenceComponent]:
-        every = (it.value for it in self._state.components.list(base.scope))
-        return [it for it in every if it.adapter is not None and it.adapter.base_name == base.name]
-
-    def _keys_on(self, endpoint: Endpoint, wanted: EndpointVariant) -> tuple[LoadKey, ...]:
-        scope, name = endpoint.scope, wanted.variant.name
-        if wanted.model is not None:
-            return (LoadKey(scope=scope, endpoint_name=endpoint.name, variant_name=name),)
-        every = (it.value for it in self._state.components.list(scope))
-        return tuple(
-            key_of(it)
-            for it in every
-            if it.endpoint_name == endpoint.name and it.variant_name == name
-        )
+def keys_on(wanted: EndpointVariant, place: Variant, groups: Groups) -> tuple[LoadKey, ...]:
+    """The names whose requests a variant carries: its model's, or those of its components."""
+    if wanted.model is None:
+        return tuple(key_of(it) for it in groups.hosted.get(place, ()))
+    scope, endpoint_name, variant_name = place
+    return (LoadKey(scope=scope, endpoint_name=endpoint_name, variant_name=variant_name),)
 
 
 def key_of(component: InferenceComponent) -> LoadKey:
