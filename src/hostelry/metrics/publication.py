@@ -27,7 +27,7 @@ from hostelry.metrics.publish import (
     zeros,
 )
 
-MAX_NAMES_AT_ONCE = 200  # that counts are published of each second
+MAX_NAMES_AT_ONCE = 50  # that counts are published of each second
 
 
 @dataclass(slots=True)
