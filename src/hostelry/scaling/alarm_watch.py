@@ -64,7 +64,10 @@ class Turn:
 
 
 class AlarmWatch:
-    """One process's watching of alarms; `look` is one pass, `run` goes on until cancelled."""
+    """One process's watching of alarms; `look` is one pass, `run` goes on until cancelled.
+
+    `is_behind` is set by a pass that left some of what is due to the next one.
+    """
 
     def __init__(self, watched: Watched, around: Around) -> None:
         self._watched = watched
@@ -75,19 +78,19 @@ class AlarmWatch:
         self._instants = (watched.clock.now(), watched.steady.now())
         self._set_at: float | None = None  # when the clock was set last
         self._tidied_at: float | None = None
-        self._is_behind = False
+        self.is_behind = False
 
     async def run(self) -> None:
         """Look each second; what is told by the web runs beside."""
         async with asyncio.TaskGroup() as tasks:
             while True:
-                self._is_behind = False
+                self.is_behind = False
                 try:
                     for alarm in await asyncio.to_thread(self.look):
                         tasks.create_task(self._actions.tell(alarm))
                 except RetryableError as error:
                     LOG.warning("alarms will be looked at again: %s", error)
-                if not self._is_behind:
+                if not self.is_behind:
                     await self._watched.clock.sleep(TICK_S)
 
     def look(self) -> list[Alarm]:
@@ -101,7 +104,7 @@ class AlarmWatch:
             if is_pending(it.value):
                 self._act_on_pending(it, now)
         due = [it for it in stored if self._is_due(it.value, now)]
-        self._is_behind = len(due) > MAX_BATCH
+        self.is_behind = len(due) > MAX_BATCH
         for it in islice(due, MAX_BATCH):
             self._evaluate(it, now)
         self._evaluate_composites(now)
