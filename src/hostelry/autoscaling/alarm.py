@@ -26,17 +26,30 @@ BREACHES: Mapping[Comparison, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The state an alarm should have, and why.
+    """The state an alarm should have, and why; the words are made when they are asked for.
 
     `values` are the real datapoints that were evaluated, oldest first. `is_settled` is False when
-    data flows but the newest period has none yet: it may come a moment later.
+    data flows but the newest period has none yet: it may come a moment later. `start` is that of
+    the evaluation range, `at` when it was looked at.
     """
 
+    rule: AlarmRule
     state: AlarmState
-    reason: str
-    reason_data: str | None
+    evidence: Evidence
     values: tuple[Datapoint, ...]
     is_settled: bool
+    start: float
+    at: float
+
+    @property
+    def reason(self) -> str:
+        """StateReason."""
+        return reason(self.rule, self.state, self.evidence)
+
+    @property
+    def reason_data(self) -> str:
+        """StateReasonData."""
+        return reason_data(self.rule, self.evidence, self.start, self.at)
 
 
 def evaluation_range(rule: AlarmRule, now: float) -> tuple[float, float]:
@@ -65,11 +78,13 @@ def evaluate(
     if _has_few_samples(rule, num_samples):
         state = status.state
     return Verdict(
+        rule=rule,
         state=state,
-        reason=reason(rule, state, evidence),
-        reason_data=reason_data(rule, evidence, start, now),
+        evidence=evidence,
         values=tuple(reversed(evaluated)),
         is_settled=not real or real[0].at >= end - rule.period_s,
+        start=start,
+        at=now,
     )
 
 
