@@ -102,6 +102,7 @@ class TargetScaler:
         self._turns: dict[Place, threading.Lock] = {}
         self._retries: dict[Place, Retry] = {}
         self._said: dict[Place, Word] = {}
+        self._unsettled: set[Place] = set()
 
     def recover(self) -> None:
         """Finish what a predecessor began, and move inside their bounds what is outside of them."""
@@ -139,7 +140,7 @@ class TargetScaler:
                 return
             situation = self._situation(target, found)
             votes = self._words.votes(beside, trigger, situation)
-            votes += self._words.floor(target, self._given.steady.now())
+            votes += self._words.floor(target, situation.capacity, self._given.steady.now())
             outcome = self._guarded(combine(votes, situation.capacity), target, found, policy)
             rose = self._rose_at(policy, trigger, found, outcome.decision)
             self._conclude(target, found, outcome, replace(ask, load_rose_at=rose), again)
@@ -187,13 +188,17 @@ class TargetScaler:
             outcome = Outcome(decision=decision, by=WAKE)
             self._conclude(target, found, outcome, ask, self._soon(lambda: self.wake(wake)))
 
-    def settle(self, scope: Scope, name: str, cause: str | None = None) -> None:
-        """Move a target's number inside its bounds; no cooldown and no suspension holds that up."""
+    def settle(self, scope: Scope, name: str) -> None:
+        """Move a target's number inside its bounds; no cooldown and no suspension holds that up.
+
+        What cannot be done now is, as soon as it can.
+        """
+        self._unsettled.discard((scope, name))
         stored = self._state.scalable_targets.get(scope, name)
         if stored is None:
             return
         target = stored.value
-        ask = Ask(cause=cause or "", by="")
+        ask = Ask(cause="bounds were set", by="")
         with self._at(scope, target.resource_id, target.dimension, ask) as (known, found):
             if known is None or found is None:
                 return
@@ -201,12 +206,11 @@ class TargetScaler:
             within = capacity.clamped(capacity.desired)
             if within == capacity.desired:
                 return
-            bound = Ask(cause=cause or words.by_bound(known, capacity.desired), by="")
-            decision = Decision(
-                desired=within, reason=f"{bound.cause}: {capacity.desired} is outside."
-            )
-            again = Retry(attempt=lambda: self.settle(scope, name), still=lambda: True)
-            self._conclude(known, found, Outcome(decision=decision), bound, again)
+            bound = Ask(cause=words.by_bound(known, capacity.desired), by="")
+            decision = Decision(desired=within, reason=f"{bound.cause}.")
+            self._said[scope, name] = Word(at=self._given.clock.now(), text=decision.reason)
+            if not self._acts.do(known, found, decision, bound):
+                self._unsettled.add((scope, name))
 
     def settle_all(self) -> None:
         """Move every target's number inside its bounds."""
@@ -385,6 +389,8 @@ class TargetScaler:
         return Retry(attempt=attempt, still=lambda: self._given.steady.now() < until)
 
     def _try_again(self) -> None:
+        for scope, name in list(self._unsettled):
+            self.settle(scope, name)
         for place, retry in list(self._retries.items()):
             if not retry.still():
                 self._retries.pop(place, None)

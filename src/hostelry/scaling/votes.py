@@ -2,11 +2,11 @@
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hostelry.autoscaling import step, target_tracking
 from hostelry.autoscaling.combine import Vote, Voter
-from hostelry.autoscaling.decision import Situation, unchanged
+from hostelry.autoscaling.decision import Capacity, Situation, unchanged
 from hostelry.autoscaling.tracking_alarms import Side, side_of
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.scaling import ScalableTarget, ScalingPolicy, TargetTracking
@@ -90,14 +90,15 @@ class Words:
                 found.append(Vote(by=policy.name, voter=Voter.STEP, decision=decision))
         return found
 
-    def floor(self, target: ScalableTarget, steady_now: float) -> list[Vote]:
-        """What was proposed for a target a short time ago."""
+    def floor(self, target: ScalableTarget, capacity: Capacity, steady_now: float) -> list[Vote]:
+        """What was proposed for a target a short time ago, within the bounds that it has now."""
         with self._lock:
             floor = self._floors.get((target.scope, target.resource_id, target.dimension))
         if floor is None or steady_now - floor.at > PROPOSAL_S:
             return []
-        proposal = floor.proposal
-        return [Vote(by=proposal.by, voter=Voter.PROPOSAL, decision=proposal.decision)]
+        made = floor.proposal
+        within = replace(made.decision, desired=capacity.clamped(made.decision.desired))
+        return [Vote(by=made.by, voter=Voter.PROPOSAL, decision=within)]
 
     def _standing(self, policy: ScalingPolicy) -> Trigger | None:
         return self.of_alarm(policy, Side.HIGH) or self.of_alarm(policy, Side.LOW)
