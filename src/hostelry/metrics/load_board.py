@@ -148,12 +148,9 @@ class LoadBoard:
     def _know(self, report: LoadReport, now: float) -> bool | None:
         """Note the report: None for one that came before, False where its time was told before."""
         known = self._workers.get(report.worker)
-        if known is not None:
-            is_same_life = known.started_at == report.started_at
-            if report.started_at < known.started_at or (
-                is_same_life and report.sequence <= known.sequence
-            ):
-                return None
+        is_same_life = known is not None and known.started_at == report.started_at
+        if known is not None and is_same_life and report.sequence <= known.sequence:
+            return None
         if next(self._live(now), None) is None:  # the others that were silent will tell now too
             self._begins_at = now + GRACE_S
         through = min(report.through, math.floor(now))
@@ -165,7 +162,8 @@ class LoadBoard:
         first = max(report.first, through - HISTORY_S, self._closed_through + 1)
         for second in range(first, through + 1):
             self._open.setdefault(second, {})
-        return known is None or report.through >= known.through
+        # A life may begin at an earlier time than the last one did: clocks are set back.
+        return known is None or not is_same_life or report.through >= known.through
 
     def _add(self, load: SecondLoad, now: float, is_new: bool) -> None:
         second = min(load.second, math.floor(now))

@@ -27,9 +27,7 @@ def later(*copies: CopyUse) -> Census:
     ("copy", "used"),
     [
         pytest.param(use("c-0", 40.0), {"c-0": 0.5}, id="30 s of CPU in 60 s are half a CPU"),
-        pytest.param(
-            use("c-0", 6.0), {"c-0": 0.1}, id="a process begun anew counts from its start"
-        ),
+        pytest.param(use("c-0", 6.0), {"c-0": 0.1}, id="a process begun anew"),
         pytest.param(use("c-0", 40.0, 100.0), {}, id="nothing new is known"),
         pytest.param(use("c-0", 40.0, 5.0), {}, id="the machine was started again"),
         pytest.param(use("c-0", None), {}, id="the agent cannot tell"),
