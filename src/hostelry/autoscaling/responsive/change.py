@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from hostelry.autoscaling.responsive.dispersion import Dispersion
 from hostelry.autoscaling.responsive.rates import MEMORY_S, Rates
 
-WINDOWS_S = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
+WINDOWS_S = (*range(1, 17), 20, 24, 32)
 LEAST_RATIO = 2.0
 MOST_RATIO = 64.0
 LEAST_EVIDENT = (LEAST_RATIO - 1.0) / math.log(LEAST_RATIO)  # x the base: no evidence below
