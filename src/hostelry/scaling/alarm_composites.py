@@ -64,6 +64,11 @@ def statuses_of(alarms: Iterable[Alarm]) -> dict[Place, AlarmStatus]:
     return {(it.scope, it.name): it.status for it in alarms}
 
 
+def arns_of(alarms: Iterable[Alarm]) -> dict[Place, str]:
+    """The ARN of each alarm."""
+    return {(it.scope, it.name): it.arn for it in alarms}
+
+
 def newest_of(known: Mapping[str, AlarmStatus]) -> list[str]:
     """Names of children, the one that changed last first."""
     return sorted(known, key=lambda it: (-known[it].transitioned_at, it))[:MAX_TRIGGERS]

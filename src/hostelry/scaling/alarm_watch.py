@@ -16,6 +16,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import TypeVar
 
 from hostelry.autoscaling.alarm import Verdict
 from hostelry.autoscaling.alarm_events import Alarm, action_done, is_pending, moved, transition
@@ -27,13 +28,14 @@ from hostelry.base.errors import Conflict, RetryableError
 from hostelry.domain.alarm import AlarmHistoryItem, AlarmStatus, CompositeAlarm, MetricAlarm
 from hostelry.metrics.protocol import MetricStore
 from hostelry.scaling.alarm_actions import AlarmActions, Around, Job, job_of
-from hostelry.scaling.alarm_composites import Composites, statuses_of
+from hostelry.scaling.alarm_composites import Composites, arns_of, statuses_of
 from hostelry.scaling.alarm_look import forced_values, look_at
 from hostelry.scaling.protocol import Scaler, Trigger
 from hostelry.store.alarm_log import append_history, forget_histories
 from hostelry.store.records import State, Versioned
 
 LOG = logging.getLogger(__name__)
+A = TypeVar("A", MetricAlarm, CompositeAlarm)
 TICK_S = 1.0
 JUMP_S = 5.0  # how far the clock may be from what has passed before it counts as set
 MAX_BATCH = 500  # evaluations between two looks at anything else
@@ -73,6 +75,8 @@ class AlarmWatch:
         self._watched = watched
         self._actions = AlarmActions(around)
         self._composites = Composites()
+        self._composites_seen: tuple[int, ...] = ()  # versions that they were evaluated on
+        self._has_written = False  # metric alarms, in this pass
         self._turns: dict[str, Turn] = {}  # by the alarm's ARN
         self._entered: list[Alarm] = []  # in this pass, with something to be told by the web
         self._instants = (watched.clock.now(), watched.steady.now())
@@ -99,7 +103,7 @@ class AlarmWatch:
         self._notice_jump(now)
         stored = self._watched.state.metric_alarms.list()
         self._forget(stored)
-        self._entered = []
+        self._entered, self._has_written = [], False
         for it in stored:
             if is_pending(it.value):
                 self._act_on_pending(it, now)
@@ -107,7 +111,7 @@ class AlarmWatch:
         self.is_behind = len(due) > MAX_BATCH
         for it in islice(due, MAX_BATCH):
             self._evaluate(it, now)
-        self._evaluate_composites(now)
+        self._evaluate_composites(stored, now)
         self._tidy(now)
         told = {job_of(it): it for it in self._entered}
         return [it for it in told.values() if self._actions.is_free_for(it)]
@@ -176,6 +180,7 @@ class AlarmWatch:
     ) -> MetricAlarm | None:
         """The alarm in its new state, as it is written now; None where a race was lost."""
         before = stored.value
+        self._has_written = True
         status = moved(before.status, verdict.state, verdict.reason, verdict.reason_data, now)
         entered = replace(before, status=status)
         if not (is_pending(entered) and _has_web(entered)):
@@ -203,6 +208,7 @@ class AlarmWatch:
         if _has_web(alarm):
             self._entered.append(alarm)
             return
+        self._has_written = True
         acted = replace(alarm, status=replace(alarm.status, acted_at=now))
         with contextlib.suppress(Conflict):  # it is seen again at the next look
             self._watched.state.metric_alarms.put(
@@ -248,26 +254,36 @@ class AlarmWatch:
             problem = str(error)
         return action_done(alarm, policy_arn, problem, now)
 
-    def _evaluate_composites(self, now: float) -> None:
+    def _evaluate_composites(self, stored: Sequence[Versioned[MetricAlarm]], now: float) -> None:
         """Evaluate composite alarms until none changes; each may ask for others."""
         state = self._watched.state
-        for _ in range(MAX_ROUNDS):
+        composites = state.composite_alarms.list()
+        for _ in range(MAX_ROUNDS if composites else 0):
+            metric = state.metric_alarms.list() if self._has_written else stored
+            seen = (*_newest(metric), *_newest(composites))
+            if seen == self._composites_seen or not self._move_composites(metric, composites, now):
+                self._composites_seen = seen
+                break
             composites = state.composite_alarms.list()
-            if not composites:
-                return
-            alarms: list[Alarm] = [it.value for it in (*state.metric_alarms.list(), *composites)]
-            statuses = statuses_of(alarms)
-            arns = {(it.scope, it.name): it.arn for it in alarms}
-            changes = [
-                (it, self._composites.changed(it.value, statuses, arns, now)) for it in composites
-            ]
-            moves = [(it, after) for it, after in changes if after is not None]
-            for stored, after in moves:
-                self._put_composite(stored, after, now)
-            if not moves:
-                self._composites.keep([it.value for it in composites])
-                self._entered += [it.value for it in composites if self._is_to_tell(it.value, now)]
-                return
+        self._entered += [it.value for it in composites if self._is_to_tell(it.value, now)]
+
+    def _move_composites(
+        self,
+        metric: Sequence[Versioned[MetricAlarm]],
+        composites: Sequence[Versioned[CompositeAlarm]],
+        now: float,
+    ) -> bool:
+        """Write every composite alarm that is in another state now; whether there was one."""
+        alarms: list[Alarm] = [it.value for it in (*metric, *composites)]
+        statuses, arns = statuses_of(alarms), arns_of(alarms)
+        self._composites.keep([it.value for it in composites])
+        changes = [
+            (it, self._composites.changed(it.value, statuses, arns, now)) for it in composites
+        ]
+        moves = [(it, after) for it, after in changes if after is not None]
+        for stored, after in moves:
+            self._put_composite(stored, after, now)
+        return bool(moves)
 
     def _put_composite(
         self, stored: Versioned[CompositeAlarm], after: CompositeAlarm, now: float
@@ -310,6 +326,11 @@ class AlarmWatch:
         if steady - self._tidied_at >= HOUSEKEEPING_S:
             self._tidied_at = steady
             forget_histories(self._watched.state, now)
+
+
+def _newest(stored: Sequence[Versioned[A]]) -> tuple[int, int]:
+    """What changes whenever one of the records does."""
+    return len(stored), max((it.version for it in stored), default=0)
 
 
 def _policies(alarm: MetricAlarm) -> Sequence[str]:
