@@ -40,8 +40,17 @@ def test_version() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [["status"], ["explain"], ["logs"], ["env"], ["exec", "--", "true"], ["down"]],
-    ids=lambda command: f"{command[0]} before the first up",
+    [
+        ["status"],
+        ["explain"],
+        ["logs"],
+        ["env"],
+        ["exec", "--", "true"],
+        ["down"],
+        ["scaling", "status"],
+        ["scaling", "timeline", "chat"],
+    ],
+    ids=lambda command: f"{' '.join(command[:2])} before the first up",
 )
 def test_before_the_first_up_every_command_says_how_to_start(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
