@@ -10,6 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.dates import DateFormatter
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from hostelry.cli.timeline_chart import MARKS, NAMES_OF_ACTS, heading, receipt_text, unit_of
 
@@ -55,6 +56,7 @@ def draw_capacity(axes: Axes, timeline: Mapping[str, Any], now: float) -> None:
         axes.step(*drawn(points), where="post", label=name, color=color)
     axes.set_ylabel(unit_of(timeline))
     axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(loc="upper left", fontsize=8)
 
 
@@ -70,6 +72,8 @@ def draw_acts(axes: Axes, acts: Sequence[Mapping[str, Any]]) -> None:
                 f"{name}: {act['from']} to {act['to']}",
                 (instant(receipt["t1"]), 1.0),
                 xycoords=("data", "axes fraction"),
+                xytext=(-10, -4),
+                textcoords="offset points",
                 fontsize=7,
                 va="top",
                 rotation=90,
