@@ -318,6 +318,18 @@ def change_component(state: State, scope: Scope) -> Callable[..., None]:
 
 
 @pytest.fixture
+def cloudwatch(
+    call_as: Callable[..., dict[str, Any]], scope: Scope
+) -> Callable[..., dict[str, Any]]:
+    """`cloudwatch(operation, **params)`."""
+
+    def cloudwatch(operation: str, **params: Any) -> dict[str, Any]:
+        return call_as(scope, operation, "cloudwatch", **params)
+
+    return cloudwatch
+
+
+@pytest.fixture
 def scaling(call_as: Callable[..., dict[str, Any]], scope: Scope) -> Callable[..., dict[str, Any]]:
     """`scaling(operation, **params)` of application-autoscaling, in the namespace sagemaker."""
 

@@ -1,0 +1,57 @@
+"""Alarms with the few values a test does not care about, and what is asked of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostelry.base.errors import ServiceError
+
+Call = Callable[..., dict[str, Any]]
+POLICY = (
+    "arn:aws:autoscaling:us-west-2:123456789012:scalingPolicy:5d3c:resource/sagemaker/"
+    "inference-component/chat:policyName/steps"
+)
+TOPIC = "arn:aws:sns:us-west-2:123456789012:alerts"
+PLAIN: dict[str, Any] = {
+    "AlarmName": "high",
+    "Namespace": "AWS/SageMaker",
+    "MetricName": "ConcurrentRequestsPerCopy",
+    "Dimensions": [{"Name": "InferenceComponentName", "Value": "chat"}],
+    "Statistic": "Maximum",
+    "Period": 10,
+    "EvaluationPeriods": 3,
+    "Threshold": 5.0,
+    "ComparisonOperator": "GreaterThanThreshold",
+}
+STAT = {
+    "Metric": {"Namespace": "Own", "MetricName": "Load"},
+    "Period": 60,
+    "Stat": "Sum",
+}
+
+
+def described(cloudwatch: Call, name: str = "high") -> dict[str, Any]:
+    found = cloudwatch("DescribeAlarms", AlarmNames=[name])["MetricAlarms"]
+    assert len(found) == 1
+    shown: dict[str, Any] = found[0]
+    return shown
+
+
+def refusal(cloudwatch: Call, operation: str, **params: Any) -> ServiceError:
+    with pytest.raises(ServiceError) as refused:
+        cloudwatch(operation, **params)
+    return refused.value
+
+
+def without(name: str) -> dict[str, Any]:
+    return {key: value for key, value in PLAIN.items() if key != name}
+
+
+def make(cloudwatch: Call, *names: str, **more: Any) -> None:
+    for name in names:
+        cloudwatch("PutMetricAlarm", **{**PLAIN, "AlarmName": name, **more})
+
+
+def composite(cloudwatch: Call, name: str, rule: str, **more: Any) -> None:
+    cloudwatch("PutCompositeAlarm", AlarmName=name, AlarmRule=rule, **more)
