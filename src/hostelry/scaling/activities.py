@@ -84,12 +84,17 @@ class ActivityBook:
         return activity
 
     def change(self, activity: ScalingActivity, **changes: Any) -> ScalingActivity:
-        """Write an activity with other fields; the one that is written now."""
+        """Write an activity with other fields; the one that is written now.
+
+        One that has gone since, being too old, is left alone.
+        """
         with self._lock:
             mine = self._by_place[place_of(activity)]
-            number, known = next(
-                (number, it) for number, it in enumerate(mine) if it.value.id == activity.id
-            )
+            found = [number for number, it in enumerate(mine) if it.value.id == activity.id]
+            if not found:
+                return activity
+            (number,) = found
+            known = mine[number]
             after = with_details(replace(known.value, **changes))
             if after == known.value:
                 return after

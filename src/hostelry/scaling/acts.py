@@ -105,9 +105,10 @@ class Acts:
         )
         self._book.write(refused, now)
 
-    def tell_gone(self, target: ScalableTarget, ask: Ask) -> None:
+    def tell_gone(self, target: ScalableTarget, found: Resource | None, ask: Ask) -> None:
         """Tell, once, that there is nothing any more whose number could be changed."""
-        why = f"{target.resource_id} does not exist any more"
+        state = "does not exist any more" if found is None else f"is {found.status}"
+        why = f"{target.resource_id} {state}"
         mine = self._book.of(target.scope, target.resource_id, target.dimension)
         if mine and mine[0].status is ActivityStatus.FAILED and why in mine[0].status_message:
             return

@@ -273,7 +273,7 @@ class TargetScaler:
                 return
             found = self.capacities.find(scope, resource_id, dimension)
             if found is None or found.is_ending:
-                self._acts.tell_gone(stored.value, ask)
+                self._acts.tell_gone(stored.value, found, ask)
                 yield stored.value, None
                 return
             yield stored.value, found

@@ -95,7 +95,7 @@ async def _serve(
                     shape_of=shape_of,
                     max_body_bytes=config.max_body_bytes,
                     role_created_at=home.credentials.stat().st_mtime,
-                    wake=scaling.scaler.wake,
+                    wake=scaling.wake,
                     board=scaling.board,
                     metrics=scaling.metrics,
                     pace=config.pace,

@@ -16,9 +16,11 @@ from starlette.routing import Route
 
 from hostelry.api.component_room import check_room_for_copies
 from hostelry.api.context import Context
+from hostelry.api.tracking_alarm import renew_alarms
 from hostelry.base.clock import Clock, MonotonicClock
-from hostelry.base.errors import ServiceError, TerminalError
+from hostelry.base.errors import RetryableError, ServiceError, TerminalError
 from hostelry.domain.endpoint import Deployment, Endpoint
+from hostelry.domain.load import Wake
 from hostelry.domain.shape import Shape
 from hostelry.metrics.budget import DEFAULT_MAX_BYTES
 from hostelry.metrics.census import Census
@@ -125,6 +127,13 @@ class Scaling:
         async with asyncio.TaskGroup() as tasks:
             for part in self._parts():
                 tasks.create_task(kept_up(part, self._clock), name=part.name)
+
+    def wake(self, wake: Wake) -> None:
+        """Give a name without a copy its first one; what cannot be now is asked for again."""
+        try:
+            self.scaler.wake(wake)
+        except RetryableError as error:
+            LOG.warning("nothing is started for %s now: %s", wake.key, error)
 
     def close(self) -> None:
         """Give the files back."""
