@@ -36,10 +36,7 @@ def new_status(now: float) -> AlarmStatus:
 def moved(
     status: AlarmStatus, state: AlarmState, reason: str, reason_data: str | None, now: float
 ) -> AlarmStatus:
-    """The status with another state or reason; the actions of another state are still to be done.
-
-    A state that was entered later than `now`, for the clock was set back, is left no earlier.
-    """
+    """The status with another state or reason; what another state asks for is yet to be done."""
     told = replace(status, state=state, reason=reason, reason_data=reason_data, updated_at=now)
     if state is status.state:
         return told

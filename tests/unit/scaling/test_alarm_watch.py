@@ -1,5 +1,6 @@
 """The watching of alarms on a clock that is set by hand."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -175,6 +176,37 @@ def test_a_state_set_by_hand_without_data_is_acted_on_with_what_was_measured() -
     rig.look()
     assert [it.value for it in rig.scaler.triggers[0].values] == [1.0]
     assert rig.alarm().status.acted_at is not None
+
+
+def test_the_loop_looks_tells_and_goes_on_after_a_store_that_cannot_write() -> None:
+    class Once(MemoryStore):
+        failed = 0
+
+        def put(self, key: Key, body: bytes, *, expect: int | None) -> Record:
+            if key.kind == "metric_alarm" and expect is not None and not self.failed:
+                self.failed += 1
+                raise RetryableError("the disk is full")
+            return super().put(key, body, expect=expect)
+
+    store = Once()
+    rig = Rig(store)
+    rig.steady = rig.clock
+    rig.restart()
+    rig.put(actions=AlarmActions(alarm=(HOOK,)))
+    rig.sample(9.0)
+
+    async def until_told() -> None:
+        watching = asyncio.create_task(rig.watch.run())
+        async with asyncio.timeout(20):
+            while not rig.web.posted:
+                rig.sample(9.0)
+                await asyncio.sleep(0)
+        watching.cancel()
+        await asyncio.wait([watching])
+
+    asyncio.run(until_told())
+    assert store.failed == 1
+    assert rig.alarm().status.state is ALARM
 
 
 def test_disabled_actions_are_not_done_while_states_go_on() -> None:
