@@ -35,6 +35,9 @@ class SecondLoad:
     `mean_service_s` of them is what one costs. Latencies are in microseconds. `on_copies_min` and
     `on_copies_max` are those of all that want the name's copies: its own requests in flight and,
     for a base, those of its adapters.
+    `on_copies_first` is their number at the second's start, `held_max` how many of them waited at
+    most, `seen_on_copies` the most that were on the copies, of all workers, when this one put a
+    request there.
     """
 
     key: LoadKey
@@ -46,6 +49,9 @@ class SecondLoad:
     in_flight_max: int = 0
     on_copies_min: int = 0
     on_copies_max: int = 0
+    on_copies_first: int = 0
+    seen_on_copies: int = 0
+    held_max: int = 0
     held: int = 0
     oldest_held_s: float = 0.0
     delayed: int = 0  # requests that had to be held, counted when they were let go
@@ -64,6 +70,18 @@ class SecondLoad:
     arrivals_by_copy: Mapping[str, int] = field(default_factory=dict)
     # When each copy first finished a request in this second: the end of a scaling act (t2).
     first_answer_at_by_copy: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def most_on_copies(self) -> int:
+        """The most requests that wanted the name's copies at once.
+
+        Workers have their maxima at different instants, so the sum of these is only a bound. What
+        they saw on the copies together is another.
+        """
+        if not self.on_copies_first and not self.seen_on_copies:
+            return self.on_copies_max
+        together = max(self.on_copies_first, self.seen_on_copies) + self.held_max
+        return min(self.on_copies_max, together)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,23 +101,24 @@ class Copies:
         timeouts: Timeouts,
         whole_below_bytes: int | None = None,
         adapter: str | None = None,
-        chosen: Callable[[str], None] | None = None,
+        chosen: Callable[[str, int], None] | None = None,
     ) -> Placed:
         """Send a request (head, body) to one of `copies`; its answer's head is there on return.
 
         A copy to which no connection can be made is left alone for a while, and another one is
         asked. `adapter` is the name on the copies of the adapter that is asked for, if any is.
-        `chosen` is told the id of each copy that the request goes to.
+        `chosen` is told the id of each copy that the request goes to, and how many requests are
+        now under way on all of `copies`, of all workers.
         Raises ConnectError when none is left; BrokenError and DeadlineError of the one that took
         the request, which may have been processed and is not sent again.
         """
         left = copies
         refusal = ConnectError("There is no copy to connect to.")
         while left:
-            copy, learn = self.choose(left, strategy, adapter)
+            copy, learn, num_others = self._choose(left, strategy, adapter)
             give_back = self._outstanding.reserve(copy.id)
             if chosen is not None:
-                chosen(copy.id)
+                chosen(copy.id, num_others + 1)
             try:
                 reply = await self._pool.send(copy.address, parts, timeouts, whole_below_bytes)
             except ConnectError as error:
@@ -145,25 +146,34 @@ class Copies:
 
         Those that are left alone are chosen only where all are.
         """
+        return self._choose(copies, strategy, adapter)[:2]
+
+    def _choose(
+        self, copies: Sequence[CopyRoute], strategy: RoutingStrategy, adapter: str | None
+    ) -> tuple[CopyRoute, Ending | None, int]:
+        """As `choose`, with the number of requests under way on those that could be chosen."""
         if self._circuits:
             copies = self._usable(copies)
         learn = None
+        counts = [self._outstanding.of(copy.id) for copy in copies]
         if adapter is not None and self._places is not None and strategy is not RANDOM:
-            copy, learn = self._choose_for(adapter, self._places, copies)
+            copy, learn = self._choose_for(adapter, self._places, copies, counts)
         elif len(copies) == 1:
             copy = copies[0]
         else:
-            counts = [self._outstanding.of(copy.id) for copy in copies]
             copy = copies[choose_copy(strategy, counts, self._draw())]
         if self._circuits and copy.id in self._circuits:
             self._circuits[copy.id] = circuits.chosen(self._circuits[copy.id], self._now_s())
-        return copy, learn
+        return copy, learn, sum(counts)
 
     def _choose_for(
-        self, adapter: str, places: AdapterPlaces, copies: Sequence[CopyRoute]
+        self,
+        adapter: str,
+        places: AdapterPlaces,
+        copies: Sequence[CopyRoute],
+        counts: Sequence[int],
     ) -> tuple[CopyRoute, Ending]:
         began_s = self._now_s()
-        counts = [self._outstanding.of(copy.id) for copy in copies]
         choice = places.choose(copies, counts, adapter)
         copy, outstanding = copies[choice.index], counts[choice.index]
         if log.isEnabledFor(logging.DEBUG):

@@ -49,16 +49,23 @@ class Measurement:
         if self._copy is not None:
             self._copy[0] -= 1
             self._copy = None
-        self._tally.held[self] = self._began_ns
+        tally = self._tally
+        tally.held[self] = self._began_ns
+        tally.base.hold()
 
     def let_go(self) -> None:
         """It waits no more: there is a copy, or it is given up; counted once."""
         self._meter.now_ns()
         if self._tally.held.pop(self, None) is not None:
             self._tally.delayed += 1
+            self._tally.base.held_on_copies -= 1
 
-    def chosen(self, copy_id: str) -> None:
-        """It goes to that copy; another one may be chosen after it, where the first refuses."""
+    def chosen(self, copy_id: str, num_on_copies: int = 0) -> None:
+        """It goes to that copy; another one may be chosen after it, where the first refuses.
+
+        `num_on_copies` is how many requests are on all copies now, this one and those of other
+        workers among them.
+        """
         meter = self._meter
         self._chosen_ns = now_ns = meter.clock_ns()
         if now_ns >= meter.ends_ns:
@@ -74,6 +81,9 @@ class Measurement:
             copy[1] = copy[0]
         copy[2] += 1
         self._copy = copy
+        base = self._tally.base
+        if num_on_copies > base.seen_on_copies:
+            base.seen_on_copies = num_on_copies
 
     def first_chunk(self) -> None:
         """The first piece of a streamed answer is there."""
@@ -115,8 +125,8 @@ class Measurement:
         if now_ns >= meter.ends_ns:
             meter.now_ns()
         tally.left(now_ns)
-        if tally.held:
-            tally.held.pop(self, None)
+        if tally.held and tally.held.pop(self, None) is not None:
+            tally.base.held_on_copies -= 1
         copy = self._copy
         if copy is not None:
             copy[0] -= 1

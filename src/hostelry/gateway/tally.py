@@ -12,19 +12,20 @@ class Tally:
     """Counts of one name; times are nanoseconds of a clock that never goes back.
 
     `held` has the requests that wait for a copy, the first of them first, and since when;
-    `copies` has, for each copy: requests on it, most at a time, arrivals, first answer (0: none).
+    `base` is the tally of the base whose copies are wanted: for all but adapters itself. `copies`
+    has, for each copy: requests on it, most at a time, arrivals, first answer (0: none).
     """
 
     __slots__ = (
         "_area_ns",
         "_at_ns",
-        "_base",
         "_first_model",
         "_first_overhead",
         "_first_whole",
         "_model",
         "_overhead",
         "arrivals",
+        "base",
         "broken_streams",
         "copies",
         "delayed",
@@ -32,6 +33,8 @@ class Tally:
         "errors_5xx",
         "finished",
         "held",
+        "held_high",
+        "held_on_copies",
         "high",
         "in_flight",
         "key",
@@ -39,8 +42,10 @@ class Tally:
         "model_errors",
         "no_capacity",
         "on_copies",
+        "on_copies_first",
         "on_copies_high",
         "on_copies_low",
+        "seen_on_copies",
         "service_ns",
     )
     _area_ns: int
@@ -49,13 +54,14 @@ class Tally:
     finished: int
     high: int
     low: int
+    on_copies_first: int
     on_copies_high: int
     on_copies_low: int
 
     def __init__(self, key: LoadKey, now_ns: int, base: "Tally | None" = None) -> None:
         self.key = key
-        self._base = base or self
-        self.on_copies = 0
+        self.base = base or self
+        self.on_copies = self.held_on_copies = 0
         self.in_flight = 0
         self.held: dict[Any, int] = {}
         self.copies: dict[str, list[int]] = {}
@@ -69,7 +75,7 @@ class Tally:
         self.in_flight = in_flight = in_flight + 1
         if in_flight > self.high:
             self.high = in_flight
-        base = self._base
+        base = self.base
         base.on_copies = on_copies = base.on_copies + 1
         if on_copies > base.on_copies_high:
             base.on_copies_high = on_copies
@@ -83,11 +89,17 @@ class Tally:
         self.in_flight = in_flight = in_flight - 1
         if in_flight < self.low:
             self.low = in_flight
-        base = self._base
+        base = self.base
         base.on_copies = on_copies = base.on_copies - 1
         if on_copies < base.on_copies_low:
             base.on_copies_low = on_copies
         self.finished += 1
+
+    def hold(self) -> None:
+        """One more waits for these copies."""
+        self.held_on_copies += 1
+        if self.held_on_copies > self.held_high:
+            self.held_high = self.held_on_copies
 
     def latency(self, model_ns: int, overhead_ns: int) -> None:
         """An answer was whole after `model_ns`; all that is not the model's is overhead."""
@@ -125,6 +137,9 @@ class Tally:
             in_flight_max=self.high,
             on_copies_min=self.on_copies_low,
             on_copies_max=self.on_copies_high,
+            on_copies_first=self.on_copies_first,
+            seen_on_copies=self.seen_on_copies,
+            held_max=self.held_high,
             held=len(self.held),
             oldest_held_s=(at_ns - oldest_ns) / 1e9,
             delayed=self.delayed,
@@ -159,7 +174,9 @@ class Tally:
         self._at_ns = now_ns
         self._area_ns = 0
         self.low = self.high = self.in_flight
-        self.on_copies_low = self.on_copies_high = self.on_copies
+        self.on_copies_low = self.on_copies_high = self.on_copies_first = self.on_copies
+        self.held_high = self.held_on_copies
+        self.seen_on_copies = 0
         self.arrivals = self.finished = self.delayed = self.service_ns = 0
         self.errors_4xx = self.errors_5xx = self.model_errors = 0
         self.no_capacity = self.broken_streams = 0

@@ -257,6 +257,9 @@ def check_report(report: LoadReport) -> None:
             *(
                 load.on_copies_min,
                 load.on_copies_max,
+                load.on_copies_first,
+                load.seen_on_copies,
+                load.held_max,
                 load.in_flight_max,
                 load.held,
                 load.oldest_held_s,

@@ -118,7 +118,7 @@ class Publication:
         gauge.num_seconds += 1
         gauge.mean_sum += load.in_flight_mean
         gauge.least = min(gauge.least, load.in_flight_min if is_adapter else load.on_copies_min)
-        gauge.most = max(gauge.most, load.in_flight_max if is_adapter else load.on_copies_max)
+        gauge.most = max(gauge.most, load.in_flight_max if is_adapter else load.most_on_copies)
         if is_adapter:
             self._period.gauges.setdefault(on_copies[1], _Gauge()).mean_sum += load.in_flight_mean
 

@@ -299,3 +299,19 @@ def test_a_base_has_its_adapters_requests_on_its_copies(rig: Rig) -> None:
     rig.wait(1)
     (idle,) = rig.meter.closed()
     assert idle.loads == ()
+
+
+def test_what_is_on_the_copies_is_told_with_what_waits_and_what_others_put_there(rig: Rig) -> None:
+    own, adapters = rig.meter.begin(CHAT), rig.meter.begin(CODE, CHAT)
+    own.chosen("c-1", 4)
+    adapters.held()
+    first = rig.last()
+    assert (first.on_copies_first, first.seen_on_copies, first.held_max) == (0, 4, 1)
+    adapters.let_go()
+    adapters.chosen("c-1", 7)
+    second = rig.last()
+    assert (second.on_copies_first, second.seen_on_copies, second.held_max) == (2, 7, 1)
+    adapters.end()
+    own.end()
+    third = rig.last()
+    assert (third.on_copies_first, third.seen_on_copies, third.held_max) == (2, 0, 0)

@@ -263,3 +263,43 @@ def test_threads_lose_nothing() -> None:
         thread.join()
     board.tick(T0 + 300)
     assert sum(arrivals(board).values()) == 800
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "most"),
+    [
+        pytest.param({"on_copies_max": 3}, {"on_copies_max": 4}, 7, id="nothing else is known"),
+        pytest.param(
+            {"on_copies_max": 1, "seen_on_copies": 1},
+            {"on_copies_max": 1, "seen_on_copies": 1},
+            1,
+            id="one caller whose requests went to both workers in turn",
+        ),
+        pytest.param(
+            {"on_copies_max": 2, "seen_on_copies": 2},
+            {"on_copies_max": 2, "seen_on_copies": 4},
+            4,
+            id="both at once",
+        ),
+        pytest.param(
+            {"on_copies_max": 2, "on_copies_first": 2},
+            {"on_copies_max": 3, "on_copies_first": 2, "seen_on_copies": 3},
+            4,
+            id="what was under way before the second, and ended early in it",
+        ),
+        pytest.param(
+            {"on_copies_max": 5, "held_max": 5, "seen_on_copies": 1},
+            {"on_copies_max": 2, "held_max": 2},
+            7,
+            id="what waits is on no copy",
+        ),
+    ],
+)
+def test_the_most_at_once_is_what_workers_saw_together(
+    one: dict[str, int], other: dict[str, int], most: int
+) -> None:
+    board = board_of("gateway-1", "gateway-2")
+    board.take(report("gateway-1", 3, load(T0, **one)), T0 + 1)
+    board.take(report("gateway-2", 3, load(T0, **other)), T0 + 1)
+    (both,) = board.recent(CHAT, T0)
+    assert both.most_on_copies == most
