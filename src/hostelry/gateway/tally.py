@@ -52,6 +52,7 @@ class Tally:
     _at_ns: int
     arrivals: int
     finished: int
+    held_high: int
     high: int
     low: int
     on_copies_first: int

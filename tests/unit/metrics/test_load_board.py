@@ -296,7 +296,7 @@ def test_threads_lose_nothing() -> None:
     ],
 )
 def test_the_most_at_once_is_what_workers_saw_together(
-    one: dict[str, int], other: dict[str, int], most: int
+    one: dict[str, Any], other: dict[str, Any], most: int
 ) -> None:
     board = board_of("gateway-1", "gateway-2")
     board.take(report("gateway-1", 3, load(T0, **one)), T0 + 1)
