@@ -14,7 +14,7 @@ from hostelry.api.scaling_resource import (
     not_found,
     resource_filter,
 )
-from hostelry.api.tracking_alarm import drop_alarms, names_for, put_alarms
+from hostelry.api.tracking_alarm import check_room, drop_alarms, names_for, put_alarms
 from hostelry.autoscaling.tracking_alarms import same_metric
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.base.ids import new_uuid
@@ -52,6 +52,7 @@ def put_scaling_policy(context: Context, params: Params) -> Result:
     check_others(policy, [it.value for it in others])
     if policy.tracking is not None:
         names = names_for(policy.resource_id, policy.tracking, before.alarm_names)
+        check_room(context, names)
         policy = replace(policy, alarm_names=names)
     else:
         policy = replace(policy, alarm_names=())

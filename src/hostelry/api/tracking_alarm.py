@@ -1,17 +1,20 @@
 """The alarms of target-tracking policies as records, made and deleted with their policies."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
-from hostelry.api.alarm import put, status_after
+from hostelry.api.alarm import check_number, put, status_after
 from hostelry.api.alarm_describe import rule_members
 from hostelry.api.context import Context
 from hostelry.api.tag import write_tags
 from hostelry.autoscaling.alarm_events import configured
 from hostelry.autoscaling.tracking_alarms import Side, alarm_name, alarm_rule, side_of
+from hostelry.base.errors import ServiceError
 from hostelry.base.ids import new_uuid
 from hostelry.domain.alarm import AlarmActions, MetricAlarm, alarm_arn
 from hostelry.domain.scaling import ScalingPolicy, TargetTracking
+from hostelry.domain.scope import Scope
 from hostelry.store.alarm_log import append_history
+from hostelry.store.records import State
 
 
 def names_for(resource_id: str, tracking: TargetTracking, before: Iterable[str]) -> tuple[str, ...]:
@@ -22,6 +25,42 @@ def names_for(resource_id: str, tracking: TargetTracking, before: Iterable[str])
     known = {side_of(name): name for name in before}
     sides = (Side.HIGH,) if tracking.disable_scale_in else (Side.HIGH, Side.LOW)
     return tuple(known.get(it) or alarm_name(resource_id, it, new_uuid()) for it in sides)
+
+
+def check_room(context: Context, names: Sequence[str]) -> None:
+    """Refuse a policy where no more alarms are possible."""
+    records = context.state.metric_alarms
+    if all(records.get(context.scope, it) is not None for it in names):
+        return
+    try:
+        check_number(len(records.list(context.scope)) + len(names) - 1)
+    except ServiceError as error:
+        raise ServiceError("LimitExceededException", error.message) from None
+
+
+def renew_alarms(state: State, context_of: Callable[[Scope], Context]) -> None:
+    """Make the alarms of every scope's policies what they should be, where they are not.
+
+    They are not where control died while it wrote a policy, or runs with another `pace` now. To be
+    called before alarms are watched.
+    """
+    with state.writing:
+        for policy in (it.value for it in state.scaling_policies.list()):
+            context = context_of(policy.scope)
+            if policy.tracking is not None and is_stale(context, policy, policy.tracking):
+                put_alarms(context, policy, policy.tracking)
+
+
+def is_stale(context: Context, policy: ScalingPolicy, tracking: TargetTracking) -> bool:
+    """Whether one of the policy's alarms is missing, or has another rule than it should."""
+    for name in policy.alarm_names:
+        side = side_of(name)
+        found = context.state.metric_alarms.get(policy.scope, name)
+        if found is None or side is None:
+            return True
+        if found.value.rule != alarm_rule(tracking, policy.resource_id, side, pace=context.pace):
+            return True
+    return False
 
 
 def put_alarms(context: Context, policy: ScalingPolicy, tracking: TargetTracking) -> None:

@@ -21,6 +21,7 @@ from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.base.errors import RetryableError, ServiceError, TerminalError
 from hostelry.domain.endpoint import Deployment, Endpoint
 from hostelry.domain.load import Wake
+from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
 from hostelry.metrics.budget import DEFAULT_MAX_BYTES
 from hostelry.metrics.census import Census
@@ -80,6 +81,7 @@ class Scaling:
         self._state = state
         self._clock = clock
         self.metrics = metrics_in(home.metrics, clock, config.metrics_bytes)
+        self._context_of = self._contexts(credentials, shape_of, config.pace)
         self.board = LoadBoard(clock.now())
         self.scaler = TargetScaler(
             Given(
@@ -87,7 +89,7 @@ class Scaling:
                 loads=self.board,
                 clock=clock,
                 steady=MonotonicClock(),
-                refuse_fewer=self._refusal(credentials, shape_of),
+                refuse_fewer=self._refusal,
                 pace=config.pace,
             )
         )
@@ -124,6 +126,7 @@ class Scaling:
         """Run every part until cancelled."""
         while not await survives("taking up acts of scaling", self._recover):
             await self._clock.sleep(AGAIN_S)
+        await survives("renewing the alarms of scaling policies", self._renew)
         async with asyncio.TaskGroup() as tasks:
             for part in self._parts():
                 tasks.create_task(kept_up(part, self._clock), name=part.name)
@@ -165,6 +168,9 @@ class Scaling:
 
     async def _recover(self) -> None:
         await asyncio.to_thread(self.scaler.recover)
+
+    async def _renew(self) -> None:
+        await asyncio.to_thread(renew_alarms, self._state, self._context_of)
 
     async def _follow(self) -> None:
         loop = asyncio.get_running_loop()
@@ -211,31 +217,28 @@ class Scaling:
                 async with asyncio.timeout(wait_s):
                     await self._rescheduled.wait()
 
-    def _refusal(
-        self, credentials: Credentials, shape_of: Callable[[str], Shape]
-    ) -> Callable[[Endpoint, Deployment], str | None]:
-        """Says why an endpoint cannot have fewer instances.
+    def _refusal(self, endpoint: Endpoint, wanted: Deployment) -> str | None:
+        """Why an endpoint cannot have fewer instances; as UpdateEndpointWeightsAndCapacities."""
+        try:
+            check_room_for_copies(self._context_of(endpoint.scope), endpoint, wanted)
+        except ServiceError as error:
+            return error.message
+        return None
 
-        As UpdateEndpointWeightsAndCapacities does.
-        """
-
-        def refusal(endpoint: Endpoint, wanted: Deployment) -> str | None:
-            context = Context(
-                scope=endpoint.scope,
-                state=self._state,
-                now=self._clock.now(),
-                shape_of=shape_of,
-                role_arn=credentials.role_arn,
-                role_name=credentials.role_name,
-                metrics=self.metrics,
-            )
-            try:
-                check_room_for_copies(context, endpoint, wanted)
-            except ServiceError as error:
-                return error.message
-            return None
-
-        return refusal
+    def _contexts(
+        self, credentials: Credentials, shape_of: Callable[[str], Shape], pace: float
+    ) -> Callable[[Scope], Context]:
+        """What operations of control itself are given, by the scope that they are in."""
+        return lambda scope: Context(
+            scope=scope,
+            state=self._state,
+            now=self._clock.now(),
+            shape_of=shape_of,
+            role_arn=credentials.role_arn,
+            role_name=credentials.role_name,
+            pace=pace,
+            metrics=self.metrics,
+        )
 
 
 def metrics_in(

@@ -1,13 +1,16 @@
 """Control dies between two writes of a scaling operation: the same call again makes it whole."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from hostelry.api import alarm
 from hostelry.api.context import Context
 from hostelry.api.operations import perform
+from hostelry.api.tracking_alarm import renew_alarms
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.component import ComponentStatus
@@ -178,4 +181,57 @@ def test_deleting_a_policys_alarms_leaves_the_policy() -> None:
     shown = run(state, SERVICE, "DescribeScalingPolicies", ServiceNamespace="sagemaker")
     assert [it["AlarmName"] for it in shown["ScalingPolicies"][0]["Alarms"]] == names
     do(state, DELETE)
+    assert left_over(state)["policies"] == 0
+
+
+def context_of(state: State, pace: float = 1.0) -> Callable[[Scope], Context]:
+    return lambda scope: Context(
+        scope=scope,
+        state=state,
+        now=1_700_000_100.0,
+        shape_of=lambda _: Shape(cpus=48, memory_bytes=2**38, accelerators=4),
+        role_arn=ROLE,
+        role_name="r",
+        pace=pace,
+        metrics=MemoryMetrics(ManualClock()),
+    )
+
+
+@pytest.mark.parametrize("dies_at", range(6))
+def test_control_makes_the_alarms_of_a_policy_whole_when_it_starts(dies_at: int) -> None:
+    store = MortalStore()
+    state = with_a_component(store)
+    do(state, REGISTER)
+    store.left = dies_at
+    with suppress(Killed):
+        do(state, PUT)
+    store.left = None
+    state = open_state(store)
+    renew_alarms(state, context_of(state))
+    check_whole(state)
+    revision = store.revision()
+    renew_alarms(state, context_of(state))
+    assert store.revision() == revision, "nothing is written where nothing is missing"
+
+
+def test_another_pace_is_in_the_alarms_after_a_start() -> None:
+    store = MortalStore()
+    state = with_a_component(store)
+    for step in (REGISTER, PUT):
+        do(state, step)
+    renew_alarms(state, context_of(state, pace=5.0))
+    periods = sorted(it.value.rule.evaluation_periods for it in state.metric_alarms.list(HERE))
+    assert periods == [3, 3]
+    renew_alarms(state, context_of(state))
+    periods = sorted(it.value.rule.evaluation_periods for it in state.metric_alarms.list(HERE))
+    assert periods == [3, 15]
+
+
+def test_no_more_alarms_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = with_a_component(MortalStore())
+    do(state, REGISTER)
+    monkeypatch.setattr(alarm, "MAX_ALARMS", 1)
+    with pytest.raises(ServiceError, match="at most 1 are possible") as caught:
+        do(state, PUT)
+    assert caught.value.code == "LimitExceededException"
     assert left_over(state)["policies"] == 0
