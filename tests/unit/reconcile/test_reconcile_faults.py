@@ -26,7 +26,7 @@ from hostelry.domain.component import (
     Rollout,
 )
 from hostelry.domain.copy import CopyPhase
-from hostelry.domain.endpoint import EndpointStatus
+from hostelry.domain.endpoint import EndpointStatus, UpdateGuard
 from hostelry.store.errors import StoreUnavailable
 from hostelry.store.memory import MemoryStore
 from hostelry.store.protocol import Key, Record
@@ -76,6 +76,20 @@ def create_model_endpoint(town: Town) -> None:
 
 def update_endpoint(town: Town) -> None:
     pending = deployment(variant(model="m2", count=1), generation=2)
+    town.change_endpoint(status=EndpointStatus.UPDATING, pending=pending)
+
+
+def bake_endpoint(town: Town) -> None:
+    guarded(town, 2, UpdateGuard(bake_s=4.0))
+
+
+def give_up_baking(town: Town) -> None:
+    guarded(town, 3, UpdateGuard(bake_s=30.0, max_execution_s=6.0))
+
+
+def guarded(town: Town, generation: int, guard: UpdateGuard) -> None:
+    new = deployment(variant(model="m2", count=1), generation=generation)
+    pending = replace(new, guard=guard, started_at=town.clock.now())
     town.change_endpoint(status=EndpointStatus.UPDATING, pending=pending)
 
 
@@ -189,6 +203,7 @@ LIVES = [
     pytest.param([create_wide, shrink, delete_components], id="down to one instance"),
     pytest.param([create_managed, thin_out, scale_to_zero], id="consolidated and scaled to zero"),
     pytest.param([create_model_endpoint, update_endpoint, delete_endpoint], id="model endpoint"),
+    pytest.param([create_model_endpoint, bake_endpoint, give_up_baking], id="baked and taken back"),
 ]
 Life = Sequence[Callable[[Town], None]]
 
@@ -283,6 +298,7 @@ class WatchedStore(MemoryStore):
     ("begin", "update", "least"),
     [
         pytest.param(create_model_endpoint, update_endpoint, 1, id="another configuration"),
+        pytest.param(create_model_endpoint, bake_endpoint, 1, id="another one on trial"),
         pytest.param(create, keep, 4, id="an update that keeps the instances"),
         pytest.param(create, move, 4, id="an update that moves the copies"),
         pytest.param(create_wide, shrink, 6, id="an update to fewer instances"),
