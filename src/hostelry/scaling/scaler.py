@@ -176,7 +176,7 @@ class TargetScaler:
         if name is None:
             return
         ask = Ask(
-            cause=f"{wake.held} requests waited for a copy of inference component {name}",
+            cause=f"{words.requests(wake.held)} waited for a copy of inference component {name}",
             by=WAKE,
             load_rose_at=wake.at,
         )

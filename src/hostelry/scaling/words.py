@@ -80,3 +80,8 @@ def failed(dimension: Dimension, wanted: int, why: str) -> str:
 def superseded(dimension: Dimension, wanted: int, by: str) -> str:
     """StatusMessage of an act that a later one replaced before it was fulfilled."""
     return f"Setting {NUMBER[dimension]} to {wanted} was superseded by {by}."
+
+
+def requests(count: int) -> str:
+    """So many requests."""
+    return f"{count} request{'' if count == 1 else 's'}"
