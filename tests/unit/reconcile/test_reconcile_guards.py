@@ -1,5 +1,7 @@
 """Updates that alarms guard: taken back while they run or bake, and left alone otherwise."""
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,8 +15,10 @@ from tests.unit.reconcile.samples import (
     needs,
     variant,
 )
+from tests.unit.reconcile.test_reconciler import beside
 
 from hostelry.autoscaling.alarm_events import moved, new_status
+from hostelry.base.clock import SystemClock
 from hostelry.domain.alarm import (
     AlarmActions,
     AlarmRule,
@@ -31,22 +35,29 @@ from hostelry.domain.component import (
     RollingUpdate,
     Rollout,
 )
-from hostelry.domain.endpoint import EndpointStatus, UpdateGuard
+from hostelry.domain.endpoint import Endpoint, EndpointStatus, UpdateGuard
 from hostelry.domain.metric import Metric, MetricStat
 from hostelry.domain.resize import is_only_resized
+from hostelry.fleet.fake import FakeFleet
 from hostelry.reconcile.plan import next_look_at
+from hostelry.reconcile.reconciler import Reconciler
 from hostelry.reconcile.record import guarded_keys, load_all
 from hostelry.reconcile.world import GroupKey
+from hostelry.store.memory import MemoryStore
+from hostelry.store.records import State, open_state
 
 ALARM, OK, NO_DATA = AlarmState.ALARM, AlarmState.OK, AlarmState.INSUFFICIENT_DATA
 UPDATING, IN_SERVICE = EndpointStatus.UPDATING, EndpointStatus.IN_SERVICE
 NEW = 9
 
 
-def set_alarm(town: Town, state: AlarmState, name: str = "errors") -> None:
-    """An alarm of that name, in that state."""
-    found = town.state.metric_alarms.get(SCOPE, name)
-    now = town.clock.now()
+def set_alarm(town: Town, state: AlarmState) -> None:
+    """An alarm "errors", in that state."""
+    put_alarm(town.state, state, town.clock.now())
+
+
+def put_alarm(records: State, state: AlarmState, now: float, name: str = "errors") -> None:
+    found = records.metric_alarms.get(SCOPE, name)
     alarm = MetricAlarm(
         scope=SCOPE,
         name=name,
@@ -65,7 +76,7 @@ def set_alarm(town: Town, state: AlarmState, name: str = "errors") -> None:
         configured_at=now,
         given={},
     )
-    town.state.metric_alarms.put(SCOPE, name, alarm, expect=found.version if found else None)
+    records.metric_alarms.put(SCOPE, name, alarm, expect=found.version if found else None)
 
 
 def roll(town: Town, wait_s: float = 10.0) -> None:
@@ -286,3 +297,36 @@ def test_an_alarm_wakes_the_endpoints_that_it_guards(town: Town) -> None:
     roll(town)
     assert guarded_keys(town.state, SCOPE, "errors") == {GroupKey(SCOPE, "ep")}
     assert guarded_keys(town.state, SCOPE, "other") == set()
+
+
+def test_a_transition_takes_an_update_back_at_once() -> None:
+    async def scenario(state: State, fleet: FakeFleet, reconciler: Reconciler) -> None:
+        async def until(holds: Callable[[Endpoint], bool]) -> None:
+            while True:
+                found = state.endpoints.get(SCOPE, "ep")
+                if found is not None and holds(found.value):
+                    return
+                await asyncio.sleep(0.01)
+
+        now = SystemClock().now()
+        put_alarm(state, OK, now)
+        state.endpoints.put(SCOPE, "ep", endpoint(deployment(variant(model="m"))), expect=None)
+        await until(lambda it: it.status is IN_SERVICE)
+        guard = UpdateGuard(alarm_names=("errors",), bake_s=3600.0)
+        pending = deployment(variant(model="m2"), generation=2)
+        found = state.endpoints.get(SCOPE, "ep")
+        assert found is not None
+        updated = replace(
+            found.value,
+            status=UPDATING,
+            pending=replace(pending, guard=guard, started_at=now),
+            deadline_at=now + 600,
+        )
+        state.endpoints.put(SCOPE, "ep", updated, expect=found.version)
+        await until(lambda it: it.bake is not None)
+        put_alarm(state, ALARM, now)
+        # Everything is looked at every 30 s; the alarm's record is what wakes this one before.
+        async with asyncio.timeout(10):
+            await until(lambda it: it.status is IN_SERVICE)
+
+    asyncio.run(beside(open_state(MemoryStore()), FakeFleet(), scenario))
