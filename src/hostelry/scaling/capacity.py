@@ -102,20 +102,31 @@ class Capacities:
         self._refuse_fewer = refuse_fewer
         self._grouping = Grouping(state)
 
-    def find(self, scope: Scope, resource_id: str, dimension: Dimension) -> Resource | None:
+    def groups(self) -> Groups:
+        """The records as they are now, for several calls of `find` in a row."""
+        return self._grouping.now()
+
+    def find(
+        self,
+        scope: Scope,
+        resource_id: str,
+        dimension: Dimension,
+        groups: Groups | None = None,
+    ) -> Resource | None:
         """What the number belongs to; None where it does not exist (any more)."""
+        groups = groups or self.groups()
         names = names_in(resource_id)
         if dimension is Dimension.COPIES and len(names) == 1:
-            component = self._grouping.now().components.get((scope, names[0]))
+            component = groups.components.get((scope, names[0]))
             if component is None or component.spec is None:
                 return None
-            return self._of_component(component)
+            return of_component(component, groups)
         if dimension is Dimension.INSTANCES and len(names) == 2:
-            endpoint = self._state.endpoints.get(scope, names[0])
-            wanted = None if endpoint is None else variant_in(endpoint.value, names[1])
+            endpoint = groups.endpoints.get((scope, names[0]))
+            wanted = None if endpoint is None else variant_in(endpoint, names[1])
             if endpoint is None or wanted is None:
                 return None
-            return self._of_variant(endpoint.value, wanted)
+            return of_variant(endpoint, wanted, groups)
         return None
 
     def set(self, target: ScalableTarget, wanted: int, now: float) -> None:
@@ -140,7 +151,8 @@ class Capacities:
             raise Gone(f"inference component {name} does not exist any more")
         if found.value.desired_copies == wanted:
             return
-        self._check(self._of_component(found.value), wanted, f"inference component {name}")
+        now_there = of_component(found.value, self.groups())
+        self._check(now_there, wanted, f"inference component {name}")
         refused(lambda: check_limit("DesiredCopyCount", wanted, MAX_COPIES))
         variant = self._hosting(found)
         after = with_copies(found.value, wanted, variant.variant, now)
@@ -154,7 +166,8 @@ class Capacities:
             raise Gone(f"endpoint {endpoint_name} has no variant {variant_name} any more")
         if before.desired_instance_count == wanted:
             return
-        self._check(self._of_variant(found.value, before), wanted, f"endpoint {endpoint_name}")
+        now_there = of_variant(found.value, before, self.groups())
+        self._check(now_there, wanted, f"endpoint {endpoint_name}")
         refused(lambda: check_instance_count(before.variant, wanted))
         active = with_instances(found.value.active, variant_name, wanted)
         if wanted < before.desired_instance_count:
@@ -178,43 +191,46 @@ class Capacities:
             raise Gone(f"endpoint {component.endpoint_name} does not exist any more")
         return variant
 
-    def _of_component(self, component: InferenceComponent) -> Resource:
-        groups, name = self._grouping.now(), (component.scope, component.name)
-        mine = groups.copies.get(name, ())
-        return Resource(
-            keys=tuple(key_of(it) for it in (component, *groups.adapters.get(name, ()))),
-            desired=component.desired_copies,
-            serving=sum(1 for it in mine if it.serves),
-            status=component.status.value,
-            is_settled=component.status is ComponentStatus.IN_SERVICE,
-            may_grow=is_only_resizing(component),
-            is_ending=component.status in (ComponentStatus.DELETING, ComponentStatus.FAILED),
-            problem=component.failure_reason or component.placement_note,
-            copies=tuple(mine),
-        )
 
-    def _of_variant(self, endpoint: Endpoint, wanted: EndpointVariant) -> Resource:
-        groups = self._grouping.now()
-        place = (endpoint.scope, endpoint.name, wanted.variant.name)
-        copies = groups.copies_on.get(place, ())
-        running = {
-            it.id
-            for it in groups.instances.get(place, ())
-            if it.generation == endpoint.active.generation and it.state is InstanceState.RUNNING
-        }
-        if wanted.model is not None:
-            running &= {it.instance_id for it in copies if it.serves}
-        return Resource(
-            keys=keys_on(wanted, place, groups),
-            desired=wanted.desired_instance_count,
-            serving=len(running),
-            status=endpoint.status.value,
-            is_settled=endpoint.status is EndpointStatus.IN_SERVICE,
-            may_grow=is_only_resized(endpoint),
-            is_ending=endpoint.status in (EndpointStatus.DELETING, EndpointStatus.FAILED),
-            problem=endpoint.failure_reason,
-            copies=tuple(copies),
-        )
+def of_component(component: InferenceComponent, groups: Groups) -> Resource:
+    """What a component's number of copies belongs to."""
+    name = (component.scope, component.name)
+    mine = groups.copies.get(name, ())
+    return Resource(
+        keys=tuple(key_of(it) for it in (component, *groups.adapters.get(name, ()))),
+        desired=component.desired_copies,
+        serving=sum(1 for it in mine if it.serves),
+        status=component.status.value,
+        is_settled=component.status is ComponentStatus.IN_SERVICE,
+        may_grow=is_only_resizing(component),
+        is_ending=component.status in (ComponentStatus.DELETING, ComponentStatus.FAILED),
+        problem=component.failure_reason or component.placement_note,
+        copies=tuple(mine),
+    )
+
+
+def of_variant(endpoint: Endpoint, wanted: EndpointVariant, groups: Groups) -> Resource:
+    """What a variant's number of instances belongs to."""
+    place = (endpoint.scope, endpoint.name, wanted.variant.name)
+    copies = groups.copies_on.get(place, ())
+    running = {
+        it.id
+        for it in groups.instances.get(place, ())
+        if it.generation == endpoint.active.generation and it.state is InstanceState.RUNNING
+    }
+    if wanted.model is not None:
+        running &= {it.instance_id for it in copies if it.serves}
+    return Resource(
+        keys=keys_on(wanted, place, groups),
+        desired=wanted.desired_instance_count,
+        serving=len(running),
+        status=endpoint.status.value,
+        is_settled=endpoint.status is EndpointStatus.IN_SERVICE,
+        may_grow=is_only_resized(endpoint),
+        is_ending=endpoint.status in (EndpointStatus.DELETING, EndpointStatus.FAILED),
+        problem=endpoint.failure_reason,
+        copies=tuple(copies),
+    )
 
 
 def keys_on(wanted: EndpointVariant, place: Variant, groups: Groups) -> tuple[LoadKey, ...]:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from hostelry.domain.component import InferenceComponent
 from hostelry.domain.copy import Copy, Instance
+from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.scope import Scope
 from hostelry.store.records import State
 
@@ -21,6 +22,7 @@ Variant = tuple[Scope, str, str]  # an endpoint's
 class Groups:
     """What belongs to what, as of one revision."""
 
+    endpoints: Mapping[Name, Endpoint]
     components: Mapping[Name, InferenceComponent]
     adapters: Mapping[Name, Sequence[InferenceComponent]]  # by their base
     hosted: Mapping[Variant, Sequence[InferenceComponent]]
@@ -54,7 +56,9 @@ class Grouping:
         components = [it.value for it in self._state.components.list()]
         copies = [it.value for it in self._state.copies.list()]
         instances = [it.value for it in self._state.instances.list()]
+        endpoints = [it.value for it in self._state.endpoints.list()]
         return Groups(
+            endpoints={(it.scope, it.name): it for it in endpoints},
             components={(it.scope, it.name): it for it in components},
             adapters=grouped(
                 (it for it in components if it.adapter is not None),

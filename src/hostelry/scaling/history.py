@@ -63,10 +63,13 @@ class History:
         """Keep what has changed, and what is due; raises RetryableError when it cannot be kept."""
         samples: dict[Scope, list[Sample]] = {}
         written: dict[tuple[Scope, str], Written] = {}
+        groups = self._capacities.groups()
         for stored in self._state.scalable_targets.list():
             target = stored.value
             place = (target.scope, target_name(target.resource_id, target.dimension))
-            found = self._capacities.find(target.scope, target.resource_id, target.dimension)
+            found = self._capacities.find(
+                target.scope, target.resource_id, target.dimension, groups
+            )
             if found is None:
                 continue
             known = self._written.get(place)
