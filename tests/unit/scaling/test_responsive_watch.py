@@ -435,3 +435,15 @@ def test_another_accounts_names_are_other_names() -> None:
         scene.watch.hear(second, [mine, theirs])
         scene.watch.tick()
     assert not scene.wished
+
+
+def test_another_choice_keeps_what_was_learnt() -> None:
+    scene = Scene()
+    scene.started(metrics=None)
+    scene.tag(COMPONENT_ARN, "50")
+    scene.go(90, 4)
+    scene.go(4, 20)
+    assert not scene.wished
+    scene.tag(COMPONENT_ARN, "4")
+    scene.go(4, 20)
+    assert scene.wished
