@@ -1,52 +1,83 @@
 """How long samples are kept at which width, and how that shrinks where memory is short.
 
-Pressure 0 is what CloudWatch keeps. Each further degree first moves the oldest of the finest
-samples into coarser buckets, later drops the oldest of all, and last the series that were not
-written for longest: what alarms and policies read, the newest minutes, goes last.
+Pressure 0 is what CloudWatch keeps. Each further degree gives up more: first seconds that are old
+become minutes without percentiles, minutes become hours, and old percentiles go; then what is old
+goes altogether, and what was not written for longest. The newest minutes, which alarms and policies
+read, go last.
+
+Source of pressure 0: GetMetricStatistics, "CloudWatch metrics retention": periods under 60 s are
+kept 3 hours, 60 s 15 days, 300 s 63 days, 3600 s 455 days.
 """
 
 import math
 from dataclasses import dataclass
-
-from hostelry.metrics.series import DAY_S, HOUR_S, RETENTION_S
 
 DEFAULT_MAX_BYTES = 256 * 1024 * 1024
 HARD_SHARE = 1.1
 """Of the budget: no write leaves more than that."""
 FREED_SHARE = 0.9
 """Of the budget: what is left once it was exceeded."""
-RELAXED_SHARE = 0.75
-"""Below this share of the budget the pressure falls again by one degree a round."""
+
 MINUTE_S = 60
+HOUR_S = 3600
+DAY_S = 24 * HOUR_S
+WIDTHS_S = (1, MINUTE_S, 300, HOUR_S)
+RETENTION_S = (3 * HOUR_S, 15 * DAY_S, 63 * DAY_S, 455 * DAY_S)
+"""How long the buckets of each of WIDTHS_S are kept at that width."""
+LAST = len(WIDTHS_S) - 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pressure:
-    """Seconds: of each width's buckets, and how long a series may go unwritten."""
+    """What is kept: seconds of each width's buckets, of percentiles, and of silence of a series.
+
+    `targets` are the widths that what is older is moved to, by their place in WIDTHS_S; None where
+    it goes away. `keeps_sketches` is of what is moved.
+    """
 
     horizons_s: tuple[float, ...]
-    idle_s: float
+    targets: tuple[int | None, ...]
+    sketches_s: float = math.inf
+    idle_s: float = math.inf
+    keeps_sketches: bool = False
 
 
-def _degree(fine: float, minutes: float, fives: float, hours: float, idle: float) -> Pressure:
-    return Pressure((fine, minutes, fives, hours), idle)
+def _folding(fine_s: float, minutes_s: float, sketches_s: float) -> Pressure:
+    """Old seconds become minutes, old minutes hours: a sixtieth of the buckets."""
+    horizons_s = (fine_s, minutes_s, minutes_s, RETENTION_S[LAST])
+    return Pressure(horizons_s=horizons_s, targets=(1, LAST, LAST, None), sketches_s=sketches_s)
+
+
+def _dropping(fine_s: float, minutes_s: float, hours_s: float, idle_s: float) -> Pressure:
+    """Old minutes and hours go away; to move few buckets into a wider column saves nothing."""
+    return Pressure(
+        horizons_s=(fine_s, minutes_s, minutes_s, hours_s),
+        targets=(1, None, None, None),
+        sketches_s=minutes_s,
+        idle_s=idle_s,
+    )
 
 
 DEGREES: tuple[Pressure, ...] = (
-    Pressure(tuple(float(it) for it in RETENTION_S), RETENTION_S[-1]),
-    _degree(2 * HOUR_S, 15 * DAY_S, 63 * DAY_S, 455 * DAY_S, 455 * DAY_S),
-    _degree(HOUR_S, 15 * DAY_S, 63 * DAY_S, 455 * DAY_S, 90 * DAY_S),
-    _degree(30 * MINUTE_S, 7 * DAY_S, 63 * DAY_S, 455 * DAY_S, 30 * DAY_S),
-    _degree(20 * MINUTE_S, 3 * DAY_S, 30 * DAY_S, 200 * DAY_S, 15 * DAY_S),
-    _degree(20 * MINUTE_S, DAY_S, 14 * DAY_S, 90 * DAY_S, 7 * DAY_S),
-    _degree(20 * MINUTE_S, 6 * HOUR_S, 7 * DAY_S, 30 * DAY_S, 2 * DAY_S),
-    _degree(16 * MINUTE_S, 3 * HOUR_S, 2 * DAY_S, 14 * DAY_S, DAY_S),
-    _degree(16 * MINUTE_S, HOUR_S, DAY_S, 7 * DAY_S, 6 * HOUR_S),
-    _degree(10 * MINUTE_S, 30 * MINUTE_S, 6 * HOUR_S, 2 * DAY_S, 2 * HOUR_S),
-    _degree(5 * MINUTE_S, 20 * MINUTE_S, 2 * HOUR_S, DAY_S, HOUR_S),
-    _degree(3 * MINUTE_S, 20 * MINUTE_S, HOUR_S, 6 * HOUR_S, 20 * MINUTE_S),
-    _degree(MINUTE_S, 10 * MINUTE_S, 30 * MINUTE_S, HOUR_S, 5 * MINUTE_S),
-    _degree(MINUTE_S, 5 * MINUTE_S, 10 * MINUTE_S, HOUR_S, 90.0),
-    _degree(30.0, MINUTE_S, 5 * MINUTE_S, HOUR_S, 20.0),
-    _degree(0.0, 0.0, 0.0, 0.0, -math.inf),  # everything, whatever the clock says
+    Pressure(
+        horizons_s=RETENTION_S,
+        targets=(1, 2, 3, None),
+        idle_s=RETENTION_S[LAST],
+        keeps_sketches=True,
+    ),
+    _folding(HOUR_S, 15 * DAY_S, 7 * DAY_S),
+    _folding(HOUR_S, 3 * DAY_S, DAY_S),
+    _folding(30 * MINUTE_S, DAY_S, 6 * HOUR_S),
+    _folding(20 * MINUTE_S, 6 * HOUR_S, HOUR_S),
+    _folding(20 * MINUTE_S, 6 * HOUR_S, 30 * MINUTE_S),
+    _dropping(20 * MINUTE_S, 6 * HOUR_S, 30 * DAY_S, 7 * DAY_S),
+    _dropping(16 * MINUTE_S, 3 * HOUR_S, 7 * DAY_S, 2 * DAY_S),
+    _dropping(16 * MINUTE_S, HOUR_S, 2 * DAY_S, 6 * HOUR_S),
+    _dropping(16 * MINUTE_S, 45 * MINUTE_S, DAY_S, 2 * HOUR_S),
+    _dropping(16 * MINUTE_S, 30 * MINUTE_S, 6 * HOUR_S, HOUR_S),
+    _dropping(5 * MINUTE_S, 20 * MINUTE_S, 2 * HOUR_S, 30 * MINUTE_S),
+    _dropping(2 * MINUTE_S, 10 * MINUTE_S, HOUR_S, 10 * MINUTE_S),
+    _dropping(MINUTE_S, 5 * MINUTE_S, HOUR_S, 3 * MINUTE_S),
+    _dropping(MINUTE_S, 2 * MINUTE_S, HOUR_S, MINUTE_S),
+    _dropping(0.0, 0.0, 0.0, -math.inf),  # everything, whatever the clock says
 )

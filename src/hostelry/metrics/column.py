@@ -86,12 +86,21 @@ class Column:
         """Remove the buckets before `index`, and return them."""
         end = bisect_left(self._at, index)
         taken = [(self._at[at], self._bucket(at)) for at in range(end)]
-        if self._sketches is not None:
-            del self._sketches[:end]
-        for numbers in (self._at, self._sum, self._count, self._minimum, self._maximum):
-            if numbers is not None:
-                del numbers[:end]
+        self._drop(end)
         return taken
+
+    def drop_before(self, index: int) -> None:
+        """Remove the buckets before `index`."""
+        self._drop(bisect_left(self._at, index))
+
+    def drop_sketches_before(self, index: int) -> bool:
+        """Forget how the samples of buckets before `index` are distributed; whether any was."""
+        if self._sketches is None:
+            return False
+        end = bisect_left(self._at, index)
+        is_any = any(it is not None for it in self._sketches[:end])
+        self._sketches[:end] = [None] * end
+        return is_any
 
     def dumped(self) -> list[Any]:
         """The column as plain values; `loaded` reads them."""
@@ -119,6 +128,13 @@ class Column:
         if len(column._sum) != len(column._at):
             raise ValueError("the lists of a column differ in length")
         return column
+
+    def _drop(self, end: int) -> None:
+        if self._sketches is not None:
+            del self._sketches[:end]
+        for numbers in (self._at, self._sum, self._count, self._minimum, self._maximum):
+            if numbers is not None:
+                del numbers[:end]
 
     def _bucket(self, at: int) -> Bucket:
         total = self._sum[at]

@@ -3,25 +3,20 @@
 A sample lies in exactly one column, the finest that its age and resolution allow, and moves on to
 the next as it ages: so nothing is counted twice, and a query merges whatever columns its period is
 a multiple of.
-
-Source: GetMetricStatistics, "CloudWatch metrics retention": periods under 60 s are kept 3 hours,
-60 s 15 days, 300 s 63 days, 3600 s 455 days.
 """
 
+import math
 from collections.abc import Iterator
 from itertools import groupby
+from sys import intern
 from typing import Any
 
 from hostelry.domain.metric import Metric, Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.bucket import Bucket, bucket_of, merged
+from hostelry.metrics.budget import RETENTION_S, WIDTHS_S, Pressure
 from hostelry.metrics.column import Column
 
-HOUR_S = 3600
-DAY_S = 24 * HOUR_S
-WIDTHS_S = (1, 60, 300, HOUR_S)
-RETENTION_S = (3 * HOUR_S, 15 * DAY_S, 63 * DAY_S, 455 * DAY_S)
-"""How long the buckets of each of WIDTHS_S are kept at that width."""
 FINE_S = RETENTION_S[0]
 LATEST_AT = 4_000_000_000.0  # indices are 32 bits wide
 SERIES_BYTES = 560  # of one without columns, with its places in the store's tables
@@ -49,10 +44,10 @@ class Series:
 
     def __init__(self, scope: Scope, metric: Metric, unit: str) -> None:
         self.scope = scope
-        self.namespace = metric.namespace
-        self.name = metric.name
+        self.namespace = intern(metric.namespace)
+        self.name = intern(metric.name)
         self.dimensions: Dimensions = metric.dimensions
-        self.unit = unit
+        self.unit = intern(unit)
         self.columns: list[Column | None] = [None, None, None, None]
         self.written_at = 0.0
         self.size_bytes = SERIES_BYTES
@@ -99,28 +94,23 @@ class Series:
         column, grown = self._column(tier)
         return self._written(grown + column.add_value(int(at // column.width_s), value), now)
 
-    def age(self, horizons_s: tuple[float, ...], now: float) -> int:
-        """Move what is older than each column's horizon to the next, the last's away.
+    def age(self, kept: Pressure, now: float) -> int:
+        """Move, or give up, what is older than `kept` says.
 
         Returns how many bytes more (mostly less) the series takes.
         """
-        before = self.size_bytes
         is_changed = False
-        for tier, horizon_s in enumerate(horizons_s):
-            column = self.columns[tier]
+        for tier, column in enumerate(self.columns):
             if column is None:
                 continue
-            # Whole buckets of the next width at a time, so that each is merged there once.
-            step_s = WIDTHS_S[min(tier + 1, len(WIDTHS_S) - 1)]
-            first = int((now - horizon_s) // step_s) * step_s // column.width_s
-            if column.oldest < first and len(column):
-                is_changed = True
-                self._move(column.take_before(first), tier)
+            is_changed |= self._age_column(tier, column, kept, now)
             if not len(column):
                 is_changed = True
                 self.columns[tier] = None
-        if is_changed:
-            self.size_bytes = SERIES_BYTES + sum(it.size_bytes() for it in self.columns if it)
+        if not is_changed:
+            return 0
+        before = self.size_bytes
+        self.size_bytes = SERIES_BYTES + sum(it.size_bytes() for it in self.columns if it)
         return self.size_bytes - before
 
     def buckets(
@@ -174,15 +164,32 @@ class Series:
         self.written_at = now
         return grown
 
-    def _move(self, taken: list[tuple[int, Bucket]], tier: int) -> None:
-        if tier + 1 == len(WIDTHS_S):
-            return
-        coarser = self.columns[tier + 1]
-        if coarser is None:
-            coarser = self.columns[tier + 1] = Column(WIDTHS_S[tier + 1])
-        ratio = coarser.width_s // WIDTHS_S[tier]
+    def _age_column(self, tier: int, column: Column, kept: Pressure, now: float) -> bool:
+        """Whether anything was old."""
+        target = kept.targets[tier]
+        # Whole buckets of the width they move to, so that each is merged there once.
+        step_s = column.width_s if target is None else WIDTHS_S[target]
+        first = int((now - kept.horizons_s[tier]) // step_s) * step_s // column.width_s
+        is_old = len(column) > 0 and column.oldest < first
+        if is_old and target is None:
+            column.drop_before(first)
+        elif is_old and target is not None:
+            self._move(column.take_before(first), target, column.width_s, kept)
+        if kept.sketches_s < math.inf:
+            return (
+                column.drop_sketches_before(int((now - kept.sketches_s) // column.width_s))
+                or is_old
+            )
+        return is_old
+
+    def _move(
+        self, taken: list[tuple[int, Bucket]], target: int, width_s: int, kept: Pressure
+    ) -> None:
+        column, _ = self._column(target)
+        ratio = column.width_s // width_s
         for index, group in groupby(taken, lambda it: it[0] // ratio):
-            coarser.add(index, merged([bucket for _, bucket in group]))
+            buckets = [bucket for _, bucket in group]
+            column.add(index, merged(buckets, with_sketch=kept.keeps_sketches))
 
 
 def _ceil(at: float, width_s: int) -> int:

@@ -13,7 +13,6 @@ from hostelry.metrics.budget import (
     DEGREES,
     FREED_SHARE,
     HARD_SHARE,
-    RELAXED_SHARE,
 )
 from hostelry.metrics.protocol import MetricFilter
 from hostelry.metrics.series import LATEST_AT, Dimensions, Series
@@ -35,7 +34,10 @@ Names = dict[str, dict[str, dict[Dimensions, Family]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricStoreStats:
-    """What the store holds; `pressure` is 0 while everything is kept as long as AWS keeps it."""
+    """What the store holds; `pressure` is 0 while everything is kept as long as AWS keeps it.
+
+    Else it is the degree of metrics.budget.DEGREES that the last shortage of memory ended below.
+    """
 
     num_series: int
     size_bytes: int
@@ -212,16 +214,13 @@ class MemoryMetrics:
         num_seen = 0
         while self._all and (num_seen < count or self._must_go_on(num_seen)):
             num_seen += 1
-            self._num_in_vain += self._is_short
-            if self._hand >= len(self._all):
-                self._hand = 0
-                self._relax()
-            if self._num_in_vain > len(self._all):
-                self._num_in_vain = 0
-                self._pressure = min(self._pressure + 1, len(DEGREES) - 1)
-            series, degree = self._all[self._hand], DEGREES[self._pressure]
-            self._size_bytes += series.age(degree.horizons_s, now)
-            if now - series.written_at >= degree.idle_s or (
+            if self._is_short:
+                self._raise_pressure()
+            self._hand = self._hand if self._hand < len(self._all) else 0
+            kept = DEGREES[self._pressure if self._is_short else 0]
+            series = self._all[self._hand]
+            self._size_bytes += series.age(kept, now)
+            if now - series.written_at >= kept.idle_s or (
                 series.is_empty and series.written_at < now
             ):
                 self._drop(series)
@@ -233,14 +232,18 @@ class MemoryMetrics:
         if self._is_short and self._size_bytes <= self._max_bytes * FREED_SHARE:
             self._is_short = False
             self._num_in_vain = 0
+            # The next time may need less, or some more of the same.
+            self._pressure = max(self._pressure - 1, 1)
         if not self._is_short:
             return False
         return num_seen < MOST_AGED or self._size_bytes > self._max_bytes * HARD_SHARE
 
-    def _relax(self) -> None:
-        """Once a round over all series: a degree less, where there is room."""
-        if self._pressure and self._size_bytes < self._max_bytes * RELAXED_SHARE:
-            self._pressure -= 1
+    def _raise_pressure(self) -> None:
+        """One degree more once a whole round over all series was in vain."""
+        self._num_in_vain += 1
+        if self._num_in_vain > len(self._all) or not self._pressure:
+            self._num_in_vain = 0
+            self._pressure = min(self._pressure + 1, len(DEGREES) - 1)
 
     def _drop(self, series: Series) -> None:
         last = self._all.pop()
@@ -249,7 +252,7 @@ class MemoryMetrics:
             last.position = series.position
         series.position = DROPPED
         self._size_bytes -= series.size_bytes
-        self._num_dropped += 0 if series.is_empty else 1
+        self._num_dropped += self._is_short
         names = self._tables[series.scope]
         by_dimensions = names[series.namespace][series.name]
         rest = tuple(it for it in by_dimensions[series.dimensions] if it is not series)

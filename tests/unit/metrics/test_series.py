@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hostelry.base.clock import ManualClock
 from hostelry.domain.metric import Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
+from hostelry.metrics.budget import DEGREES
 from hostelry.metrics.protocol import MetricFilter
 from hostelry.metrics.store import MemoryMetrics
 
@@ -111,7 +112,7 @@ def test_the_account_of_bytes_is_that_of_every_series() -> None:
     assert store.stats().size_bytes == sum(it.size_bytes for it in series)
     for it in series:
         held = it.size_bytes
-        it.age((0.0, 0.0, 0.0, 0.0), T + 10**9)
+        it.age(DEGREES[-1], T + 10**9)
         assert it.is_empty
         assert it.size_bytes < held
 
