@@ -159,6 +159,7 @@ def play_variant() -> None:
 
     scale_the_variant(f"endpoint/{MODEL_ENDPOINT}/variant/{VARIANT}")
     out_and_in(instances, MODEL_ENDPOINT)
+    deregister(f"endpoint/{MODEL_ENDPOINT}/variant/{VARIANT}", "variant:DesiredInstanceCount")
     sm_client.delete_endpoint(EndpointName=MODEL_ENDPOINT)
     sm_client.delete_endpoint_config(EndpointConfigName=MODEL_ENDPOINT)
     sm_client.delete_model(ModelName=MODEL_ENDPOINT)
@@ -193,6 +194,7 @@ def play_component() -> None:
         COMPONENT_ENDPOINT,
         InferenceComponentName=COMPONENT,
     )
+    deregister(f"inference-component/{COMPONENT}", "inference-component:DesiredCopyCount")
     sm_client.delete_inference_component(InferenceComponentName=COMPONENT)
     until(lambda: gone(described), "the component is gone")
     sm_client.delete_endpoint(EndpointName=COMPONENT_ENDPOINT)
@@ -241,6 +243,14 @@ class Load:
         for thread in self._threads:
             thread.join()
         return self.answered, self.failed
+
+
+def deregister(resource_id: str, dimension: str) -> None:
+    boto3.client("application-autoscaling").deregister_scalable_target(
+        ServiceNamespace="sagemaker",
+        ResourceId=resource_id,
+        ScalableDimension=f"sagemaker:{dimension}",
+    )
 
 
 def print_timeline(endpoint: str) -> None:

@@ -1,6 +1,7 @@
 """The scaler over records: what is decided, what is told, in which order."""
 
 import json
+from typing import Any
 
 import pytest
 from tests.unit.reconcile.samples import NOW, SCOPE
@@ -115,7 +116,7 @@ def test_a_policy_that_has_not_said_a_word_since_a_restart_speaks_against_scale_
         pytest.param({"finished": 30, "broken_streams": 4}, id="streams are cut off"),
     ],
 )
-def test_the_guard_vetoes_a_scale_in_while(seconds: dict[str, float]) -> None:
+def test_the_guard_vetoes_a_scale_in_while(seconds: dict[str, Any]) -> None:
     # Source: the 2024-07-26 post on faster auto scaling: concurrency falls because copies die.
     town = ScalingTown(copies=4)
     policy = town.track()

@@ -1,6 +1,7 @@
 """Scheduled actions fired on a clock that moves by hand."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.unit.reconcile.samples import NOW, SCOPE
@@ -27,7 +28,7 @@ class Scheduled:
         self.town = ScalingTown(copies=copies)
         self.watch = ScheduleWatch(self.town.state, self.town.clock, self.town.scaler.tell_bounds)
 
-    def put(self, schedule: str, name: str = "night", **fields: int | float) -> None:
+    def put(self, schedule: str, name: str = "night", **fields: Any) -> None:
         action = ScheduledAction(
             scope=SCOPE,
             name=name,
@@ -39,7 +40,7 @@ class Scheduled:
             created_at=NOW,
         )
         key = policy_key(RESOURCE, Dimension.COPIES, name)
-        changed = replace(action, **fields)  # type: ignore[arg-type] # bounds by name
+        changed = replace(action, **fields)
         self.town.state.scheduled_actions.put(SCOPE, key, changed, expect=None)
 
     def fire_at(self, at: float) -> None:
@@ -126,7 +127,7 @@ def test_where_scheduled_scaling_is_suspended_a_firing_passes_without_effect() -
     ],
 )
 def test_of_contradicting_bounds_the_one_given_holds(
-    bounds: dict[str, int], expected: tuple[int, int]
+    bounds: dict[str, Any], expected: tuple[int, int]
 ) -> None:
     it = Scheduled()
     it.put(EVERY_HOUR, **bounds)
