@@ -38,6 +38,7 @@ class Search:
     """What a store is asked for, and which of its answers are meant."""
 
     namespace: str | None
+    name: str | None
     dimensions: tuple[str, ...] | None
     fits: Fits
 
@@ -46,6 +47,7 @@ class Search:
         names = None if self.dimensions is None else dict.fromkeys(self.dimensions)
         return MetricFilter(
             namespace=self.namespace,
+            name=self.name,
             dimensions=names,
             exact=names is not None,
             since=end - RECENT_S,
@@ -66,8 +68,10 @@ def parse_search(text: str) -> Search:
         namespace, *rest = _schema_parts(schema[1])
         dimensions = tuple(rest)
         text = text[schema.end() :]
-    fits = _Terms(list(_tokens(text))).all_of()
-    return Search(namespace=namespace, dimensions=dimensions, fits=fits)
+    tokens = list(_tokens(text))
+    fits = _Terms(tokens).all_of()
+    name = _sole_name(tokens)
+    return Search(namespace=namespace, name=name, dimensions=dimensions, fits=fits)
 
 
 @lru_cache(maxsize=8192)
@@ -105,6 +109,17 @@ def _tokens(text: str) -> Iterable[tuple[str, str]]:
         at = found.end()
         kind = str(found.lastgroup)
         yield kind, _plain(found[kind][1:-1]) if kind == "quoted" else found[kind]
+
+
+def _sole_name(tokens: Sequence[tuple[str, str]]) -> str | None:
+    """The name that everything found must have, where the terms say so plainly."""
+    if any(it in tokens for it in (("word", "OR"), ("word", "NOT"), ("sign", "("))):
+        return None
+    for at in range(len(tokens) - 2):
+        if tokens[at : at + 2] == [("word", "MetricName"), ("sign", "=")]:
+            kind, text = tokens[at + 2]
+            return text if kind == "quoted" else None
+    return None
 
 
 def _plain(text: str) -> str:

@@ -71,11 +71,28 @@ def test_a_search_finds(text: str, found: set[str]) -> None:
         for name, metric in METRICS.items()
         if search.fits(metric)
         and search.namespace in (None, metric.namespace)
+        and search.name in (None, metric.name)
         and (
             search.dimensions is None
             or set(search.dimensions) == {name for name, _ in metric.dimensions}
         )
     } == found
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        pytest.param('{N,d} MetricName="x"', "x", id="one name"),
+        pytest.param('a MetricName="x" b', "x", id="among other terms"),
+        pytest.param("MetricName=x", None, id="a word of a name"),
+        pytest.param('MetricName="x" OR a', None, id="or something else"),
+        pytest.param('NOT MetricName="x"', None, id="any but that"),
+        pytest.param('MetricName=("x" OR "y")', None, id="one of two"),
+        pytest.param('a MetricName "x"', None, id="a word that happens to be MetricName"),
+    ],
+)
+def test_a_search_for_one_name_asks_the_store_for_that_name(text: str, name: str | None) -> None:
+    assert parse_search(text).filter(0.0).name == name
 
 
 @pytest.mark.parametrize(
