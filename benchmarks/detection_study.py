@@ -105,13 +105,16 @@ def rows_of(
         seconds = drawn(stream, source, step_at_s, BEFORE_S + AFTER_S - step_at_s, stream.ratio)
         for name in names:
             delays[name].append(delay_s(DETECTORS[name](there), seconds, step_at_s, there))
-    acts, num_streams = dict.fromkeys(names, 0), math.ceil(setting.num_hours / HOURS)
+    acts, later = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
+    num_streams = math.ceil(setting.num_hours / HOURS)
     hours = setting.num_hours / num_streams
     for number in range(num_streams):
         source = np.random.default_rng([seed, number, 2])
         seconds = drawn(stream, source, SETTLED_S, hours * 3600.0, 1.0)
         for name in names:
-            acts[name] += num_spurious(DETECTORS[name](there), seconds, there)
+            found = spurious(DETECTORS[name](there), seconds, there)
+            acts[name] += len(found)
+            later[name] += sum(it > len(seconds.arrivals) / 2 for it in found)
     return [
         {
             "stream": stream.name,
@@ -120,6 +123,7 @@ def rows_of(
             "p95 s": _percentile(delays[name], 95),
             "never %": 100.0 * float(np.mean(np.isinf(delays[name]))),
             "spurious/h": acts[name] / setting.num_hours,
+            "2nd half": 2.0 * later[name] / setting.num_hours,
         }
         for name in names
     ]
@@ -154,17 +158,18 @@ def delay_s(detector: Detector, seconds: Seconds, step_at_s: float, there: Provi
     return float("inf")
 
 
-def num_spurious(detector: Detector, seconds: Seconds, there: Provisioned) -> int:
-    """Acts on a stream that does not change, after `SETTLED_S`."""
-    capacity, back_at, num = there.copies, 0, 0
+def spurious(detector: Detector, seconds: Seconds, there: Provisioned) -> list[int]:
+    """The seconds of acts on a stream that does not change, after `SETTLED_S`."""
+    capacity, back_at, found = there.copies, 0, list[int]()
     for place in range(len(seconds.arrivals)):
         if place >= back_at:
             capacity = there.copies
         wish = detector.wanted(seconds, place, capacity)
         if wish > capacity:
-            num += capacity == there.copies and place >= SETTLED_S
+            if capacity == there.copies and place >= SETTLED_S:
+                found.append(place)
             capacity, back_at = wish, place + BACK_S
-    return num
+    return found
 
 
 def findings_of(row: dict[str, Any]) -> list[Finding]:
