@@ -274,7 +274,8 @@ class AlarmWatch:
         now: float,
     ) -> bool:
         """Write every composite alarm that is in another state now; whether there was one."""
-        alarms: list[Alarm] = [it.value for it in (*metric, *composites)]
+        alarms: list[Alarm] = [it.value for it in metric]
+        alarms += [it.value for it in composites]
         statuses, arns = statuses_of(alarms), arns_of(alarms)
         self._composites.keep([it.value for it in composites])
         changes = [
