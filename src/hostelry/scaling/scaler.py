@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from hostelry.autoscaling import wake as waking
 from hostelry.autoscaling.combine import Outcome, Vote, Voter, combine, unless_suspended
-from hostelry.autoscaling.decision import Capacity, Decision, Situation
+from hostelry.autoscaling.decision import Decision, Situation
 from hostelry.autoscaling.guard import unless_vetoed, veto
 from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError
@@ -100,7 +100,7 @@ class TargetScaler:
         self._crashes = Crashes()
         self._lock = threading.Lock()
         self._turns: dict[Place, threading.Lock] = {}
-        self._retries: dict[Place, Retry] = {}
+        self._retries: dict[tuple[Place, str], Retry] = {}  # by whom they were asked for
         self._said: dict[Place, Word] = {}
         self._unsettled: set[Place] = set()
 
@@ -251,14 +251,14 @@ class TargetScaler:
         place = (target.scope, target_name(target.resource_id, target.dimension))
         decision = outcome.decision
         self._said[place] = Word(at=self._given.clock.now(), text=decision.reason)
-        self._retries.pop(place, None)
+        self._retries.pop((place, ask.by), None)
         if decision.desired == found.desired:
             if decision.not_scaled:
                 self._acts.refuse(target, found.desired, decision.not_scaled, ask, decision.reason)
             return
         asked = ask if outcome.by in ("", ask.by) else replace(ask, by=outcome.by)
         if not self._acts.do(target, found, decision, asked) and len(self._retries) < MAX_RETRIES:
-            self._retries[place] = again
+            self._retries[place, ask.by] = again
 
     @contextmanager
     def _at(
@@ -391,24 +391,17 @@ class TargetScaler:
     def _try_again(self) -> None:
         for scope, name in list(self._unsettled):
             self.settle(scope, name)
-        for place, retry in list(self._retries.items()):
-            if not retry.still():
-                self._retries.pop(place, None)
-                continue
-            stored = self._state.scalable_targets.get(*place)
-            if stored is None:
-                self._retries.pop(place, None)
+        for key, retry in list(self._retries.items()):
+            (scope, name), _ = key
+            stored = self._state.scalable_targets.get(scope, name)
+            if stored is None or not retry.still():
+                self._retries.pop(key, None)
                 continue
             target = stored.value
             found = self.capacities.find(target.scope, target.resource_id, target.dimension)
             if found is None or found.is_settled or found.may_grow:
+                self._retries.pop(key, None)  # it comes back where it still cannot be done
                 try:
                     retry.attempt()
                 except RetryableError as error:
-                    LOG.info("%s: will be tried again: %s", place[1], error)
-
-
-def capacity_of(scaler: TargetScaler, target: ScalableTarget) -> Capacity | None:
-    """A target's number now; None where there is nothing to scale any more."""
-    found = scaler.capacities.find(target.scope, target.resource_id, target.dimension)
-    return None if found is None else found.capacity(target)
+                    LOG.info("%s: will be tried again: %s", name, error)
