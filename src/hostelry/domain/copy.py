@@ -98,6 +98,15 @@ class CopySpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuUse:
+    """How busy one accelerator is, and how full its memory; in per cent."""
+
+    device: str
+    busy_percent: float
+    memory_percent: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CopyStatus:
     """A copy as its agent saw it last.
 
@@ -107,8 +116,8 @@ class CopyStatus:
     empty: not at all), `start_kind` and `start_s` how its process was started ("cold", "warm") and
     how long that took until READY. `open_connections` is how many others hold to a copy that is
     draining; None while that is not known. `cpu_s` is the CPU time of its processes, at `cpu_at` of
-    its machine's clock that never goes back (0: not measured); it moves always, so it makes no
-    status another one.
+    its machine's clock that never goes back (0: not measured), `gpus` the use of the accelerators
+    it sees; these move always, so they make no status another one.
     """
 
     id: str
@@ -127,6 +136,7 @@ class CopyStatus:
     open_connections: int | None = None
     cpu_s: float = field(default=0.0, compare=False)
     cpu_at: float = field(default=0.0, compare=False)
+    gpus: tuple[GpuUse, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

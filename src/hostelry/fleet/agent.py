@@ -17,6 +17,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.cpu import cpu_seconds
+from hostelry.fleet.gpu import gpu_uses
 from hostelry.fleet.hosted_copy import HostedCopy, Means
 from hostelry.fleet.lifecycle import plan_copies
 from hostelry.fleet.memory import memory_use
@@ -130,8 +131,9 @@ class InstanceAgent:
             await asyncio.sleep(MEASURE_EVERY_S)
             hosted = list(self._hosted.values())
             uses = await asyncio.to_thread(_measure, hosted)
+            machine = await asyncio.to_thread(gpu_uses) if self._means.devices else {}
             for copy, (memory_bytes, cpu_s) in zip(hosted, uses, strict=True):
-                copy.has_used(cpu_s, monotonic_s())
+                copy.has_used(cpu_s, monotonic_s(), machine)
                 if worth_reporting(copy.status.memory_bytes, memory_bytes):
                     copy.measured(memory_bytes)
 
@@ -215,8 +217,8 @@ class InstanceAgent:
 
 
 def version_of(copies: Sequence[CopyStatus]) -> str:
-    """A digest that changes whenever anything in `copies` does, except their CPU time."""
-    copies = [replace(it, cpu_s=0.0, cpu_at=0.0) for it in copies]
+    """A digest that changes whenever anything in `copies` does, except what always moves."""
+    copies = [replace(it, cpu_s=0.0, cpu_at=0.0, gpus=()) for it in copies]
     return hashlib.sha256(msgspec.json.encode(copies)).hexdigest()[:32]
 
 

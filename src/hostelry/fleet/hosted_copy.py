@@ -16,13 +16,15 @@ import httpx
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
+from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus, GpuUse
 from hostelry.domain.shape import Shape
 from hostelry.fleet.adapter_shelf import shelf_of
 from hostelry.fleet.adapters import CopyAdapters
 from hostelry.fleet.artifacts.protocol import Artifacts
 from hostelry.fleet.copy_log import CopyLog
+from hostelry.fleet.devices import devices_of_copy
 from hostelry.fleet.environment import CopyPlace
+from hostelry.fleet.gpu import uses_of
 from hostelry.fleet.images import ImageRule, ImageRules, unknown_image, with_own_probe
 from hostelry.fleet.launcher import CopyProcess, Launcher, free_port
 from hostelry.fleet.lifecycle import (
@@ -146,9 +148,16 @@ class HostedCopy:
         )
         self._changed()
 
-    def has_used(self, cpu_s: float, at_s: float) -> None:
-        """Have the copy's CPU time told with the next report; nobody is woken for it."""
-        self._status = replace(self._status, cpu_s=cpu_s, cpu_at=at_s)
+    def has_used(self, cpu_s: float, at_s: float, machine: Mapping[str, GpuUse]) -> None:
+        """Have the copy's use told with the next report; nobody is woken for it.
+
+        `machine` has the use of all accelerators of the machine.
+        """
+        needs = self.spec.requirements
+        accelerators = None if needs is None else needs.accelerators
+        devices = devices_of_copy(self.spec.device_ids, accelerators, self._means.devices)
+        gpus = uses_of(devices, machine)
+        self._status = replace(self._status, cpu_s=cpu_s, cpu_at=at_s, gpus=gpus)
 
     async def run(self) -> None:
         """Keep the copy running until cancelled; return once it has failed for good."""

@@ -6,6 +6,7 @@ A value, made from the records by whoever has them (`server/census.py`).
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hostelry.domain.copy import GpuUse
 from hostelry.domain.load import LoadKey
 
 
@@ -21,6 +22,7 @@ class CopyUse:
     cpu_s: float | None = None
     cpu_at: float = 0.0
     memory_bytes: int | None = None
+    gpus: tuple[GpuUse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

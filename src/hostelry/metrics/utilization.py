@@ -6,6 +6,7 @@ Source: SageMaker developer guide, "Monitor Amazon SageMaker AI with Amazon Clou
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from hostelry.domain.copy import GpuUse
 from hostelry.domain.load import LoadKey
 from hostelry.domain.metric import COMPONENT_NAMESPACE, ENDPOINT_NAMESPACE, Metric, Sample
 from hostelry.metrics.census import Census, ComponentCensus, CopyUse, InstanceRoom, VariantCensus
@@ -67,6 +68,7 @@ def _of_instance(
     held = [it.memory_bytes for it in copies if it.memory_bytes is not None]
     if shape.memory_bytes and (held or not copies):
         yield "MemoryUtilization", 100 * sum(held) / shape.memory_bytes
+    yield from _of_gpus([gpu for copy in copies for gpu in copy.gpus], takes_components)
     if not takes_components:
         return
     parts = (
@@ -77,6 +79,19 @@ def _of_instance(
     for name, part, whole in parts:
         if whole:
             yield name, 100 * part / whole
+
+
+def _of_gpus(seen: Iterable[GpuUse], takes_components: bool) -> Iterator[tuple[str, float]]:
+    """Of the devices that copies see, each once; nothing where nothing is known."""
+    gpus = {it.device: it for it in seen}.values()
+    if not gpus:
+        return
+    busy, memory = sum(it.busy_percent for it in gpus), sum(it.memory_percent for it in gpus)
+    yield "GPUUtilization", busy
+    yield "GPUMemoryUtilization", memory
+    if takes_components:
+        yield "GPUUtilizationNormalized", busy / len(gpus)
+        yield "GPUMemoryUtilizationNormalized", memory / len(gpus)
 
 
 def _of_component(at: int, key: LoadKey, component: ComponentCensus, used: Used) -> Iterator[Told]:
@@ -94,6 +109,13 @@ def _of_component(at: int, key: LoadKey, component: ComponentCensus, used: Used)
         if uses and whole:
             values = [100 * it / whole for it in uses]
             yield key.scope, _sample(COMPONENT_NAMESPACE, name, dimensions, at, values)
+    found: dict[str, list[float]] = {}
+    for copy in copies:
+        for name, value in _of_gpus(copy.gpus, takes_components=True):
+            found.setdefault(name, []).append(value)
+    for name in ("GPUUtilizationNormalized", "GPUMemoryUtilizationNormalized"):
+        if name in found:
+            yield key.scope, _sample(COMPONENT_NAMESPACE, name, dimensions, at, found[name])
 
 
 def _copies(census: Census) -> Iterable[CopyUse]:

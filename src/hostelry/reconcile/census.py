@@ -133,4 +133,5 @@ def _use(copy: Copy, statuses: Statuses) -> CopyUse:
         cpu_s=seen.cpu_s if seen is not None and seen.cpu_at else None,
         cpu_at=status.cpu_at,
         memory_bytes=status.memory_bytes or None,
+        gpus=() if seen is None else seen.gpus,
     )

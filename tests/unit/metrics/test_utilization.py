@@ -7,7 +7,9 @@ import pytest
 from tests.unit.metrics.census_sample import HOSTS, MODEL, census
 from tests.unit.metrics.load_sample import CHAT, T0
 
+from hostelry.domain.copy import GpuUse
 from hostelry.domain.load import LoadKey
+from hostelry.domain.metric import COMPONENT_NAMESPACE, ENDPOINT_NAMESPACE
 from hostelry.metrics.census import Census, CopyUse
 from hostelry.metrics.utilization import cpus_used, utilization
 
@@ -68,6 +70,33 @@ def test_use_is_told_in_per_cent(
     name: str, key: LoadKey, expected: list[tuple[float, ...]]
 ) -> None:
     assert values(name, key, {"c-0": 0.25, "c-1": 0.5}) == expected
+
+
+def test_accelerators_are_told_of_where_a_copy_sees_some() -> None:
+    gpus = (
+        GpuUse(device="0", busy_percent=90.0, memory_percent=50.0),
+        GpuUse(device="1", busy_percent=30.0, memory_percent=10.0),
+    )
+    place = census()
+    busy = replace(place.variants[HOSTS].copies[0], gpus=gpus)
+    hosts = replace(place.variants[HOSTS], copies=(busy, replace(busy, copy_id="c-1")))
+    component = replace(place.components[CHAT], copies=(busy,))
+    place = replace(
+        place,
+        variants={HOSTS: hosts},
+        components={CHAT: component},
+    )
+    told = {
+        (it.metric.namespace, it.metric.name): it.values for _, it in utilization(T0, place, {})
+    }
+    assert {key: value for key, value in told.items() if "GPUU" in key[1] or "GPUM" in key[1]} == {
+        (ENDPOINT_NAMESPACE, "GPUUtilization"): (120.0,),
+        (ENDPOINT_NAMESPACE, "GPUMemoryUtilization"): (60.0,),
+        (ENDPOINT_NAMESPACE, "GPUUtilizationNormalized"): (60.0,),
+        (ENDPOINT_NAMESPACE, "GPUMemoryUtilizationNormalized"): (30.0,),
+        (COMPONENT_NAMESPACE, "GPUUtilizationNormalized"): (60.0,),
+        (COMPONENT_NAMESPACE, "GPUMemoryUtilizationNormalized"): (30.0,),
+    }
 
 
 def test_what_is_not_known_is_left_out() -> None:
