@@ -194,7 +194,9 @@ class Scaling:
 
     async def _remember(self) -> None:
         while True:
-            await asyncio.to_thread(lambda: self.history.write(self._clock.now()))
+            # A disk that takes no metrics is told of once, by the publisher.
+            with contextlib.suppress(RetryableError):
+                await asyncio.to_thread(lambda: self.history.write(self._clock.now()))
             await self._clock.sleep(TICK_S)
 
     async def _respond(self) -> None:
