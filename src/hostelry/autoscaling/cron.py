@@ -56,9 +56,7 @@ class Cron:
     years: frozenset[int]
 
     def days_of(self, year: int, month: int) -> list[int]:
-        """The days of a month on which it fires, in order."""
-        if year not in self.years or month not in self.months:
-            return []
+        """The days of one of its months on which it fires, in order."""
         return sorted(set().union(*(rule(year, month) for rule in self.days)))
 
 

@@ -13,7 +13,7 @@ from enum import Enum
 from hostelry.autoscaling.decision import Direction
 from hostelry.autoscaling.target_tracking import LOW_SHARE
 from hostelry.domain.alarm import AlarmRule, Comparison
-from hostelry.domain.metric import MODEL_NAMESPACE, Metric, MetricQuery, MetricStat
+from hostelry.domain.metric import MODEL_NAMESPACE, Metric, MetricStat
 from hostelry.domain.scaling import Dimension, TargetTracking
 
 HIGH_PERIODS = 3
@@ -150,9 +150,3 @@ def watched(policy: TargetTracking, resource_id: str) -> object:
     if stat is not None:
         return stat.metric
     return tuple((it.id, it.expression, it.stat, it.return_data) for it in policy.queries)
-
-
-def returned(queries: tuple[MetricQuery, ...]) -> MetricQuery | None:
-    """The one query that returns data; None where it is not one."""
-    found = [it for it in queries if it.return_data]
-    return found[0] if len(found) == 1 else None

@@ -353,6 +353,8 @@ def test_steps_are_described_with_the_alarms_that_name_them(
 )  # fmt: skip
 def test_steps_that_can_be(scaling: Call, steps: list[dict[str, Any]]) -> None:
     put(scaling, stepping(*steps))
+    percent = {"AdjustmentType": "PercentChangeInCapacity", "MinAdjustmentMagnitude": 2}
+    put(scaling, stepping(*steps, **percent))
 
 
 @pytest.mark.parametrize(
@@ -453,6 +455,21 @@ def test_what_is_not_there(
     of = {**COPIES, "ResourceId": "inference-component/es"}
     answer = unscaled(operation, PolicyName="p", **of, **params)
     assert answer == ("ObjectNotFoundException", text)
+
+
+def test_another_services_policy_is_not_there(unscaled: Refused) -> None:
+    of = {"ResourceId": "service/c/s", "ScalableDimension": "ecs:service:DesiredCount"}
+    other = {"ServiceNamespace": "ecs", **of}
+    for operation, more in (
+        ("PutScalingPolicy", {"PolicyName": "p", **stepping()}),
+        ("DeleteScalingPolicy", {"PolicyName": "p"}),
+        ("PutScheduledAction", {"ScheduledActionName": "n"}),
+        ("DeleteScheduledAction", {"ScheduledActionName": "n"}),
+        ("DeregisterScalableTarget", {}),
+    ):
+        code, text = unscaled(operation, **other, **more)
+        assert code == "ObjectNotFoundException"
+        assert "service namespace: ecs, resource ID: service/c/s" in text
 
 
 def test_names_with_anything_printable_in_them(scaling: Call) -> None:
