@@ -11,7 +11,6 @@ from typing import Any
 from hostelry.domain.metric import MetricQuery, MetricStat
 from hostelry.domain.scope import Scope
 
-
 METRIC_ALARM, COMPOSITE_ALARM = "MetricAlarm", "CompositeAlarm"  # AlarmType
 
 
