@@ -82,6 +82,18 @@ class Column:
         for at in range(bisect_left(self._at, first), bisect_left(self._at, last)):
             yield self._at[at], self._bucket(at)
 
+    def sums(self, first: int, last: int, ratio: int) -> Iterator[tuple[int, Bucket]]:
+        """(index, bucket) of every `ratio` buckets of [first, last) together, without sketches.
+
+        The index is the first one's; both ends are multiples of `ratio`.
+        """
+        at, end = bisect_left(self._at, first), bisect_left(self._at, last)
+        while at < end:
+            index = self._at[at] // ratio * ratio
+            following = bisect_left(self._at, index + ratio, at, end)
+            yield index, self._summed(at, following)
+            at = following
+
     def take_before(self, index: int) -> list[tuple[int, Bucket]]:
         """Remove the buckets before `index`, and return them."""
         end = bisect_left(self._at, index)
@@ -146,6 +158,20 @@ class Column:
             minimum=self._minimum[at],
             maximum=self._maximum[at],
             sketch=None if self._sketches is None else self._sketches[at],
+        )
+
+    def _summed(self, first: int, last: int) -> Bucket:
+        """Several buckets together, without their sketches."""
+        sums = self._sum[first:last]
+        if self._count is None or self._minimum is None or self._maximum is None:
+            return Bucket(
+                count=float(last - first), sum=sum(sums), minimum=min(sums), maximum=max(sums)
+            )
+        return Bucket(
+            count=sum(self._count[first:last]),
+            sum=sum(sums),
+            minimum=min(self._minimum[first:last]),
+            maximum=max(self._maximum[first:last]),
         )
 
     def _insert(self, at: int, index: int) -> None:

@@ -114,9 +114,12 @@ class Series:
         return self.size_bytes - before
 
     def buckets(
-        self, period_s: int, start: float, end: float, now: float
+        self, period_s: int, start: float, end: float, now: float, *, with_sketch: bool
     ) -> Iterator[tuple[float, Bucket]]:
-        """(instant, bucket) of those that lie in whole periods and begin in [start, end)."""
+        """(instant, bucket) of those that lie in whole periods and begin in [start, end).
+
+        Both ends are multiples of the period. Without sketches those of a period may be one.
+        """
         for column in self.columns:
             if column is None:
                 continue
@@ -128,7 +131,11 @@ class Series:
                 if width_s != WIDTHS_S[1]:
                     continue
                 since = max(start, now - FINE_S)
-            for index, bucket in column.buckets(_ceil(since, width_s), _ceil(end, width_s)):
+            first, last = _ceil(since, width_s), _ceil(end, width_s)
+            ratio = period_s // width_s
+            is_summed = not with_sketch and ratio > 1
+            found = column.sums(first, last, ratio) if is_summed else column.buckets(first, last)
+            for index, bucket in found:
                 yield float(index * width_s), bucket
 
     def dumped(self) -> list[Any]:

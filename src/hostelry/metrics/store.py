@@ -85,7 +85,7 @@ class MemoryMetrics:
         """Periods that begin in [start, end), oldest first; raises ValueError for the statistic."""
         value_of, with_sketch = statistic(stat.statistic), not is_simple(stat.statistic)
         found = []
-        for at, buckets in sorted(self._periods(scope, stat, start, end).items()):
+        for at, buckets in sorted(self._periods(scope, stat, start, end, with_sketch).items()):
             value = value_of(merged(buckets, with_sketch=with_sketch))
             if value is not None:
                 found.append(Datapoint(at, value))
@@ -187,7 +187,7 @@ class MemoryMetrics:
         return found
 
     def _periods(
-        self, scope: Scope, stat: MetricStat, start: float, end: float
+        self, scope: Scope, stat: MetricStat, start: float, end: float, with_sketch: bool
     ) -> dict[float, list[Bucket]]:
         """The buckets of each period, by its start."""
         period_s = stat.period_s
@@ -198,7 +198,8 @@ class MemoryMetrics:
             for series in self._family(scope, stat.metric):
                 if stat.unit not in (None, series.unit):
                     continue
-                for at, bucket in series.buckets(period_s, first, last, now):
+                found_here = series.buckets(period_s, first, last, now, with_sketch=with_sketch)
+                for at, bucket in found_here:
                     begin = at // period_s * period_s
                     found.setdefault(begin, []).append(bucket)
         return found
