@@ -1,7 +1,8 @@
 """Requests of the detection study: steady streams, and streams that step up, as seconds of load."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,11 +58,12 @@ def code_stream(name: str, ratio: int, seed: int) -> Stream:
 
     Each piece is one of `NUM_HOURS` drawn hours, begun anywhere in it.
     """
-    hours: list[Floats] = []
+
+    @cache
+    def hours(number: int) -> Floats:
+        return code_hour(np.random.default_rng([seed, number]))
 
     def draw(source: np.random.Generator, before_s: float, after_s: float, ratio: float) -> Floats:
-        if not hours:
-            hours.extend(code_hour(np.random.default_rng([seed, it])) for it in range(NUM_HOURS))
         drawn = [_of_hours(source, hours, before_s + after_s)]
         more = range(round(ratio) - 1)
         drawn += [_of_hours(source, hours, after_s) + before_s for _ in more]
@@ -71,10 +73,12 @@ def code_stream(name: str, ratio: int, seed: int) -> Stream:
     return Stream(name=name, per_s=2.57, ratio=ratio, lengths=CODE, draw=draw)
 
 
-def _of_hours(source: np.random.Generator, hours: Sequence[Floats], lasts_s: float) -> Floats:
+def _of_hours(
+    source: np.random.Generator, hours: Callable[[int], Floats], lasts_s: float
+) -> Floats:
     parts, begins = [], 0.0
     while begins < lasts_s:
-        hour = hours[int(source.integers(len(hours)))]
+        hour = hours(int(source.integers(NUM_HOURS)))
         turned = np.sort((hour + float(source.random()) * CODE_LASTS_S) % CODE_LASTS_S)
         parts.append(turned + begins)
         begins += CODE_LASTS_S
@@ -114,5 +118,5 @@ def seconds_of(at_s: Floats, service_s: Floats, num_seconds: int) -> Seconds:
 
 
 def _by_second(at_s: Floats, weights: Floats, num_seconds: int) -> Floats:
-    found: Floats = np.bincount(at_s.astype(np.int64), weights, num_seconds)[:num_seconds]
-    return found
+    found = np.bincount(at_s.astype(np.int64), weights, num_seconds)
+    return found[:num_seconds].astype(np.float64)

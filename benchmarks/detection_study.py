@@ -52,7 +52,7 @@ class Setting:
 
 
 SETTINGS = {
-    "smoke": Setting(num_steps=4, num_hours=1),
+    "smoke": Setting(num_steps=2, num_hours=1),
     "short": Setting(num_steps=400, num_hours=20),
     "full": Setting(num_steps=1000, num_hours=100),
 }

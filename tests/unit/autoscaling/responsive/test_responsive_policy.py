@@ -20,10 +20,9 @@ OPTIONS = ResponsiveOptions(target=5.0)
 WARM_S = 120
 
 
-def warm(copies: int = 4, per_s: int = 4, **changes: float) -> Run:
+def warm(copies: int = 4, per_s: int = 4) -> Run:
     """Has seen two minutes of `per_s` calls a second, of four seconds each."""
-    run = Run(options=replace(OPTIONS, **changes), copies=copies)
-    return run.see(even(WARM_S, per_s))
+    return Run(options=OPTIONS, copies=copies).see(even(WARM_S, per_s))
 
 
 def waiting(second: int, held: int = 3, oldest_s: float = 1.5, **values: float) -> SecondLoad:
@@ -225,7 +224,7 @@ def test_expected_concurrency_leads_what_is_under_way() -> None:
     sample = expected_sample(component, expected(state), 4, 7)
     assert sample is not None
     assert (sample.metric.name, sample.resolution_s) == ("ExpectedConcurrencyPerCopy", 1)
-    assert sample.values == (pytest.approx(2.0, rel=0.01),)
+    assert sample.values[0] == pytest.approx(2.0, rel=0.01)
     of_variant = expected_sample(KEY, 1.0, 1, 7)
     assert of_variant is not None
     assert of_variant.metric.dimensions == (("EndpointName", "chat"), ("VariantName", "main"))
