@@ -53,6 +53,12 @@ class ActivityBook:
         with self._lock:
             return [it.value for mine in self._by_place.values() for it in mine]
 
+    def present(self, activity: ScalingActivity) -> ScalingActivity:
+        """The activity as it is written now."""
+        with self._lock:
+            mine = self._by_place.get(place_of(activity), ())
+            return next((it.value for it in mine if it.value.id == activity.id), activity)
+
     def open_ones(self) -> list[ScalingActivity]:
         """Those that somebody may still have to write to."""
         with self._lock:

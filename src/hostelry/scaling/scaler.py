@@ -24,13 +24,14 @@ from hostelry.domain.scaling import (
     ActivityStatus,
     Dimension,
     ScalableTarget,
+    ScalingActivity,
     ScalingPolicy,
     TargetTracking,
     target_name,
 )
 from hostelry.domain.scope import Scope
 from hostelry.scaling import words
-from hostelry.scaling.activities import ActivityBook
+from hostelry.scaling.activities import ActivityBook, place_of
 from hostelry.scaling.acts import Acts, Ask
 from hostelry.scaling.capacity import Capacities, RefuseFewer, Resource, component_id
 from hostelry.scaling.following import Following
@@ -107,15 +108,8 @@ class TargetScaler:
     def recover(self) -> None:
         """Finish what a predecessor began, and move inside their bounds what is outside of them."""
         for activity in self.book.every():
-            if activity.status is not ActivityStatus.PENDING:
-                continue
-            place = (activity.scope, target_name(activity.resource_id, activity.dimension))
-            with self._turn(place):
-                stored = self._state.scalable_targets.get(*place)
-                found = self.capacities.find(
-                    activity.scope, activity.resource_id, activity.dimension
-                )
-                self._acts.recover(None if stored is None else stored.value, found, activity)
+            with self._turn(place_of(activity)):
+                self._take_up(activity)
         self.settle_all()
 
     def trigger(self, trigger: Trigger) -> None:
@@ -228,16 +222,25 @@ class TargetScaler:
         now, steady_now = self._given.clock.now(), self._given.steady.now()
         self._crashes.see((it.value for it in self._state.copies.list()), steady_now)
         for activity in self.book.open_ones():
-            with self._turn(
-                (activity.scope, target_name(activity.resource_id, activity.dimension))
-            ):
-                self._following.look(activity, now, steady_now)
+            with self._turn(place_of(activity)):
+                present = self.book.present(activity)
+                # Whoever writes an activity holds the turn: a pending one was left by a failure.
+                self._take_up(present)
+                self._following.look(self.book.present(present), now, steady_now)
         self.book.close_those(lambda it: not self._following.is_open(it, now, steady_now))
         self._try_again()
 
     def said(self, target: ScalableTarget) -> Word | None:
         """What was decided last for a target since this process began."""
         return self._said.get((target.scope, target_name(target.resource_id, target.dimension)))
+
+    def _take_up(self, activity: ScalingActivity) -> None:
+        """Finish a decision that was not carried out to its end."""
+        if activity.status is not ActivityStatus.PENDING:
+            return
+        stored = self._state.scalable_targets.get(*place_of(activity))
+        found = self.capacities.find(activity.scope, activity.resource_id, activity.dimension)
+        self._acts.recover(None if stored is None else stored.value, found, activity)
 
     def _conclude(
         self,

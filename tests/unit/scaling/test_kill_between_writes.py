@@ -111,3 +111,17 @@ def test_a_store_that_takes_nothing_leaves_everything_as_it_was() -> None:
     town.alarm(policy, 12.0)
     assert town.desired == 3
     assert town.activities[0].started_at == NOW
+
+
+def test_a_decision_that_the_store_took_half_of_is_finished_a_second_later() -> None:
+    store = DyingStore()
+    town = ScalingTown(store, copies=1)
+    policy = town.track()
+    town.alarm(policy, 5.0)
+    store.left = 2  # the alarm, the activity; the number is not taken any more
+    with pytest.raises(Killed):
+        town.alarm(policy, 12.0)
+    store.left = None
+    town.pass_time(1)  # the same process goes on, as it does after a full disk
+    assert town.desired == 3
+    assert town.activities[0].status is ActivityStatus.IN_PROGRESS
