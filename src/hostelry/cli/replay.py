@@ -3,13 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import NamedTuple
 
 import msgspec
 import typer
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.cli import replay_options as given
 from hostelry.cli.home_option import HomeOption, JsonOption
 from hostelry.cli.replay_calibrate import calibrate
 from hostelry.cli.replay_text import act_lines, comparison_lines
@@ -33,72 +34,33 @@ TOLD_EVERY_S = 2.0
 
 
 def replay(  # noqa: PLR0913 - one parameter an option of the command
-    trace: Annotated[
-        Path | None, typer.Option(help="A CSV file of arrivals; see docs/replay.md.")
-    ] = None,
-    scenario: Annotated[
-        str | None, typer.Option(help="A named synthetic load, one of --list.")
-    ] = None,
-    policy: Annotated[
-        list[Path] | None,
-        typer.Option(help="A policy file; again for each policy to compare it with."),
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Of the scenario, and of all that is drawn.")
-    ] = DEFAULT_SEED,
+    trace: given.TraceOption = None,
+    scenario: given.ScenarioOption = None,
+    policy: given.PolicyOption = None,
+    seed: given.SeedOption = DEFAULT_SEED,
     as_json: JsonOption = False,
-    acts: Annotated[bool, typer.Option("--acts", help="Print each act of scaling.")] = False,
-    list_scenarios: Annotated[
-        bool, typer.Option("--list", help="Print the scenarios and end.")
-    ] = False,
-    write_to: Annotated[
-        Path | None,
-        typer.Option("--write-trace", help="Write the trace as CSV and end.", show_default=False),
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Read no more rows than this of --trace.")
-    ] = None,
-    service: Annotated[
-        Path | None,
-        typer.Option(help="A calibration. Default: SmolLM2-135M on two cores.", show_default=False),
-    ] = None,
-    calibrate_on: Annotated[
-        str | None,
-        typer.Option(
-            "--calibrate",
-            metavar="ENDPOINT/COMPONENT",
-            help="Measure a running component with real requests, write --service FILE, and end.",
-            show_default=False,
-        ),
-    ] = None,
+    acts: given.ActsOption = False,
+    list_scenarios: given.ListOption = False,
+    write_to: given.WriteOption = None,
+    limit: given.LimitOption = None,
+    service: given.ServiceOption = None,
+    calibrate_on: given.CalibrateOption = None,
     home: HomeOption = None,
-    instance_type: Annotated[str, typer.Option(help="Type of all instances.")] = "ml.m5.2xlarge",
-    min_instances: Annotated[int, typer.Option(help="Instances that are always there.")] = 0,
-    max_instances: Annotated[int, typer.Option(help="Instances at most.")] = 100,
-    copy_cpus: Annotated[float, typer.Option(help="CPUs that a copy reserves.")] = 2.0,
-    copy_memory_mib: Annotated[int, typer.Option(help="MiB that a copy reserves.")] = 1024,
-    copy_accelerators: Annotated[int, typer.Option(help="Accelerators of a copy.")] = 0,
-    initial_copies: Annotated[int, typer.Option(help="Copies at the beginning.")] = 1,
-    placement: Annotated[
-        PlacementStrategy, typer.Option(help="How copies are put on instances.")
-    ] = PlacementStrategy.SPREAD,
-    routing: Annotated[
-        RoutingStrategy, typer.Option(help="How requests are spread over copies.")
-    ] = RoutingStrategy.LEAST_OUTSTANDING_REQUESTS,
-    at_zero: Annotated[
-        AtZero, typer.Option(help="Without a copy: requests wait for one, or fail as on AWS.")
-    ] = AtZero.HOLD,
-    hold_s: Annotated[
-        float, typer.Option("--hold", help="Seconds that a request waits for a copy.")
-    ] = 60.0,
-    max_held: Annotated[int, typer.Option(help="Requests that may wait for a model.")] = 1024,
-    idle_release_s: Annotated[
-        float, typer.Option("--idle-release", help="Seconds that an empty instance is kept.")
-    ] = 300.0,
-    start_spread: Annotated[
-        float, typer.Option(help="Deviation of the logarithm of start-up times.")
-    ] = 0.15,
-    pace: Annotated[float, typer.Option(help="Divide cooldowns and low alarms by this.")] = 1.0,
+    instance_type: given.InstanceTypeOption = "ml.m5.2xlarge",
+    min_instances: given.MinInstancesOption = 0,
+    max_instances: given.MaxInstancesOption = 100,
+    copy_cpus: given.CpusOption = 2.0,
+    copy_memory_mib: given.MemoryOption = 1024,
+    copy_accelerators: given.AcceleratorsOption = 0,
+    initial_copies: given.InitialOption = 1,
+    placement: given.PlacementOption = PlacementStrategy.SPREAD,
+    routing: given.RoutingOption = RoutingStrategy.LEAST_OUTSTANDING_REQUESTS,
+    at_zero: given.AtZeroOption = AtZero.HOLD,
+    hold_s: given.HoldOption = 60.0,
+    max_held: given.MaxHeldOption = 1024,
+    idle_release_s: given.IdleReleaseOption = 300.0,
+    start_spread: given.SpreadOption = 0.15,
+    pace: given.PaceOption = 1.0,
 ) -> None:
     """Replay a trace against scaling policies: latency, cost, cold requests, spurious acts.
 
@@ -124,23 +86,13 @@ def replay(  # noqa: PLR0913 - one parameter an option of the command
         return
     fresh = chosen_trace(trace, scenario, seed, limit)
     if write_to is not None:
-        num_rows = write_trace(fresh(), write_to)
-        typer.echo(f"{num_rows:,} rows written to {write_to}")
+        typer.echo(f"{write_trace(fresh(), write_to):,} rows written to {write_to}")
         return
-    if not policy:
-        raise TerminalError(
-            "no --policy FILE is given: it holds what PutScalingPolicy takes; "
-            "examples/policies has some"
-        )
     try:
         deployment = Deployment(
             instance_type=instance_type,
             shape=shape_of(instance_type),
-            requirements=Requirements(
-                min_memory_bytes=copy_memory_mib * MIB,
-                cpus=copy_cpus,
-                accelerators=copy_accelerators,
-            ),
+            requirements=requirements(copy_cpus, copy_memory_mib, copy_accelerators),
             min_instances=min_instances,
             max_instances=max_instances,
             initial_copies=initial_copies,
@@ -155,12 +107,54 @@ def replay(  # noqa: PLR0913 - one parameter an option of the command
         )
     except ValueError as error:
         raise TerminalError(f"the options cannot be: {error}") from None
-    policies = named_apart([read_policy(it) for it in policy])
     model = default_service() if service is None else load_service(service)
+    compare(fresh, policy, Against(deployment, model, seed), as_json=as_json, acts=acts)
+
+
+class Against(NamedTuple):
+    """What every policy is replayed on."""
+
+    deployment: Deployment
+    service: ServiceModel
+    seed: int
+
+
+def requirements(cpus: float, memory_mib: int, accelerators: int) -> Requirements:
+    """What a copy reserves; raises ValueError for less than nothing."""
+    if not (0.0 <= cpus <= 4096.0 and 0 < memory_mib <= 1 << 24 and 0 <= accelerators <= 64):
+        raise ValueError(
+            f"a copy of {cpus:g} CPUs, {memory_mib} MiB and {accelerators} accelerators; it must "
+            "have 0 to 4096 CPUs, 1 MiB to 16 TiB and 0 to 64 accelerators"
+        )
+    return Requirements(
+        min_memory_bytes=memory_mib * MIB, cpus=cpus, accelerators=float(accelerators)
+    )
+
+
+def compare(
+    fresh: Callable[[], Trace],
+    paths: Sequence[Path] | None,
+    against: Against,
+    *,
+    as_json: bool,
+    acts: bool,
+) -> None:
+    """Replay the trace with each policy, and show what came of it."""
+    if not paths:
+        raise TerminalError(
+            "no --policy FILE is given: it holds what PutScalingPolicy takes; "
+            "examples/policies has some"
+        )
     setups = [
-        Setup(policies=it, deployment=deployment, service=model, seed=seed) for it in policies
+        Setup(
+            policies=it,
+            deployment=against.deployment,
+            service=against.service,
+            seed=against.seed,
+        )
+        for it in named_apart([read_policy(it) for it in paths])
     ]
-    show([run(fresh, it) for it in setups], model, as_json=as_json, acts=acts)
+    show([run(fresh, it) for it in setups], against.service, as_json=as_json, acts=acts)
 
 
 def chosen_trace(

@@ -1,0 +1,67 @@
+"""The options of `hostelry replay`, and what each says of itself."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hostelry.domain.at_zero import AtZero
+from hostelry.domain.component import PlacementStrategy
+from hostelry.domain.endpoint_config import RoutingStrategy
+
+TraceOption = Annotated[
+    Path | None, typer.Option(help="A CSV file of arrivals; see docs/replay.md.")
+]
+ScenarioOption = Annotated[str | None, typer.Option(help="A named synthetic load, one of --list.")]
+PolicyOption = Annotated[
+    list[Path] | None,
+    typer.Option(help="A policy file; again for each policy to compare it with."),
+]
+SeedOption = Annotated[int, typer.Option(min=0, help="Of the scenario, and of all that is drawn.")]
+ActsOption = Annotated[bool, typer.Option("--acts", help="Print each act of scaling.")]
+ListOption = Annotated[bool, typer.Option("--list", help="Print the scenarios and end.")]
+WriteOption = Annotated[
+    Path | None,
+    typer.Option("--write-trace", help="Write the trace as CSV and end.", show_default=False),
+]
+LimitOption = Annotated[
+    int | None, typer.Option(min=1, help="Read no more rows than this of --trace.")
+]
+ServiceOption = Annotated[
+    Path | None,
+    typer.Option(help="A calibration. Default: SmolLM2-135M on two cores.", show_default=False),
+]
+CalibrateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--calibrate",
+        metavar="ENDPOINT/COMPONENT",
+        help="Measure a running component with real requests, write --service FILE, and end.",
+        show_default=False,
+    ),
+]
+InstanceTypeOption = Annotated[str, typer.Option(help="Type of all instances.")]
+MinInstancesOption = Annotated[int, typer.Option(help="Instances that are always there.")]
+MaxInstancesOption = Annotated[int, typer.Option(help="Instances at most.")]
+CpusOption = Annotated[float, typer.Option(help="CPUs that a copy reserves.")]
+MemoryOption = Annotated[int, typer.Option(help="MiB that a copy reserves.")]
+AcceleratorsOption = Annotated[int, typer.Option(help="Accelerators of a copy.")]
+InitialOption = Annotated[int, typer.Option(help="Copies at the beginning.")]
+PlacementOption = Annotated[
+    PlacementStrategy, typer.Option(help="How copies are put on instances.")
+]
+RoutingOption = Annotated[
+    RoutingStrategy, typer.Option(help="How requests are spread over copies.")
+]
+AtZeroOption = Annotated[
+    AtZero, typer.Option(help="Without a copy: requests wait for one, or fail as on AWS.")
+]
+HoldOption = Annotated[
+    float, typer.Option("--hold", help="Seconds that a request waits for a copy.")
+]
+MaxHeldOption = Annotated[int, typer.Option(help="Requests that may wait for a model.")]
+IdleReleaseOption = Annotated[
+    float, typer.Option("--idle-release", help="Seconds that an empty instance is kept.")
+]
+SpreadOption = Annotated[float, typer.Option(help="Deviation of the logarithm of start-up times.")]
+PaceOption = Annotated[float, typer.Option(help="Divide cooldowns and low alarms by this.")]
