@@ -15,10 +15,17 @@ from tests.unit.reconcile.samples import (
     needs,
     variant,
 )
+from tests.unit.reconcile.test_reconcile_faults import (
+    FaultyStore,
+    Killed,
+    create_model_endpoint,
+    live,
+)
 from tests.unit.reconcile.test_reconciler import beside
 
 from hostelry.autoscaling.alarm_events import moved, new_status
 from hostelry.base.clock import SystemClock
+from hostelry.base.errors import Conflict
 from hostelry.domain.alarm import (
     AlarmActions,
     AlarmRule,
@@ -269,6 +276,28 @@ def test_an_update_that_takes_too_long_goes_back(town: Town) -> None:
     town.turn(2)
     assert town.status() is IN_SERVICE
     assert "MaximumExecutionTimeoutInSeconds, 600" in (town.endpoint.failure_reason or "")
+
+
+def given_up(town: Town) -> None:
+    update(town, bake_s=30.0, max_execution_s=6.0)
+
+
+@pytest.mark.parametrize(
+    "fault", [Conflict("moved"), Killed()], ids=["a conflict", "control is killed"]
+)
+def test_a_fault_at_each_write_of_an_update_that_is_taken_back(fault: Exception) -> None:
+    def led(fails_at: int | None) -> tuple[object, int]:
+        store = FaultyStore(fault)
+        store.fails_at = fails_at
+        town = Town(store=store)
+        try:
+            return live(town, [create_model_endpoint, given_up], store), store.num_writes
+        finally:
+            town.close()
+
+    expected, num_writes = led(None)
+    for number in range(1, num_writes + 1):
+        assert led(number)[0] == expected
 
 
 def test_an_endpoint_is_deleted_in_the_middle_of_a_bake(town: Town) -> None:
