@@ -14,6 +14,7 @@ from hostelry.gateway.tally import Tally
 SECOND_NS = 1_000_000_000
 MOST_SECONDS_AT_ONCE = 60  # what a process that stood still catches up with
 FOLLOW_FROM_NS = SECOND_NS // 1000  # a clock in seconds has no better instants to follow
+MAX_LOADS = 50_000  # that nobody has asked for; then the older half is forgotten
 JUMP_FROM_NS = SECOND_NS // 2  # by so much the wall clock was set anew
 
 
@@ -229,6 +230,8 @@ class Meter:
                 self._loads.append(tally.close(self._second, at_ns, length_ns))
         for key in idle:
             del self._tallies[key]
+        if len(self._loads) > MAX_LOADS:
+            del self._loads[: len(self._loads) // 2]
 
     def _cut(self) -> None:
         """End a span of seconds, which may be empty of loads, before the present one."""

@@ -204,7 +204,9 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     sender = load_sender(config, credentials, parts.meter, worker, reports)
     sending = loop.create_task(sender.run())
     asked_to_stop = loop.create_task(stopping.wait())
-    await asyncio.wait((following, asked_to_stop), return_when=asyncio.FIRST_COMPLETED)
+    # Neither of the other two ever ends by itself: after a defect a fresh process does better.
+    parts_of_life = (following, sending, asked_to_stop)
+    await asyncio.wait(parts_of_life, return_when=asyncio.FIRST_COMPLETED)
     log.info("closing: %d connections", server.num_connections)
     asked_to_stop.cancel()
     following.cancel()
@@ -215,8 +217,9 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     await sender.finish()
     reports.close()
     pool.close()
-    with contextlib.suppress(asyncio.CancelledError):
-        await following
+    for task in (following, sending):
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
     pulse.cancel()
 
 

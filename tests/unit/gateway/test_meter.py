@@ -315,3 +315,13 @@ def test_what_is_on_the_copies_is_told_with_what_waits_and_what_others_put_there
     own.end()
     third = rig.last()
     assert (third.on_copies_first, third.seen_on_copies, third.held_max) == (2, 0, 0)
+
+
+def test_what_nobody_asks_for_is_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hostelry.gateway.meter.MAX_LOADS", 10)
+    for _ in range(100):
+        rig.meter.begin(CHAT).end()
+        rig.wait(1)
+    kept = rig.seconds()
+    assert 5 <= len(kept) <= 11
+    assert kept[-1].second == T0 + 99
