@@ -28,6 +28,7 @@ from hostelry.sim.policy_set import PolicySet
 
 MAX_FILE_BYTES = 1 << 20
 MAX_CAPACITY = 100_000
+MOST = 1e6
 BOUNDS = ("MinCapacity", "MaxCapacity")
 RULES: Mapping[str, type[Any]] = {
     "Responsive": ResponsiveOptions,
@@ -124,9 +125,10 @@ def _options(kind: type[T], name: str, given: Any) -> T:
         value = msgspec.convert(options, kind)
     except msgspec.ValidationError as error:
         raise TerminalError(f"{name}: {error}") from None
-    target = getattr(value, "target", 1.0)
-    if not 0.0 < target <= 1e6:
-        raise TerminalError(f"{name}.target is {target}; it must be above 0, to 1,000,000")
+    for option in known:
+        number = getattr(value, option)
+        if number is not None and not 0.0 < number <= MOST:
+            raise TerminalError(f"{name}.{option} is {number}; it must be above 0, to {MOST:,.0f}")
     return value
 
 

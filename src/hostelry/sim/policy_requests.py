@@ -54,16 +54,20 @@ def checked(service: str, operation: str, given: Params) -> dict[str, Any]:
     return params
 
 
-def _dimension_of(given: Params) -> str:
+def _dimension_of(given: Params) -> Any:
     """The dimension that a predefined metric, or the resource, speaks of."""
-    configuration = given.get("TargetTrackingScalingPolicyConfiguration") or {}
-    predefined = configuration.get("PredefinedMetricSpecification") or {}
+    configuration = _object(given, "TargetTrackingScalingPolicyConfiguration")
+    predefined = _object(configuration, "PredefinedMetricSpecification")
     kind = PREDEFINED.get(str(predefined.get("PredefinedMetricType")))
-    if kind is not None:
-        value: str = kind.dimension.value
-        return value
     is_variant = str(given.get("ResourceId", "")).startswith("endpoint/")
-    return (Dimension.INSTANCES if is_variant else Dimension.COPIES).value
+    usual = Dimension.INSTANCES if is_variant else Dimension.COPIES
+    return (usual if kind is None else kind.dimension).value
+
+
+def _object(given: Params, name: str) -> Params:
+    """A member that is an object; empty where it is none, which the model's check then tells."""
+    found = given.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 def _refuse_unknown(shape: StructureShape, node: Any, path: str) -> None:

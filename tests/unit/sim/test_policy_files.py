@@ -178,6 +178,13 @@ def changed(**members: Any) -> dict[str, Any]:
         pytest.param({"Knative": {"goal": 3}}, "no option goal.*target", id="no such option"),
         pytest.param({"Knative": {}}, "Knative: .*target", id="no target"),
         pytest.param({"Knative": {"target": 0}}, "Knative.target is 0", id="Knative's at nothing"),
+        pytest.param({"Knative": {"target": 3, "tick_s": 0}}, "tick_s is 0", id="a clock at rest"),
+        pytest.param({"RayServe": {"target": 1e999}}, "is not JSON", id="beyond all numbers"),
+        pytest.param(
+            {"PolicyName": "t", "TargetTrackingScalingPolicyConfiguration": [3]},
+            "targetTracking|TargetTracking",
+            id="a list for an object",
+        ),
         pytest.param({"Knative": 3}, "must be an object", id="a number for options"),
         pytest.param(
             {"Responsive": {"target": 5, "max_growth": 0.5}}, "max_growth is 0.5", id="shrinking"

@@ -15,7 +15,7 @@ from hostelry.sim.arrivals import (
 from hostelry.sim.popularity import ADAPTER_SHARES, LONGTAIL_SHARES
 from hostelry.sim.scenario import DEFAULT_SEED, SCENARIOS, scenario_trace
 from hostelry.sim.statistics import arrival_statistics, quantiles
-from hostelry.sim.trace import Block
+from hostelry.sim.trace import Block, FloatArray
 
 SEEDS = (DEFAULT_SEED, 1, 2, 3)
 LASTS_S = {"chat-steady": CHAT_LASTS_S, "code-bursty": CODE_LASTS_S}
@@ -67,7 +67,7 @@ def test_prompts_of_code_end_at_the_trace_s_longest() -> None:
         pytest.param(ADAPTER_SHARES, 40, 0.57, id="10 % of the adapters get 57 %"),
     ],
 )
-def test_popularity_is_as_published(shares: "np.ndarray", first: int, wanted: float) -> None:  # type: ignore[type-arg]
+def test_popularity_is_as_published(shares: FloatArray, first: int, wanted: float) -> None:
     assert shares[:first].sum() == pytest.approx(wanted, rel=0.001)
     assert shares.sum() == pytest.approx(1.0)
 
