@@ -28,8 +28,8 @@ from hostelry.metrics.store import DROPPED, MemoryMetrics, MetricStoreStats, che
 
 LOG = logging.getLogger(__name__)
 # The journal is compacted when it is larger than a quarter of the last snapshot, within these.
-LEAST_JOURNAL_BYTES = 8 * 1024 * 1024
-MOST_JOURNAL_BYTES = 32 * 1024 * 1024
+LEAST_JOURNAL_BYTES = 4 * 1024 * 1024
+MOST_JOURNAL_BYTES = 8 * 1024 * 1024
 MAX_SEGMENTS = 20  # each start makes one
 
 

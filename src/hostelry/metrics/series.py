@@ -19,7 +19,7 @@ from hostelry.metrics.column import Column
 
 FINE_S = RETENTION_S[0]
 LATEST_AT = 4_000_000_000.0  # indices are 32 bits wide
-SERIES_BYTES = 560  # of one without columns, with its places in the store's tables
+SERIES_BYTES = 680  # of one without columns, with its places in the store's tables
 
 Dimensions = tuple[tuple[str, str], ...]
 
