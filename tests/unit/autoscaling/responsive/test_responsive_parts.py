@@ -69,8 +69,14 @@ def test_missing_seconds_are_no_difference_and_forget_nothing() -> None:
 def test_dispersion_is_finite_and_at_least_one(arrivals: list[int]) -> None:
     known = dispersion_of([float(it) for it in arrivals])
     assert all(1.0 <= it < math.inf for it in known.index)
-    assert [known.of(it) for it in SCALES_S] == list(known.index)
-    assert known.of(1000.0) == known.index[-1]
+    assert all(known.of(it) > index for it, index in zip(SCALES_S, known.index, strict=True))
+    assert known.of(1000.0) == known.of(SCALES_S[-1])
+
+
+def test_what_was_seen_for_a_short_time_may_well_be_burstier() -> None:
+    short, long = (dispersion_of(counts(1, 5.0, 1.0, it)) for it in (60, 1800))
+    assert short.of(8) > 1.3
+    assert long.of(8) < 1.3
 
 
 def rates_of(per_s: float, num_seconds: int = 600, service_s: float = 2.0) -> Rates:
