@@ -25,7 +25,7 @@ from benchmarks.scale_out_replay import (
 SEED = 20261122
 SIZES = {
     "smoke": Size(steps=2, hours=1, cases=1),
-    "short": Size(steps=20, hours=6, cases=3),
+    "short": Size(steps=20, hours=4),
     "full": Size(steps=100, hours=40),
 }
 

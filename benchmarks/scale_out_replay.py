@@ -23,7 +23,7 @@ from hostelry.sim.service import ServiceModel
 from hostelry.sim.trace import Trace
 
 USED = 0.7  # of the concurrency aimed at, before the step
-SETTLED_S = 900.0
+SETTLED_S = 600.0
 AFTER_S = 330.0
 HOUR_S = 3600.0
 BACK_S = 300.0
