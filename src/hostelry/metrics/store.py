@@ -23,7 +23,7 @@ from hostelry.metrics.statistic import is_simple, statistic
 LEAST_AGED = 4
 AGED_SHARE = 4
 # ... and the most while memory is short.
-MOST_AGED = 20_000
+MOST_AGED = 5_000
 
 DROPPED = -1
 FOUND_AT_ONCE = 1000
