@@ -16,6 +16,7 @@ NAMES = (
     "copy_start",
     "packing",
     "routing",
+    "scale_out",
     "detection_study",
 )
 
