@@ -209,7 +209,7 @@ class Fleet:
         self._until(lambda: not list(self._copy_records()))
         if self._goes_empty and not with_instance:
             self._until(lambda: not self.num_instances())
-        time.sleep(0.5)  # what ended is out of every process's way
+        time.sleep(0.2)  # what ended is out of every process's way
 
     def num_instances(self) -> int:
         """How many instances there are."""
