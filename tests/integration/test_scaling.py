@@ -191,3 +191,53 @@ def alarm_until_told(cloudwatch: Any) -> None:
         return True
 
     until(told, "the alarm is in ALARM", within_s=40)
+
+
+def test_awss_own_way_out_of_zero_is_an_alarm_on_refused_requests(platform: Platform) -> None:
+    """The set-up of AWS's scale-to-zero sample, with periods of 10 s instead of 30."""
+    scaling, cloudwatch = platform.boto3("application-autoscaling"), platform.boto3("cloudwatch")
+    sagemaker = platform.boto3("sagemaker")
+    shown = sagemaker.describe_inference_component(InferenceComponentName=COMPONENT)
+    tag = {"Key": "hostelry:zero", "Value": "compat"}
+    sagemaker.add_tags(ResourceArn=shown["InferenceComponentArn"], Tags=[tag])
+    scaling.register_scalable_target(**TARGET, MinCapacity=0, MaxCapacity=2)
+    policy = scaling.put_scaling_policy(
+        **TARGET,
+        PolicyName="from-zero",
+        PolicyType="StepScaling",
+        StepScalingPolicyConfiguration={
+            "AdjustmentType": "ChangeInCapacity",
+            "MetricAggregationType": "Maximum",
+            "StepAdjustments": [{"MetricIntervalLowerBound": 0, "ScalingAdjustment": 1}],
+            "Cooldown": 60,
+        },
+    )
+    cloudwatch.put_metric_alarm(
+        AlarmName="refused",
+        Namespace="AWS/SageMaker",
+        MetricName="NoCapacityInvocationFailures",
+        Dimensions=[{"Name": "InferenceComponentName", "Value": COMPONENT}],
+        Statistic="Maximum",
+        Period=10,
+        EvaluationPeriods=1,
+        Threshold=1,
+        ComparisonOperator="GreaterThanOrEqualToThreshold",
+        TreatMissingData="missing",
+        AlarmActions=[policy["PolicyARN"]],
+    )
+    sagemaker.update_inference_component_runtime_config(
+        InferenceComponentName=COMPONENT, DesiredRuntimeConfig={"CopyCount": 0}
+    )
+    wait_ready(platform, COMPONENT, 0)
+    before, traffic, outcomes = len(activities(scaling)), Traffic(platform), list[str]()
+
+    def is_answered() -> bool:
+        outcomes.append(traffic.once())
+        return outcomes[-1] == OK
+
+    until(is_answered, "a request is answered again", within_s=60)
+    assert set(outcomes[:-1]) <= {"ValidationError", "ServiceUnavailable"}
+    assert "ValidationError" in outcomes
+    first = activities(scaling)[before]
+    assert first["Description"] == "Setting desired copy count to 1."
+    assert first["Cause"] == "monitor alarm refused in state ALARM triggered policy from-zero"

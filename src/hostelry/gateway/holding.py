@@ -206,36 +206,47 @@ class Holding:
         self, turn: Turn, find: Find, error: NoCopyError | UnknownNameError
     ) -> None:
         """Return once it is worth to look again; raises `error` where it is not."""
-        if not turn.may_wait:
-            raise error
-        table = self._routes.table
-        if isinstance(error, NoCopyError) and error.course in (Course.WAIT, Course.WAKE):
-            await self._wait(turn, error.destination, Look(find, table), error.course)
-            return
-        key = error.key if isinstance(error, UnknownNameError) else error.destination.key
-        if not turn.asked and getattr(error, "course", None) is not Course.TRY_AGAIN:
-            turn.asked = True
-            if await self._control.is_wanted(key):
-                if self._routes.table is table:
-                    await self._wait_for_routes(turn, key, find, error)
+        if turn.may_wait:
+            if isinstance(error, NoCopyError) and error.course in (Course.WAIT, Course.WAKE):
+                look = Look(find, self._routes.table)
+                await self._wait(turn, error.destination, look, error.course)
+                return
+            if await self._is_coming(turn, find, error):
                 return
         if isinstance(error, NoCopyError):
             self._measured(turn, error.destination).found_no_capacity()
         raise error
 
-    async def _wait_for_routes(
-        self, turn: Turn, key: LoadKey, find: Find, error: ServiceError
-    ) -> None:
-        """Return once the routes have the name; raises `error` where they do not come."""
+    async def _is_coming(
+        self, turn: Turn, find: Find, error: NoCopyError | UnknownNameError
+    ) -> bool:
+        """Whether control knew of copies that the routes did not have, and they have them now."""
+        if turn.asked:
+            return False
+        turn.asked = True
+        table = self._routes.table
+        if isinstance(error, UnknownNameError):
+            key = error.key
+        elif error.destination.at_zero is AtZero.COMPAT:  # that a request may wake it is no help
+            return False
+        else:
+            key = error.destination.key
+        if not await self._control.is_wanted(key):
+            return False
+        return self._routes.table is not table or await self._routes_come(turn, key, find)
+
+    async def _routes_come(self, turn: Turn, key: LoadKey, find: Find) -> bool:
+        """Whether the routes have the name in time."""
         look = Look(find, self._routes.table, syncing=True)
         until_s = min(turn.until_s, self._now_s() + SYNC_S)
         try:
             fate = await self._held(turn, key, look, until_s)
         except FullError:
-            raise error from None
+            return False
         if fate is Fate.LATE:
-            raise error
+            return False
         turn.held = None
+        return True
 
     async def _wait(
         self, turn: Turn, destination: Destination, look: Look, course: Course = Course.WAIT

@@ -57,6 +57,19 @@ def test_compat_waits_for_nobody_although_others_of_the_endpoint_are_held() -> N
     play(scenario)
 
 
+def test_compat_asks_nobody_and_counts_although_a_request_could_wake_it() -> None:
+    rig = Rig(replace(ASLEEP, at_zero=AtZero.COMPAT))
+    rig.control.wanted = True
+
+    async def scenario() -> None:
+        await rig.request("a")
+        assert NO_CAPACITY in rig.answers[0]
+
+    play(scenario)
+    (load,) = rig.loads()
+    assert (load.arrivals, load.no_capacity, load.delayed) == (1, 1, 0)
+
+
 def test_what_control_knows_is_waited_for_until_the_routes_have_it() -> None:
     rig = Rig()
     rig.control.wanted = True
