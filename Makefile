@@ -34,8 +34,8 @@ demo: $(DEMO_STAMP)
 HALF := .pytest-units.log
 INTEGRATION := $(BIN)/python -m pytest tests/integration -o cache_dir=.pytest_cache_integration
 test: check engine
-	nice $(BIN)/python -m pytest tests/contract tests/unit tests/gpu >$(HALF) 2>&1 & units=$$!; \
-	$(INTEGRATION) -n 2 --dist loadfile; integration=$$?; \
+	nice $(BIN)/python -m pytest tests/contract tests/unit tests/gpu --durations=40 >$(HALF) 2>&1 & units=$$!; \
+	$(INTEGRATION) -n 2 --dist loadfile --durations=25; integration=$$?; \
 	wait $$units; units=$$?; cat $(HALF); rm -f $(HALF); \
 	test $$integration -eq 0 -a $$units -eq 0
 

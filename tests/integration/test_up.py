@@ -176,10 +176,13 @@ def test_what_is_killed_is_restarted_and_serves_again(tmp_path: Path) -> None:
 
 
 def answer(call: Callable[[], Any]) -> Any:
-    """What `call` answers, None where nobody answers."""
+    """What `call` answers, None where nobody answers or it is said to try again."""
     try:
         return call()
     except BotoCoreError:
+        return None
+    except ClientError as error:
+        assert error.response["Error"]["Code"] == "ServiceUnavailable"
         return None
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from hostelry.autoscaling.responsive.options import ResponsiveOptions
 from hostelry.base.errors import HostelryError, TerminalError
+from hostelry.base.json import convert
 from hostelry.domain.scaling import Dimension
 from hostelry.sim.peers import KnativeRule, RayServeRule
 from hostelry.sim.policy_requests import (
@@ -122,7 +123,7 @@ def _options(kind: type[T], name: str, given: Any) -> T:
     if unknown:
         raise TerminalError(f"{name} has no option {unknown[0]}. There are: {', '.join(known)}")
     try:
-        value = msgspec.convert(options, kind)
+        value = convert(options, kind)
     except msgspec.ValidationError as error:
         raise TerminalError(f"{name}: {error}") from None
     for option in known:
