@@ -228,6 +228,9 @@ class FakeControl:
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         body = handler.rfile.read(int(handler.headers["Content-Length"]))
+        if handler.path.startswith("/internal/"):  # loads and wakes, which come at any moment
+            self._send(handler, 204, b"")
+            return
         headers = {name.lower(): value for name, value in handler.headers.items()}
         self.calls.put((f"{handler.command} {handler.path}", headers, body))
         self._send(handler, 200, b'{"Endpoints": []}')
@@ -244,7 +247,7 @@ class FakeControl:
         with contextlib.suppress(OSError):
             handler.send_response(status)
             handler.send_header("Content-Type", "application/x-amz-json-1.1")
-            if status != 304:
+            if status not in (204, 304):
                 handler.send_header("Content-Length", str(len(body)))
             handler.end_headers()
             handler.wfile.write(body)
