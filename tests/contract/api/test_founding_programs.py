@@ -1,4 +1,4 @@
-"""The two boto3 programs of the founding document, character by character, on the operations.
+"""The two boto3 programs of AWS's post on high-resolution metrics, unchanged, on the operations.
 
 Source: "Amazon SageMaker inference launches faster auto scaling for generative AI models"
 (2024-07-26). Its line breaks, which the stored copy has lost, are put back.

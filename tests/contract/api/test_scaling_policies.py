@@ -210,7 +210,7 @@ def test_cooldowns_are_300_seconds_unless_given(scaling: Call, state: State, sco
 
 
 def test_concurrency_and_invocations_go_together(scaling: Call) -> None:
-    # The pairing that the founding document recommends.
+    # The pairing that the announcement of the high-resolution metrics recommends.
     put(scaling, tracking(CONCURRENCY), "concurrency")
     put(scaling, tracking(INVOCATIONS), "invocations")
     assert [it["PolicyName"] for it in described(scaling)] == ["concurrency", "invocations"]

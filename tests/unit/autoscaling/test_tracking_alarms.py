@@ -151,7 +151,7 @@ def test_names_are_those_of_aws() -> None:
             policy("SageMakerInferenceComponentInvocationsPerCopy"), True, id="the same type"),
         pytest.param(policy("SageMakerInferenceComponentInvocationsPerCopy"),
             policy("SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution"), False,
-            id="the pair that the founding document recommends"),
+            id="the pair that the announcement of the high-resolution metrics recommends"),
         pytest.param(policy("SageMakerInferenceComponentInvocationsPerCopy"),
             policy(None, MetricQuery(id="x", stat=predefined_stat(
                 "SageMakerInferenceComponentInvocationsPerCopy", COMPONENT))), True,
