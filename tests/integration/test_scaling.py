@@ -133,7 +133,7 @@ def answered(scaling: Any) -> bool:
 
 
 def test_control_killed_while_it_decides_acts_once(platform: Platform) -> None:
-    scaling = platform.boto3("application-autoscaling")
+    scaling = platform.boto3("application-autoscaling", retries={"total_max_attempts": 12})
     cloudwatch = platform.boto3("cloudwatch", retries={"total_max_attempts": 1})
     wait_ready(platform, COMPONENT, 1)
     scaling.register_scalable_target(**TARGET, MinCapacity=1, MaxCapacity=9)

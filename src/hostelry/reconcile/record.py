@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from hostelry.domain.alarm import AlarmState
+from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, Instance, InstanceState
 from hostelry.domain.scope import Scope
 from hostelry.reconcile.guards import component_alarms, endpoint_alarms
@@ -19,7 +20,7 @@ T = TypeVar("T")
 ALARM_KINDS = ("metric_alarm", "composite_alarm")
 Address = tuple[str, str]  # kind, name
 
-RANK_NEW, RANK_ENDPOINT, RANK_COMPONENT, RANK_LEAVING, RANK_GONE = range(5)
+RANK_NEW, RANK_ENDPOINT, RANK_COMPONENT, RANK_LEAVING, RANK_SETTLED, RANK_GONE = range(6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,11 +175,16 @@ def _differences(kind: str, before: Mapping[str, Any], after: Mapping[str, Any])
 
 def _rank(kind: str, value: Any) -> int:
     if kind == "component":
-        return RANK_COMPONENT
+        # Whoever sees it settled must not see copies that are one too many as serving still.
+        return RANK_SETTLED if _is_settled(value) else RANK_COMPONENT
     if isinstance(value, Copy):
         return RANK_LEAVING if value.draining else RANK_NEW
     leaving = isinstance(value, Instance) and value.state is InstanceState.TERMINATING
     return RANK_LEAVING if leaving else RANK_NEW
+
+
+def _is_settled(component: InferenceComponent) -> bool:
+    return component.status is ComponentStatus.IN_SERVICE and component.failure_reason is None
 
 
 def write(state: State, loaded: Loaded, changes: Sequence[Write]) -> None:

@@ -3,7 +3,15 @@
 from collections.abc import Callable
 
 import pytest
-from tests.unit.reconcile.samples import Town, adapter, component, deployment, endpoint, variant
+from tests.unit.reconcile.samples import (
+    SCOPE,
+    Town,
+    adapter,
+    component,
+    deployment,
+    endpoint,
+    variant,
+)
 
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import CopyPhase
@@ -133,3 +141,17 @@ def test_control_that_starts_anew_goes_on_waiting(town: Town) -> None:
     tell(town, going, 0)
     town.turn(3)
     assert going not in town.running_copies()
+
+
+def test_a_component_is_in_service_only_after_its_surplus_has_left_the_routes(town: Town) -> None:
+    """Each write is seen by itself: never InService with more copies than are wanted."""
+    town.add(endpoint(deployment(variant())), component(copies=3))
+    town.settle()
+    town.change_component(status=ComponentStatus.UPDATING, desired_copies=0)
+    town.pass_once()
+    assert town.component_status() is ComponentStatus.IN_SERVICE
+    settled = town.state.components.get(SCOPE, "base")
+    copies = town.state.copies.list(SCOPE)
+    assert settled is not None
+    assert [it.value.draining for it in copies] == [True] * 3
+    assert settled.version > max(it.version for it in copies)
