@@ -15,6 +15,7 @@ import argparse
 import json
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -254,9 +255,10 @@ def deregister(resource_id: str, dimension: str) -> None:
 
 
 def print_timeline(endpoint: str) -> None:
-    hostelry = shutil.which("hostelry")
+    beside_python = Path(sys.executable).parent
+    hostelry = shutil.which("hostelry") or shutil.which("hostelry", path=beside_python)
     if hostelry is None:
-        print("hostelry is not on the PATH: no timeline")
+        print("hostelry is neither on the PATH nor beside this python: no timeline")
         return
     subprocess.run([hostelry, "scaling", "timeline", endpoint, "--since", "10m"], check=True)
 
