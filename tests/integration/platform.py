@@ -7,6 +7,7 @@
 Leaving it stops everything and fails the test if a process that names the home is left.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -221,8 +222,14 @@ class Platform:
         self.cli("down", "--timeout", "20", code=None)
         left = [f"{pid}: {command_line(pid)}" for pid in self.processes()]
         for pid in self.processes():
-            os.kill(pid, signal.SIGKILL)
+            kill_if_alive(pid)
         return left
+
+
+def kill_if_alive(pid: int) -> None:
+    """Kill a process, unless it has died meanwhile."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def command_line(pid: int) -> str:

@@ -20,7 +20,7 @@ from tests.integration.drill import (
     wait_ready,
     write_image_rule,
 )
-from tests.integration.platform import Platform, until
+from tests.integration.platform import Platform, kill_if_alive, until
 
 from hostelry.chaos.catalogue import BY_NAME, DRILLS
 from hostelry.chaos.scene import scene_of
@@ -204,7 +204,7 @@ def test_everything_killed_at_once_comes_back_with_the_next_up(tmp_path: Path) -
         create_component(platform, COMPONENT, copies=1)
         wait_ready(platform, COMPONENT, copies=1)
         for pid in platform.processes():
-            os.kill(pid, signal.SIGKILL)
+            kill_if_alive(pid)  # some die with the one before them
         until(lambda: not platform.processes(), "all dead")
         platform.start()
         wait_ready(platform, COMPONENT, copies=1)
