@@ -1,4 +1,7 @@
-"""The MetricStore seam: what was measured goes in, periods of statistics come out."""
+"""The seams of metrics: what was measured goes in, periods of statistics come out.
+
+Who only asks takes a `MetricReader`, who only tells a `MetricWriter`; a `MetricStore` is both.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,15 +25,8 @@ class MetricFilter:
     since: float | None = None
 
 
-class MetricStore(Protocol):
-    """Series of every scope. Thread-safe; bounded; acknowledged samples outlive a kill."""
-
-    def record(self, scope: Scope, samples: Sequence[Sample]) -> None:
-        """Keep `samples`; on return they survive the death of the process.
-
-        Raises RetryableError when they cannot be kept (the disk is full).
-        """
-        ...
+class MetricReader(Protocol):
+    """Series of every scope, to be asked. Thread-safe."""
 
     def datapoints(
         self, scope: Scope, stat: MetricStat, start: float, end: float
@@ -48,3 +44,18 @@ class MetricStore(Protocol):
     def units(self, scope: Scope, metric: Metric) -> Sequence[str]:
         """The units that the metric's samples have, in order."""
         ...
+
+
+class MetricWriter(Protocol):
+    """Takes samples of every scope. Thread-safe; bounded."""
+
+    def record(self, scope: Scope, samples: Sequence[Sample]) -> None:
+        """Keep `samples`; on return they survive the death of the process.
+
+        Raises RetryableError when they cannot be kept (the disk is full).
+        """
+        ...
+
+
+class MetricStore(MetricReader, MetricWriter, Protocol):
+    """Keeps what it takes, and tells of it."""

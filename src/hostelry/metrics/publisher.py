@@ -10,7 +10,7 @@ from hostelry.base.errors import RetryableError
 from hostelry.domain.load import SecondLoad
 from hostelry.metrics.census import Census
 from hostelry.metrics.load_board import LoadBoard
-from hostelry.metrics.protocol import MetricStore
+from hostelry.metrics.protocol import MetricWriter
 from hostelry.metrics.publication import Publication
 from hostelry.metrics.publish import Told, by_scope
 from hostelry.metrics.totals import Totals
@@ -36,7 +36,7 @@ class Publisher:
     def __init__(
         self,
         board: LoadBoard,
-        store: MetricStore,
+        store: MetricWriter,
         census: Callable[[], Census],
         clock: Clock,
     ) -> None:

@@ -12,7 +12,7 @@ from hostelry.metrics.math_evaluate import WORDS, value_of
 from hostelry.metrics.math_functions import Surroundings
 from hostelry.metrics.math_syntax import ExpressionError, functions_in, names_in, parse
 from hostelry.metrics.math_values import Line, Lines, Value, Work, kind_of
-from hostelry.metrics.protocol import MetricFilter, MetricStore
+from hostelry.metrics.protocol import MetricFilter, MetricReader
 from hostelry.metrics.search import MAX_FOUND, label_of, parse_search
 from hostelry.metrics.statistic import statistic
 
@@ -30,7 +30,7 @@ class ResultSeries:
 
 
 def evaluate(
-    store: MetricStore,
+    store: MetricReader,
     scope: Scope,
     queries: Sequence[MetricQuery],
     start: float,
@@ -72,7 +72,7 @@ def uses_search(queries: Sequence[MetricQuery]) -> bool:
 class _Evaluation:
     """One list of queries over one store, each value computed once."""
 
-    def __init__(self, store: MetricStore, scope: Scope, start: float, end: float) -> None:
+    def __init__(self, store: MetricReader, scope: Scope, start: float, end: float) -> None:
         self.values: dict[str, Value] = {}
         self.is_rounded = False
         self._store = store
@@ -143,9 +143,6 @@ class _Evaluation:
 
 class _Nothing:
     """A store without metrics, over which queries show whether they can be evaluated."""
-
-    def record(self, scope: Scope, samples: object) -> None:
-        """Keep nothing."""
 
     def datapoints(
         self, scope: Scope, stat: MetricStat, start: float, end: float

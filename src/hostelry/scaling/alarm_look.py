@@ -10,10 +10,10 @@ from hostelry.domain.alarm import AlarmRule, AlarmStatus, MetricAlarm
 from hostelry.domain.metric import Datapoint, MetricStat
 from hostelry.domain.scope import Scope
 from hostelry.metrics import queries
-from hostelry.metrics.protocol import MetricStore
+from hostelry.metrics.protocol import MetricReader
 
 
-def look_at(metrics: MetricStore, alarm: MetricAlarm, now: float) -> Verdict:
+def look_at(metrics: MetricReader, alarm: MetricAlarm, now: float) -> Verdict:
     """The verdict on an alarm; an expression that cannot be computed gives no datapoints."""
     start, end = evaluation_range(alarm.rule, now)
     points = datapoints(metrics, alarm.scope, alarm.rule, start, end)
@@ -22,7 +22,7 @@ def look_at(metrics: MetricStore, alarm: MetricAlarm, now: float) -> Verdict:
 
 
 def datapoints(
-    metrics: MetricStore, scope: Scope, rule: AlarmRule, start: float, end: float
+    metrics: MetricReader, scope: Scope, rule: AlarmRule, start: float, end: float
 ) -> Sequence[Datapoint]:
     """The values that a rule compares, of periods that begin in [start, end)."""
     if rule.stat is not None:
@@ -46,7 +46,7 @@ def forced_values(status: AlarmStatus) -> tuple[Datapoint, ...]:
     return tuple(Datapoint(at, it) for it in values if math.isfinite(it))
 
 
-def _num_samples(metrics: MetricStore, alarm: MetricAlarm, end: float) -> float | None:
+def _num_samples(metrics: MetricReader, alarm: MetricAlarm, end: float) -> float | None:
     rule = alarm.rule
     if not rule.ignores_few_samples or rule.stat is None:
         return None

@@ -26,7 +26,7 @@ from hostelry.autoscaling.composite import suppression
 from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.base.errors import Conflict, RetryableError
 from hostelry.domain.alarm import AlarmHistoryItem, AlarmStatus, CompositeAlarm, MetricAlarm
-from hostelry.metrics.protocol import MetricStore
+from hostelry.metrics.protocol import MetricReader
 from hostelry.scaling.alarm_actions import AlarmActions, Around, Job, job_of
 from hostelry.scaling.alarm_composites import Composites, arns_of, statuses_of
 from hostelry.scaling.alarm_look import forced_values, look_at
@@ -49,7 +49,7 @@ class Watched:
     """What a watch works with; `steady` never jumps."""
 
     state: State
-    metrics: MetricStore
+    metrics: MetricReader
     scaler: Scaler
     clock: Clock
     steady: Clock = field(default_factory=MonotonicClock)

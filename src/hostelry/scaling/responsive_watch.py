@@ -22,7 +22,7 @@ from hostelry.base.errors import HostelryError
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import Sample
 from hostelry.domain.scope import Scope
-from hostelry.metrics.protocol import MetricStore
+from hostelry.metrics.protocol import MetricWriter
 from hostelry.scaling.protocol import Proposal, Scaler
 from hostelry.scaling.responsive_targets import Choices, Watched, choices
 from hostelry.store.records import State
@@ -55,7 +55,7 @@ class Overlooked:
     scaler: Scaler
     clock: Clock
     steady: Clock
-    metrics: MetricStore | None = None
+    metrics: MetricWriter | None = None
 
 
 class ResponsiveWatch:

@@ -53,7 +53,7 @@ WITHOUT_ZEROS = frozenset({"ModelLatency", "FirstChunkLatency", "NoCapacityInvoc
 
 
 class PublishedMetrics:
-    """A `MetricStore` that is read only: one component's seconds, whatever dimensions are asked.
+    """A `MetricReader` of one component's seconds, whatever dimensions are asked.
 
     Args:
         serving: how many copies serve now.
@@ -91,10 +91,6 @@ class PublishedMetrics:
         while len(known) > KEPT_S // period_s + 100:
             del known[next(iter(known))]
         return found
-
-    def record(self, scope: Scope, samples: object) -> None:
-        """Nothing is put in."""
-        raise NotImplementedError("a replay's metrics come from its requests alone")
 
     def units(self, scope: Scope, metric: Metric) -> Sequence[str]:
         """No units are told."""
