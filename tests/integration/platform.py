@@ -25,7 +25,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.ports import free_ports
 from hostelry.cli.client_environment import client_variables
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
-from hostelry.server.process_table import pids_mentioning
+from hostelry.server.process_table import PROC, every_process
 from hostelry.server.readiness import NO_CONFIGURATION
 from hostelry.server.run_file import RunFile, gateway_names, live_run_file
 
@@ -40,6 +40,15 @@ def until(check: Callable[[], Any], what: str, within_s: float = 30.0) -> Any:
         assert monotonic_s() < deadline, f"{what}: not within {within_s:g} s"
         time.sleep(0.05)
     return value
+
+
+def names(pid: int, text: bytes) -> bool:
+    """Whether the process's command line or environment holds `text`; False once it is gone."""
+    for name in ("cmdline", "environ"):
+        with contextlib.suppress(OSError):
+            if text in (PROC / str(pid) / name).read_bytes():
+                return True
+    return False
 
 
 def clean_environment() -> dict[str, str]:
@@ -212,7 +221,9 @@ class Platform:
 
     def processes(self) -> list[int]:
         """Every live process that names this home in its command line or environment."""
-        return pids_mentioning(str(self.home.root))
+        root = str(self.home.root).encode()
+        others = (it.pid for it in every_process() if it.pid != os.getpid())
+        return sorted(pid for pid in others if names(pid, root))
 
     def clean_up(self) -> list[str]:
         """Stop everything; what was still there afterwards, which is killed then."""

@@ -13,7 +13,6 @@ from hostelry.aws import codecs, query
 from hostelry.aws.constraints import check_params
 from hostelry.aws.failure import serialize_failure, tree_response
 from hostelry.aws.models import (
-    is_implemented_service,
     operation_model,
     service_model,
     service_operations,
@@ -38,7 +37,6 @@ from hostelry.base.http import HttpRequest, HttpResponse
 __all__ = [
     "Call",
     "find_target",
-    "is_implemented_service",
     "parse_call",
     "serialize_error",
     "serialize_result",

@@ -34,11 +34,6 @@ def operation_model(service: str, operation: str) -> OperationModel:
     return service_model(service).operation_model(operation)
 
 
-def is_implemented_service(service: str) -> bool:
-    """Whether calls of `service` (boto3 name) can be read and answered."""
-    return service in CONTROL_SERVICES or service == "sagemaker-runtime"
-
-
 @cache
 def services_by_target() -> Mapping[str, str]:
     """Target prefix (of X-Amz-Target and of Smithy paths) -> service."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from hostelry.base.errors import TerminalError
@@ -109,8 +109,3 @@ def _aim(
         content_type=rule.probe.content_type,
         body=rule.probe.body,
     )
-
-
-def aimed_at(scene: Scene, aim: Aim) -> Scene:
-    """The same scene with another aim."""
-    return replace(scene, aim=aim)

@@ -21,8 +21,6 @@ MARKS = (
     ("t2", "t2", "new capacity answered"),
 )
 
-Point = tuple[float, float]
-
 
 @dataclass(frozen=True, slots=True)
 class Row:

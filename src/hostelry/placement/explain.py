@@ -48,18 +48,6 @@ def uses(hosts: Iterable[Host], held: Iterable[Held]) -> tuple[HostUse, ...]:
     )
 
 
-def use_lines(use: HostUse) -> list[str]:
-    """An instance and its copies as lines of text."""
-    host = use.host
-    where = f"{host.instance_type}, zone {host.zone}" if host.zone else host.instance_type
-    declared = shape_text(host.shape, zeros=False)
-    lines = [f"{host.instance_id} ({where}): declared {declared}; free {free_text(use)}"]
-    for it in use.copies:
-        leaving = ", on its way out" if it.held.leaving else ""
-        lines.append(f"  {it.held.copy_id} of {it.held.owner}: {reservation_text(it)}{leaving}")
-    return lines
-
-
 def free_text(use: HostUse) -> str:
     """What is free, with the accelerators' ids."""
     return shape_text(use.free, zeros=False) + devices_text(use.free_device_ids)

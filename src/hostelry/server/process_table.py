@@ -84,24 +84,6 @@ def memory_bytes(pid: int) -> int:
     return resident_pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def mentions(pid: int, text: str) -> bool:
-    """Whether the process's command line or environment holds `text`; False where unreadable."""
-    needle = text.encode()
-    for name in ("cmdline", "environ"):
-        try:
-            if needle in (PROC / str(pid) / name).read_bytes():
-                return True
-        except OSError:
-            continue
-    return False
-
-
-def pids_mentioning(text: str) -> list[int]:
-    """Live processes, this one excepted, that name `text`, for example a home folder."""
-    own = os.getpid()
-    return sorted(s.pid for s in every_process() if s.pid != own and mentions(s.pid, text))
-
-
 def signal_group(group: int, number: signal.Signals) -> bool:
     """Signal every process of a group; False when none is left."""
     try:

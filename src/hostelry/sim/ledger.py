@@ -56,7 +56,6 @@ class Ledger:
     capacity: list[tuple["array[float]", "array[int]"]] = field(default_factory=list)
     acts: list[Act] = field(default_factory=list)
     num_arrived: int = 0
-    num_events: int = 0
 
     def with_models(self, num: int) -> None:
         """Have columns for `num` models, at least."""

@@ -114,10 +114,6 @@ class PointsRule:
     num_points: int = 3
 
 
-AWS_CLASSIC_PERIOD_S = 60
-AWS_HIGH_RESOLUTION_PERIOD_S = 10
-
-
 def aws_points(rule: PointsRule, points: Sequence[float], capacity: int) -> int:
     """The capacity wanted after the newest of `points`, which are per copy, one a period."""
     newest = points[-rule.num_points :]

@@ -236,7 +236,6 @@ class Replay:
             if next_s > until_s:
                 break
             event = timeline.pop()
-            self.ledger.num_events += 1
             now_s = timeline.now_s
             if type(event) is SimulatedCopy:
                 if event.wakes_s == now_s:

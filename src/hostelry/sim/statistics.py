@@ -1,6 +1,6 @@
-"""What traces are compared by: rate, burstiness on several scales, quantiles of lengths."""
+"""What arrivals are compared by: rate, and burstiness on several scales."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,13 +55,6 @@ def _counts(at_s: FloatArray, lasts_s: float, width_s: int) -> npt.NDArray[np.in
     num_bins = int(lasts_s // width_s)
     places = (at_s / width_s).astype(np.int64)
     return np.bincount(places[places < num_bins], minlength=num_bins)
-
-
-def quantiles(values: Sequence[float] | npt.NDArray[np.int64]) -> dict[str, float]:
-    """p50, p90, p99 and the mean."""
-    found = np.quantile(values, (0.5, 0.9, 0.99))
-    named = {f"p{q}": float(it) for q, it in zip((50, 90, 99), found, strict=True)}
-    return {**named, "mean": float(np.mean(values))}
 
 
 def worst_deviation(found: Mapping[str, float], wanted: Mapping[str, float]) -> float:

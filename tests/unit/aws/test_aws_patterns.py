@@ -6,7 +6,6 @@ import pytest
 
 from hostelry.aws.models import (
     CONTROL_SERVICES,
-    is_implemented_service,
     service_model,
     service_operations,
 )
@@ -72,9 +71,6 @@ def test_a_pattern_means_what_it_means_in_java(pattern: str, fits: str, fits_not
     assert not compiled(pattern).fullmatch(fits_not)
 
 
-def test_which_services_and_operations_are_known() -> None:
-    assert is_implemented_service("sagemaker")
-    assert is_implemented_service("sagemaker-runtime")
-    assert not is_implemented_service("s3")
+def test_which_operations_are_known() -> None:
     assert "CreateInferenceComponent" in service_operations("sagemaker")
     assert "GetCallerIdentity" in service_operations("sts")

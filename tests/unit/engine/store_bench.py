@@ -38,7 +38,6 @@ def small_adapter(content: str, num_bytes: int = UNIT) -> HostAdapter:
     summary = AdapterSummary(
         content_id=hashlib.sha256(content.encode()).hexdigest(),
         rank=rank,
-        num_parameters=2 * rank,
         target_modules=("a",),
         num_bytes=image.num_bytes,
         num_pages=layout.num_pages,

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.unit.engine.store_bench import Bench
 
-from hostelry.engine.lora.events import Dropped, Event, LeftHost, Loaded, LoadFailed
+from hostelry.engine.lora.events import (
+    Dropped,
+    Event,
+    LeftHost,
+    Loaded,
+    LoadFailed,
+    Uploaded,
+    UploadFailed,
+)
 from hostelry.engine.lora.versions import AdapterVersion
 
 
@@ -24,6 +32,7 @@ class RandomUse(RuleBasedStateMachine):
         self.held: list[AdapterVersion] = []
         self.asked: dict[str, int] = {}
         self.in_host: dict[str, bool] = {}  # as the events tell
+        self.uploading: set[str] = set()  # likewise
 
     def teardown(self) -> None:
         try:
@@ -44,6 +53,8 @@ class RandomUse(RuleBasedStateMachine):
             elif isinstance(event, Dropped):
                 self.asked.pop(event.content_id, None)
                 assert event.content_id not in {it.content_id for it in self.held}
+            elif isinstance(event, Uploaded | UploadFailed):
+                self.uploading.remove(event.content_id)
         for content_id, is_there in self.in_host.items():
             assert (self.bench.store.host(content_id) is not None) == is_there
 
@@ -82,9 +93,10 @@ class RandomUse(RuleBasedStateMachine):
     @rule(data=st.data())
     def upload(self, data: st.DataObject) -> None:
         content_id = data.draw(st.sampled_from(self.held)).content_id
-        is_running = self.bench.store.is_uploading(content_id)
-        if self.bench.store.host(content_id) is not None and not is_running:
+        is_in_host = self.bench.store.host(content_id) is not None
+        if is_in_host and content_id not in self.uploading:
             self.bench.store.start_upload(content_id, (1, 2))
+            self.uploading.add(content_id)
 
     @rule(name=st.sampled_from("abcdefgh"))
     def change_or_lose(self, name: str) -> None:
@@ -116,6 +128,7 @@ class RandomUse(RuleBasedStateMachine):
     @invariant()
     def counts_agree(self) -> None:
         self.bench.store.check_integrity()
+        assert self.bench.store.stats.num_running_uploads == len(self.uploading)
         assert self.bench.cache.num_bytes <= self.bench.cache.max_bytes
 
 

@@ -135,7 +135,7 @@ def test_threads_bring_adapters_from_disk_into_the_pool(model_folder: Path, tmp_
     num_pages = store.summary(first).num_pages
     numbers = list(range(5, 5 + num_pages))
     store.start_upload(first, numbers)
-    assert store.is_uploading(first)
+    assert store.stats.num_running_uploads == 1
     events_until(store, Uploaded)
     start = 5 * PAGE.page_elements
     for ordinal, fill in enumerate(adapter.layout.fills_P):

@@ -265,6 +265,12 @@ def test_the_tensors_own_type_is_kept() -> None:
     assert half.num_bytes == 16 * 32 * 2
 
 
+def test_int8_takes_one_byte_a_weight_and_one_scale_an_output() -> None:
+    library = NativeLibrary.load("portable")
+    packed = PackedWeight(library, NativeThreads(library, 1), torch.ones(2, 3), kind="int8")
+    assert packed.num_bytes == 16 * 32 + 16 * 4
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_a_weight_need_not_be_neighbours(kind: KindName) -> None:
     library = NativeLibrary.load()

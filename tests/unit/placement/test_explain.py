@@ -18,7 +18,13 @@ from tests.unit.placement.fleets import (
     wanted,
 )
 
-from hostelry.placement.explain import use_lines, uses, what_would_help, why_here
+from hostelry.placement.explain import (
+    free_text,
+    reservation_text,
+    uses,
+    what_would_help,
+    why_here,
+)
 from hostelry.placement.pack import place
 from hostelry.placement.values import Held, Host, Placed, Wanted, WhyNot
 
@@ -29,22 +35,20 @@ EMBED = held("c2", "i-a", needs(0, 1024, 0.5), "embed")
 
 def test_each_instance_says_what_is_held_and_free() -> None:
     first, second = uses(HOSTS, [EMBED, CHAT])
-    assert use_lines(first) == [
-        "i-a (ml.big, zone 1): declared 4 accelerators, 196608 MB and 48 CPUs; "
-        "free 2 accelerators, 191488 MB and 43.5 CPUs (devices 2, 3)",
-        "  c1 of chat: 2 accelerators, 4096 MB and 4 CPUs (devices 0, 1)",
-        "  c2 of embed: 1024 MB and 0.5 CPUs",
+    assert free_text(first) == "2 accelerators, 191488 MB and 43.5 CPUs (devices 2, 3)"
+    assert [(it.held, reservation_text(it)) for it in first.copies] == [
+        (CHAT, "2 accelerators, 4096 MB and 4 CPUs (devices 0, 1)"),
+        (EMBED, "1024 MB and 0.5 CPUs"),
     ]
     assert second.copies == ()
     assert second.free_device_ids == (0, 1, 2, 3)
 
 
-def test_a_limit_of_memory_and_a_copy_on_its_way_out_are_told() -> None:
+def test_a_limit_of_memory_is_told() -> None:
     limited = replace(needs(1), max_memory_bytes=2048 * MB)
-    (use,) = uses([host("i-x")], [replace(held("c1", "i-x", limited), leaving=True)])
-    assert use_lines(use)[1] == (
-        "  c1 of other: 1 accelerator, 1024 MB and 1 CPU (device 0), at most 2048 MB, "
-        "on its way out"
+    (use,) = uses([host("i-x")], [held("c1", "i-x", limited)])
+    assert reservation_text(use.copies[0]) == (
+        "1 accelerator, 1024 MB and 1 CPU (device 0), at most 2048 MB"
     )
 
 

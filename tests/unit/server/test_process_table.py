@@ -10,7 +10,6 @@ from hostelry.server.process_table import (
     is_same_process,
     memory_bytes,
     parse_stat,
-    pids_mentioning,
     process_stat,
     uptime_s,
 )
@@ -60,10 +59,6 @@ def test_this_process_is_alive_under_its_own_start_only() -> None:
 def test_a_pid_that_nobody_has() -> None:
     assert process_stat(NO_PID) is None
     assert memory_bytes(NO_PID) == 0
-
-
-def test_processes_are_found_by_what_they_mention_but_never_oneself() -> None:
-    assert os.getpid() not in pids_mentioning("python")
 
 
 def test_a_run_file_tells_the_live_process(home: Home) -> None:

@@ -38,7 +38,6 @@ RECENT_S = 10  # a second that lies no further back was told late, or twice
 MOST_TIMES = 1.5  # what an act covers: to so much a single wild second can move the base rate
 KEPT_S = 900.0  # as long as AWS's policies look back before they scale in
 NUM_COUNTS = WINDOWS_S[-1]
-LEAST_RATE_PER_S = 1e-9
 
 
 def step(

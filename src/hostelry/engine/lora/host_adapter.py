@@ -20,7 +20,6 @@ class AdapterSummary:
 
     content_id: str
     rank: int
-    num_parameters: int
     target_modules: tuple[str, ...]
     num_bytes: int
     num_pages: int

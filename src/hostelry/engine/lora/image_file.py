@@ -88,7 +88,6 @@ def _adapter(
         summary=AdapterSummary(
             content_id=content_id,
             rank=ranks.largest,
-            num_parameters=layout.num_elements,
             target_modules=tuple(line["target_modules"]),
             num_bytes=image.num_bytes,
             num_pages=layout.num_pages,

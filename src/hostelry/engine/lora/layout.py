@@ -119,7 +119,6 @@ class AdapterLayout:
     ranks: AdapterRanks
     page_elements: int
     fills_P: tuple[int, ...]
-    num_elements: int
     linears: tuple[ModuleRuns, ...]
     down: Places
     up: Places
@@ -132,11 +131,6 @@ class AdapterLayout:
     def num_pages(self) -> int:
         """Pages of the adapter."""
         return len(self.fills_P)
-
-    @property
-    def num_unused_elements(self) -> int:
-        """Elements of its pages that hold nothing."""
-        return self.num_pages * self.page_elements - self.num_elements
 
 
 def plan_layout(targets: Targets, ranks: AdapterRanks, page_elements: int) -> AdapterLayout:
@@ -158,7 +152,6 @@ def plan_layout(targets: Targets, ranks: AdapterRanks, page_elements: int) -> Ad
         ranks=ranks,
         page_elements=page_elements,
         fills_P=cursor.fills(),
-        num_elements=cursor.num_elements,
         linears=tuple(linears),
         down=Places([run for module in linears for run in module.first]),
         up=Places([run for module in linears for run in module.second]),
@@ -195,7 +188,6 @@ class _Cursor:
         self._page = -1
         self._element = page_elements  # the next free one; there is no page yet
         self._fills: list[int] = []
-        self.num_elements = 0
 
     def place(self, path: str, count: int, width: int) -> Runs:
         """`count` rows of `width` elements."""
@@ -204,7 +196,6 @@ class _Cursor:
                 f"{path} has rows of {width} numbers; a page holds {self._page_elements}; "
                 "raise page_tokens"
             )
-        self.num_elements += count * width
         runs = []
         row = 0
         while row < count:

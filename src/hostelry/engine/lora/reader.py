@@ -167,7 +167,6 @@ def _summary(
     return AdapterSummary(
         content_id=content_id(modules),
         rank=selection.ranks.largest,
-        num_parameters=image.layout.num_elements,
         target_modules=tuple(sorted(names)),
         num_bytes=image.num_bytes,
         num_pages=image.layout.num_pages,

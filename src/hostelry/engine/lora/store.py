@@ -264,10 +264,6 @@ class AdapterStore:
         self._upload_holds.add(content_id)
         self._uploads.start(adapter, page_numbers)
 
-    def is_uploading(self, content_id: str) -> bool:
-        """Whether an upload of the content was started and its end not yet reported."""
-        return self._uploads.is_under_way(content_id)
-
     def poll(self) -> list[Event]:
         """What happened since the last call, in order; starts loads that there is room for."""
         self._news.clear()

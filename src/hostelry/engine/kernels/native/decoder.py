@@ -81,11 +81,6 @@ class NativeDecoder:
         self._pool: PoolTensor | None = None
 
     @property
-    def weight_bytes(self) -> int:
-        """Memory of the packed weights."""
-        return self._packing.num_bytes
-
-    @property
     def phase_seconds(self) -> dict[str, float]:
         """Seconds spent in each phase of all steps so far."""
         seconds = self._library.functions.hostelry_decoder_seconds(self._handle)
@@ -204,7 +199,6 @@ class _Packing:
         self._kind = weight_kind
         self._kept: list[Any] = []
         self._ropes = [self._rope(tables) for tables in weights.ropes]
-        self.num_bytes = 0
 
     def decoder(self, max_rows: int) -> DecoderStructure:
         """The whole model's structure; reads and packs all layers."""
@@ -277,7 +271,6 @@ class _Packing:
             self._library, self._threads, weight_OI, kind=self._kind, bias_O=bias_O
         )
         self._kept.append(packed)
-        self.num_bytes += packed.num_bytes
         return packed.structure
 
     def _norm(self, weight: torch.Tensor | None) -> int | None:
