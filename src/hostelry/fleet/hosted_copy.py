@@ -51,7 +51,13 @@ from hostelry.fleet.model_server import ModelServer
 from hostelry.fleet.orders import launch_order, left_out, order_title
 from hostelry.fleet.processes import members, process_table
 from hostelry.fleet.read_ahead import read_model_ahead
-from hostelry.fleet.reasons import late_detail, probe_detail, proof_note, start_failure
+from hostelry.fleet.reasons import (
+    late_detail,
+    probe_detail,
+    proof_note,
+    restart_note,
+    start_failure,
+)
 from hostelry.fleet.records import CopyFolder, CopyRecord, ProcessIdentity
 from hostelry.fleet.warm import WarmForks
 
@@ -92,6 +98,7 @@ class HostedCopy:
         self._status = CopyStatus(id=spec.id, phase=CopyPhase.PENDING)
         self._record = CopyRecord(spec_digest=spec_digest(spec))
         self._attempts = Attempts()
+        self._why_again: str | None = None  # the last end, until it is ready again
         self._reading_ahead: asyncio.Task[int] | None = None  # nobody waits for it
         self._started_at: float | None = None  # None: by a predecessor of this agent
         self._ready_at: float | None = None
@@ -249,7 +256,7 @@ class HostedCopy:
     async def _start(self) -> CopyProcess:
         rule = self._rule()
         if not self._attempts.ever_ready:
-            self._report(CopyPhase.DOWNLOADING)
+            self._report(CopyPhase.DOWNLOADING, self._why_again)
         if self._means.warm is not None:
             # It imports while files are fetched.
             self._means.warm.prepare(rule.argv, self.spec.container.environment)
@@ -276,6 +283,7 @@ class HostedCopy:
         self._remember(process=process.identity, port=port, adapters=(), rule=rule)
         self._report(
             CopyPhase.STARTING,
+            self._why_again,
             pid=process.identity.pid,
             address=self._address,
             memory_limit=process.memory_limit,
@@ -326,7 +334,7 @@ class HostedCopy:
             if monotonic_s() >= deadline:
                 return self._too_late("GET /ping never answered 200")
             await asyncio.sleep(starting_pause_s(monotonic_s() - began_at, policy))
-        self._report(CopyPhase.PROVING)
+        self._report(CopyPhase.PROVING, self._why_again)
         refusals = 0
         while True:
             left_s = max(0.1, deadline - monotonic_s())
@@ -389,14 +397,16 @@ class HostedCopy:
                 start_s = round(self._ready_at - self._started_at, 3)
                 self._status = replace(self._status, start_s=start_s)
         self._attempts = replace(self._attempts, ever_ready=True)
+        self._why_again = None
         self._remember(ever_ready=True)
         self._report(CopyPhase.READY)
 
     async def _pause(self, step: Restart, ending: Ending) -> None:
         self._remember(process=None, restarts=self._record.restarts + 1)
+        self._why_again = f"{ending.detail} {restart_note(step)}"
         self._report(
             CopyPhase.UNHEALTHY if self._attempts.ever_ready else CopyPhase.STARTING,
-            f"{ending.detail} It is started again in {step.delay_s:g} s.",
+            self._why_again,
             restarts=self._record.restarts,
             pid=None,
             memory_bytes=0,

@@ -121,18 +121,28 @@ def after_end(
         steady = ending.ready_for_s >= policy.stable_after_s
         crashes = 1 if steady else attempts.crashes + 1
         attempts = replace(attempts, ever_ready=True, crashes=crashes)
-        return attempts, Restart(delay_s=backoff_s(crashes, policy))
+        return attempts, Restart(delay_s=restart_wait_s(crashes, policy))
     if attempts.ever_ready:
         attempts = replace(attempts, crashes=attempts.crashes + 1)
-        return attempts, Restart(delay_s=backoff_s(attempts.crashes, policy))
+        return attempts, Restart(delay_s=restart_wait_s(attempts.crashes, policy))
     attempts = replace(attempts, failed_starts=attempts.failed_starts + 1)
     if ending.kind is EndKind.EXITED and attempts.failed_starts < policy.max_failed_starts:
-        return attempts, Restart(delay_s=backoff_s(attempts.failed_starts, policy))
+        return attempts, Restart(delay_s=restart_wait_s(attempts.failed_starts, policy))
     return attempts, GiveUp()
 
 
+def restart_wait_s(deaths: int, policy: CopyPolicy) -> float:
+    """Wait after the `deaths`-th death in a row: none after the first, then 1, 2, 4 ... 60 s.
+
+    One death is most often an accident, and requests may be waiting; two are a loop.
+    Source: Kubernetes, "Pod Lifecycle", restartPolicy: the first restart is at once, each one after
+    it waits twice as long, up to a limit, and a container that ran for a while begins anew.
+    """
+    return 0.0 if deaths <= 1 else backoff_s(deaths - 1, policy)
+
+
 def backoff_s(failures: int, policy: CopyPolicy) -> float:
-    """Wait before the start that follows the `failures`-th failure in a row: 1, 2, 4 ... 60 s."""
+    """Wait before the try that follows the `failures`-th failure in a row: 1, 2, 4 ... 60 s."""
     # The exponent is bounded too: 2.0 ** 2000 is an error, not a long wait.
     return min(policy.max_backoff_s, policy.first_backoff_s * 2.0 ** min(failures - 1, 30))
 

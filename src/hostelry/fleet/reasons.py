@@ -6,7 +6,7 @@ the component's name.
 
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.images import PROBE_BODY, PROBE_CONTENT_TYPE, ImageRule
-from hostelry.fleet.lifecycle import Ending, EndKind, start_limit
+from hostelry.fleet.lifecycle import Ending, EndKind, Restart, start_limit
 
 OWN_PROBE = (
     f"Name a request that the image answers with 200: {PROBE_BODY} (and {PROBE_CONTENT_TYPE}) in "
@@ -52,6 +52,13 @@ def proof_note(rule: ImageRule, status: int | None) -> str:
     if not rule.probe.any_answer:
         return f"ready: the probe was answered with {status}"
     return f"ready: an empty object was answered with {status}, which proves little. {OWN_PROBE}"
+
+
+def restart_note(restart: Restart) -> str:
+    """When a copy that ended is started again."""
+    if restart.delay_s <= 0:
+        return "It is started again at once."
+    return f"It is started again in {restart.delay_s:g} s."
 
 
 def exit_detail(code: int | None) -> str:

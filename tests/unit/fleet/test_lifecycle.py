@@ -1,6 +1,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hostelry.domain.copy import AdapterPlacement, CopySpec
 from hostelry.domain.model import ArtifactSource, Container, SourceKind
@@ -78,13 +80,16 @@ def ending(kind: EndKind, ready_for_s: float | None = None) -> Ending:
     ("attempts", "end", "expected"),
     [
         pytest.param(
-            Attempts(), ending(EndKind.EXITED), Restart(delay_s=1), id="a first failed start"
+            Attempts(),
+            ending(EndKind.EXITED),
+            Restart(delay_s=0),
+            id="a first failed start is tried again at once",
         ),
         pytest.param(
             Attempts(failed_starts=1),
             ending(EndKind.EXITED),
-            Restart(delay_s=2),
-            id="a second failed start waits twice as long",
+            Restart(delay_s=1),
+            id="a second failed start waits a moment",
         ),
         pytest.param(
             Attempts(failed_starts=2),
@@ -105,7 +110,25 @@ def ending(kind: EndKind, ready_for_s: float | None = None) -> Ending:
             Attempts(), ending(EndKind.NOT_STARTED), GiveUp(), id="a program that is not there"
         ),
         pytest.param(
-            Attempts(ever_ready=True, crashes=2),
+            Attempts(ever_ready=True),
+            ending(EndKind.HUNG, ready_for_s=5),
+            Restart(delay_s=0),
+            id="the first death of a copy that was ready waits for nothing",
+        ),
+        pytest.param(
+            Attempts(ever_ready=True),  # as its agent's successor knows it
+            ending(EndKind.NOT_STARTED),
+            Restart(delay_s=0),
+            id="nor does that of an adopted copy",
+        ),
+        pytest.param(
+            Attempts(ever_ready=True, crashes=1),
+            ending(EndKind.EXITED),
+            Restart(delay_s=1),
+            id="a restart that does not get ready is the second death",
+        ),
+        pytest.param(
+            Attempts(ever_ready=True, crashes=3),
             ending(EndKind.EXITED, ready_for_s=5),
             Restart(delay_s=4),
             id="a crash loop waits longer each time",
@@ -113,7 +136,7 @@ def ending(kind: EndKind, ready_for_s: float | None = None) -> Ending:
         pytest.param(
             Attempts(ever_ready=True, crashes=9),
             ending(EndKind.EXITED, ready_for_s=60),
-            Restart(delay_s=1),
+            Restart(delay_s=0),
             id="a copy that was stable is restarted at once",
         ),
         pytest.param(
@@ -138,6 +161,30 @@ def test_a_copy_that_crashes_once_ready_counts_no_failed_start() -> None:
     attempts, _ = after_end(Attempts(failed_starts=2), ending(EndKind.EXITED, 3.0), POLICY)
     assert attempts == Attempts(ever_ready=True, failed_starts=2, crashes=1)
     assert isinstance(after_end(attempts, ending(EndKind.EXITED), POLICY)[1], Restart)
+
+
+def test_a_crash_loop_waits_longer_each_time_and_one_that_was_stable_begins_anew() -> None:
+    """Source: Kubernetes, "Pod Lifecycle": at once, then twice as long each time, to a limit."""
+    attempts, waits_s = Attempts(), []
+    for ready_for_s in [2.0] * 9 + [60.0, 2.0]:
+        attempts, step = after_end(attempts, ending(EndKind.EXITED, ready_for_s), POLICY)
+        assert isinstance(step, Restart)
+        waits_s.append(step.delay_s)
+    assert waits_s == [0, 1, 2, 4, 8, 16, 32, 60, 60, 0, 1]
+
+
+@given(st.lists(st.none() | st.floats(0, 1e6), max_size=50))
+def test_no_two_restarts_in_a_row_are_at_once_unless_a_stable_life_lies_between(
+    lives_s: list[float | None],
+) -> None:
+    attempts, before_s = Attempts(ever_ready=True), POLICY.first_backoff_s
+    for ready_for_s in lives_s:
+        attempts, step = after_end(attempts, ending(EndKind.EXITED, ready_for_s), POLICY)
+        assert isinstance(step, Restart)
+        assert step.delay_s <= POLICY.max_backoff_s
+        steady = ready_for_s is not None and ready_for_s >= POLICY.stable_after_s
+        assert step.delay_s > 0 or before_s > 0 or steady
+        before_s = step.delay_s
 
 
 def test_backoff_grows_from_one_to_sixty_seconds() -> None:
