@@ -29,11 +29,6 @@ class Aim:
     content_type: str
     body: bytes
 
-    @property
-    def owner(self) -> str | None:
-        """How the copies of the component name it; None for a model endpoint."""
-        return None if self.component is None else f"component/{self.component}"
-
     def __str__(self) -> str:
         """For people."""
         return self.endpoint if self.component is None else f"{self.endpoint}/{self.component}"

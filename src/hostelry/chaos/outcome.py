@@ -30,11 +30,6 @@ class Served:
     served_after_s: float
     slowest_s: float
 
-    @property
-    def num_errors(self) -> int:
-        """Calls that failed."""
-        return sum(self.errors.values())
-
 
 def served(calls: Iterable[Call], fault_at: float) -> Served:
     """What became of the calls that were under way at the fault, or began later."""

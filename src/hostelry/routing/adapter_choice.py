@@ -41,11 +41,6 @@ class CopyView(NamedTuple):
             return 0.0
         return self.load_ms if self.has_room else 2 * self.load_ms
 
-    @property
-    def cost_ms(self) -> float:
-        """What putting the request here is expected to cost: time to its end, and the load."""
-        return (self.outstanding + 1) * self.pace_ms + self.loading_ms
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterChoice:

@@ -67,10 +67,9 @@ KEEP_FOR_CONTROL_S = 30.0  # an idle connection that reports of load go over
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayParts:
-    """A gateway, wired: the door, what keeps time for held requests, the counts, the meter."""
+    """A gateway, wired: the door, what keeps time for held requests, the meter."""
 
     door: Door
-    outstanding: Counts
     holding: Holding
     meter: Meter
 
@@ -130,7 +129,7 @@ def build_door(
         control=ControlRoom(callers, pool, config.control_url, credentials.internal_key),
         metrics=MetricsRoom(callers, pool, config.control_url, credentials.internal_key),
     )
-    return GatewayParts(door=door, outstanding=outstanding, holding=holding, meter=meter)
+    return GatewayParts(door=door, holding=holding, meter=meter)
 
 
 def hold_limits(config: UpConfig) -> HoldLimits:

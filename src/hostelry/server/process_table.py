@@ -13,7 +13,6 @@ from pathlib import Path
 PROC = Path("/proc")
 # Fields of /proc/PID/stat after the command's closing parenthesis (proc_pid_stat(5), minus two).
 STATE_FIELD = 0
-PARENT_FIELD = 1
 GROUP_FIELD = 2
 START_FIELD = 19
 
@@ -24,7 +23,6 @@ class ProcessStat:
 
     pid: int
     state: str
-    parent: int
     group: int
     start_ticks: int
 
@@ -36,7 +34,6 @@ def parse_stat(text: str) -> ProcessStat:
     return ProcessStat(
         pid=int(pid),
         state=fields[STATE_FIELD],
-        parent=int(fields[PARENT_FIELD]),
         group=int(fields[GROUP_FIELD]),
         start_ticks=int(fields[START_FIELD]),
     )

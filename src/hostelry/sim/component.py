@@ -109,7 +109,6 @@ class SimulatedComponent:
         if copy not in self._coming:
             return  # it was taken back meanwhile
         self._coming.remove(copy)
-        copy.ready_s = now_s
         copy.place = len(self.serving)
         self.serving.append(copy)
         self.outstanding.append(0)

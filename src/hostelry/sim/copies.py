@@ -47,7 +47,7 @@ class SimulatedCopy:
     __slots__ = (
         "_batch", "_done_s", "_queue", "_slowdowns", "_turned_s", "_turns_done_s", "_turns_s",
         "first_answer_s", "id", "instance_id", "model", "outstanding", "place", "placed_s",
-        "ready_s", "wakes_s",
+        "wakes_s",
     )  # fmt: skip
 
     def __init__(self, id: str, model: int, instance_id: str, slowdowns: Sequence[float]) -> None:
@@ -57,7 +57,6 @@ class SimulatedCopy:
         self.outstanding = 0
         self.place = -1  # among those of its component that serve
         self.placed_s = 0.0
-        self.ready_s = NEVER
         self.first_answer_s = NEVER
         self.wakes_s = NEVER  # of the event that is under way for it
         self._slowdowns = slowdowns

@@ -102,7 +102,6 @@ class Replay:
         self._served_by: list[int] = []  # by model of the trace: the component that serves it
         self._next_second_s = 1.0
         self._open = True
-        self._numbers = 0
 
     def run(self) -> Ledger:
         """Let everything of the trace arrive, and wait until all of it has ended."""

@@ -185,7 +185,7 @@ class Drive:
         limits, pool = self.scheduler.limits, self.scheduler.pool
         names = [chunk.request_id for chunk in plan.chunks]
         assert len(names) == len(set(names)) <= limits.max_batch_size
-        assert plan.num_tokens <= limits.max_batched_tokens
+        assert sum(chunk.length for chunk in plan.chunks) <= limits.max_batched_tokens
         adapters = {self.live[name].submission.adapter for name in names} - {None}
         assert limits.max_adapters is None or len(adapters) <= limits.max_adapters
         for key in adapters:

@@ -237,34 +237,3 @@ def test_the_pace_of_slow_requests_is_told() -> None:
     with pytest.raises(QuotaExceededError) as refusal:
         drive.submit("s")
     assert refusal.value.retry_after_s == pytest.approx(30.0, rel=0.05)
-
-
-def test_policies_may_change_while_requests_are_there() -> None:
-    drive = Drive(scheduler(num_pages=400), check_every=50)
-    for number in range(300):
-        drive.submit(f"a{number}", 4, 12, tenant="a")
-        drive.submit(f"b{number}", 4, 12, tenant="b")
-    drive.steps(100)
-    policies = TenantPolicies(table={"a": TenantPolicy(weight=3.0, max_concurrent=5)})
-    drive.scheduler.set_policies(policies, drive.now)
-    before = dict(drive.service)
-    drive.steps(200)
-    got = {name: drive.service[name] - before[name] for name in before}
-    assert 2.5 < got["a"] / got["b"] < 3.5
-    with pytest.raises(QuotaExceededError, match="5 concurrent"):
-        drive.submit("one more", tenant="a")
-    drive.finish()
-
-
-def test_a_rate_that_changes_starts_with_a_full_bucket() -> None:
-    drive = Drive(scheduler(tenants=quota(tokens_per_s=1.0, burst_s=8.0)))
-    drive.submit("first", 8, 1)
-    drive.scheduler.set_policies(quota(tokens_per_s=1.0, burst_s=8.0, weight=2.0), drive.now)
-    with pytest.raises(QuotaExceededError):
-        drive.submit("second", 8, 1)
-    drive.scheduler.set_policies(quota(tokens_per_s=2.0, burst_s=8.0), drive.now)
-    drive.submit("second", 8, 1)
-    drive.scheduler.set_policies(TenantPolicies(), drive.now)
-    drive.submit("third", 60, 1)
-    drive.finish()
-    drive.check_conserved()

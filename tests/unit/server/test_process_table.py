@@ -44,7 +44,7 @@ def test_parse_stat(command: str) -> None:
     rest = " ".join(str(n) for n in range(7, 52))
     line = f"42 ({command}) R 7 42 42 0 -1 {rest}"
     stat = parse_stat(line)
-    assert stat == ProcessStat(pid=42, state="R", parent=7, group=42, start_ticks=20)
+    assert stat == ProcessStat(pid=42, state="R", group=42, start_ticks=20)
 
 
 def test_this_process_is_alive_under_its_own_start_only() -> None:

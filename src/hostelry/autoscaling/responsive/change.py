@@ -33,14 +33,13 @@ class Rise:
     """The likeliest rise: `evidence` is its log likelihood ratio, `since_s` how long ago it began.
 
     `base_per_s` is the rate before it, `per_s` the rate since, drawn towards the base by what is
-    not known yet. `dispersion` is what the evidence was divided by.
+    not known yet.
     """
 
     evidence: float
     since_s: float
     base_per_s: float
     per_s: float
-    dispersion: float
 
 
 def likeliest_rise(
@@ -87,7 +86,6 @@ def _of_window(
         since_s=float(window_s),
         base_per_s=base,
         per_s=(num + drawn_s * base) / (window_s + drawn_s),
-        dispersion=dispersion,
     )
 
 

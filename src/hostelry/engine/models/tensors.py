@@ -68,7 +68,6 @@ class DecoderTensors:
     ) -> None:
         self._files = files
         self._norms = norms
-        self._num_layers = spec.num_layers
         self._shapes = _layer_shapes(spec, norms)
         self._windows = spec.windows
         self._ropes = spec.layer_ropes

@@ -30,12 +30,3 @@ class Grammar(Protocol):
     def accept(self, token_id: int) -> bool:
         """Go on by a token; False, and nothing changed, where it may not come."""
         ...
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the text was ended, by a token that ends texts."""
-        ...
-
-    def fork(self) -> "Grammar":
-        """Another one in the same state, which goes on by itself."""
-        ...

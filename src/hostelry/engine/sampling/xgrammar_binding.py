@@ -183,10 +183,6 @@ class XGrammar:
         """Whether the text was ended."""
         return bool(self._matcher.is_terminated())
 
-    def fork(self) -> "XGrammar":
-        """Another one in the same state."""
-        return XGrammar(self._matcher.fork())
-
 
 class CompiledStructure:
     """A structure ready for use; any number of texts may follow it at once."""

@@ -82,8 +82,3 @@ class Plan:
     fetches: tuple[str, ...] = ()
     uploads: tuple[Upload, ...] = ()
     expired: tuple[str, ...] = ()
-
-    @property
-    def num_tokens(self) -> int:
-        """Rows of the step's tensors."""
-        return sum(chunk.length for chunk in self.chunks)

@@ -56,17 +56,6 @@ class FairQueue:
             self._tenants[name] = tenant
         return tenant
 
-    def set_policies(self, policies: TenantPolicies, now: float) -> None:
-        """Go by other policies; a bucket whose rate or burst changes starts anew, and full."""
-        self._policies = policies
-        for tenant in self._tenants.values():
-            old, new = tenant.policy, policies.of(tenant.name)
-            if (old.tokens_per_s, old.burst_s) != (new.tokens_per_s, new.burst_s):
-                tenant.bucket = _bucket(new, now)
-            if tenant.num_waiting:
-                self.waiting_weight += new.weight - old.weight
-            tenant.policy, tenant.token_cost = new, 1.0 / new.weight
-
     def lane(self, tenant: Tenant, key: str | None) -> Lane:
         """The lane of a tenant's requests for adapter `key`, made when it is new."""
         lane = tenant.lanes.get(key)

@@ -40,10 +40,6 @@ class Scheduler:
         self._num_submitted = 0
         self._now = -math.inf
 
-    def set_policies(self, tenants: TenantPolicies, now: float) -> None:
-        """Go by other weights and quotas from now on; requests that are there stay."""
-        self._queue.set_policies(tenants, self._advance(now))
-
     # Requests
 
     def submit(self, submission: Submission, now: float) -> None:

@@ -209,7 +209,6 @@ class NativeThreads:
         if num_threads < 1:
             raise ValueError(f"num_threads is {num_threads}; at least one thread computes")
         self.library = library
-        self.num_threads = num_threads
         self.handle: int = library.functions.hostelry_pool_new(num_threads, int(pin))
         self._end = weakref.finalize(self, library.functions.hostelry_pool_free, self.handle)
 
