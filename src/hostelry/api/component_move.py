@@ -21,9 +21,12 @@ def check_components_fit(context: Context, endpoint: Endpoint, pending: Deployme
 
 
 def check_fits_pending(context: Context, component: InferenceComponent, endpoint: Endpoint) -> None:
-    """Refuse a component that could not follow its endpoint's update to other instance types."""
-    if endpoint.pending is not None:
-        check_fits(context, component, endpoint, endpoint.pending)
+    """Refuse a component that could not follow its endpoint's update to other instance types.
+
+    Nor may it be one that could not go back, while such an update is on trial.
+    """
+    for deployment in endpoint.deployments:
+        check_fits(context, component, endpoint, deployment)
 
 
 def check_fits(

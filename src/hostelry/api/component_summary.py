@@ -87,15 +87,19 @@ def image_of(component: InferenceComponent, instance_type: str | None) -> str | 
 
 
 def runtime_summary(context: Context, component: InferenceComponent) -> Result:
-    """How many copies are wanted and serve, by instance type."""
-    scope, state = context.scope, context.state
+    """How many copies are wanted and serve, by instance type.
+
+    Those that an update of the endpoint brings up, or keeps to go back to, do not count.
+    """
+    types = serving_instance_types(context, component.endpoint_name)
     copies = [
         copy
-        for copy in (stored.value for stored in state.copies.list(scope))
-        if copy.endpoint_name == component.endpoint_name and counts_for(copy, component)
+        for copy in (stored.value for stored in context.state.copies.list(context.scope))
+        if copy.endpoint_name == component.endpoint_name
+        and copy.instance_id in types
+        and counts_for(copy, component)
     ]
-    types = {it.value.id: it.value.instance_type for it in state.instances.list(scope)}
-    by_type = Counter(types[it.instance_id] for it in copies if it.instance_id in types)
+    by_type = Counter(types[it.instance_id] for it in copies)
     summary: Result = {
         "DesiredCopyCount": wanted_copies(context, component),
         "CurrentCopyCount": len(copies),
@@ -106,6 +110,19 @@ def runtime_summary(context: Context, component: InferenceComponent) -> Result:
             for name, count in sorted(by_type.items())
         ]
     return summary
+
+
+def serving_instance_types(context: Context, endpoint_name: str) -> dict[str, str]:
+    """The type of each instance of the deployment that the endpoint serves from, by id."""
+    scope, state = context.scope, context.state
+    endpoint = state.endpoints.get(scope, endpoint_name)
+    return {
+        it.value.id: it.value.instance_type
+        for it in state.instances.list(scope)
+        if endpoint is not None
+        and it.value.endpoint_name == endpoint_name
+        and it.value.generation == endpoint.value.active.generation
+    }
 
 
 def counts_for(copy: Copy, component: InferenceComponent) -> bool:

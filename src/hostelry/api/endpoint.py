@@ -58,7 +58,7 @@ def describe_endpoint(context: Context, params: Params) -> Result:
         "EndpointName": endpoint.name,
         "EndpointArn": endpoint.arn,
         "EndpointConfigName": before.config.name,
-        "ProductionVariants": variant_summaries(endpoint, presence),
+        "ProductionVariants": variant_summaries(endpoint, before, presence),
         "EndpointStatus": endpoint.status.value,
         "CreationTime": endpoint.created_at,
         "LastModifiedTime": endpoint.modified_at,
@@ -68,10 +68,9 @@ def describe_endpoint(context: Context, params: Params) -> Result:
     if endpoint.given.get("DeploymentConfig"):
         result["LastDeploymentConfig"] = endpoint.given["DeploymentConfig"]
     if coming is not None:
-        status = "Creating" if endpoint.bake is None else "Baking"
-        result["PendingDeploymentSummary"] = pending_summary(coming, presence, status)
-    if endpoint.active.config.given.get("MetricsConfig"):
-        result["MetricsConfig"] = endpoint.active.config.given["MetricsConfig"]
+        result["PendingDeploymentSummary"] = pending_summary(endpoint, coming, presence)
+    if before.config.given.get("MetricsConfig"):
+        result["MetricsConfig"] = before.config.given["MetricsConfig"]
     return result
 
 

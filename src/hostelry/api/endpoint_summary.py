@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostelry.api.context import Context, Result
+from hostelry.api.refusals import short_reason
 from hostelry.domain.copy import Copy, Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.endpoint_config import Variant
@@ -60,11 +61,13 @@ class Presence:
         return [it for it in of_variant if it.id in ready]
 
 
-def variant_summaries(endpoint: Endpoint, presence: Presence) -> list[Result]:
-    """ProductionVariants of DescribeEndpoint."""
+def variant_summaries(
+    endpoint: Endpoint, deployment: Deployment, presence: Presence
+) -> list[Result]:
+    """ProductionVariants of DescribeEndpoint: of the deployment whose configuration is shown."""
     return [
-        variant_summary(wanted, endpoint.active, presence) | variant_status(endpoint)
-        for wanted in endpoint.active.variants
+        variant_summary(wanted, deployment, presence) | variant_status(endpoint)
+        for wanted in deployment.variants
     ]
 
 
@@ -105,7 +108,18 @@ def variant_status(endpoint: Endpoint) -> Result:
     return {"VariantStatus": [{"Status": status, "StartTime": endpoint.modified_at}]}
 
 
-def pending_summary(pending: Deployment, presence: Presence, status: str) -> Result:
+def pending_status(endpoint: Endpoint, pending: Deployment) -> Result:
+    """VariantStatus of what an update brings: Creating, then Baking, Updating if it goes back."""
+    bake = endpoint.bake
+    if bake is None:
+        return {"Status": "Creating", "StartTime": pending.started_at}
+    if bake.failure is None:
+        return {"Status": "Baking", "StartTime": bake.since}
+    message = short_reason(bake.failure)
+    return {"Status": "Updating", "StatusMessage": message, "StartTime": bake.since}
+
+
+def pending_summary(endpoint: Endpoint, pending: Deployment, presence: Presence) -> Result:
     """PendingDeploymentSummary of DescribeEndpoint."""
     return {
         "EndpointConfigName": pending.config.name,
@@ -114,7 +128,7 @@ def pending_summary(pending: Deployment, presence: Presence, status: str) -> Res
             {
                 **variant_summary(wanted, pending, presence),
                 **instance_type(wanted.variant),
-                "VariantStatus": [{"Status": status, "StartTime": pending.started_at}],
+                "VariantStatus": [pending_status(endpoint, pending)],
             }
             for wanted in pending.variants
         ],

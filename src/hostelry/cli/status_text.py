@@ -39,11 +39,15 @@ def one_endpoint(endpoint: dict[str, Any], now: float, most_alike: int) -> list[
     config = endpoint.get("config", "-")
     if endpoint.get("pending_config"):
         config = f"{config} -> {endpoint['pending_config']}"
+    bake = endpoint.get("bake")
+    if bake is not None:
+        config = f"{bake['config_before']} -> {config} (on trial)"
     age = duration(now - endpoint["created_at"]) if "created_at" in endpoint else "-"
     head = f"endpoint {endpoint['name']}  {endpoint['status']}  config {config}  age {age}"
     return [
         head,
         *reason_lines(endpoint.get("failure_reason"), "  "),
+        *reason_lines(None if bake is None else bake["going_back"], "  going back: "),
         *all_component_lines(endpoint.get("components", ()), most_alike),
         *instance_lines(endpoint, most_alike),
         "",

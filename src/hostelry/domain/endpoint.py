@@ -71,6 +71,11 @@ class UpdateGuard:
     bake_s: float = 0.0
     max_execution_s: float | None = None
 
+    @property
+    def may_go_back(self) -> bool:
+        """Whether anything here can take the update back once its instances are there."""
+        return bool(self.alarm_names) or self.bake_s > 0 or self.max_execution_s is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
@@ -85,10 +90,15 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bake:
-    """A trial of the active deployment since `since`; `before` is kept to go back to."""
+    """A trial of the active deployment since `since`; `before` is kept to go back to.
+
+    `failure` is set once the trial has failed and `before` cannot serve yet: the active deployment
+    serves until it can.
+    """
 
     before: Deployment
     since: float
+    failure: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,10 +22,8 @@ def guarding_alarms(world: World) -> frozenset[str]:
 
 def endpoint_alarms(endpoint: Endpoint) -> tuple[str, ...]:
     """Names of the alarms that guard the endpoint's own update."""
-    guarded = endpoint.active if endpoint.bake is not None else endpoint.pending
-    if endpoint.status is not EndpointStatus.UPDATING or guarded is None or guarded.guard is None:
-        return ()
-    return guarded.guard.alarm_names
+    guarded = _guarded(endpoint)
+    return () if guarded is None or guarded.guard is None else guarded.guard.alarm_names
 
 
 def component_alarms(component: InferenceComponent) -> tuple[str, ...]:
@@ -60,13 +58,20 @@ def guard_failure(deployment: Deployment, givens: Givens) -> str | None:
 def bake_instants(world: World, givens: Givens) -> Iterator[float]:
     """When time alone ends an endpoint's trial, or its update."""
     endpoint = world.endpoint
-    if endpoint is None or endpoint.status is not EndpointStatus.UPDATING:
-        return
-    guarded = endpoint.active if endpoint.bake is not None else endpoint.pending
+    guarded = None if endpoint is None else _guarded(endpoint)
     guard = None if guarded is None else guarded.guard
-    if guarded is None or guard is None:
+    if endpoint is None or guarded is None or guard is None:
         return
     if endpoint.bake is not None:
         yield givens.end_of(endpoint.bake.since, guard.bake_s)
     if guard.max_execution_s is not None:
         yield guarded.started_at + guard.max_execution_s
+
+
+def _guarded(endpoint: Endpoint) -> Deployment | None:
+    """The deployment that an update under way may still be taken back from."""
+    if endpoint.status is not EndpointStatus.UPDATING:
+        return None
+    if endpoint.bake is None:
+        return endpoint.pending
+    return endpoint.active if endpoint.bake.failure is None else None

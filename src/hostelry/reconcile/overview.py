@@ -5,7 +5,7 @@ from typing import Any
 
 from hostelry.domain.component import ComponentSpec, InferenceComponent, Rollout
 from hostelry.domain.copy import Copy, Instance
-from hostelry.domain.endpoint import EndpointVariant
+from hostelry.domain.endpoint import Bake, EndpointVariant
 from hostelry.domain.shape import Requirements
 from hostelry.placement.explain import HostUse, uses
 from hostelry.reconcile.plan_growth import managed_scaling
@@ -38,12 +38,21 @@ def _endpoint(world: World, facts: Mapping[str, InstanceFacts]) -> dict[str, Any
         "takes_components": endpoint.takes_components,
         "config": endpoint.active.config.name,
         "pending_config": endpoint.pending.config.name if endpoint.pending else None,
+        "bake": None if endpoint.bake is None else _bake(endpoint.bake),
         "variants": [_variant(it) for it in endpoint.active.variants],
         "components": [_component(world, world.components[it]) for it in sorted(world.components)],
         "instances": [
             _instance(it, facts.get(it.id, InstanceFacts()), free[it.id]) for it in instances
         ],
         "copies": [_copy(it, facts.get(it.instance_id, InstanceFacts())) for it in copies],
+    }
+
+
+def _bake(bake: Bake) -> dict[str, Any]:
+    return {
+        "config_before": bake.before.config.name,
+        "since": bake.since,
+        "going_back": bake.failure,
     }
 
 
@@ -66,7 +75,9 @@ def _variant(wanted: EndpointVariant) -> dict[str, Any]:
 
 
 def _component(world: World, component: InferenceComponent) -> dict[str, Any]:
-    copies = world.copies_of(component.name)
+    assert world.endpoint is not None, "only worlds with an endpoint are shown"
+    hosts = world.hosts(world.endpoint.active.generation, component.variant_name)
+    copies = world.copies_on(hosts, component.name)
     shown = {
         "name": component.name,
         "status": component.status.value,

@@ -9,10 +9,8 @@ from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import AdapterPlacement, CopyPhase, CopySpec
-from hostelry.domain.endpoint import EndpointStatus
+from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.model import ArtifactSource, Container, SourceKind
-from hostelry.domain.scope import Scope
-from hostelry.store.records import State
 
 Call = Callable[..., dict[str, Any]]
 Refused = Callable[..., str]
@@ -325,9 +323,10 @@ def test_a_component_needs_an_endpoint_that_lives(
 
 
 def test_current_copies_are_those_that_serve(
-    call: Call, make: Any, run: Callable[..., None], state: State, scope: Scope
+    call: Call, make: Any, run: Callable[..., None], endpoint: Callable[[], Endpoint]
 ) -> None:
     make.endpoint()
+    now = endpoint().active.generation
     make.component("base", RuntimeConfig={"CopyCount": 4})
     make.adapter("es")
     placed = AdapterPlacement(
@@ -344,12 +343,14 @@ def test_current_copies_are_those_that_serve(
     )
     proven = frozenset({"es--1"})
     of_base: dict[str, Any] = {"component_name": "base", "spec": spec}
-    run("1", "main", 1, CopyPhase.READY, **of_base, proven_adapters=proven)
-    run("2", "main", 1, CopyPhase.READY, **of_base)
-    run("3", "main", 1, CopyPhase.STARTING, **of_base, proven_adapters=proven)
-    run("4", "main", 1, CopyPhase.READY, **of_base, drain_deadline_at=1.0)
-    run("5", "main", 1, CopyPhase.READY, component_name="another")
-    run("6", "main", 1, CopyPhase.READY, **of_base, endpoint_name="another")
+    run("1", "main", now, CopyPhase.READY, **of_base, proven_adapters=proven)
+    run("2", "main", now, CopyPhase.READY, **of_base)
+    run("3", "main", now, CopyPhase.STARTING, **of_base, proven_adapters=proven)
+    run("4", "main", now, CopyPhase.READY, **of_base, drain_deadline_at=1.0)
+    run("5", "main", now, CopyPhase.READY, component_name="another")
+    run("6", "main", now, CopyPhase.READY, **of_base, endpoint_name="another")
+    # On instances that an update of the endpoint brings up, or keeps to go back to.
+    run("7", "main", now + 1, CopyPhase.READY, **of_base, proven_adapters=proven)
     shown = call("DescribeInferenceComponent", InferenceComponentName="base")["RuntimeConfig"]
     assert (shown["DesiredCopyCount"], shown["CurrentCopyCount"]) == (4, 2)
     assert shown["PlacementStatus"] == [{"InstanceType": "ml.m5.xlarge", "CurrentCopyCount": 2}]

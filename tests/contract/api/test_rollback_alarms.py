@@ -7,7 +7,8 @@ import pytest
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.component import ComponentStatus, InferenceComponent
-from hostelry.domain.endpoint import Bake, Endpoint, EndpointStatus, UpdateGuard
+from hostelry.domain.copy import CopyPhase
+from hostelry.domain.endpoint import Bake, Deployment, Endpoint, EndpointStatus, UpdateGuard
 from hostelry.domain.scope import Scope
 
 Call = Callable[..., dict[str, Any]]
@@ -103,6 +104,143 @@ def test_an_endpoints_update_keeps_its_guard(
     summary = shown["PendingDeploymentSummary"]
     assert summary["EndpointConfigName"] == "c2"
     assert summary["ProductionVariants"][0]["VariantStatus"][0]["Status"] == "Baking"
+
+
+@pytest.fixture
+def moving(
+    make: Any,
+    call: Call,
+    change: Callable[..., None],
+    change_component: Callable[..., None],
+    endpoint: Callable[[], Endpoint],
+) -> Deployment:
+    """An endpoint of components on its way, guarded, to instances without accelerators."""
+    make.endpoint()
+    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+    needs = {"MinMemoryRequiredInMb": 1024}
+    specification = {"Container": {"Image": "i"}, "ComputeResourceRequirements": needs}
+    make.component(Specification=specification)
+    change_component("base", status=ComponentStatus.IN_SERVICE, deadline_at=None)
+    make.config("c2", {"InstanceType": "ml.m5.xlarge"})
+    config = {**blue_green(TerminationWaitInSeconds=300), **ALARMS}
+    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2", DeploymentConfig=config)
+    pending = endpoint().pending
+    assert pending is not None
+    return pending
+
+
+@pytest.mark.usefixtures("alarms")
+@pytest.mark.parametrize(
+    ("failure", "status"),
+    [
+        pytest.param(None, {"Status": "Baking"}, id="on trial"),
+        pytest.param(
+            "an alarm", {"Status": "Updating", "StatusMessage": "an alarm"}, id="on its way back"
+        ),
+    ],
+)
+def test_the_trial_of_an_endpoint_of_components_is_shown(
+    call: Call,
+    endpoint: Callable[[], Endpoint],
+    change: Callable[..., None],
+    run: Callable[..., None],
+    clock: ManualClock,
+    moving: Deployment,
+    failure: str | None,
+    status: dict[str, str],
+) -> None:
+    assert moving.guard == UpdateGuard(alarm_names=("errors",), bake_s=300.0)
+    before = endpoint().active
+    clock.advance(60.0)
+    bake = Bake(before=before, since=clock.now(), failure=failure)
+    change(active=moving, pending=None, bake=bake)
+    for number, deployment in enumerate((before, before, moving)):
+        generation = deployment.generation
+        run(f"{number}", "main", generation, CopyPhase.READY, component_name="base")
+    shown = call("DescribeEndpoint", EndpointName="e")
+    assert (shown["EndpointStatus"], shown["EndpointConfigName"]) == ("Updating", "e-config")
+    (variant,) = shown["ProductionVariants"]
+    assert variant["CurrentInstanceCount"] == 2, "of the configuration that is shown"
+    summary = shown["PendingDeploymentSummary"]
+    assert summary["EndpointConfigName"] == "c2"
+    (coming,) = summary["ProductionVariants"]
+    assert (coming["InstanceType"], coming["CurrentInstanceCount"]) == ("ml.m5.xlarge", 1)
+    assert coming["VariantStatus"] == [{**status, "StartTime": clock.now()}]
+    shown = call("DescribeInferenceComponent", InferenceComponentName="base")["RuntimeConfig"]
+    assert shown["CurrentCopyCount"] == 1, "those that are kept do not count"
+
+
+@pytest.mark.usefixtures("alarms")
+def test_a_component_that_could_not_follow_or_go_back_is_refused(
+    refused: Refused,
+    endpoint: Callable[[], Endpoint],
+    change: Callable[..., None],
+    clock: ManualClock,
+    moving: Deployment,
+) -> None:
+    def says(needs: dict[str, Any]) -> str:
+        specification = {
+            "Container": {"Image": "i"},
+            "ComputeResourceRequirements": {"MinMemoryRequiredInMb": 1024, **needs},
+        }
+        return refused(
+            "CreateInferenceComponent",
+            InferenceComponentName="another",
+            EndpointName="e",
+            VariantName="main",
+            Specification=specification,
+            RuntimeConfig={"CopyCount": 1},
+        )
+
+    of_gpu = {"NumberOfAcceleratorDevicesRequired": 1}
+    assert "when it moves to ml.m5.xlarge" in says(of_gpu), "it could not follow"
+    bake = Bake(before=moving, since=clock.now())
+    change(active=endpoint().active, pending=None, bake=bake)
+    assert "when it moves to ml.m5.xlarge" in says(of_gpu), "it could not go back"
+
+
+@pytest.mark.usefixtures("alarms")
+@pytest.mark.parametrize(
+    ("policy", "says"),
+    [
+        pytest.param(
+            {"TerminationWaitInSeconds": 600, "MaximumExecutionTimeoutInSeconds": 600},
+            "must be less than MaximumExecutionTimeoutInSeconds 600",
+            id="a trial that could not end in time",
+        ),
+        pytest.param(
+            {
+                "TrafficRoutingConfiguration": {
+                    "Type": "CANARY",
+                    "WaitIntervalInSeconds": 60,
+                    "CanarySize": {"Type": "INSTANCE_COUNT", "Value": 1},
+                }
+            },
+            "Use ALL_AT_ONCE",
+            id="a canary",
+        ),
+        pytest.param(
+            {"TrafficRoutingConfiguration": {"Type": "LINEAR", "WaitIntervalInSeconds": 60}},
+            "Use ALL_AT_ONCE",
+            id="in steps",
+        ),
+    ],
+)
+def test_a_policy_that_cannot_be_kept_is_refused_for_components(
+    make: Any,
+    refused: Refused,
+    change: Callable[..., None],
+    endpoint: Callable[[], Endpoint],
+    policy: dict[str, Any],
+    says: str,
+) -> None:
+    make.endpoint()
+    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+    make.config("c2")
+    config = {**blue_green(**policy), **ALARMS}
+    params = {"EndpointName": "e", "EndpointConfigName": "c2", "DeploymentConfig": config}
+    assert says in refused("UpdateEndpoint", **params)
+    assert endpoint().pending is None
 
 
 @pytest.mark.usefixtures("alarms", "models")

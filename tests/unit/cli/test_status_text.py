@@ -96,6 +96,16 @@ def test_a_reason_is_printed_whole() -> None:
             id="an update under way",
         ),
         pytest.param(
+            {"bake": {"config_before": "old", "since": NOW, "going_back": None}},
+            "endpoint chat  InService  config old -> chat-config (on trial)  age 1h02m",
+            id="an update on trial",
+        ),
+        pytest.param(
+            {"bake": {"config_before": "old", "since": NOW, "going_back": "an alarm"}},
+            "  going back: an alarm",
+            id="an update that goes back",
+        ),
+        pytest.param(
             {"instances": []},
             "    copy c-1  component/base  ready  pid 77  512 MiB  warm start 0.5 s",
             id="copies whose instance is gone",

@@ -1,0 +1,86 @@
+"""What an update of an endpoint does next, case by case."""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from hostelry.reconcile.update_step import Phase, Progress, Step, next_step
+
+COMING, BAKING, RETURNING = Phase.COMING, Phase.BAKING, Phase.RETURNING
+FLAGS = ("is_ready", "has_failed", "is_late", "is_guarded", "is_baked")
+
+
+# Source: "Blue/Green Deployments" (provision, shift, bake, terminate) and "Auto-Rollback
+# Configuration and Monitoring" in the SageMaker developer guide.
+@pytest.mark.parametrize(
+    ("phase", "flags", "expected"),
+    [
+        pytest.param(COMING, (), Step.WAIT, id="the new instances come up"),
+        pytest.param(COMING, ("is_ready",), Step.TAKE_OVER, id="all is up: it takes over"),
+        pytest.param(COMING, ("is_ready", "is_guarded"), Step.BAKE, id="all is up: a trial begins"),
+        pytest.param(COMING, ("is_guarded",), Step.WAIT, id="no trial before all is up"),
+        pytest.param(COMING, ("has_failed",), Step.DROP, id="an alarm before the trial"),
+        pytest.param(COMING, ("is_late",), Step.DROP, id="it does not come up in time"),
+        pytest.param(COMING, ("is_ready", "is_late"), Step.TAKE_OVER, id="up at the last moment"),
+        pytest.param(
+            COMING, ("is_ready", "has_failed"), Step.DROP, id="an alarm as all is up: it counts"
+        ),
+        pytest.param(BAKING, (), Step.WAIT, id="the trial runs"),
+        pytest.param(BAKING, ("is_baked",), Step.FINISH, id="the trial is over"),
+        pytest.param(BAKING, ("is_late",), Step.WAIT, id="a trial ends by its own time alone"),
+        pytest.param(
+            BAKING, ("has_failed", "is_ready"), Step.GO_BACK, id="an alarm: the old one can serve"
+        ),
+        pytest.param(BAKING, ("has_failed",), Step.RETURN, id="an alarm: the old one cannot yet"),
+        pytest.param(
+            BAKING,
+            ("has_failed", "is_ready", "is_baked"),
+            Step.GO_BACK,
+            id="an alarm in the trial's last moment counts",
+        ),
+        pytest.param(RETURNING, (), Step.WAIT, id="the old one comes up again"),
+        pytest.param(RETURNING, ("is_ready",), Step.GO_BACK, id="the old one can serve again"),
+        pytest.param(
+            RETURNING, ("is_late",), Step.GO_BACK, id="the old one is late: its configuration holds"
+        ),
+        pytest.param(
+            RETURNING, ("is_baked",), Step.WAIT, id="a failed trial is not saved by its time"
+        ),
+    ],
+)
+def test_next_step(phase: Phase, flags: tuple[str, ...], expected: Step) -> None:
+    assert next_step(progress(phase, flags)) is expected
+
+
+def progress(phase: Phase, flags: tuple[str, ...]) -> Progress:
+    named: dict[str, Any] = dict.fromkeys(flags, True)
+    return Progress(phase=phase, **named)
+
+
+EVERYTHING = [
+    progress(phase, flags)
+    for phase in Phase
+    for count in range(len(FLAGS) + 1)
+    for flags in itertools.combinations(FLAGS, count)
+]
+
+
+def test_what_is_not_ready_takes_no_requests_but_at_a_deadline() -> None:
+    serves = (Step.TAKE_OVER, Step.BAKE, Step.GO_BACK)
+    for it in EVERYTHING:
+        if not it.is_ready and next_step(it) in serves:
+            assert (it.phase, it.is_late) == (RETURNING, True)
+
+
+def test_what_has_failed_never_serves_for_good() -> None:
+    for it in EVERYTHING:
+        if it.has_failed or it.phase is RETURNING:
+            assert next_step(it) not in (Step.TAKE_OVER, Step.BAKE, Step.FINISH)
+
+
+def test_every_phase_ends_once_its_time_is_over() -> None:
+    for it in EVERYTHING:
+        over = it.is_baked if it.phase is BAKING else it.is_late
+        if over:
+            assert next_step(it) is not Step.WAIT
