@@ -18,6 +18,7 @@ from tests.integration.gateway_rig import (
 from hostelry.base.clock import SystemClock
 from hostelry.gateway.http_reader import HttpLimits
 from hostelry.gateway.http_server import HttpServer
+from hostelry.gateway.outstanding import Outstanding
 from hostelry.gateway.routes import FixedRoutes
 from hostelry.gateway.upstream import UpstreamPool
 from hostelry.server.gateway import build_door
@@ -55,20 +56,20 @@ async def storm(rig: GatewayRig, copy: EchoProcess, seed: int) -> tuple[int, int
     adapters = [component(name, copies, adapter_id=f"{name}-1") for name in ("pirate", "poet")]
     llms = components_endpoint("llms", component("base", copies), *adapters)
     routes = FixedRoutes(snapshot_of("1", model_endpoint("storm", *copies), llms))
-    parts = build_door(rig.config, rig.credentials, routes, pool)
-    door = parts.door
+    counts = Outstanding()
+    door = build_door(rig.config, rig.credentials, routes, pool, counts=counts).door
     server = HttpServer(door.handle, door.refusal_answer, HttpLimits(), SystemClock())
     await server.start(bind("127.0.0.1", rig.config.door_port))
     source = random.Random(seed)
     callers = [asyncio.create_task(call(rig, source)) for _ in range(NUM_CALLERS)]
     highest = 0
     while not all(it.done() for it in callers):
-        highest = max(highest, parts.outstanding.total)
+        highest = max(highest, counts.total)
         await asyncio.sleep(0.002)
     await asyncio.gather(*callers)
     await server.stop(5.0)
     pool.close()
-    return highest, parts.outstanding.total
+    return highest, counts.total
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -24,6 +24,7 @@ from hostelry.engine.sampling.json_schema import kept_json_schema
 from hostelry.engine.sampling.sampler import sample
 from hostelry.engine.sampling.structure_compiler import StructureCompiler, StructureLimits
 from hostelry.engine.sampling.vocabulary import load_vocabulary
+from hostelry.engine.sampling.xgrammar_binding import XGrammar
 
 SMOL_VOCAB = 49152
 MOST_TOKENS = 400
@@ -109,7 +110,7 @@ def tiny(folder: Path) -> Iterator[StructureCompiler]:
 
 
 def tokens_of(
-    grammar: Grammar, tokenizer: Tokenizer, *, seed: int, temperature: float
+    grammar: XGrammar, tokenizer: Tokenizer, *, seed: int, temperature: float
 ) -> list[int]:
     """What a model that knows nothing says within a grammar; its wish to end grows."""
     vocab, eos = tokenizer.get_vocab_size(), EOS

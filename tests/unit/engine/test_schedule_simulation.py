@@ -220,7 +220,8 @@ def test_nobody_waits_who_could_run(requests: list[tuple[int, int, str]], num_pa
     limits = subject.limits
 
     def look(plan: Plan) -> None:
-        if plan.preempted or plan.num_tokens == limits.max_batched_tokens:
+        num_tokens = sum(chunk.length for chunk in plan.chunks)
+        if plan.preempted or num_tokens == limits.max_batched_tokens:
             return
         if subject.num_running == limits.max_batch_size:
             return
