@@ -1,11 +1,11 @@
 """Every drill by its name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from hostelry.base.errors import HostelryError
+from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.chaos.component_drills import (
     copy_oom,
     crash_at_start,
@@ -65,3 +65,12 @@ DRILLS = (
 )
 BY_NAME = {drill.name: drill for drill in DRILLS}
 EVERYTHING = "everything"
+
+
+def chosen(name: str) -> Sequence[Drill]:
+    """The drills of that name; raises TerminalError where there is none."""
+    if name == EVERYTHING:
+        return DRILLS
+    if name not in BY_NAME:
+        raise TerminalError(f"there is no drill {name}. There are: {', '.join(BY_NAME)}")
+    return [BY_NAME[name]]

@@ -10,7 +10,6 @@ from hostelry.chaos.load import Aim, Load, client
 from hostelry.chaos.sight import Platform, copies_in
 from hostelry.chaos.stage import Stage
 
-DEFAULT_THREADS = 4
 OWN_COPIES = 2
 
 

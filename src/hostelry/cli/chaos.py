@@ -6,13 +6,11 @@ from typing import Annotated
 import msgspec
 import typer
 
-from hostelry.base.errors import TerminalError
-from hostelry.chaos.catalogue import BY_NAME, DRILLS, EVERYTHING, Drill
 from hostelry.chaos.outcome import Outcome
-from hostelry.chaos.scene import DEFAULT_THREADS, scene_of
-from hostelry.chaos.sight import Platform
 from hostelry.cli.chaos_text import outcome_lines, table_lines
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
+
+DEFAULT_THREADS = 4
 
 chaos = typer.Typer(
     help="Break a running platform on purpose and measure how it recovers.",
@@ -27,6 +25,9 @@ def list_drills() -> None:
 
     Example: hostelry chaos list
     """
+    # Drills talk to the platform through botocore: no other command waits for it.
+    from hostelry.chaos.catalogue import DRILLS, EVERYTHING
+
     width = max(len(drill.name) for drill in DRILLS)
     for drill in DRILLS:
         typer.echo(f"{drill.name:{width}}  {drill.does}")
@@ -60,6 +61,10 @@ def run_drill(
 
     Example: hostelry chaos run everything --load 8 --json
     """
+    from hostelry.chaos.catalogue import chosen
+    from hostelry.chaos.scene import scene_of
+    from hostelry.chaos.sight import Platform
+
     at = home_at(home)
     config, credentials = settled(at)
     drills = chosen(name)
@@ -78,15 +83,6 @@ def run_drill(
     show(outcomes, as_json=as_json)
     if not all(it.passed for it in outcomes):
         raise typer.Exit(1)
-
-
-def chosen(name: str) -> Sequence[Drill]:
-    """The drills of that name; raises TerminalError where there is none."""
-    if name == EVERYTHING:
-        return DRILLS
-    if name not in BY_NAME:
-        raise TerminalError(f"there is no drill {name}. There are: {', '.join(BY_NAME)}")
-    return [BY_NAME[name]]
 
 
 def show(outcomes: Sequence[Outcome], *, as_json: bool) -> None:

@@ -17,7 +17,12 @@ PolicyOption = Annotated[
     list[Path] | None,
     typer.Option(help="A policy file; again for each policy to compare it with."),
 ]
-SeedOption = Annotated[int, typer.Option(min=0, help="Of the scenario, and of all that is drawn.")]
+SeedOption = Annotated[
+    int | None,
+    typer.Option(
+        min=0, help="Of the scenario, and of all that is drawn. Default: always the same."
+    ),
+]
 ActsOption = Annotated[bool, typer.Option("--acts", help="Print each act of scaling.")]
 ListOption = Annotated[bool, typer.Option("--list", help="Print the scenarios and end.")]
 WriteOption = Annotated[

@@ -1,9 +1,8 @@
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.chaos.catalogue import DRILLS, EVERYTHING
+from hostelry.chaos.catalogue import DRILLS, EVERYTHING, chosen
 from hostelry.chaos.outcome import Outcome, Served
-from hostelry.cli.chaos import chosen
 from hostelry.cli.chaos_text import outcome_lines, table_lines
 
 SERVED = Served(

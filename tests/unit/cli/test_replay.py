@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.main import app
-from hostelry.cli.replay import telling
 from hostelry.cli.replay_calibrate import Asking
+from hostelry.cli.replay_run import telling
 from hostelry.sim.scenario import SCENARIOS
 
 POLICIES = Path(__file__).resolve().parents[3] / "examples" / "policies"

@@ -1,0 +1,182 @@
+"""What `hostelry replay` does once its options are read; with numpy and the simulator."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import typer
+
+from hostelry.base.clock import monotonic_s
+from hostelry.base.errors import TerminalError
+from hostelry.cli.replay_calibrate import calibrate
+from hostelry.cli.replay_text import act_lines, comparison_lines
+from hostelry.domain.shape import Requirements
+from hostelry.sim.deployment import Deployment
+from hostelry.sim.outcome import Outcome, replayed
+from hostelry.sim.policy_file import read_policy
+from hostelry.sim.policy_set import PolicySet
+from hostelry.sim.replay import Progress, Setup
+from hostelry.sim.scenario import DEFAULT_SEED, SCENARIOS, scenario_trace
+from hostelry.sim.service import ServiceModel, default_service, load_service, save_service
+from hostelry.sim.trace import Trace
+from hostelry.sim.trace_file import trace_of_file, write_trace
+
+MIB = 2**20
+TOLD_EVERY_S = 2.0
+
+
+class Against(NamedTuple):
+    """What every policy is replayed on."""
+
+    deployment: Deployment
+    service: ServiceModel
+    seed: int
+
+
+@contextmanager
+def possible() -> Iterator[None]:
+    """Turns what a value refuses into an error of the command line."""
+    try:
+        yield
+    except ValueError as error:
+        raise TerminalError(f"the options cannot be: {error}") from None
+
+
+def chosen_seed(seed: int | None) -> int:
+    """The seed, or the one that every replay without a seed has."""
+    return DEFAULT_SEED if seed is None else seed
+
+
+def service_model(path: Path | None) -> ServiceModel:
+    """The calibration of a file, or the one that is shipped."""
+    return default_service() if path is None else load_service(path)
+
+
+def requirements(cpus: float, memory_mib: int, accelerators: int) -> Requirements:
+    """What a copy reserves; raises ValueError for less than nothing."""
+    if not (0.0 <= cpus <= 4096.0 and 0 < memory_mib <= 1 << 24 and 0 <= accelerators <= 64):
+        raise ValueError(
+            f"a copy of {cpus:g} CPUs, {memory_mib} MiB and {accelerators} accelerators; it must "
+            "have 0 to 4096 CPUs, 1 MiB to 16 TiB and 0 to 64 accelerators"
+        )
+    return Requirements(
+        min_memory_bytes=memory_mib * MIB, cpus=cpus, accelerators=float(accelerators)
+    )
+
+
+def compare(
+    fresh: Callable[[], Trace],
+    paths: Sequence[Path] | None,
+    against: Against,
+    *,
+    as_json: bool,
+    acts: bool,
+) -> None:
+    """Replay the trace with each policy, and show what came of it."""
+    if not paths:
+        raise TerminalError(
+            "no --policy FILE is given: it holds what PutScalingPolicy takes; "
+            "examples/policies has some"
+        )
+    setups = [
+        Setup(
+            policies=it,
+            deployment=against.deployment,
+            service=against.service,
+            seed=against.seed,
+        )
+        for it in named_apart([read_policy(it) for it in paths])
+    ]
+    show([run(fresh, it) for it in setups], against.service, as_json=as_json, acts=acts)
+
+
+def chosen_trace(
+    path: Path | None, scenario: str | None, seed: int, limit: int | None
+) -> Callable[[], Trace]:
+    """What makes the trace anew for each policy; raises TerminalError where it is not one trace."""
+    if (path is None) is (scenario is None):
+        raise TerminalError(
+            "give one of --trace FILE and --scenario NAME; --list prints the scenarios"
+        )
+    if path is not None:
+        return lambda: trace_of_file(path, limit)
+    assert scenario is not None, "one of both was given"
+    return lambda: scenario_trace(scenario, seed)
+
+
+def write(trace: Trace, path: Path) -> None:
+    """Write the trace as CSV, and say how long it is."""
+    typer.echo(f"{write_trace(trace, path):,} rows written to {path}")
+
+
+def named_apart(policies: Sequence[PolicySet]) -> list[PolicySet]:
+    """The policies, with a number behind a name that came before."""
+    found: list[PolicySet] = []
+    for it in policies:
+        same = sum(known.name.partition(" #")[0] == it.name for known in found)
+        found.append(replace(it, name=f"{it.name} #{same + 1}") if same else it)
+    return found
+
+
+def run(fresh: Callable[[], Trace], setup: Setup) -> Outcome:
+    """One replay, its progress told where it takes long."""
+    return replayed(fresh(), setup, telling(setup.policies.name))
+
+
+def telling(name: str, every_s: float = TOLD_EVERY_S) -> Progress:
+    """Tells how far a replay has come, every few seconds."""
+    began_s = told_s = monotonic_s()
+
+    def tell(num_requests: int, at_s: float) -> None:
+        nonlocal told_s
+        now_s = monotonic_s()
+        if now_s - told_s >= every_s:
+            told_s = now_s
+            rate = num_requests / max(now_s - began_s, 1e-9)
+            typer.echo(
+                f"{name}: {num_requests:,} requests, {at_s / 3600:.1f} h of the trace, "
+                f"{rate:,.0f} requests a second",
+                err=True,
+            )
+
+    return tell
+
+
+def show(outcomes: Sequence[Outcome], service: ServiceModel, *, as_json: bool, acts: bool) -> None:
+    """JSON for programs, or the policies side by side."""
+    if as_json:
+        told = {"service": service, "outcomes": outcomes}
+        typer.echo(msgspec.json.format(msgspec.json.encode(told)).decode())
+        return
+    first = outcomes[0]
+    hours = first.lasts_s / 3600
+    typer.echo(
+        f"{first.trace}: {first.num_requests:,} requests in {hours:.2f} h; seed {first.seed}"
+    )
+    typer.echo(f"service times: {service.origin or 'of the given calibration'}")
+    typer.echo("\n".join(["", *comparison_lines(outcomes)]))
+    if acts:
+        typer.echo("\n".join(line for it in outcomes for line in ["", *act_lines(it)]))
+
+
+def show_scenarios() -> None:
+    """Every scenario, and what it is like."""
+    width = max(len(it) for it in SCENARIOS)
+    for it in SCENARIOS.values():
+        typer.echo(f"{it.name:{width}}  {it.about}")
+
+
+def measured(aim: str, home: Path | None, path: Path | None) -> None:
+    """Measure a running component and write the calibration."""
+    endpoint, _, component = aim.partition("/")
+    if not endpoint or path is None:
+        raise TerminalError(
+            "--calibrate takes ENDPOINT/COMPONENT (ENDPOINT alone for a model), and --service FILE "
+            "says where to write"
+        )
+    found = calibrate(endpoint, component or None, home, lambda line: typer.echo(line, err=True))
+    save_service(found, path)
+    typer.echo(f"written to {path}")

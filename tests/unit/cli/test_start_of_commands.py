@@ -1,0 +1,36 @@
+"""What a command of the shell loads before it does anything: not what only others need."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import sys
+from hostelry.cli.main import app
+try:
+    app(sys.argv[1:])
+finally:
+    print("\\nloaded:", *sys.modules)
+"""
+HEAVY = ("numpy", "torch", "matplotlib", "hostelry.sim", "hostelry.chaos.catalogue")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["--help"], id="the list of commands"),
+        pytest.param(["up", "--help"], id="the options of up"),
+        pytest.param(["status", "--home", "HOME"], id="the status of a home that is none yet"),
+    ],
+)
+def test_a_command_loads_neither_arrays_nor_the_simulator(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    given = [str(tmp_path) if it == "HOME" else it for it in arguments]
+    command = [sys.executable, "-c", PROGRAM, *given]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    loaded = set(said.rpartition("\nloaded: ")[2].split())
+    assert "hostelry.cli.status" in loaded
+    assert not loaded.intersection(HEAVY)
