@@ -17,7 +17,7 @@ from hostelry.api.metric_values import (
     invalid_value,
     missing,
 )
-from hostelry.base.errors import ServiceError
+from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.domain.metric import Metric, Sample, StatisticSet
 
 MAX_METRICS = 1000
@@ -30,7 +30,7 @@ RESERVED = "AWS/"
 
 
 def put_metric_data(context: Context, params: Params) -> Result:
-    """Every datum, or none where one of them is refused."""
+    """Every datum, or none where one of them is refused, or where they cannot be kept."""
     if len(msgspec.json.encode(params)) > MAX_REQUEST_BYTES:
         raise ServiceError(
             "RequestEntityTooLarge",
@@ -53,7 +53,10 @@ def put_metric_data(context: Context, params: Params) -> Result:
             f" {len(data)}."
         )
     samples = [_sample(context, namespace, datum, path) for path, datum in data]
-    context.metrics.record(context.scope, samples)
+    try:
+        context.metrics.record(context.scope, samples)
+    except RetryableError as error:
+        raise ServiceError("InternalServiceFault", str(error), 500) from None
     return {}
 
 

@@ -4,6 +4,7 @@ A segment names each series once and then by a number of its own, so a sample of
 twenty bytes. Every entry has a sequence number, greater than any before in whatever segment.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,13 +112,13 @@ def entries_of(path: Path) -> Iterator[Entry]:
 
 
 def numbered(folder: Path, form: str) -> dict[int, Path]:
-    """The files whose names have that form, by their number in order."""
+    """The files whose names have that form, by their number in order; raises OSError."""
     prefix, _, suffix = form.partition("{:010}")
     found = {}
-    for path in folder.glob(f"{prefix}*{suffix}"):
-        digits = path.name[len(prefix) : len(path.name) - len(suffix)]
-        if digits.isdigit():
-            found[int(digits)] = path
+    for name in os.listdir(folder):
+        digits = name.removeprefix(prefix).removesuffix(suffix)
+        if digits.isdigit() and name == f"{prefix}{digits}{suffix}":
+            found[int(digits)] = folder / name
     return dict(sorted(found.items()))
 
 

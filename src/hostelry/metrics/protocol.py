@@ -52,7 +52,14 @@ class MetricWriter(Protocol):
     def record(self, scope: Scope, samples: Sequence[Sample]) -> None:
         """Keep `samples`; on return they survive the death of the process.
 
-        Raises RetryableError when they cannot be kept (the disk is full).
+        Raises RetryableError, with none of them kept, when that cannot be (the disk is full).
+        """
+        ...
+
+    def emit(self, scope: Scope, samples: Sequence[Sample]) -> None:
+        """Take what the platform itself measured: seen at once, whatever the disk does.
+
+        On disk as `record` has it, or as soon as the disk takes writes again.
         """
         ...
 

@@ -150,6 +150,22 @@ class Series:
         ]
         self.size_bytes = SERIES_BYTES + sum(it.size_bytes() for it in self.columns if it)
 
+    def merge(self, other: "Series") -> int:
+        """Add all that `other` holds, and gives up; how many bytes more the series takes."""
+        before = self.size_bytes
+        for tier, column in enumerate(other.columns):
+            mine = self.columns[tier]
+            if column is None:
+                continue
+            if mine is None:
+                self.columns[tier] = column
+                continue
+            for index, bucket in column.buckets(column.oldest, column.newest + 1):
+                mine.add(index, bucket)
+        self.written_at = max(self.written_at, other.written_at)
+        self.size_bytes = SERIES_BYTES + sum(it.size_bytes() for it in self.columns if it)
+        return self.size_bytes - before
+
     def _tier(self, at: float, resolution_s: int, now: float) -> int | None:
         """The column for a sample; None for one that is too old for any."""
         age_s = now - at

@@ -79,6 +79,10 @@ class MemoryMetrics:
         with self.lock:
             self.apply([(self.series(scope, it), it) for it in samples], buckets, now)
 
+    def emit(self, scope: Scope, samples: Sequence[Sample]) -> None:
+        """As `record`."""
+        self.record(scope, samples)
+
     def datapoints(
         self, scope: Scope, stat: MetricStat, start: float, end: float
     ) -> Sequence[Datapoint]:
@@ -161,6 +165,10 @@ class MemoryMetrics:
     def restore(self, series: Series, grown: int) -> None:
         """Account for columns that were loaded into `series`; the caller holds the lock."""
         self._size_bytes += grown
+
+    def take_over(self, read: Series) -> None:
+        """Add what another store holds of a series, and gives up; the caller holds the lock."""
+        self._size_bytes += self.series_of(read.scope, read.metric, read.unit).merge(read)
 
     def everything(self) -> list[Series]:
         """Every series at this moment."""

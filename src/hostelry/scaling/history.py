@@ -60,7 +60,7 @@ class History:
         self._written: dict[tuple[Scope, str], Written] = {}
 
     def write(self, now: float) -> None:
-        """Keep what has changed, and what is due; raises RetryableError when it cannot be kept."""
+        """Keep what has changed, and what is due."""
         samples: dict[Scope, list[Sample]] = {}
         written: dict[tuple[Scope, str], Written] = {}
         groups = self._capacities.groups()
@@ -75,7 +75,7 @@ class History:
             known = self._written.get(place)
             written[place] = self._one(target, found, known, now, samples)
         for scope, mine in samples.items():
-            self._metrics.record(scope, mine)
+            self._metrics.emit(scope, mine)
         self._written = written
 
     def _one(

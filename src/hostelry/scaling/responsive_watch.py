@@ -160,10 +160,7 @@ class ResponsiveWatch:
         if metrics is None:
             return
         for scope, found in samples.items():
-            try:
-                metrics.record(scope, found)
-            except HostelryError as error:
-                self._complain("the expected concurrency", f"could not be recorded: {error}")
+            metrics.emit(scope, found)
 
     def _complain(self, what: str, problem: str) -> None:
         """Log it, once a minute for the same thing."""

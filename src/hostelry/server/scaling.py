@@ -10,7 +10,6 @@ import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from starlette.routing import Route
 
@@ -23,12 +22,10 @@ from hostelry.domain.endpoint import Deployment, Endpoint
 from hostelry.domain.load import Wake
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
-from hostelry.metrics.budget import DEFAULT_MAX_BYTES
 from hostelry.metrics.census import Census
 from hostelry.metrics.durable import DurableMetrics
 from hostelry.metrics.load_board import LoadBoard
 from hostelry.metrics.publisher import Publisher
-from hostelry.metrics.store import MemoryMetrics
 from hostelry.reconcile.edge import survives
 from hostelry.scaling.alarm_actions import Around, WebPoster
 from hostelry.scaling.alarm_addresses import AddressFile
@@ -80,7 +77,7 @@ class Scaling:
     ) -> None:
         self._state = state
         self._clock = clock
-        self.metrics = metrics_in(home.metrics, clock, config.metrics_bytes)
+        self.metrics = DurableMetrics(home.metrics, clock, max_bytes=config.metrics_bytes)
         self._context_of = self._contexts(credentials, shape_of, config.pace)
         self.board = LoadBoard(clock.now())
         self.scaler = TargetScaler(
@@ -140,8 +137,7 @@ class Scaling:
 
     def close(self) -> None:
         """Give the files back."""
-        if isinstance(self.metrics, DurableMetrics):
-            self.metrics.close()
+        self.metrics.close()
 
     def _parts(self) -> list[Part]:
         return [
@@ -194,9 +190,7 @@ class Scaling:
 
     async def _remember(self) -> None:
         while True:
-            # A disk that takes no metrics is told of once, by the publisher.
-            with contextlib.suppress(RetryableError):
-                await asyncio.to_thread(lambda: self.history.write(self._clock.now()))
+            await asyncio.to_thread(lambda: self.history.write(self._clock.now()))
             await self._clock.sleep(TICK_S)
 
     async def _respond(self) -> None:
@@ -241,20 +235,6 @@ class Scaling:
             pace=pace,
             metrics=self.metrics,
         )
-
-
-def metrics_in(
-    folder: Path, clock: Clock, max_bytes: int = DEFAULT_MAX_BYTES
-) -> DurableMetrics | MemoryMetrics:
-    """The metrics that a folder keeps; where the disk refuses it, ones that die with the process.
-
-    Endpoints are worth more than their metrics: control starts without a place for them too.
-    """
-    try:
-        return DurableMetrics(folder, clock, max_bytes=max_bytes)
-    except OSError as error:
-        LOG.warning("metrics cannot be kept in %s, only in memory: %s", folder, error)
-        return MemoryMetrics(clock, max_bytes=max_bytes)
 
 
 @contextlib.asynccontextmanager

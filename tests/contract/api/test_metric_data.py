@@ -307,15 +307,17 @@ def test_what_put_metric_data_refuses(
     assert call("ListMetrics", "cloudwatch") == {"Metrics": []}
 
 
-def test_a_full_disk_is_told_as_something_that_passes(
+# Source: PutMetricData, Errors: InternalServiceFault, HTTP 500.
+def test_what_cannot_be_kept_is_an_internal_fault_that_says_why(
     call: Call, metrics: MemoryMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(scope: Scope, samples: list[Sample]) -> None:
         raise RetryableError("the disk is full")
 
     monkeypatch.setattr(metrics, "record", refuse)
-    with pytest.raises(RetryableError):
+    with pytest.raises(ServiceError, match="the disk is full") as caught:
         call("PutMetricData", "cloudwatch", Namespace="Mine", MetricData=[DATUM])
+    assert (caught.value.code, caught.value.http_status) == ("InternalServiceFault", 500)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from hostelry.base.errors import RetryableError
 from hostelry.domain.metric import Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.durable import DurableMetrics
+from hostelry.metrics.outage import RETRY_S
 from hostelry.metrics.protocol import MetricFilter
 
 HERE = Scope("123456789012", "us-west-2")
@@ -132,13 +133,15 @@ def files_of_at_most(limit_bytes: int) -> Iterator[None]:
 
 
 def test_a_full_disk_that_has_room_again_is_written_to_again(tmp_path: Path) -> None:
-    store = opened(tmp_path)
+    clock = ManualClock(T)
+    store = DurableMetrics(tmp_path, clock)
     record(store, 20)
     size = max(path.stat().st_size for path in tmp_path.iterdir())
     with files_of_at_most(size + 3):
         for _ in range(3):
             with pytest.raises(RetryableError, match="cannot be kept"):
                 record(store)
+            clock.advance(RETRY_S)
     record(store, 5)
     assert num_kept(store) == 25
     store.close()

@@ -34,6 +34,9 @@ class Reopened:
     def record(self, scope: Scope, samples: Sequence[Sample]) -> None:
         self._store.record(scope, samples)
 
+    def emit(self, scope: Scope, samples: Sequence[Sample]) -> None:
+        self._store.emit(scope, samples)
+
     def datapoints(
         self, scope: Scope, stat: MetricStat, start: float, end: float
     ) -> Sequence[Datapoint]:
@@ -98,6 +101,14 @@ def test_a_period_sums_up_what_came_in_it(store: MetricStore) -> None:
     assert asked(store, "Minimum") == [(0, 1.0), (60, 5.0)]
     assert asked(store, "Maximum") == [(0, 3.0), (60, 5.0)]
     assert asked(store, "SampleCount") == [(0, 3.0), (60, 1.0)]
+
+
+def test_what_the_platform_emits_is_kept_as_what_is_put(store: MetricStore) -> None:
+    store.record(HERE, [sample(T, 1.0)])
+    store.emit(HERE, [sample(T, 2.0)])
+    store.emit(HERE, [])
+    stat = MetricStat(metric=LOAD, period_s=60, statistic="Sum")
+    assert [(it.at, it.value) for it in store.datapoints(HERE, stat, T, T + 60)] == [(T, 3.0)]
 
 
 def test_values_count_as_often_as_their_counts_say(store: MetricStore) -> None:

@@ -1,7 +1,6 @@
 """The responsive watch: who chose it, what it proposes, and what can go wrong around it."""
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +11,7 @@ from tests.unit.scaling.scaling_town import KEY, RESOURCE, ScalingTown
 from hostelry.autoscaling.decision import Capacity
 from hostelry.base.errors import RetryableError
 from hostelry.domain.load import LoadKey, LoadReport, SecondLoad, Wake
-from hostelry.domain.metric import Metric, MetricQuery, MetricStat, Sample
+from hostelry.domain.metric import Metric, MetricQuery, MetricStat
 from hostelry.domain.scaling import Dimension, TargetTracking, target_name
 from hostelry.domain.scope import Scope
 from hostelry.domain.tags import TagSet
@@ -43,13 +42,6 @@ class RecordingScaler:
 
     def wake(self, wake: Wake) -> None:
         raise AssertionError(f"{wake} is nothing for the responsive watch to do")
-
-
-class FullMetrics(MemoryMetrics):
-    """A store whose disk is full."""
-
-    def record(self, scope: Scope, samples: Sequence[Sample]) -> None:
-        raise RetryableError(f"no space for {len(samples)} samples of {scope}")
 
 
 class Scene:
@@ -316,17 +308,6 @@ def test_a_scaler_that_cannot_is_asked_again_and_told_of_once_a_minute(
     scene.recording.refusal = None
     scene.go(60, 20)
     assert scene.wished
-
-
-def test_a_metric_store_that_is_full_does_not_stop_it(caplog: pytest.LogCaptureFixture) -> None:
-    scene = Scene()
-    scene.started(metrics=FullMetrics(scene.town.clock))
-    scene.tag(COMPONENT_ARN, "5")
-    with caplog.at_level(logging.WARNING):
-        scene.go(90, 4)
-        scene.go(4, 20)
-    assert scene.wished
-    assert len(caplog.records) == 2  # once a minute
 
 
 def test_expected_concurrency_per_copy_is_a_metric_of_every_second() -> None:

@@ -3,17 +3,15 @@
 import asyncio
 import json
 import logging
-from pathlib import Path
 
 import pytest
 from tests.unit.scaling.scaling_town import ScalingTown
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
-from hostelry.metrics.durable import DurableMetrics
 from hostelry.metrics.store import MemoryMetrics
 from hostelry.scaling.history import History
-from hostelry.server.scaling import Part, kept_up, metrics_in
+from hostelry.server.scaling import Part, kept_up
 from hostelry.server.scaling_routes import ScalingRoutes
 
 
@@ -42,15 +40,6 @@ def test_a_part_that_fails_is_told_of_and_begins_again(
         asyncio.run(kept_up(Part(name="the part", run=run), clock))
     assert [it - began[0] for it in began] == [0.0, 1.0, 2.0]
     assert ("the part" in caplog.text) is (fault is not None)
-
-
-def test_where_the_disk_refuses_metrics_they_are_kept_in_memory(tmp_path: Path) -> None:
-    clock = ManualClock()
-    (tmp_path / "metrics").write_text("a file where the folder should be")
-    assert isinstance(metrics_in(tmp_path / "metrics", clock), MemoryMetrics)
-    kept = metrics_in(tmp_path / "other", clock)
-    assert isinstance(kept, DurableMetrics)
-    kept.close()
 
 
 def routes_of(town: ScalingTown) -> ScalingRoutes:

@@ -1,0 +1,55 @@
+"""A disk that takes nothing: why, since when, what a person can do, and when it is tried again."""
+
+import errno
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+RETRY_S = 5.0
+"""Between two tries."""
+REMEDIES: Mapping[int, str] = {
+    errno.ENOSPC: "make room on its disk",
+    errno.EDQUOT: "make room within its owner's quota",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
+    errno.EMFILE: "raise the limit on open files (ulimit -n)",
+    errno.ENFILE: "close files of other processes, or raise the system's limit on open files",
+    errno.EACCES: "let this user read and write it",
+    errno.EPERM: "let this user read and write it",
+    errno.EROFS: "mount its disk for writing",
+    errno.EEXIST: "move away the file that stands in its place",
+    errno.ENOTDIR: "move away the file that stands in its place",
+    errno.EISDIR: "move away the folder that stands in its place",
+}
+UNKNOWN_REMEDY = "look at its disk and at the system's log"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """What a disk refused first and last; instants are seconds since the epoch."""
+
+    reason: str
+    remedy: str
+    began_at: float
+    tried_at: float
+
+    def is_due_again(self, now: float) -> bool:
+        """Whether to try again; at once where the clock was set back."""
+        return is_due(self.tried_at, now)
+
+
+def outage_of(error: OSError, folder: Path, now: float, known: Outage | None = None) -> Outage:
+    """The outage that `error` begins, or goes on with where one is known."""
+    reason = error.strerror or str(error)
+    if error.filename not in (None, folder, str(folder)):
+        reason = f"{error.filename}: {reason}"
+    return Outage(
+        reason=reason,
+        remedy=REMEDIES.get(error.errno or 0, UNKNOWN_REMEDY),
+        began_at=now if known is None else known.began_at,
+        tried_at=now,
+    )
+
+
+def is_due(tried_at: float, now: float, after_s: float = RETRY_S) -> bool:
+    """Whether `after_s` have gone by; true too where the clock was set back."""
+    return not 0.0 <= now - tried_at < after_s
