@@ -262,6 +262,55 @@ def test_failures_tell_their_cause_and_can_be_deleted(
     control.until(lambda: control.state()["endpoints"] == [], "the endpoint is gone")
 
 
+def go_on_trial_and_back(control: ControlUnderTest, traffic: Traffic) -> None:
+    """An update to "larger" that an alarm takes back on trial; control is killed meanwhile."""
+    sagemaker, cloudwatch = control.client(), control.client("cloudwatch")
+    cloudwatch.put_metric_alarm(
+        AlarmName="errors",
+        Namespace="Own",
+        MetricName="Errors",
+        Statistic="Sum",
+        Period=10,
+        EvaluationPeriods=1,
+        Threshold=1.0,
+        ComparisonOperator="GreaterThanThreshold",
+    )
+    policy = {
+        "TrafficRoutingConfiguration": {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": 0},
+        "TerminationWaitInSeconds": 600,
+    }
+    sagemaker.update_endpoint(
+        EndpointName="ep",
+        EndpointConfigName="larger",
+        DeploymentConfig={
+            "BlueGreenUpdatePolicy": policy,
+            "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": "errors"}]},
+        },
+    )
+    control.until(lambda: variant_status(sagemaker) == "Baking", "the new instance is on trial")
+    control.kill()
+    control.start()
+    answered = traffic.answers["200"]
+    control.until(lambda: traffic.answers["200"] > answered + 20, "calls are answered on trial")
+    assert variant_status(sagemaker) == "Baking", "the trial goes on"
+    assert len(control.agents()) == 2, "and the old instance is kept"
+    cloudwatch.set_alarm_state(AlarmName="errors", StateValue="ALARM", StateReason="a test")
+    control.until(lambda: endpoint_status(sagemaker, "ep") == "InService", "it has gone back")
+    described = sagemaker.describe_endpoint(EndpointName="ep")
+    assert described["EndpointConfigName"] == "ep"
+    assert 'alarm "errors" went into ALARM' in described["FailureReason"]
+    assert status(sagemaker, "base") == status(sagemaker, "spanish") == "InService"
+
+
+def variant_status(sagemaker: Any) -> str | None:
+    """How far the new configuration of the endpoint has come; None where there is none."""
+    summary = sagemaker.describe_endpoint(EndpointName="ep").get("PendingDeploymentSummary")
+    if summary is None:
+        return None
+    found: str = summary["ProductionVariants"][0]["VariantStatus"][0]["Status"]
+    return found
+
+
 def test_an_endpoint_moves_its_components_to_another_instance_type_under_traffic(
     control: ControlUnderTest, s3: ObjectStore
 ) -> None:
@@ -274,6 +323,9 @@ def test_an_endpoint_moves_its_components_to_another_instance_type_under_traffic
     with Traffic(control) as traffic:
         control.until(lambda: traffic.answers["200"] > 20, "calls are answered")
         create_config(sagemaker, "larger", "ml.m5.xlarge")
+        go_on_trial_and_back(control, traffic)
+        assert traffic.failures() == {}
+        control.until(lambda: set(control.agents()) == {before}, "the old instance serves alone")
         sagemaker.update_endpoint(EndpointName="ep", EndpointConfigName="larger")
         control.until(
             lambda: endpoint_status(sagemaker, "ep") == "InService", "the endpoint has moved"

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator
 
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.component import InferenceComponent
-from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus
+from hostelry.domain.endpoint import Bake, Deployment, Endpoint, EndpointStatus, UpdateGuard
 from hostelry.reconcile.world import Givens, World
+
+FRESH_LOOK_S = 90.0  # each alarm is evaluated once a minute, some seconds after it is full
 
 
 def guarding_alarms(world: World) -> frozenset[str]:
@@ -55,6 +57,18 @@ def guard_failure(deployment: Deployment, givens: Givens) -> str | None:
     return alarm_failure(guard.alarm_names, givens)
 
 
+def bake_ends_at(guard: UpdateGuard, bake: Bake, givens: Givens) -> float:
+    """When an endpoint's trial is over.
+
+    Alarms that nobody evaluated while control was away are looked at first: as long as the trial
+    lasts, at most until each has been evaluated.
+    """
+    ends_at = givens.end_of(bake.since, guard.bake_s)
+    if not guard.alarm_names:
+        return ends_at
+    return max(ends_at, givens.watched_since + min(FRESH_LOOK_S, guard.bake_s / givens.pace))
+
+
 def bake_instants(world: World, givens: Givens) -> Iterator[float]:
     """When time alone ends an endpoint's trial, or its update."""
     endpoint = world.endpoint
@@ -63,7 +77,7 @@ def bake_instants(world: World, givens: Givens) -> Iterator[float]:
     if endpoint is None or guarded is None or guard is None:
         return
     if endpoint.bake is not None:
-        yield givens.end_of(endpoint.bake.since, guard.bake_s)
+        yield bake_ends_at(guard, endpoint.bake, givens)
     if guard.max_execution_s is not None:
         yield guarded.started_at + guard.max_execution_s
 

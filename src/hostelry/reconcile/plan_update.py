@@ -17,7 +17,7 @@ from hostelry.reconcile.deployed import (
     stopped_serving,
     stranded,
 )
-from hostelry.reconcile.guards import guard_failure
+from hostelry.reconcile.guards import bake_ends_at, guard_failure
 from hostelry.reconcile.reasons import failure_reason
 from hostelry.reconcile.update_step import Phase, Progress, Step, next_step
 from hostelry.reconcile.world import Givens, World
@@ -84,7 +84,7 @@ def _tried(world: World, endpoint: Endpoint, bake: Bake, givens: Givens) -> Endp
             has_failed=failure is not None,
             is_ready=failure is not None and can_serve_again(world, bake.before),
             is_late=is_overdue(endpoint, givens.now),
-            is_baked=guard is None or givens.after(bake.since, guard.bake_s),
+            is_baked=guard is None or givens.now >= bake_ends_at(guard, bake, givens),
         )
     )
     if step is Step.WAIT:

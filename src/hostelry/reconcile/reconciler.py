@@ -83,6 +83,7 @@ class Reconciler:
         )
         self._state = state
         self._around = around
+        self._started_at = around.clock.now()
         self._is_open = False
         self._publishing = asyncio.Lock()
         self._followed = state.store.revision()
@@ -108,6 +109,7 @@ class Reconciler:
             shape_of=self._around.shape_of,
             pace=self._around.pace,
             max_drain_s=self._around.max_drain_s,
+            watched_since=self._started_at,
         )
         facts = self.instances.facts
         after = await asyncio.to_thread(one_pass, self._state, key, facts, givens)

@@ -69,7 +69,8 @@ class Givens:
 
     `pace` divides the waits that last minutes on AWS (cooldowns, bakes, provisioning time-outs).
     `max_drain_s` is how long a copy that leaves may go on with its requests. `zone_letters` make
-    the availability zones of a region. `alarms` has the states of those that guard an update.
+    the availability zones of a region. `alarms` has the states of those that guard an update;
+    `watched_since` is since when this process evaluates alarms.
     """
 
     now: float
@@ -80,6 +81,7 @@ class Givens:
     max_drain_s: float = MAX_DRAIN_S
     zone_letters: str = "abc"
     alarms: Mapping[str, AlarmState] = field(default_factory=dict)
+    watched_since: float = 0.0
 
     def after(self, since: float, wait_s: float) -> bool:
         """Whether a wait of AWS's, which began at `since`, is over."""

@@ -203,6 +203,7 @@ class Town:
         self.switches = self.fleet.switches
         self.drivers: dict[str, InstanceDriver] = {}
         self.pace = 1.0
+        self.watched_since = 0.0
         self._ids = itertools.count(1)
         self._runner = asyncio.Runner()
 
@@ -216,6 +217,7 @@ class Town:
             new_copy_id=lambda: f"c-{next(self._ids):03}",
             shape_of=shape_of,
             pace=self.pace,
+            watched_since=self.watched_since,
         )
 
     def add(self, *records: Endpoint | InferenceComponent) -> None:

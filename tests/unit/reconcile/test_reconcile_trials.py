@@ -365,6 +365,33 @@ def test_what_guards_an_update_needs_instances_to_go_back_to(
     assert (town.status(), served_from(town)) == (IN_SERVICE, {2 if fleets == 2 else 1})
 
 
+@pytest.mark.parametrize(
+    ("bake_s", "names", "look_s"),
+    [
+        pytest.param(BAKE_S, ("errors",), 90.0, id="until each alarm was evaluated once"),
+        pytest.param(20.0, ("errors",), 20.0, id="no longer than the trial itself"),
+        pytest.param(BAKE_S, (), 0.0, id="not at all without an alarm"),
+    ],
+)
+def test_alarms_are_looked_at_after_control_was_away_for_the_rest_of_a_trial(
+    town: Town, bake_s: float, names: tuple[str, ...], look_s: float
+) -> None:
+    on_trial(town, UpdateGuard(bake_s=bake_s, alarm_names=names))
+    town.clock.advance(3600.0)
+    town.restart_control()
+    town.watched_since = town.clock.now()
+    town.turn(1, seconds=0.0)
+    if look_s:
+        assert town.status() is UPDATING
+        (world,) = load_all(town.state)
+        assert next_look_at(world, town.givens()) == town.watched_since + look_s
+        town.clock.advance(look_s - 1.0)
+        town.turn(1, seconds=1.0)
+        assert town.status() is UPDATING
+        town.turn(1)
+    assert (town.status(), served_from(town)) == (IN_SERVICE, {2})
+
+
 @pytest.mark.parametrize("returning", [False, True], ids=["on trial", "on its way back"])
 def test_an_endpoint_of_components_is_deleted_in_the_middle(town: Town, returning: bool) -> None:
     on_trial(town)
