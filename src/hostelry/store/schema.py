@@ -1,17 +1,9 @@
 """Brings a database to the schema this version knows, and refuses one from a newer version."""
 
-from pathlib import Path
-
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection
-
-from hostelry.store.errors import StoreRefused
+from sqlalchemy import Connection, column, inspect, select, table
 
 SCHEMA_REVISION = "0001"
-MIGRATIONS = Path(__file__).parent / "migrations"
+REVISIONS = table("alembic_version", column("version_num"))  # as Alembic keeps them
 
 
 def migrate(connection: Connection) -> None:
@@ -19,23 +11,18 @@ def migrate(connection: Connection) -> None:
 
     Raises StoreRefused when the database holds a revision that this version does not know.
     """
-    current = MigrationContext.configure(connection).get_current_revision()
+    current = revision_of(connection)
     if current == SCHEMA_REVISION:
         return
-    config = migration_config()
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if current is not None and current not in known:
-        raise StoreRefused(
-            f"the store has schema revision {current}, made by a newer hostelry; this version"
-            f" knows up to {SCHEMA_REVISION}: upgrade hostelry, or use another home folder"
-        )
-    config.attributes["connection"] = connection
-    command.upgrade(config, SCHEMA_REVISION)
+    # Alembic loads the dialects of every database: a control that starts again need not wait.
+    from hostelry.store.upgrade import upgrade
+
+    upgrade(connection, current, SCHEMA_REVISION)
 
 
-def migration_config() -> Config:
-    """Alembic's configuration for the revisions that ship with the package."""
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-    config.set_main_option("path_separator", "os")
-    return config
+def revision_of(connection: Connection) -> str | None:
+    """The schema revision of a database; None where it has no schema yet."""
+    if not inspect(connection).has_table(REVISIONS.name):
+        return None
+    found: str | None = connection.execute(select(REVISIONS.c.version_num)).scalar_one_or_none()
+    return found

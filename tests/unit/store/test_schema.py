@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,9 +10,10 @@ from alembic.script import ScriptDirectory
 
 from hostelry.base.errors import HostelryError
 from hostelry.store.errors import StoreRefused, StoreUnavailable
-from hostelry.store.schema import SCHEMA_REVISION, migrate, migration_config
-from hostelry.store.sqlite import sqlite_engine, store_error
+from hostelry.store.schema import SCHEMA_REVISION, migrate, revision_of
+from hostelry.store.sqlite import SqliteStore, sqlite_engine, store_error
 from hostelry.store.tables import METADATA
+from hostelry.store.upgrade import migration_config
 
 
 def test_the_revisions_make_the_tables_that_the_code_uses(tmp_path: Path) -> None:
@@ -24,6 +27,18 @@ def test_the_revisions_make_the_tables_that_the_code_uses(tmp_path: Path) -> Non
 def test_the_newest_revision_is_the_one_that_is_opened() -> None:
     script = ScriptDirectory.from_config(migration_config())
     assert script.get_heads() == [SCHEMA_REVISION]
+
+
+def test_a_store_that_is_up_to_date_is_opened_without_the_migrations(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    SqliteStore(path).close()
+    program = (
+        "import sys; from pathlib import Path; from hostelry.store.sqlite import SqliteStore; "
+        "SqliteStore(Path(sys.argv[1])).close(); print('alembic' in sys.modules)"
+    )
+    command = [sys.executable, "-c", program, str(path)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said == "False\n"
 
 
 def test_a_migration_that_is_cut_short_leaves_nothing(tmp_path: Path) -> None:
@@ -43,6 +58,7 @@ def test_the_revisions_run_on_an_engine_that_is_not_sqlite_by_file() -> None:
         migrate(connection)
         migrate(connection)
         assert set(sa.inspect(connection).get_table_names()) >= set(METADATA.tables)
+        assert revision_of(connection) == SCHEMA_REVISION
     engine.dispose()
 
 
