@@ -2,7 +2,7 @@
 
 from hostelry.api.alarm_state import lookup
 from hostelry.api.context import Context, Params, Result
-from hostelry.api.tag import read_tags, tag_list, tags_of, write_tags
+from hostelry.api.tag import read_tags, tag_list, tags_of, tags_without, write_tags
 from hostelry.autoscaling.composite import alarm_name
 from hostelry.base.errors import ServiceError
 from hostelry.domain.alarm import alarm_arn
@@ -23,9 +23,7 @@ def tag_resource(context: Context, params: Params) -> Result:
 def untag_resource(context: Context, params: Params) -> Result:
     """UntagResource: keys that the alarm does not have are no error."""
     arn = existing_arn(context, params["ResourceARN"])
-    gone = set(params["TagKeys"])
-    kept = {key: value for key, value in read_tags(context, arn).items() if key not in gone}
-    write_tags(context, arn, kept)
+    write_tags(context, arn, tags_without(context, arn, params["TagKeys"]))
     return {}
 
 

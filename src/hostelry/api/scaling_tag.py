@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from hostelry.api.context import Context, Params, Result
-from hostelry.api.tag import read_tags, write_tags
+from hostelry.api.tag import read_tags, tags_without, write_tags
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.tags import MAX_TAGS
 
@@ -18,9 +18,7 @@ def tag_resource(context: Context, params: Params) -> Result:
 def untag_resource(context: Context, params: Params) -> Result:
     """UntagResource: keys that the target does not have are no error."""
     arn = existing_target_arn(context, params["ResourceARN"])
-    gone = set(params["TagKeys"])
-    kept = {key: value for key, value in read_tags(context, arn).items() if key not in gone}
-    write_tags(context, arn, kept)
+    write_tags(context, arn, tags_without(context, arn, params["TagKeys"]))
     return {}
 
 

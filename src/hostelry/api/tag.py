@@ -1,6 +1,6 @@
 """AddTags, ListTags and DeleteTags, and the tags given at a creation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from hostelry.api.at_zero import at_zero_of, write_at_zero
@@ -31,9 +31,7 @@ def list_tags(context: Context, params: Params) -> Result:
 def delete_tags(context: Context, params: Params) -> Result:
     """DeleteTags: keys that the resource does not have are no error."""
     arn = existing_arn(context, params["ResourceArn"])
-    gone = set(params["TagKeys"])
-    kept = {key: value for key, value in read_tags(context, arn).items() if key not in gone}
-    retag(context, arn, kept)
+    retag(context, arn, tags_without(context, arn, params["TagKeys"]))
     return {}
 
 
@@ -48,6 +46,11 @@ def retag(context: Context, arn: str, tags: Mapping[str, str]) -> None:
         write_pin(context, arn, pinned=pinned)
     if hosts:
         write_at_zero(context, arn, at_zero)
+
+
+def tags_without(context: Context, arn: str, keys: Collection[str]) -> Mapping[str, str]:
+    """The tags that a resource has, without those of these keys."""
+    return {key: value for key, value in read_tags(context, arn).items() if key not in keys}
 
 
 def tags_of(given: Sequence[Mapping[str, str]] | None) -> dict[str, str]:
