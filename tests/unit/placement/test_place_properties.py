@@ -32,6 +32,14 @@ def placed_as_held(wants: list[Wanted], packing: Packing, prefix: str = "c") -> 
     ]
 
 
+def left_out(wants: list[Wanted], packing: Packing) -> list[Wanted]:
+    return [
+        want
+        for want, outcome in zip(wants, packing.outcomes, strict=True)
+        if isinstance(outcome, WhyNot)
+    ]
+
+
 @QUIET
 @given(first=some_wants, second=some_wants, hosts=some_hosts, data=st.data())
 def test_nothing_is_oversubscribed_and_the_order_of_hosts_and_copies_does_not_matter(
@@ -67,12 +75,7 @@ def test_a_copy_is_left_out_only_where_no_instance_has_room(
 ) -> None:
     packing = place(wants, hosts, [])
     there = placed_as_held(wants, packing)
-    left_out = [
-        want
-        for want, outcome in zip(wants, packing.outcomes, strict=True)
-        if isinstance(outcome, WhyNot)
-    ]
-    for want in left_out:
+    for want in left_out(wants, packing):
         assert place([want], hosts, there).placed == ()
 
 
@@ -83,12 +86,7 @@ def test_placing_the_same_again_beside_what_is_held_moves_nothing(
 ) -> None:
     packing = place(wants, hosts, [])
     there = placed_as_held(wants, packing)
-    left_out = [
-        want
-        for want, outcome in zip(wants, packing.outcomes, strict=True)
-        if isinstance(outcome, WhyNot)
-    ]
-    assert place(left_out, hosts, there).placed == ()
+    assert place(left_out(wants, packing), hosts, there).placed == ()
 
 
 def first_fit_decreasing(
