@@ -21,11 +21,11 @@ from urllib.parse import urlsplit
 
 from hostelry.autoscaling.alarm_target import TargetKind, target_kind
 from hostelry.base.errors import TerminalError
+from hostelry.base.file_stamp import Stamp, stamp_of
 
 LOG = logging.getLogger(__name__)
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
-Stamp = tuple[int, int, int]
 Origin = tuple[str, str, int]  # scheme, host, port
 
 
@@ -76,11 +76,11 @@ class AddressFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._addresses = Addresses()
-        self._seen: Stamp | str | None = None
+        self._seen: Stamp | None = None
 
     def of(self, action: str) -> Sequence[str]:
         """As `Addresses.of`, as the file is now."""
-        seen = self._stamp()
+        seen = stamp_of(self._path)
         if seen != self._seen:
             self._seen = seen
             try:
@@ -88,15 +88,6 @@ class AddressFile:
             except TerminalError as error:
                 LOG.warning("the addresses of alarm actions stay as they were: %s", error)
         return self._addresses.of(action)
-
-    def _stamp(self) -> Stamp | str | None:
-        try:
-            found = self._path.stat()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            return str(error)
-        return (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
 def _topics(content: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:

@@ -4,11 +4,10 @@ import logging
 from pathlib import Path
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.file_stamp import Stamp, stamp_of
 from hostelry.fleet.images import ImageRules
 
 LOG = logging.getLogger(__name__)
-
-Stamp = tuple[int, int, int]
 
 
 class ImageFile:
@@ -21,7 +20,7 @@ class ImageFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._rules = ImageRules()
-        self._seen: Stamp | str | None = None
+        self._seen: Stamp | None = None
 
     def is_llm(self, image: str) -> bool:
         """Whether copies of `image` are built-in LLM servers, reachable by OpenAI clients."""
@@ -30,21 +29,11 @@ class ImageFile:
 
     def rules(self) -> ImageRules:
         """The rules that hold now."""
-        seen = self._stamp()
+        seen = stamp_of(self._path)
         if seen != self._seen:
             self._seen = seen
             self._read()
         return self._rules
-
-    def _stamp(self) -> Stamp | str | None:
-        """What tells one content of the file from the next; None where there is no file."""
-        try:
-            found = self._path.stat()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            return str(error)
-        return (found.st_mtime_ns, found.st_size, found.st_ino)
 
     def _read(self) -> None:
         try:
