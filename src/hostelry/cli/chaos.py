@@ -34,7 +34,7 @@ def list_drills() -> None:
     typer.echo(f"{EVERYTHING:{width}}  all of them, one after the other")
 
 
-@chaos.command("run")
+@chaos.command("run", short_help="Run a drill under load, and print what it measured.")
 def run_drill(
     name: Annotated[str, typer.Argument(help="A drill of `hostelry chaos list`, or everything.")],
     home: HomeOption = None,

@@ -20,7 +20,7 @@ from hostelry.cli.up import down, up
 
 app = typer.Typer(
     name="hostelry",
-    help="Host many models and LoRA adapters behind Amazon SageMaker's inference APIs, here.",
+    help="Host many models and LoRA adapters behind Amazon SageMaker's inference APIs.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -28,18 +28,21 @@ app = typer.Typer(
 )
 # Everything after the program's name belongs to the program, with or without `--`.
 PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
-app.command()(up)
-app.command()(down)
-app.command()(status)
-app.command()(explain)
-app.command()(logs)
-app.command()(replay)
-app.command()(env)
-app.command("exec", context_settings=PASS_ON)(exec_)
-app.command()(demo)
-app.command("demo-model")(demo_model_command)
-app.add_typer(chaos, name="chaos")
-app.add_typer(scaling, name="scaling")
+# What the list of commands says of each: whole within 80 columns.
+app.command(short_help="Start the platform: the door, control and the object store.")(up)
+app.command(short_help="Stop the platform with every agent and copy.")(down)
+app.command(short_help="Show what runs, and why something does not.")(status)
+app.command(short_help="Show where copies are and why, and what is free.")(explain)
+app.command(short_help="Print logs of processes and of model servers.")(logs)
+app.command(short_help="Compare scaling policies on a trace, in simulated time.")(replay)
+app.command(short_help="Print the variables that point clients here.")(env)
+app.command("exec", short_help="Run a program against this hostelry.", context_settings=PASS_ON)(
+    exec_
+)
+app.command(short_help="Start a platform, serve three adapters of one base, stop.")(demo)
+app.command("demo-model", short_help="Write the demo's base model as a folder.")(demo_model_command)
+app.add_typer(chaos, name="chaos", short_help="Break the platform and measure how it recovers.")
+app.add_typer(scaling, name="scaling", short_help="Show what is scaled and why; choose how.")
 
 
 @app.command()

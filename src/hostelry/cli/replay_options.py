@@ -15,7 +15,7 @@ TraceOption = Annotated[
 ScenarioOption = Annotated[str | None, typer.Option(help="A named synthetic load, one of --list.")]
 PolicyOption = Annotated[
     list[Path] | None,
-    typer.Option(help="A policy file; again for each policy to compare it with."),
+    typer.Option(metavar="FILE", help="A policy file; again for each to compare it with."),
 ]
 SeedOption = Annotated[
     int | None,

@@ -28,13 +28,13 @@ scaling = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-scaling.command()(responsive)
+scaling.command(short_help="Have a policy act within seconds.")(responsive)
 
 ComponentOption = Annotated[str | None, typer.Option(help="Only this inference component.")]
 EndpointOption = Annotated[str | None, typer.Option(help="Only this endpoint.")]
 
 
-@scaling.command()
+@scaling.command(short_help="Show every target: its number, its bounds, what was decided.")
 def status(
     endpoint: EndpointOption = None,
     component: ComponentOption = None,
@@ -50,7 +50,7 @@ def status(
     show(targets, lines, as_json=as_json)
 
 
-@scaling.command()
+@scaling.command(short_help="Show every policy with its alarms and their states.")
 def policies(
     endpoint: EndpointOption = None,
     component: ComponentOption = None,
@@ -65,7 +65,7 @@ def policies(
     show(targets, policy_lines(targets), as_json=as_json)
 
 
-@scaling.command()
+@scaling.command(short_help="Show the newest acts, each with its cause and receipt.")
 def activities(
     endpoint: EndpointOption = None,
     component: ComponentOption = None,
@@ -83,7 +83,7 @@ def activities(
     show(targets, activity_lines(targets, not_scaled=not_scaled), as_json=as_json)
 
 
-@scaling.command()
+@scaling.command(short_help="Draw load, capacity and every act over time.")
 def timeline(
     endpoint: Annotated[str, typer.Argument(help="The endpoint.")],
     component: ComponentOption = None,

@@ -20,11 +20,22 @@ COMMANDS = (
     "demo",
     "demo-model",
 )
+GROUPS = ("chaos", "scaling")
 
 
 def test_the_list_of_commands() -> None:
     said = CliRunner().invoke(app, ["--help"]).output
     assert all(f"\n  {name} " in said for name in COMMANDS), said
+
+
+@pytest.mark.parametrize(
+    "group", [pytest.param([], id="all"), *[pytest.param([it], id=it) for it in GROUPS]]
+)
+def test_a_list_of_commands_says_whole_sentences(group: list[str]) -> None:
+    result = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*group, "--help"])
+    listed = result.output.partition("Commands:\n")[2].splitlines()
+    assert len(listed) > 1
+    assert [it for it in listed if not it.endswith(".") or it.endswith("...")] == []
 
 
 @pytest.mark.parametrize("command", [it for it in COMMANDS if it != "demo"])
