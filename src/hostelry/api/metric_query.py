@@ -18,10 +18,19 @@ from hostelry.api.metric_values import (
 from hostelry.api.page import read_token, request_digest, write_token
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.metric import Datapoint, Metric, MetricQuery, MetricStat
-from hostelry.metrics.queries import evaluate
+from hostelry.metrics.queries import results
+from hostelry.metrics.search import MAX_FOUND
 
 MAX_QUERIES = 500
 MAX_DATAPOINTS = 100_800
+DROPPED: Result = {
+    "Code": "ArithmeticError",
+    "Value": (
+        "One or more data-points have been dropped due to non-numeric values (NaN, -Infinite,"
+        " +Infinite)"
+    ),
+}
+"""Of a result with such points. Source: GetMetricData, as Grafana's tests have recorded it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +41,7 @@ class Part:
     id: str
     label: str
     points: Sequence[Datapoint]
+    has_dropped: bool = False
     is_whole: bool = True
 
 
@@ -49,7 +59,7 @@ def get_metric_data(context: Context, params: Params) -> Result:
         raise invalid_value(f"The parameter MaxDatapoints is 1 to {MAX_DATAPOINTS}; it is {size}.")
     digest = request_digest(context, "GetMetricData", {**params, "MaxDatapoints": None})
     last = read_next(params, digest)
-    found = evaluate(
+    found = results(
         context.metrics, context.scope, queries, float(start), float(end), is_rounded=True
     )
     is_ascending = params.get("ScanBy") == "TimestampAscending"
@@ -59,13 +69,18 @@ def get_metric_data(context: Context, params: Params) -> Result:
             id=query.id,
             label=series.label,
             points=series.points if is_ascending else series.points[::-1],
+            has_dropped=series.has_dropped,
         )
         for at, query in enumerate(queries)
         if query.return_data
-        for number, series in enumerate(found[query.id])
+        for number, series in enumerate(found.series[query.id])
     ]
     page, following = _page(_behind(parts, last, is_ascending=is_ascending), size, digest)
-    return {"MetricDataResults": [_shown(it) for it in page], "Messages": [], **following}
+    return {
+        "MetricDataResults": [_shown(it) for it in page],
+        "Messages": _messages(found.cut),
+        **following,
+    }
 
 
 def read_next(params: Params, digest: str) -> tuple[str | float, str] | None:
@@ -162,11 +177,23 @@ def _page(parts: Sequence[Part], size: int, digest: str) -> tuple[list[Part], Re
     return page, {}
 
 
+def _messages(cut: Sequence[str]) -> list[Result]:
+    """What the whole call is told; Source: GetMetricData, Messages."""
+    if not cut:
+        return []
+    text = (
+        f"Maximum number of allowed metrics exceeded: SEARCH in {', '.join(cut):.500} finds more"
+        f" than {MAX_FOUND} time series, and gives the first {MAX_FOUND}. Make the search narrower."
+    )
+    return [{"Code": "MaxMetricsExceeded", "Value": text}]
+
+
 def _shown(part: Part) -> Result:
-    return {
+    shown = {
         "Id": part.id,
         "Label": part.label,
         "Timestamps": [it.at for it in part.points],
         "Values": [it.value for it in part.points],
         "StatusCode": "Complete" if part.is_whole else "PartialData",
     }
+    return {**shown, "Messages": [DROPPED]} if part.has_dropped else shown

@@ -11,7 +11,17 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 from hostelry.metrics.math_syntax import ExpressionError
-from hostelry.metrics.math_values import Line, Lines, Value, Word, Work, across, finite, kind_of
+from hostelry.metrics.math_values import (
+    Line,
+    Lines,
+    Value,
+    Word,
+    Work,
+    across,
+    computed,
+    finite,
+    kind_of,
+)
 from hostelry.metrics.math_values import mapped as mapped_line
 
 MAX_GRID_POINTS = 100_800
@@ -149,7 +159,9 @@ def _of_points(of: Callable[[float], float]) -> Function:
 
 def _of_instants(of: Callable[[float], float]) -> Function:
     return _each(
-        lambda line, _: Line(line.label, line.period_s, {at: float(of(at)) for at in line.points})
+        lambda line, _: computed(
+            line.label, line.period_s, {at: of(at) for at in line.points}, (line,)
+        )
     )
 
 
@@ -159,7 +171,7 @@ def _steps(of: Callable[[float, float], float]) -> Function:
     def stepped(line: Line, _: Surroundings) -> Line:
         pairs = pairwise(line.points.items())
         points = {at: of(at - last, value - was) for (last, was), (at, value) in pairs}
-        return Line(line.label, line.period_s, finite(points))
+        return computed(line.label, line.period_s, points, (line,))
 
     return _each(stepped)
 
@@ -170,7 +182,7 @@ def _running_sum(line: Line, _: Surroundings) -> Line:
     for at, value in line.points.items():
         total += value
         points[at] = total
-    return Line(line.label, line.period_s, finite(points))
+    return computed(line.label, line.period_s, points, (line,))
 
 
 def _period(arguments: Arguments, _: Surroundings) -> Value:
@@ -182,7 +194,7 @@ def _time_series(arguments: Arguments, around: Surroundings) -> Value:
     if not isinstance(value, float):
         raise ExpressionError(f"TIME_SERIES takes a number, not {kind_of(value)}.")
     grid = _grid(around.period_s or 60, around)
-    return Line("", around.period_s or 60, finite(dict.fromkeys(grid, value)))
+    return computed("", around.period_s or 60, dict.fromkeys(grid, value))
 
 
 def _fill(arguments: Arguments, around: Surroundings) -> Value:
@@ -270,7 +282,9 @@ def _chosen(condition: Line, yes: float | Line, no: float | Line, around: Surrou
     for at, truth in condition.points.items():
         branch = yes if truth else no
         points[at] = branch.points.get(at, math.nan) if isinstance(branch, Line) else branch
-    return Line(condition.label, condition.period_s, finite(points))
+    sources = [it for it in (condition, yes, no) if isinstance(it, Line)]
+    has_dropped = any(it.has_dropped for it in sources)
+    return Line(condition.label, condition.period_s, finite(points), has_dropped=has_dropped)
 
 
 def _branch(value: Value) -> float | Line | Lines:

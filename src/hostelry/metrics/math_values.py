@@ -17,12 +17,16 @@ MAX_WORK_POINTS = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A time series: value by instant, oldest first; `stat` where it is one metric's own."""
+    """A time series: value by instant, oldest first; `stat` where it is one metric's own.
+
+    `has_dropped` where a value on the way to it was no number, and so its point was left out.
+    """
 
     label: str
     period_s: int
     points: Mapping[float, float]
     stat: MetricStat | None = None
+    has_dropped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,7 @@ def _pair(sign: str, operation: Operation, left: Value, right: Value, work: Work
         other = right.points
         both = {at: operation(it, other[at]) for at, it in left.points.items() if at in other}
         period_s = max(left.period_s, right.period_s)
-        return Line(left.label, period_s, finite(both))
+        return computed(left.label, period_s, both, (left, right))
     if isinstance(left, Line) and isinstance(right, float):
         return mapped(left, lambda it: operation(it, right), work)
     if isinstance(left, float) and isinstance(right, Line):
@@ -120,8 +124,17 @@ def mapped(line: Line, of: Callable[[float], float], work: Work) -> Line:
         try:
             found[at] = of(it)
         except (ValueError, OverflowError):
-            continue
-    return Line(line.label, line.period_s, finite(found))
+            found[at] = math.nan
+    return computed(line.label, line.period_s, found, (line,))
+
+
+def computed(
+    label: str, period_s: int, points: Mapping[float, float], sources: Sequence[Line] = ()
+) -> Line:
+    """The series of the points that are numbers; it tells where one is none, as `sources` do."""
+    known = finite(points)
+    has_dropped = len(known) < len(points) or any(it.has_dropped for it in sources)
+    return Line(label, period_s, known, has_dropped=has_dropped)
 
 
 def finite(points: Mapping[float, float]) -> dict[float, float]:
@@ -138,7 +151,7 @@ def across(lines: Sequence[Line], of: Callable[[list[float]], float], work: Work
             by_instant.setdefault(at, []).append(value)
     period_s = max((line.period_s for line in lines), default=0)
     points = {at: of(by_instant[at]) for at in sorted(by_instant)}
-    return Line("", period_s, finite(points))
+    return computed("", period_s, points, lines)
 
 
 def kind_of(value: Value) -> str:

@@ -22,11 +22,23 @@ _ID = re.compile(r"[a-z][A-Za-z0-9_]{0,254}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultSeries:
-    """One time series of a query's result; `points` oldest first, periods without data left out."""
+    """One time series of a query's result; `points` oldest first, periods without data left out.
+
+    `has_dropped` where points were left out because their values are no numbers.
+    """
 
     label: str
     period_s: int
     points: tuple[Datapoint, ...]
+    has_dropped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """Every query's series by its id; `cut` are those whose SEARCH found more than it may give."""
+
+    series: Mapping[str, tuple[ResultSeries, ...]]
+    cut: tuple[str, ...] = ()
 
 
 def evaluate(
@@ -46,9 +58,23 @@ def evaluate(
 
     Source: GetMetricData; CloudWatch user guide, "Using math expressions with CloudWatch metrics".
     """
+    return results(store, scope, queries, start, end, is_rounded=is_rounded).series
+
+
+def results(
+    store: MetricReader,
+    scope: Scope,
+    queries: Sequence[MetricQuery],
+    start: float,
+    end: float,
+    *,
+    is_rounded: bool = False,
+) -> Results:
+    """As `evaluate`, with what there is to tell of it."""
     evaluation = _Evaluation(store, scope, start, end)
     evaluation.is_rounded = is_rounded
-    return evaluation.run(queries)
+    series = evaluation.run(queries)
+    return Results(series=series, cut=tuple(evaluation.cut))
 
 
 def check_queries(queries: Sequence[MetricQuery]) -> None:
@@ -75,6 +101,7 @@ class _Evaluation:
     def __init__(self, store: MetricReader, scope: Scope, start: float, end: float) -> None:
         self.values: dict[str, Value] = {}
         self.is_rounded = False
+        self.cut: dict[str, None] = {}  # ids, in order
         self._store = store
         self._scope = scope
         self._start = start
@@ -133,11 +160,13 @@ class _Evaluation:
         except ValueError as error:
             raise ExpressionError(str(error)) from None
         found = self._store.find(self._scope, wanted.filter(self._end))
-        metrics = [it for it in found if wanted.fits(it)][:MAX_FOUND]
+        metrics = [it for it in found if wanted.fits(it)]
+        if len(metrics) > MAX_FOUND:
+            self.cut[query.id] = None
         period_s = period_s or query.period_s or DEFAULT_PERIOD_S
         return tuple(
             self._line(MetricStat(metric=it, period_s=period_s, statistic=stat), label_of(it))
-            for it in metrics
+            for it in metrics[:MAX_FOUND]
         )
 
 
@@ -210,7 +239,11 @@ def _series(query: MetricQuery, value: Value) -> tuple[ResultSeries, ...]:
             is_prefix = isinstance(value, tuple) and not is_dynamic(query.label)
             label = f"{query.label} {label}" if is_prefix else filled(query.label, line)
         points = tuple(Datapoint(at, it) for at, it in line.points.items())
-        found.append(ResultSeries(label=label, period_s=line.period_s, points=points))
+        found.append(
+            ResultSeries(
+                label=label, period_s=line.period_s, points=points, has_dropped=line.has_dropped
+            )
+        )
     return tuple(found)
 
 

@@ -181,6 +181,31 @@ def test_refusals_have_the_codes_that_clients_know(cloudwatch: Any) -> None:
     assert refused.value.response["Error"]["Code"] == "ValidationError"
 
 
+def test_messages_of_a_result_and_of_the_call(cloudwatch: Any) -> None:
+    put(cloudwatch)
+    for first in range(0, 501, 250):
+        data = [{"MetricName": f"Many{it}", "Value": 1.0} for it in range(first, first + 250)]
+        cloudwatch.put_metric_data(Namespace="Many", MetricData=data)
+    stat = {"Metric": metric("Latency"), "Period": 60, "Stat": "Average"}
+    found = cloudwatch.get_metric_data(
+        MetricDataQueries=[
+            {"Id": "m1", "MetricStat": stat},
+            {"Id": "e1", "Expression": "m1 / 0"},
+            {"Id": "e2", "Expression": "SUM(SEARCH('{Many}', 'Sum', 60))"},
+        ],
+        StartTime=instant(MINUTE - 60),
+        EndTime=instant(MINUTE + 60),
+    )
+    plain, divided, added = found["MetricDataResults"]
+    assert (plain["StatusCode"], plain.get("Messages", [])) == ("Complete", [])
+    assert (divided["StatusCode"], divided["Values"]) == ("Complete", [])
+    assert [it["Code"] for it in divided["Messages"]] == ["ArithmeticError"]
+    assert (added["Values"], added["StatusCode"]) == ([500.0], "Complete")
+    (message,) = found["Messages"]
+    assert message["Code"] == "MaxMetricsExceeded"
+    assert "SEARCH in e2 finds more than 500" in message["Value"]
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_no_number_is_refused_at_the_edge(cloudwatch: Any, value: float) -> None:
     with pytest.raises(ClientError) as refused:

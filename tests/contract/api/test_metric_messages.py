@@ -1,0 +1,136 @@
+"""What GetMetricData tells besides the data, and when.
+
+Sources: GetMetricData, Messages ("Maximum number of allowed metrics exceeded"); MetricDataResult,
+Messages and StatusCode; the codes as Grafana's CloudWatch data source reads them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostelry.base.clock import ManualClock
+from hostelry.domain.metric import Metric, Sample
+from hostelry.domain.scope import Scope
+from hostelry.metrics.store import MemoryMetrics
+
+MINUTE = 1_700_000_040.0
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(MINUTE + 130)
+
+
+@pytest.fixture
+def ask(
+    call: Callable[..., dict[str, Any]], metrics: MemoryMetrics, scope: Scope
+) -> Callable[..., dict[str, Any]]:
+    """`ask(*expressions, **params)` over Load 4, 0, 2 and Calls 8, 8, 8 of three minutes.
+
+    The expressions' ids are e0, e1 and so on.
+    """
+    for name, values in (("Load", (4.0, 0.0, 2.0)), ("Calls", (8.0, 8.0, 8.0))):
+        metric = Metric.of("Mine", name, {})
+        for number, value in enumerate(values):
+            at = MINUTE + 60 * number
+            metrics.record(scope, [Sample(metric=metric, at=at, values=(value,))])
+
+    def ask(*expressions: str, **params: Any) -> dict[str, Any]:
+        queries: list[dict[str, Any]] = [
+            {
+                "Id": name.lower(),
+                "MetricStat": {
+                    "Metric": {"Namespace": "Mine", "MetricName": name},
+                    "Period": 60,
+                    "Stat": "Sum",
+                },
+                "ReturnData": False,
+            }
+            for name in ("Load", "Calls", "Nothing")
+        ]
+        queries += [{"Id": f"e{at}", "Expression": it} for at, it in enumerate(expressions)]
+        given = {"StartTime": MINUTE, "EndTime": MINUTE + 180, **params}
+        return call("GetMetricData", "cloudwatch", MetricDataQueries=queries, **given)
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("expression", "num_points", "is_told"),
+    [
+        pytest.param("calls / load", 2, True, id="a division by zero"),
+        pytest.param("LOG(load)", 2, True, id="the logarithm of zero"),
+        pytest.param("calls ^ (calls ^ (calls * calls))", 0, True, id="beyond all numbers"),
+        pytest.param("calls / AVG(nothing)", 0, True, id="by the average of no points"),
+        pytest.param("SUM([calls / load, calls])", 3, True, id="in a part of a sum"),
+        pytest.param("RATE(calls / load)", 1, True, id="before a rate"),
+        pytest.param("IF(load > 9, 1, calls / load)", 2, True, id="in a branch"),
+        pytest.param("calls / (load + 1)", 3, False, id="numbers only"),
+        pytest.param("FILL(calls / load, 0)", 3, False, id="a gap that is filled"),
+        pytest.param("calls / nothing", 0, False, id="no point to divide by"),
+        pytest.param("IF(load, calls)", 2, False, id="no value chosen"),
+        pytest.param("FILL(nothing, REPEAT)", 0, False, id="nothing to fill with"),
+        pytest.param("SEARCH('{Mine} Nowhere', 'Sum', 60)", 0, False, id="nothing found"),
+    ],
+)
+def test_a_result_tells_of_values_that_are_no_numbers(
+    ask: Callable[..., dict[str, Any]], expression: str, num_points: int, is_told: bool
+) -> None:
+    answer = ask(expression)
+    assert answer["Messages"] == []
+    found = answer["MetricDataResults"]
+    assert sum(len(it["Values"]) for it in found) == num_points
+    told = [message["Code"] for it in found for message in it.get("Messages", ())]
+    assert told == (["ArithmeticError"] if is_told else [])
+    assert {it["StatusCode"] for it in found} <= {"Complete"}
+
+
+def test_what_an_expression_names_is_told_of_with_it(ask: Callable[..., dict[str, Any]]) -> None:
+    found = ask("calls / load", "e0 * 2", "calls * 2")["MetricDataResults"]
+    assert [len(it.get("Messages", ())) for it in found] == [1, 1, 0]
+
+
+def test_of_an_array_only_the_series_that_lack_points_tell_it(
+    ask: Callable[..., dict[str, Any]],
+) -> None:
+    found = ask("8 / [load, calls]")["MetricDataResults"]
+    assert [(len(it["Values"]), len(it.get("Messages", ()))) for it in found] == [(2, 1), (3, 0)]
+
+
+@pytest.mark.parametrize(
+    ("num_metrics", "is_told"),
+    [
+        pytest.param(500, False, id="as many as a SEARCH may find"),
+        pytest.param(501, True, id="one more"),
+    ],
+)
+def test_a_search_that_is_cut_is_told_of(
+    ask: Callable[..., dict[str, Any]],
+    metrics: MemoryMetrics,
+    scope: Scope,
+    num_metrics: int,
+    is_told: bool,
+) -> None:
+    for number in range(num_metrics):
+        metric = Metric.of("Many", f"Name{number}", {})
+        metrics.record(scope, [Sample(metric=metric, at=MINUTE, values=(1.0,))])
+    search = "SEARCH('{Many}', 'Sum', 60)"
+    answer = ask(f"SUM({search})", "calls", f"METRIC_COUNT({search}) * calls")
+    summed, *_ = answer["MetricDataResults"]
+    assert summed["Values"] == [500.0]
+    told = [(it["Code"], "SEARCH in e0, e2 finds" in it["Value"]) for it in answer["Messages"]]
+    assert told == ([("MaxMetricsExceeded", True)] if is_told else [])
+    assert all("Messages" not in it for it in answer["MetricDataResults"])
+
+
+def test_only_what_a_page_cuts_is_partial(ask: Callable[..., dict[str, Any]]) -> None:
+    first = ask("calls * 1", "load * 1", "nothing * 1", MaxDatapoints=4)
+    status = [(it["Id"], it["StatusCode"]) for it in first["MetricDataResults"]]
+    assert status == [("e0", "Complete"), ("e1", "PartialData")]
+    rest = ask(
+        "calls * 1", "load * 1", "nothing * 1", MaxDatapoints=4, NextToken=first["NextToken"]
+    )
+    status = [(it["Id"], it["StatusCode"]) for it in rest["MetricDataResults"]]
+    assert status == [("e1", "Complete"), ("e2", "Complete")]
+    assert "NextToken" not in rest
