@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from tests.integration.echo_image import ECHO_IMAGE
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.ports import free_ports
@@ -38,15 +39,7 @@ from hostelry.fleet.sweep import stop_everything
 from hostelry.server.home import Home, UpConfig, new_credentials, save_config, save_credentials
 from hostelry.server.objectstore import prepare, remove_sockets
 
-ECHO = Path(__file__).parent / "servers" / "echo_server.py"
-IMAGES = f"""
-[[image]]
-pattern = "echo:*"
-command = ["{sys.executable}", "{ECHO}"]
-[image.probe]
-content_type = "application/json"
-body = '{{"probe": true}}'
-
+IMAGES = f"""{ECHO_IMAGE}
 [[image]]
 pattern = "nowhere:*"
 command = ["/nowhere/server"]

@@ -1,7 +1,6 @@
 """What every drill needs: an endpoint of two copies, traffic on it, and what became of it."""
 
 import json
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -12,7 +11,8 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 from tests.integration.platform import Platform, until
 
-SERVER = Path(__file__).parent / "servers" / "drill_server.py"
+from hostelry.fleet.images import DRILL_COMMAND
+
 ENDPOINT, COMPONENT = "drill", "echo"
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
 NO_RETRIES = {"total_max_attempts": 1}
@@ -20,13 +20,13 @@ OK = "ok"
 
 
 def write_image_rule(home: Path) -> None:
-    """Let the image name ``drill`` stand for the drill server."""
+    """Let the image name ``drill`` stand for the model server that drills starve and crash."""
     home.mkdir(parents=True, exist_ok=True)
     (home / "images.toml").write_text(
         f"""
 [[image]]
 pattern = "drill"
-command = [{json.dumps(sys.executable)}, {json.dumps(str(SERVER))}]
+command = {json.dumps(DRILL_COMMAND)}
 [image.probe]
 content_type = "application/json"
 body = "{{}}"

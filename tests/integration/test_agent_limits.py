@@ -8,7 +8,6 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.integration.agent_rig import (
-    ECHO,
     NoArtifacts,
     Rig,
     agent_command,
@@ -22,6 +21,7 @@ from tests.integration.agent_rig import (
     until_ready,
     until_true,
 )
+from tests.integration.echo_image import ECHO
 
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.domain.shape import Requirements

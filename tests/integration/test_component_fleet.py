@@ -1,7 +1,6 @@
 """A fleet under traffic: rolled, rolled back, scaled, emptied and woken, and no request fails."""
 
 import io
-import sys
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -10,21 +9,13 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
+from tests.integration.echo_image import ECHO_IMAGE
 from tests.integration.platform import Platform, until
 
 from hostelry.server.home import Home
 
 pytestmark = pytest.mark.integration
 
-ECHO = Path(__file__).parent / "servers" / "echo_server.py"
-IMAGES = f"""
-[[image]]
-pattern = "echo:*"
-command = ["{sys.executable}", "{ECHO}"]
-[image.probe]
-content_type = "application/json"
-body = '{{"probe": true}}'
-"""
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
 PATIENCE_S = 60.0
 # A minute of AWS's patience is a second.
@@ -35,7 +26,7 @@ PACE = "60"
 def platform(tmp_path: Path) -> Iterator[Platform]:
     home = Home(tmp_path / "home")
     home.root.mkdir()
-    home.images.write_text(IMAGES)
+    home.images.write_text(ECHO_IMAGE)
     with Platform(home.root, "--pace", PACE) as started:
         yield started
 

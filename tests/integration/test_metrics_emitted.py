@@ -1,6 +1,5 @@
 """A real platform measures real requests: what CloudWatch and Prometheus then show of them."""
 
-import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.integration.echo_image import ECHO_IMAGE
 from tests.integration.platform import Platform, until
 
 from hostelry.base.clock import SystemClock
@@ -16,15 +16,6 @@ from hostelry.server.home import Home
 
 pytestmark = pytest.mark.integration
 
-ECHO = Path(__file__).parent / "servers" / "echo_server.py"
-IMAGES = f"""
-[[image]]
-pattern = "echo:*"
-command = ["{sys.executable}", "{ECHO}"]
-[image.probe]
-content_type = "application/json"
-body = '{{"probe": true}}'
-"""
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
 NUM_AT_ONCE = 3
 LASTS_S = 2.0
@@ -34,7 +25,7 @@ LASTS_S = 2.0
 def platform(tmp_path: Path) -> Iterator[Platform]:
     home = Home(tmp_path / "home")
     home.root.mkdir()
-    home.images.write_text(IMAGES)
+    home.images.write_text(ECHO_IMAGE)
     with Platform(home.root, "--gateway-workers", "2") as started:
         yield started
 
