@@ -116,6 +116,56 @@ def test_a_copy_is_not_waited_for(town: Town, event: Callable[[Town, str], None]
     assert going not in town.running_copies()
 
 
+def test_one_that_its_agents_successor_proves_again_goes_on(town: Town) -> None:
+    """It answered all the while: its requests are none of the agent's business."""
+    going = begin(town, still_open=1)
+    town.fleet.set_phase(going, CopyPhase.PROVING)
+    town.turn(20, seconds=1.0)
+    assert going in town.running_copies()
+    town.fleet.tick()  # it is proven
+    tell(town, going, 0)
+    town.turn(3)
+    assert going not in town.running_copies()
+
+
+HOUR_S = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("still_open", "runs_s", "ends_s"),
+    [
+        pytest.param(0, 0.0, 10.0, id="nothing is open: it goes as soon as ever"),
+        pytest.param(1, 60.0, MAX_DRAIN_S + 10.0, id="it is waited for, and no longer than else"),
+    ],
+)
+def test_a_clock_that_is_set_back_an_hour_makes_no_drain_longer(
+    town: Town, still_open: int, runs_s: float, ends_s: float
+) -> None:
+    going = begin(town, still_open)
+    town.clock.advance(-HOUR_S)
+    town.turn(2, seconds=runs_s / 2)
+    assert going in town.running_copies() or not runs_s
+    town.turn(4, seconds=(ends_s - runs_s) / 4)
+    town.turn(2)
+    assert going not in town.running_copies()
+    town.turn(4, seconds=30.0)
+    assert [it.spec.id for it in town.copy_records()] == list(town.running_copies())
+
+
+def test_a_clock_that_is_set_back_starts_nothing_that_was_stopped_again(town: Town) -> None:
+    town.add(endpoint(deployment(variant())), component())
+    town.settle()
+    (stopped,) = town.routed_copies()
+    town.fleet.set_phase(stopped, CopyPhase.STARTING)
+    town.turn()
+    town.change_component(status=ComponentStatus.UPDATING, desired_copies=0)
+    town.pass_once()
+    town.clock.advance(-HOUR_S)
+    town.turn(3)
+    assert town.wishes() == []
+    assert town.running_copies() == {}
+
+
 def test_an_agent_that_does_not_tell_is_given_a_moment(town: Town) -> None:
     town.add(endpoint(deployment(variant())), component())
     town.settle()
