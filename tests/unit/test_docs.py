@@ -4,8 +4,12 @@ import ast
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
+
+from hostelry.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "hostelry"
@@ -19,6 +23,9 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 INLINE = re.compile(r"`([^`\n]+)`")
 DOTTED = re.compile(r"[a-z_]+(?:\.[a-z_]+)*(?:\.[A-Z]\w*)?")
+FOLDER = re.compile(r"^  ([a-z]+)/ ", re.MULTILINE)
+SHELL_LINE = re.compile(r"^(?:eval \"\$\(|\.venv/bin/)?(hostelry [^#\n)]*)", re.MULTILINE)
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 SHOWN_BY = re.compile(r"\| ([^|]+) \|$", re.MULTILINE)
 
 
@@ -99,6 +106,34 @@ def test_paths_exist(page: Path) -> None:
 def test_dotted_names_exist(page: Path) -> None:
     named = [text for text in inline(page) if names_code(text)]
     assert [text for text in named if not is_there(text)] == []
+
+
+def test_the_picture_of_the_house_has_every_folder() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    shown = FOLDER.findall(page.partition("src/hostelry/\n")[2].partition("```")[0])
+    there = [it.parent.name for it in PACKAGE.glob("*/__init__.py")]
+    assert sorted(shown) == sorted(there)
+
+
+def command_lines(page: Path) -> list[str]:
+    """Every `hostelry ...` that a page shows, in its text or on a line of its own."""
+    fenced = "\n".join(body for _, body in FENCE.findall(page.read_text(encoding="utf-8")))
+    found = [it for it in inline(page) if it.startswith("hostelry ")]
+    return found + [it.group(1) for it in SHELL_LINE.finditer(fenced)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_exist_and_have_the_flags(page: Path) -> None:
+    wrong: list[str] = []
+    for line in command_lines(page):
+        command: Any = get_command(app)
+        words = line.partition(" -- ")[0].split()[1:]
+        while words and hasattr(command, "commands"):
+            command = command.commands.get(words.pop(0))
+        flags = {it for known in getattr(command, "params", ()) for it in known.opts}
+        if command is None or not flags.union(["--help"]).issuperset(FLAG.findall(" ".join(words))):
+            wrong.append(line)
+    assert wrong == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
