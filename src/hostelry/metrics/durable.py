@@ -4,7 +4,8 @@ import contextlib
 import logging
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from hostelry.metrics.protocol import MetricFilter
 from hostelry.metrics.recovery import Found, recover
 from hostelry.metrics.series import Series
 from hostelry.metrics.snapshot import dumped, write_snapshot
-from hostelry.metrics.store import DROPPED, MemoryMetrics, MetricStoreStats, checked
+from hostelry.metrics.store import DROPPED, MemoryMetrics, MetricStoreStats, Share, checked
 
 LOG = logging.getLogger(__name__)
 # The journal is compacted when it is larger than a quarter of the last snapshot, within these.
@@ -28,6 +29,21 @@ MOST_JOURNAL_BYTES = 8 * 1024 * 1024
 MAX_SEGMENTS = 20  # each start makes one
 TAKEN_OVER_AT_ONCE = 100
 SNAPSHOT_RETRY_S = 300.0  # each try makes a segment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalStats:
+    """How it stands with the disk.
+
+    `is_taking` while it takes what is put; `is_behind` while something that was emitted is in
+    memory only. `num_refused` are the samples that were put and refused since the start.
+    """
+
+    is_taking: bool
+    is_behind: bool
+    size_bytes: int
+    snapshot_bytes: int
+    num_refused: int
 
 
 class DurableMetrics:
@@ -68,6 +84,7 @@ class DurableMetrics:
         self._is_behind = False  # something that was emitted is in memory only
         self._snapshot_failed_at = -math.inf
         self._is_closed = False
+        self._num_refused = 0
         try:
             self._begin_after(self._read(self._memory))
             self._new_segment()
@@ -107,6 +124,21 @@ class DurableMetrics:
     def stats(self) -> MetricStoreStats:
         """As `MemoryMetrics.stats`."""
         return self._memory.stats()
+
+    def shares(self) -> Mapping[str, Share]:
+        """As `MemoryMetrics.shares`."""
+        return self._memory.shares()
+
+    def journal(self) -> JournalStats:
+        """How it stands with the disk; what an outage is shows once something is written."""
+        with self._memory.lock:
+            return JournalStats(
+                is_taking=self._is_read and self._outage is None,
+                is_behind=self._is_behind,
+                size_bytes=self._journal_bytes,
+                snapshot_bytes=self._snapshot_bytes,
+                num_refused=self._num_refused,
+            )
 
     def compact(self) -> None:
         """Write a snapshot, and remove what it replaces; raises OSError, with nothing lost.
@@ -159,6 +191,7 @@ class DurableMetrics:
                 placed = [(self._memory.series(scope, it), it) for it in samples]
             is_kept = is_tried and self._append(now, placed)
             if must_last and not is_kept:
+                self._num_refused += len(samples)
                 refusal = self._refusal(len(samples))
             else:
                 self._is_behind |= not is_kept

@@ -1,6 +1,7 @@
 """Metrics in memory, within a budget of bytes."""
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -45,6 +46,14 @@ class MetricStoreStats:
     pressure: int
     num_samples: int
     num_dropped_series: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one account's metrics take."""
+
+    num_series: int
+    size_bytes: int
 
 
 class MemoryMetrics:
@@ -129,6 +138,18 @@ class MemoryMetrics:
                 num_samples=self._num_samples,
                 num_dropped_series=self._num_dropped,
             )
+
+    def shares(self) -> Mapping[str, Share]:
+        """What each account's metrics take, of all regions; looks at every series."""
+        series: Counter[str] = Counter()
+        sizes: Counter[str] = Counter()
+        for it in self.everything():
+            series[it.scope.account] += 1
+            sizes[it.scope.account] += it.size_bytes
+        return {
+            account: Share(num_series=count, size_bytes=sizes[account])
+            for account, count in sorted(series.items())
+        }
 
     def series(self, scope: Scope, sample: Sample) -> Series:
         """Where a sample belongs, made if need be; the caller holds the lock."""

@@ -22,6 +22,7 @@ from hostelry import __version__
 from hostelry.base.clock import Clock
 from hostelry.domain.load import LoadKey
 from hostelry.metrics.census import Census
+from hostelry.metrics.durable import DurableMetrics
 from hostelry.metrics.load_board import LoadBoard
 from hostelry.metrics.totals import BOUNDS_S, Histogram, Total, Totals
 from hostelry.store.records import State
@@ -40,6 +41,7 @@ ERRORS = (
     ("no_capacity", "no_capacity"),
     ("broken_stream", "broken_streams"),
 )
+STORE = "hostelry_metric_store"
 GAUGES = (
     ("hostelry_in_flight", "Requests in flight, the mean of the last second.", "in_flight"),
     ("hostelry_held", "Requests that wait for a copy.", "held"),
@@ -59,6 +61,7 @@ class Exposition(Collector):
         census: everything in service now.
         state: the alarms.
         clock: seconds since the epoch.
+        metrics: the store of metrics, for what it takes itself.
     """
 
     def __init__(
@@ -68,12 +71,14 @@ class Exposition(Collector):
         census: Callable[[], Census],
         state: State,
         clock: Clock,
+        metrics: DurableMetrics,
     ) -> None:
         self._totals = totals
         self._board = board
         self._census = census
         self._state = state
         self._clock = clock
+        self._metrics = metrics
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -90,6 +95,7 @@ class Exposition(Collector):
         reporting = GaugeMetricFamily("hostelry_gateway_reporting", "1 while gateways report.")
         reporting.add_metric((), float(self._board.is_reporting(self._clock.now())))
         yield reporting
+        yield from _store(self._metrics)
         build = GaugeMetricFamily("hostelry_build_info", "The version.", labels=("version",))
         build.add_metric((__version__,), 1.0)
         yield build
@@ -165,6 +171,32 @@ def _capacity(census: Census) -> Iterator[Metric]:
     for key, variant in census.variants.items():
         instances.add_metric(_labels(key), len(variant.instances))
     yield instances
+
+
+def _store(metrics: DurableMetrics) -> Iterator[Metric]:
+    """What the store of metrics takes, what it gave up, and how it stands with its disk."""
+    series = GaugeMetricFamily(f"{STORE}_series", "Series of metrics kept.", labels=("account",))
+    sizes = GaugeMetricFamily(f"{STORE}_bytes", "Memory that metrics take.", labels=("account",))
+    for account, share in metrics.shares().items():
+        series.add_metric((account,), share.num_series)
+        sizes.add_metric((account,), share.size_bytes)
+    yield from (series, sizes)
+    stats, journal = metrics.stats(), metrics.journal()
+    for name, words, gauge in (
+        ("budget_bytes", "Memory that metrics may take.", stats.max_bytes),
+        ("pressure", "The degree of giving up early; 0 as on AWS.", stats.pressure),
+        ("journal_up", "1 while the disk takes what is put.", journal.is_taking),
+        ("unkept", "1 while something measured is in memory only.", journal.is_behind),
+        ("journal_bytes", "Written since the last snapshot.", journal.size_bytes),
+        ("snapshot_bytes", "Size of the last snapshot.", journal.snapshot_bytes),
+    ):
+        yield GaugeMetricFamily(f"{STORE}_{name}", words, value=float(gauge))
+    for name, words, count in (
+        ("samples", "Samples taken.", stats.num_samples),
+        ("refused_samples", "Samples put that the disk did not take.", journal.num_refused),
+        ("evicted_series", "Series given up for want of memory.", stats.num_dropped_series),
+    ):
+        yield CounterMetricFamily(f"{STORE}_{name}", words, value=float(count))
 
 
 def _labels(key: LoadKey) -> tuple[str, ...]:

@@ -103,7 +103,9 @@ class Scaling:
             ),
         )
         self._publisher = Publisher(self.board, self.metrics, census, clock)
-        self.exposition = Exposition(self._publisher.totals, self.board, census, state, clock)
+        self.exposition = Exposition(
+            self._publisher.totals, self.board, census, state, clock, self.metrics
+        )
         scrape = ExpositionRoute(self.exposition).serve
         self.routes = (*self.routes, Route("/internal/metrics", scrape, methods=["GET"]))
         self._responsive = ResponsiveWatch(
