@@ -8,7 +8,7 @@ from hostelry.domain.endpoint import Deployment, EndpointVariant
 from hostelry.reconcile.adapters import adapter_id, routed_adapter
 from hostelry.reconcile.reasons import copy_failure, what_is_missing
 from hostelry.reconcile.room import cannot_ever_fit, shortage
-from hostelry.reconcile.world import Givens, World, is_routable
+from hostelry.reconcile.world import LIVE_COMPONENT, Givens, World, is_routable
 
 SERVING = frozenset({ComponentStatus.IN_SERVICE, ComponentStatus.UPDATING})
 
@@ -32,15 +32,16 @@ def up_instances(world: World, deployment: Deployment, wanted: EndpointVariant) 
 
 
 def _to_move(world: World, deployment: Deployment) -> list[InferenceComponent]:
-    """Base components that serve, and must on a pending deployment before it takes over."""
+    """Base components whose copies must be on a pending deployment before it takes over."""
     endpoint = world.endpoint
     if endpoint is None or deployment is not endpoint.pending:
         return []
-    return _serving_components(world)
+    return _live_bases(world)
 
 
-def _serving_components(world: World) -> list[InferenceComponent]:
-    return [it for it in world.components.values() if it.spec is not None and it.status in SERVING]
+def _live_bases(world: World) -> list[InferenceComponent]:
+    living = [it for it in world.components.values() if it.status in LIVE_COMPONENT]
+    return [it for it in living if it.spec is not None]
 
 
 def can_serve_again(world: World, before: Deployment) -> bool:
@@ -63,7 +64,7 @@ def _can_return(
     if adapter is not None:
         base = world.components.get(adapter.base_name, component)
         adapter_name = adapter_id(component.name, adapter)
-    if component.status not in SERVING:
+    if component.status not in LIVE_COMPONENT:
         return True
     now, then = (_serving(world, base, it, adapter_name) for it in (active, before))
     return then >= min(base.desired_copies, now)
@@ -73,7 +74,7 @@ def stopped_serving(world: World, before: Deployment) -> str | None:
     """Which component has ceased to serve on trial, and serves where it was before; None: none."""
     endpoint = world.endpoint
     assert endpoint is not None, "only an endpoint has a deployment on trial"
-    for it in _serving_components(world):
+    for it in _live_bases(world):
         if it.status is not ComponentStatus.IN_SERVICE or not it.desired_copies:
             continue
         now, then = (_serving(world, it, place) for place in (endpoint.active, before))
@@ -92,17 +93,21 @@ def stranded(world: World, pending: Deployment, givens: Givens) -> str | None:
     for component in _to_move(world, pending):
         for wanted in pending.variants:
             why = cannot_ever_fit(component, wanted.variant, givens)
-            if why is not None and component.desired_copies > 0:
+            if why is not None and component.desired_copies > 0 and component.status in SERVING:
                 return f"CapacityError: inference component {component.name}: {why}"
     return None
 
 
 def _has_moved(world: World, component: InferenceComponent, pending: Deployment) -> bool:
-    """Whether as many copies are ready on the pending deployment as serve on the active one."""
+    """Whether as many copies are ready on the pending deployment as serve on the active one.
+
+    Of what is in service at least one; what is being created holds no update up.
+    """
     endpoint = world.endpoint
     assert endpoint is not None, "only an endpoint has a pending deployment"
     now_serving = _serving(world, component, endpoint.active)
-    wanted = min(component.desired_copies, max(1, now_serving))
+    least = 1 if component.status in SERVING else 0
+    wanted = min(component.desired_copies, max(least, now_serving))
     return _serving(world, component, pending) >= wanted
 
 

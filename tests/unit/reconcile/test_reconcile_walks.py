@@ -14,7 +14,9 @@ from tests.unit.reconcile.samples import (
     endpoint,
     variant,
 )
+from tests.unit.reconcile.test_reconcile_guards import set_alarm
 
+from hostelry.domain.alarm import AlarmState
 from hostelry.domain.component import (
     CapacitySize,
     CapacityUnit,
@@ -26,8 +28,11 @@ from hostelry.domain.component import (
     Rollout,
     Scheduling,
 )
+from hostelry.domain.copy import CopyPhase
+from hostelry.domain.endpoint import EndpointStatus, UpdateGuard
 from hostelry.domain.shape import Requirements
 from hostelry.domain.status import is_final
+from hostelry.reconcile.world import LIVE_COMPONENT
 
 NAMES = ("alpha", "beta", "gamma", "delta")
 NUM_STEPS = 40
@@ -125,6 +130,35 @@ CALM: tuple[Callable[[Town, random.Random], None], ...] = (
 )
 
 
+def update_on_trial(town: Town, dice: random.Random) -> None:
+    """Another configuration of the endpoint, that an alarm guards."""
+    one = town.endpoint
+    if one is None or one.status is not EndpointStatus.IN_SERVICE:
+        return
+    generation = town.state.store.revision() + 1
+    guard = UpdateGuard(bake_s=dice.choice([0.0, 5.0, 600.0]), alarm_names=("errors",))
+    pending = deployment(one.active.config.variants[0], generation=generation)
+    pending = replace(pending, guard=guard, started_at=town.clock.now())
+    town.change_endpoint(status=EndpointStatus.UPDATING, pending=pending, deadline_at=None)
+
+
+def turn_alarm(town: Town, dice: random.Random) -> None:
+    set_alarm(town, dice.choice([AlarmState.OK, AlarmState.OK, AlarmState.ALARM]))
+
+
+def break_and_mend(town: Town, dice: random.Random) -> None:
+    """A copy is unhealthy, and those that were before are well again."""
+    for copy_id, status in town.running_copies().items():
+        if status.phase is CopyPhase.UNHEALTHY:
+            town.fleet.set_phase(copy_id, CopyPhase.READY)
+    ready = [it for it, status in town.running_copies().items() if status.phase is CopyPhase.READY]
+    if ready:
+        town.fleet.set_phase(dice.choice(sorted(ready)), CopyPhase.UNHEALTHY)
+
+
+TRIALS = (*CALM, update_on_trial, update_on_trial, turn_alarm, break_and_mend)
+
+
 def ready_of(town: Town, name: str) -> int:
     return len(town.routed_copies(name))
 
@@ -145,6 +179,66 @@ class Floors:
             began_with = self._floors.setdefault(name, ready_of(town, name))
             floor = min(began_with, one.desired_copies - batch)
             assert ready_of(town, name) >= floor, f"{name}: more than a batch is missing"
+
+
+class Changes:
+    """What serves when an endpoint changes from one deployment to another: no less than before."""
+
+    def __init__(self) -> None:
+        self.num_seen = 0
+        self._generation = 0
+        self._served: dict[str, tuple[str, ...]] = {}
+        self._late_at: float | None = None
+
+    def look(self, town: Town) -> None:
+        assert town.endpoint is not None
+        generation = town.endpoint.active.generation
+        if self._generation not in (0, generation):
+            self.num_seen += 1
+            if self._late_at is None or town.clock.now() < self._late_at:
+                self._check(town)
+        self._generation = generation
+        self._served = {name: town.routed_copies(name) for name in NAMES}
+        bake = town.endpoint.bake
+        is_returning = bake is not None and bake.failure is not None
+        self._late_at = town.endpoint.deadline_at if is_returning else None
+
+    def _check(self, town: Town) -> None:
+        running = town.running_copies()
+        for name, before in self._served.items():
+            one = town.component(name)
+            well = [it for it in before if running[it].phase is CopyPhase.READY]
+            if one is not None and one.status in LIVE_COMPONENT:
+                assert ready_of(town, name) >= min(one.desired_copies, len(well)), name
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_holds_at_every_step_of_a_walk_with_trials(town: Town, seed: int) -> None:
+    dice = random.Random(seed)
+    scaled = variant(
+        pools=dice.choice([("ml.big",), ("ml.small", "ml.big")]), max_instances=dice.randint(2, 5)
+    )
+    town.add(endpoint(deployment(scaled)))
+    set_alarm(town, AlarmState.OK)
+    town.settle()
+    changes = Changes()
+    for step in range(5 * NUM_STEPS):
+        if step >= NUM_STEPS and changes.num_seen >= 2:
+            break
+        dice.choice(TRIALS)(town, dice)
+        for _ in range(dice.randint(1, 6)):
+            town.pass_once()
+            changes.look(town)
+            town.step_instances()
+            changes.look(town)
+            town.clock.advance(dice.choice([0.5, 2.0]))
+            town.check_integrity()
+            check_deadlines(town)
+    assert changes.num_seen >= 2
+    set_alarm(town, AlarmState.OK)
+    for copy_id in town.running_copies():
+        town.fleet.set_phase(copy_id, CopyPhase.READY)
+    end_in_peace(town)
 
 
 @pytest.mark.parametrize("seed", range(20))
