@@ -1,6 +1,9 @@
 """What leaves finishes what it has begun: a stream outlives the stop of the copy that sends it."""
 
+import os
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +17,11 @@ from tests.integration.control_rig import (
     is_running,
 )
 
+from hostelry.reconcile.plan_drains import UNTOLD_S
+
 pytestmark = pytest.mark.integration
 
-STREAM_S = 9.0  # beyond every wait that does not look at connections
+STREAM_S = 12.0  # beyond every wait that does not look at connections
 
 
 @pytest.fixture
@@ -60,7 +65,16 @@ def component(control: ControlUnderTest) -> dict[str, Any]:
     return found
 
 
-def test_a_stream_ends_whole_although_its_copy_is_scaled_in(control: ControlUnderTest) -> None:
+@pytest.mark.parametrize(
+    "kill_agent",
+    [
+        pytest.param(False, id="and nothing else happens"),
+        pytest.param(True, id="and its agent is killed"),
+    ],
+)
+def test_a_stream_ends_whole_although_its_copy_is_scaled_in(
+    control: ControlUnderTest, kill_agent: bool
+) -> None:
     sagemaker = control.client()
     create_endpoint(sagemaker, "ep")
     control.until(lambda: endpoint_status(sagemaker, "ep") == "InService", "the endpoint serves")
@@ -91,6 +105,10 @@ def test_a_stream_ends_whole_although_its_copy_is_scaled_in(control: ControlUnde
         InferenceComponentName="base", DesiredRuntimeConfig={"CopyCount": 1}
     )
     control.until(lambda: status() == "InService", "one copy is wanted")
+    if kill_agent:
+        time.sleep(UNTOLD_S)  # from here on a copy of which nothing is told would be stopped
+        (agent,) = control.agents().values()
+        os.kill(agent, signal.SIGKILL)
     for stream in streams:
         stream.end()
     control.until(lambda: len(component(control)["copies"]) == 1, "the other copy is gone")

@@ -17,14 +17,15 @@ from hostelry.base.errors import TerminalError
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.cpu import cpu_seconds
+from hostelry.fleet.drain_counts import DrainCounts
 from hostelry.fleet.gpu import gpu_uses
 from hostelry.fleet.hosted_copy import HostedCopy, Means
 from hostelry.fleet.lifecycle import plan_copies
 from hostelry.fleet.memory import memory_use
-from hostelry.fleet.open_connections import open_connections
 from hostelry.fleet.processes import members, process_table
 from hostelry.fleet.protocol import Observation
 from hostelry.fleet.records import InstanceFolder, plain_name
+from hostelry.fleet.recurring import again_and_again, survived
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,13 @@ MEMORY_FLOOR_BYTES = 16 * 1024 * 1024
 class InstanceAgent:
     """Runs the copies of one instance; implements `fleet.protocol.Agent`."""
 
-    def __init__(self, instance_id: str, folder: InstanceFolder, means: Means) -> None:
+    def __init__(
+        self,
+        instance_id: str,
+        folder: InstanceFolder,
+        means: Means,
+        drains: DrainCounts | None = None,
+    ) -> None:
         self._instance_id = instance_id
         self._folder = folder
         self._means = means
@@ -47,7 +54,7 @@ class InstanceAgent:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._stopping: dict[str, asyncio.Task[None]] = {}
         self._cleared: set[str] = set()
-        self._still_open: dict[str, int] = {}  # connections, by draining copy
+        self._drains = drains or DrainCounts()
         self._changed = asyncio.Event()
         self._recording = asyncio.Lock()
 
@@ -57,13 +64,17 @@ class InstanceAgent:
         self._pursue()
 
     async def adopted(self, timeout_s: float) -> None:
-        """Return once every copy that was adopted is proven again, or `timeout_s` passed."""
+        """Return once every copy that was adopted is proven again, or `timeout_s` passed.
+
+        What holds on to those that drain is counted then: unknown, they would be stopped soon.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 while not all(hosted.settled for hosted in self._hosted.values()):
                     await self._changed.wait()
         except TimeoutError:
             log.warning("copies are still being proven %g s after the start", timeout_s)
+        await survived("counting connections", self._count_connections)
 
     async def apply(self, copies: Sequence[CopySpec]) -> None:
         """Run exactly `copies`; returns once the wish is on disk.
@@ -105,37 +116,36 @@ class InstanceAgent:
     async def measure(self) -> None:
         """Measure memory, bound the logs and count what holds on to draining copies, for ever."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._measure_memory())
-            tasks.create_task(self._count_connections())
+            memory = again_and_again("measuring memory", self._measure_memory, MEASURE_EVERY_S)
+            drains = again_and_again("counting connections", self._follow_drains, COUNT_EVERY_S)
+            tasks.create_task(memory)
+            tasks.create_task(drains)
+
+    async def _follow_drains(self) -> None:
+        await self._count_connections()
+        if not self._draining():
+            await self._changed.wait()
 
     async def _count_connections(self) -> None:
-        while True:
-            ports = {
-                it.record.port: copy_id
-                for copy_id, it in self._hosted.items()
-                if it.spec.draining and it.record.port
-            }
-            if not ports:
-                self._still_open = {}
-                await self._changed.wait()
-                continue
-            counts = await asyncio.to_thread(open_connections, ports)
-            now = {copy_id: counts[port] for port, copy_id in ports.items()}
-            if now != self._still_open:
-                self._still_open = now
-                self._notify()
-            await asyncio.sleep(COUNT_EVERY_S)
+        if await self._drains.look(self._draining()):
+            self._notify()
+
+    def _draining(self) -> dict[str, int]:
+        """The port of each copy that drains; the one of a process that is gone may be another's."""
+        return {
+            copy_id: it.record.port
+            for copy_id, it in self._hosted.items()
+            if it.spec.draining and it.record.process is not None
+        }
 
     async def _measure_memory(self) -> None:
-        while True:
-            await asyncio.sleep(MEASURE_EVERY_S)
-            hosted = list(self._hosted.values())
-            uses = await asyncio.to_thread(_measure, hosted)
-            machine = await asyncio.to_thread(gpu_uses) if self._means.devices else {}
-            for copy, (memory_bytes, cpu_s) in zip(hosted, uses, strict=True):
-                copy.has_used(cpu_s, monotonic_s(), machine)
-                if worth_reporting(copy.status.memory_bytes, memory_bytes):
-                    copy.measured(memory_bytes)
+        hosted = list(self._hosted.values())
+        uses = await asyncio.to_thread(_measure, hosted)
+        machine = await asyncio.to_thread(gpu_uses) if self._means.devices else {}
+        for copy, (memory_bytes, cpu_s) in zip(hosted, uses, strict=True):
+            copy.has_used(cpu_s, monotonic_s(), machine)
+            if worth_reporting(copy.status.memory_bytes, memory_bytes):
+                copy.measured(memory_bytes)
 
     def _pursue(self) -> None:
         """Start, adapt and stop until what runs is what is wished."""
@@ -202,7 +212,7 @@ class InstanceAgent:
 
     def _observation(self) -> Observation:
         statuses = {
-            copy_id: replace(hosted.status, open_connections=self._still_open.get(copy_id))
+            copy_id: replace(hosted.status, open_connections=self._drains.of(copy_id))
             for copy_id, hosted in self._hosted.items()
         }
         for copy_id in self._stopping:

@@ -7,11 +7,20 @@ import pytest
 
 from hostelry.fleet.open_connections import count_connections, open_connections, own_sockets
 
-ROW = "{n}: 0100007F:{local:04X} 0100007F:{to:04X} {state} 0:0 00:0 0 0 0 {inode} 1 0"
+ROW = "{n}: {there}:{local:04X} {there}:{to:04X} {state} 0:0 00:0 0 0 0 {inode} 1 0"
+LOOPBACK, OUTSIDE = "0100007F", "0200000A"  # as proc(5) has them on a little-endian machine
+MAPPED = "0000000000000000FFFF0000" + LOOPBACK  # ::ffff:127.0.0.1
 
 
-def row(to: int, *, local: int = 40_000, state: str = "01", inode: int = 7) -> str:
-    return ROW.format(n=0, local=local, to=to, state=state, inode=inode)
+def row(
+    to: int,
+    *,
+    local: int = 40_000,
+    state: str = "01",
+    inode: int = 7,
+    there: str = LOOPBACK,
+) -> str:
+    return ROW.format(n=0, local=local, to=to, state=state, inode=inode, there=there)
 
 
 @pytest.mark.parametrize(
@@ -28,6 +37,19 @@ def row(to: int, *, local: int = 40_000, state: str = "01", inode: int = 7) -> s
             id="nor what is not established any more or yet",
         ),
         pytest.param([row(9090)], set(), {8080: 0}, id="nor what leads elsewhere"),
+        pytest.param(
+            [row(8080, local=443, there=OUTSIDE)],
+            set(),
+            {8080: 0},
+            id="nor a caller on another machine whose own port has the copy's number",
+        ),
+        pytest.param(
+            [row(8080, there="0" * 24 + "02000000")],
+            set(),
+            {8080: 0},
+            id="nor one that comes by IPv6",
+        ),
+        pytest.param([row(8080, there=MAPPED)], set(), {8080: 1}, id="IPv4 by an IPv6 socket is"),
         pytest.param(["", "0: torn"], set(), {8080: 0}, id="a torn line is no connection"),
     ],
 )
