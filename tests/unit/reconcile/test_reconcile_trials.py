@@ -268,6 +268,17 @@ def test_a_component_that_ceases_to_serve_on_trial_goes_back(town: Town) -> None
     )
 
 
+def test_a_component_that_is_just_being_updated_is_not_taken_for_one_that_ceased(
+    town: Town,
+) -> None:
+    on_trial(town)
+    town.switches.slow = True
+    town.change_component("other", status=ComponentStatus.UPDATING, desired_copies=2)
+    set_copies(town, 2, UNHEALTHY, "other")
+    assert town.status() is UPDATING
+    assert served_from(town) == {2}
+
+
 def test_a_component_that_serves_nowhere_holds_no_update_up(town: Town) -> None:
     on_trial(town)
     set_copies(town, 1, UNHEALTHY, "other")
