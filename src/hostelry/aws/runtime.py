@@ -5,11 +5,12 @@ This is the hot path: constraints are compiled once, and checked with a length a
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 from urllib.parse import unquote
 
+import msgspec
 from botocore.model import Shape
 
 from hostelry.aws.codecs import encode_json
@@ -29,8 +30,7 @@ _WORD_START = re.compile(r"(?<!^)(?=[A-Z])")
 _UNBOUNDED = 1 << 62
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Invocation:
+class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """One InvokeEndpoint, or InvokeEndpointWithResponseStream where `stream`; its body apart.
 
     A header that was not sent is None. Source: SageMaker runtime API reference, InvokeEndpoint.
@@ -76,7 +76,7 @@ class _Rules:
 @cache
 def _rules(operation: str) -> _Rules:
     shape = operation_model(SERVICE, operation).input_shape
-    known = {field.name for field in fields(Invocation)}
+    known = set(Invocation.__struct_fields__)
     rules = [_rule(name, member) for name, member in shape.members.items()]
     return _Rules(
         name=next(rule for rule in rules if rule.field == "endpoint_name"),
@@ -170,13 +170,15 @@ def invocation_response_headers(
     }
     if stream:
         headers["Content-Type"] = "application/vnd.amazon.eventstream"
-    optional = (
-        ("X-Amzn-SageMaker-Content-Type" if stream else "Content-Type", content_type),
-        ("X-Amzn-SageMaker-Custom-Attributes", custom_attributes),
-        ("X-Amzn-SageMaker-New-Session-Id", new_session_id),
-        ("X-Amzn-SageMaker-Closed-Session-Id", closed_session_id),
-    )
-    return headers | {name: value for name, value in optional if value is not None}
+    if content_type is not None:
+        headers["X-Amzn-SageMaker-Content-Type" if stream else "Content-Type"] = content_type
+    if custom_attributes is not None:
+        headers["X-Amzn-SageMaker-Custom-Attributes"] = custom_attributes
+    if new_session_id is not None:
+        headers["X-Amzn-SageMaker-New-Session-Id"] = new_session_id
+    if closed_session_id is not None:
+        headers["X-Amzn-SageMaker-Closed-Session-Id"] = closed_session_id
+    return headers
 
 
 def runtime_error(error: ServiceError, request_id: str) -> HttpResponse:

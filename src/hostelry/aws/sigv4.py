@@ -67,11 +67,9 @@ class _Claims:
     date: str
     region: str
     service: str
+    scope: str
     signed_headers: tuple[str, ...]
-
-    @property
-    def scope(self) -> str:
-        return f"{self.date}/{self.region}/{self.service}/aws4_request"
+    signed_names: str
 
 
 class Verifier:
@@ -130,12 +128,14 @@ class Verifier:
                 "The request signature we calculated does not match the signature you provided. "
                 "Check your AWS Secret Access Key and signing method.",
             )
-        return Identity(
-            access_key_id=claims.access_key_id,
-            account_id=secret.account_id,
-            region=claims.region,
-            service=claims.service,
-        )
+        return _identity(claims.access_key_id, secret.account_id, claims.region, claims.service)
+
+
+@lru_cache(maxsize=256)
+def _identity(access_key_id: str, account_id: str, region: str, service: str) -> Identity:
+    return Identity(
+        access_key_id=access_key_id, account_id=account_id, region=region, service=service
+    )
 
 
 def _refuse(claims: _Claims, code: str, message: str) -> NoReturn:
@@ -185,12 +185,15 @@ def _claims(credential: str, signed_headers: str) -> _Claims:
             "Credential must have the form KEY/YYYYMMDD/REGION/SERVICE/aws4_request, "
             f"got '{credential:.100}'"
         )
+    names = signed_headers.lower()
     claims = _Claims(
         access_key_id=parts[0],
         date=parts[1],
         region=parts[2],
         service=parts[3],
-        signed_headers=tuple(signed_headers.lower().split(";")),
+        scope="/".join(parts[1:]),
+        signed_headers=tuple(names.split(";")),
+        signed_names=names,
     )
     if "host" not in claims.signed_headers:
         _mismatch(claims, "'Host' must be a 'SignedHeader' in the AWS Authorization.")
@@ -285,7 +288,7 @@ def _canonical_request(request: HttpRequest, claims: _Claims, query: str) -> byt
         if value is None:
             _mismatch(claims, f"The signed header '{name:.100}' is not in the request.")
         lines.append(f"{name}:{' '.join(value.split())}")
-    lines += ("", ";".join(claims.signed_headers), _payload_hash(request, claims))
+    lines += ("", claims.signed_names, _payload_hash(request, claims))
     return "\n".join(lines).encode(*_UTF8)
 
 

@@ -1,11 +1,15 @@
-"""HTTP messages as plain values, shared by the wire, the door and control."""
+"""HTTP messages as plain values, shared by the wire, the door and control.
+
+The door makes some of each for every request: structs are made ten times faster than frozen
+dataclasses.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRequest:
+class HttpRequest(msgspec.Struct, frozen=True):
     """One whole request.
 
     Args:
@@ -19,14 +23,13 @@ class HttpRequest:
     method: str
     path: str
     query: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     body: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
+class HttpResponse(msgspec.Struct, frozen=True):
     """One whole response; header names in any case, one value each."""
 
     status: int
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     body: bytes = b""

@@ -1,5 +1,6 @@
 """New identifiers; the only place that draws them at random."""
 
+import os
 import secrets
 
 UUID_VARIANTS = "89ab"
@@ -12,7 +13,7 @@ def new_request_id() -> str:
 
 def new_uuid() -> str:
     """A random UUID (version 4)."""
-    text = secrets.token_hex(16)
+    text = os.urandom(16).hex()
     variant = UUID_VARIANTS[int(text[16], 16) & 3]
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
 

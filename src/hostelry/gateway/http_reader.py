@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 import httptools
+import msgspec
 
 from hostelry.base.errors import HostelryError
 from hostelry.base.http import HttpRequest
@@ -55,8 +56,7 @@ class Phase(Enum):
     BODY = "body"
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(msgspec.Struct, frozen=True):
     """A whole request, and what its sender expects of the connection."""
 
     request: HttpRequest
@@ -121,8 +121,8 @@ class RequestReader:
         text = value.decode("latin-1")
         self._names.append(key)
         self._count_head(len(name) + len(value) + 4)
-        present = self._headers.get(key)
-        self._headers[key] = text if present is None else f"{present},{text}"
+        headers = self._headers
+        headers[key] = f"{headers[key]},{text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
         """The head is whole: refuse what will not be served before its body is sent."""

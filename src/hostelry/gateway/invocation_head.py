@@ -10,22 +10,21 @@ from hostelry.gateway.route_table import Destination
 _COMMON = "HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
 ADAPTER_IDENTIFIER = "X-Amzn-SageMaker-Adapter-Identifier"
 ADAPTER_ALIAS = "X-Amzn-SageMaker-Adapter-Alias"
-
-
+FORWARDED = ("X-Amzn-SageMaker-Forwarded-Api", "InvokeEndpoint")
+FORWARDED_STREAM = (FORWARDED[0], "InvokeEndpointWithResponseStream")
 # What a caller may tell the model server on any route: for whom it asks, and by when.
-TERMS = ("X-Hostelry-Tenant", "X-Hostelry-First-Token-Deadline-S")
+TERMS = {name.lower(): name for name in ("X-Hostelry-Tenant", "X-Hostelry-First-Token-Deadline-S")}
 
 
 def invocation_head(
     invocation: Invocation, destination: Destination, request: HttpRequest
 ) -> bytes:
     """``POST /invocations`` for `invocation`, which `request` is, on a copy of `destination`."""
-    api = "InvokeEndpointWithResponseStream" if invocation.stream else "InvokeEndpoint"
     return post_head(
         "/invocations",
         len(request.body),
         (
-            ("X-Amzn-SageMaker-Forwarded-Api", api),
+            FORWARDED_STREAM if invocation.stream else FORWARDED,
             ("Content-Type", invocation.content_type),
             ("Accept", invocation.accept),
             ("X-Amzn-SageMaker-Custom-Attributes", invocation.custom_attributes),
@@ -38,9 +37,10 @@ def invocation_head(
     )
 
 
-def terms(request: HttpRequest) -> list[tuple[str, str | None]]:
+def terms(request: HttpRequest) -> list[tuple[str, str]]:
     """The caller's terms as headers for a copy."""
-    return [(name, request.headers.get(name.lower())) for name in TERMS]
+    given = request.headers
+    return [(name, given[received]) for received, name in TERMS.items() if received in given]
 
 
 def post_head(path: str, body_bytes: int, headers: Iterable[tuple[str, str | None]]) -> bytes:

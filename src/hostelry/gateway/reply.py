@@ -63,6 +63,22 @@ class Reply:
     tells the copy that nobody listens any more.
     """
 
+    __slots__ = (
+        "_buffered_bytes",
+        "_chunks",
+        "_closed",
+        "_limit_bytes",
+        "_line",
+        "_paused",
+        "_waiter",
+        "bytes_seen",
+        "error",
+        "headers",
+        "phase",
+        "reusable",
+        "status",
+    )
+
     def __init__(self, line: Line) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}

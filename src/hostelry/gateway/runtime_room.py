@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from hostelry.aws.eventstream import payload_part, stream_exception
 from hostelry.aws.runtime import (
     Invocation,
@@ -103,7 +105,9 @@ class RuntimeRoom:
         """`error` in the runtime API's form; a busy container's Retry-After goes with it."""
         answer = runtime_error(error, request_id)
         if isinstance(error, ModelError) and error.retry_after is not None:
-            return replace(answer, headers={**answer.headers, "Retry-After": error.retry_after})
+            return structs.replace(
+                answer, headers={**answer.headers, "Retry-After": error.retry_after}
+            )
         return answer
 
     def _find(self, scope: Scope, invocation: Invocation) -> Destination:

@@ -24,8 +24,8 @@ def choose_variant(variants: Sequence[VariantRoute], draw: float) -> VariantRout
     Source: SageMaker API reference, ProductionVariant.InitialVariantWeight.
     """
     ready = [variant for variant in variants if variant.copies]
-    if not ready:
-        return None
+    if len(ready) <= 1:
+        return ready[0] if ready else None
     weights = [max(variant.weight, 0.0) for variant in ready]
     if not sum(weights):
         weights = [1.0] * len(ready)

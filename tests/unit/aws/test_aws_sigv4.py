@@ -1,7 +1,6 @@
 """Signatures: botocore signs, we verify; then one thing is changed at a time."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import formatdate
 from hashlib import sha256
@@ -14,6 +13,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hostelry.aws.sigv4 import UNSIGNED_PAYLOAD, Identity, Secret, Verifier
 from hostelry.base.errors import ServiceError
