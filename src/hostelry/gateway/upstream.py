@@ -185,7 +185,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._timer = loop.call_later(further_s, self._expire, 0.0)
             return
         reply.failed(DeadlineError("The time limit passed before the answer was whole."))
-        # Now, not when it is closed: a caller that reads slowly would hold on to the copy for longer.
+        # Now, not when it is closed: a slow caller would hold on to the copy for longer.
         self.abort()
 
     def _disarm(self) -> None:
