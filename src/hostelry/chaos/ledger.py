@@ -9,6 +9,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from hostelry.chaos.beside import beside
 from hostelry.chaos.load import client, outcome_of
 from hostelry.chaos.outcome import OK
 from hostelry.chaos.sight import Platform
@@ -39,13 +40,8 @@ class Ledger:
     @contextmanager
     def writing(self) -> Iterator["Ledger"]:
         """Write for as long as the block runs; what was written is removed by `settle`."""
-        thread = threading.Thread(target=self._run)
-        thread.start()
-        try:
+        with beside(self._stopping, self._run):
             yield self
-        finally:
-            self._stopping.set()
-            thread.join()
 
     def settle(self) -> list[str]:
         """The acknowledged records that are not there any more; removes all of them."""

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from botocore.config import Config
@@ -12,6 +13,7 @@ from botocore.session import Session
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.chaos.beside import beside
 from hostelry.chaos.outcome import OK, Call
 from hostelry.server.home import Credentials, UpConfig
 from hostelry.server.readiness import NO_CONFIGURATION
@@ -111,18 +113,10 @@ class Load:
 
         Raises TerminalError when the first answers do not come.
         """
-        threads = [
-            threading.Thread(target=self._run, args=(it,)) for it in range(self._num_threads)
-        ]
-        for thread in threads:
-            thread.start()
-        try:
+        callers = (partial(self._run, it) for it in range(self._num_threads))
+        with beside(self._stopping, *callers):
             self.answers(self._num_threads, FIRST_ANSWERS_S)
             yield self
-        finally:
-            self._stopping.set()
-            for thread in threads:
-                thread.join()
 
     def answers(self, more: int, within_s: float) -> None:
         """Return after `more` further answers; raises TerminalError when they do not come."""

@@ -15,6 +15,7 @@ import httpx
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
+from hostelry.chaos.beside import beside
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.fleet.processes import boot_id, is_alive, send
 from hostelry.fleet.records import CopyRecord, InstanceFolder, ProcessIdentity
@@ -147,13 +148,8 @@ class RouteWatch:
     @contextmanager
     def watching(self) -> Iterator["RouteWatch"]:
         """Watch for as long as the block runs."""
-        thread = threading.Thread(target=self._run)
-        thread.start()
-        try:
+        with beside(self._stopping, self._run):
             yield self
-        finally:
-            self._stopping.set()
-            thread.join()
 
     def left_at(self, copy_id: str, since: float) -> float | None:
         """When the copy was first seen to be out of the routes after `since`."""

@@ -1,0 +1,31 @@
+import threading
+
+import pytest
+
+from hostelry.chaos.beside import beside
+
+
+def test_work_goes_on_until_the_block_has_ended() -> None:
+    stopping, both = threading.Event(), threading.Barrier(3)
+    ended: list[bool] = []
+
+    def work() -> None:
+        both.wait(10)
+        ended.append(stopping.wait(10))
+
+    with beside(stopping, work, work):
+        both.wait(10)
+        assert ended == []
+    assert ended == [True, True]
+
+
+def test_work_is_ended_too_where_the_block_fails() -> None:
+    stopping = threading.Event()
+    ended: list[bool] = []
+
+    with (
+        pytest.raises(ValueError, match="the block"),
+        beside(stopping, lambda: ended.append(stopping.wait(10))),
+    ):
+        raise ValueError("the block")
+    assert ended == [True]
