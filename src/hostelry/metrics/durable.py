@@ -171,7 +171,8 @@ class DurableMetrics:
 
     def close(self) -> None:
         """Wait for a snapshot that is being written, and give the files back."""
-        self._is_closed = True
+        with self._memory.lock:
+            self._is_closed = True
         self.settle()
         with self._memory.lock:
             if self._segment is not None:
