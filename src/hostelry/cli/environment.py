@@ -56,7 +56,9 @@ def env(
 
 
 def exec_(
-    command: Annotated[list[str], typer.Argument(help="The program and its arguments.")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="PROGRAM", help="The program and its arguments.")
+    ],
     home: HomeOption = None,
 ) -> None:
     """Run a program with everything set that it needs to use this hostelry instead of AWS.
