@@ -99,10 +99,6 @@ class ResponsiveWatch:
         found = self._choices.watched
         return {key: (watched, self._learnt.get(key)) for key, watched in found.items()}
 
-    def refusals(self) -> Mapping[str, str]:
-        """By ARN, why something that chose the policy does not have it."""
-        return self._choices.refused
-
     def _follow(self) -> None:
         """Read the records again where any changed; forget what is not watched any more."""
         revision = self._given.state.store.revision()
