@@ -23,7 +23,7 @@ from hostelry.domain.copy import Instance
 from hostelry.fleet.agent import InstanceAgent
 from hostelry.fleet.agent_server import AgentRoutes, loopback_socket
 from hostelry.fleet.artifacts.cache import ArtifactCache
-from hostelry.fleet.artifacts.objects import S3Objects, new_client
+from hostelry.fleet.artifacts.objects import LateClient, S3Objects, new_client
 from hostelry.fleet.artifacts.store import ArtifactStore
 from hostelry.fleet.cgroups import own_places, sweep_groups
 from hostelry.fleet.copy_launcher import CopyLauncher
@@ -80,8 +80,13 @@ async def serve(home: Home, instance_id: str) -> None:
 def artifact_store(home: Home, folder: InstanceFolder) -> ArtifactStore:
     """The instance's artifacts, from the object store this hostelry was started with."""
     config, credentials = load_config(home), load_credentials(home)
-    client = new_client(
-        config.s3_url, credentials.access_key_id, credentials.secret_access_key, credentials.region
+    client = LateClient(
+        lambda: new_client(
+            config.s3_url,
+            credentials.access_key_id,
+            credentials.secret_access_key,
+            credentials.region,
+        )
     )
     return ArtifactStore(
         S3Objects(client), ArtifactCache(folder.cache, config.artifact_cache_bytes)

@@ -1,17 +1,14 @@
 """The object store as artifacts need it: facts, listings and ranges of objects. Blocking calls.
 
 Wraps boto3; every failure surfaces as ArtifactError or ArtifactUnavailableError naming the URI.
+boto3 is imported once it is needed: an agent answers, and warms an interpreter, before that.
 """
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-
-import boto3
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
-from urllib3.exceptions import HTTPError
 
 from hostelry.fleet.artifacts.protocol import ArtifactError, ArtifactUnavailableError
 
@@ -57,6 +54,9 @@ def split_prefix(uri: str) -> tuple[str, str]:
 
 def new_client(endpoint: str, access_key_id: str, secret_access_key: str, region: str) -> Any:
     """A boto3 client for the object store at `endpoint`, path-style."""
+    import boto3
+    from botocore.config import Config
+
     return boto3.session.Session().client(
         "s3",
         endpoint_url=endpoint,
@@ -73,6 +73,22 @@ def new_client(endpoint: str, access_key_id: str, secret_access_key: str, region
             proxies={},
         ),
     )
+
+
+class LateClient:
+    """A client that is made when it is first used, in whichever thread that is."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._making = threading.Lock()
+        self._client: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        """The client's own; raises what making it does, and makes it anew the next time then."""
+        with self._making:
+            if self._client is None:
+                self._client = self._make()
+            return getattr(self._client, name)
 
 
 class S3Objects:
@@ -158,6 +174,13 @@ def _md5_of(etag: str) -> str | None:
 
 @contextmanager
 def _reported(uri: str, missing: str = "NoSuchKey") -> Iterator[None]:
+    from botocore.exceptions import (
+        BotoCoreError,
+        ClientError,
+        HTTPClientError,
+    )
+    from urllib3.exceptions import HTTPError
+
     try:
         yield
     except ClientError as error:
