@@ -438,7 +438,8 @@ class HostedCopy:
 
     def _report(self, phase: CopyPhase, reason: str | None = None, **members: Any) -> None:
         """Change the status; a copy that is out of order shows its log's end."""
-        tail = self._log.tail(LOG_TAIL_LINES) if phase in ENDED else ""
+        ended = phase in ENDED or self._why_again is not None
+        tail = self._log.tail(LOG_TAIL_LINES) if ended else ""
         self._status = replace(self._status, phase=phase, reason=reason, log_tail=tail, **members)
         self._changed()
 
