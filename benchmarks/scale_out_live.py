@@ -34,7 +34,7 @@ from hostelry.sim.service import ServiceModel
 from hostelry.sim.trace import FloatArray, Trace, block_of
 
 RATE, FACTOR, CV = 3.0, 4.0, 0.5
-TARGET = 4.0
+TARGET = 3.0  # a third of it is in flight before the step, over it after
 COPIES, MAX_COPIES = 1, 3
 NEW_TOKENS = 300
 # Before the step and after it; the responsive policy does not act in its first minute.
