@@ -18,6 +18,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
 from hostelry.cli.up_flags import (
     AtZeroOption,
+    CopyUserOption,
     HoldEachOption,
     HoldLimitOption,
     HoldMbOption,
@@ -64,6 +65,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     hold_requests_each: HoldEachOption = 1024,
     hold_mb: HoldMbOption = 256.0,
     metrics_mb: Annotated[float, typer.Option(help="Memory that metrics may take.")] = 256.0,
+    copy_user: CopyUserOption = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return when ready; go on in the background.")
     ] = False,
@@ -101,6 +103,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         hold_requests_each=hold_requests_each,
         hold_mb=hold_mb,
         metrics_mb=metrics_mb,
+        copy_user=copy_user,
     )
     if detach:
         up_detached(options, as_json=as_json)

@@ -42,6 +42,15 @@ AtZeroOption = Annotated[
         "component."
     ),
 ]
+CopyUserOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Run copies that are programs as this unprivileged user, a name or a number; only "
+        "root can. [default: the user of hostelry]",
+        metavar="NAME|UID",
+        show_default=False,
+    ),
+]
 HoldLimitOption = Annotated[
     float | None,
     typer.Option(

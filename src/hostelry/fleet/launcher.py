@@ -16,6 +16,8 @@ from hostelry.base.ports import free_ports
 from hostelry.fleet.cgroups import Place
 from hostelry.fleet.container_order import ContainerOrder
 from hostelry.fleet.copy_log import CopyLog
+from hostelry.fleet.copy_seat import make_seat
+from hostelry.fleet.copy_user import CopyUser, Seat
 from hostelry.fleet.limited_process import (
     LimitedProcess,
     LimitRecord,
@@ -100,20 +102,29 @@ class ProcessLauncher:
     """Starts built-in model servers and operators' commands as plain processes.
 
     `places` are where control groups may be made for them (`cgroups.own_places`); with `warm` they
-    are forked from an interpreter that has imported their libraries, where that can be done.
+    are forked from an interpreter that has imported their libraries, where that can be done. They
+    are processes of `user`, and without one of the agent's own.
     """
 
-    def __init__(self, places: Sequence[Place] = (), warm: WarmForks | None = None) -> None:
+    def __init__(
+        self,
+        places: Sequence[Place] = (),
+        warm: WarmForks | None = None,
+        user: CopyUser | None = None,
+    ) -> None:
         self._places = tuple(places)
         self._warm = warm
+        self._user = user
         self._processes: dict[Path, LimitedProcess] = {}
 
     async def start(self, order: LaunchOrder) -> LimitedProcess:
         """The started process; raises TerminalError when it cannot be executed."""
         limits = order.limits or CopyLimits(cpus=0.0)
-        forked = await self._forked(order)
+        seat = None if self._user is None else _seat(order.folder, self._user)
+        forked = await self._forked(order, seat)
         if forked is None:
-            return self._keep(confine(_cold(order), order.folder, limits, self._places), order)
+            cold = _cold(order, seat)
+            return self._keep(confine(cold, order.folder, limits, self._places), order)
         limited = self._keep(confine(forked, order.folder, limits, self._places), order)
         forked.let_go()
         return limited
@@ -138,12 +149,14 @@ class ProcessLauncher:
         ended = self._processes.pop(folder, None)
         await asyncio.to_thread(release, folder, ended.groups if ended else ())
 
-    async def _forked(self, order: LaunchOrder) -> ForkedProcess | None:
+    async def _forked(self, order: LaunchOrder, seat: Seat | None) -> ForkedProcess | None:
         """The copy, forked and waiting to be let go; None where it has to be started cold."""
         if self._warm is None:
             return None
         try:
-            return await self._warm.fork(order.argv, order.environment, order.folder, order.log)
+            return await self._warm.fork(
+                order.argv, order.environment, order.folder, order.log, seat
+            )
         except ColdStartError as error:
             CopyLog(order.log).note(f"a cold start, since {error}")
             return None
@@ -153,11 +166,21 @@ class ProcessLauncher:
         return process
 
 
-def _cold(order: LaunchOrder) -> WatchedProcess:
+def _seat(folder: Path, user: CopyUser) -> Seat:
     try:
-        return start_unprivileged(order.argv, order.environment, order.folder, order.log)
+        return make_seat(folder, user)
+    except OSError as error:
+        raise TerminalError(f"{folder} cannot be given to the user {user.name}: {error}") from error
+
+
+def _cold(order: LaunchOrder, seat: Seat | None) -> WatchedProcess:
+    environment = {**order.environment, **(seat.variables if seat else {})}
+    folder = seat.work if seat else order.folder
+    try:
+        return start_unprivileged(order.argv, environment, folder, order.log, seat)
     except (OSError, ValueError) as error:
-        raise TerminalError(f"cannot start {order.argv[0]}: {error}") from error
+        user = f" as {seat.user.name}" if seat else ""
+        raise TerminalError(f"cannot start {order.argv[0]}{user}: {error}") from error
 
 
 def free_port() -> int:

@@ -20,6 +20,7 @@ import msgspec
 
 from hostelry.base.json import decode
 from hostelry.fleet.cgroups import CopyGroup, Place, make_group, remove_groups
+from hostelry.fleet.copy_user import Seat
 from hostelry.fleet.limits import CopyLimits, MemoryEvidence, memory_cause, over_limit
 from hostelry.fleet.memory import held_at_most, machine_kills, memory_use
 from hostelry.fleet.processes import WatchedProcess, members, process_table, send
@@ -188,10 +189,7 @@ def confine(
     """Set the limits of a process that was just started; what the machine refuses is left out."""
     pid = process.identity.pid
     with contextlib.suppress(OSError, ValueError):
-        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
-        _, most = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-        files = MAX_OPEN_FILES if most == resource.RLIM_INFINITY else min(MAX_OPEN_FILES, most)
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (files, files))
+        limit_files(pid)
     with contextlib.suppress(OSError):
         Path(f"/proc/{pid}/oom_score_adj").write_text(str(COPY_OOM_SCORE))
     group = make_group(places, group_name(folder), limits)
@@ -211,6 +209,17 @@ def confine(
     return LimitedProcess(process, folder, record)
 
 
+def limit_files(pid: int) -> None:
+    """No core dumps and a bound on open files, for `pid` (0: this process) and what it starts.
+
+    Raises OSError or ValueError: a process of another user takes CAP_SYS_RESOURCE.
+    """
+    resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+    _, most = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    files = MAX_OPEN_FILES if most == resource.RLIM_INFINITY else min(MAX_OPEN_FILES, most)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (files, files))
+
+
 def release(folder: Path, known: Sequence[Path] = ()) -> None:
     """Remove the control groups of the copy in `folder`, whose processes are ended; blocks.
 
@@ -228,7 +237,11 @@ def group_name(folder: Path) -> str:
 
 
 def start_unprivileged(
-    argv: Sequence[str], environment: Mapping[str, str], folder: Path, log_file: Path
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    log_file: Path,
+    seat: Seat | None = None,
 ) -> WatchedProcess:
     """`WatchedProcess.start`, of a process that can gain no privilege by what it executes.
 
@@ -238,7 +251,7 @@ def start_unprivileged(
 
     def start() -> WatchedProcess:
         ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        return WatchedProcess.start(argv, environment, folder, log_file)
+        return WatchedProcess.start(argv, environment, folder, log_file, seat=seat)
 
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(start).result()

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from hostelry.base.clock import monotonic_s
+from hostelry.fleet.copy_user import Seat
 from hostelry.fleet.records import ProcessIdentity
 
 MARKER_VARIABLE = "HOSTELRY_COPY_FOLDER"
@@ -126,9 +127,11 @@ class WatchedProcess:
         folder: Path,
         log: Path,
         pass_fds: Sequence[int] = (),
+        seat: Seat | None = None,
     ) -> "WatchedProcess":
         """Start `argv` in a session of its own, printing to the end of `log`.
 
+        With `seat` it is that user's, in no other group than the seat's.
         Raises OSError when the program cannot be started.
         """
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -142,6 +145,9 @@ class WatchedProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 pass_fds=pass_fds,
+                user=seat.user.uid if seat else None,
+                group=seat.gid if seat else None,
+                extra_groups=() if seat else None,
             )
         finally:
             os.close(descriptor)

@@ -25,8 +25,12 @@ def container_sources(
 
 def hub_model(container: Container) -> str | None:
     """The Hugging Face id that the model server downloads by itself; None where there is none."""
-    named = container.environment.get
-    model_id = named("OPTION_MODEL_ID") or named("HF_MODEL_ID") or ""
+    return hub_model_of(container.environment)
+
+
+def hub_model_of(environment: Mapping[str, str]) -> str | None:
+    """`hub_model` of a container with these variables."""
+    model_id = environment.get("OPTION_MODEL_ID") or environment.get("HF_MODEL_ID") or ""
     return None if not model_id or "://" in model_id or model_id[0] in "/." else model_id
 
 

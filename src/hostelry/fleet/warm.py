@@ -19,10 +19,11 @@ import msgspec
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.json import decode
+from hostelry.fleet.copy_user import Seat
 from hostelry.fleet.processes import MARKER_VARIABLE, WatchedProcess, identify, send
 from hostelry.fleet.records import ProcessIdentity
 from hostelry.fleet.warm_messages import ForkOrder, FromParent, ToParent, line
-from hostelry.fleet.warm_rule import WARM_MODULES, cold_cause, parent_environment
+from hostelry.fleet.warm_rule import WARM_MODULES, cold_cause, own_home_cause, parent_environment
 
 log = logging.getLogger(__name__)
 
@@ -97,9 +98,14 @@ class WarmForks:
             self._failed(f"it cannot be started: {error}")
 
     async def fork(
-        self, argv: Sequence[str], environment: Mapping[str, str], folder: Path, copy_log: Path
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        copy_log: Path,
+        seat: Seat | None = None,
     ) -> ForkedProcess | None:
-        """A copy that waits for `let_go`; None where `argv` is never forked.
+        """A copy that waits for `let_go`, then runs as `seat` says; None for other programs.
 
         Raises ColdStartError.
         """
@@ -107,6 +113,8 @@ class WarmForks:
         if not modules:
             return None
         cause = cold_cause(self._environment, environment)
+        if cause is None and seat is not None:
+            cause = own_home_cause(environment)
         if cause is not None:
             raise ColdStartError(cause)
         self._prepare(modules)
@@ -117,9 +125,11 @@ class WarmForks:
         order = ForkOrder(
             number=self._last_number,
             arguments=(),
-            environment=dict(environment),
-            folder=str(folder),
+            environment={**environment, **(seat.variables if seat else {})},
+            folder=str(seat.work if seat else folder),
             log=str(copy_log),
+            uid=seat.user.uid if seat else None,
+            gid=seat.gid if seat else None,
         )
         try:
             return await parent.fork(order)

@@ -9,7 +9,8 @@ import msgspec
 class ForkOrder:
     """Fork a copy: its arguments (without the program), variables, working folder and log.
 
-    The answer carries `number`, so that nobody takes it for another's.
+    The answer carries `number`, so that nobody takes it for another's. With `uid` and `gid` the
+    copy is that user's, in no other group.
     """
 
     number: int
@@ -17,6 +18,8 @@ class ForkOrder:
     environment: dict[str, str]
     folder: str
     log: str
+    uid: int | None = None
+    gid: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from hostelry.fleet.warm_messages import ForkOrder, FromParent, ToParent, line
 IDLE_S = 120.0
 RECEIVE_BYTES = 1 << 18
 PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
 PR_SET_NO_NEW_PRIVS = 38
 ENV_START = 50 - 3  # proc(5): field 50 of stat, counted from the third
 EXIT_ABANDONED = 0
@@ -135,6 +137,19 @@ class Birth:
         os.close(self.gate)
         if not word:
             os._exit(EXIT_ABANDONED)
+        # Not before its limits are set: those of another user's process take one privilege more.
+        if self.order.uid is not None and self.order.gid is not None:
+            become(self.order.uid, self.order.gid)
+
+
+def become(uid: int, gid: int) -> None:
+    """Be that user for good, in that group only; raises OSError when the kernel refuses."""
+    os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    tempfile.tempdir = None  # TMPDIR is another one now
+    # What changed its user may not look at itself in /proc until it says so.
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
 def is_alone() -> bool:

@@ -11,6 +11,7 @@ from hostelry.fleet.environment import DEVICE_VARIABLES
 from hostelry.fleet.images import LMI_COMMAND
 from hostelry.fleet.limits import THREAD_VARIABLES
 from hostelry.fleet.processes import MARKER_VARIABLE
+from hostelry.fleet.sources import hub_model_of
 
 # What a copy of each command imports; the first module is the one whose main() runs it.
 WARM_MODULES: Mapping[tuple[str, ...], tuple[str, ...]] = {
@@ -49,6 +50,16 @@ def cold_cause(parent: Mapping[str, str], environment: Mapping[str, str]) -> str
     if len(environment.get(MARKER_VARIABLE, "").encode()) >= MARKER_ROOM:
         return f"the path of its folder has {MARKER_ROOM} bytes or more"
     return None
+
+
+def own_home_cause(environment: Mapping[str, str]) -> str | None:
+    """Why a copy whose HOME is not the interpreter's cannot be forked; None when it can.
+
+    Libraries choose the folder of downloads from a hub when they are loaded, by HOME.
+    """
+    if hub_model_of(environment) is None:
+        return None
+    return "the folder of downloads follows HOME, which is the copy's own"
 
 
 def _is_read_late(name: str) -> bool:

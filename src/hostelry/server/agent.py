@@ -27,9 +27,11 @@ from hostelry.fleet.artifacts.objects import LateClient, S3Objects, new_client
 from hostelry.fleet.artifacts.store import ArtifactStore
 from hostelry.fleet.cgroups import own_places, sweep_groups
 from hostelry.fleet.copy_launcher import CopyLauncher
+from hostelry.fleet.copy_seat import OpenArtifacts
 from hostelry.fleet.environment import passed_on
 from hostelry.fleet.hosted_copy import Means
 from hostelry.fleet.launcher import ProcessLauncher
+from hostelry.fleet.limited_process import limit_files
 from hostelry.fleet.model_server import new_http
 from hostelry.fleet.processes import own_identity
 from hostelry.fleet.records import AgentRecord, InstanceFolder, write_whole
@@ -52,8 +54,12 @@ async def serve(home: Home, instance_id: str) -> None:
             instance.instance_type,
             instance.shape.accelerators,
         )
+    user = load_config(home).copy_user
+    if user is not None:
+        limit_files(0)  # copies inherit it, where nobody may set it for another user's process
     operator = dict(os.environ)
     warm = WarmForks(folder.root, passed_on(operator))
+    artifacts = artifact_store(home, folder)
     places = own_places()
     sweep_groups(places, SystemClock().now())
     async with new_http() as http:
@@ -62,8 +68,8 @@ async def serve(home: Home, instance_id: str) -> None:
             folder,
             Means(
                 images_file=home.images,
-                artifacts=artifact_store(home, folder),
-                launcher=CopyLauncher(ProcessLauncher(places, warm)),
+                artifacts=artifacts if user is None else OpenArtifacts(artifacts),
+                launcher=CopyLauncher(ProcessLauncher(places, warm, user)),
                 http=http,
                 region=instance.scope.region,
                 shape=instance.shape,

@@ -13,6 +13,7 @@ import msgspec
 
 from hostelry.base.json import decode
 from hostelry.domain.at_zero import AtZero
+from hostelry.fleet.copy_user import CopyUser
 from hostelry.server.ports import url_host
 
 ENVIRONMENT_VARIABLE = "HOSTELRY_HOME"
@@ -64,6 +65,7 @@ class UpConfig:
     hold_requests_each: int = 1024  # ... for one name
     hold_bytes: int = 256 * 1024 * 1024
     metrics_bytes: int = 256 * 1024 * 1024  # of memory, in control
+    copy_user: CopyUser | None = None  # of copies that are programs; None: hostelry's own
 
     @property
     def door_url(self) -> str:

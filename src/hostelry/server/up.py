@@ -19,6 +19,7 @@ from hostelry.base.ports import free_ports
 from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.sweep import stop_everything
 from hostelry.server import objectstore
+from hostelry.server.copy_user_option import admitted_copy_user, open_home
 from hostelry.server.forwarder import start_forwarder
 from hostelry.server.gateway_workers import SharedDoor, shared_door
 from hostelry.server.home import (
@@ -117,10 +118,13 @@ def settle(
     require_free_port(options.host, options.port, "--port", "door")
     if options.embedded_store:
         require_free_port(options.host, options.s3_port, "--s3-port", "object store")
-    config = decide_config(options, free_ports(1)[0], len(os.sched_getaffinity(0)))
+    user = None if options.copy_user is None else admitted_copy_user(options.copy_user, home)
+    config = decide_config(options, free_ports(1)[0], len(os.sched_getaffinity(0)), user)
     if credentials != stored:
         save_credentials(home, credentials)
     save_config(home, config)
+    if user is not None:
+        open_home(home)
     return config, credentials
 
 

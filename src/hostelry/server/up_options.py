@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from hostelry.base.errors import TerminalError
 from hostelry.domain.at_zero import AtZero
+from hostelry.fleet.copy_user import CopyUser
 from hostelry.gateway.count_table import MAX_WORKERS
 from hostelry.server.home import Credentials, UpConfig, new_credentials
 from hostelry.server.ports import is_loopback
@@ -51,6 +52,7 @@ class UpOptions:
     hold_requests_each: int = 1024
     hold_mb: float = 256.0
     metrics_mb: float = 256.0
+    copy_user: str | None = None
 
     @property
     def embedded_store(self) -> bool:
@@ -214,7 +216,9 @@ def operator_pair(environment: Mapping[str, str]) -> tuple[str, str] | None:
     return key, secret
 
 
-def decide_config(options: UpOptions, control_port: int, num_cpus: int) -> UpConfig:
+def decide_config(
+    options: UpOptions, control_port: int, num_cpus: int, copy_user: CopyUser | None = None
+) -> UpConfig:
     """The configuration that every process of the platform reads."""
     return UpConfig(
         host="127.0.0.1" if options.host == "localhost" else options.host,
@@ -235,4 +239,5 @@ def decide_config(options: UpOptions, control_port: int, num_cpus: int) -> UpCon
         hold_requests_each=options.hold_requests_each,
         hold_bytes=int(options.hold_mb * 1024 * 1024),
         metrics_bytes=int(options.metrics_mb * 1024 * 1024),
+        copy_user=copy_user,
     )

@@ -1,0 +1,107 @@
+"""`hostelry up --copy-user`: looked up and tried on this machine before anything is started."""
+
+import os
+import pwd
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import hostelry
+from hostelry.base.errors import TerminalError
+from hostelry.fleet.copy_seat import let_pass
+from hostelry.fleet.copy_user import (
+    FIRST_GROUP,
+    CopyUser,
+    FolderMode,
+    closed_text,
+    closed_to,
+    refusal,
+)
+from hostelry.server.home import Home
+
+TRIAL = "import hostelry.base.json"
+TRIAL_S = 30.0
+OTHERS = 0o077
+
+
+def admitted_copy_user(asked: str, home: Home) -> CopyUser:
+    """The user that copies are to run as.
+
+    Raises TerminalError saying what keeps it from that, and what mends it.
+    """
+    uid, name = _known(asked)
+    why_not = refusal(asked, uid, os.geteuid(), _effective_capabilities())
+    if why_not is not None or uid is None:
+        raise TerminalError(why_not or asked)
+    package = Path(str(hostelry.__file__)).parent
+    for purpose in (home.root.resolve(), Path(sys.executable).absolute(), package):
+        for path in dict.fromkeys((purpose, purpose.resolve())):
+            closed = closed_to(uid, _above(path))
+            if closed is not None:
+                raise TerminalError(closed_text(asked, closed, purpose))
+    _try(asked, uid)
+    return CopyUser(uid=uid, name=name)
+
+
+def open_home(home: Home) -> None:
+    """Let copies pass through the home to their own folders, and read no file that lies in it."""
+    for path in home.root.iterdir():
+        if path.is_file() and not path.is_symlink():
+            path.chmod(path.stat().st_mode & 0o7777 & ~OTHERS)
+    for folder in (home.instances, home.root):
+        let_pass(folder)
+
+
+def _known(asked: str) -> tuple[int | None, str]:
+    """The user's number, where there is one, and its name."""
+    try:
+        if not asked.isdecimal():
+            entry = pwd.getpwnam(asked)
+            return entry.pw_uid, entry.pw_name
+        return int(asked), pwd.getpwuid(int(asked)).pw_name
+    except (KeyError, OverflowError, ValueError):
+        return (int(asked), f"user{asked}") if asked.isdecimal() else (None, asked)
+
+
+def _effective_capabilities() -> int:
+    """Of this process. Source: proc(5), CapEff of status."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return int(line.split()[1], 16)
+    return 0
+
+
+def _above(path: Path) -> Iterable[FolderMode]:
+    """The folders above `path`, the root first."""
+    for folder in reversed(path.parents):
+        stat = folder.stat()
+        yield FolderMode(path=folder, owner=stat.st_uid, mode=stat.st_mode)
+
+
+def _try(asked: str, uid: int) -> None:
+    """Load the code of copies as that user: access lists and namespaces have their say too."""
+    try:
+        tried = subprocess.run(
+            [sys.executable, "-c", TRIAL],
+            user=uid,
+            group=FIRST_GROUP,
+            extra_groups=[],
+            cwd="/",
+            env={},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TRIAL_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise TerminalError(f"--copy-user {asked}: no process starts as that user: {error}") from (
+            error
+        )
+    if tried.returncode != 0:
+        last = (tried.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        raise TerminalError(
+            f"--copy-user {asked}: that user cannot run {sys.executable} with Hostelry's code, "
+            f"which copies need (exit code {tried.returncode}): {last}"
+        )
