@@ -13,7 +13,8 @@ from hostelry.api.refusals import (
 from hostelry.api.tag import tags_of, write_tags
 from hostelry.api.variant import variant_of
 from hostelry.domain.endpoint_config import EndpointConfig
-from hostelry.domain.validation import check_variants
+from hostelry.domain.metrics_config import metrics_config_of
+from hostelry.domain.validation import check_metrics, check_variants
 from hostelry.store.records import Versioned
 
 KIND = "endpoint-config"
@@ -109,6 +110,7 @@ def config_of(context: Context, params: Params) -> EndpointConfig:
         for number, given in enumerate(params["ProductionVariants"], start=1)
     )
     check_variants(variants, has_execution_role=bool(params.get("ExecutionRoleArn")))
+    check_metrics(metrics_config_of(params))
     name = params["EndpointConfigName"]
     return EndpointConfig(
         scope=context.scope,

@@ -1,10 +1,16 @@
 """An endpoint configuration: the variants an endpoint is made of; immutable."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
+from hostelry.domain.metrics_config import (
+    DEFAULT_PERIOD_S,
+    PERIODS_S,
+    MetricsConfig,
+    metrics_config_of,
+)
 from hostelry.domain.scope import Scope
 
 
@@ -103,3 +109,9 @@ class EndpointConfig:
     def takes_components(self) -> bool:
         """Whether components are placed on the endpoint; then no variant names a model."""
         return all(variant.model_name is None for variant in self.variants)
+
+    @property
+    def metrics(self) -> MetricsConfig:
+        """How finely its endpoints' metrics are told; at a period that may not be, the default."""
+        found = metrics_config_of(self.given)  # an old record's was never checked
+        return found if found.period_s in PERIODS_S else replace(found, period_s=DEFAULT_PERIOD_S)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.endpoint_config import ManagedInstanceScaling, Variant
+from hostelry.domain.metrics_config import PERIODS_S, MetricsConfig
 from hostelry.domain.model import Container
 from hostelry.domain.shape import Requirements, Shape
 
@@ -114,6 +115,19 @@ def check_pools(variant: Variant) -> None:
                 f' "{pool.model_name}" cannot be given where the variant has no ModelName; an'
                 " inference component says in its Specifications what runs on each instance type."
             )
+
+
+def check_metrics(metrics: MetricsConfig) -> None:
+    """Refuse a period that metrics are not published at.
+
+    Source: MetricPublishFrequencyInSeconds in the SageMaker API reference.
+    """
+    if metrics.period_s not in PERIODS_S:
+        allowed = ", ".join(map(str, PERIODS_S))
+        raise validation_error(
+            f"MetricPublishFrequencyInSeconds of MetricsConfig is {metrics.period_s};"
+            f" valid values are {allowed}."
+        )
 
 
 def check_limit(name: str, asked: int, limit: int) -> None:

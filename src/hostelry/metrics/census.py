@@ -4,10 +4,13 @@ A value, made from the records by whoever has them (`server/census.py`).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hostelry.domain.copy import GpuUse
 from hostelry.domain.load import LoadKey
+from hostelry.domain.metrics_config import MetricsConfig
+
+DEFAULT_METRICS = MetricsConfig()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,7 @@ class ComponentCensus:
     """A component in service; for an adapter the copies are those that have it registered.
 
     `base` is the adapter's base, None for a base; `reserved` what each of a base's copies reserves.
+    The use of an adapter's copies is its base's.
     """
 
     key: LoadKey
@@ -66,6 +70,7 @@ class VariantCensus:
     takes_components: bool
     instances: tuple[InstanceRoom, ...]
     copies: tuple[CopyUse, ...] = ()
+    metrics: MetricsConfig = DEFAULT_METRICS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,3 +83,29 @@ class Census:
 
 
 NOTHING_IN_SERVICE = Census()
+
+
+def hosts_of(key: LoadKey) -> LoadKey:
+    """The variant that a name's copies run on."""
+    return key if key.component_name is None else replace(key, component_name=None)
+
+
+def metrics_of(key: LoadKey, census: Census) -> MetricsConfig:
+    """How finely a name's metrics are told; the defaults where its variant is not in service."""
+    variant = census.variants.get(hosts_of(key))
+    return DEFAULT_METRICS if variant is None else variant.metrics
+
+
+def told_each(period_s: int, census: Census) -> Census:
+    """What of the census has its use told at that period."""
+    return replace(
+        census,
+        variants={
+            it: own for it, own in census.variants.items() if own.metrics.period_s == period_s
+        },
+        components={
+            it: own
+            for it, own in census.components.items()
+            if metrics_of(it, census).period_s == period_s
+        },
+    )

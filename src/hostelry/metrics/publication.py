@@ -9,14 +9,20 @@ from dataclasses import dataclass, field
 
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.load_sums import one_after_the_other
-from hostelry.metrics.census import Census
+from hostelry.metrics.census import Census, hosts_of, metrics_of
+from hostelry.metrics.enhanced import (
+    Place,
+    concurrency_by_place,
+    idle_places,
+    invocations_by_place,
+    places,
+)
+from hostelry.metrics.pace import Told
 from hostelry.metrics.publish import (
-    COUNT_PERIOD_S,
     GAUGE_PERIOD_S,
     IDLE,
     Happened,
     InFlight,
-    Told,
     bearers,
     capacity,
     concurrency,
@@ -28,6 +34,7 @@ from hostelry.metrics.publish import (
 )
 
 MAX_NAMES_AT_ONCE = 50  # that counts are published of each second
+COUNT_PERIODS_S = (10, 30, 60)  # of counts: a minute, where no other is asked for
 
 
 @dataclass(slots=True)
@@ -38,6 +45,7 @@ class _Gauge:
     mean_sum: float = 0.0
     least: int = 1 << 62
     most: int = 0
+    most_by_copy: dict[str, list[int]] = field(default_factory=dict)  # of each second
 
 
 @dataclass(slots=True)
@@ -50,12 +58,15 @@ class _Period:
 
 
 @dataclass(slots=True)
-class _Minute:
+class _Counts:
+    """Who had something to count in a period."""
+
     start: int
     arrived: set[LoadKey] = field(default_factory=set)
     arrived_on_copies: set[LoadKey] = field(default_factory=set)
     finished: set[LoadKey] = field(default_factory=set)
     refused: set[LoadKey] = field(default_factory=set)
+    busy: set[Place] = field(default_factory=set)
 
 
 class Publication:
@@ -63,14 +74,13 @@ class Publication:
 
     def __init__(self) -> None:
         self._period: _Period | None = None
-        self._minute: _Minute | None = None
+        self._counts: dict[int, _Counts] = {}  # by the period's length
         self._waiting: dict[LoadKey, SecondLoad] = {}
 
     def take(self, second: int, loads: Sequence[SecondLoad], census: Census) -> Iterator[Told]:
         """The samples that this second, and what it ends, gives."""
         yield from self._begin(second, census)
         assert self._period is not None
-        assert self._minute is not None
         self._period.num_seconds += 1
         for load in loads:
             self._note(load, census)
@@ -78,8 +88,9 @@ class Publication:
             yield from self._counted(census)
         if second % GAUGE_PERIOD_S == GAUGE_PERIOD_S - 1:
             yield from self._end_period(census)
-        if second % COUNT_PERIOD_S == COUNT_PERIOD_S - 1:
-            yield from self._end_minute(census)
+        for length_s in COUNT_PERIODS_S:
+            if second % length_s == length_s - 1:
+                yield from self._end_counts(length_s, census)
 
     @staticmethod
     def late(loads: Iterable[SecondLoad], census: Census) -> Iterator[Told]:
@@ -87,46 +98,59 @@ class Publication:
         for load in loads:
             yield from requests(load, census)
             yield from shares((load,), census)
+            yield from invocations_by_place(load, census)
 
     def _begin(self, second: int, census: Census) -> Iterator[Told]:
         """End what a gap, or a jump of the clock, has left open."""
         period = second - second % GAUGE_PERIOD_S
         if self._period is not None and self._period.start != period:
             yield from self._end_period(census)
-        minute = second - second % COUNT_PERIOD_S
-        if self._minute is not None and self._minute.start != minute:
-            yield from self._end_minute(census)
         self._period = self._period or _Period(period)
-        self._minute = self._minute or _Minute(minute)
+        for length_s in COUNT_PERIODS_S:
+            start = second - second % length_s
+            if length_s in self._counts and self._counts[length_s].start != start:
+                yield from self._end_counts(length_s, census)
+            self._counts.setdefault(length_s, _Counts(start))
 
     def _note(self, load: SecondLoad, census: Census) -> None:
         assert self._period is not None
-        assert self._minute is not None
-        key, minute = load.key, self._minute
+        key = load.key
         known = self._waiting.get(key)
         self._waiting[key] = load if known is None else one_after_the_other(known, load)
         on_copies = bearers(key, census)
-        if load.arrivals:
-            minute.arrived.add(key)
-            minute.arrived_on_copies.update(on_copies)
-        if load.finished:
-            minute.finished.add(key)
-        if load.no_capacity:
-            minute.refused.add(key)
+        self._note_counts(load, on_copies, census)
         is_adapter = len(on_copies) > 1
         gauge = self._period.gauges.setdefault(key, _Gauge())
         gauge.num_seconds += 1
         gauge.mean_sum += load.in_flight_mean
         gauge.least = min(gauge.least, load.in_flight_min if is_adapter else load.on_copies_min)
         gauge.most = max(gauge.most, load.in_flight_max if is_adapter else load.most_on_copies)
+        if metrics_of(key, census).is_enhanced:
+            for copy_id, most in load.in_flight_max_by_copy.items():
+                gauge.most_by_copy.setdefault(copy_id, []).append(most)
         if is_adapter:
             self._period.gauges.setdefault(on_copies[1], _Gauge()).mean_sum += load.in_flight_mean
+
+    def _note_counts(self, load: SecondLoad, on_copies: Iterable[LoadKey], census: Census) -> None:
+        """Remember that a name had something to count, and so had the variant that it is on."""
+        key = load.key
+        counts = self._counts[metrics_of(key, census).request_period_s]
+        both = {key, hosts_of(key)}
+        if load.arrivals:
+            counts.arrived |= both
+            counts.arrived_on_copies.update(on_copies)
+            counts.busy.update(places(load, census))
+        if load.finished:
+            counts.finished |= both
+        if load.no_capacity:
+            counts.refused.add(key)
 
     def _counted(self, census: Census) -> Iterator[Told]:
         loads = tuple(self._waiting.values())
         self._waiting.clear()
         for load in loads:
             yield from requests(load, census)
+            yield from invocations_by_place(load, census)
             yield from own(load, with_copies=True)
         yield from shares(loads, census)
 
@@ -139,20 +163,24 @@ class Publication:
             gauge = period.gauges.get(key)
             seen = IDLE if gauge is None else _in_flight(gauge, period.num_seconds)
             yield from concurrency(period.start, seen, key, census)
+            most = {} if gauge is None else gauge.most_by_copy
+            yield from concurrency_by_place(period.start, key, most, period.num_seconds, census)
         yield from capacity(period.start, census)
 
-    def _end_minute(self, census: Census) -> Iterator[Told]:
-        minute, self._minute = self._minute, None
-        if minute is None:
-            return
-        for key in names_in_service(census):
+    def _end_counts(self, length_s: int, census: Census) -> Iterator[Told]:
+        counts = self._counts.pop(length_s)
+        hosts = [key for key, it in census.variants.items() if it.takes_components]
+        for key in (*names_in_service(census), *hosts):
+            if metrics_of(key, census).request_period_s != length_s:
+                continue
             seen = Happened(
-                arrived=key in minute.arrived,
-                arrived_on_copies=key in minute.arrived_on_copies,
-                finished=key in minute.finished,
-                refused=key in minute.refused,
+                arrived=key in counts.arrived,
+                arrived_on_copies=key in counts.arrived_on_copies,
+                finished=key in counts.finished,
+                refused=key in counts.refused,
             )
-            yield from zeros(minute.start, key, seen, census)
+            yield from zeros(counts.start, key, seen, census)
+            yield from idle_places(counts.start, key, counts.busy, census)
 
 
 def _in_flight(gauge: _Gauge, num_seconds: int) -> InFlight:

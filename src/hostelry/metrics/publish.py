@@ -15,13 +15,12 @@ from hostelry.domain.metric import (
     StatisticSet,
 )
 from hostelry.domain.scope import Scope
-from hostelry.metrics.census import Census
+from hostelry.metrics.census import Census, hosts_of, metrics_of
+from hostelry.metrics.pace import Told, paced
 
 GAUGE_PERIOD_S = 10
-COUNT_PERIOD_S = 60
 MICROSECONDS = "Microseconds"
 Dimensions = tuple[tuple[str, str], ...]
-Told = tuple[Scope, Sample]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +60,33 @@ def dimensions_of(key: LoadKey, census: Census) -> tuple[Dimensions, ...]:
     return (own, (("EndpointConfigName", variant.config_name), *own))
 
 
+def fleet_dimensions(key: LoadKey, census: Census) -> tuple[Dimensions, ...]:
+    """Under which a component's requests count once more: as those of its endpoint's present fleet.
+
+    Source: SageMaker developer guide, "Auto-Rollback Configuration and Monitoring": alarms on
+    metrics with EndpointConfigName watch the new fleet alone.
+    """
+    variant = census.variants.get(hosts_of(key))
+    if variant is None or not variant.takes_components:
+        return ()
+    return dimensions_of(variant.key, census)[1:]
+
+
 def requests(load: SecondLoad, census: Census) -> Iterator[Told]:
     """What requests of one name came to in one second, or in several that were put together."""
+    key = load.key
+    if load.no_capacity and key.component_name is not None:
+        (own,) = dimensions_of(key, census)
+        found = _counted(NO_CAPACITY, own, load.second, (1.0,), (load.no_capacity,))
+        yield key.scope, replace(found, resolution_s=1)
+    period_s = metrics_of(key, census).request_period_s
+    for told in _of_requests(load, census):
+        yield paced(told, period_s)
+
+
+def _of_requests(load: SecondLoad, census: Census) -> Iterator[Told]:
     key, at = load.key, load.second
-    for dimensions in dimensions_of(key, census):
+    for dimensions in (*dimensions_of(key, census), *fleet_dimensions(key, census)):
         if load.arrivals:
             yield key.scope, _counted("Invocations", dimensions, at, (1.0,), (load.arrivals,))
         if load.finished:
@@ -76,9 +98,6 @@ def requests(load: SecondLoad, census: Census) -> Iterator[Told]:
             if seen.values:
                 found = _counted(latency.name, dimensions, at, seen.values, seen.counts)
                 yield key.scope, replace(found, unit=MICROSECONDS)
-        if load.no_capacity and key.component_name is not None:
-            found = _counted(NO_CAPACITY, dimensions, at, (1.0,), (load.no_capacity,))
-            yield key.scope, replace(found, resolution_s=1)
 
 
 def shares(loads: Iterable[SecondLoad], census: Census) -> Iterator[Told]:
@@ -146,19 +165,26 @@ class Happened:
 NOTHING = Happened()
 
 
-def zeros(minute: int, key: LoadKey, seen: Happened, census: Census) -> Iterator[Told]:
-    """What a minute's metrics of a name lack, since nothing of the kind happened in it."""
-    if not seen.arrived_on_copies:
-        yield from _share(key, minute, 0, census)
-    for dimensions in dimensions_of(key, census):
-        if not seen.arrived:
-            yield key.scope, _counted("Invocations", dimensions, minute, *ONE_ZERO)
-        if not seen.finished:
-            for outcome in OUTCOMES:
-                yield key.scope, _counted(outcome.name, dimensions, minute, *ONE_ZERO)
+def zeros(at: int, key: LoadKey, seen: Happened, census: Census) -> Iterator[Told]:
+    """What the metrics of a name lack in the period from `at`, as nothing of the kind happened."""
+    period_s = metrics_of(key, census).request_period_s
+    takes_components = key in census.variants and census.variants[key].takes_components
+    if not seen.arrived_on_copies and not takes_components:
+        yield from _share(key, at, 0, census)
+    for dimensions in (fleet_dimensions if takes_components else dimensions_of)(key, census):
+        for sample in _zeros(at, dimensions, seen):
+            yield paced((key.scope, sample), period_s)
         if key.component_name is not None and not seen.refused:
-            none = _counted(NO_CAPACITY, dimensions, minute, *ONE_ZERO)
+            none = _counted(NO_CAPACITY, dimensions, at, *ONE_ZERO)
             yield key.scope, replace(none, resolution_s=1)
+
+
+def _zeros(at: int, dimensions: Dimensions, seen: Happened) -> Iterator[Sample]:
+    if not seen.arrived:
+        yield _counted("Invocations", dimensions, at, *ONE_ZERO)
+    if not seen.finished:
+        for outcome in OUTCOMES:
+            yield _counted(outcome.name, dimensions, at, *ONE_ZERO)
 
 
 def own(load: SecondLoad, with_copies: bool) -> Iterator[Told]:
@@ -201,7 +227,7 @@ def own_sample(name: str, dimensions: Dimensions, at: float, value: float, unit:
 
 
 def names_in_service(census: Census) -> list[LoadKey]:
-    """Whose metrics are there also while nothing happens to them."""
+    """Who has requests, and metrics of them also while there are none."""
     variants = [key for key, it in census.variants.items() if not it.takes_components]
     return [*variants, *census.components]
 
@@ -248,7 +274,8 @@ def _share(key: LoadKey, second: int, count: int, census: Census) -> Iterator[To
         return
     values = (1.0 / divisor if count else 0.0,)
     for dimensions in dimensions_of(key, census):
-        yield key.scope, _counted(name, dimensions, second, values, (count or 1,))
+        told = key.scope, _counted(name, dimensions, second, values, (count or 1,))
+        yield paced(told, metrics_of(key, census).request_period_s)
 
 
 def _bits(num_ones: int, num: int) -> tuple[tuple[float, ...], tuple[int, ...]]:

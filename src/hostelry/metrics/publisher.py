@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 
 from hostelry.base.clock import Clock
 from hostelry.domain.load import SecondLoad
-from hostelry.metrics.census import Census
+from hostelry.metrics.census import Census, told_each
 from hostelry.metrics.load_board import LoadBoard
+from hostelry.metrics.pace import Told
 from hostelry.metrics.protocol import MetricWriter
 from hostelry.metrics.publication import Publication
-from hostelry.metrics.publish import Told, by_scope
+from hostelry.metrics.publish import by_scope
 from hostelry.metrics.totals import Totals
 from hostelry.metrics.utilization import cpus_used, utilization
 
 PAUSE_S = 0.25
 MAX_SECONDS_BEHIND = 900
-UTILIZATION_PERIOD_S = 60
 
 
 class Publisher:
@@ -44,7 +44,7 @@ class Publisher:
         self._publication = Publication()
         self._closed: deque[tuple[int, Sequence[SecondLoad]]] = deque(maxlen=MAX_SECONDS_BEHIND)
         self._due: list[Told] = []
-        self._use: tuple[float, Census] | None = None
+        self._use: dict[int, tuple[int, Census]] = {}  # by period: the present one's start
         board.subscribe(lambda second, loads: self._closed.append((second, loads)))
 
     async def run(self) -> None:
@@ -71,13 +71,15 @@ class Publisher:
             self._store.emit(scope, mine)
 
     def _measure_use(self, census: Census) -> None:
-        """Once a minute: what copies used since the last time."""
+        """At the end of each period that some endpoint asks for: what copies used in it."""
         now = self._clock.now()
-        if self._use is None:
-            self._use = (now, census)
-        since, before = self._use
-        if now - since >= UTILIZATION_PERIOD_S:
-            used = cpus_used(before, census)
-            self._due.extend(utilization(int(since), census, used))
-        if now - since >= UTILIZATION_PERIOD_S or now < since:
-            self._use = (now, census)
+        periods = {it.metrics.period_s for it in census.variants.values()}
+        self._use = {it: seen for it, seen in self._use.items() if it in periods}
+        for period_s in periods:
+            start = int(now // period_s) * period_s
+            since, before = self._use.setdefault(period_s, (start, census))
+            if start > since:
+                mine = told_each(period_s, census)
+                self._due.extend(utilization(start - period_s, mine, cpus_used(before, census)))
+            if start != since:
+                self._use[period_s] = (start, census)

@@ -9,8 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hostelry.domain.copy import GpuUse
 from hostelry.domain.load import LoadKey
 from hostelry.domain.metric import COMPONENT_NAMESPACE, ENDPOINT_NAMESPACE, Metric, Sample
-from hostelry.metrics.census import Census, ComponentCensus, CopyUse, InstanceRoom, VariantCensus
-from hostelry.metrics.publish import Told
+from hostelry.metrics.census import (
+    Census,
+    ComponentCensus,
+    CopyUse,
+    InstanceRoom,
+    VariantCensus,
+    metrics_of,
+)
+from hostelry.metrics.enhanced import Place, accelerator_names
+from hostelry.metrics.pace import Told, paced
 
 Used = Mapping[str, float]  # CPUs by copy id
 
@@ -34,9 +42,15 @@ def cpus_used(before: Census, after: Census) -> dict[str, float]:
 def utilization(at: int, census: Census, used: Used) -> Iterator[Told]:
     """Utilization and reservation of every variant and component; what is not known is left out."""
     for key, variant in census.variants.items():
-        yield from _of_variant(at, key, variant, used, census.disk_use)
+        for told in _of_variant(at, key, variant, used, census.disk_use):
+            yield paced(told, variant.metrics.period_s)
     for key, component in census.components.items():
-        yield from _of_component(at, key, component, used)
+        metrics = metrics_of(key, census)
+        for told in _of_component(at, key, component, used):
+            yield paced(told, metrics.period_s)
+        for copy in component.copies if metrics.is_enhanced and component.base is None else ():
+            for told in _of_container(at, key, component, copy, used):
+                yield paced(told, metrics.period_s)
 
 
 def _of_variant(
@@ -47,11 +61,19 @@ def _of_variant(
     for copy in variant.copies:
         by_instance.setdefault(copy.instance_id, []).append(copy)
     found: dict[str, list[float]] = {}
+    disk = () if disk_use is None else (("DiskUtilization", 100 * disk_use),)
     for room in variant.instances:
-        for name, value in _of_instance(room, by_instance[room.id], used, variant.takes_components):
+        copies = by_instance[room.id]
+        parts = (*_of_instance(room, copies, used, variant.takes_components), *disk)
+        for name, value in parts:
             found.setdefault(name, []).append(value)
-        if disk_use is not None:
-            found.setdefault("DiskUtilization", []).append(100 * disk_use)
+        if variant.metrics.is_enhanced:
+            own = Place(key, room.id).dimensions
+            for name, value in parts:
+                yield key.scope, _sample(ENDPOINT_NAMESPACE, name, own, at, (value,))
+            gpus = [gpu for copy in copies for gpu in copy.gpus]
+            for names, name, value in _of_each_gpu(own, gpus, variant.takes_components):
+                yield key.scope, _sample(ENDPOINT_NAMESPACE, name, names, at, (value,))
     for name, values in found.items():
         yield key.scope, _sample(ENDPOINT_NAMESPACE, name, dimensions, at, values)
 
@@ -94,28 +116,49 @@ def _of_gpus(seen: Iterable[GpuUse], takes_components: bool) -> Iterator[tuple[s
         yield "GPUMemoryUtilizationNormalized", memory / len(gpus)
 
 
+def _of_each_gpu(
+    names: Mapping[str, str], seen: Iterable[GpuUse], takes_components: bool
+) -> Iterator[tuple[Mapping[str, str], str, float]]:
+    """Of each device by itself: dimensions, name and value."""
+    for gpu in {it.device: it for it in seen}.values():
+        for each in accelerator_names(names, gpu.device):
+            for name, value in _of_gpus((gpu,), takes_components):
+                yield each, name, value
+
+
 def _of_component(at: int, key: LoadKey, component: ComponentCensus, used: Used) -> Iterator[Told]:
     if component.base is not None or key.component_name is None:
         return
-    reserved, copies = component.reserved, component.copies
     dimensions = {"InferenceComponentName": key.component_name}
-    busy = [used[it.copy_id] for it in copies if it.copy_id in used]
-    held = [it.memory_bytes for it in copies if it.memory_bytes is not None]
-    parts = (
-        ("CPUUtilizationNormalized", busy, reserved.cpus),
-        ("MemoryUtilizationNormalized", held, reserved.memory_bytes),
-    )
-    for name, uses, whole in parts:
-        if uses and whole:
-            values = [100 * it / whole for it in uses]
-            yield key.scope, _sample(COMPONENT_NAMESPACE, name, dimensions, at, values)
     found: dict[str, list[float]] = {}
-    for copy in copies:
-        for name, value in _of_gpus(copy.gpus, takes_components=True):
+    for copy in component.copies:
+        for name, value in _of_copy(component, copy, used):
             found.setdefault(name, []).append(value)
-    for name in ("GPUUtilizationNormalized", "GPUMemoryUtilizationNormalized"):
-        if name in found:
-            yield key.scope, _sample(COMPONENT_NAMESPACE, name, dimensions, at, found[name])
+    for name, values in found.items():
+        yield key.scope, _sample(COMPONENT_NAMESPACE, name, dimensions, at, values)
+
+
+def _of_container(
+    at: int, key: LoadKey, component: ComponentCensus, copy: CopyUse, used: Used
+) -> Iterator[Told]:
+    own = Place(key, copy.instance_id, copy.copy_id).dimensions
+    for name, value in _of_copy(component, copy, used):
+        yield key.scope, _sample(COMPONENT_NAMESPACE, name, own, at, (value,))
+    for names, name, value in _of_each_gpu(own, copy.gpus, takes_components=True):
+        if name.endswith("Normalized"):
+            yield key.scope, _sample(COMPONENT_NAMESPACE, name, names, at, (value,))
+
+
+def _of_copy(component: ComponentCensus, copy: CopyUse, used: Used) -> Iterator[tuple[str, float]]:
+    """What one copy uses of its reservation."""
+    reserved = component.reserved
+    if copy.copy_id in used and reserved.cpus:
+        yield "CPUUtilizationNormalized", 100 * used[copy.copy_id] / reserved.cpus
+    if copy.memory_bytes is not None and reserved.memory_bytes:
+        yield "MemoryUtilizationNormalized", 100 * copy.memory_bytes / reserved.memory_bytes
+    for name, value in _of_gpus(copy.gpus, takes_components=True):
+        if name.endswith("Normalized"):
+            yield name, value
 
 
 def _copies(census: Census) -> Iterable[CopyUse]:

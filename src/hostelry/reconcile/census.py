@@ -71,6 +71,7 @@ def _variants(world: World, endpoint: Endpoint, statuses: Statuses) -> Iterator[
             takes_components=endpoint.takes_components,
             instances=tuple(_room(it, copies[it.id]) for it in serving),
             copies=tuple(_use(c, statuses) for it in serving for c in copies[it.id]),
+            metrics=active.config.metrics,
         )
 
 
@@ -111,7 +112,7 @@ def _components(world: World, endpoint: Endpoint, statuses: Statuses) -> Iterato
                 memory_bytes=needs.min_memory_bytes,
                 accelerators=needs.accelerators,
             ),
-            copies=tuple(_use(it, statuses) for it in copies) if adapter is None else (),
+            copies=tuple(_use(it, statuses) for it in copies),
         )
 
 

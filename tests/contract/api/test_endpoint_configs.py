@@ -58,6 +58,28 @@ def test_a_configuration_is_echoed_with_its_arn_and_time(
     assert call("ListEndpointConfigs")["EndpointConfigs"] == []
 
 
+@pytest.mark.parametrize("period_s", [10, 30, 60, 120, 180, 240, 300])
+def test_metrics_are_published_at_a_period_that_is_asked_for(
+    call: Call, make: Any, period_s: int
+) -> None:
+    # api.md 2.2: MetricsConfig
+    asked = {"EnableEnhancedMetrics": True, "MetricPublishFrequencyInSeconds": period_s}
+    make.config("c", MetricsConfig=asked)
+    assert call("DescribeEndpointConfig", EndpointConfigName="c")["MetricsConfig"] == asked
+
+
+@pytest.mark.parametrize("period_s", [0, -10, 1, 15, 61, 301, 2**31 - 1])
+def test_another_period_of_metrics_is_refused(refused: Refused, period_s: int) -> None:
+    told = refused(
+        "CreateEndpointConfig",
+        EndpointConfigName="c",
+        ExecutionRoleArn=ROLE,
+        ProductionVariants=[MAIN],
+        MetricsConfig={"MetricPublishFrequencyInSeconds": period_s},
+    )
+    assert f"is {period_s}; valid values are 10, 30, 60, 120, 180, 240, 300." in told
+
+
 def test_what_a_variant_says_is_what_is_stored(state: State, scope: Scope, make: Any) -> None:
     make.config(
         "c",

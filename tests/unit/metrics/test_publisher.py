@@ -1,15 +1,19 @@
 """The loop from the board to the store: what is emitted once, whatever the disk does."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
-from tests.unit.metrics.census_sample import census
+from tests.unit.metrics.census_sample import HOSTS, MODEL, census
 from tests.unit.metrics.load_sample import CHAT, SCOPE, T0, load, report
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
-from hostelry.domain.metric import MODEL_NAMESPACE, Metric, MetricStat, Sample
+from hostelry.domain.load import LoadKey
+from hostelry.domain.metric import ENDPOINT_NAMESPACE, MODEL_NAMESPACE, Metric, MetricStat, Sample
+from hostelry.domain.metrics_config import MetricsConfig as Metrics
 from hostelry.domain.scope import Scope
+from hostelry.metrics.census import Census
 from hostelry.metrics.load_board import LoadBoard
 from hostelry.metrics.publisher import Publisher
 from hostelry.metrics.store import MemoryMetrics
@@ -38,8 +42,9 @@ class Rig:
         self.clock = ManualClock(M0 - 10.0)
         self.store = FullAtTimes(self.clock)
         self.board = LoadBoard(self.clock.now())
-        self.publisher = Publisher(self.board, self.store, census, self.clock)
+        self.publisher = Publisher(self.board, self.store, lambda: self.place, self.clock)
         self.sequence = 0
+        self.place = census()
         self.clock.advance(10)
 
     def seconds(self, num: int, *, arrivals: int = 0, is_reported: bool = True) -> None:
@@ -52,6 +57,14 @@ class Rig:
                 self.board.take(report("gateway-1", self.sequence, *told), self.clock.now())
             self.publisher.publish()
 
+    def use(self, name: str, key: LoadKey) -> dict[int, float]:
+        """By period of ten seconds, how many instances told of it."""
+        names = {"EndpointName": key.endpoint_name, "VariantName": key.variant_name}
+        metric = Metric.of(ENDPOINT_NAMESPACE, name, names)
+        stat = MetricStat(metric=metric, period_s=10, statistic="SampleCount")
+        found = self.store.datapoints(SCOPE, stat, M0 - 60, M0 + 7200)
+        return {int(it.at) - M0: it.value for it in found}
+
     def sums(self, name: str, period_s: int, statistic: str) -> dict[int, float]:
         metric = Metric.of(
             MODEL_NAMESPACE, name, {"InferenceComponentName": CHAT.component_name or ""}
@@ -59,6 +72,17 @@ class Rig:
         stat = MetricStat(metric=metric, period_s=period_s, statistic=statistic)
         found = self.store.datapoints(SCOPE, stat, M0 - 60, M0 + 3600)
         return {int(it.at) - M0: it.value for it in found}
+
+
+def asked(periods: Mapping[LoadKey, Metrics]) -> Census:
+    """The sample place, with the metrics that endpoints ask for; an idle model's use is known."""
+    found = census()
+    variants = {
+        key: replace(it, metrics=periods[key])
+        for key, it in found.variants.items()
+        if key in periods
+    }
+    return replace(found, variants=variants)
 
 
 @pytest.fixture
@@ -97,3 +121,26 @@ def test_what_a_worker_told_late_is_added(rig: Rig) -> None:
     rig.board.take(report("gateway-2", 1, load(M0, arrivals=5, finished=5)), rig.clock.now())
     rig.seconds(50, arrivals=1)
     assert rig.sums("Invocations", 60, "Sum") == {0: 65.0}
+
+
+def test_use_is_told_at_the_end_of_each_period_that_is_asked_for() -> None:
+    # api.md 6.1: a value an instance (SampleCount is their number), at the period asked for
+    fast, slow = Metrics(is_enhanced=True, period_s=10), Metrics(period_s=60)
+    rig = Rig()
+    rig.place = asked({HOSTS: fast, MODEL: slow})
+    rig.seconds(121)
+    found = {key: rig.use("MemoryUtilization", key) for key in (HOSTS, MODEL)}
+    assert found[HOSTS] == {it * 10: 1.0 for it in range(12)}
+    assert found[MODEL] == {0: 4.0, 60: 4.0}
+
+
+def test_use_is_told_once_for_a_period_also_where_the_clock_is_set() -> None:
+    rig = Rig()
+    rig.place = asked({HOSTS: Metrics(period_s=10)})
+    rig.seconds(20)
+    rig.clock.advance(3600)
+    rig.seconds(20)
+    rig.clock.advance(-3600)
+    rig.seconds(20)
+    found = rig.use("MemoryUtilization", HOSTS)
+    assert found == dict.fromkeys((0, 10, 40, 50, 3610, 3620, 3630), 1.0)

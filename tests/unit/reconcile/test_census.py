@@ -15,9 +15,18 @@ from tests.unit.reconcile.samples import (
     needs,
     variant,
 )
+from tests.unit.reconcile.test_reconcile_guards import set_alarm
+from tests.unit.reconcile.test_reconcile_trials import (
+    ALARM,
+    served_from,
+    serving,
+    update,
+    watched,
+)
 
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.load import LoadKey
+from hostelry.domain.metrics_config import MetricsConfig
 from hostelry.metrics.census import Census
 from hostelry.reconcile.census import take_census
 from hostelry.reconcile.record import load_all
@@ -89,3 +98,46 @@ def test_memory_and_cpu_are_as_the_agents_told_last(town: Town) -> None:
     town.turn()
     (use,) = census_of(town).components[BASE].copies
     assert (use.memory_bytes, use.cpu_s, use.cpu_at) == (7 * GB, 5.0, 50.0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        pytest.param(None, MetricsConfig(), id="nothing is asked for"),
+        pytest.param(
+            {"EnableEnhancedMetrics": True, "MetricPublishFrequencyInSeconds": 10},
+            MetricsConfig(is_enhanced=True, period_s=10),
+            id="enhanced, each ten seconds",
+        ),
+        pytest.param(
+            {"MetricPublishFrequencyInSeconds": 0},
+            MetricsConfig(),
+            id="an old record with a period that may not be",
+        ),
+    ],
+)
+def test_metrics_are_told_as_the_configuration_in_use_asks(
+    town: Town, asked: object, found: MetricsConfig
+) -> None:
+    active = deployment(variant())
+    config = replace(active.config, given={"MetricsConfig": asked})
+    town.add(endpoint(replace(active, config=config)), component())
+    town.settle()
+    assert census_of(town).variants[HOSTS].metrics == found
+
+
+def test_metrics_of_the_new_fleet_are_there_from_its_first_traffic_on(town: Town) -> None:
+    # api.md, deployment guardrails: EndpointConfigName tells the new fleet from the old one
+    def config_name() -> str:
+        return census_of(town).variants[HOSTS].config_name
+
+    serving(town)
+    update(town)
+    assert config_name() == "config-1"
+    watched(town, 40)
+    assert served_from(town) == {2}
+    assert config_name() == "config-2"
+    set_alarm(town, ALARM)
+    watched(town, 40)
+    assert served_from(town) == {1}
+    assert config_name() == "config-1"
