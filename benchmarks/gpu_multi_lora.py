@@ -147,7 +147,7 @@ def decode_rows(bench: Bench, bytes_per_s: float) -> list[dict[str, Any]]:
                 return [distinct[row % len(distinct)] for row in range(batch)]
 
             step_ms = measured_step(bench, owners)
-            lora_bytes = min(batch, count) * layout.num_elements * bench.dtype.itemsize
+            lora_bytes = min(batch, count) * sum(layout.fills_P) * bench.dtype.itemsize
             name = "all" if modules == MODULES else "attention"
             row = decode_row(bench, batch, step_ms, lora_bytes, bytes_per_s)
             over_base = step_ms / base_ms

@@ -9,7 +9,7 @@ The standard library only, so that it starts at once. Environment:
 A request's JSON body:
 
     {"wait_s": 0.2}                      answers after a while
-    {"chunks": 50, "chunk_wait_s": 0.1}  streams numbered lines
+    {"chunks": 50, "chunk_wait_s": 0.1}  streams numbered lines; the custom attributes are its pid
     {"take_bytes": 1000000}              takes memory and keeps it
 """
 
@@ -71,6 +71,7 @@ class Drilled(BaseHTTPRequestHandler):
     def _stream(self, chunks: int, wait_s: float) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/plain")
+        self.send_header("X-Amzn-SageMaker-Custom-Attributes", str(os.getpid()))
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         for number in range(chunks):
