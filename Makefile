@@ -29,14 +29,15 @@ $(DEMO_STAMP): pyproject.toml constraints.txt $(KERNELS)
 demo: $(DEMO_STAMP)
 	$(BIN)/hostelry demo
 
-# Two halves at once, and integration tests side by side: they wait for processes most of their time,
+# Two halves at once, each side by side. Integration tests are in front: they wait for processes most of their time,
 # and go first where they do not, since they have time limits. They kill and hang processes beside each
 # other on a busy machine: what failed in company is run once more alone, and must pass then; its first
 # failure stays in the output.
 HALF := .pytest-units.log
 INTEGRATION := $(BIN)/python -m pytest tests/integration -o cache_dir=.pytest_cache_integration
 test: check engine
-	nice $(BIN)/python -m pytest tests/contract tests/unit tests/gpu --durations=40 >$(HALF) 2>&1 & units=$$!; \
+	nice $(BIN)/python -m pytest tests/contract tests/unit tests/gpu -n 2 --dist loadfile --durations=40 \
+	  >$(HALF) 2>&1 & units=$$!; \
 	$(INTEGRATION) -n 2 --dist loadfile --durations=25 || $(INTEGRATION) --last-failed; integration=$$?; \
 	wait $$units; units=$$?; cat $(HALF); rm -f $(HALF); \
 	test $$integration -eq 0 -a $$units -eq 0
