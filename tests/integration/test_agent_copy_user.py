@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -30,9 +31,9 @@ from tests.integration.test_agent_warm import left_clean, proc, warm
 from hostelry.base.errors import TerminalError
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.client import HttpAgent
-from hostelry.fleet.copy_user import CopyUser, FolderMode, closed_to
+from hostelry.fleet.copy_user import CopyUser, FolderMode, closed_to, refusal
 from hostelry.fleet.launcher import ProcessLauncher
-from hostelry.server.copy_user_option import admitted_copy_user, open_home
+from hostelry.server.copy_user_option import admitted_copy_user, effective_capabilities, open_home
 from hostelry.server.home import load_config, save_config
 
 pytestmark = pytest.mark.integration
@@ -121,10 +122,11 @@ def spec(copy_id: str) -> CopySpec:
 
 
 def refused_here(there: Rig) -> bool:
-    """Whether hostelry does not run as root, and says so."""
-    if os.geteuid() == 0:
+    """Whether this process may not have such copies, and `up` says so."""
+    why_not = refusal(str(UID), UID, os.geteuid(), effective_capabilities())
+    if why_not is None:
         return False
-    with pytest.raises(TerminalError, match=f"runs as user {os.geteuid()}; start it as root"):
+    with pytest.raises(TerminalError, match=re.escape(why_not)):
         admitted_copy_user(str(UID), there.home)
     return True
 

@@ -31,7 +31,7 @@ def admitted_copy_user(asked: str, home: Home) -> CopyUser:
     Raises TerminalError saying what keeps it from that, and what mends it.
     """
     uid, name = _known(asked)
-    why_not = refusal(asked, uid, os.geteuid(), _effective_capabilities())
+    why_not = refusal(asked, uid, os.geteuid(), effective_capabilities())
     if why_not is not None or uid is None:
         raise TerminalError(why_not or asked)
     package = Path(str(hostelry.__file__)).parent
@@ -64,7 +64,7 @@ def _known(asked: str) -> tuple[int | None, str]:
         return (int(asked), f"user{asked}") if asked.isdecimal() else (None, asked)
 
 
-def _effective_capabilities() -> int:
+def effective_capabilities() -> int:
     """Of this process. Source: proc(5), CapEff of status."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):

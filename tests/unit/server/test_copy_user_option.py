@@ -23,6 +23,12 @@ def home(tmp_path: Path) -> Home:
     return made
 
 
+@pytest.fixture(autouse=True)
+def whole_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root here may be a container's, which lacks some rights: those are another test's."""
+    monkeypatch.setattr(copy_user_option, "effective_capabilities", lambda: (1 << 41) - 1)
+
+
 @pytest.fixture
 def open_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which every folder can be passed, and the trial is a shell's."""
