@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hostelry.domain.copy_outcomes import CopyOutcomes
 from hostelry.domain.scope import Scope
 
 
@@ -70,6 +71,7 @@ class SecondLoad:
     arrivals_by_copy: Mapping[str, int] = field(default_factory=dict)
     # When each copy first finished a request in this second: the end of a scaling act (t2).
     first_answer_at_by_copy: Mapping[str, float] = field(default_factory=dict)
+    outcomes_by_copy: Mapping[str, CopyOutcomes] = field(default_factory=dict)
 
     @property
     def most_on_copies(self) -> int:

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from hostelry.domain.copy_outcomes import OutcomesByCopy, outcomes_of_both
 from hostelry.domain.load import Distribution, SecondLoad
 
 NOTHING = Distribution()
 NO_COPIES: Mapping[str, int] = {}
+NO_OUTCOMES: OutcomesByCopy = {}
 
 
 def side_by_side(one: SecondLoad, other: SecondLoad) -> SecondLoad:
@@ -84,6 +86,7 @@ def without_details(load: SecondLoad) -> SecondLoad:
         in_flight_max_by_copy=NO_COPIES,
         arrivals_by_copy=NO_COPIES,
         first_answer_at_by_copy=NO_COPIES,
+        outcomes_by_copy=NO_OUTCOMES,
     )
 
 
@@ -120,6 +123,7 @@ def _counts_of_both(one: SecondLoad, other: SecondLoad) -> SecondLoad:
             one.first_chunk_overhead_latency_us, other.first_chunk_overhead_latency_us
         ),
         arrivals_by_copy=_by_copy(one.arrivals_by_copy, other.arrivals_by_copy, sum),
+        outcomes_by_copy=outcomes_of_both(one.outcomes_by_copy, other.outcomes_by_copy),
         first_answer_at_by_copy=_earliest(
             one.first_answer_at_by_copy, other.first_answer_at_by_copy
         ),

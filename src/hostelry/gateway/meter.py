@@ -9,7 +9,18 @@ from dataclasses import dataclass
 
 from hostelry.base.clock import monotonic_ns
 from hostelry.domain.load import LoadKey, SecondLoad
-from hostelry.gateway.tally import Tally
+from hostelry.gateway.tally import (
+    ARRIVALS,
+    BROKEN,
+    ERRORS_4XX,
+    ERRORS_5XX,
+    FINISHED,
+    FIRST_ANSWER,
+    MODEL_ERRORS,
+    NONE_YET,
+    Tally,
+    answered,
+)
 
 SECOND_NS = 1_000_000_000
 MOST_SECONDS_AT_ONCE = 60  # what a process that stood still catches up with
@@ -76,11 +87,11 @@ class Measurement:
         copies = self._tally.copies
         copy = copies.get(copy_id)
         if copy is None:
-            copy = copies[copy_id] = [0, 0, 0, 0]
+            copy = copies[copy_id] = [0, 0, *NONE_YET]
         copy[0] += 1
         if copy[0] > copy[1]:
             copy[1] = copy[0]
-        copy[2] += 1
+        copy[ARRIVALS] += 1
         self._copy = copy
         base = self._tally.base
         if num_on_copies > base.seen_on_copies:
@@ -98,15 +109,20 @@ class Measurement:
     def refused_by_model(self, status: int) -> None:
         """The copy's answer is an error."""
         self._tally.model_errors += 1
+        self._note(MODEL_ERRORS)
         if 400 <= status < 500:
             self._tally.errors_4xx += 1
+            self._note(ERRORS_4XX)
         elif status >= 500:
             self._tally.errors_5xx += 1
+            self._note(ERRORS_5XX)
 
     def got_no_answer(self) -> None:
         """No copy could be reached, or the one that took it gave no whole answer in time."""
         self._tally.model_errors += 1
         self._tally.errors_5xx += 1
+        self._note(MODEL_ERRORS)
+        self._note(ERRORS_5XX)
 
     def found_no_capacity(self) -> None:
         """It was refused because there was no copy."""
@@ -115,6 +131,12 @@ class Measurement:
     def stream_broke(self) -> None:
         """A streamed answer ended before its end."""
         self._tally.broken_streams += 1
+        self._note(BROKEN)
+
+    def _note(self, what: int) -> None:
+        """The copy that has the request now has one more of it."""
+        if self._copy is not None:
+            self._copy[what] += 1
 
     def end(self) -> None:
         """The last byte is sent, or the client is gone; a second call does nothing."""
@@ -131,10 +153,13 @@ class Measurement:
         copy = self._copy
         if copy is not None:
             copy[0] -= 1
+            copy[FINISHED] += 1
             tally.service_ns += now_ns - self._chosen_ns
             if self._model_ns >= 0:
-                tally.latency(self._model_ns, now_ns - self._began_ns - self._model_ns)
-                copy[3] = copy[3] or now_ns
+                overhead_ns = now_ns - self._began_ns - self._model_ns
+                tally.latency(self._model_ns, overhead_ns)
+                answered(copy, self._model_ns, overhead_ns)
+                copy[FIRST_ANSWER] = copy[FIRST_ANSWER] or now_ns
 
 
 class Meter:

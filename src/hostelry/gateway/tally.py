@@ -2,10 +2,16 @@
 
 from typing import Any
 
+from hostelry.domain.copy_outcomes import CopyOutcomes
 from hostelry.domain.load import Distribution, LoadKey, SecondLoad
+from hostelry.domain.metric import StatisticSet
 
 KEPT_BITS = 8  # of a time: a bucket is at most 0.8 % wide, its middle 0.4 % from its ends
 Buckets = dict[int, int]  # by the lower end
+# What is counted of a copy in a second, after what is on it and has been at most:
+ARRIVALS, FIRST_ANSWER, FINISHED, ANSWERS = 2, 3, 4, 9
+ERRORS_4XX, ERRORS_5XX, MODEL_ERRORS, BROKEN = 5, 6, 7, 8
+NONE_YET = (0,) * 14
 
 
 class Tally:
@@ -13,7 +19,9 @@ class Tally:
 
     `held` has the requests that wait for a copy, the first of them first, and since when;
     `base` is the tally of the base whose copies are wanted: for all but adapters itself. `copies`
-    has, for each copy: requests on it, most at a time, arrivals, first answer (0: none).
+    has, for each copy: requests on it, most at a time, arrivals, first answer (0: none), how
+    requests ended, how many had a whole answer, and of those the sum, the least and the most of the
+    model's time and of the overhead.
     """
 
     __slots__ = (
@@ -156,11 +164,16 @@ class Tally:
             first_chunk_model_latency_us=_distribution(self._first_model),
             first_chunk_overhead_latency_us=_distribution(self._first_overhead),
             in_flight_max_by_copy={it: copy[1] for it, copy in self.copies.items()},
-            arrivals_by_copy={it: copy[2] for it, copy in self.copies.items() if copy[2]},
+            arrivals_by_copy={
+                it: copy[ARRIVALS] for it, copy in self.copies.items() if copy[ARRIVALS]
+            },
             first_answer_at_by_copy={
-                it: second + 1 - (at_ns - copy[3]) / 1e9
+                it: second + 1 - (at_ns - copy[FIRST_ANSWER]) / 1e9
                 for it, copy in self.copies.items()
-                if copy[3]
+                if copy[FIRST_ANSWER]
+            },
+            outcomes_by_copy={
+                it: _outcomes(copy) for it, copy in self.copies.items() if copy[FINISHED]
             },
         )
         self._clear(at_ns)
@@ -189,7 +202,43 @@ class Tally:
         for copy_id in [it for it, copy in self.copies.items() if not copy[0]]:
             del self.copies[copy_id]
         for copy in self.copies.values():
-            copy[1:] = (copy[0], 0, 0)
+            copy[1:] = (copy[0], *NONE_YET)
+
+
+def answered(copy: list[int], model_ns: int, overhead_ns: int) -> None:
+    """A copy's answer was whole after `model_ns`."""
+    num, model_sum, model_least, model_most, sum_, least, most = copy[ANSWERS:]
+    if not num:
+        model_least, least = model_ns, overhead_ns
+    copy[ANSWERS:] = (
+        num + 1,
+        model_sum + model_ns,
+        model_ns if model_ns < model_least else model_least,
+        model_ns if model_ns > model_most else model_most,
+        sum_ + overhead_ns,
+        overhead_ns if overhead_ns < least else least,
+        overhead_ns if overhead_ns > most else most,
+    )
+
+
+def _outcomes(copy: list[int]) -> CopyOutcomes:
+    num = copy[ANSWERS]
+    return CopyOutcomes(
+        finished=copy[FINISHED],
+        errors_4xx=copy[ERRORS_4XX],
+        errors_5xx=copy[ERRORS_5XX],
+        model_errors=copy[MODEL_ERRORS],
+        broken_streams=copy[BROKEN],
+        model_latency_us=_summed(num, *copy[ANSWERS + 1 : ANSWERS + 4]) if num else None,
+        overhead_latency_us=_summed(num, *copy[ANSWERS + 4 :]) if num else None,
+    )
+
+
+def _summed(num: int, sum_ns: int, least_ns: int, most_ns: int) -> StatisticSet:
+    """Times in microseconds."""
+    return StatisticSet(
+        sample_count=num, sum=sum_ns / 1000, minimum=least_ns / 1000, maximum=most_ns / 1000
+    )
 
 
 def _count(buckets: Buckets, value_ns: int) -> None:

@@ -8,14 +8,16 @@ Source: SageMaker developer guide, "Amazon SageMaker AI enhanced metrics for inf
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from hostelry.domain.copy_outcomes import CopyOutcomes
 from hostelry.domain.load import LoadKey, SecondLoad
-from hostelry.domain.metric import MODEL_NAMESPACE, Metric, Sample
+from hostelry.domain.metric import MODEL_NAMESPACE, Metric, Sample, StatisticSet
 from hostelry.metrics.census import Census, VariantCensus, hosts_of
 from hostelry.metrics.pace import Told, paced
+from hostelry.metrics.publish import GAUGE_PERIOD_S, LATENCIES, MICROSECONDS, OUTCOMES
 
-GAUGE_PERIOD_S = 10
+WHOLE_LATENCIES = LATENCIES[:2]  # those of whole answers
 ACCELERATOR_NAMES = ("AcceleratorId", "GpuId")
 
 
@@ -50,52 +52,85 @@ def accelerator_names(names: Mapping[str, str], device: str) -> Iterator[Mapping
         yield {**names, name: f"gpu_{device}"}
 
 
-def places(load: SecondLoad, census: Census) -> Mapping[Place, int]:
-    """How many of a load's requests went where: to each container, and to each instance.
+def arrived_at(load: SecondLoad, census: Census) -> Mapping[Place, int]:
+    """How many of a load's requests went to each container, and to each instance.
 
     None of an endpoint without enhanced metrics, nor those on copies that have left the routes.
     """
-    variant = _enhanced(load.key, census)
-    if variant is None or not load.arrivals_by_copy:
-        return {}
-    instance_of = {it.copy_id: it.instance_id for it in variant.copies}
     found: Counter[Place] = Counter()
-    for copy_id, count in load.arrivals_by_copy.items():
-        if copy_id in instance_of:
-            instance_id = instance_of[copy_id]
-            found[Place(variant.key, instance_id)] += count
-            if load.key.component_name is not None:
-                found[Place(load.key, instance_id, copy_id)] += count
+    for copy_id, ways in _ways(load.key, load.arrivals_by_copy, census).items():
+        for place in ways:
+            found[place] += load.arrivals_by_copy[copy_id]
     return found
 
 
-def invocations_by_place(load: SecondLoad, census: Census) -> Iterator[Told]:
-    """Invocations of each container and each instance; one that another took over is on both."""
-    for place, count in places(load, census).items():
-        yield _told("Invocations", place, load.second, Counter({1.0: count}), census)
+def ended_at(load: SecondLoad, census: Census) -> Iterator[tuple[Place, CopyOutcomes]]:
+    """What came of a load's requests, at each container and each instance; as `arrived_at`."""
+    for copy_id, ways in _ways(load.key, load.outcomes_by_copy, census).items():
+        for place in ways:
+            yield place, load.outcomes_by_copy[copy_id]
 
 
-def idle_places(at: int, key: LoadKey, busy: Collection[Place], census: Census) -> Iterator[Told]:
-    """A zero for each container, or instance, of a name that no request went to."""
+def requests_by_place(load: SecondLoad, census: Census) -> Iterator[Told]:
+    """Requests of each container and each instance; one that another took over is on both."""
+    at = load.second
+    for place, count in arrived_at(load, census).items():
+        yield _told("Invocations", place, at, Counter({1.0: count}), census)
+    for place, ended in ended_at(load, census):
+        for outcome in OUTCOMES:
+            num_ones = min(getattr(ended, outcome.field), ended.finished)
+            bits = Counter({0.0: ended.finished - num_ones, 1.0: num_ones})
+            yield _told(outcome.name, place, at, +bits, census)
+        for latency in WHOLE_LATENCIES:
+            seen: StatisticSet | None = getattr(ended, latency.field)
+            if seen is not None:
+                scope, sample = _told(latency.name, place, at, Counter(), census)
+                yield scope, replace(sample, statistics=seen, unit=MICROSECONDS)
+
+
+def idle_places(
+    at: int, key: LoadKey, busy: Collection[Place], ended: Collection[Place], census: Census
+) -> Iterator[Told]:
+    """Zeros of each container, or instance, of a name that no request went to, or ended at."""
     for place in _places_of(key, census):
         if place not in busy:
             yield _told("Invocations", place, at, Counter({0.0: 1}), census)
+        for outcome in OUTCOMES if place not in ended else ():
+            yield _told(outcome.name, place, at, Counter({0.0: 1}), census)
 
 
 def concurrency_by_place(
     period: int, key: LoadKey, most: Mapping[str, Sequence[int]], num_seconds: int, census: Census
 ) -> Iterator[Told]:
-    """The most in flight in each second of a period: of a component's containers, by copy id.
+    """The most in flight in each second of a period: of containers, or of a model's instances.
 
-    `most` has those seconds in which a container had some; in the others it had none.
+    `most` has, by copy id, those seconds in which a copy had some; in the others it had none.
     """
-    if key.component_name is None:
+    variant, component = _enhanced(key, census), census.components.get(key)
+    if variant is None or (variant.takes_components and component is None):
         return
-    for place in _places_of(key, census):
-        seen = Counter(map(float, most.get(place.copy_id or "", ())))
+    name = "ConcurrentRequestsPerModel" if component is None else "ConcurrentRequestsPerCopy"
+    for copy in variant.copies if component is None else component.copies:
+        seen = Counter(map(float, most.get(copy.copy_id, ())))
         seen[0.0] += max(0, num_seconds - seen.total())
-        scope, sample = _told("ConcurrentRequestsPerCopy", place, period, +seen, census)
-        yield paced((scope, sample), GAUGE_PERIOD_S)
+        place = Place(key, copy.instance_id, None if component is None else copy.copy_id)
+        yield paced(_told(name, place, period, +seen, census), GAUGE_PERIOD_S)
+
+
+def _ways(
+    key: LoadKey, copy_ids: Collection[str], census: Census
+) -> Mapping[str, tuple[Place, ...]]:
+    """Where what a copy has counts: at its instance, and for a component at its container."""
+    variant = _enhanced(key, census)
+    if variant is None or not copy_ids:
+        return {}
+    found: dict[str, tuple[Place, ...]] = {}
+    for copy in variant.copies:
+        if copy.copy_id in copy_ids:
+            found[copy.copy_id] = (Place(variant.key, copy.instance_id),)
+            if key.component_name is not None:
+                found[copy.copy_id] += (Place(key, copy.instance_id, copy.copy_id),)
+    return found
 
 
 def _enhanced(key: LoadKey, census: Census) -> VariantCensus | None:

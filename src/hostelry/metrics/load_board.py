@@ -269,6 +269,7 @@ def check_report(report: LoadReport) -> None:
             *(load.errors_4xx, load.errors_5xx, load.model_errors, load.no_capacity),
             *(load.broken_streams, *load.in_flight_max_by_copy.values()),
             *load.arrivals_by_copy.values(),
+            *(number for it in load.outcomes_by_copy.values() for number in it.numbers),
         )
         if not all(0 <= it < math.inf for it in numbers):
             raise ReportError(f"the load of {load.key} in second {load.second} has {min(numbers)}")

@@ -12,10 +12,11 @@ from hostelry.domain.load_sums import one_after_the_other
 from hostelry.metrics.census import Census, hosts_of, metrics_of
 from hostelry.metrics.enhanced import (
     Place,
+    arrived_at,
     concurrency_by_place,
+    ended_at,
     idle_places,
-    invocations_by_place,
-    places,
+    requests_by_place,
 )
 from hostelry.metrics.pace import Told
 from hostelry.metrics.publish import (
@@ -67,6 +68,7 @@ class _Counts:
     finished: set[LoadKey] = field(default_factory=set)
     refused: set[LoadKey] = field(default_factory=set)
     busy: set[Place] = field(default_factory=set)
+    ended: set[Place] = field(default_factory=set)
 
 
 class Publication:
@@ -98,7 +100,7 @@ class Publication:
         for load in loads:
             yield from requests(load, census)
             yield from shares((load,), census)
-            yield from invocations_by_place(load, census)
+            yield from requests_by_place(load, census)
 
     def _begin(self, second: int, census: Census) -> Iterator[Told]:
         """End what a gap, or a jump of the clock, has left open."""
@@ -139,9 +141,10 @@ class Publication:
         if load.arrivals:
             counts.arrived |= both
             counts.arrived_on_copies.update(on_copies)
-            counts.busy.update(places(load, census))
+            counts.busy.update(arrived_at(load, census))
         if load.finished:
             counts.finished |= both
+            counts.ended.update(place for place, _ in ended_at(load, census))
         if load.no_capacity:
             counts.refused.add(key)
 
@@ -150,7 +153,7 @@ class Publication:
         self._waiting.clear()
         for load in loads:
             yield from requests(load, census)
-            yield from invocations_by_place(load, census)
+            yield from requests_by_place(load, census)
             yield from own(load, with_copies=True)
         yield from shares(loads, census)
 
@@ -180,7 +183,7 @@ class Publication:
                 refused=key in counts.refused,
             )
             yield from zeros(counts.start, key, seen, census)
-            yield from idle_places(counts.start, key, counts.busy, census)
+            yield from idle_places(counts.start, key, counts.busy, counts.ended, census)
 
 
 def _in_flight(gauge: _Gauge, num_seconds: int) -> InFlight:

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hostelry.domain.copy_outcomes import CopyOutcomes
 from hostelry.domain.load import LoadKey, SecondLoad
+from hostelry.domain.metric import StatisticSet
 from hostelry.domain.scope import Scope
 from hostelry.gateway.meter import Measurement, Meter
 
@@ -65,6 +67,10 @@ def rig() -> Rig:
     return Rig()
 
 
+def one_time(value_us: float) -> StatisticSet:
+    return StatisticSet(sample_count=1, sum=value_us, minimum=value_us, maximum=value_us)
+
+
 def test_a_second_has_its_requests_with_their_times(rig: Rig) -> None:
     rig.wait(0.1)
     request = rig.meter.begin(CHAT)
@@ -83,6 +89,30 @@ def test_a_second_has_its_requests_with_their_times(rig: Rig) -> None:
     assert second.overhead_latency_us.values[0] == pytest.approx(60_000, rel=0.004)
     assert second.arrivals_by_copy == second.in_flight_max_by_copy == {"c-1": 1}
     assert second.first_answer_at_by_copy == {"c-1": pytest.approx(T0 + 0.36)}
+    ended = second.outcomes_by_copy["c-1"]
+    assert ended.finished == 1
+    assert ended.model_latency_us == one_time(2e5)
+    assert ended.overhead_latency_us == one_time(6e4)
+
+
+def test_what_a_copys_requests_came_to_is_told_by_copy_and_by_second(rig: Rig) -> None:
+    waits = [(0.1, "c-1"), (0.3, "c-1"), (0.2, "c-2"), (0.05, "c-1")]
+    for wait_s, copy_id in waits:
+        request = rig.meter.begin(CHAT)
+        request.chosen("refused-it")
+        request.chosen(copy_id)
+        rig.wait(wait_s)
+        request.answered()
+        request.end()
+    ended = rig.last().outcomes_by_copy
+    assert {it: here.finished for it, here in ended.items()} == {"c-1": 3, "c-2": 1}
+    times = ended["c-1"].model_latency_us
+    assert times == StatisticSet(sample_count=3, sum=4.5e5, minimum=5e4, maximum=3e5)
+    another = rig.meter.begin(CHAT)
+    another.chosen("c-1")
+    another.stream_broke()
+    another.end()
+    assert rig.last().outcomes_by_copy == {"c-1": CopyOutcomes(finished=1, broken_streams=1)}
 
 
 def test_a_stream_is_in_flight_until_its_last_byte(rig: Rig) -> None:
@@ -161,6 +191,8 @@ def test_errors_are_counted_by_what_they_are(
     request.end()
     second = rig.last()
     assert (second.errors_4xx, second.errors_5xx, second.model_errors) == counted
+    ended = second.outcomes_by_copy["c-1"]
+    assert (ended.errors_4xx, ended.errors_5xx, ended.model_errors) == counted
     assert second.finished == 1
 
 

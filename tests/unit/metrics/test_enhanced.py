@@ -12,6 +12,7 @@ from tests.unit.metrics.census_sample import ADAPTER, HOSTS, MODEL, census
 from tests.unit.metrics.load_sample import CHAT, T0, load
 
 from hostelry.domain.copy import GpuUse
+from hostelry.domain.copy_outcomes import CopyOutcomes
 from hostelry.domain.load import SecondLoad
 from hostelry.domain.metric import (
     COMPONENT_NAMESPACE,
@@ -19,6 +20,7 @@ from hostelry.domain.metric import (
     MODEL_NAMESPACE,
     OWN_NAMESPACE,
     Sample,
+    StatisticSet,
 )
 from hostelry.domain.metrics_config import MetricsConfig
 from hostelry.metrics.census import Census, CopyUse, told_each
@@ -83,8 +85,30 @@ def sums(samples: Iterable[Sample], name: str, of: str) -> dict[str, float]:
     return found
 
 
+OF_REQUESTS = {
+    *("Invocations", "Invocation4XXErrors", "Invocation5XXErrors", "InvocationModelErrors"),
+    *("MidStreamErrors", "ModelLatency", "OverheadLatency"),
+}
+TIMES = StatisticSet(sample_count=2, sum=30.0, minimum=10.0, maximum=20.0)
 BUSY = [
-    load(M0, arrivals=3, arrivals_by_copy={"c-0": 3}, in_flight_max_by_copy={"c-0": 2}),
+    load(
+        M0,
+        arrivals=3,
+        finished=3,
+        errors_5xx=1,
+        model_errors=1,
+        arrivals_by_copy={"c-0": 3},
+        in_flight_max_by_copy={"c-0": 2},
+        outcomes_by_copy={
+            "c-0": CopyOutcomes(
+                finished=3,
+                errors_5xx=1,
+                model_errors=1,
+                model_latency_us=TIMES,
+                overhead_latency_us=TIMES,
+            )
+        },
+    ),
     load(M0 + 1, ADAPTER, arrivals=2, arrivals_by_copy={"c-0": 2}),
     load(M0 + 2, MODEL, arrivals=4, arrivals_by_copy={"of-m-1": 4}),
 ]
@@ -99,6 +123,19 @@ def test_requests_count_for_their_container_and_their_instance_and_others_are_ze
     instances = fine(found, MODEL_NAMESPACE, INSTANCE)
     expected = {"i-0": 5.0, "m-0": 0.0, "m-1": 4.0, "m-2": 0.0, "m-3": 0.0}
     assert sums(instances, "Invocations", "InstanceId") == expected
+
+
+def test_errors_and_latencies_are_those_of_the_copy_that_had_them() -> None:
+    found = list(told(BUSY, place()))
+    for names, of, id_ in ((CONTAINER, "ContainerId", "c-0"), (INSTANCE, "InstanceId", "i-0")):
+        mine = fine(found, MODEL_NAMESPACE, names)
+        errors = [it for it in mine if it.metric.name == "Invocation5XXErrors"]
+        assert sums(errors, "Invocation5XXErrors", of)[id_] == 1.0
+        busy = [it for it in errors if (of, id_) in it.metric.dimensions]
+        assert max(sum(it.counts) for it in busy) == 3.0
+        (latency,) = [it for it in mine if it.metric.name == "ModelLatency"]
+        assert (latency.statistics, latency.unit) == (TIMES, "Microseconds")
+        assert not latency.values
 
 
 def test_concurrency_of_a_container_is_told_each_ten_seconds_with_zeros() -> None:
@@ -161,11 +198,16 @@ def test_concurrency_of_a_container_is_told_each_ten_seconds_with_zeros() -> Non
             },
             id="6.1: of an instance",
         ),
-        pytest.param(MODEL_NAMESPACE, INSTANCE, {"Invocations"}, id="requests of an instance"),
+        pytest.param(
+            MODEL_NAMESPACE,
+            INSTANCE,
+            OF_REQUESTS | {"ConcurrentRequestsPerModel"},
+            id="requests of an instance",
+        ),
         pytest.param(
             MODEL_NAMESPACE,
             CONTAINER,
-            {"Invocations", "ConcurrentRequestsPerCopy"},
+            OF_REQUESTS | {"ConcurrentRequestsPerCopy"},
             id="requests of a container",
         ),
     ],
@@ -241,7 +283,7 @@ def test_another_copy_adds_so_many_series_and_no_more() -> None:
     def num(num_copies: int) -> int:
         return len({it.metric for it in told((), place(num_copies=num_copies))})
 
-    of_requests, of_use, of_its_accelerator, of_that_on_the_instance = 2, 4, 2 * 2, 2 * 4
+    of_requests, of_use, of_its_accelerator, of_that_on_the_instance = 6, 4, 2 * 2, 2 * 4
     assert num(2) - num(1) == of_requests + of_use + of_its_accelerator + of_that_on_the_instance
 
 

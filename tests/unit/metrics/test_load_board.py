@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.metrics.load_sample import CHAT, CODE, T0, load, report
 
+from hostelry.domain.copy_outcomes import CopyOutcomes
 from hostelry.domain.load import Distribution, LoadKey, SecondLoad
+from hostelry.domain.metric import StatisticSet
 from hostelry.metrics.load_board import HISTORY_S, LoadBoard, ReportError
 
 
@@ -42,6 +44,14 @@ def test_workers_of_one_second_are_added_up_once_all_have_told_of_it() -> None:
     assert (both.in_flight_mean, both.in_flight_min, both.in_flight_max) == (2.0, 1, 5)
 
 
+def ended(num: int, least_us: float, most_us: float) -> CopyOutcomes:
+    """So many whole answers of a copy."""
+    seen = StatisticSet(
+        sample_count=num, sum=num * (least_us + most_us) / 2, minimum=least_us, maximum=most_us
+    )
+    return CopyOutcomes(finished=num, model_latency_us=seen)
+
+
 def test_latencies_and_copies_of_workers_are_joined() -> None:
     board = board_of("gateway-1", "gateway-2")
     one = load(
@@ -49,12 +59,14 @@ def test_latencies_and_copies_of_workers_are_joined() -> None:
         model_latency_us=Distribution(values=(10.0, 20.0), counts=(1, 2)),
         arrivals_by_copy={"a": 1, "b": 1},
         in_flight_max_by_copy={"a": 2},
+        outcomes_by_copy={"a": ended(1, 30.0, 30.0), "b": CopyOutcomes(finished=1, errors_5xx=1)},
     )
     other = load(
         T0,
         model_latency_us=Distribution(values=(5.0, 20.0), counts=(4, 1)),
         arrivals_by_copy={"b": 5},
         in_flight_max_by_copy={"a": 1, "b": 1},
+        outcomes_by_copy={"a": ended(2, 10.0, 40.0), "b": ended(4, 20.0, 25.0)},
     )
     board.take(report("gateway-1", 3, one), T0 + 1)
     board.take(report("gateway-2", 3, other), T0 + 1)
@@ -62,6 +74,13 @@ def test_latencies_and_copies_of_workers_are_joined() -> None:
     assert both.model_latency_us == Distribution(values=(5.0, 10.0, 20.0), counts=(4, 1, 3))
     assert both.arrivals_by_copy == {"a": 1, "b": 6}
     assert both.in_flight_max_by_copy == {"a": 3, "b": 1}
+    assert both.outcomes_by_copy == {
+        "a": CopyOutcomes(
+            finished=3,
+            model_latency_us=StatisticSet(sample_count=3, sum=80.0, minimum=10.0, maximum=40.0),
+        ),
+        "b": replace(ended(4, 20.0, 25.0), finished=5, errors_5xx=1),
+    }
 
 
 @pytest.mark.parametrize(
@@ -217,6 +236,13 @@ def test_thousands_of_names_stay_within_the_boards_bound() -> None:
         pytest.param({"in_flight_mean": float("nan")}, id="no number"),
         pytest.param({"service_s": float("inf")}, id="no finite number"),
         pytest.param({"arrivals_by_copy": {"a": -1}}, id="a negative count of a copy"),
+        pytest.param(
+            {"outcomes_by_copy": {"a": CopyOutcomes(errors_5xx=-1)}}, id="a copy's negative errors"
+        ),
+        pytest.param(
+            {"outcomes_by_copy": {"a": ended(1, 1.0, float("nan"))}},
+            id="a copy's time is none",
+        ),
         pytest.param(
             {"model_latency_us": Distribution(values=(1.0,), counts=())}, id="a value without count"
         ),
