@@ -35,6 +35,7 @@ def create_component(platform: Platform) -> None:
     sagemaker.create_endpoint_config(
         EndpointConfigName="c",
         ExecutionRoleArn=ROLE,
+        MetricsConfig={"EnableEnhancedMetrics": True, "MetricPublishFrequencyInSeconds": 10},
         ProductionVariants=[
             {"VariantName": "all", "InstanceType": "ml.m5.large", "InitialInstanceCount": 1}
         ],
@@ -105,6 +106,17 @@ def values(platform: Platform, name: str, period_s: int, statistic: str) -> list
     return list(found["MetricDataResults"][0]["Values"])
 
 
+def of_containers(platform: Platform, namespace: str, name: str, statistic: str) -> list[float]:
+    """What a search for the metric of each container finds, all added up; api.md 6.1."""
+    names = f"{namespace},EndpointName,VariantName,InstanceId,ContainerId,InferenceComponentName"
+    search = f"""SEARCH('{{{names}}} MetricName="{name}" EndpointName="ep"', '{statistic}', 10)"""
+    now = SystemClock().now()
+    found: dict[str, Any] = platform.boto3("cloudwatch").get_metric_data(
+        MetricDataQueries=[{"Id": "m", "Expression": search}], StartTime=now - 300, EndTime=now + 60
+    )
+    return [value for it in found["MetricDataResults"] for value in it["Values"]]
+
+
 def scraped(platform: Platform, name: str) -> dict[str, float]:
     """The component's samples of that name, by kind of error or an empty word."""
     request = urllib.request.Request(f"{platform.config.door_url}/metrics")
@@ -131,6 +143,18 @@ def test_requests_and_a_stream_are_seen_in_cloudwatch_and_by_prometheus(platform
     assert sum(values(platform, "Invocation5XXErrors", 60, "Sum")) == 0
     slowest_us = max(values(platform, "ModelLatency", 60, "Maximum"))
     assert LASTS_S * 1e6 * 0.99 < slowest_us < LASTS_S * 1e6 * 3
+
+    def ended() -> float:
+        return sum(of_containers(platform, "AWS/SageMaker", "ModelLatency", "SampleCount"))
+
+    until(lambda: ended() == total, "each ended on its copy", 10)
+    assert sum(of_containers(platform, "AWS/SageMaker", "Invocations", "Sum")) == total
+    used = "/aws/sagemaker/InferenceComponents"
+    until(
+        lambda: any(of_containers(platform, used, "MemoryUtilizationNormalized", "Average")),
+        "the copy's memory is told",
+        30,
+    )
 
     def concurrency() -> list[float]:
         return values(platform, "ConcurrentRequestsPerCopy", 10, "Maximum")
