@@ -103,6 +103,25 @@ def test_nothing_is_emitted_that_the_table_has_not() -> None:
     assert {it.metric.name for it in of_aws((CHAT, ADAPTER, MODEL))} == set(TABLE)
 
 
+@pytest.mark.parametrize("name", sorted(it for it in TABLE if TABLE[it][1] == BOTH))
+def test_requests_of_components_count_for_their_endpoints_fleet_too(name: str) -> None:
+    # api.md 6.1: any invocation metric for a new fleet, with EndpointConfigName
+    found = [it for it in of_aws((CHAT, ADAPTER)) if it.metric.name == name]
+    fleet = [it for it in found if ("EndpointConfigName", "config-1") in it.metric.dimensions]
+    own = [it for it in found if names(it) == COMPONENT]
+    assert sum(sum(it.counts) for it in fleet) == sum(sum(it.counts) for it in own) > 0
+
+
+def test_an_idle_minute_has_one_zero_of_a_fleet_however_many_components_it_has() -> None:
+    idle = [it for it in of_aws(()) if names(it) == NEW_FLEET]
+    mine = [it for it in idle if ("EndpointConfigName", "config-1") in it.metric.dimensions]
+    assert {it.metric.name for it in mine} == {
+        it for it in TABLE if TABLE[it][1] == BOTH and not it.endswith("Latency")
+    }
+    assert {(it.values, it.counts) for it in mine} == {((0.0,), (1.0,))}
+    assert len(mine) == len({it.metric.name for it in mine})
+
+
 def test_an_idle_minute_has_zeros_of_all_but_latencies() -> None:
     idle = of_aws(())
     assert {it.metric.name for it in idle} == {it for it in TABLE if not it.endswith("Latency")}
