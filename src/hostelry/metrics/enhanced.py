@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from hostelry.domain.copy_outcomes import CopyOutcomes
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import MODEL_NAMESPACE, Metric, Sample, StatisticSet
-from hostelry.metrics.census import Census, VariantCensus, hosts_of
+from hostelry.metrics.census import Census, CopyUse, VariantCensus, hosts_of
 from hostelry.metrics.pace import Told, paced
 from hostelry.metrics.publish import GAUGE_PERIOD_S, LATENCIES, MICROSECONDS, OUTCOMES
 
@@ -106,14 +106,14 @@ def concurrency_by_place(
 
     `most` has, by copy id, those seconds in which a copy had some; in the others it had none.
     """
-    variant, component = _enhanced(key, census), census.components.get(key)
-    if variant is None or (variant.takes_components and component is None):
+    variant, is_component = _enhanced(key, census), key.component_name is not None
+    if variant is None or variant.takes_components != is_component:
         return
-    name = "ConcurrentRequestsPerModel" if component is None else "ConcurrentRequestsPerCopy"
-    for copy in variant.copies if component is None else component.copies:
+    name = "ConcurrentRequestsPerCopy" if is_component else "ConcurrentRequestsPerModel"
+    for copy in _copies_of(key, variant, census):
         seen = Counter(map(float, most.get(copy.copy_id, ())))
         seen[0.0] += max(0, num_seconds - seen.total())
-        place = Place(key, copy.instance_id, None if component is None else copy.copy_id)
+        place = Place(key, copy.instance_id, copy.copy_id if is_component else None)
         yield paced(_told(name, place, period, +seen, census), GAUGE_PERIOD_S)
 
 
@@ -121,16 +121,23 @@ def _ways(
     key: LoadKey, copy_ids: Collection[str], census: Census
 ) -> Mapping[str, tuple[Place, ...]]:
     """Where what a copy has counts: at its instance, and for a component at its container."""
-    variant = _enhanced(key, census)
-    if variant is None or not copy_ids:
+    variant = _enhanced(key, census) if copy_ids else None
+    if variant is None:
         return {}
     found: dict[str, tuple[Place, ...]] = {}
-    for copy in variant.copies:
+    for copy in _copies_of(key, variant, census):
         if copy.copy_id in copy_ids:
             found[copy.copy_id] = (Place(variant.key, copy.instance_id),)
             if key.component_name is not None:
                 found[copy.copy_id] += (Place(key, copy.instance_id, copy.copy_id),)
     return found
+
+
+def _copies_of(key: LoadKey, variant: VariantCensus, census: Census) -> Sequence[CopyUse]:
+    if key.component_name is None:
+        return variant.copies
+    component = census.components.get(key)
+    return () if component is None else component.copies
 
 
 def _enhanced(key: LoadKey, census: Census) -> VariantCensus | None:
@@ -139,12 +146,12 @@ def _enhanced(key: LoadKey, census: Census) -> VariantCensus | None:
 
 
 def _places_of(key: LoadKey, census: Census) -> list[Place]:
-    variant, component = _enhanced(key, census), census.components.get(key)
+    variant = _enhanced(key, census)
     if variant is None:
         return []
     if key.component_name is None:
         return [Place(key, it.id) for it in variant.instances]
-    copies = () if component is None else component.copies
+    copies = _copies_of(key, variant, census)
     return [Place(key, it.instance_id, it.copy_id) for it in copies]
 
 
