@@ -29,9 +29,9 @@ $(DEMO_STAMP): pyproject.toml constraints.txt $(KERNELS)
 demo: $(DEMO_STAMP)
 	$(BIN)/hostelry demo
 
-# Two halves at once, each side by side. Integration tests are in front: they wait for processes most of their time,
-# and go first where they do not, since they have time limits. They kill and hang processes beside each
-# other on a busy machine: what failed in company is run once more alone, and must pass then; its first
+# Two halves at once, each side by side. Integration tests wait for processes most of their time, and go
+# first where they do not, since they have time limits. They kill and hang processes beside each other
+# on a busy machine: what failed in company is run once more alone, and must pass then; its first
 # failure stays in the output.
 HALF := .pytest-units.log
 INTEGRATION := $(BIN)/python -m pytest tests/integration -o cache_dir=.pytest_cache_integration
