@@ -4,7 +4,7 @@ Only processes that the home's own files name, by pid and start, are ever signal
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from signal import SIGCONT, SIGSTOP
@@ -143,7 +143,7 @@ class RouteWatch:
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
         self._stopping = threading.Event()
-        self._seen: list[tuple[float, frozenset[str]]] = []
+        self._seen: list[tuple[float, Mapping[str, str]]] = []
 
     @contextmanager
     def watching(self) -> Iterator["RouteWatch"]:
@@ -152,9 +152,8 @@ class RouteWatch:
             yield self
 
     def left_at(self, copy_id: str, since: float) -> float | None:
-        """When the copy was first seen to be out of the routes after `since`."""
-        out = (at for at, ids in list(self._seen) if at >= since and copy_id not in ids)
-        return next(out, None)
+        """When the process that the copy had was first out of the routes after `since`."""
+        return left_at(list(self._seen), copy_id, since)
 
     def _run(self) -> None:
         while not self._stopping.wait(ROUTES_POLL_S):
@@ -162,15 +161,28 @@ class RouteWatch:
             content = self._platform.internal("routes")
             if content is not None:
                 snapshot = decode(content, RouteSnapshot)
-                self._seen.append((asked_at, copy_ids(snapshot)))
+                self._seen.append((asked_at, copy_addresses(snapshot)))
 
 
-def copy_ids(snapshot: RouteSnapshot) -> frozenset[str]:
-    """Every copy that the routes name."""
-    found: set[str] = set()
+def left_at(
+    seen: Sequence[tuple[float, Mapping[str, str]]], copy_id: str, since: float
+) -> float | None:
+    """When the address that the copy had before `since` was first seen to be no route of it.
+
+    A copy that is started again at once may never be seen without a route, but with another one.
+    """
+    before = [addresses for at, addresses in seen if at < since]
+    had = before[-1].get(copy_id) if before else None
+    later = ((at, addresses.get(copy_id)) for at, addresses in seen if at >= since)
+    return next((at for at, now in later if now is None or (had and now != had)), None)
+
+
+def copy_addresses(snapshot: RouteSnapshot) -> Mapping[str, str]:
+    """Where every copy is that the routes name."""
+    found: dict[str, str] = {}
     for endpoint in snapshot.endpoints:
         for copies in (it.copies for it in endpoint.variants):
-            found |= {copy.id for copy in copies}
+            found |= {copy.id: copy.address for copy in copies}
         for copies in (it.copies for it in endpoint.components):
-            found |= {copy.id for copy in copies}
-    return frozenset(found)
+            found |= {copy.id: copy.address for copy in copies}
+    return found

@@ -22,12 +22,14 @@ class LivenessPolicy:
     """How long a service may be silent before it counts as hung.
 
     It is asked each `every_s`, has `timeout_s` to answer, and is hung after `max_misses` in a row.
-    One that never answered is starting: nothing is held against it for `start_s`. A miss that came
+    One that never answered is starting: it is asked each `starting_every_s`, so that it counts as
+    started as soon as it can hang, and nothing is held against it for `start_s`. A miss that came
     while the supervisor itself was `late_s` behind says that the machine stood still, and counts
     for nothing.
     """
 
     every_s: float = 1.0
+    starting_every_s: float = 0.1
     timeout_s: float = 2.0
     max_misses: int = 5
     start_s: float = 120.0
@@ -57,6 +59,11 @@ def after_check(
     if late_s >= policy.late_s:
         return liveness
     return replace(liveness, misses=liveness.misses + 1)
+
+
+def pause_s(liveness: Liveness, policy: LivenessPolicy) -> float:
+    """How long after a check the next one begins, at the earliest."""
+    return policy.every_s if liveness.has_answered else policy.starting_every_s
 
 
 def is_hung(liveness: Liveness, *, age_s: float, policy: LivenessPolicy) -> bool:

@@ -30,6 +30,7 @@ from hostelry.server.supervision import (
     death_message,
     hung_message,
     is_hung,
+    pause_s,
 )
 
 PR_SET_PDEATHSIG = 1
@@ -213,7 +214,7 @@ class Supervisor:
         is_alive = service.is_alive or pulse.answered
         started_at = ask_at = monotonic_s()
         while not is_hung(liveness, age_s=monotonic_s() - started_at, policy=policy):
-            ask_at = max(monotonic_s(), ask_at + policy.every_s)
+            ask_at = max(monotonic_s(), ask_at + pause_s(liveness, policy))
             await asyncio.sleep(ask_at - monotonic_s())
             answered = await is_alive(policy.timeout_s)
             late_s = monotonic_s() - ask_at - policy.timeout_s

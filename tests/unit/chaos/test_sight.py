@@ -10,12 +10,23 @@ from hostelry.chaos.sight import (
     Platform,
     RouteWatch,
     copies_in,
+    copy_addresses,
     identity_of,
+    left_at,
     ready_pids,
     records_in,
     stopped,
     wait_for,
 )
+from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.routes import (
+    ComponentRoute,
+    CopyRoute,
+    EndpointRoute,
+    RouteSnapshot,
+    VariantRoute,
+)
+from hostelry.domain.scope import Scope
 from hostelry.fleet.processes import send
 from hostelry.server.home import Home, UpConfig, new_credentials
 from hostelry.server.process_table import PROC, process_stat
@@ -70,6 +81,42 @@ def test_a_platform_that_does_not_answer_has_no_state_and_no_routes(tmp_path: Pa
     assert routes.left_at("c-1", since=0.0) is None
     assert there.agents() == {}
     assert there.services("control") == []
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        pytest.param([(1, {"c": "a"}), (3, {}), (4, {"c": "b"})], 3, id="it had no route"),
+        pytest.param([(1, {"c": "a"}), (3, {"c": "a"}), (4, {"c": "b"})], 4, id="it has another"),
+        pytest.param([(1, {"c": "a"}), (3, {"c": "a"})], None, id="it has its route still"),
+        pytest.param(
+            [(1, {"c": "z"}), (1.5, {"c": "a"}), (3, {"c": "a"})], None, id="moved before"
+        ),
+        pytest.param([(1, {}), (3, {"c": "a"})], None, id="it came then"),
+        pytest.param([(3, {"c": "a"}), (4, {"d": "a"})], 4, id="the first look came late"),
+    ],
+)
+def test_when_a_copy_left_the_routes(
+    seen: list[tuple[float, dict[str, str]]], expected: float | None
+) -> None:
+    assert left_at(seen, "c", since=2) == expected
+
+
+def test_where_copies_are_is_told_of_variants_and_components() -> None:
+    routing = RoutingStrategy.RANDOM
+    at = (CopyRoute(id="c-1", address="http://h:1"),)
+    variant = VariantRoute(name="v", weight=1, routing=routing, copies=at)
+    other = (CopyRoute(id="c-2", address="http://h:2"),)
+    component = ComponentRoute(name="x", variant_name="v", routing=routing, copies=other)
+    endpoint = EndpointRoute(
+        scope=Scope("111122223333", "us-west-2"),
+        name="e",
+        takes_components=True,
+        variants=(variant,),
+        components=(component,),
+    )
+    found = copy_addresses(RouteSnapshot(version="1", endpoints=(endpoint,)))
+    assert found == {"c-1": "http://h:1", "c-2": "http://h:2"}
 
 
 @pytest.fixture

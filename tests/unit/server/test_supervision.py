@@ -17,6 +17,7 @@ from hostelry.server.supervision import (
     exit_phrase,
     hung_message,
     is_hung,
+    pause_s,
     restart_delay_s,
 )
 
@@ -159,6 +160,13 @@ def test_who_hangs(checks: list[tuple[bool, float]], age_s: float, expected: boo
 )
 def test_how_long_a_service_may_hang_at_most(policy: LivenessPolicy, longest_s: float) -> None:
     assert policy.every_s + policy.max_misses * policy.timeout_s == longest_s
+
+
+def test_what_starts_is_asked_often_so_that_it_cannot_hang_unheard() -> None:
+    policy = LivenessPolicy()
+    started = after_check(Liveness(), answered=True, late_s=0, policy=policy)
+    assert pause_s(Liveness(), policy) == pause_s(Liveness(misses=3), policy) == 0.1
+    assert pause_s(started, policy) == policy.every_s == 1
 
 
 @pytest.mark.parametrize(
