@@ -43,7 +43,15 @@ def copy_oom(scene: Scene) -> Outcome:
             scene.say(f"copy-oom: the call that took {TAKEN_MB} MB ended with {ended}")
 
             def out() -> dict[str, Any] | None:
-                return next((it for it in stage.copies_of(name) if it["reason"]), None)
+                """The copy that ended: it tells why, or is started again already."""
+                return next(
+                    (
+                        it
+                        for it in stage.copies_of(name)
+                        if it["reason"] or it["pid"] not in (None, before.get(it["id"]))
+                    ),
+                    None,
+                )
 
             victim = wait_for(out, WATCH_S)
             seen_at = monotonic_s()
@@ -60,7 +68,7 @@ def copy_oom(scene: Scene) -> Outcome:
         limits = Limits(detected_s=10.0, all_served_s=10.0, errors=NO_MODEL)
         detected_s = None if victim is None else seen_at - fault_at
         missed = []
-        reason = "" if victim is None else str(victim["reason"])
+        reason = "" if victim is None else str(victim["reason"] or platform.last_end(victim))
         if "memory" not in reason.lower():
             missed.append(f"the reason does not name memory: {reason or 'none'}")
         if same != COPIES - 1:

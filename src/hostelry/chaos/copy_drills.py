@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.chaos.outcome import Limits, Outcome
 from hostelry.chaos.play import Fault, play
@@ -42,6 +43,10 @@ def _copy(scene: Scene, name: str, *, hangs: bool, seen_s: float) -> Outcome:
         found = now(victim["id"])
         return found is not None and found["pid"] not in (None, victim["pid"])
 
+    def back_already() -> float | None:
+        """Now, where a successor serves: it may be there before the routes are looked at again."""
+        return monotonic_s() if mended() else None
+
     alone = "" if others else "; the only copy: calls wait until it is back"
     with RouteWatch(platform).watching() as routes:
         return play(
@@ -58,7 +63,7 @@ def _copy(scene: Scene, name: str, *, hangs: bool, seen_s: float) -> Outcome:
                 ),
                 hangs=hangs,
                 victims=[record.process],
-                seen=lambda since: routes.left_at(victim["id"], since),
+                seen=lambda since: routes.left_at(victim["id"], since) or back_already(),
                 mended=mended,
                 copies_may_restart=True,
                 watch_s=WATCH_S,

@@ -17,6 +17,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.chaos.beside import beside
 from hostelry.domain.routes import RouteSnapshot
+from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.processes import boot_id, is_alive, send
 from hostelry.fleet.records import CopyRecord, InstanceFolder, ProcessIdentity
 from hostelry.server.home import Credentials, Home, UpConfig
@@ -25,6 +26,7 @@ from hostelry.server.run_file import RunFile, live_run_files
 T = TypeVar("T")
 POLL_S = 0.02
 ROUTES_POLL_S = 0.05
+NOTED_LINES, NOTE = 40, "[agent] "
 CALL_S = 5.0
 
 
@@ -86,6 +88,16 @@ class Platform:
         """What its agent keeps of a copy that `state` shows."""
         folder = InstanceFolder(self.home.instances / copy["instance"])
         return folder.copy(copy["id"]).load()
+
+    def last_end(self, copy: Mapping[str, Any]) -> str:
+        """How the copy's model server ended last, as its agent noted in its log; empty: not at all.
+
+        A copy that is started again at once may be ready before anybody saw its reason.
+        """
+        folder = InstanceFolder(self.home.instances / copy["instance"])
+        lines = CopyLog(folder.copy(copy["id"]).log).tail(NOTED_LINES).splitlines()
+        ends = [it.removeprefix(NOTE) for it in lines if it.startswith(f"{NOTE}The model server")]
+        return ends[-1] if ends else ""
 
 
 def identity_of(record: RunFile) -> ProcessIdentity:
