@@ -9,14 +9,17 @@ from contextlib import contextmanager
 def beside(stopping: threading.Event, *work: Callable[[], None]) -> Iterator[None]:
     """Each of `work` runs in a thread for as long as the block does.
 
-    `stopping` tells them that the block has ended, also where it raised; they are waited for.
+    `stopping` tells them that the block has ended, also where it raised or one of them could not be
+    started (RuntimeError); they are waited for.
     """
-    threads = [threading.Thread(target=it) for it in work]
-    for thread in threads:
-        thread.start()
+    started: list[threading.Thread] = []
     try:
+        for it in work:
+            thread = threading.Thread(target=it)
+            thread.start()
+            started.append(thread)
         yield
     finally:
         stopping.set()
-        for thread in threads:
+        for thread in started:
             thread.join()

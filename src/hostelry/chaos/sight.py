@@ -26,7 +26,7 @@ from hostelry.server.run_file import RunFile, live_run_files
 T = TypeVar("T")
 POLL_S = 0.02
 ROUTES_POLL_S = 0.05
-NOTED_LINES, NOTE = 40, "[agent] "
+NOTED_LINES = 40
 CALL_S = 5.0
 
 
@@ -95,8 +95,8 @@ class Platform:
         A copy that is started again at once may be ready before anybody saw its reason.
         """
         folder = InstanceFolder(self.home.instances / copy["instance"])
-        lines = CopyLog(folder.copy(copy["id"]).log).tail(NOTED_LINES).splitlines()
-        ends = [it.removeprefix(NOTE) for it in lines if it.startswith(f"{NOTE}The model server")]
+        notes = CopyLog(folder.copy(copy["id"]).log).notes(NOTED_LINES)
+        ends = [it for it in notes if it.startswith("The model server")]
         return ends[-1] if ends else ""
 
 

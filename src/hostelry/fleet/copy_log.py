@@ -11,6 +11,7 @@ from pathlib import Path
 MAX_LOG_BYTES = 64 * 1024 * 1024
 KEPT_BYTES = 1024 * 1024
 MAX_TAIL_BYTES = 256 * 1024
+NOTE = "[agent] "  # begins the agent's lines among the model server's
 
 
 class CopyLog:
@@ -22,7 +23,7 @@ class CopyLog:
     def note(self, line: str) -> None:
         """Append a line of the agent's; a log that is gone or a full disk loses it."""
         with contextlib.suppress(OSError), open(self._path, "ab", opener=_private) as file:
-            file.write(f"[agent] {line}\n".encode())
+            file.write(f"{NOTE}{line}\n".encode())
 
     def tail(self, max_lines: int) -> str:
         """The last `max_lines` lines; empty when there is no log."""
@@ -30,6 +31,11 @@ class CopyLog:
             return ""
         text = _last_bytes(self._path, MAX_TAIL_BYTES).decode("utf-8", "replace")
         return "\n".join(text.splitlines()[-max_lines:])
+
+    def notes(self, max_lines: int) -> list[str]:
+        """The agent's own among the last `max_lines` lines, the newest last."""
+        lines = self.tail(max_lines).splitlines()
+        return [it.removeprefix(NOTE) for it in lines if it.startswith(NOTE)]
 
     def bound(self, max_bytes: int = MAX_LOG_BYTES, kept_bytes: int = KEPT_BYTES) -> bool:
         """Cut a log longer than `max_bytes` to its end; whether it was cut.
@@ -45,7 +51,7 @@ class CopyLog:
         kept = _last_bytes(self._path, kept_bytes)
         os.truncate(self._path, 0)
         with open(self._path, "ab", opener=_private) as file:
-            file.write(f"[agent] log cut at {size_bytes} bytes; its end follows\n".encode())
+            file.write(f"{NOTE}log cut at {size_bytes} bytes; its end follows\n".encode())
             file.write(kept)
         return True
 

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from hostelry.domain.copy import Copy, CopyPhase
+from hostelry.fleet.copy_log import NOTE
 
 MAX_REASON_CHARS = 1024
 MAX_CAUSE_CHARS = 700
 COPIES_NAMED = 3
 LOOPING_RESTARTS = 3
-AGENT_MARK = "[agent]"
 
 
 def failure_reason(cause: str, log_tail: str = "") -> str:
@@ -24,7 +24,7 @@ def failure_reason(cause: str, log_tail: str = "") -> str:
 def server_lines(log_tail: str) -> list[str]:
     """What the model server itself said: the agent's lines beside it only repeat the cause."""
     lines = (line.strip() for line in log_tail.splitlines())
-    return [line for line in lines if line and not line.startswith(AGENT_MARK)]
+    return [line for line in lines if line and not line.startswith(NOTE.rstrip())]
 
 
 def last_lines(lines: Sequence[str], max_chars: int) -> str:

@@ -29,3 +29,26 @@ def test_work_is_ended_too_where_the_block_fails() -> None:
     ):
         raise ValueError("the block")
     assert ended == [True]
+
+
+def test_work_is_ended_too_where_the_rest_cannot_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stopping = threading.Event()
+    ended: list[bool] = []
+    start = threading.Thread.start
+    started: list[threading.Thread] = []
+
+    def one_only(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", one_only)
+    with (
+        pytest.raises(RuntimeError, match="new thread"),
+        beside(stopping, lambda: ended.append(stopping.wait(10)), stopping.set),
+    ):
+        pytest.fail("the block began without its work")
+    assert ended == [True]
