@@ -9,7 +9,7 @@ KERNELS := setup.py $(wildcard src/hostelry/engine/kernels/native/cpp/*) \
   src/hostelry/engine/kernels/native/variants.py
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: install demo test engine check bench format clean
+.PHONY: install demo test fuzz engine check bench format clean
 
 install: $(STAMP)
 
@@ -34,13 +34,19 @@ demo: $(DEMO_STAMP)
 # on a busy machine: what failed in company is run once more alone, and must pass then; its first
 # failure stays in the output.
 HALF := .pytest-units.log
-INTEGRATION := $(BIN)/python -m pytest tests/integration -o cache_dir=.pytest_cache_integration
+INTEGRATION := $(BIN)/python -m pytest tests/integration tests/hostile -o cache_dir=.pytest_cache_integration
 test: check engine
-	nice $(BIN)/python -m pytest tests/contract tests/unit tests/gpu -n 2 --dist loadfile --durations=40 \
+	nice $(BIN)/python -m pytest tests/contract tests/unit tests/fuzz tests/gpu -n 2 --dist loadfile --durations=40 \
 	  >$(HALF) 2>&1 & units=$$!; \
 	$(INTEGRATION) -n 2 --dist loadfile --durations=25 || $(INTEGRATION) --last-failed; integration=$$?; \
 	wait $$units; units=$$?; cat $(HALF); rm -f $(HALF); \
 	test $$integration -eq 0 -a $$units -eq 0
+
+# make fuzz MINUTES=10   new random cases for that long; the summary counts them (tests/fuzz/conftest.py)
+MINUTES ?= 5
+fuzz: $(STAMP)
+	HOSTELRY_FUZZ_MINUTES=$(MINUTES) HOSTELRY_FUZZ_SEED=$${HOSTELRY_FUZZ_SEED:-$$(date +%s)} \
+	  $(BIN)/python -m pytest tests/fuzz -o timeout=0
 
 # Tests of containers run them where that can be had; elsewhere they assert that the failure says why.
 engine:

@@ -1,0 +1,60 @@
+"""Random cases within a budget: `make test` runs a fixed few, `make fuzz MINUTES=n` new ones.
+
+    def test_a_cut_frame_is_refused(cases: Cases) -> None:
+        for random in cases(20_000):
+            frame = ...  # drawn from `random`, which decides the whole case
+            assert ...
+
+The numbers are drawn from the run's seed and the case's number. A failure's are in the summary:
+`HOSTELRY_FUZZ_SEED=S HOSTELRY_FUZZ_FROM=N pytest tests/fuzz -k NAME` begins at that case.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from random import Random
+
+import pytest
+
+from hostelry.base.clock import monotonic_s
+
+Cases = Callable[[int], Iterator[Random]]
+
+SEED = os.environ.get("HOSTELRY_FUZZ_SEED", "0")
+FIRST = int(os.environ.get("HOSTELRY_FUZZ_FROM", "0"))
+MINUTES = float(os.environ.get("HOSTELRY_FUZZ_MINUTES", "0"))
+COUNTED = "fuzz cases"
+
+
+@pytest.fixture
+def cases(request: pytest.FixtureRequest) -> Iterator[Cases]:
+    """`cases(n)`: n of them, or with MINUTES as many as fit in this test's share of the time."""
+    num_drawn = 0
+    tests = sum("cases" in getattr(it, "fixturenames", ()) for it in request.session.items)
+    share_s = MINUTES * 60 / tests
+
+    def draw(num_cases: int) -> Iterator[Random]:
+        nonlocal num_drawn
+        ends_at = monotonic_s() + share_s
+        while monotonic_s() < ends_at if MINUTES else num_drawn < num_cases:
+            number = FIRST + num_drawn
+            num_drawn += 1
+            yield Random(f"{request.node.name} {SEED} {number}")
+
+    yield draw
+    request.node.user_properties.append((COUNTED, num_drawn))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many cases each fuzz test ran; where it failed, the last is the one to run again."""
+    counted = [
+        (report.nodeid.rpartition("::")[2], value)
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", "") == "teardown"
+        for name, value in report.user_properties
+        if name == COUNTED
+    ]
+    if counted:
+        terminalreporter.section(f"fuzz cases, seed {SEED}")
+    for name, num_cases in sorted(counted):
+        terminalreporter.write_line(f"{num_cases:>10,}  {name}, last case {FIRST + num_cases - 1}")
