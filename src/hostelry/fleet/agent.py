@@ -14,6 +14,7 @@ import msgspec
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.base.recurring import again_and_again, survives
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.cpu import cpu_seconds
@@ -25,7 +26,6 @@ from hostelry.fleet.memory import memory_use
 from hostelry.fleet.processes import members, process_table
 from hostelry.fleet.protocol import Observation
 from hostelry.fleet.records import InstanceFolder, plain_name
-from hostelry.fleet.recurring import again_and_again, survived
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class InstanceAgent:
                     await self._changed.wait()
         except TimeoutError:
             log.warning("copies are still being proven %g s after the start", timeout_s)
-        await survived("counting connections", self._count_connections)
+        await survives("counting connections", self._count_connections)
 
     async def apply(self, copies: Sequence[CopySpec]) -> None:
         """Run exactly `copies`; returns once the wish is on disk.

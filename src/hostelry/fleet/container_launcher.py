@@ -7,6 +7,7 @@ container without a network is reached through its door (container_door.py).
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import math
 import os
@@ -19,6 +20,7 @@ import msgspec
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
+from hostelry.base.recurring import survives
 from hostelry.fleet.container_arguments import (
     ContainerPlan,
     ContainerState,
@@ -60,7 +62,7 @@ STOP_MARGIN_S = 30.0
 ENDED_WITHIN_S = 10.0
 LOOK_EVERY_S = 0.1
 KERNEL_LOOK_S = 1.0
-DOOR_PAUSES_S = (0.0, 0.2, 1.0, 5.0)
+DOOR_PAUSES_S = (0.0, 0.2, 1.0, 5.0)  # by how often it ended
 RECORD = "container.json"
 NO_PID = 2**22 + 1  # above the kernel's own bound: no process ever has it
 OPERATORS = ("HOME", "LANG", "PATH", "PYTHONPATH", "XDG_RUNTIME_DIR")
@@ -146,17 +148,22 @@ class WatchedContainer:
         known = self._record.followers[at]
         process = WatchedProcess.adopt(known) if known is not None else None
         environment = follower_environment(self._folder)
-        failures = 0
-        while True:
+
+        async def one_life() -> None:
+            nonlocal process
             if process is None:
-                await asyncio.sleep(DOOR_PAUSES_S[min(failures, len(DOOR_PAUSES_S) - 1)])
                 process = WatchedProcess.start(
                     argv, environment, self._folder, self._folder / "log"
                 )
                 self._remember(at, process.identity)
             await process.wait()
             log.warning("%s: %s ended and is started again", self._record.name, argv[0])
-            process, failures = None, failures + 1
+
+        name, failing = f"keeping {argv[0]} of {self._record.name}", False
+        for ends in itertools.count(1):
+            failing = not await survives(name, one_life, quiet=failing)
+            process = None
+            await asyncio.sleep(DOOR_PAUSES_S[min(ends, len(DOOR_PAUSES_S) - 1)])
 
     def _remember(self, at: int, identity: ProcessIdentity) -> None:
         known = [*self._record.followers[:at], identity, *self._record.followers[at + 1 :]]

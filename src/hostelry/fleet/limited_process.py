@@ -7,6 +7,7 @@ looked at twice a second, and the copy is killed when it holds more than it may.
 import asyncio
 import contextlib
 import ctypes
+import itertools
 import logging
 import os
 import resource
@@ -19,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from hostelry.base.json import decode
+from hostelry.base.recurring import again_and_again
 from hostelry.fleet.cgroups import CopyGroup, Place, make_group, remove_groups
 from hostelry.fleet.copy_user import Seat
 from hostelry.fleet.limits import CopyLimits, MemoryEvidence, memory_cause, over_limit
@@ -137,14 +139,18 @@ class LimitedProcess:
         limited = self._record.max_memory_bytes is not None
         pause_s = LOOK_EVERY_S if limited else IDLE_LOOK_EVERY_S
         looks = round(SEARCH_EVERY_S / pause_s)
-        while True:
-            for _ in range(looks):
-                before = machine_kills()
-                await asyncio.sleep(pause_s)
-                await self._look()
-                self._seen.machine_kills = before
-            self._seen.known = await asyncio.to_thread(self._members)
-            self._enclose()
+        turns = itertools.cycle(range(looks))
+        before = machine_kills()
+
+        async def look() -> None:
+            nonlocal before
+            await self._look()
+            self._seen.machine_kills, before = before, machine_kills()
+            if next(turns) == looks - 1:
+                self._seen.known = await asyncio.to_thread(self._members)
+                self._enclose()
+
+        await again_and_again("watching a copy's memory", look, pause_s)
 
     async def _look(self) -> None:
         """One look; kills the copy when it is over its limit, or the kernel took a part of it."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import CapacityError, RetryableError, TerminalError
+from hostelry.base.recurring import survives
 from hostelry.domain.copy import CopySpec, Instance, InstanceState
 from hostelry.fleet.protocol import Agent, Fleet, Observation, RunningInstance
-from hostelry.reconcile.edge import survives
 from hostelry.reconcile.queue import backoff_s
 from hostelry.reconcile.world import InstanceFacts
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
 from hostelry.base.clock import Clock
-from hostelry.reconcile.edge import survives
+from hostelry.base.recurring import survives
 
 K = TypeVar("K", bound=Hashable)
 

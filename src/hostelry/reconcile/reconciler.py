@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 from hostelry.base.clock import Clock
 from hostelry.base.ids import new_copy_id, new_instance_id
+from hostelry.base.recurring import survives
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.domain.shape import Shape
 from hostelry.fleet.protocol import Fleet
 from hostelry.reconcile.driver import Connect
-from hostelry.reconcile.edge import survives
 from hostelry.reconcile.guards import guarding_alarms
 from hostelry.reconcile.instances import Instances
 from hostelry.reconcile.plan import next_look_at, plan, wishes

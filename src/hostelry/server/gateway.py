@@ -21,9 +21,10 @@ import uvloop
 from hostelry.aws.models import services_by_target, services_by_version
 from hostelry.aws.runtime import parse_invocation
 from hostelry.aws.sigv4 import Secret, Verifier
-from hostelry.base.clock import Clock, SystemClock, monotonic_ns, monotonic_s
+from hostelry.base.clock import SystemClock, monotonic_ns, monotonic_s
 from hostelry.base.http import HttpRequest
 from hostelry.base.logging import configure_logging
+from hostelry.base.recurring import again_and_again
 from hostelry.domain.scope import Scope
 from hostelry.gateway.acceptor import Fellows, NoFellows
 from hostelry.gateway.callers import Callers
@@ -197,7 +198,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
         log.warning("signatures are not required: anyone who reaches the door is the owner")
     pulse = loop.create_task(answer_pulse())
     following = loop.create_task(routes.follow())
-    tidying = loop.create_task(tidy(routes, counts, clock))
+    tidying = loop.create_task(tidy(routes, counts))
     holding = loop.create_task(parts.holding.run())
     reports = UpstreamPool(KEEP_FOR_CONTROL_S)
     sender = load_sender(config, credentials, parts.meter, worker, reports)
@@ -231,15 +232,18 @@ def load_sender(
     return LoadSender(meter, backlog, pool, config.control_url, credentials.internal_key, clock)
 
 
-async def tidy(routes: RouteSource, counts: Counts, clock: Clock) -> None:
+async def tidy(routes: RouteSource, counts: Counts) -> None:
     """Drop what is counted of copies that have left the routes, for ever."""
     seen = None
-    while True:
-        await clock.sleep(TIDY_PAUSE_S)
+
+    async def look() -> None:
+        nonlocal seen
         table = routes.table
         if table is not seen:
             counts.retain(table.copy_ids())
             seen = table
+
+    await again_and_again("forgetting copies that have gone", look, TIDY_PAUSE_S)
 
 
 def raise_file_limit() -> None:

@@ -18,6 +18,7 @@ from hostelry.api.context import Context
 from hostelry.api.tracking_alarm import renew_alarms
 from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.base.errors import RetryableError, ServiceError, TerminalError
+from hostelry.base.recurring import survives
 from hostelry.domain.endpoint import Deployment, Endpoint
 from hostelry.domain.load import Wake
 from hostelry.domain.scope import Scope
@@ -26,7 +27,6 @@ from hostelry.metrics.census import Census
 from hostelry.metrics.durable import DurableMetrics
 from hostelry.metrics.load_board import LoadBoard
 from hostelry.metrics.publisher import Publisher
-from hostelry.reconcile.edge import survives
 from hostelry.scaling.alarm_actions import Around, WebPoster
 from hostelry.scaling.alarm_addresses import AddressFile
 from hostelry.scaling.alarm_watch import AlarmWatch, Watched

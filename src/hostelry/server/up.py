@@ -16,6 +16,7 @@ import msgspec
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.ports import free_ports
+from hostelry.base.recurring import again_and_again
 from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.sweep import stop_everything
 from hostelry.server import objectstore
@@ -159,7 +160,7 @@ async def supervise(
             for service in door.services(home, env):
                 supervisor.start(service)
             asking = asyncio.create_task(asked.wait())
-            bounding = asyncio.create_task(bound_logs(home))
+            bounding = asyncio.create_task(bound_logs(home.logs))
             try:
                 started = asyncio.create_task(until_ready(config, credentials, door, report))
                 await first_of(started, asking, supervisor.failed)
@@ -317,12 +318,23 @@ def service_environment(inherited: Mapping[str, str], home: Home) -> dict[str, s
     }
 
 
-async def bound_logs(home: Home) -> None:
+async def bound_logs(
+    logs: Path, max_bytes: int = MAX_LOG_BYTES, pause_s: float = LOG_PAUSE_S
+) -> None:
     """Cut logs that grow large to their end, for as long as the platform runs."""
-    while True:
-        for path in home.logs.glob("*.log"):
-            await asyncio.to_thread(CopyLog(path).bound, MAX_LOG_BYTES)
-        await asyncio.sleep(LOG_PAUSE_S)
+    await again_and_again("bounding logs", lambda: bound_each_log(logs, max_bytes), pause_s)
+
+
+async def bound_each_log(logs: Path, max_bytes: int) -> None:
+    """Cut each log that grew over `max_bytes`; raises OSError for the last that cannot be cut."""
+    failure: OSError | None = None
+    for path in logs.glob("*.log"):
+        try:
+            await asyncio.to_thread(CopyLog(path).bound, max_bytes)
+        except OSError as error:
+            failure = error
+    if failure is not None:
+        raise failure
 
 
 def log_line(text: str) -> None:

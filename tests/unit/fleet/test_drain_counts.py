@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from hostelry.base.recurring import again_and_again, survives
 from hostelry.fleet.drain_counts import DrainCounts
-from hostelry.fleet.recurring import again_and_again, survived
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
@@ -122,7 +122,7 @@ def test_a_count_that_fails_leaves_the_last_one_and_is_made_again(
     with caplog.at_level(logging.ERROR):
         run(work)
     assert told == [1, 1, 1, 0, 0]
-    assert [it.message for it in caplog.records] == ["counting failed; it is tried again"]
+    assert [it.message for it in caplog.records] == ["counting: failed; will be tried again"]
 
 
 def test_a_look_that_is_cancelled_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
@@ -130,7 +130,7 @@ def test_a_look_that_is_cancelled_is_no_failure(caplog: pytest.LogCaptureFixture
         await asyncio.Event().wait()
 
     async def work() -> None:
-        task = asyncio.create_task(survived("waiting", look))
+        task = asyncio.create_task(survives("waiting", look))
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait([task])
