@@ -3,8 +3,7 @@
 It runs as ``weed mini``, whose first authenticated call succeeds after 0.6 s (``weed server``:
 3.2 s), and always on loopback; a hostelry on another address reaches it through
 `server.forwarder`. Its internal HTTP ports are shut or ask for a key that is drawn at each start.
-Its gRPC ports ask for nothing: whoever may open them, that is every user of this machine, can read
-and change objects.
+Its gRPC ports ask for a certificate that is drawn at each start (`objectstore_keys`).
 
 It is stopped with SIGKILL. SIGTERM takes it 15 to 30 s, and it has nothing to save by then: an
 answered PUT is in the kernel's page cache, which outlives the process. (A power cut is another
@@ -29,6 +28,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.ports import free_ports
 from hostelry.server.home import Credentials, Home, write_private
+from hostelry.server.objectstore_keys import grpc_environment
 
 HOST = "127.0.0.1"
 SOCKETS = "sockets.json"
@@ -91,7 +91,10 @@ def prepare(
     remember_sockets(home.objects, flags)
     return StoreCommand(
         argv=(str(weed_binary()), "mini", *(f"-{name}={value}" for name, value in flags.items())),
-        env=store_environment(environment, home.objects, secrets.token_hex(32)),
+        env={
+            **store_environment(environment, home.objects, secrets.token_hex(32)),
+            **grpc_environment(home.objects),
+        },
     )
 
 

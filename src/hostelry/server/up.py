@@ -322,15 +322,19 @@ async def bound_logs(
     logs: Path, max_bytes: int = MAX_LOG_BYTES, pause_s: float = LOG_PAUSE_S
 ) -> None:
     """Cut logs that grow large to their end, for as long as the platform runs."""
-    await again_and_again("bounding logs", lambda: bound_each_log(logs, max_bytes), pause_s)
+
+    async def look() -> None:
+        await asyncio.to_thread(bound_each_log, logs, max_bytes)
+
+    await again_and_again("bounding logs", look, pause_s)
 
 
-async def bound_each_log(logs: Path, max_bytes: int) -> None:
+def bound_each_log(logs: Path, max_bytes: int) -> None:
     """Cut each log that grew over `max_bytes`; raises OSError for the last that cannot be cut."""
     failure: OSError | None = None
     for path in logs.glob("*.log"):
         try:
-            await asyncio.to_thread(CopyLog(path).bound, max_bytes)
+            CopyLog(path).bound(max_bytes)
         except OSError as error:
             failure = error
     if failure is not None:

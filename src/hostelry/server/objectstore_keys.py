@@ -1,0 +1,71 @@
+"""The object store's own certificate, without which nobody is let in at its gRPC ports.
+
+It is drawn at each start, signs itself, and is the one authority that the store believes, so that
+only who can read its key file may speak to these ports: the store's parts, and its owner.
+"""
+
+import logging
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+CERTIFICATE, KEY = "grpc.crt", "grpc.key"
+# Every part of SeaweedFS that listens or calls; security.toml has a section for each.
+PARTS = ("MASTER", "VOLUME", "FILER", "S3", "ADMIN", "WORKER", "CLIENT")
+VALID_DAYS = "36500"  # it ends with the process that it was drawn for
+MADE_WITHIN_S = 30.0
+
+
+def grpc_environment(folder: Path) -> Mapping[str, str]:
+    """Draw a certificate into `folder`; the settings that have SeaweedFS ask for it (mTLS).
+
+    Empty, and logged, where this machine has no `openssl` to draw it with.
+    """
+    try:
+        draw_certificate(folder)
+    except (OSError, subprocess.SubprocessError) as error:
+        log.warning(
+            "the object store's gRPC ports are open to every user of this machine, because no "
+            "certificate can be made: %s",
+            reason(error),
+        )
+        return {}
+    return settings(str(folder / CERTIFICATE), str(folder / KEY))
+
+
+def draw_certificate(folder: Path) -> None:
+    """Write a new key and its certificate, readable by the owner only."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        raise FileNotFoundError("openssl is not installed")
+    argv = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    argv += ["-nodes", "-days", VALID_DAYS, "-subj", "/CN=hostelry-objectstore"]
+    argv += ["-keyout", str(folder / KEY), "-out", str(folder / CERTIFICATE)]
+    for name in (KEY, CERTIFICATE):
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).touch(mode=0o600)
+    subprocess.run(
+        argv,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=True,
+        timeout=MADE_WITHIN_S,
+        umask=0o077,
+    )
+
+
+def settings(certificate: str, key: str) -> Mapping[str, str]:
+    """SeaweedFS's [grpc] sections, as environment variables."""
+    return {
+        "WEED_GRPC_CA": certificate,
+        **{f"WEED_GRPC_{part}_CERT": certificate for part in PARTS},
+        **{f"WEED_GRPC_{part}_KEY": key for part in PARTS},
+    }
+
+
+def reason(error: Exception) -> str:
+    """Why it could not be drawn, with what openssl printed."""
+    printed = getattr(error, "stderr", None) or b""
+    return f"{error} {printed.decode(errors='replace').strip()}".strip()
