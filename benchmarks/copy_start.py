@@ -27,7 +27,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import Container
 from hostelry.domain.shape import Requirements, Shape
-from hostelry.fleet.environment import CopyPlace, copy_environment, passed_on
+from hostelry.fleet.environment import CopyPlace, passed_on, program_environment
 from hostelry.fleet.images import LMI_COMMAND, LMI_RULE
 from hostelry.fleet.launcher import LaunchOrder, ProcessLauncher, free_port
 from hostelry.fleet.memory import memory_use
@@ -78,20 +78,20 @@ class Bench:
         spec = CopySpec(
             id=folder.name,
             owner="component/copy-start",
-            container=Container(image="lmi", environment={"OPTION_MODEL_ID": str(self.model)}),
+            container=Container(image="lmi", environment={}),
             requirements=Requirements(min_memory_bytes=MIB, cpus=float(self.threads)),
             download_timeout_s=LIMIT_S,
             startup_timeout_s=LIMIT_S,
         )
         place = CopyPlace(
             folder=folder,
-            model_folder=folder,
+            model_folder=self.model,
             port=port,
             region="us-west-2",
             shape=Shape(cpus=self.threads, memory_bytes=2**33),
             machine_cpus=self.threads,
         )
-        environment = copy_environment(self.operator, spec, place, {})
+        environment = program_environment(self.operator, spec, LMI_RULE, place, {})
         order = LaunchOrder(
             argv=LMI_COMMAND, environment=environment, folder=folder, log=folder / "log"
         )

@@ -159,6 +159,8 @@ def copy_lines(copy: dict[str, Any], most_alike: int) -> list[str]:
     if copy.get("restarts"):
         text += f"  restarts {copy['restarts']}"
     lines = [text, *reason_lines(copy.get("reason"), "      ")]
+    if left_out := copy.get("variables_left_out"):
+        lines.append(f"      variables of its Environment not passed on: {', '.join(left_out)}")
     lines += reason_lines(copy.get("log_tail"), "      | ")
     for group in alike(copy.get("adapters", ()), ("phase", "reason"), most_alike):
         first = group[0]

@@ -115,9 +115,10 @@ class CopyStatus:
     hold since it started, `memory_limit` how its limit is kept ("cgroup", "watched", "container";
     empty: not at all), `start_kind` and `start_s` how its process was started ("cold", "warm") and
     how long that took until READY. `open_connections` is how many others hold to a copy that is
-    draining; None while that is not known. `cpu_s` is the CPU time of its processes, at `cpu_at` of
-    its machine's clock that never goes back (0: not measured), `gpus` the use of the accelerators
-    it sees; these move always, so they make no status another one.
+    draining; None while that is not known. `left_out` names the variables of the container's
+    Environment that its server does not get. `cpu_s` is the CPU time of its processes, at `cpu_at`
+    of its machine's clock that never goes back (0: not measured), `gpus` the use of the
+    accelerators it sees; these move always, so they make no status another one.
     """
 
     id: str
@@ -134,6 +135,7 @@ class CopyStatus:
     start_kind: str = ""
     start_s: float | None = None
     open_connections: int | None = None
+    left_out: tuple[str, ...] = ()
     cpu_s: float = field(default=0.0, compare=False)
     cpu_at: float = field(default=0.0, compare=False)
     gpus: tuple[GpuUse, ...] = field(default=(), compare=False)

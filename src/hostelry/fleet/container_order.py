@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hostelry.domain.copy import CopySpec
-from hostelry.fleet.environment import CopyPlace, copy_environment, visible_devices
+from hostelry.fleet.environment import CopyPlace, contract_variables, visible_devices
 from hostelry.fleet.images import ImageRule
-from hostelry.fleet.limits import limits_of
+from hostelry.fleet.limits import limits_of, thread_variables
 from hostelry.fleet.processes import MARKER_VARIABLE
 
 INNER_PORT = 8080  # where a server listens that has a network of its own
@@ -96,7 +96,12 @@ def container_environment(
         if not name.startswith(OWN_PREFIX) and name not in OURS
     }
     inner = {name: inner_path(name) for name in substitutes}
-    made = copy_environment({}, spec, place, inner)
+    limits = limits_of(spec, place.shape)
+    made = {
+        **thread_variables(limits.cpus, place.machine_cpus),
+        "PYTHONUNBUFFERED": "1",
+        **contract_variables(spec, place, inner),
+    }
     chosen = {
         **{name: value for name, value in made.items() if name not in HOST_ONLY},
         **given,

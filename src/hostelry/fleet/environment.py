@@ -1,16 +1,22 @@
 """A copy's environment variables, from plain values.
 
-A copy gets little of the operator's environment and none of the platform's keys: an allowlist, the
-container's own variables, and what docs/architecture.md section 5 promises a model server.
+A copy gets little of the operator's environment and none of the platform's keys: an allowlist, what
+`given_variables.py` lets pass of the container's own, and what docs/architecture.md section 5
+promises a model server.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.fleet.devices import device_variables, devices_of_copy
+from hostelry.fleet.given_variables import given_variables
+from hostelry.fleet.images import ImageRule
+from hostelry.fleet.interpreter import PYTHON_VARIABLES
 from hostelry.fleet.limits import limits_of, thread_variables
 from hostelry.fleet.processes import MARKER_VARIABLE
 
@@ -24,22 +30,17 @@ PASSED_ON = frozenset(
     }
 )  # fmt: skip
 
-# Variables that load code into a process before its own first line: a container's Environment is
-# a caller's input and may not set them.
-LOADER_VARIABLES = frozenset(
-    {
-        "PATH",
-        "HOME",
-        "PYTHONHOME",
-        "PYTHONPATH",
-        "PYTHONSTARTUP",
-        "PYTHONUSERBASE",
-        "PYTHONWARNINGS",
-    }
-)
-LOADER_PREFIX = "LD_"
-PLATFORM_PREFIX = "HOSTELRY_"
-DEVICE_VARIABLES = frozenset(device_variables(()))  # a copy sees what it reserved
+# Of a built-in server and whatever it starts: AWS's clients find no keys but the caller's.
+PINNED = {
+    **PYTHON_VARIABLES,
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+TOKENS = frozenset({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"})  # one of the caller's is used alone
+OWN_TOKENS = frozenset({"HF_TOKEN", "HF_TOKEN_PATH"})
+BIND_HOST = "127.0.0.1"
+ARTIFACT_PREFIX = "HOSTELRY_ARTIFACT_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,33 +60,48 @@ class CopyPlace:
     devices: tuple[str, ...] = ()
 
 
-def copy_environment(
+def program_environment(
     operator: Mapping[str, str],
     spec: CopySpec,
+    rule: ImageRule,
     place: CopyPlace,
     substitutes: Mapping[str, str],
 ) -> dict[str, str]:
-    """Every variable the copy's process gets.
+    """Every variable that a copy gets which is a program of this machine.
 
     `substitutes` replace the container's own values: local folders for artifacts it named by URI.
     """
-    given = {
-        name: value
-        for name, value in spec.container.environment.items()
-        if name not in refused_variables(spec)
-    }
+    given = given_variables(spec.container.environment, rule.environment, place.machine_cpus)
+    inherited = passed_on(operator)
+    if TOKENS & given.keys():
+        inherited = {name: it for name, it in inherited.items() if name not in OWN_TOKENS}
     threads = thread_variables(
         limits_of(spec, place.shape).cpus, place.machine_cpus, operator.get("OMP_NUM_THREADS", "")
     )
     return {
-        **passed_on(operator),
+        **inherited,
         **threads,
         "PYTHONUNBUFFERED": "1",
+        **contract_variables(spec, place, substitutes, given),
+        **(PINNED if rule.is_built_in else {}),
+        "SAGEMAKER_BIND_HOST": BIND_HOST,
+    }
+
+
+def contract_variables(
+    spec: CopySpec,
+    place: CopyPlace,
+    substitutes: Mapping[str, str],
+    given: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, str]:
+    """What docs/architecture.md section 5 promises any copy, with what it is `given` of its own."""
+    return {
         "SAGEMAKER_REGION": place.region,
         "AWS_REGION": place.region,
         "AWS_DEFAULT_REGION": place.region,
         **given,
         **substitutes,
+        **{f"{ARTIFACT_PREFIX}{name}": folder for name, folder in substitutes.items()},
         "SAGEMAKER_BIND_TO_PORT": str(place.port),
         "HOSTELRY_MODEL_DIR": str(place.model_folder),
         **_reservation(spec.requirements, place.shape),
@@ -97,18 +113,6 @@ def copy_environment(
 def passed_on(operator: Mapping[str, str]) -> dict[str, str]:
     """What every copy gets of the operator's environment."""
     return {name: value for name, value in operator.items() if name in PASSED_ON}
-
-
-def refused_variables(spec: CopySpec) -> list[str]:
-    """The names in the container's Environment that are not passed on."""
-    return sorted(
-        name
-        for name in spec.container.environment
-        if name in LOADER_VARIABLES
-        or name.startswith((LOADER_PREFIX, PLATFORM_PREFIX))
-        or name == "SAGEMAKER_BIND_TO_PORT"
-        or name in DEVICE_VARIABLES
-    )
 
 
 def visible_devices(spec: CopySpec, own: Sequence[str]) -> tuple[str, ...]:

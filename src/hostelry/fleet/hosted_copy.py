@@ -24,6 +24,7 @@ from hostelry.fleet.artifacts.protocol import Artifacts
 from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.devices import devices_of_copy
 from hostelry.fleet.environment import CopyPlace
+from hostelry.fleet.given_variables import given_variables, left_out_note
 from hostelry.fleet.gpu import uses_of
 from hostelry.fleet.images import ImageRule, ImageRules, unknown_image, with_own_probe
 from hostelry.fleet.launcher import CopyProcess, Launcher, free_port
@@ -48,7 +49,7 @@ from hostelry.fleet.listeners import belongs_to_another
 from hostelry.fleet.memory import memory_use
 from hostelry.fleet.model_files import ModelFiles
 from hostelry.fleet.model_server import ModelServer
-from hostelry.fleet.orders import launch_order, left_out, order_title
+from hostelry.fleet.orders import launch_order, not_passed_on, order_title
 from hostelry.fleet.processes import members, process_table
 from hostelry.fleet.read_ahead import read_model_ahead
 from hostelry.fleet.reasons import (
@@ -236,6 +237,7 @@ class HostedCopy:
             return None
         self._adapters.process_started(found.adapters, shelf_of(found.rule, self._folder.root))
         self._log.note(f"adopted process {process.identity.pid}")
+        self._status = replace(self._status, left_out=not_passed_on(self.spec, found.rule))
         self._report(
             CopyPhase.PROVING,
             pid=process.identity.pid,
@@ -259,7 +261,10 @@ class HostedCopy:
             self._report(CopyPhase.DOWNLOADING, self._why_again)
         if self._means.warm is not None:
             # It imports while files are fetched.
-            self._means.warm.prepare(rule.argv, self.spec.container.environment)
+            given = given_variables(
+                self.spec.container.environment, rule.environment, self._means.machine_cpus
+            )
+            self._means.warm.prepare(rule.argv, given)
         substitutes = await self._files.fetch()
         reading = asyncio.to_thread(read_model_ahead, self._folder.model)
         self._reading_ahead = asyncio.create_task(reading, name="read ahead")
@@ -273,8 +278,7 @@ class HostedCopy:
             machine_cpus=self._means.machine_cpus,
             devices=self._means.devices,
         )
-        for name in left_out(self.spec, rule):
-            self._log.note(f"the container's Environment may not set {name}; it is left out")
+        self._tell_left_out(rule)
         order = launch_order(self.spec, rule, place, substitutes, self._means.operator_environment)
         self._log.note(f"starting {order_title(order)} on port {port}")
         self._started_at = monotonic_s()
@@ -292,6 +296,13 @@ class HostedCopy:
             start_s=None,
         )
         return process
+
+    def _tell_left_out(self, rule: ImageRule) -> None:
+        """Name the variables that its server does not get: in its log once, in its status."""
+        names = not_passed_on(self.spec, rule)
+        if names and names != self._status.left_out:
+            self._log.note(left_out_note(names))
+        self._status = replace(self._status, left_out=names)
 
     async def _attend(self, process: CopyProcess, rule: ImageRule) -> Ending:
         """Watch one process to its end, whichever way that comes."""

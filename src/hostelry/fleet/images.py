@@ -21,7 +21,6 @@ is proof enough.
 """
 
 import re
-import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,14 +32,16 @@ import msgspec
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import convert
+from hostelry.fleet.given_variables import BUILT_IN_NAMES
+from hostelry.fleet.interpreter import PYTHON
 
 LMI_REPOSITORY = re.compile(r"(^|[-_./])(djl-inference|djl-lmi|lmi|vllm)($|[-_./])")
-LMI_COMMAND = (sys.executable, "-m", "hostelry.containers.lmi")
+LMI_COMMAND = (*PYTHON, "-m", "hostelry.containers.lmi")
 LMI_PROBE_BODY = (
     b'{"inputs": "Hello", "parameters": {"max_new_tokens": 1, "output_formatter": "json"}}'
 )
 DRILL_REPOSITORY = re.compile(r"hostelry/drill$")
-DRILL_COMMAND = (sys.executable, "-m", "hostelry.containers.drill")
+DRILL_COMMAND = (*PYTHON, "-m", "hostelry.containers.drill")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,8 @@ class ImageRule:
     network: what a container reaches: "none", "host" or "bridge".
     engine: the container engine, a name or a path; None for what is found.
     pull: whether an image that is not on this machine is fetched.
+    environment: names that a container's Environment may set for a program, a star for any ending;
+    None for all that are not known to steer programs.
     """
 
     kind: str
@@ -75,6 +78,12 @@ class ImageRule:
     network: str = "none"
     engine: str | None = None
     pull: bool = True
+    environment: tuple[str, ...] | None = None
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether it is one of Hostelry's own servers."""
+        return self.kind in ("lmi", "drill")
 
     @property
     def is_container(self) -> bool:
@@ -86,12 +95,14 @@ LMI_RULE = ImageRule(
     kind="lmi",
     argv=LMI_COMMAND,
     probe=Probe(content_type="application/json", body=LMI_PROBE_BODY, json_field="generated_text"),
+    environment=BUILT_IN_NAMES,
 )
 # What drills break on purpose (`hostelry chaos`).
 DRILL_RULE = ImageRule(
     kind="drill",
     argv=DRILL_COMMAND,
     probe=Probe(content_type="application/json", body=b"{}"),
+    environment=BUILT_IN_NAMES,
 )
 
 UNKNOWN_PROBE = Probe(content_type="application/json", body=b"{}", any_answer=True)
@@ -114,6 +125,7 @@ class _ImageRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     probe: _ProbeRow | None = None
     container: bool = False
     network: Network | None = None
+    environment: tuple[str, ...] | None = None
 
 
 class _Containers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -211,6 +223,11 @@ def _rule(row: _ImageRow, containers: _Containers) -> ImageRule:
         raise ValueError(f'the command of the image pattern "{row.pattern}" is empty')
     probe = _probe(row)
     if row.container:
+        if row.environment is not None:
+            raise ValueError(
+                f'the image pattern "{row.pattern}" has environment and is a container, which gets '
+                "its whole Environment"
+            )
         return replace(
             _container(containers),
             argv=row.command or SERVE,
@@ -221,7 +238,7 @@ def _rule(row: _ImageRow, containers: _Containers) -> ImageRule:
         raise ValueError(f'the image pattern "{row.pattern}" has a network and is no container')
     if row.command is None or probe is None:
         raise ValueError(f'the image pattern "{row.pattern}" has no command or no probe')
-    return ImageRule(kind="operator", argv=row.command, probe=probe)
+    return ImageRule(kind="operator", argv=row.command, probe=probe, environment=row.environment)
 
 
 def _probe(row: _ImageRow) -> Probe | None:

@@ -8,7 +8,8 @@ from hostelry.fleet.container_order import (
     container_order,
     refused_in_container,
 )
-from hostelry.fleet.environment import CopyPlace, copy_environment, refused_variables
+from hostelry.fleet.environment import CopyPlace, program_environment
+from hostelry.fleet.given_variables import left_out
 from hostelry.fleet.images import ImageRule
 from hostelry.fleet.launcher import LaunchOrder
 from hostelry.fleet.limits import limits_of
@@ -27,7 +28,7 @@ def launch_order(
     if not rule.is_container:
         return LaunchOrder(
             argv=rule.argv,
-            environment=copy_environment(operator, spec, place, substitutes),
+            environment=program_environment(operator, spec, rule, place, substitutes),
             folder=folder.root,
             log=folder.log,
             limits=limits_of(spec, place.shape),
@@ -42,9 +43,11 @@ def launch_order(
     )
 
 
-def left_out(spec: CopySpec, rule: ImageRule) -> list[str]:
+def not_passed_on(spec: CopySpec, rule: ImageRule) -> tuple[str, ...]:
     """The names in the container's Environment that its server does not get."""
-    return refused_in_container(spec) if rule.is_container else refused_variables(spec)
+    if rule.is_container:
+        return tuple(refused_in_container(spec))
+    return left_out(spec.container.environment, rule.environment)
 
 
 def order_title(order: LaunchOrder) -> str:

@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ import msgspec
 from hostelry.base.clock import monotonic_s
 from hostelry.base.json import decode
 from hostelry.fleet.copy_user import Seat
+from hostelry.fleet.interpreter import PYTHON
 from hostelry.fleet.processes import MARKER_VARIABLE, WatchedProcess, identify, send
 from hostelry.fleet.records import ProcessIdentity
 from hostelry.fleet.warm_messages import ForkOrder, FromParent, ToParent, line
@@ -160,7 +160,7 @@ class WarmParent:
     ) -> None:
         self._ours, theirs = socket.socketpair()
         argv = [
-            sys.executable, "-m", "hostelry.fleet.warm_process",
+            *PYTHON, "-m", "hostelry.fleet.warm_process",
             "--socket-fd", str(theirs.fileno()), "--parent", str(os.getpid()), *modules,
         ]  # fmt: skip
         try:

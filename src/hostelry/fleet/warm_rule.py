@@ -7,8 +7,9 @@ that sets any other is started cold, which is slower and never wrong.
 
 from collections.abc import Mapping
 
-from hostelry.fleet.environment import DEVICE_VARIABLES
+from hostelry.fleet.given_variables import DEVICE_VARIABLES
 from hostelry.fleet.images import LMI_COMMAND
+from hostelry.fleet.interpreter import PYTHON_VARIABLES
 from hostelry.fleet.limits import THREAD_VARIABLES
 from hostelry.fleet.processes import MARKER_VARIABLE
 from hostelry.fleet.sources import hub_model_of
@@ -18,8 +19,16 @@ WARM_MODULES: Mapping[tuple[str, ...], tuple[str, ...]] = {
     LMI_COMMAND: ("hostelry.containers.lmi.__main__", "hostelry.containers.lmi.engine_process"),
 }
 READ_LATE_PREFIXES = ("OPTION_", "SERVING_", "SAGEMAKER_", "HOSTELRY_", "AWS_")
-# Thread counts are set again by the engine, devices are looked for when the first is used.
-READ_LATE = frozenset({"HF_MODEL_ID", "HF_TOKEN", *THREAD_VARIABLES, *DEVICE_VARIABLES})
+# Thread counts are set again by the engine, devices are looked for when the first is used. Where
+# modules are searched for was decided by the interpreter's own options.
+READ_LATE = frozenset(
+    {
+        *("HF_MODEL_ID", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"),
+        *THREAD_VARIABLES,
+        *DEVICE_VARIABLES,
+        *PYTHON_VARIABLES,
+    }
+)
 MARKER_ROOM = 4096  # the longest path of a copy's folder
 
 

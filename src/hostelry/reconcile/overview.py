@@ -170,6 +170,7 @@ def _copy(copy: Copy, facts: InstanceFacts) -> dict[str, Any]:
         "memory_limit": status.memory_limit,
         "start_kind": status.start_kind,
         "start_s": status.start_s,
+        "variables_left_out": list(status.left_out),
         "created_at": copy.created_at,
         "ready_at": copy.ready_at,
         "adapters": [

@@ -54,6 +54,7 @@ def endpoint(**changes: Any) -> dict[str, Any]:
                 "phase": "failed",
                 "reason": REASON,
                 "restarts": 3,
+                "variables_left_out": ["HF_HOME", "LD_PRELOAD"],
             },
         ],
         **changes,
@@ -75,6 +76,7 @@ def test_an_endpoint_with_all_that_belongs_to_it() -> None:
         "        rank 512",
         "    copy c-2  component/base  failed  restarts 3",
     ]
+    assert "      variables of its Environment not passed on: HF_HOME, LD_PRELOAD" in lines
 
 
 def test_a_reason_is_printed_whole() -> None:

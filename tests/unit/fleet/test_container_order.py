@@ -15,7 +15,7 @@ from hostelry.fleet.container_order import (
 )
 from hostelry.fleet.environment import CopyPlace
 from hostelry.fleet.images import ImageRule, ImageRules
-from hostelry.fleet.orders import launch_order, left_out, order_title
+from hostelry.fleet.orders import launch_order, not_passed_on, order_title
 
 MIB = 1024**2
 PLACE = CopyPlace(
@@ -134,5 +134,5 @@ def test_a_program_is_ordered_as_before() -> None:
     assert order.container is None
     assert order.environment["PATH"] == "/usr/bin"
     assert order_title(order) == "/srv/x --fast"
-    assert left_out(spec(LD_PRELOAD="x"), program) == ["LD_PRELOAD"]
-    assert left_out(spec(LD_PRELOAD="x"), rule()) == []
+    assert not_passed_on(spec(LD_PRELOAD="x"), program) == ("LD_PRELOAD",)
+    assert not_passed_on(spec(LD_PRELOAD="x"), rule()) == ()

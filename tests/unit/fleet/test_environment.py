@@ -6,7 +6,8 @@ import pytest
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import Container
 from hostelry.domain.shape import Requirements, Shape
-from hostelry.fleet.environment import CopyPlace, copy_environment, refused_variables
+from hostelry.fleet.environment import CopyPlace, program_environment
+from hostelry.fleet.images import LMI_RULE, ImageRule
 
 PLACE = CopyPlace(
     folder=Path("/i/copies/c-1"),
@@ -16,6 +17,19 @@ PLACE = CopyPlace(
     shape=Shape(cpus=8, memory_bytes=1000, accelerators=2),
     machine_cpus=4,
 )
+
+
+OPERATORS = ImageRule(kind="operator", argv=("/srv/x",), probe=LMI_RULE.probe)
+
+
+def made_of(
+    operator: dict[str, str],
+    given: CopySpec,
+    place: CopyPlace = PLACE,
+    rule: ImageRule = LMI_RULE,
+    **substitutes: str,
+) -> dict[str, str]:
+    return program_environment(operator, given, rule, place, substitutes)
 
 
 def spec(
@@ -36,9 +50,15 @@ def spec(
 
 def test_a_copy_gets_what_the_architecture_promises() -> None:
     reserved = Requirements(min_memory_bytes=512, cpus=0.5, accelerators=1)
-    made = copy_environment({}, spec({"OPTION_MODEL_ID": "hub/id"}, reserved), PLACE, {})
+    made = made_of({}, spec({"OPTION_MODEL_ID": "hub/id"}, reserved))
     assert made == {
         "PYTHONUNBUFFERED": "1",
+        "PYTHONSAFEPATH": "1",
+        "PYTHONNOUSERSITE": "1",
+        "AWS_CONFIG_FILE": "/dev/null",
+        "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "SAGEMAKER_BIND_HOST": "127.0.0.1",
         "SAGEMAKER_BIND_TO_PORT": "4321",
         "SAGEMAKER_REGION": "eu-west-1",
         "AWS_REGION": "eu-west-1",
@@ -60,7 +80,7 @@ def test_a_copy_gets_what_the_architecture_promises() -> None:
 
 
 def test_a_copy_without_requirements_has_its_instance_to_itself() -> None:
-    made = copy_environment({}, spec({}), PLACE, {})
+    made = made_of({}, spec({}))
     assert (made["HOSTELRY_CPUS"], made["HOSTELRY_ACCELERATORS"]) == ("8", "2")
     assert made["HOSTELRY_MEMORY_BYTES"] == "1000"
 
@@ -80,31 +100,59 @@ def test_a_copy_without_requirements_has_its_instance_to_itself() -> None:
     ],
 )
 def test_the_operators_secrets_do_not_reach_a_copy(name: str) -> None:
-    assert name not in copy_environment({name: "secret"}, spec({}), PLACE, {})
+    assert name not in made_of({name: "secret"}, spec({}))
 
 
 @pytest.mark.parametrize("name", ["PATH", "HOME", "HF_HOME", "HF_TOKEN", "HF_HUB_OFFLINE"])
 def test_what_a_model_server_needs_is_passed_on(name: str) -> None:
-    assert copy_environment({name: "x"}, spec({}), PLACE, {})[name] == "x"
+    assert made_of({name: "x"}, spec({}))[name] == "x"
+
+
+@pytest.mark.parametrize("rule", [LMI_RULE, OPERATORS], ids=lambda it: it.kind)
+@pytest.mark.parametrize(
+    ("name", "there"),
+    [
+        ("SAGEMAKER_BIND_HOST", "127.0.0.1"),
+        ("SAGEMAKER_BIND_TO_PORT", "4321"),
+        ("HOSTELRY_MODEL_DIR", "/i/copies/c-1/model"),
+        ("PATH", "/bin"),
+        ("HF_ENDPOINT", "https://hub.example"),
+        ("LD_PRELOAD", None),
+        ("PYTHONPYCACHEPREFIX", None),
+        ("https_proxy", None),
+    ],
+)
+def test_a_container_does_not_set_what_is_the_platforms(
+    name: str, there: str | None, rule: ImageRule
+) -> None:
+    operator = {"PATH": "/bin", "HF_ENDPOINT": "https://hub.example"}
+    made = made_of(operator, spec({name: "/tmp/evil", "SERVING_FINE": "1"}), rule=rule)
+    assert made.get(name) == there
+    assert made["SERVING_FINE"] == "1"
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("given", "token"),
     [
-        "SAGEMAKER_BIND_TO_PORT",
-        "HOSTELRY_MODEL_DIR",
-        "LD_PRELOAD",
-        "LD_AUDIT",
-        "PYTHONPATH",
-        "PATH",
+        pytest.param({}, {"HF_TOKEN": "operator's"}, id="the operator's without another"),
+        pytest.param({"HF_TOKEN": "own"}, {"HF_TOKEN": "own"}, id="the caller's own alone"),
+        pytest.param(
+            {"HUGGING_FACE_HUB_TOKEN": "own"}, {"HUGGING_FACE_HUB_TOKEN": "own"},
+            id="the caller's own under its older name, of which the hub's client asks last",
+        ),
     ],
-)
-def test_a_container_may_not_set_what_is_the_platforms(name: str) -> None:
-    wicked = spec({name: "/tmp/evil", "FINE": "1"})
-    made = copy_environment({"PATH": "/bin"}, wicked, PLACE, {})
-    assert "/tmp/evil" not in made.values()
-    assert made["FINE"] == "1"
-    assert refused_variables(wicked) == [name]
+)  # fmt: skip
+def test_one_token_is_in_a_copy(given: dict[str, str], token: dict[str, str]) -> None:
+    operator = {"HF_TOKEN": "operator's", "HF_TOKEN_PATH": "/root/token"}
+    made = made_of(operator, spec(given))
+    assert {name: it for name, it in made.items() if name.endswith("_TOKEN")} == token
+    assert ("HF_TOKEN_PATH" in made) == (not given)
+
+
+def test_an_operators_command_keeps_its_python() -> None:
+    made = made_of({}, spec({"MY_MODEL": "x"}), rule=OPERATORS)
+    assert made["MY_MODEL"] == "x"
+    assert "PYTHONSAFEPATH" not in made
 
 
 @pytest.mark.parametrize(
@@ -115,14 +163,16 @@ def test_a_container_may_not_set_what_is_the_platforms(name: str) -> None:
         pytest.param(48.0, {}, {}, "4", id="not more than the machine has"),
         pytest.param(3.0, {"OMP_NUM_THREADS": "2"}, {}, "2", id="not more than the operator says"),
         pytest.param(3.0, {"OMP_NUM_THREADS": "2,1"}, {}, "3", id="nested counts do not bound"),
-        pytest.param(3.0, {}, {"OMP_NUM_THREADS": "7"}, "7", id="the container's own word"),
+        pytest.param(1.0, {}, {"OMP_NUM_THREADS": "3"}, "3", id="the container's own word"),
+        pytest.param(3.0, {}, {"OMP_NUM_THREADS": "99999"}, "4", id="which has a bound"),
+        pytest.param(3.0, {}, {"OMP_NUM_THREADS": "-1"}, "3", id="and must be a number"),
     ],
 )
 def test_threads_follow_the_reservation(
     cpus: float, operator: dict[str, str], container: dict[str, str], threads: str
 ) -> None:
     given = spec(container, Requirements(min_memory_bytes=1, cpus=cpus))
-    assert copy_environment(operator, given, PLACE, {})["OMP_NUM_THREADS"] == threads
+    assert made_of(operator, given)["OMP_NUM_THREADS"] == threads
 
 
 @pytest.mark.parametrize(
@@ -140,17 +190,16 @@ def test_a_copy_sees_the_accelerators_it_reserved(
     reserved = Requirements(min_memory_bytes=1, accelerators=accelerators)
     given = spec({"CUDA_VISIBLE_DEVICES": "0,1,2"}, reserved, device_ids)
     place = replace(PLACE, devices=tuple(own))
-    made = copy_environment({"CUDA_VISIBLE_DEVICES": "9"}, given, place, {})
+    made = made_of({"CUDA_VISIBLE_DEVICES": "9"}, given, place)
     assert made["CUDA_VISIBLE_DEVICES"] == visible
-    assert refused_variables(given) == ["CUDA_VISIBLE_DEVICES"]
 
 
 def test_a_copy_without_requirements_sees_every_accelerator_of_its_instance() -> None:
-    made = copy_environment({}, spec({}), replace(PLACE, devices=("2", "3")), {})
+    made = made_of({}, spec({}), replace(PLACE, devices=("2", "3")))
     assert made["CUDA_VISIBLE_DEVICES"] == made["NVIDIA_VISIBLE_DEVICES"] == "2,3"
 
 
 def test_local_folders_replace_what_was_named_by_uri() -> None:
     given = spec({"HF_MODEL_ID": "s3://b/p/"})
-    made = copy_environment({}, given, PLACE, {"HF_MODEL_ID": "/cache/x"})
-    assert made["HF_MODEL_ID"] == "/cache/x"
+    made = made_of({}, given, HF_MODEL_ID="/cache/x")
+    assert made["HF_MODEL_ID"] == made["HOSTELRY_ARTIFACT_HF_MODEL_ID"] == "/cache/x"

@@ -39,7 +39,7 @@ def test_llm_images_run_on_the_built_in_server(image: str) -> None:
     rule = ImageRules.load(None).resolve(image)
     assert rule is not None
     assert rule.kind == "lmi"
-    assert rule.argv == (sys.executable, "-m", "hostelry.containers.lmi")
+    assert rule.argv == (sys.executable, "-P", "-s", "-m", "hostelry.containers.lmi")
     assert rule.probe.json_field == "generated_text"
     assert b'"max_new_tokens": 1' in rule.probe.body
 
@@ -175,6 +175,14 @@ def test_an_operators_rule_comes_before_the_built_in_ones(tmp_path: Path) -> Non
     assert rule.probe.body == b"{}"
 
 
+def test_an_operators_rule_may_name_the_variables_it_takes(tmp_path: Path) -> None:
+    file = tmp_path / "images.toml"
+    file.write_text(RULE.replace("[image.probe]", 'environment = ["MY_*"]\n[image.probe]'))
+    rule = ImageRules.load(file).resolve("a/my-server:1")
+    assert rule is not None
+    assert (rule.environment, rule.is_built_in) == (("MY_*",), False)
+
+
 def test_a_missing_file_leaves_the_built_in_rules(tmp_path: Path) -> None:
     assert ImageRules.load(tmp_path / "images.toml").resolve("lmi:1") is not None
 
@@ -200,6 +208,16 @@ def test_a_missing_file_leaves_the_built_in_rules(tmp_path: Path) -> None:
             RULE.replace("[image.probe]", 'network = "host"\n[image.probe]'),
             "no container",
             id="the network of a program",
+        ),
+        pytest.param(
+            RULE.replace("[image.probe]", 'environment = "MY_*"\n[image.probe]'),
+            "array",
+            id="names that are no list",
+        ),
+        pytest.param(
+            '[[image]]\npattern = "x"\ncontainer = true\nenvironment = ["A"]',
+            "whole Environment",
+            id="a container's variables are its own",
         ),
         pytest.param('[containers]\nengine = " "', "engine", id="an engine without a name"),
         pytest.param('[containers]\nnetworks = "none"', "networks", id="a misspelt option"),

@@ -32,6 +32,7 @@ def test_the_interpreter_of_all_copies_holds_no_secret_and_computes_on_one_threa
         pytest.param({}, None, id="threads, devices and tokens are read late"),
         pytest.param({"OPTION_MODEL_ID": "m", "SERVING_X": "1"}, None, id="the server's options"),
         pytest.param({"HF_MODEL_ID": "m", "SAGEMAKER_X": "1"}, None, id="the container contract"),
+        pytest.param({"PYTHONSAFEPATH": "1"}, None, id="what its options say already"),
         pytest.param({"PYTHONHASHSEED": "1"}, "PYTHONHASHSEED", id="what Python reads first"),
         pytest.param({"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE", id="what a library reads"),
         pytest.param({"HF_HOME": "/other"}, "HF_HOME", id="another value than the operator's"),
