@@ -29,6 +29,21 @@ def decode(body: bytes | bytearray | str, type: type[T]) -> T:
     return decoder_of(type).decode(body)
 
 
+def nests_deeper(value: Any, most: int) -> bool:
+    """Whether lists and dictionaries lie more than `most` deep in each other; recurses nowhere."""
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(most):
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if isinstance(each, dict) else each)
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return False
+    return bool(level)
+
+
 def convert(value: Any, type: type[T]) -> T:
     """`value`, of plain dictionaries and lists, as a `type`; raises as `msgspec.convert` does."""
     decoder_of(type)

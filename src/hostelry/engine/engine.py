@@ -126,7 +126,8 @@ class Engine:
         """Queue a request; `step` then reports its tokens.
 
         Raises UnknownAdapterError, QuotaExceededError where its tenant has used up a quota,
-        ServerFullError where too many wait, or ValueError saying what is wrong with the request.
+        ServerFullError where too many wait, or ValueError saying what is wrong with the request;
+        whatever it raises, nothing of the request is kept.
         """
         if request.id in self._live:
             raise ValueError(f"request {request.id} is already under way")
@@ -134,7 +135,7 @@ class Engine:
         live.version = self._acquire(request)
         try:
             self._scheduler.submit(self._intake.submission(live), self._clock.now())
-        except (ValueError, QuotaExceededError, ServerFullError):
+        except BaseException:
             if live.version is not None:
                 self._parts.store.release(live.version)
             raise
@@ -162,6 +163,7 @@ class Engine:
         """Advance every scheduled request by a chunk of its prompt or by one token.
 
         Where nothing can be computed until an adapter is loaded, it waits for that a few ms.
+        Whatever goes wrong with one request ends that request alone.
         """
         failure = self._parts.failure
         if failure is not None:
@@ -177,16 +179,15 @@ class Engine:
                 self._loads.wait(_LOAD_WAIT_S)
             return outputs
         try:
-            ordered, sampled = self._compute(plan.chunks)
-        except Exception as error:  # noqa: BLE001 - an outermost edge, see CONTRIBUTING.md
-            _log.exception("step of %d requests failed", len(plan.chunks))
-            return outputs + self._failed(plan, f"{type(error).__name__}: {error}")
+            sampled = self._compute(plan.chunks)
+        except Exception:  # noqa: BLE001 - an outermost edge, see CONTRIBUTING.md
+            _log.exception("a step of %d requests failed", len(plan.chunks))
+            sampled = self._computed_singly(plan.chunks)
         self._scheduler.commit(plan, self._clock.now())
         self._counts.steps += 1
-        return outputs + [
-            self._output(request_id, token)
-            for request_id, token in zip(ordered, sampled, strict=True)
-        ]
+        outputs += [self._output(request_id, token) for request_id, token in sampled]
+        failed, self._endings = self._endings, []
+        return outputs + failed
 
     # Adapters
 
@@ -338,21 +339,38 @@ class Engine:
             self._counts.expired += 1
             self._end_outside_step(request_id, FinishReason.DEADLINE, _TOO_LATE)
 
-    def _compute(self, chunks: Sequence[Chunk]) -> tuple[list[str], Sequence[Sampled]]:
-        """Run the model, and choose a token for each sampling chunk; its request, and the token."""
+    def _computed_singly(self, chunks: Sequence[Chunk]) -> list[tuple[str, Sampled]]:
+        """As `_compute`, each chunk alone; a request whose chunk fails ends with the cause.
+
+        What the step that failed has written is written again, with the same values.
+        """
+        sampled: list[tuple[str, Sampled]] = []
+        for chunk in chunks:
+            try:
+                sampled += self._compute([chunk])
+            except Exception as error:  # noqa: BLE001 - an outermost edge, see CONTRIBUTING.md
+                _log.warning("request %s: %s: %s", chunk.request_id, type(error).__name__, error)
+                reason = f"the step failed: {type(error).__name__}: {error}"
+                self._end_outside_step(chunk.request_id, FinishReason.ERROR, reason)
+        return sampled
+
+    def _compute(self, chunks: Sequence[Chunk]) -> list[tuple[str, Sampled]]:
+        """Run the model, and choose a token for each sampling chunk: its request, and the token."""
         ordered = by_adapter([self._rows(chunk) for chunk in chunks])
         decoder = self._parts.decoder
         logits_SV = decoder.forward(forward_batch(ordered), self._parts.pool)
         sampling = [part.request_id for part in ordered if part.samples]
         histories = [self._live[request_id].history for request_id in sampling]
         if isinstance(decoder, NativeDecoder):
-            return sampling, sample(
+            sampled = sample(
                 logits_SV,
                 histories,
                 greedy_S=decoder.last_greedy_S,
                 finite_S=decoder.last_finite_S,
             )
-        return sampling, sample(logits_SV, histories)
+        else:
+            sampled = sample(logits_SV, histories)
+        return list(zip(sampling, sampled, strict=True))
 
     def _rows(self, chunk: Chunk) -> SequenceRows:
         live = self._live[chunk.request_id]
@@ -372,6 +390,7 @@ class Engine:
     def _output(self, request_id: str, sampled: Sampled) -> Output:
         """Commit a request's new token and end the request where it is the last one."""
         live = self._live[request_id]
+        sampled = _recorded(live, sampled)
         if sampled.token_id is None:
             self._release(live)
             return Output(
@@ -381,7 +400,6 @@ class Engine:
                 error=sampled.error,
             )
         live.tokens.append(sampled.token_id)
-        live.history.append(sampled.token_id)
         self._counts.generated_tokens += 1
         reason = self._finish_reason(live, sampled.token_id)
         if reason is not None:
@@ -402,15 +420,6 @@ class Engine:
         if token_id in self.model.eos_token_ids and not sampling.ignore_eos:
             return FinishReason.EOS
         return FinishReason.LENGTH if len(live.tokens) >= live.max_tokens else None
-
-    def _failed(self, plan: Plan, reason: str) -> list[Output]:
-        """End the requests of a step that failed."""
-        for chunk in plan.chunks:
-            self._end_outside_step(
-                chunk.request_id, FinishReason.ERROR, f"the step failed: {reason}"
-            )
-        failed, self._endings = self._endings, []
-        return failed
 
     def _all_failed(self, reason: str) -> list[Output]:
         """End all requests: no step will be computed any more."""
@@ -457,6 +466,18 @@ class Engine:
         if registered is None:
             raise UnknownAdapterError(f"adapter {name!r} is not loaded")
         return registered
+
+
+def _recorded(live: Live, sampled: Sampled) -> Sampled:
+    """The token once the request's history has it, or why it cannot."""
+    if sampled.token_id is None:
+        return sampled
+    try:
+        live.history.append(sampled.token_id)
+    except Exception as error:  # noqa: BLE001 - an outermost edge, see CONTRIBUTING.md
+        _log.exception("request %s: its token cannot be recorded", live.request.id)
+        return Sampled(None, error=f"{type(error).__name__}: {error}")
+    return sampled
 
 
 def _limits(config: EngineConfig) -> Limits:

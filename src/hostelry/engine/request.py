@@ -17,6 +17,11 @@ class FinishReason(Enum):
     ERROR = "error"  # failed; the request's output carries the message
 
 
+MAX_TOKEN_ID = 2**31 - 1  # the engine's arrays of token ids have 32 bits
+MAX_COUNT = 2**63 - 1
+# Beyond these a logit may overflow or vanish in single precision.
+LEAST_REPETITION_PENALTY, MOST_REPETITION_PENALTY = 0.01, 100.0
+
 StructureKind = Literal["json_object", "json_schema", "regex", "grammar", "choice"]
 
 
@@ -65,25 +70,31 @@ class SamplingParams:
     def __post_init__(self) -> None:
         """Check every range."""
         limits: Sequence[tuple[str, float, float, float]] = (
-            ("max_new_tokens", self.max_new_tokens, 1, float("inf")),
+            ("max_new_tokens", self.max_new_tokens, 1, MAX_COUNT),
             ("temperature", self.temperature, 0, 100),
-            ("top_k", self.top_k, 0, float("inf")),
+            ("top_k", self.top_k, 0, MAX_TOKEN_ID),
             ("min_p", self.min_p, 0, 1),
+            (
+                "repetition_penalty",
+                self.repetition_penalty,
+                LEAST_REPETITION_PENALTY,
+                MOST_REPETITION_PENALTY,
+            ),
             ("presence_penalty", self.presence_penalty, -2, 2),
             ("frequency_penalty", self.frequency_penalty, -2, 2),
             ("num_logprobs", self.num_logprobs or 0, 0, 20),
-            ("min_new_tokens", self.min_new_tokens, 0, float("inf")),
+            ("min_new_tokens", self.min_new_tokens, 0, MAX_COUNT),
+            ("seed", self.seed or 0, -MAX_COUNT, 2 * MAX_COUNT + 1),
+            ("the least of stop_token_ids", min(self.stop_token_ids, default=0), 0, MAX_TOKEN_ID),
+            ("the largest of stop_token_ids", max(self.stop_token_ids, default=0), 0, MAX_TOKEN_ID),
             *(("logit_bias", value, -100, 100) for _, value in self.logit_bias),
-            *(("logit_bias' token id", token, 0, 2**31) for token, _ in self.logit_bias),
+            *(("logit_bias' token id", token, 0, MAX_TOKEN_ID) for token, _ in self.logit_bias),
         )
         for name, value, low, high in limits:
             if not low <= value <= high:
                 raise ValueError(f"{name} is {value}; it must be between {low} and {high}")
-        for name, value in (("top_p", self.top_p), ("repetition_penalty", self.repetition_penalty)):
-            if not value > 0:
-                raise ValueError(f"{name} is {value}; it must be greater than 0")
-        if self.top_p > 1:
-            raise ValueError(f"top_p is {self.top_p}; it must be at most 1")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p is {self.top_p}; it must be greater than 0 and at most 1")
         if self.structure is not None and (self.ignore_eos or self.min_new_tokens):
             raise ValueError(
                 "ignore_eos and min_new_tokens contradict structured output, which ends where its "

@@ -102,7 +102,8 @@ def test_why_an_adapter_is_not_registered(error: Exception, fault: str) -> None:
         pytest.param(UnknownAdapterError("x"), "adapter_missing", id="no such adapter"),
         pytest.param(QuotaExceededError("t", "tokens", 3, 2.0), "quota", id="a quota"),
         pytest.param(ServerFullError(3, 1.0), "full", id="a full queue"),
-        pytest.param(ValueError("x"), "request", id="anything else"),
+        pytest.param(ValueError("x"), "request", id="what it asks for cannot be"),
+        pytest.param(OverflowError("x"), "failed", id="a defect of ours"),
     ],
 )
 def test_why_a_request_is_not_run(error: Exception, fault: str) -> None:

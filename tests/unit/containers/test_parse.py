@@ -30,6 +30,14 @@ def parse(body: Any, context: ParseContext = CONTEXT, kind: str = "application/j
     return parse_invocation(kind, raw, context)
 
 
+def nested(depth: int) -> dict[str, Any]:
+    """A schema of so many arrays in each other."""
+    value: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        value = {"type": "array", "items": value}
+    return value
+
+
 def inputs(**parameters: Any) -> dict[str, Any]:
     return {"inputs": "hi", "parameters": parameters}
 
@@ -294,7 +302,7 @@ DEEP = b'{"inputs":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     [
         pytest.param(b"", "not valid JSON", id="nothing"),
         pytest.param(b"{", "not valid JSON", id="broken JSON"),
-        pytest.param(DEEP, "not valid JSON", id="a hundred thousand brackets"),
+        pytest.param(DEEP, "nests deeper than 200", id="a hundred thousand brackets"),
         pytest.param(b'{"inputs":"\xff"}', "JSON", id="bytes that are no text"),
         pytest.param(b'{"inputs":"a","parameters":{"top_p":NaN}}', "JSON", id="NaN"),
         pytest.param([1], "must be a JSON object", id="a list"),
@@ -323,11 +331,19 @@ DEEP = b'{"inputs":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
         pytest.param(inputs(top_p=1.1), "at most 1", id="top_p above 1"),
         pytest.param(inputs(top_k=-2), "top_k", id="top_k below -1"),
         pytest.param(inputs(repetition_penalty=0), "repetition_penalty", id="no repetition"),
+        pytest.param(inputs(repetition_penalty=1e-46), "at least 0.01", id="0 in single precision"),
+        pytest.param(inputs(repetition_penalty=1e39), "at most 100", id="inf in single precision"),
+        pytest.param(inputs(repetition_penalty=10**400), "at most 100", id="no float at all"),
+        pytest.param(inputs(temperature=10**400), "at most 100", id="hotter than any float"),
+        pytest.param(inputs(top_k=2**31), "at most 2147483647", id="more tokens than there are"),
+        pytest.param(inputs(seed=2**63), "seed", id="a seed beyond 64 bits"),
         pytest.param(inputs(presence_penalty=3), "presence_penalty", id="presence above 2"),
         pytest.param(inputs(stop=[""]), "1 to 1000 characters", id="an empty stop string"),
         pytest.param(inputs(stop=["x"] * 65), "at most 64", id="too many stop strings"),
         pytest.param(inputs(stop_token_ids=["a"]), "token ids", id="texts as token ids"),
         pytest.param(inputs(stop_token_ids=[-1]), "token ids", id="a negative token id"),
+        pytest.param(inputs(stop_token_ids=[2**63]), "token ids", id="a token id beyond 64 bits"),
+        pytest.param(inputs(stop_token_ids=[2**31]), "token ids", id="a token id beyond 32 bits"),
         pytest.param(inputs(n=0), "at least 1", id="no sequences"),
         pytest.param(inputs(n=129), "at most 128", id="too many sequences"),
         pytest.param(inputs(n=3, best_of=2), "at least n, 3", id="the best three of two"),
@@ -405,6 +421,13 @@ DEEP = b'{"inputs":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
         pytest.param({"prompt": [[]]}, "token ids", id="an empty list of ids"),
         pytest.param({"prompt": [-1]}, "prompt", id="a negative id"),
         pytest.param({"prompt": {"a": 1}}, "prompt", id="an object as prompt"),
+        pytest.param({"prompt": [2**64]}, "prompt", id="an id beyond 64 bits"),
+        pytest.param(inputs(guided_json=nested(400)), "deeper than 200", id="a nested schema"),
+        pytest.param(nested(400), "deeper than 200", id="a nested body"),
+        pytest.param(
+            {"messages": [{"role": "user", "content": "a", "more": nested(300)}]},
+            "deeper than 200", id="a nested message",
+        ),
         pytest.param({"requestType": "NEW_SESSION"}, "sessions", id="a session"),
     ],
 )  # fmt: skip

@@ -2,17 +2,18 @@
 
 import asyncio
 import json
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.containers.tiny import Answer, ask, ask_all, config, fake, ids, service
+from tests.unit.containers.tiny import CODEC, Answer, ask, ask_all, config, fake, ids, service
 
 from hostelry.containers.lmi.app import build_app
 from hostelry.containers.lmi.fake import FakeBackend
 from hostelry.containers.lmi.service import Phase, Service
+from hostelry.containers.lmi.text_codec import TextCodec
 
 LORA = config("option.enable_lora=true")
 
@@ -351,6 +352,32 @@ def test_a_defect_of_ours_is_a_500_in_the_routes_form(path: str, body: Any) -> N
     told = answer.json["error"] if path.startswith("/v1/") else answer.json
     assert (answer.status, told["code"]) == (500, 500)
     assert "codec" not in answer.text
+    assert served.in_flight == 0
+
+
+class NoC(TextCodec):
+    """Cannot decode the letter c."""
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        if ids("c")[0] in token_ids:
+            raise OverflowError("c")
+        return super().decode(token_ids, skip_special_tokens=skip_special_tokens)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        pytest.param("/invocations", {"inputs": "a", "stream": True}, id="invocations"),
+        pytest.param("/v1/completions", {"prompt": "a", "stream": True}, id="an OpenAI route"),
+    ],
+)
+def test_a_defect_in_a_stream_that_has_begun_is_its_last_event(path: str, body: Any) -> None:
+    served = service(backend=FakeBackend({None: ids("abc")}))
+    served.model = replace(served.model, codec=NoC(CODEC.tokenizer))  # type: ignore[type-var]
+    answer = ask_all(served, [("POST", path, body, {})])[0]
+    assert answer.status == 200
+    assert '"text":"b"' in answer.text
+    assert "the server failed at this answer" in answer.text
     assert served.in_flight == 0
 
 

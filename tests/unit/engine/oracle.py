@@ -141,3 +141,11 @@ def drain(engine: Engine, *, check: bool = True) -> list[Output]:
 def variant(config: EngineConfig, **changes: Any) -> EngineConfig:
     """The configuration with some fields changed."""
     return replace(config, **changes)
+
+
+def assert_nothing_is_held(engine: Engine) -> None:
+    """Every page is free, or cached and nobody's; no request is under way."""
+    pages = engine.stats.pages
+    idle = pages.num_idle_prefix_pages + pages.num_idle_adapter_pages
+    assert pages.num_free + idle == pages.num_pages
+    assert engine.stats.num_running == engine.stats.num_waiting == 0

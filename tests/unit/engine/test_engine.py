@@ -8,6 +8,7 @@ import pytest
 from tests.models import random_adapter, tiny_llama
 from tests.unit.engine.oracle import (
     PROMPTS,
+    assert_nothing_is_held,
     drain,
     greedy,
     reference_model,
@@ -73,13 +74,6 @@ def all_requests(expected: dict[tuple[int, str | None], list[int]]) -> list[Requ
 
 def as_text(expected: dict[tuple[int, str | None], list[int]]) -> dict[str, list[int]]:
     return {f"{index} {adapter}": tokens for (index, adapter), tokens in expected.items()}
-
-
-def assert_nothing_is_held(engine: Engine) -> None:
-    pages = engine.stats.pages
-    idle = pages.num_idle_prefix_pages + pages.num_idle_adapter_pages
-    assert pages.num_free + idle == pages.num_pages
-    assert engine.stats.num_running == engine.stats.num_waiting == 0
 
 
 def test_adapters_change_the_answer(expected: dict[tuple[int, str | None], list[int]]) -> None:

@@ -265,6 +265,12 @@ def nested(depth: int) -> dict[str, Any]:
         pytest.param("json_schema", '{"a":', "not JSON", id="no JSON"),
         pytest.param("json_schema", "[" * 60_000, "not JSON", id="sixty thousand brackets"),
         pytest.param("json_schema", json.dumps(nested(70)), "deeper than 64", id="a deep one"),
+        pytest.param(
+            "json_schema",
+            '{"default":' + "[" * 900 + "]" * 900 + "}",
+            "deeper than 192",
+            id="what nobody checks is deep",
+        ),
         pytest.param("json_schema", '{"$ref": "#"}', "no text", id="a schema that is only itself"),
         pytest.param(
             "json_schema",

@@ -112,8 +112,8 @@ class EngineLoop:
         asked = [each.sampling.structure for each in message.requests]
         try:
             structures = [self._engine.compile_structure(it) for it in asked if it is not None]
-        except ValueError as error:
-            self._refuse(message, "request", error)
+        except Exception as error:  # noqa: BLE001 - ends these requests alone, whatever it is
+            self._refuse(message, error)
             return
         self._compiling.append(Compiling(message.requests, structures))
         for each in structures:
@@ -130,16 +130,21 @@ class EngineLoop:
         for request in message.requests:
             try:
                 self._engine.add(request)
-            except (UnknownAdapterError, QuotaExceededError, ServerFullError, ValueError) as error:
+            except Exception as error:  # noqa: BLE001 - ends these requests alone, whatever it is
                 self._abort(added)
-                self._refuse(message, fault_of(error), error)
+                self._refuse(message, error)
                 return
             added.append(request.id)
 
-    def _refuse(self, message: Add, fault: Fault, error: Exception) -> None:
+    def _refuse(self, message: Add, error: Exception) -> None:
+        fault = fault_of(error)
+        text = str(error)
+        if fault == "failed":
+            text = f"{type(error).__name__}: {error}"
+            log.error("requests could not be added: %s", text, exc_info=error)
         retry_after_s = getattr(error, "retry_after_s", 0.0)
         ids = tuple(it.id for it in message.requests)
-        self._channel.send(Refused(ids, fault, str(error), retry_after_s))
+        self._channel.send(Refused(ids, fault, text, retry_after_s))
 
     def _abort(self, request_ids: Sequence[str]) -> None:
         for waiting in self._compiling:
@@ -207,6 +212,9 @@ class EngineLoop:
             return Done(call, "adapter_missing", str(error))
         except PinBudgetError as error:
             return Done(call, "capacity", str(error))
+        except Exception as error:
+            log.exception("a call failed: %s", message)
+            return Done(call, "failed", f"{type(error).__name__}: {error}")
         return Done(call)
 
     def _has(self, name: str) -> bool:
@@ -222,12 +230,14 @@ def exists(message: RegisterAdapter) -> Done:
 
 
 def fault_of(error: Exception) -> Fault:
-    """Why a request is not run."""
+    """Why a request is not run; what is neither its fault nor a limit is a defect of ours."""
     if isinstance(error, UnknownAdapterError):
         return "adapter_missing"
     if isinstance(error, QuotaExceededError):
         return "quota"
-    return "full" if isinstance(error, ServerFullError) else "request"
+    if isinstance(error, ServerFullError):
+        return "full"
+    return "request" if isinstance(error, ValueError) else "failed"
 
 
 def adapter_fault_of(error: Exception) -> Fault:

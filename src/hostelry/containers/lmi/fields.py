@@ -1,28 +1,48 @@
 """Typed reads from a JSON object that a stranger wrote; every refusal names field and limits."""
 
-import math
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from hostelry.containers.lmi.refusal import bad_request
+from hostelry.base.json import nests_deeper
+from hostelry.containers.lmi.refusal import Refusal, bad_request
+from hostelry.engine.request import MAX_COUNT, MAX_TOKEN_ID
 
 SHOWN_CHARACTERS = 80
-MAX_INTEGER = 2**63 - 1
+MAX_INTEGER = MAX_COUNT
+# What looks at a value by calling itself (repr, templates, schemas) has room to spare; a JSON
+# schema of as many levels as are kept (64) takes two lists or objects a level.
+MAX_NESTING = 200
+
+# Looks at no more of a value than can be shown.
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 2 * SHOWN_CHARACTERS
+_REPR.maxlist = _REPR.maxdict = SHOWN_CHARACTERS
 
 
 def parse_json(body: bytes) -> Any:
-    """The JSON value in `body`; raises Refusal for anything that is not JSON."""
+    """The JSON value in `body`; raises Refusal for anything that is not JSON, or nests too deep."""
     try:
-        return msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        value = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise bad_request(f"the body is not valid JSON: {error}") from error
+    except RecursionError:
+        raise nests_too_deep() from None
+    if body.count(b"[") + body.count(b"{") > MAX_NESTING and nests_deeper(value, MAX_NESTING):
+        raise nests_too_deep()
+    return value
+
+
+def nests_too_deep() -> Refusal:
+    """The answer to a body whose lists and objects lie too deep in each other."""
+    return bad_request(f"the body nests deeper than {MAX_NESTING} lists and objects")
 
 
 def shown(value: object) -> str:
     """A value as it appears in an error message, cut to a readable length."""
-    text = repr(value)
+    text = _REPR.repr(value)
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "..."
 
 
@@ -66,17 +86,17 @@ class Fields:
             raise bad_request(f"{name} is {value}; it must be a whole number", name)
         return int(value)
 
-    def number(self, name: str, low: float, high: float = math.inf) -> float | None:
+    def number(self, name: str, low: float, high: float) -> float | None:
         """A finite number between `low` and `high`."""
         value = self._members.get(name)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise bad_request(f"{name} is {shown(value)}; it must be a number", name)
-        if not low <= value <= high or abs(value) == math.inf:
+        if not low <= value <= high:
             raise bad_request(
                 f"{name} is {shown(value)}; it must be at least {low}"
-                + ("" if high in (math.inf, MAX_INTEGER) else f" and at most {high}"),
+                + ("" if high == MAX_INTEGER else f" and at most {high}"),
                 name,
             )
         return value
@@ -122,5 +142,6 @@ class Fields:
 
 
 def is_token_id(value: object) -> bool:
-    """Whether `value` is a whole number that is not negative."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    """Whether `value` is a whole number that a token of some model could have."""
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    return is_integer and 0 <= value <= MAX_TOKEN_ID  # type: ignore[operator]

@@ -145,6 +145,10 @@ class Call:
             status = status_of(refusal.cause, self.route.surface, self.service.config.codes)
             yield form.broken(generated, status, refusal.message)
             return
+        except Exception:
+            log.exception("a stream broke by a defect of ours")
+            yield form.broken(generated, 500, "the server failed at this answer; its log says why")
+            return
         yield form.closing(generated)
 
     async def _next(self, steps: Steps) -> list[tuple[Running, Piece]] | None:

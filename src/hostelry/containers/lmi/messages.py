@@ -119,8 +119,9 @@ class Stepped(msgspec.Struct, frozen=True, tag=True):
 
 
 Fault = Literal[
-    "request", "adapter_missing", "adapter_refused", "adapter_exists", "capacity", "quota", "full"
-]
+    "request", "adapter_missing", "adapter_refused", "adapter_exists", "capacity", "quota", "full",
+    "failed",
+]  # fmt: skip
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):

@@ -6,7 +6,12 @@ from hostelry.containers.lmi.fields import MAX_INTEGER, Fields, shown
 from hostelry.containers.lmi.invocation import Sequences, Texts
 from hostelry.containers.lmi.parse_structure import parse_structure
 from hostelry.containers.lmi.refusal import bad_request
-from hostelry.engine.request import SamplingParams
+from hostelry.engine.request import (
+    LEAST_REPETITION_PENALTY,
+    MAX_TOKEN_ID,
+    MOST_REPETITION_PENALTY,
+    SamplingParams,
+)
 
 MAX_STOP_STRINGS = 64
 MAX_STOP_CHARACTERS = 1000
@@ -47,10 +52,15 @@ def parse_sampling(
     try:
         return SamplingParams(
             temperature=temperature,
-            top_k=max(0, fields.integer("top_k", -1) or 0),
+            top_k=max(0, fields.integer("top_k", -1, MAX_TOKEN_ID) or 0),
             top_p=or_default(fields.number("top_p", SMALLEST, 1), 1.0),
             min_p=fields.number("min_p", 0, 1) or 0.0,
-            repetition_penalty=or_default(fields.number("repetition_penalty", SMALLEST), 1.0),
+            repetition_penalty=or_default(
+                fields.number(
+                    "repetition_penalty", LEAST_REPETITION_PENALTY, MOST_REPETITION_PENALTY
+                ),
+                1.0,
+            ),
             presence_penalty=fields.number("presence_penalty", -2, 2) or 0.0,
             frequency_penalty=fields.number("frequency_penalty", -2, 2) or 0.0,
             seed=(seed if given_seed is None else given_seed) & MAX_INTEGER,

@@ -98,7 +98,7 @@ def json_schema(value: Any, name: str) -> Structure:
         return Structure("json_schema", value)
     if not isinstance(value, dict):
         raise bad_request(f"{name} is {shown(value)}; it must be a JSON schema", name)
-    return Structure("json_schema", encoded(value, name))
+    return Structure("json_schema", msgspec.json.encode(value).decode())
 
 
 def regex(value: Any, name: str) -> Structure:
@@ -115,7 +115,7 @@ def choice(value: Any, name: str) -> Structure:
     """A list of texts."""
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise bad_request(f"{name} is {shown(value)}; it must be a list of strings", name)
-    return Structure("choice", encoded(value, name))
+    return Structure("choice", msgspec.json.encode(value).decode())
 
 
 def text(value: Any, name: str) -> str:
@@ -123,14 +123,6 @@ def text(value: Any, name: str) -> str:
     if not isinstance(value, str) or not value:
         raise bad_request(f"{name} is {shown(value)}; it must be a string", name)
     return value
-
-
-def encoded(value: Any, name: str) -> str:
-    """A JSON value as text again."""
-    try:
-        return msgspec.json.encode(value).decode()
-    except RecursionError as error:
-        raise bad_request(f"{name} nests too deep", name) from error
 
 
 READERS: Mapping[str, Reader] = {

@@ -64,6 +64,7 @@ ERRORS: Mapping[Fault, type[BackendError]] = {
     "capacity": AdapterCapacityError,
     "quota": QuotaReachedError,
     "full": EngineFullError,
+    "failed": EngineFailedError,
 }
 
 log = logging.getLogger(__name__)

@@ -110,9 +110,11 @@ def _bias_arrays(
 
 
 def check_token_ids(params: SamplingParams, vocab_size: int) -> None:
-    """Raise ValueError for a biased token that the model does not have."""
-    for token_id, _ in params.logit_bias:
-        if token_id >= vocab_size:
+    """Raise ValueError for a token that the model does not have."""
+    named = (("logit_bias", dict(params.logit_bias)), ("stop_token_ids", params.stop_token_ids))
+    for name, token_ids in named:
+        largest = max(token_ids, default=0)
+        if largest >= vocab_size:
             raise ValueError(
-                f"logit_bias names token id {token_id}; the model's vocabulary has {vocab_size}"
+                f"{name} names token id {largest}; the model's vocabulary has {vocab_size}"
             )

@@ -15,9 +15,11 @@ from typing import Any
 
 import msgspec
 
+from hostelry.base.json import nests_deeper
 from hostelry.engine.sampling.grammar import GrammarError
 
 MAX_DEPTH = 64
+MAX_NESTING = 3 * MAX_DEPTH  # of lists and objects; a schema in a schema takes two at most
 MAX_SCHEMAS = 4096
 MAX_LENGTH = 2000  # compiling takes time with its square
 _SHOWN_CHARACTERS = 60
@@ -64,6 +66,8 @@ def kept_json_schema(text: str) -> str:
         schema = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise GrammarError(f"the JSON schema is not JSON: {error}") from error
+    if nests_deeper(schema, MAX_NESTING):
+        raise GrammarError(f"the JSON schema nests deeper than {MAX_NESTING} lists and objects")
     _Walk(schema).check(schema, "$", 0)
     return msgspec.json.encode(schema).decode()
 

@@ -101,7 +101,8 @@ def _sample_rows(x_RV: Floats, histories: Sequence[TokenHistory]) -> list[Sample
         change(x_RV, histories)
     largest_R = x_RV.max(axis=1)
     is_possible_R = ~np.isneginf(largest_R)
-    x_RV[~is_possible_R] = 0
+    x_RV[~np.isfinite(largest_R)] = 0
+    is_finite_R &= ~np.isnan(largest_R)
     tokens_R = _choose(x_RV, histories)
     sampled = []
     for row, token_id in enumerate(tokens_R.tolist()):

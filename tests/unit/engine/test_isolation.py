@@ -1,0 +1,239 @@
+"""Whatever goes wrong with one request ends that request alone, with its cause."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from tests.models import tiny_llama
+from tests.unit.engine.oracle import assert_nothing_is_held, drain, greedy
+
+from hostelry.engine.engine import Engine, EngineConfig
+from hostelry.engine.request import FinishReason, Output, Request, SamplingParams, Structure
+
+CONFIG = EngineConfig(dtype="fp32", pool_bytes=4 << 20, num_threads=1)
+COUNT = 6
+FORBIDDEN = 77  # in a prompt, for decoders that break at it
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llama(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def expected(folder: Path) -> dict[str, list[Output]]:
+    """What the neighbours get where nobody harms them."""
+    return by_request(run(Engine.load(folder, CONFIG), neighbours()))
+
+
+def neighbours() -> list[Request]:
+    sampled = SamplingParams(
+        max_new_tokens=COUNT, ignore_eos=True, temperature=1.0, seed=5, num_logprobs=2
+    )
+    return [
+        greedy("greedy", (5, 6, 7), COUNT),
+        Request(id="sampled", prompt_token_ids=(8, 9), sampling=sampled),
+    ]
+
+
+def run(engine: Engine, requests: list[Request]) -> list[Output]:
+    for request in requests:
+        engine.add(request)
+    return drain(engine)
+
+
+def by_request(outputs: list[Output]) -> dict[str, list[Output]]:
+    ids = {output.request_id for output in outputs}
+    return {each: [it for it in outputs if it.request_id == each] for each in ids}
+
+
+class AnyToken:
+    """A grammar that allows every token."""
+
+    def fill(self, allowed_RW: npt.NDArray[np.int32], row: int) -> None:
+        allowed_RW[row] = -1
+
+    def accept(self, token_id: int) -> bool:
+        return True
+
+
+class BreaksOnFill(AnyToken):
+    def fill(self, allowed_RW: npt.NDArray[np.int32], row: int) -> None:
+        raise RuntimeError("a matcher's defect")
+
+
+class BreaksOnAccept(AnyToken):
+    def accept(self, token_id: int) -> bool:
+        raise RuntimeError("a matcher's defect")
+
+
+class ForgetsWhatItAllowed(AnyToken):
+    def accept(self, token_id: int) -> bool:
+        return False
+
+
+class BreaksLater(AnyToken):
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def accept(self, token_id: int) -> bool:
+        self.steps += 1
+        if self.steps == 3:
+            raise RecursionError("too deep")
+        return True
+
+
+@dataclass
+class Structures:
+    """Every structure is one of `grammar`."""
+
+    grammar: Callable[[], AnyToken]
+
+    def submit(self, structure: Structure) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(self)
+        return future
+
+    def start(self) -> AnyToken:
+        return self.grammar()
+
+
+def structured() -> Request:
+    sampling = SamplingParams(max_new_tokens=COUNT, structure=Structure("regex", "a"))
+    return Request(id="poison", prompt_token_ids=(3, 4), sampling=sampling)
+
+
+@pytest.mark.parametrize(
+    ("grammar", "cause"),
+    [
+        pytest.param(BreaksOnFill, "RuntimeError: a matcher's defect", id="in the mask"),
+        pytest.param(BreaksOnAccept, "RuntimeError: a matcher's defect", id="at the token"),
+        pytest.param(BreaksLater, "RecursionError: too deep", id="at its third token"),
+        pytest.param(ForgetsWhatItAllowed, "grammar allows", id="a token that it refuses"),
+    ],
+)
+def test_a_grammar_that_breaks_ends_its_own_request(
+    folder: Path,
+    expected: dict[str, list[Output]],
+    grammar: Callable[[], AnyToken],
+    cause: str,
+) -> None:
+    engine = Engine.load(folder, CONFIG)
+    engine._intake._structures = Structures(grammar)  # type: ignore[assignment]
+    outputs = by_request(run(engine, [structured(), *neighbours()]))
+    last = outputs.pop("poison")[-1]
+    assert last.finish_reason is FinishReason.ERROR
+    assert last.error is not None
+    assert cause in last.error
+    assert outputs == expected
+    assert_nothing_is_held(engine)
+
+
+@dataclass
+class BreaksAt:
+    """A decoder that computes no step which holds the token."""
+
+    inner: Any
+    token_id: int
+
+    def forward(self, batch: Any, pool: Any) -> Any:
+        if self.token_id in batch.token_ids_T:
+            raise RuntimeError("no kernel for this")
+        return self.inner.forward(batch, pool).clone()
+
+
+def test_a_step_that_one_request_breaks_is_computed_without_it(
+    folder: Path, expected: dict[str, list[Output]]
+) -> None:
+    engine = Engine.load(folder, CONFIG)
+    decoder = BreaksAt(engine._parts.decoder, FORBIDDEN)
+    object.__setattr__(engine._parts, "decoder", decoder)
+    poison = greedy("poison", (1, FORBIDDEN), COUNT)
+    outputs = by_request(run(engine, [poison, *neighbours()]))
+    (last,) = outputs.pop("poison")
+    assert last.finish_reason is FinishReason.ERROR
+    assert last.error == "the step failed: RuntimeError: no kernel for this"
+    assert outputs == expected
+    assert_nothing_is_held(engine)
+
+
+def test_what_cannot_be_added_leaves_nothing(
+    folder: Path, expected: dict[str, list[Output]]
+) -> None:
+    engine = Engine.load(folder, CONFIG)
+
+    def broken() -> AnyToken:
+        raise RecursionError("too deep")
+
+    engine._intake._structures = Structures(broken)  # type: ignore[assignment]
+    with pytest.raises(RecursionError):
+        engine.add(structured())
+    assert by_request(run(engine, neighbours())) == expected
+    assert_nothing_is_held(engine)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        pytest.param({"stop_token_ids": (2**63,)}, "stop_token_ids", id="a token beyond 64 bits"),
+        pytest.param({"stop_token_ids": (-1,)}, "stop_token_ids", id="a negative token"),
+        pytest.param({"repetition_penalty": 1e-46}, "0.01", id="a penalty that vanishes"),
+        pytest.param(
+            {"repetition_penalty": float("nan")}, "0.01", id="a penalty that is no number"
+        ),
+        pytest.param({"repetition_penalty": float("inf")}, "100", id="an endless penalty"),
+        pytest.param({"temperature": float("nan")}, "temperature", id="a nan as temperature"),
+        pytest.param({"top_k": 2**63}, "top_k", id="more tokens than there are"),
+        pytest.param({"top_p": float("nan")}, "top_p", id="a nan as top_p"),
+        pytest.param({"max_new_tokens": 2**64}, "max_new_tokens", id="more than 64 bits of tokens"),
+        pytest.param({"seed": 2**65}, "seed", id="a seed beyond 64 bits"),
+        pytest.param({"logit_bias": ((-1, 1.0),)}, "logit_bias", id="a negative token's bias"),
+        pytest.param({"logit_bias": ((1, float("nan")),)}, "logit_bias", id="a bias of nan"),
+    ],
+)
+def test_numbers_out_of_range_are_no_sampling_params(settings: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        SamplingParams(**settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"stop_token_ids": (199,)}, id="a stop token"),
+        pytest.param({"logit_bias": ((199, 1.0),)}, id="a biased token"),
+    ],
+)
+def test_tokens_that_the_model_does_not_have_are_refused(folder: Path, settings: Any) -> None:
+    request = Request(id="a", prompt_token_ids=(1,), sampling=SamplingParams(**settings))
+    with pytest.raises(ValueError, match="token id 199; the model's vocabulary has 199"):
+        Engine.load(folder, CONFIG).add(request)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"temperature": 5e-324}, id="a subnormal temperature"),
+        pytest.param({"temperature": 1e-45, "top_k": 1}, id="0 in single precision"),
+        pytest.param({"temperature": 100.0, "min_p": 5e-324}, id="a subnormal min_p"),
+        pytest.param({"temperature": 1.0, "top_p": 5e-324}, id="a subnormal top_p"),
+        pytest.param({"temperature": 1.0, "top_k": 2**31 - 1}, id="all tokens and more"),
+        pytest.param({"repetition_penalty": 0.01, "temperature": 1e-30}, id="the least penalty"),
+        pytest.param({"repetition_penalty": 100.0, "temperature": 1e-30}, id="the largest penalty"),
+        pytest.param({"seed": 1 - 2**63, "temperature": 1.0}, id="the least seed"),
+    ],
+)
+def test_extremes_within_the_ranges_give_tokens_and_harm_nobody(
+    folder: Path, expected: dict[str, list[Output]], settings: Any
+) -> None:
+    sampling = SamplingParams(max_new_tokens=COUNT, ignore_eos=True, num_logprobs=1, **settings)
+    engine = Engine.load(folder, CONFIG)
+    poison = Request(id="poison", prompt_token_ids=(3, 4), sampling=sampling)
+    outputs = by_request(run(engine, [poison, *neighbours()]))
+    assert len(outputs.pop("poison")) == COUNT
+    assert outputs == expected
+    assert_nothing_is_held(engine)
