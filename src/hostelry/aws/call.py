@@ -12,13 +12,7 @@ from botocore.model import StructureShape
 from hostelry.aws import codecs, query
 from hostelry.aws.constraints import check_params
 from hostelry.aws.failure import serialize_failure, tree_response
-from hostelry.aws.models import (
-    operation_model,
-    service_model,
-    service_operations,
-    services_by_target,
-    services_by_version,
-)
+from hostelry.aws.models import operation_model, service_model, service_operations
 from hostelry.aws.runtime import is_runtime_path, runtime_error
 from hostelry.aws.target import (
     CBOR,
@@ -26,8 +20,7 @@ from hostelry.aws.target import (
     QUERY,
     Target,
     find_target,
-    form_fields,
-    is_form,
+    head_service,
     plain_body,
 )
 from hostelry.aws.tree import JSON_READERS, read_tree, write_tree
@@ -116,26 +109,15 @@ def serialize_result(call: Call, result: Mapping[str, Any]) -> HttpResponse:
 def serialize_error(
     error: ServiceError, call: Call | None, request_id: str, request: HttpRequest | None = None
 ) -> HttpResponse:
-    """The error answer in the protocol of `call`, or else in the one `request` seems to speak."""
+    """The error answer in the protocol of `call`, or else in the one `request` seems to speak.
+
+    Its body is left alone: it may be anybody's, and of any size once unpacked.
+    """
     if call is not None:
         return serialize_failure(error, call.service, call.protocol, request_id)
     if request is None:
         return serialize_failure(error, None, JSON, request_id)
     if is_runtime_path(request.path):
         return runtime_error(error, request_id)
-    service, protocol = _guess(request)
+    service, protocol = head_service(request)
     return serialize_failure(error, service, protocol, request_id)
-
-
-def _guess(request: HttpRequest) -> tuple[str | None, str]:
-    """Service, where it can be told, and protocol of a request that need not be readable."""
-    target = request.headers.get("x-amz-target", "")
-    if request.path.startswith("/service/"):
-        return services_by_target().get(request.path.split("/")[2]), CBOR
-    if target or not is_form(request):
-        return services_by_target().get(target.rpartition(".")[0]), JSON
-    try:
-        version = form_fields(request).get("Version", "")
-    except ServiceError:
-        version = ""
-    return services_by_version().get(version), QUERY

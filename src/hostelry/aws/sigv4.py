@@ -9,6 +9,7 @@ and each part ends a line. Source: AWS IAM User Guide, "Create a signed AWS API 
 """
 
 import calendar
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from hmac import digest as hmac_digest
 from typing import NoReturn
 from urllib.parse import parse_qsl, quote
 
+import msgspec
+
 from hostelry.aws.codes import QUERY_SIGNING_NAMES, query_code
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
@@ -28,6 +31,10 @@ from hostelry.base.http import HttpRequest
 ALGORITHM = "AWS4-HMAC-SHA256"
 MAX_PRESIGNED_S = 7 * 24 * 3600
 UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
+# Put on a request between its signer and the door, by load balancers, tracers and CloudFront.
+# Nothing reads them; every other header of these families steers, so a stranger may not add it.
+ADDED_ON_THE_WAY = frozenset({"x-amzn-trace-id", "x-amz-cf-id"})
+_STEERING = ("x-amz", "x-hostelry")
 _EMPTY_HASH = sha256(b"").hexdigest()
 _SCHEME = ALGORITHM + " "
 _PRESIGNED = (
@@ -38,6 +45,9 @@ _PRESIGNED = (
     "X-Amz-Signature",
 )
 _TIMESTAMP_CHARACTERS = 16
+_MAX_SIGNERS = 256
+_MAX_KEPT_CHARACTERS = 1024
+_HASH = re.compile("[0-9a-f]{64}")
 _UTF8 = ("utf-8", "surrogatepass")  # no text that a client can send may fail to be hashed
 
 
@@ -72,8 +82,31 @@ class _Claims:
     signed_names: str
 
 
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A request's claims, still to be proven; `text` is where they were read."""
+
+    text: str
+    claims: _Claims
+    secret: Secret
+    timestamp: str
+    query: str
+    signature: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Signer:
+    """Claims that a signature has proven, with what is needed to verify the next one."""
+
+    claims: _Claims
+    secret: Secret
+    key: bytes
+    identity: Identity
+
+
 class Verifier:
     """Verifies signatures in the Authorization header or in the query (presigned).
+
+    Only what a valid signature has proven is remembered, so a stranger fills no memory.
 
     Args:
         secret_of: access key id -> its secret, None for a key that does not exist.
@@ -85,32 +118,54 @@ class Verifier:
     ) -> None:
         self._secret_of = secret_of
         self._max_skew_s = max_skew_s
+        self._signers: dict[str, _Signer] = {}
+
+    @property
+    def num_remembered(self) -> int:
+        """How many signers are remembered."""
+        return len(self._signers)
 
     def verify(self, request: HttpRequest, now: float) -> Identity:
         """Who signed `request`, at `now` in epoch seconds; raises ServiceError (403) otherwise."""
+        asked = self._asked(request, now)
+        stated = _stated_hash(request, asked.claims)
+        if stated is None:
+            return self._prove(request, asked, _hash(request.body))
+        identity = self._prove(request, asked, stated)  # before a body that may be large is hashed
+        if stated != UNSIGNED_PAYLOAD and not compare_digest(stated, _hash(request.body)):
+            _mismatch(asked.claims, "X-Amz-Content-SHA256 is not the SHA-256 of the body.")
+        return identity
+
+    def verify_head(self, request: HttpRequest, now: float) -> Identity | None:
+        """Who signed `request`, whose body is not there yet; None where that takes the body.
+
+        The signature can be verified when the body's hash is stated (and then signed). Raises
+        ServiceError (403) as `verify` would.
+        """
+        asked = self._asked(request, now)
+        stated = _stated_hash(request, asked.claims)
+        return None if stated is None else self._prove(request, asked, stated)
+
+    def _asked(self, request: HttpRequest, now: float) -> _Asked:
+        """What the head says, as far as it can be checked without the signature."""
         authorization = request.headers.get("authorization")
         if authorization is not None:
-            claimed, signature = _split_authorization(authorization)
-            claims = _header_claims(claimed)
-            timestamp = _header_timestamp(request)
-            _check_time(claims, timestamp, now, self._max_skew_s, self._max_skew_s)
+            text, signature = _split_authorization(authorization)
+            signer = self._signers.get(text)
+            claims = _header_claims(text) if signer is None else signer.claims
+            timestamp, lifetime_s = _header_timestamp(request), self._max_skew_s
             query = _canonical_query(request.query) if request.query else ""
         elif "X-Amz-Signature=" in request.query:
             fields = _presigned_fields(request.query)
-            signature = fields["X-Amz-Signature"]
+            text, signature = "", fields["X-Amz-Signature"]
             claims = _claims(fields["X-Amz-Credential"], fields["X-Amz-SignedHeaders"])
-            timestamp = fields["X-Amz-Date"]
-            _check_time(claims, timestamp, now, _lifetime_s(fields), self._max_skew_s)
+            timestamp, lifetime_s = fields["X-Amz-Date"], _lifetime_s(fields)
             query = _canonical_query(request.query, leave_out="X-Amz-Signature")
         else:
             raise ServiceError(
                 "MissingAuthenticationTokenException", "Missing Authentication Token", 403
             )
-        return self._identify(request, claims, timestamp, query, signature)
-
-    def _identify(
-        self, request: HttpRequest, claims: _Claims, timestamp: str, query: str, signature: str
-    ) -> Identity:
+        _check_time(claims, timestamp, now, lifetime_s, self._max_skew_s)
         secret = self._secret_of(claims.access_key_id)
         if secret is None:
             _refuse(
@@ -118,24 +173,51 @@ class Verifier:
                 "UnrecognizedClientException",
                 "The security token included in the request is invalid.",
             )
-        canonical = _canonical_request(request, claims, query)
-        signed = f"{ALGORITHM}\n{timestamp}\n{claims.scope}\n{sha256(canonical).hexdigest()}"
-        key = _signing_key(secret.secret_access_key, claims.date, claims.region, claims.service)
-        expected = hmac_digest(key, signed.encode(*_UTF8), "sha256").hex()
-        if not compare_digest(expected.encode(), signature.encode(*_UTF8)):
+        _check_signed_names(request, claims)
+        return _Asked(
+            text=text,
+            claims=claims,
+            secret=secret,
+            timestamp=timestamp,
+            query=query,
+            signature=signature,
+        )
+
+    def _prove(self, request: HttpRequest, asked: _Asked, payload_hash: str) -> Identity:
+        claims = asked.claims
+        signer = self._signers.get(asked.text)
+        if signer is None or signer.secret is not asked.secret:
+            signer = _signer(claims, asked.secret)
+        canonical = _canonical_request(request, claims, asked.query, payload_hash)
+        signed = f"{ALGORITHM}\n{asked.timestamp}\n{claims.scope}\n{sha256(canonical).hexdigest()}"
+        expected = hmac_digest(signer.key, signed.encode(*_UTF8), "sha256").hex()
+        if not compare_digest(expected.encode(), asked.signature.encode(*_UTF8)):
             _mismatch(
                 claims,
                 "The request signature we calculated does not match the signature you provided. "
                 "Check your AWS Secret Access Key and signing method.",
             )
-        return _identity(claims.access_key_id, secret.account_id, claims.region, claims.service)
+        if 0 < len(asked.text) <= _MAX_KEPT_CHARACTERS:
+            self._keep(asked.text, signer)
+        return signer.identity
+
+    def _keep(self, text: str, signer: _Signer) -> None:
+        if len(self._signers) >= _MAX_SIGNERS and text not in self._signers:
+            self._signers.clear()
+        self._signers[text] = signer
 
 
-@lru_cache(maxsize=256)
-def _identity(access_key_id: str, account_id: str, region: str, service: str) -> Identity:
-    return Identity(
-        access_key_id=access_key_id, account_id=account_id, region=region, service=service
+def _signer(claims: _Claims, secret: Secret) -> _Signer:
+    key = b"AWS4" + secret.secret_access_key.encode()
+    for part in (claims.date, claims.region, claims.service, "aws4_request"):
+        key = hmac_digest(key, part.encode(*_UTF8), "sha256")
+    identity = Identity(
+        access_key_id=claims.access_key_id,
+        account_id=secret.account_id,
+        region=claims.region,
+        service=claims.service,
     )
+    return _Signer(claims=claims, secret=secret, key=key, identity=identity)
 
 
 def _refuse(claims: _Claims, code: str, message: str) -> NoReturn:
@@ -161,7 +243,6 @@ def _split_authorization(authorization: str) -> tuple[str, str]:
     return claimed, signature.strip()
 
 
-@lru_cache(maxsize=256)
 def _header_claims(claimed: str) -> _Claims:
     parts: dict[str, str] = {}
     for part in claimed[len(_SCHEME) :].split(","):
@@ -214,7 +295,12 @@ def _header_timestamp(request: HttpRequest) -> str:
 
 
 def _presigned_fields(query: str) -> dict[str, str]:
-    fields = dict(parse_qsl(query, keep_blank_values=True))
+    pairs = parse_qsl(query, keep_blank_values=True)
+    fields = dict(pairs)
+    names = [name for name, _ in pairs]
+    twice = sorted({it for it in names if it.startswith("X-Amz-") and names.count(it) > 1})
+    if twice:
+        raise _incomplete(f"The presigned query has {', '.join(twice):.100} more than once")
     if fields.get("X-Amz-Algorithm") != ALGORITHM:
         raise _incomplete(f"X-Amz-Algorithm must be {ALGORITHM}")
     missing = [name for name in _PRESIGNED if not fields.get(name)]
@@ -280,34 +366,71 @@ def _timestamp(epoch_s: float) -> str:
     return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(epoch_s))
 
 
-def _canonical_request(request: HttpRequest, claims: _Claims, query: str) -> bytes:
+def _check_signed_names(request: HttpRequest, claims: _Claims) -> None:
+    """Raise where a header that steers is there and was not signed: anyone may have added it."""
+    signed = claims.signed_headers
+    unsigned = [
+        name
+        for name in request.headers
+        if name.startswith(_STEERING) and name not in signed and name not in ADDED_ON_THE_WAY
+    ]
+    if unsigned:
+        _mismatch(
+            claims,
+            "There were headers present in the request which were not signed: "
+            f"{', '.join(unsigned):.300}. Every x-amz* and x-hostelry* header must be signed.",
+        )
+
+
+def _canonical_request(
+    request: HttpRequest, claims: _Claims, query: str, payload_hash: str
+) -> bytes:
     headers = request.headers
     lines = [request.method, _canonical_path(request.path), query]
     for name in claims.signed_headers:
         value = headers.get(name)
         if value is None:
             _mismatch(claims, f"The signed header '{name:.100}' is not in the request.")
-        lines.append(f"{name}:{' '.join(value.split())}")
-    lines += ("", claims.signed_names, _payload_hash(request, claims))
+        lines.append(f"{name}:{_folded(value)}")
+    lines += ("", claims.signed_names, payload_hash)
     return "\n".join(lines).encode(*_UTF8)
 
 
-def _payload_hash(request: HttpRequest, claims: _Claims) -> str:
-    """What stands for the body in the canonical request, once it is known to be true."""
-    if "x-amz-target" in request.headers and "x-amz-target" not in claims.signed_headers:
-        # It decides which operation runs, so a stranger must not be able to add it.
-        _mismatch(claims, "X-Amz-Target is in the request but was not signed.")
+def _folded(value: str) -> str:
+    """`value` with its blanks folded; no other character counts as one, or it could be swapped."""
+    if "  " in value or "\t" in value:
+        value = " ".join([it for it in value.replace("\t", " ").split(" ") if it])
+    return value.strip(" ")
+
+
+def _stated_hash(request: HttpRequest, claims: _Claims) -> str | None:
+    """What the head says of the body (a hash, or that none was signed); None where nothing."""
     stated = request.headers.get("x-amz-content-sha256")
-    if stated == UNSIGNED_PAYLOAD and "x-amz-content-sha256" in claims.signed_headers:
-        return stated
-    actual = sha256(request.body).hexdigest() if request.body else _EMPTY_HASH
-    if stated is not None and not compare_digest(stated.encode(*_UTF8), actual.encode()):
-        _mismatch(claims, "X-Amz-Content-SHA256 is not the SHA-256 of the body.")
-    return actual
+    if stated is not None and stated != UNSIGNED_PAYLOAD and not _HASH.fullmatch(stated):
+        _mismatch(
+            claims,
+            f"X-Amz-Content-SHA256 is not the SHA-256 of the body: '{stated:.100}'. It must be "
+            f"64 hexadecimal digits in lower case, or {UNSIGNED_PAYLOAD}.",
+        )
+    return stated
+
+
+def _hash(body: bytes) -> str:
+    return sha256(body).hexdigest() if body else _EMPTY_HASH
+
+
+def _canonical_path(path: str) -> str:
+    if len(path) <= _MAX_KEPT_CHARACTERS:
+        return _short_canonical_path(path)
+    return _resolved_path(path)
 
 
 @lru_cache(maxsize=1024)
-def _canonical_path(path: str) -> str:
+def _short_canonical_path(path: str) -> str:
+    return _resolved_path(path)
+
+
+def _resolved_path(path: str) -> str:
     kept: list[str] = []
     for segment in path.split("/"):
         if segment == "..":
@@ -321,11 +444,3 @@ def _canonical_path(path: str) -> str:
 def _canonical_query(query: str, leave_out: str | None = None) -> str:
     pairs = [pair.partition("=")[::2] for pair in query.split("&")]
     return "&".join(f"{name}={value}" for name, value in sorted(pairs) if name != leave_out)
-
-
-@lru_cache(maxsize=256)
-def _signing_key(secret_access_key: str, date: str, region: str, service: str) -> bytes:
-    key = b"AWS4" + secret_access_key.encode()
-    for part in (date, region, service, "aws4_request"):
-        key = hmac_digest(key, part.encode(*_UTF8), "sha256")
-    return key

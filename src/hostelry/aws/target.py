@@ -57,6 +57,19 @@ def find_target(request: HttpRequest) -> Target:
     )
 
 
+def head_service(request: HttpRequest) -> tuple[str | None, str]:
+    """Service, where it can be told, and protocol; from the head, which need not be readable.
+
+    Of a form only its protocol is known: the service is named in the body.
+    """
+    if request.path.startswith(_SMITHY_ROOT):
+        return services_by_target().get(request.path.split("/")[2]), CBOR
+    target = request.headers.get("x-amz-target", "")
+    if target or not is_form(request):
+        return services_by_target().get(target.rpartition(".")[0]), JSON
+    return None, QUERY
+
+
 def is_form(request: HttpRequest) -> bool:
     """Whether the query protocol is spoken: a form body, or the same fields in a GET's query."""
     if request.method == "GET":
