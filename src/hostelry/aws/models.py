@@ -34,6 +34,12 @@ def operation_model(service: str, operation: str) -> OperationModel:
     return service_model(service).operation_model(operation)
 
 
+def signing_name(service: str) -> str:
+    """What `service` (by boto3 name) is called in a credential's scope."""
+    metadata: Mapping[str, str] = service_model(service).metadata
+    return metadata.get("signingName") or metadata["endpointPrefix"]
+
+
 @cache
 def services_by_target() -> Mapping[str, str]:
     """Target prefix (of X-Amz-Target and of Smithy paths) -> service."""

@@ -48,6 +48,15 @@ class Callers:
             return self._identify(request)
         return await asyncio.to_thread(self._identify, request)
 
+    def admit(self, request: HttpRequest) -> Identity | None:
+        """Who sends `request`, whose body is not there yet; None where only the body can tell.
+
+        Raises ServiceError 403 where nobody credible does.
+        """
+        if self._allow_unsigned and is_unsigned(request):
+            return self._identify(request)
+        return self._verifier.verify_head(request, self._now())
+
     def _identify(self, request: HttpRequest) -> Identity:
         if self._allow_unsigned and is_unsigned(request):
             return Identity(
@@ -72,12 +81,12 @@ def is_unsigned(request: HttpRequest) -> bool:
     return "authorization" not in request.headers and "X-Amz-Signature=" not in request.query
 
 
-def check_service(identity: Identity, service: str) -> None:
-    """Raise where the signature was made for another service than the one it is used for."""
-    if identity.service not in ("", service):
+def check_service(signed_for: str, service: str) -> None:
+    """Raise where a signature was made for another service (signing name) than it is used for."""
+    if signed_for not in ("", service):
         raise ServiceError(
             "InvalidSignatureException",
             f"Credential should be scoped to correct service: '{service}', "
-            f"but it is scoped to '{identity.service}'.",
+            f"but it is scoped to '{signed_for}'.",
             403,
         )

@@ -1,11 +1,11 @@
-"""Control-plane calls: the caller is verified here, the call is answered by control."""
+"""Control-plane calls: the caller is verified here, the call is read and answered by control."""
 
-from collections.abc import Mapping
 from xml.sax.saxutils import escape
 
-from hostelry.aws.call import find_target, serialize_error
-from hostelry.aws.models import service_model
+from hostelry.aws.call import serialize_error
+from hostelry.aws.models import signing_name
 from hostelry.aws.sigv4 import Identity
+from hostelry.aws.target import head_service
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.gateway.callers import Callers, check_service
@@ -52,20 +52,21 @@ class ControlRoom:
         self._address = address
         self._internal_key = internal_key
 
+    def admit(self, request: HttpRequest) -> bool:
+        """Whether the head proves who calls; raises ServiceError where it will be refused."""
+        _check_place(request)
+        identity = self._callers.admit(request)
+        if identity is not None:
+            _checked_service(request, identity)
+        return identity is not None
+
     async def serve(self, exchange: Exchange, request_id: str) -> None:
         """Pass one call on and its answer back; raises ServiceError where that cannot be."""
         request = exchange.request
-        if _is_s3(request):
-            raise ServiceError("MethodNotAllowed", S3_ELSEWHERE, 405)
-        if request.path != "/" and not request.path.startswith("/service/"):
-            raise ServiceError(
-                "UnknownOperationException",
-                f"Nothing is served at {request.method} {request.path:.200}.",
-                404,
-            )
+        _check_place(request)
         identity = await self._callers.identify(request)
-        service = signing_name(find_target(request).service)
-        check_service(identity, service)
+        service = _checked_service(request, identity)
+        exchange.proven()
         head = self._head(request, identity, service, request_id)
         exchange.respond(await self._ask(head, request.body))
 
@@ -108,10 +109,27 @@ class ControlRoom:
         return b"%b%b\r\n" % (line, header_lines(passed | ours))
 
 
-def signing_name(service: str) -> str:
-    """What the service (by boto3 name) is called in a credential's scope."""
-    metadata: Mapping[str, str] = service_model(service).metadata
-    return metadata.get("signingName") or metadata["endpointPrefix"]
+def _check_place(request: HttpRequest) -> None:
+    if _is_s3(request):
+        raise ServiceError("MethodNotAllowed", S3_ELSEWHERE, 405)
+    if request.path != "/" and not request.path.startswith("/service/"):
+        raise ServiceError(
+            "UnknownOperationException",
+            f"Nothing is served at {request.method} {request.path:.200}.",
+            404,
+        )
+
+
+def _checked_service(request: HttpRequest, identity: Identity) -> str:
+    """The service (signing name) that the call is for; raises where it was signed for another.
+
+    A form names it in its body, which is control's to read: it compares the signer's.
+    """
+    service, _ = head_service(request)
+    if service is None:
+        return identity.service
+    check_service(identity.service, signing_name(service))
+    return signing_name(service)
 
 
 def _passed_headers(reply: Reply) -> dict[str, str]:

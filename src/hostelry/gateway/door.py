@@ -22,6 +22,13 @@ UNREAD = HttpRequest("POST", "/")
 class Room(Protocol):
     """One kind of API behind the door."""
 
+    def admit(self, request: HttpRequest) -> bool:
+        """Whether the head of `request`, whose body is still to come, proves who sends it.
+
+        Raises ServiceError where the request will be refused whatever its body is.
+        """
+        ...
+
     async def serve(self, exchange: Exchange, request_id: str) -> None:
         """Answer the exchange; raises ServiceError before the answer's first byte."""
         ...
@@ -41,6 +48,15 @@ class Door:
     openai: Room
     control: Room
     metrics: Room | None = None
+
+    def admit(self, request: HttpRequest) -> bool:
+        """Whether the head proves who sends it; raises RefusedError where no body is wanted."""
+        if request.path in OWN_PATHS:
+            raise RefusedError(413, f"{request.path} takes no body.", request)
+        try:
+            return self._room(request.path).admit(request)
+        except ServiceError as error:
+            raise RefusedError(error.http_status, error.message, request, error) from None
 
     async def handle(self, exchange: Exchange) -> None:
         """Answer one request; never raises, except when cancelled."""
@@ -69,10 +85,12 @@ class Door:
         code = (
             "ValidationError" if request.path.startswith("/endpoints/") else "ValidationException"
         )
-        error = ServiceError(code, refusal.reason, refusal.status)
-        room = self._room(request.path)
-        answer = room.error_answer(error, request, new_request_id())
-        return HttpResponse(refusal.status, answer.headers, answer.body)
+        if refusal.status == 503:
+            code = "ServiceUnavailable"
+        error = refusal.error or ServiceError(code, refusal.reason, refusal.status)
+        answer = self._room(request.path).error_answer(error, request, new_request_id())
+        later = {"Retry-After": "1"} if refusal.status == 503 else {}
+        return HttpResponse(refusal.status, {**answer.headers, **later}, answer.body)
 
     def _room(self, path: str) -> Room:
         if path.startswith("/endpoints/"):

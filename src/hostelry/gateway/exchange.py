@@ -1,6 +1,6 @@
 """One request and the way to answer it: whole, or in chunks as they come."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Protocol
 
@@ -44,7 +44,8 @@ class Exchange:
     """One request with its answer; `finished` once the whole answer is on its way.
 
     An answer that was `started` and is never finished ends with its connection cut.
-    `keep_alive` turns False when the connection cannot carry another request.
+    `keep_alive` turns False when the connection cannot carry another request. `proven` is called
+    once it is known who sent the request.
     """
 
     __slots__ = (
@@ -53,17 +54,24 @@ class Exchange:
         "_sink",
         "finished",
         "keep_alive",
+        "proven",
         "request",
         "started",
     )
 
     def __init__(
-        self, sink: Sink, received: Received, common_head: bytes, draining: bool = False
+        self,
+        sink: Sink,
+        received: Received,
+        common_head: bytes,
+        draining: bool = False,
+        proven: Callable[[], None] = lambda: None,
     ) -> None:
         self.request: HttpRequest = received.request
         self.keep_alive = received.keep_alive and not draining
         self.started = False
         self.finished = False
+        self.proven = proven
         self._sink = sink
         self._chunked = received.chunked_answer
         self._common_head = common_head

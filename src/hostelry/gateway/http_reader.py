@@ -12,16 +12,17 @@ from enum import Enum
 import httptools
 import msgspec
 
-from hostelry.base.errors import HostelryError
+from hostelry.base.errors import HostelryError, ServiceError
 from hostelry.base.http import HttpRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
-    """What a client may ask of one connection.
+    """What a client may ask of one connection, and all of them of one worker.
 
-    A body must come in at `min_body_bytes_per_s` or faster once `body_grace_s` has passed. A client
-    that takes nothing of its answer for `write_stall_s` is cut off.
+    A body must come in at `min_body_bytes_per_s` or faster once `body_grace_s` has passed, and not
+    stand still for so long. A client that takes nothing of its answer for `write_stall_s` is cut
+    off. `max_unproven_bytes` are those of all requests whose sender is not known yet.
     """
 
     max_head_bytes: int = 64 * 1024
@@ -33,19 +34,33 @@ class HttpLimits:
     min_body_bytes_per_s: float = 1024.0
     write_stall_s: float = 60.0
     linger_s: float = 5.0
+    max_waiting_requests: int = 64
+    max_connections: int = 10_000
+    max_unproven_bytes: int = 256 * 1024 * 1024
+
+
+JOIN_BELOW_BYTES = 4096  # each piece of a body on its own would cost its sender less than us
 
 
 class RefusedError(HostelryError):
     """The connection's bytes are not a request that is served; it closes after the answer.
 
-    `request` is what was read of it (no body), or None where not even the head was whole.
+    `request` is what was read of it (no body), or None where not even the head was whole. `error`
+    is what the API that it was for calls the reason, where that is known.
     """
 
-    def __init__(self, status: int, reason: str, request: HttpRequest | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        request: HttpRequest | None = None,
+        error: ServiceError | None = None,
+    ) -> None:
         super().__init__(reason)
         self.status = status
         self.reason = reason
         self.request = request
+        self.error = error
 
 
 class Phase(Enum):
@@ -79,7 +94,11 @@ def head_refusal(version: str, path: str, names: list[str], headers: dict[str, s
 
 
 class RequestReader:
-    """Feeds on a connection's bytes; whole requests come out of `requests` in order."""
+    """Feeds on a connection's bytes; whole requests come out of `requests` in order.
+
+    `is_admitted` and `is_proven` are its owner's notes on the request that is being read: its head
+    was looked at, and told who sends it.
+    """
 
     def __init__(self, limits: HttpLimits) -> None:
         self.requests: deque[Received] = deque()
@@ -102,8 +121,24 @@ class RequestReader:
         if self.phase is Phase.HEAD and self._fed_bytes > self._limits.max_head_bytes:
             raise self._too_long_head()
 
+    @property
+    def held_bytes(self) -> int:
+        """Roughly the memory that the request which is being read takes up."""
+        return self._head_bytes + self._fed_bytes + self.body_bytes
+
+    def head(self) -> HttpRequest:
+        """The request that is being read, without its body; once its head is whole."""
+        return self._request(b"")
+
+    def drop(self) -> None:
+        """Forget the request that is being read; nothing may be fed any more."""
+        self._reset()
+
     def on_message_begin(self) -> None:
         """A request's first byte came."""
+        if len(self.requests) >= self._limits.max_waiting_requests:
+            limit = self._limits.max_waiting_requests
+            self._refuse(RefusedError(429, f"At most {limit} requests may wait on a connection."))
         self._reset()
         self.phase = Phase.HEAD
 
@@ -144,11 +179,20 @@ class RequestReader:
         self.body_bytes += len(part)
         if self.body_bytes > self._limits.max_body_bytes:
             self._refuse(self._too_long_body())
-        self._body.append(part)
+        parts = self._body
+        if parts and len(part) < JOIN_BELOW_BYTES:
+            last = parts[-1]
+            if isinstance(last, bytes):
+                parts.append(last := bytearray())
+            last += part
+        else:
+            parts.append(part)
 
     def on_message_complete(self) -> None:
         """The request is whole."""
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        parts = self._body
+        single = parts[0] if len(parts) == 1 else None
+        body = single if isinstance(single, bytes) else b"".join(parts)
         request = self._request(body)
         version_11 = self._parser.get_http_version() == "1.1"
         self.requests.append(Received(request, self._parser.should_keep_alive(), version_11))
@@ -184,6 +228,8 @@ class RequestReader:
         self.phase = Phase.IDLE
         self.body_bytes = 0
         self.wants_continue = False
+        self.is_admitted = False
+        self.is_proven = False
         self._fed_bytes = 0  # of an unfinished head: the parser keeps an unfinished line to itself
         self._head_bytes = 0
         self._url = b""
@@ -191,4 +237,4 @@ class RequestReader:
         self._query = ""
         self._names: list[str] = []
         self._headers: dict[str, str] = {}
-        self._body: list[bytes] = []
+        self._body: list[bytes | bytearray] = []

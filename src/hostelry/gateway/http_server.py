@@ -8,7 +8,13 @@ from email.utils import formatdate
 
 from hostelry.base.clock import Clock, monotonic_s
 from hostelry.gateway.acceptor import Acceptor, Fellows, NoFellows
-from hostelry.gateway.http_connection import Handler, HttpConnection, RefusalAnswer, ServerState
+from hostelry.gateway.http_connection import (
+    Admit,
+    Handler,
+    HttpConnection,
+    RefusalAnswer,
+    ServerState,
+)
 from hostelry.gateway.http_reader import HttpLimits
 
 log = logging.getLogger(__name__)
@@ -26,12 +32,14 @@ class HttpServer:
         limits: HttpLimits,
         clock: Clock,
         fellows: Fellows | None = None,
+        admit: Admit = lambda _: False,
     ) -> None:
         self._state = ServerState(
             handler=handler,
             refusal_answer=refusal_answer,
             limits=limits,
             now_s=monotonic_s,
+            admit=admit,
             changed=self._tell_fellows,
         )
         self._clock = clock

@@ -30,9 +30,8 @@ class MetricsRoom:
         ours = {"Host": address.removeprefix("http://"), "X-Hostelry-Key": internal_key}
         self._head = b"GET /internal/metrics HTTP/1.1\r\n%b\r\n" % header_lines(ours)
 
-    async def serve(self, exchange: Exchange, request_id: str) -> None:
-        """Answer one scrape; raises ServiceError where there is nothing to tell."""
-        request = exchange.request
+    def admit(self, request: HttpRequest) -> bool:
+        """True; raises ServiceError 401 where the key is not there."""
         if not self._callers.holds_openai_key(request):
             raise ServiceError(
                 "Unauthorized",
@@ -40,6 +39,13 @@ class MetricsRoom:
                 "OPENAI_API_KEY.",
                 401,
             )
+        return True
+
+    async def serve(self, exchange: Exchange, request_id: str) -> None:
+        """Answer one scrape; raises ServiceError where there is nothing to tell."""
+        request = exchange.request
+        self.admit(request)
+        exchange.proven()
         if request.method not in ("GET", "HEAD"):
             raise ServiceError("MethodNotAllowed", f"{request.method} {PATH}: use GET.", 405)
         exchange.respond(await self._ask())

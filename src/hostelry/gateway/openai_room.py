@@ -54,9 +54,8 @@ class OpenAiRoom:
         self._timeouts = Timeouts(total_s=timeout_s)
         self._max_answer_bytes = max_answer_bytes
 
-    async def serve(self, exchange: Exchange, request_id: str) -> None:
-        """Answer one request; raises ServiceError before the answer's first byte."""
-        request = exchange.request
+    def admit(self, request: HttpRequest) -> bool:
+        """True; raises ServiceError 401 where the key is not there."""
         if not self._callers.holds_openai_key(request):
             raise ServiceError(
                 "invalid_api_key",
@@ -64,6 +63,13 @@ class OpenAiRoom:
                 "`hostelry env` prints as OPENAI_API_KEY.",
                 401,
             )
+        return True
+
+    async def serve(self, exchange: Exchange, request_id: str) -> None:
+        """Answer one request; raises ServiceError before the answer's first byte."""
+        request = exchange.request
+        self.admit(request)
+        exchange.proven()
         if request.path in COMPLETION_PATHS:
             _check_method(request, "POST")
             await self._complete(exchange, request_id)

@@ -77,11 +77,19 @@ class RuntimeRoom:
         self._draw = draw
         self._sessions = sessions
 
+    def admit(self, request: HttpRequest) -> bool:
+        """Whether the head proves who invokes; raises ServiceError where nobody credible does."""
+        identity = self._callers.admit(request)
+        if identity is not None:
+            check_service(identity.service, SERVICE)
+        return identity is not None
+
     async def serve(self, exchange: Exchange, request_id: str) -> None:
         """Answer one invocation; raises ServiceError before the answer's first byte."""
         request = exchange.request
         identity = await self._callers.identify(request)
-        check_service(identity, SERVICE)
+        check_service(identity.service, SERVICE)
+        exchange.proven()
         scope = Scope(identity.account_id, identity.region)
         invocation = parse_invocation(request)
         admitted = await self._admit(scope, invocation, request)

@@ -25,6 +25,7 @@ from hostelry.aws.call import (
     serialize_error,
     serialize_result,
 )
+from hostelry.aws.models import signing_name
 from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
@@ -32,6 +33,7 @@ from hostelry.base.ids import new_request_id
 from hostelry.domain.load import Wake
 from hostelry.domain.scope import Scope as Owner
 from hostelry.domain.shape import Shape
+from hostelry.gateway.callers import check_service
 from hostelry.metrics.load_board import LoadBoard
 from hostelry.metrics.protocol import MetricStore
 from hostelry.reconcile.overview import overview
@@ -119,7 +121,8 @@ class ControlRoutes:
         try:
             plain = await _plain(request, self._served.max_body_bytes)
             owner = _owner(request)
-            answer = await asyncio.to_thread(self._answer, plain, owner, request_id)
+            signed_for = request.headers.get("x-hostelry-service", "")
+            answer = await asyncio.to_thread(self._answer, plain, owner, signed_for, request_id)
         except ServiceError as error:
             answer = serialize_error(error, None, request_id, plain)
         return _response(answer)
@@ -151,11 +154,14 @@ class ControlRoutes:
             headers=JSON_HEADERS,
         )
 
-    def _answer(self, request: HttpRequest, owner: Owner, request_id: str) -> HttpResponse:
+    def _answer(
+        self, request: HttpRequest, owner: Owner, signed_for: str, request_id: str
+    ) -> HttpResponse:
         """The answer to one call, errors included; runs in a thread of its own."""
         call: Call | None = None
         try:
             target = find_target(request)
+            check_service(signed_for, signing_name(target.service))
             # Before the parameters: to correct those of a call that is not served helps nobody.
             implementation(target.service, target.operation)
             call = parse_call(request, request_id)

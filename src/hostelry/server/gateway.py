@@ -62,6 +62,7 @@ from hostelry.server.pulse import answer_pulse
 
 log = logging.getLogger("hostelry.server.gateway")  # it runs as __main__
 STOP_GRACE_S = 10.0
+KEPT_FILES = 128  # that a worker opens for itself
 TIDY_PAUSE_S = 1.0
 KEEP_FOR_CONTROL_S = 30.0  # an idle connection that reports of load go over
 
@@ -133,6 +134,18 @@ def build_door(
     return GatewayParts(door=door, holding=holding, meter=meter)
 
 
+def http_limits(config: UpConfig, max_files: int) -> HttpLimits:
+    """What clients may ask of this worker, which may have `max_files` open."""
+    defaults = HttpLimits()
+    # Each connection may need one to a copy.
+    room = max((max_files - KEPT_FILES) // 2, 1)
+    return HttpLimits(
+        max_body_bytes=config.max_body_bytes,
+        max_connections=min(config.max_connections, room),
+        max_unproven_bytes=max(defaults.max_unproven_bytes, 4 * config.max_body_bytes),
+    )
+
+
 def hold_limits(config: UpConfig) -> HoldLimits:
     """This worker's share of what the door may hold."""
     limits = HoldLimits(
@@ -186,8 +199,14 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     memory = shared_memory(home, config, clock.now)
     control = ControlOverHttp(pool, config.control_url, credentials.internal_key, monotonic_s)
     parts = build_door(config, credentials, routes, pool, counts, memory, control)
-    limits = HttpLimits(max_body_bytes=config.max_body_bytes)
-    server = HttpServer(parts.door.handle, parts.door.refusal_answer, limits, clock, fellows)
+    server = HttpServer(
+        parts.door.handle,
+        parts.door.refusal_answer,
+        http_limits(config, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+        clock,
+        fellows,
+        parts.door.admit,
+    )
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -58,6 +58,7 @@ class UpConfig:
     stream_timeout_s: float = 480.0
     artifact_cache_bytes: int = 50 * 1000**3  # on each instance
     gateway_workers: int = 1
+    max_connections: int = 10_000  # of clients, to each gateway worker
     pace: float = 1.0  # divides the waits of the AWS contract that last minutes
     at_zero: AtZero = AtZero.HOLD  # where no tag says otherwise
     hold_limit_s: float | None = None  # None: as long as the request may take

@@ -36,6 +36,9 @@ class FailingRoom:
         self._failure = failure
         self._begins = begins
 
+    def admit(self, request: HttpRequest) -> bool:
+        raise self._failure
+
     async def serve(self, exchange: Exchange, request_id: str) -> None:
         if self._begins:
             exchange.start(200, {})

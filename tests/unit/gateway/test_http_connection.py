@@ -3,7 +3,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from hostelry.base.http import HttpResponse
+from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.gateway.exchange import Exchange
 from hostelry.gateway.fake import FakeTransport
 from hostelry.gateway.http_connection import HttpConnection, ServerState
@@ -16,18 +16,28 @@ LIMITS = HttpLimits(max_body_bytes=1000)
 class Rig:
     """A connection over a recorded transport, at a time that the test sets."""
 
-    def __init__(self, handler: Callable[[Exchange], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        handler: Callable[[Exchange], Awaitable[None]],
+        limits: HttpLimits = LIMITS,
+        admit: Callable[[HttpRequest], bool] = lambda _: False,
+    ) -> None:
         self.now_s = 1000.0
         self.state = ServerState(
             handler=handler,
             refusal_answer=refusal_answer,
-            limits=LIMITS,
+            limits=limits,
+            admit=admit,
             now_s=lambda: self.now_s,
             common_head=b"Server: s\r\n",
         )
-        self.transport = FakeTransport()
-        self.connection = HttpConnection(self.state)
-        self.connection.connection_made(self.transport)
+        self.transport, self.connection = self.connect()
+
+    def connect(self) -> tuple[FakeTransport, HttpConnection]:
+        """One more client."""
+        transport, connection = FakeTransport(), HttpConnection(self.state)
+        connection.connection_made(transport)
+        return transport, connection
 
     async def feed(self, *pieces: bytes) -> bytes:
         """What is written once the pieces were received, one after the other."""
@@ -172,6 +182,21 @@ def test_slow_senders(begun: bytes, after_s: float, expected: bytes) -> None:
         rig = Rig(echo)
         await rig.feed(begun)
         assert (await rig.pass_time(after_s))[: len(b"HTTP/1.1 408 ")] == expected
+
+    asyncio.run(scenario())
+
+
+def test_a_quick_start_does_not_pay_for_a_body_that_stands_still() -> None:
+    async def scenario() -> None:
+        rig = Rig(echo, HttpLimits())
+        head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 999999\r\n\r\n"
+        await rig.feed(head + b"a" * 500_000)
+        answers = []
+        for piece in (b"b", b"", b"", b"b", b"", b"", b""):
+            await rig.feed(piece)
+            answers.append(await rig.pass_time(4))
+        assert answers[:6] == [b""] * 6
+        assert answers[6].startswith(b"HTTP/1.1 408 ")
 
     asyncio.run(scenario())
 
@@ -336,5 +361,97 @@ def test_line_breaks_in_a_header_value_cannot_end_the_header() -> None:
     async def scenario() -> None:
         answer = await Rig(careless).feed(GET % 1)
         assert b"\r\nX-A: a X-Evil: 1\r\nX-B: b\r\n" in answer
+
+    asyncio.run(scenario())
+
+
+POST = b"POST /%d HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n"
+
+
+def refuse(request: HttpRequest) -> bool:
+    raise RefusedError(403, "nobody", request)
+
+
+async def prove(exchange: Exchange) -> None:
+    exchange.proven()
+    await hang(exchange)
+
+
+def test_a_body_is_not_read_for_a_sender_whom_nobody_believes() -> None:
+    async def scenario() -> None:
+        rig = Rig(echo, admit=refuse)
+        assert (await rig.feed(POST % 1)).startswith(b"HTTP/1.1 403 ")
+        assert await rig.feed(b"a" * 100) == b""
+        assert rig.state.strangers.held_bytes == 0
+        expecting = (POST % 1).replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n")
+        assert (await Rig(echo, admit=refuse).feed(expecting)).startswith(b"HTTP/1.1 403 ")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("handler", "admit", "held"),
+    [
+        pytest.param(echo, lambda _: False, [True, True, False], id="until it is answered"),
+        pytest.param(prove, lambda _: False, [True, True, False], id="until its sender is known"),
+        pytest.param(hang, lambda _: False, [True, True, True], id="while it is verified"),
+        pytest.param(hang, lambda _: True, [False, False, False], id="not if its head told"),
+    ],
+)
+def test_bytes_count_while_nobody_has_proven_them(
+    handler: Callable[[Exchange], Awaitable[None]],
+    admit: Callable[[HttpRequest], bool],
+    held: list[bool],
+) -> None:
+    async def scenario() -> None:
+        rig = Rig(handler, admit=admit)
+        told = []
+        for piece in (POST % 1, b"a" * 50, b"a" * 50):
+            await rig.feed(piece)
+            told.append(rig.state.strangers.held_bytes > 0)
+        assert told == held
+        rig.connection.connection_lost(None)
+        assert rig.state.strangers.held_bytes == 0
+
+    asyncio.run(scenario())
+
+
+def test_the_slowest_stranger_gives_way_when_too_much_is_held() -> None:
+    async def scenario() -> None:
+        rig = Rig(echo, HttpLimits(max_unproven_bytes=1000, max_body_bytes=5000))
+        head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4000\r\n\r\n"
+        await rig.feed(head + b"a" * 500)
+        rig.now_s += 5
+        quick_transport, quick = rig.connect()
+        quick.data_received(head + b"a" * 700)
+        await settle()
+        assert rig.transport.written.startswith(b"HTTP/1.1 503 ")
+        assert b"1000 bytes" in rig.transport.written
+        assert not quick_transport.written
+        assert 0 < rig.state.strangers.held_bytes <= 1000
+
+    asyncio.run(scenario())
+
+
+def test_a_new_client_takes_the_place_of_the_oldest_that_has_proven_nothing() -> None:
+    async def scenario() -> None:
+        rig = Rig(prove, HttpLimits(max_connections=4))  # two of one address
+        await rig.feed(GET % 1)
+        second, _ = rig.connect()
+        third, _ = rig.connect()
+        assert (rig.transport.aborted, second.aborted, third.aborted) == (False, True, False)
+
+    asyncio.run(scenario())
+
+
+def test_where_all_have_proven_who_they_are_a_new_client_is_told_to_come_back() -> None:
+    async def scenario() -> None:
+        rig = Rig(prove, HttpLimits(max_connections=1))
+        await rig.feed(GET % 1)
+        late, _ = rig.connect()
+        await settle()
+        assert late.written.startswith(b"HTTP/1.1 503 ")
+        assert b"1 connections" in late.written
+        assert not rig.transport.aborted
 
     asyncio.run(scenario())

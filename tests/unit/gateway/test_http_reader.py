@@ -1,4 +1,5 @@
 import contextlib
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -167,6 +168,26 @@ def test_a_head_that_never_ends_is_refused_before_it_fills_the_memory() -> None:
     with pytest.raises(RefusedError) as refusal:
         reader.feed(b"a")
     assert refusal.value.status == 431
+
+
+def test_a_body_of_tiny_chunks_takes_no_more_room_than_its_bytes() -> None:
+    num_bytes = 20_000
+    reader = RequestReader(HttpLimits())
+    reader.feed(head(H, b"Transfer-Encoding: chunked"))
+    tracemalloc.start()
+    reader.feed(b"1\r\nx\r\n" * num_bytes)
+    grown_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert grown_bytes < 3 * num_bytes
+    reader.feed(b"0\r\n\r\n")
+    assert reader.requests.popleft().request.body == b"x" * num_bytes
+
+
+def test_only_so_many_requests_may_wait() -> None:
+    reader = RequestReader(HttpLimits(max_waiting_requests=3))
+    with pytest.raises(RefusedError) as refusal:
+        reader.feed(head(H) * 4)
+    assert (refusal.value.status, len(reader.requests)) == (429, 3)
 
 
 @given(st.lists(st.tuples(st.integers(0, len(TWO) - 1), st.binary(max_size=3)), max_size=4))
