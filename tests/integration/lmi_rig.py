@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
@@ -14,6 +14,7 @@ from tests.models import random_adapter, tiny_llama
 from tests.unit.containers.tiny import write_tokenizer
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.copy_key import HEADER, VARIABLE
 from hostelry.base.ports import free_ports
 
 START_S = 90.0
@@ -22,14 +23,15 @@ END_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server and where to reach it."""
+    """A running server, where to reach it, and what it asks to be shown."""
 
     process: subprocess.Popen[bytes]
     url: str
     log: Path
+    shown: dict[str, str] = field(default_factory=dict)
 
     def client(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=60.0)
+        return httpx.Client(base_url=self.url, timeout=60.0, headers=self.shown)
 
     def engine_pid(self) -> int:
         """The engine process: the server's one child."""
@@ -40,7 +42,7 @@ class Server:
     def status(self) -> int | None:
         """What /ping answers; None when nothing answers."""
         try:
-            return httpx.get(f"{self.url}/ping", timeout=5.0).status_code
+            return httpx.get(f"{self.url}/ping", timeout=5.0, headers=self.shown).status_code
         except httpx.HTTPError:
             return None
 
@@ -83,7 +85,8 @@ def start(folder: Path, log: Path, **env: str) -> tuple[subprocess.Popen[bytes],
 def serving(folder: Path, log: Path, **env: str) -> Iterator[Server]:
     """A server that is ready; killed afterwards with its engine."""
     process, port = start(folder, log, **env)
-    server = Server(process, f"http://127.0.0.1:{port}", log)
+    shown = {HEADER: env[VARIABLE]} if VARIABLE in env else {}
+    server = Server(process, f"http://127.0.0.1:{port}", log, shown)
     try:
         eventually(lambda: server.status() == 200 or process.poll() is not None, "ready", START_S)
         assert process.poll() is None, log.read_text()

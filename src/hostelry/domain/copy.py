@@ -110,7 +110,8 @@ class GpuUse:
 class CopyStatus:
     """A copy as its agent saw it last.
 
-    `address` is ``http://host:port`` once the process listens. `log_tail` holds the model server's
+    `address` is ``http://host:port`` once the process listens, and `key` what it asks to be shown
+    with each request; None: it asks for nothing. `log_tail` holds the model server's
     last lines when the phase is FAILED or UNHEALTHY. `peak_memory_bytes` is the most it was seen to
     hold since it started, `memory_limit` how its limit is kept ("cgroup", "watched", "container";
     empty: not at all), `start_kind` and `start_s` how its process was started ("cold", "warm") and
@@ -134,6 +135,7 @@ class CopyStatus:
     memory_limit: str = ""
     start_kind: str = ""
     start_s: float | None = None
+    key: str | None = field(default=None, repr=False)
     open_connections: int | None = None
     left_out: tuple[str, ...] = ()
     cpu_s: float = field(default=0.0, compare=False)

@@ -4,7 +4,7 @@ A snapshot is complete and replaces the one before. It is pushed by control, kep
 gateway, and holds only copies that have proven ready.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.endpoint_config import RoutingStrategy
@@ -13,10 +13,11 @@ from hostelry.domain.scope import Scope
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyRoute:
-    """A ready copy: `address` is ``http://host:port``."""
+    """A ready copy: `address` is ``http://host:port``, `key` what its server asks to be shown."""
 
     id: str
     address: str
+    key: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

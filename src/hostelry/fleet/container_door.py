@@ -2,7 +2,8 @@
 
 Listens on this machine's loopback, enters the container's network namespace, which holds a loopback
 of its own and nothing else, and passes bytes both ways. What goes in can be answered; nothing
-inside can call out. Lives as long as the container's first process; carries no secrets.
+inside can call out. With the copy's key, which is all it knows, it passes on only requests that
+show it, and those without it. Lives as long as the container's first process.
 
 Source: setns(2); pidfd_open(2). A socket belongs to the namespace it was made in, so the listener,
 made first, stays outside.
@@ -18,6 +19,9 @@ from pathlib import Path
 from typing import cast
 
 import uvloop
+
+from hostelry.base.copy_key import take_key
+from hostelry.fleet.keyed_requests import KeyedRequests, RefusedError
 
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWNET = 0x40000000
@@ -82,29 +86,59 @@ class Side(asyncio.Protocol):
 
 
 class OuterSide(Side):
-    """The caller's end: keeps what it says until the server inside is reached."""
+    """The caller's end: keeps what it says until the server inside is reached.
 
-    def __init__(self, port: int, connecting: "set[asyncio.Task[None]]") -> None:
+    With `key` nobody inside is called before a request showed it.
+    """
+
+    def __init__(
+        self, port: int, connecting: "set[asyncio.Task[None]]", key: str | None = None
+    ) -> None:
         super().__init__()
         self._port = port
         self._connecting = connecting
+        self._requests = None if key is None else KeyedRequests(key)
+        self._called = False
         self._kept = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Call the server inside."""
+        """Call the server inside, where nothing has to be shown first."""
         super().connection_made(transport)
-        task = asyncio.get_running_loop().create_task(self._connect())
-        self._connecting.add(task)
-        task.add_done_callback(self._connecting.discard)
+        if self._requests is None:
+            self._call()
 
     def data_received(self, data: bytes) -> None:
-        """Pass the bytes on, once that can be done; no more is read before."""
+        """Pass on what may be passed, once that can be done; no more is read before."""
+        if self._requests is not None:
+            try:
+                data = self._requests.feed(data)
+            except RefusedError as refusal:
+                assert self.transport is not None
+                self.transport.write(refusal.answer)
+                self.transport.close()
+                return
+            if not data:
+                return
+            self._call()
         if self.other is not None:
             super().data_received(data)
             return
         self._kept += data
         if len(self._kept) >= MAX_KEPT_BYTES and self.transport is not None:
             self.transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        """Pass the end on; of a caller that showed nothing it is the end of all."""
+        return super().eof_received() if self._called else False
+
+    def _call(self) -> None:
+        """Call the server inside, once."""
+        if self._called:
+            return
+        self._called = True
+        task = asyncio.get_running_loop().create_task(self._connect())
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
 
     async def _connect(self) -> None:
         loop = asyncio.get_running_loop()
@@ -150,14 +184,19 @@ def enter_network(pid: int) -> None:
             os.close(descriptor)
 
 
-async def serve(listener: socket.socket, container: int, port: int) -> None:
-    """Pass connections to `port` inside until the process behind the pidfd `container` is gone."""
+async def serve(
+    listener: socket.socket, container: int, port: int, key: str | None = None
+) -> None:
+    """Pass connections to `port` inside until the process behind the pidfd `container` is gone.
+
+    With `key` only requests that show it are passed on.
+    """
     loop = asyncio.get_running_loop()
     connecting: set[asyncio.Task[None]] = set()
     gone = asyncio.Event()
     loop.add_reader(container, gone.set)
     server = await loop.create_server(
-        lambda: OuterSide(port, connecting), sock=listener, backlog=BACKLOG
+        lambda: OuterSide(port, connecting, key), sock=listener, backlog=BACKLOG
     )
     await gone.wait()
     loop.remove_reader(container)
@@ -172,6 +211,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True, help="on this machine's loopback")
     parser.add_argument("--inner-port", type=int, required=True, help="of the server inside")
     arguments = parser.parse_args()
+    key = take_key(os.environ)
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -186,7 +226,7 @@ def main() -> None:
     except OSError as error:
         print(f"[door] the container cannot be entered: {error}", file=sys.stderr)
         sys.exit(NOT_ENTERED)
-    uvloop.run(serve(listener, container, arguments.inner_port))
+    uvloop.run(serve(listener, container, arguments.inner_port, key))
 
 
 if __name__ == "__main__":

@@ -13,11 +13,12 @@ import math
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
+from hostelry.base.copy_key import VARIABLE as KEY_VARIABLE
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.recurring import survives
@@ -64,6 +65,7 @@ LOOK_EVERY_S = 0.1
 KERNEL_LOOK_S = 1.0
 DOOR_PAUSES_S = (0.0, 0.2, 1.0, 5.0)  # by how often it ended
 RECORD = "container.json"
+DOOR_MODULE = "hostelry.fleet.container_door"
 NO_PID = 2**22 + 1  # above the kernel's own bound: no process ever has it
 OPERATORS = ("HOME", "LANG", "PATH", "PYTHONPATH", "XDG_RUNTIME_DIR")
 
@@ -73,6 +75,7 @@ class ContainerRecord:
     """container.json: the container of a copy, from just before it is made until it is removed.
 
     `followers` are the processes of ours that belong to it: its door, and what copies its log.
+    `key` is what its door asks to be shown; None of one that an older agent made.
     """
 
     name: str
@@ -82,6 +85,7 @@ class ContainerRecord:
     network: str
     max_memory_bytes: int | None = None
     followers: tuple[ProcessIdentity | None, ...] = (None, None)
+    key: str | None = field(default=None, repr=False)
 
     @classmethod
     def load(cls, folder: Path) -> "ContainerRecord | None":
@@ -147,7 +151,8 @@ class WatchedContainer:
         """Keep one follower running; what a predecessor of this agent started is taken over."""
         known = self._record.followers[at]
         process = WatchedProcess.adopt(known) if known is not None else None
-        environment = follower_environment(self._folder)
+        key = self._record.key if DOOR_MODULE in argv else None
+        environment = follower_environment(self._folder, key)
 
         async def one_life() -> None:
             nonlocal process
@@ -259,7 +264,7 @@ def followers_of(record: ContainerRecord, pid: int) -> list[list[str]]:
     """The commands of the processes that go with the container whose first process is `pid`."""
     commands: list[list[str]] = []
     if record.network == "none":
-        door = [sys.executable, "-m", "hostelry.fleet.container_door", f"--pid={pid}"]
+        door = [sys.executable, "-m", DOOR_MODULE, f"--pid={pid}"]
         ports = [f"--port={record.port}", f"--inner-port={record.inner_port}"]
         commands.append([*door, *ports])
     if record.engine.kind == "docker":
@@ -314,6 +319,7 @@ async def _make(
         inner_port=container.inner_port,
         network=container.network,
         max_memory_bytes=container.max_memory_bytes,
+        key=container.key,
     )
     record.save(order.folder)
     adapters_folder(order.folder).mkdir(exist_ok=True)
@@ -339,14 +345,15 @@ async def _run(command: list[str], order: LaunchOrder) -> Printed:
     )
 
 
-def follower_environment(folder: Path) -> dict[str, str]:
-    """What a follower needs, and no secret: it lives next to a user's code."""
+def follower_environment(folder: Path, key: str | None = None) -> dict[str, str]:
+    """What a follower needs; no secret but a door's `key`: it lives next to a user's code."""
     kept = {
         name: value
         for name, value in os.environ.items()
         if name in OPERATORS or name.startswith("DOCKER_")
     }
-    return {**kept, MARKER_VARIABLE: str(folder)}
+    shown = {} if key is None else {KEY_VARIABLE: key}
+    return {**kept, **shown, MARKER_VARIABLE: str(folder)}
 
 
 def client_environment(folder: Path) -> Mapping[str, str]:

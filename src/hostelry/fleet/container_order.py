@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from hostelry.base.copy_key import VARIABLE as KEY_VARIABLE
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.environment import CopyPlace, contract_variables, visible_devices
 from hostelry.fleet.images import ImageRule
@@ -17,8 +18,8 @@ ARTIFACT_PATH = "/opt/ml/artifacts"
 ADAPTERS_PATH = "/opt/ml/models"
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OWN_PREFIX = "HOSTELRY_"
-# Inside, the devices that a container was given are counted from 0.
-HOST_ONLY = frozenset({"CUDA_VISIBLE_DEVICES", MARKER_VARIABLE})
+# Inside, the devices that a container was given are counted from 0; its door asks for the key.
+HOST_ONLY = frozenset({"CUDA_VISIBLE_DEVICES", MARKER_VARIABLE, KEY_VARIABLE})
 OURS = frozenset({"SAGEMAKER_BIND_TO_PORT", "NVIDIA_VISIBLE_DEVICES"})
 
 
@@ -36,6 +37,7 @@ class ContainerOrder:
     devices: the real accelerators it sees, as the machine names them.
     pull: whether an image that is not on this machine may be fetched, within pull_timeout_s.
     engine: the container engine, a name or a path; None for the first that answers.
+    key: what its door asks to be shown; None where it has a network and no door.
     """
 
     image: str
@@ -49,6 +51,7 @@ class ContainerOrder:
     pull: bool
     pull_timeout_s: float
     engine: str | None = None
+    key: str | None = field(default=None, repr=False)
 
     @property
     def inner_port(self) -> int:
@@ -79,6 +82,7 @@ def container_order(
         pull=rule.pull,
         pull_timeout_s=spec.download_timeout_s,
         engine=rule.engine,
+        key=place.key if rule.network == "none" else None,
     )
 
 

@@ -7,10 +7,11 @@ promises a model server.
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from hostelry.base.copy_key import VARIABLE as KEY_VARIABLE
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.fleet.devices import device_variables, devices_of_copy
@@ -45,7 +46,7 @@ ARTIFACT_PREFIX = "HOSTELRY_ARTIFACT_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyPlace:
-    """Where a copy runs: its folder, model folder and port, in which region, on what shape.
+    """Where a copy runs: its folder, model folder, port and key, in which region, on what shape.
 
     `machine_cpus` counts the CPUs that really are there, `devices` names the instance's real
     accelerators (`devices.assign_devices`).
@@ -58,6 +59,7 @@ class CopyPlace:
     shape: Shape
     machine_cpus: int
     devices: tuple[str, ...] = ()
+    key: str | None = field(default=None, repr=False)
 
 
 def program_environment(
@@ -107,6 +109,7 @@ def contract_variables(
         **_reservation(spec.requirements, place.shape),
         **device_variables(visible_devices(spec, place.devices)),
         MARKER_VARIABLE: str(place.folder),
+        **({} if place.key is None else {KEY_VARIABLE: place.key}),
     }
 
 

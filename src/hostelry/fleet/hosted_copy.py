@@ -7,6 +7,7 @@ What to do next is decided in lifecycle.py; this module does it.
 import asyncio
 import logging
 import os
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -65,6 +66,7 @@ from hostelry.fleet.warm import WarmForks
 log = logging.getLogger(__name__)
 
 LOG_TAIL_LINES = 20
+KEY_BYTES = 32
 ENDED = (CopyPhase.FAILED, CopyPhase.UNHEALTHY)
 
 
@@ -242,6 +244,7 @@ class HostedCopy:
             CopyPhase.PROVING,
             pid=process.identity.pid,
             address=self._address,
+            key=found.key,
             restarts=found.restarts,
             memory_limit=process.memory_limit,
         )
@@ -277,6 +280,7 @@ class HostedCopy:
             shape=self._means.shape,
             machine_cpus=self._means.machine_cpus,
             devices=self._means.devices,
+            key=secrets.token_hex(KEY_BYTES),
         )
         self._tell_left_out(rule)
         order = launch_order(self.spec, rule, place, substitutes, self._means.operator_environment)
@@ -284,12 +288,14 @@ class HostedCopy:
         self._started_at = monotonic_s()
         process = await self._means.launcher.start(order)
         self._adapters.process_started((), shelf_of(rule, self._folder.root))
-        self._remember(process=process.identity, port=port, adapters=(), rule=rule)
+        key = order.key
+        self._remember(process=process.identity, port=port, key=key, adapters=(), rule=rule)
         self._report(
             CopyPhase.STARTING,
             self._why_again,
             pid=process.identity.pid,
             address=self._address,
+            key=key,
             memory_limit=process.memory_limit,
             peak_memory_bytes=0,
             start_kind=process.start_kind,
@@ -319,7 +325,7 @@ class HostedCopy:
             await _cancel(exited, followed)
 
     async def _follow(self, rule: ImageRule) -> Ending:
-        server = ModelServer(self._address, self._means.http)
+        server = ModelServer(self._address, self._means.http, self._record.key)
         deadline = monotonic_s() + start_limit(self.spec).seconds
         ending = await self._bring_up(server, rule, deadline)
         if ending is not None:

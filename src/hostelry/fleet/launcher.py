@@ -7,7 +7,7 @@ after everything died.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -42,6 +42,7 @@ class LaunchOrder:
     log: the file that gets what it prints.
     container: set where the copy is a container.
     limits: what a program may take of the machine; None for no limits.
+    key: what its server, or its door, asks to be shown; None where nobody asks.
     """
 
     argv: Sequence[str]
@@ -50,6 +51,7 @@ class LaunchOrder:
     log: Path
     container: ContainerOrder | None = None
     limits: CopyLimits | None = None
+    key: str | None = field(default=None, repr=False)
 
 
 class CopyProcess(Protocol):

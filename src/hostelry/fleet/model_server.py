@@ -13,6 +13,7 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
+from hostelry.base.copy_key import HEADER
 from hostelry.base.json import decode
 from hostelry.domain.copy import AdapterPlacement
 from hostelry.fleet.images import Probe
@@ -56,11 +57,12 @@ class _Listed(msgspec.Struct):
 
 
 class ModelServer:
-    """One copy, as its agent calls it. No method raises for what the server does."""
+    """One copy, as its agent calls it, showing `key`. No method raises for what the server does."""
 
-    def __init__(self, address: str, http: httpx.AsyncClient) -> None:
+    def __init__(self, address: str, http: httpx.AsyncClient, key: str | None = None) -> None:
         self._address = address
         self._http = http
+        self._shown = {} if key is None else {HEADER: key}
 
     async def ping(self, timeout_s: float) -> bool:
         """Whether /ping answers 200 in time."""
@@ -125,6 +127,7 @@ class ModelServer:
         body: bytes = b"",
     ) -> tuple[Answer, bytes]:
         call = f"{method} {path.partition('?')[0]}"
+        headers = {**(headers or {}), **self._shown}
         try:
             # httpx's own limits count from byte to byte; this one holds for the whole call.
             async with (

@@ -32,6 +32,7 @@ def launch_order(
             folder=folder.root,
             log=folder.log,
             limits=limits_of(spec, place.shape),
+            key=place.key,
         )
     order = container_order(spec, rule, place, substitutes)
     return LaunchOrder(
@@ -40,6 +41,7 @@ def launch_order(
         folder=folder.root,
         log=folder.log,
         container=order,
+        key=order.key,
     )
 
 

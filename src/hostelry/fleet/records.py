@@ -6,7 +6,7 @@ Layout: docs/architecture.md section 5. Knows names and formats, starts and stop
 import os
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -60,7 +60,8 @@ class CopyRecord:
     """copy.json: what a successor of this agent must know of a copy.
 
     `adapters` are the ids registered with the model server; `failure` is set once it was given up;
-    `rule` is what the process was started by, whatever the operator's file says since.
+    `rule` is what the process was started by, whatever the operator's file says since; `key` what
+    the process asks to be shown, None of one that an older agent started.
     """
 
     spec_digest: str
@@ -71,6 +72,7 @@ class CopyRecord:
     adapters: tuple[str, ...] = ()
     failure: str | None = None
     rule: ImageRule | None = None
+    key: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Protocol
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute
 from hostelry.gateway.adapter_places import AdapterPlaces
+from hostelry.gateway.invocation_head import head_end
 from hostelry.gateway.outstanding import Counts
 from hostelry.gateway.reply import BrokenError, ConnectError, DeadlineError, Reply, ReplyPhase
 from hostelry.gateway.upstream import Timeouts
@@ -103,7 +104,9 @@ class Copies:
         adapter: str | None = None,
         chosen: Callable[[str, int], None] | None = None,
     ) -> Placed:
-        """Send a request (head, body) to one of `copies`; its answer's head is there on return.
+        """Send a request to one of `copies`; its answer's head is there on return.
+
+        `parts` are the request's head, but for its end that shows the copy's key, and its body.
 
         A copy to which no connection can be made is left alone for a while, and another one is
         asked. `adapter` is the name on the copies of the adapter that is asked for, if any is.
@@ -113,6 +116,7 @@ class Copies:
         the request, which may have been processed and is not sent again.
         """
         left = copies
+        head, body = parts
         refusal = ConnectError("There is no copy to connect to.")
         while left:
             copy, learn, num_others = self._choose(left, strategy, adapter)
@@ -120,7 +124,9 @@ class Copies:
             if chosen is not None:
                 chosen(copy.id, num_others + 1)
             try:
-                reply = await self._pool.send(copy.address, parts, timeouts, whole_below_bytes)
+                reply = await self._pool.send(
+                    copy.address, (head + head_end(copy.key), body), timeouts, whole_below_bytes
+                )
             except ConnectError as error:
                 give_back()
                 self._note_refusal(copy, error)

@@ -1,8 +1,10 @@
 """The head of a request as it goes to a copy: the contract's headers and nothing else."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from hostelry.aws.runtime import Invocation
+from hostelry.base.copy_key import HEADER
 from hostelry.base.http import HttpRequest
 from hostelry.gateway.route_table import Destination
 
@@ -12,6 +14,7 @@ ADAPTER_IDENTIFIER = "X-Amzn-SageMaker-Adapter-Identifier"
 ADAPTER_ALIAS = "X-Amzn-SageMaker-Adapter-Alias"
 FORWARDED = ("X-Amzn-SageMaker-Forwarded-Api", "InvokeEndpoint")
 FORWARDED_STREAM = (FORWARDED[0], "InvokeEndpointWithResponseStream")
+MAX_KNOWN_KEYS = 4096
 # What a caller may tell the model server on any route: for whom it asks, and by when.
 TERMS = {name.lower(): name for name in ("X-Hostelry-Tenant", "X-Hostelry-First-Token-Deadline-S")}
 
@@ -44,6 +47,15 @@ def terms(request: HttpRequest) -> list[tuple[str, str]]:
 
 
 def post_head(path: str, body_bytes: int, headers: Iterable[tuple[str, str | None]]) -> bytes:
-    """The head of a POST to a copy; headers without a value are left out."""
+    """The head of a POST to a copy but for its end (`head_end`), which is each copy's own.
+
+    Headers without a value are left out.
+    """
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers if value is not None])
-    return f"POST {path} {_COMMON}{body_bytes}\r\n{lines}\r\n".encode("latin-1", "replace")
+    return f"POST {path} {_COMMON}{body_bytes}\r\n{lines}".encode("latin-1", "replace")
+
+
+@lru_cache(MAX_KNOWN_KEYS)
+def head_end(key: str | None) -> bytes:
+    """What ends a head that goes to a copy with this key."""
+    return b"\r\n" if key is None else f"{HEADER}: {key}\r\n\r\n".encode("latin-1")

@@ -155,7 +155,7 @@ def _routing(endpoint: Endpoint, variant_name: str) -> RoutingStrategy:
 
 def _copy_routes(copies: Iterable[Copy]) -> tuple[CopyRoute, ...]:
     routes = [
-        CopyRoute(id=it.spec.id, address=it.status.address)
+        CopyRoute(id=it.spec.id, address=it.status.address, key=it.status.key)
         for it in copies
         if is_routable(it) and it.status.address is not None
     ]

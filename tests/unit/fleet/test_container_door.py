@@ -25,13 +25,15 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 @asynccontextmanager
-async def door(inner_port: int, sleeper: "subprocess.Popen[bytes]") -> AsyncIterator[int]:
+async def door(
+    inner_port: int, sleeper: "subprocess.Popen[bytes]", key: str | None = None
+) -> AsyncIterator[int]:
     """The port of a door to `inner_port`; it ends with `sleeper`."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen()
     container = os.pidfd_open(sleeper.pid)
-    serving = asyncio.create_task(serve(listener, container, inner_port))
+    serving = asyncio.create_task(serve(listener, container, inner_port, key))
     try:
         yield listener.getsockname()[1]
         sleeper.kill()
@@ -43,7 +45,9 @@ async def door(inner_port: int, sleeper: "subprocess.Popen[bytes]") -> AsyncIter
         os.close(container)
 
 
-def through(handler: Handler | None, talk: Callable[[int], Awaitable[None]]) -> None:
+def through(
+    handler: Handler | None, talk: Callable[[int], Awaitable[None]], key: str | None = None
+) -> None:
     """Run `talk` with the port of a door to a server that does `handler`; None: nobody listens."""
 
     async def work() -> None:
@@ -54,7 +58,7 @@ def through(handler: Handler | None, talk: Callable[[int], Awaitable[None]]) -> 
             await server.wait_closed()
         sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])  # noqa: ASYNC220
         try:
-            async with door(port, sleeper) as outer:
+            async with door(port, sleeper, key) as outer:
                 await talk(outer)
         finally:
             sleeper.kill()
@@ -127,6 +131,45 @@ def test_a_caller_that_leaves_is_noticed_inside() -> None:
             await left.wait()
 
     through(notices, talk)
+
+
+KEY = "c0ffee" * 10
+PING = b"GET /ping HTTP/1.1\r\nHost: h\r\n"
+SHOWN = f"X-Hostelry-Copy-Key: {KEY}\r\n".encode()
+
+
+def test_with_a_key_only_what_shows_it_is_passed_on() -> None:
+    called: list[bytes] = []
+
+    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        called.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    async def told(port: int, *sent: bytes) -> list[bytes]:
+        """The first line of each answer; nothing was passed on where there is a 403."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        lines = []
+        for piece in sent:
+            writer.write(piece)
+            lines.append((await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")[0])
+        writer.close()
+        return lines
+
+    async def talk(port: int) -> None:
+        refused = [b"HTTP/1.1 403 Forbidden"]
+        assert await told(port, PING + b"\r\n") == refused
+        assert await told(port, PING + SHOWN[:-3] + b"\r\n\r\n") == refused
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write_eof()
+        assert await reader.read() == b"", "who says nothing hears nothing"
+        writer.close()
+        assert called == [], "nobody inside is called for them"
+        assert await told(port, PING + SHOWN + b"\r\n") == [b"HTTP/1.1 200 OK"]
+        assert called == [PING + b"\r\n"]
+        first, second = await told(port, PING + SHOWN + b"\r\n", PING + b"\r\n")
+        assert (first, second) == (b"HTTP/1.1 200 OK", *refused)
+
+    through(answers, talk, KEY)
 
 
 def program(*arguments: str) -> "subprocess.CompletedProcess[str]":

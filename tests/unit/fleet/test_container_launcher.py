@@ -284,6 +284,7 @@ def test_what_goes_with_a_container_knows_no_secrets(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "secret")
     monkeypatch.setenv("DOCKER_HOST", "unix:///x")
+    assert follower_environment(folder, "k")["HOSTELRY_COPY_KEY"] == "k"
     given = follower_environment(folder)
     assert "HF_TOKEN" not in given
     assert given["DOCKER_HOST"] == "unix:///x"

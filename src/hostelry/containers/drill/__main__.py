@@ -22,6 +22,8 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from hostelry.base.copy_key import HEADER, NOT_SHOWN, is_shown, take_key
+
 LAST_WORDS = 30
 TAKEN_AT_ONCE_BYTES = 4 * 1024 * 1024
 PAGE_BYTES = 4096
@@ -33,6 +35,17 @@ class Drilled(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     kept: list[bytearray] = []  # noqa: RUF012 - the memory that requests had it take, shared by all
+    key: str | None = None  # of this copy, once `main` has read it
+
+    def parse_request(self) -> bool:
+        """Read the head; 403 for whoever does not show the copy's key."""
+        if not super().parse_request():
+            return False
+        if self.key is None or is_shown(self.key, self.headers.get_all(HEADER, [])):
+            return True
+        self.close_connection = True
+        self.send_error(403, explain=NOT_SHOWN)
+        return False
 
     def do_GET(self) -> None:
         """Answer /ping."""
@@ -106,6 +119,7 @@ def main() -> None:
         threading.Timer(float(exit_after), crash).start()
     time.sleep(float(os.environ.get("DRILL_START_S", "0")))
     port = int(os.environ["SAGEMAKER_BIND_TO_PORT"])
+    Drilled.key = take_key(os.environ)
     server = Server(("127.0.0.1", port), Drilled)
     print("drill server is up", file=sys.stderr, flush=True)
     server.serve_forever()

@@ -14,6 +14,7 @@ from pathlib import Path
 import uvloop
 
 from hostelry.base.clock import SystemClock
+from hostelry.base.copy_key import take_key
 from hostelry.base.logging import configure_logging
 from hostelry.containers.lmi.config import ConfigurationError, LmiConfig, resolve_config
 from hostelry.containers.lmi.engine_child import ForkedEngine, ForkedHere, fork_engine
@@ -81,6 +82,7 @@ def read_config(env: Mapping[str, str], model_dir: Path) -> LmiConfig:
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until told to stop; 0 after a drain, 1 after a failure, 2 for a wrong configuration."""
     configure_logging("lmi")
+    key = take_key(os.environ)
     try:
         given = arguments(sys.argv[1:] if argv is None else argv, os.environ)
         config = read_config(os.environ, given.model_dir)
@@ -94,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for warning in config.warnings:
         log.warning("%s", warning)
     service = Service(config=config, clock=SystemClock())
-    failure = uvloop.run(serve(service, listener, engine))
+    failure = uvloop.run(serve(service, listener, engine, key))
     if failure:
         log.info("the server ends")
     return EXIT_FAILURE if failure else 0

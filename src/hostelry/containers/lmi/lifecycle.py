@@ -16,6 +16,7 @@ from hostelry.containers.lmi.chat_template import load_chat_template
 from hostelry.containers.lmi.config import DEFAULT_ADAPTERS, ConfigurationError, LmiConfig
 from hostelry.containers.lmi.engine_child import ForkedEngine
 from hostelry.containers.lmi.http_protocol import BoundedHeadProtocol
+from hostelry.containers.lmi.keyed import keyed
 from hostelry.containers.lmi.messages import EngineSettings, Start
 from hostelry.containers.lmi.model_source import adapter_folders, model_folder
 from hostelry.containers.lmi.parse_sampling import MAX_ALL_SEQUENCES
@@ -41,11 +42,15 @@ class Server(uvicorn.Server):
 
 
 async def serve(
-    service: Service, listener: socket.socket, engine: ForkedEngine | None = None
+    service: Service,
+    listener: socket.socket,
+    engine: ForkedEngine | None = None,
+    key: str | None = None,
 ) -> str | None:
     """Run on `listener` until SIGTERM or SIGINT; the reason when it ends by a failure instead.
 
-    `engine` is the engine process where it is there already.
+    `engine` is the engine process where it is there already; with `key` only who shows it is
+    answered.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -53,7 +58,7 @@ async def serve(
         loop.add_signal_handler(number, stop.set)
     server = Server(
         uvicorn.Config(
-            build_app(service),
+            keyed(build_app(service), key),
             loop="none",
             http=BoundedHeadProtocol,
             ws="none",

@@ -1,0 +1,85 @@
+"""The requests of one connection, passed on only while they show a copy's key, and without it.
+
+Bytes in, bytes out. Takes requests as the platform sends them: HTTP/1.1, bodies of a known length.
+"""
+
+import httptools
+
+from hostelry.base.copy_key import HEADER, NOT_SHOWN, is_shown
+
+NAME = HEADER.lower().encode()
+MAX_HEAD_BYTES = 64 * 1024
+
+
+class RefusedError(Exception):
+    """This connection is to be ended with `answer`."""
+
+    def __init__(self, status: str, text: str) -> None:
+        super().__init__(text)
+        head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nConnection: close\r\n"
+        self.answer = f"{head}Content-Length: {len(text) + 1}\r\n\r\n{text}\n".encode()
+
+
+class KeyedRequests:
+    """Feeds on what a caller sends, and gives what may go to the server."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._parser = httptools.HttpRequestParser(self)
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._head_bytes = 0
+        self._in_head = True
+        self._passed: list[bytes] = []
+        self._refusal: RefusedError | None = None
+
+    def feed(self, data: bytes) -> bytes:
+        """The bytes to pass on; raises RefusedError, after which there is nothing to feed."""
+        if self._in_head:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            raise self._refusal or RefusedError("400 Bad Request", str(error)) from None
+        if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
+            text = f"the head has more than {MAX_HEAD_BYTES} bytes"
+            raise RefusedError("431 Request Header Fields Too Large", text)
+        passed, self._passed = b"".join(self._passed), []
+        return passed
+
+    def on_message_begin(self) -> None:
+        """A request's first byte."""
+        self._url, self._headers = b"", []
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of its target."""
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One of its headers."""
+        self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """Its head is whole: it goes on without the key, or nothing does."""
+        self._in_head = False
+        given = [value.decode("latin-1") for name, value in self._headers if name.lower() == NAME]
+        if not is_shown(self._key, given):
+            self._refuse("403 Forbidden", NOT_SHOWN)
+        if any(name.lower() == b"transfer-encoding" for name, _ in self._headers):
+            self._refuse("411 Length Required", "send the body's length in Content-Length")
+        version = self._parser.get_http_version().encode()
+        first = b"%b %b HTTP/%b\r\n" % (self._parser.get_method(), self._url, version)
+        lines = [b"%b: %b\r\n" % it for it in self._headers if it[0].lower() != NAME]
+        self._passed.append(b"%b%b\r\n" % (first, b"".join(lines)))
+
+    def on_body(self, part: bytes) -> None:
+        """A piece of its body."""
+        self._passed.append(part)
+
+    def on_message_complete(self) -> None:
+        """It is whole; what comes next is another's head."""
+        self._head_bytes, self._in_head = 0, True
+
+    def _refuse(self, status: str, text: str) -> None:
+        self._refusal = RefusedError(status, text)
+        raise self._refusal
