@@ -92,6 +92,10 @@ def test_a_killed_copy_is_noticed_and_started_again(tmp_path: Path) -> None:
         after = await until_ready(agent)
         assert after.pid != before.pid
         assert after.restarts == 1
+        assert (after.reason, after.log_tail) == (None, "")
+        assert after.last_end is not None, "how it ended is told while it is ready again"
+        assert "ended by signal 9" in after.last_end.cause
+        assert "echo server" in after.last_end.log_tail
 
     with rig(tmp_path) as there:
         run(work())

@@ -61,7 +61,11 @@ def test_a_killed_agents_copies_go_on_and_are_adopted(tmp_path: Path) -> None:
         assert [it.restarts for it in observation.copies] == [0, 0]
         kill(before[0].pid)
         await until(agent, lambda it: it["a"].pid not in (None, before[0].pid))
-        assert (await until_ready(agent, "a")).restarts == 1, "an adopted copy's death is noticed"
+        after = await until_ready(agent, "a")
+        assert after.restarts == 1, "an adopted copy's death is noticed"
+        kill(there.agent_pid())
+        agent = await there.launch()
+        assert (await until_ready(agent, "a")).last_end == after.last_end, "its successor knows"
 
     with rig(tmp_path) as there:
         run(work())
@@ -75,7 +79,10 @@ def test_a_copy_that_died_with_its_agent_is_started_by_the_next(tmp_path: Path) 
         kill(there.agent_pid())
         kill(before.pid)
         await until_gone(before.pid or 0)
-        assert (await until_ready(await there.launch())).pid != before.pid
+        after = await until_ready(await there.launch())
+        assert after.pid != before.pid
+        assert after.last_end is not None
+        assert "no agent watched" in after.last_end.cause
 
     with rig(tmp_path) as there:
         run(work())

@@ -30,7 +30,9 @@ def copy_oom(scene: Scene) -> Outcome:
     runtime = client("sagemaker-runtime", platform.config, platform.credentials)
     with _stage(scene, memory_mb=(128, LIMIT_MB)) as (stage, name):
         load = scene.load(stage.aim(name))
-        before = {it["id"]: it["pid"] for it in stage.copies_of(name)}
+        copies = stage.copies_of(name)
+        before = {it["id"]: it["pid"] for it in copies}
+        ends = {it["id"]: it["last_end"] for it in copies}
         with load.flowing():
             load.answers(SETTLED_ANSWERS, WATCH_S)
             fault_at = monotonic_s()
@@ -43,15 +45,9 @@ def copy_oom(scene: Scene) -> Outcome:
             scene.say(f"copy-oom: the call that took {TAKEN_MB} MB ended with {ended}")
 
             def out() -> dict[str, Any] | None:
-                """The copy that ended: it tells why, or is started again already."""
-                return next(
-                    (
-                        it
-                        for it in stage.copies_of(name)
-                        if it["reason"] or it["pid"] not in (None, before.get(it["id"]))
-                    ),
-                    None,
-                )
+                """The copy that ended, started again or not."""
+                copies = stage.copies_of(name)
+                return next((it for it in copies if it["last_end"] != ends.get(it["id"])), None)
 
             victim = wait_for(out, WATCH_S)
             seen_at = monotonic_s()
@@ -68,7 +64,7 @@ def copy_oom(scene: Scene) -> Outcome:
         limits = Limits(detected_s=10.0, all_served_s=10.0, errors=NO_MODEL)
         detected_s = None if victim is None else seen_at - fault_at
         missed = []
-        reason = "" if victim is None else str(victim["reason"] or platform.last_end(victim))
+        reason = "" if victim is None else str(victim["last_end"]["cause"])
         if "memory" not in reason.lower():
             missed.append(f"the reason does not name memory: {reason or 'none'}")
         if same != COPIES - 1:

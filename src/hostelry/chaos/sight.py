@@ -17,7 +17,6 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.chaos.beside import beside
 from hostelry.domain.routes import RouteSnapshot
-from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.processes import boot_id, is_alive, send
 from hostelry.fleet.records import CopyRecord, InstanceFolder, ProcessIdentity
 from hostelry.server.home import Credentials, Home, UpConfig
@@ -26,7 +25,6 @@ from hostelry.server.run_file import RunFile, live_run_files
 T = TypeVar("T")
 POLL_S = 0.02
 ROUTES_POLL_S = 0.05
-NOTED_LINES = 40
 CALL_S = 5.0
 
 
@@ -88,16 +86,6 @@ class Platform:
         """What its agent keeps of a copy that `state` shows."""
         folder = InstanceFolder(self.home.instances / copy["instance"])
         return folder.copy(copy["id"]).load()
-
-    def last_end(self, copy: Mapping[str, Any]) -> str:
-        """How the copy's model server ended last, as its agent noted in its log; empty: not at all.
-
-        A copy that is started again at once may be ready before anybody saw its reason.
-        """
-        folder = InstanceFolder(self.home.instances / copy["instance"])
-        notes = CopyLog(folder.copy(copy["id"]).log).notes(NOTED_LINES)
-        ends = [it for it in notes if it.startswith("The model server")]
-        return ends[-1] if ends else ""
 
 
 def identity_of(record: RunFile) -> ProcessIdentity:

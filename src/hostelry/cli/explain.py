@@ -6,10 +6,12 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.cli.explain_text import explanation_document, explanation_lines
 from hostelry.cli.explain_values import explained
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
+from hostelry.cli.reasons_once import reasons_once
 from hostelry.cli.scaling import answer_of
 from hostelry.cli.scaling_text import explained_lines
 from hostelry.cli.state import control_state
@@ -44,7 +46,8 @@ def explain(
             f"control does not answer at {config.control_url}, and only it knows the placement: "
             "start it with `hostelry up`, or see `hostelry logs control`"
         )
-    found = [explained(it) for it in asked_for(state, endpoint, component)]
+    asked = asked_for(state, endpoint, component)
+    found = [explained(it) for it in asked]
     names = [it.endpoint["name"] for it in found]
     targets = [
         it
@@ -58,7 +61,9 @@ def explain(
         }
         typer.echo(msgspec.json.format(msgspec.json.encode(shown)).decode())
         return
-    lines = [line for it in found for line in explanation_lines(it, component)]
+    now = SystemClock().now()
+    shown_once = asked if component is not None else reasons_once(asked)
+    lines = [line for it in shown_once for line in explanation_lines(explained(it), now, component)]
     lines += explained_lines(targets)
     typer.echo("\n".join([*lines, DECLARED_NOTE] if lines else ["No endpoints."]))
 

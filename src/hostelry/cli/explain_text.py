@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 
 from hostelry.cli.explain_values import Explained, Unplaced
-from hostelry.cli.status_text import columns, memory_text
+from hostelry.cli.status_text import columns, memory_text, trouble_lines
 from hostelry.domain.shape import Shape
 from hostelry.placement.explain import CopyUse, HostUse, devices_text, free_text, reservation_text
 from hostelry.placement.words import shape_text
 
 
-def explanation_lines(found: Explained, component: str | None = None) -> list[str]:
+def explanation_lines(found: Explained, now: float, component: str | None = None) -> list[str]:
     """An endpoint's placement as text: a table, each copy's place, and what has no place.
 
     With `component`, its copies and its missing ones only.
@@ -27,7 +27,7 @@ def explanation_lines(found: Explained, component: str | None = None) -> list[st
         )
     lines += ["", *[f"  {line}" for line in _table(found)]] if found.uses else []
     for use in found.uses:
-        mine = _copies_on(found, use, base)
+        mine = _copies_on(found, use, base, now)
         if mine:
             lines += ["", f"  {use.host.instance_id}", *mine]
     for it in found.unplaced:
@@ -111,16 +111,18 @@ def _accelerators_free(use: HostUse) -> str:
     return f"{use.free.accelerators} of {declared} free{devices_text(use.free_device_ids)}"
 
 
-def _copies_on(found: Explained, use: HostUse, component: str | None) -> list[str]:
+def _copies_on(found: Explained, use: HostUse, component: str | None, now: float) -> list[str]:
     accounts = {it["id"]: it for it in found.endpoint["copies"]}
     lines: list[str] = []
     for it in use.copies:
         if component in (None, it.held.owner):
-            lines += _copy_lines(it, accounts[it.held.copy_id], found.why[it.held.copy_id])
+            account = accounts[it.held.copy_id]
+            lines += _copy_lines(it, account, found.why[it.held.copy_id])
+            lines += trouble_lines(account, now, "      ")
     for account in accounts.values():
         if account.get("reserved") is None and account["instance"] == use.host.instance_id:
             lines += [f"    {account['id']}  {account['owner']}  {_phase(account)}"]
-            lines += [f"      {found.why[account['id']]}"]
+            lines += [f"      {found.why[account['id']]}", *trouble_lines(account, now, "      ")]
     return lines
 
 
@@ -192,6 +194,8 @@ def _use_document(
                 "memory_bytes": accounts[it.held.copy_id].get("memory_bytes"),
                 "peak_memory_bytes": accounts[it.held.copy_id].get("peak_memory_bytes"),
                 "why": found.why[it.held.copy_id],
+                "reason": accounts[it.held.copy_id].get("reason"),
+                "last_end": accounts[it.held.copy_id].get("last_end"),
             }
             for it in use.copies
             if component in (None, it.held.owner)

@@ -9,6 +9,7 @@ import typer
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
+from hostelry.cli.reasons_once import reasons_once
 from hostelry.cli.state import PlatformProcess, control_state, platform_processes
 from hostelry.cli.status_text import MOST_ALIKE, endpoint_lines, process_lines
 
@@ -85,5 +86,5 @@ def state_lines(state: dict[str, Any] | None, *, running: bool, alone: bool) -> 
         return [CONTROL_SILENT]
     endpoints = state.get("endpoints", [])
     most_alike = sys.maxsize if alone else MOST_ALIKE
-    lines = endpoint_lines(endpoints, SystemClock().now(), most_alike=most_alike)
+    lines = endpoint_lines(reasons_once(endpoints), SystemClock().now(), most_alike=most_alike)
     return [*lines, DECLARED_NOTE] if endpoints else lines

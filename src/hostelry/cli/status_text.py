@@ -1,6 +1,6 @@
 """`hostelry status` as text: values in, lines out. Reasons are printed whole. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hostelry.cli.state import PlatformProcess
@@ -49,7 +49,7 @@ def one_endpoint(endpoint: dict[str, Any], now: float, most_alike: int) -> list[
         *reason_lines(endpoint.get("failure_reason"), "  "),
         *reason_lines(None if bake is None else bake["going_back"], "  going back: "),
         *all_component_lines(endpoint.get("components", ()), most_alike),
-        *instance_lines(endpoint, most_alike),
+        *instance_lines(endpoint, now, most_alike),
         "",
     ]
 
@@ -108,7 +108,7 @@ def component_lines(component: dict[str, Any]) -> list[str]:
     return [text, *reason_lines(component.get("failure_reason"), "    ")]
 
 
-def instance_lines(endpoint: dict[str, Any], most_alike: int) -> list[str]:
+def instance_lines(endpoint: dict[str, Any], now: float, most_alike: int) -> list[str]:
     """An endpoint's instances, each with what it declares and what its copies use."""
     lines: list[str] = []
     copies = endpoint.get("copies", ())
@@ -123,10 +123,10 @@ def instance_lines(endpoint: dict[str, Any], most_alike: int) -> list[str]:
             f"in use {memory_text(used)}"
         )
         lines += reason_lines(instance.get("problem"), "    ")
-        lines += [line for it in mine for line in copy_lines(it, most_alike)]
+        lines += [line for it in mine for line in copy_lines(it, now, most_alike)]
     known = {it["id"] for it in instances}
     lost = [it for it in copies if it.get("instance") not in known]
-    return [*lines, *(line for it in lost for line in copy_lines(it, most_alike))]
+    return [*lines, *(line for it in lost for line in copy_lines(it, now, most_alike))]
 
 
 def shape_text(instance: dict[str, Any]) -> str:
@@ -148,8 +148,11 @@ def reserved_text(copies: list[dict[str, Any]]) -> str:
     return shape_text(sums) if any(sums.values()) else "nothing"
 
 
-def copy_lines(copy: dict[str, Any], most_alike: int) -> list[str]:
-    """One copy: phase, process, adapters, and why it is not ready with the end of its log."""
+def copy_lines(copy: dict[str, Any], now: float, most_alike: int) -> list[str]:
+    """One copy: phase, process, adapters, and why it is not ready with the end of its log.
+
+    Of one that is ready again, how it ended last.
+    """
     phase = copy.get("phase", "-") + (" (draining)" if copy.get("draining") else "")
     text = f"    copy {copy['id']}  {copy.get('owner', '-')}  {phase}"
     if copy.get("pid"):
@@ -158,16 +161,27 @@ def copy_lines(copy: dict[str, Any], most_alike: int) -> list[str]:
         text += f"  {copy.get('start_kind') or 'cold'} start {copy['start_s']:.1f} s"
     if copy.get("restarts"):
         text += f"  restarts {copy['restarts']}"
-    lines = [text, *reason_lines(copy.get("reason"), "      ")]
+    lines = [text]
     if left_out := copy.get("variables_left_out"):
         lines.append(f"      variables of its Environment not passed on: {', '.join(left_out)}")
-    lines += reason_lines(copy.get("log_tail"), "      | ")
+    lines += trouble_lines(copy, now, "      ")
     for group in alike(copy.get("adapters", ()), ("phase", "reason"), most_alike):
         first = group[0]
         named = f"adapter {first['id']}" if len(group) == 1 else f"{len(group)} adapters"
         lines.append(f"      {named}  {first.get('phase', '-')}")
         lines += reason_lines(first.get("reason"), "        ")
     return lines
+
+
+def trouble_lines(copy: Mapping[str, Any], now: float, indent: str) -> list[str]:
+    """Why a copy is not ready, or how it ended last, each with the end of its log then."""
+    lines = reason_lines(copy.get("reason"), indent)
+    lines += reason_lines(copy.get("log_tail"), f"{indent}| ")
+    end = copy.get("last_end")
+    if end is None or copy.get("reason"):
+        return lines
+    lines += reason_lines(f"ended {duration(now - end['at'])} ago: {end['cause']}", indent)
+    return lines + reason_lines(end["log_tail"], f"{indent}| ")
 
 
 def reason_lines(reason: str | None, indent: str) -> list[str]:

@@ -107,6 +107,18 @@ class GpuUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LastEnd:
+    """How a copy's model server ended last, and the last lines of its log then.
+
+    `at` is in seconds since the epoch. The log's end is of bounded size.
+    """
+
+    at: float
+    cause: str
+    log_tail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CopyStatus:
     """A copy as its agent saw it last.
 
@@ -117,9 +129,10 @@ class CopyStatus:
     empty: not at all), `start_kind` and `start_s` how its process was started ("cold", "warm") and
     how long that took until READY. `open_connections` is how many others hold to a copy that is
     draining; None while that is not known. `left_out` names the variables of the container's
-    Environment that its server does not get. `cpu_s` is the CPU time of its processes, at `cpu_at`
-    of its machine's clock that never goes back (0: not measured), `gpus` the use of the
-    accelerators it sees; these move always, so they make no status another one.
+    Environment that its server does not get. `last_end` is told for a while
+    (`fleet/lifecycle.py`), also once the copy is READY again. `cpu_s` is the CPU time of its
+    processes, at `cpu_at` of its machine's clock that never goes back (0: not measured), `gpus`
+    the use of the accelerators it sees; these move always, so they make no status another one.
     """
 
     id: str
@@ -138,6 +151,7 @@ class CopyStatus:
     key: str | None = field(default=None, repr=False)
     open_connections: int | None = None
     left_out: tuple[str, ...] = ()
+    last_end: LastEnd | None = None
     cpu_s: float = field(default=0.0, compare=False)
     cpu_at: float = field(default=0.0, compare=False)
     gpus: tuple[GpuUse, ...] = field(default=(), compare=False)

@@ -25,17 +25,12 @@ class CopyLog:
         with contextlib.suppress(OSError), open(self._path, "ab", opener=_private) as file:
             file.write(f"{NOTE}{line}\n".encode())
 
-    def tail(self, max_lines: int) -> str:
-        """The last `max_lines` lines; empty when there is no log."""
+    def tail(self, max_lines: int, max_bytes: int = MAX_TAIL_BYTES) -> str:
+        """The last `max_lines` lines within the last `max_bytes`; empty when there is no log."""
         if max_lines <= 0:
             return ""
-        text = _last_bytes(self._path, MAX_TAIL_BYTES).decode("utf-8", "replace")
+        text = _last_bytes(self._path, max_bytes).decode("utf-8", "replace")
         return "\n".join(text.splitlines()[-max_lines:])
-
-    def notes(self, max_lines: int) -> list[str]:
-        """The agent's own among the last `max_lines` lines, the newest last."""
-        lines = self.tail(max_lines).splitlines()
-        return [it.removeprefix(NOTE) for it in lines if it.startswith(NOTE)]
 
     def bound(self, max_bytes: int = MAX_LOG_BYTES, kept_bytes: int = KEPT_BYTES) -> bool:
         """Cut a log longer than `max_bytes` to its end; whether it was cut.

@@ -15,9 +15,9 @@ from typing import Any
 
 import httpx
 
-from hostelry.base.clock import monotonic_s
+from hostelry.base.clock import Clock, SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus, GpuUse
+from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus, GpuUse, LastEnd
 from hostelry.domain.shape import Shape
 from hostelry.fleet.adapter_shelf import shelf_of
 from hostelry.fleet.adapters import CopyAdapters
@@ -41,6 +41,7 @@ from hostelry.fleet.lifecycle import (
     after_end,
     after_ping,
     ping_limit_s,
+    recent_end,
     spec_digest,
     start_limit,
     starting_pause_s,
@@ -54,6 +55,7 @@ from hostelry.fleet.orders import launch_order, not_passed_on, order_title
 from hostelry.fleet.processes import members, process_table
 from hostelry.fleet.read_ahead import read_model_ahead
 from hostelry.fleet.reasons import (
+    GONE_MEANWHILE,
     late_detail,
     probe_detail,
     proof_note,
@@ -67,6 +69,8 @@ log = logging.getLogger(__name__)
 
 LOG_TAIL_LINES = 20
 KEY_BYTES = 32
+LAST_END_LOG_BYTES = 4096
+LAST_END_CAUSE_CHARS = 1024
 ENDED = (CopyPhase.FAILED, CopyPhase.UNHEALTHY)
 
 
@@ -84,6 +88,7 @@ class Means:
     policy: CopyPolicy = field(default_factory=CopyPolicy)
     devices: tuple[str, ...] = ()
     warm: WarmForks | None = None
+    clock: Clock = field(default_factory=SystemClock)
     machine_cpus: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
 
 
@@ -125,7 +130,8 @@ class HostedCopy:
     @property
     def status(self) -> CopyStatus:
         """The copy as it stands."""
-        return replace(self._status, adapters=self._adapters.statuses)
+        end = recent_end(self._record.last_end, self._means.clock.now(), self._means.policy)
+        return replace(self._status, adapters=self._adapters.statuses, last_end=end)
 
     @property
     def folder(self) -> CopyFolder:
@@ -235,6 +241,8 @@ class HostedCopy:
         self._attempts = Attempts(ever_ready=found.ever_ready)
         process = self._revived(found.process)
         if process is None or found.rule is None:
+            if found.process is not None and process is None:
+                self._ended(GONE_MEANWHILE)
             await self._end(found.process, grace_s=1.0)
             return None
         self._adapters.process_started(found.adapters, shelf_of(found.rule, self._folder.root))
@@ -419,6 +427,7 @@ class HostedCopy:
         self._report(CopyPhase.READY)
 
     async def _pause(self, step: Restart, ending: Ending) -> None:
+        self._ended(ending.detail)
         self._remember(process=None, restarts=self._record.restarts + 1)
         self._why_again = f"{ending.detail} {restart_note(step)}"
         self._report(
@@ -429,6 +438,15 @@ class HostedCopy:
             memory_bytes=0,
         )
         await asyncio.sleep(step.delay_s)
+
+    def _ended(self, cause: str) -> None:
+        """Keep how the process ended."""
+        end = LastEnd(
+            at=self._means.clock.now(),
+            cause=cause[:LAST_END_CAUSE_CHARS],
+            log_tail=self._log.tail(LOG_TAIL_LINES, LAST_END_LOG_BYTES),
+        )
+        self._remember(last_end=end)
 
     def _too_late(self, cause: str) -> Ending:
         return self._ending(EndKind.STARTUP_TIMEOUT, late_detail(self.spec, cause))

@@ -11,7 +11,7 @@ from enum import Enum
 
 import msgspec
 
-from hostelry.domain.copy import CopySpec
+from hostelry.domain.copy import CopySpec, LastEnd
 from hostelry.fleet.sources import hub_model
 
 
@@ -38,6 +38,7 @@ class CopyPolicy:
     probe_timeout_s: float = 60.0
     max_probe_refusals: int = 3
     stop_grace_s: float = 30.0
+    last_end_told_s: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +146,13 @@ def backoff_s(failures: int, policy: CopyPolicy) -> float:
     """Wait before the try that follows the `failures`-th failure in a row: 1, 2, 4 ... 60 s."""
     # The exponent is bounded too: 2.0 ** 2000 is an error, not a long wait.
     return min(policy.max_backoff_s, policy.first_backoff_s * 2.0 ** min(failures - 1, 30))
+
+
+def recent_end(end: LastEnd | None, now: float, policy: CopyPolicy) -> LastEnd | None:
+    """`end` while it is told; None once it is `last_end_told_s` old. `now` is since the epoch."""
+    if end is None or now - end.at >= policy.last_end_told_s:
+        return None
+    return end
 
 
 class Verdict(Enum):

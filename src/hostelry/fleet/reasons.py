@@ -61,6 +61,9 @@ def restart_note(restart: Restart) -> str:
     return f"It is started again in {restart.delay_s:g} s."
 
 
+GONE_MEANWHILE = "The model server ended while no agent watched it."
+
+
 def exit_detail(code: int | None) -> str:
     """How a process ended, in words."""
     if code is None:

@@ -14,7 +14,7 @@ import msgspec
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
-from hostelry.domain.copy import CopySpec
+from hostelry.domain.copy import CopySpec, LastEnd
 from hostelry.fleet.images import ImageRule
 
 T = TypeVar("T")
@@ -61,7 +61,8 @@ class CopyRecord:
 
     `adapters` are the ids registered with the model server; `failure` is set once it was given up;
     `rule` is what the process was started by, whatever the operator's file says since; `key` what
-    the process asks to be shown, None of one that an older agent started.
+    the process asks to be shown, None of one that an older agent started; `last_end` is of the
+    process before it.
     """
 
     spec_digest: str
@@ -73,6 +74,7 @@ class CopyRecord:
     failure: str | None = None
     rule: ImageRule | None = None
     key: str | None = field(default=None, repr=False)
+    last_end: LastEnd | None = None
 
 
 @dataclass(frozen=True, slots=True)

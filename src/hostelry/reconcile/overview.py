@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hostelry.domain.component import ComponentSpec, InferenceComponent, Rollout
-from hostelry.domain.copy import Copy, Instance
+from hostelry.domain.copy import Copy, Instance, LastEnd
 from hostelry.domain.endpoint import Bake, EndpointVariant
 from hostelry.domain.shape import Requirements
 from hostelry.placement.explain import HostUse, uses
@@ -165,6 +165,7 @@ def _copy(copy: Copy, facts: InstanceFacts) -> dict[str, Any]:
         "address": copy.status.address,
         "pid": copy.status.pid,
         "restarts": copy.status.restarts,
+        "last_end": None if status.last_end is None else _last_end(status.last_end),
         "memory_bytes": status.memory_bytes,
         "peak_memory_bytes": status.peak_memory_bytes,
         "memory_limit": status.memory_limit,
@@ -178,6 +179,11 @@ def _copy(copy: Copy, facts: InstanceFacts) -> dict[str, Any]:
             for it in copy.status.adapters
         ],
     }
+
+
+def _last_end(end: LastEnd) -> dict[str, Any]:
+    """How the copy's model server ended last; `at` is in seconds since the epoch."""
+    return {"at": end.at, "cause": end.cause, "log_tail": end.log_tail}
 
 
 def _requirements(requirements: Requirements) -> dict[str, Any]:

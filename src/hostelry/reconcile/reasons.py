@@ -9,6 +9,7 @@ MAX_REASON_CHARS = 1024
 MAX_CAUSE_CHARS = 700
 COPIES_NAMED = 3
 LOOPING_RESTARTS = 3
+LAST_LINES = " Last log lines: "
 
 
 def failure_reason(cause: str, log_tail: str = "") -> str:
@@ -17,7 +18,7 @@ def failure_reason(cause: str, log_tail: str = "") -> str:
     lines = server_lines(log_tail)
     if not lines:
         return cause[:MAX_REASON_CHARS]
-    head = cause[:MAX_CAUSE_CHARS] + " Last log lines: "
+    head = cause[:MAX_CAUSE_CHARS] + LAST_LINES
     return head + last_lines(lines, MAX_REASON_CHARS - len(head))
 
 

@@ -84,33 +84,6 @@ def test_a_platform_that_does_not_answer_has_no_state_and_no_routes(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("lines", "expected"),
-    [
-        pytest.param([], "", id="it has no log"),
-        pytest.param(["[agent] starting x on port 1", "The model server hums"], "", id="no end"),
-        pytest.param(
-            [
-                "[agent] The model server exited with code 3.",
-                "[agent] The model server's memory reached its limit.",
-                "[agent] starting x on port 1",
-            ],
-            "The model server's memory reached its limit.",
-            id="the last of two",
-        ),
-    ],
-)
-def test_how_a_copy_ended_is_read_in_its_log(
-    lines: list[str], expected: str, tmp_path: Path
-) -> None:
-    there = platform(tmp_path)
-    log = there.home.instances / "i-1" / "copies" / "c-1" / "log"
-    log.parent.mkdir(parents=True)
-    if lines:
-        log.write_text("\n".join(lines))
-    assert there.last_end({"instance": "i-1", "id": "c-1"}) == expected
-
-
-@pytest.mark.parametrize(
     ("seen", "expected"),
     [
         pytest.param([(1, {"c": "a"}), (3, {}), (4, {"c": "b"})], 3, id="it had no route"),

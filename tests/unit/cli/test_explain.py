@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.reconcile.samples import (
     GB,
+    NOW,
     Town,
     adapter,
     component,
@@ -44,7 +45,7 @@ def packed(one: InferenceComponent) -> InferenceComponent:
 
 
 def text(town: Town, component: str | None = None) -> str:
-    return "\n".join(explanation_lines(explained(account(town)), component))
+    return "\n".join(explanation_lines(explained(account(town)), NOW, component))
 
 
 def test_each_copys_place_and_reason_are_told(town: Town) -> None:
@@ -163,7 +164,7 @@ def test_an_account_of_an_older_control_is_read(town: Town) -> None:
             it.pop(key)
     for it in old["instances"]:
         del it["zone"]
-    assert "chat  ready" in "\n".join(explanation_lines(explained(old)))
+    assert "chat  ready" in "\n".join(explanation_lines(explained(old), NOW))
 
 
 def test_names_that_are_not_there_are_told_with_those_that_are(town: Town) -> None:

@@ -118,6 +118,33 @@ def test_what_else_may_be(changes: dict[str, Any], line: str) -> None:
     assert line in endpoint_lines([endpoint(**changes)], NOW)
 
 
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [
+        pytest.param(
+            None,
+            [
+                "ended 3m00s ago: The model server was ended by signal 9.",
+                "| loading",
+                "| out of luck",
+            ],
+            id="ready again",
+        ),
+        pytest.param("It ended again.", ["It ended again."], id="not ready: its reason says it"),
+    ],
+)
+def test_how_a_copy_ended_last(reason: str | None, shown: list[str]) -> None:
+    end = {
+        "at": NOW - 180,
+        "cause": "The model server was ended by signal 9.",
+        "log_tail": "loading\nout of luck",
+    }
+    copy = {"id": "c-1", "phase": "ready", "restarts": 2, "reason": reason, "last_end": end}
+    (copy_line, *lines) = endpoint_lines([endpoint(instances=[], copies=[copy])], NOW)[4:-1]
+    assert copy_line == "    copy c-1  -  ready  restarts 2"
+    assert [line.strip() for line in lines] == shown
+
+
 def test_no_endpoints() -> None:
     assert endpoint_lines([], NOW) == ["No endpoints."]
 

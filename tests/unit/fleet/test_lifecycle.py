@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostelry.domain.copy import AdapterPlacement, CopySpec
+from hostelry.domain.copy import AdapterPlacement, CopySpec, LastEnd
 from hostelry.domain.model import ArtifactSource, Container, SourceKind
 from hostelry.fleet.lifecycle import (
     Attempts,
@@ -21,6 +21,7 @@ from hostelry.fleet.lifecycle import (
     backoff_s,
     ping_limit_s,
     plan_copies,
+    recent_end,
     spec_digest,
     start_limit,
     starting_pause_s,
@@ -282,3 +283,18 @@ def test_digest_does_not_depend_on_the_order_of_variables() -> None:
     one = replace(spec("a"), container=Container(image="i", environment={"A": "1", "B": "2"}))
     two = replace(spec("a"), container=Container(image="i", environment={"B": "2", "A": "1"}))
     assert spec_digest(one) == spec_digest(two)
+
+
+@pytest.mark.parametrize(
+    ("age_s", "told"),
+    [
+        pytest.param(0.0, True, id="just now"),
+        pytest.param(3599.0, True, id="almost an hour ago"),
+        pytest.param(3600.0, False, id="an hour ago"),
+        pytest.param(-5.0, True, id="later than now: the clock was set back"),
+    ],
+)
+def test_how_a_copy_ended_is_told_for_an_hour(age_s: float, told: bool) -> None:
+    end = LastEnd(at=50_000.0, cause="It ended.")
+    assert recent_end(end, end.at + age_s, POLICY) == (end if told else None)
+    assert recent_end(None, end.at, POLICY) is None

@@ -1,0 +1,110 @@
+"""Control's account with each reason said once; a later one names who failed for it first. Pure.
+
+For text only; programs get every reason. What is the same reason is told by the words: names, ids,
+sizes and instants may differ, exit codes, signals and HTTP statuses may not.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hostelry.reconcile.reasons import LAST_LINES, server_lines
+
+KEPT_NUMBER = re.compile(r"\b(?P<word>code|signal|status|errno|HTTP)[ =:]*(?P<number>\d+)", re.I)
+RESTART = re.compile(r"It is started again (at once|in [\d.]+ s)\.")
+MARKED = re.compile(r"[\w.]*\d[\w.]*")
+MARK = "#"
+
+
+def reasons_once(endpoints: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """`endpoints` as they are, but a reason that stood before is "the same reason as ..."."""
+    seen = _Seen()
+    return [_endpoint(it, seen) for it in endpoints]
+
+
+def cause_of(reason: str, names: Iterable[str] = (), log_tail: str = "") -> str:
+    """What is alike in two reasons of the same cause; `names` are those of whom it is about.
+
+    Of the model server's lines, in the reason or in `log_tail`, the last one decides.
+    """
+    cause, _, quoted = reason.partition(LAST_LINES)
+    said = server_lines(log_tail) or quoted.splitlines()
+    text = "\n".join([cause.strip(), *(it.strip() for it in said[-1:])])
+    for name in sorted(filter(None, names), key=len, reverse=True):
+        text = re.sub(rf"(?<![\w-]){re.escape(name)}(@\d+)?(?![\w-])", MARK, text)
+    text = RESTART.sub("", text).strip()
+    return MARKED.sub(_marked, KEPT_NUMBER.sub(_spelled, text))
+
+
+def _spelled(found: re.Match[str]) -> str:
+    """A number that tells one cause from another, in letters."""
+    letters = "".join(chr(ord("a") + int(it)) for it in found["number"])
+    return f"{found['word']} {letters}"
+
+
+def _marked(found: re.Match[str]) -> str:
+    """The mark of a word with a digit; a full stop that ends a sentence stays."""
+    return MARK + ("." if found[0].endswith(".") else "")
+
+
+class _Seen:
+    """The causes so far, each with who was the first to fail for it."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[str, str], str] = {}
+
+    def first(self, kind: str, cause: str, who: str) -> str | None:
+        """Who failed for the cause before; None where `who` is the first."""
+        known = self._first.setdefault((kind, cause), who)
+        return None if known == who else known
+
+
+def _endpoint(endpoint: Mapping[str, Any], seen: _Seen) -> dict[str, Any]:
+    named = endpoint["name"]
+    return {
+        **endpoint,
+        "components": [_component(it, named, seen) for it in endpoint.get("components", ())],
+        "copies": [_copy(it, named, seen) for it in endpoint.get("copies", ())],
+    }
+
+
+def _component(component: Mapping[str, Any], endpoint: str, seen: _Seen) -> dict[str, Any]:
+    shown = dict(component)
+    who = f"component {component['name']}"
+    for key in ("failure_reason", "placement_note"):
+        if reason := component.get(key):
+            cause = cause_of(reason, (component["name"], component.get("base") or "", endpoint))
+            first = seen.first("component", cause, who)
+            shown[key] = reason if first is None else _same(first)
+    return shown
+
+
+def _copy(copy: Mapping[str, Any], endpoint: str, seen: _Seen) -> dict[str, Any]:
+    shown = dict(copy)
+    names = _names(copy, endpoint)
+    shown["adapters"] = [_adapter(it, names, seen) for it in copy.get("adapters", ())]
+    if reason := copy.get("reason"):
+        cause = cause_of(reason, names, copy.get("log_tail", ""))
+        first = seen.first("copy", cause, f"copy {copy['id']}")
+        if first is not None:
+            shown |= {"reason": _same(first), "log_tail": ""}
+    return shown
+
+
+def _names(copy: Mapping[str, Any], endpoint: str) -> Sequence[str]:
+    owner = str(copy.get("owner", ""))
+    return (copy["id"], copy.get("instance", ""), owner, owner.partition("/")[2], endpoint)
+
+
+def _adapter(adapter: Mapping[str, Any], names: Sequence[str], seen: _Seen) -> dict[str, Any]:
+    """An adapter on a copy; its component, which comes first, may have told why it fails."""
+    reason, alias = adapter.get("reason"), adapter["id"].partition("@")[0]
+    if not reason:
+        return dict(adapter)
+    cause = cause_of(reason, (adapter["id"], alias, *names))
+    first = seen.first("component", cause, f"adapter {adapter['id']}")
+    return {**adapter, "reason": reason if first is None else _same(first)}
+
+
+def _same(first: str) -> str:
+    return f"the same reason as {first}"
