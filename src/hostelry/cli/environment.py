@@ -24,7 +24,7 @@ from hostelry.server.home import (
     UpConfig,
     write_private,
 )
-from hostelry.server.run_file import live_run_file
+from hostelry.server.run_file import live_run_files
 
 SHIM = Path(__file__).parent / "shim"
 NOT_FOUND = 127
@@ -51,7 +51,7 @@ def env(
         typer.echo(msgspec.json.format(msgspec.json.encode(variables)).decode())
     else:
         typer.echo("\n".join(shell_lines(shell, variables)))
-    if live_run_file(at, "up") is None:
+    if not live_run_files(at):
         typer.echo(f"hostelry: not running in {at.root}; start it with `hostelry up`", err=True)
 
 
@@ -72,7 +72,7 @@ def exec_(
     """
     at = home_at(home)
     config, credentials = settled(at)
-    if live_run_file(at, "up") is None:
+    if not live_run_files(at):
         raise TerminalError(f"no hostelry runs in {at.root}: start it with `hostelry up`")
     write_client_files(at, credentials)
     environment = exec_environment(os.environ, at, config, credentials)

@@ -28,6 +28,8 @@ class PlatformProcess:
 def platform_processes(home: Home, config: UpConfig) -> list[PlatformProcess]:
     """Every process that this hostelry should have, running or not."""
     names = platform_names(config.gateway_workers)
+    if not home.kept.exists():
+        names.remove("watcher")
     if config.s3_endpoint is not None:
         names.remove("objectstore")
     return [platform_process(home, name) for name in names]

@@ -17,6 +17,10 @@ DECLARED_NOTE = (
     "CPUs, memory and accelerators of instances are those that the instance type declares; "
     "they are not measured on this machine."
 )
+NO_SUPERVISOR = (
+    "No supervisor: what runs goes on, and nothing that dies is started again. `hostelry up` takes "
+    "it over, `hostelry down` ends it."
+)
 CONTROL_SILENT = "Control does not answer: endpoints cannot be shown (see `hostelry logs control`)."
 
 
@@ -57,6 +61,7 @@ def status(
     else:
         lines = [f"home {at.root}  door {door}  object store {s3}", "", *process_lines(processes)]
         running, alone = processes_run(processes), endpoint is not None
+        lines += supervisor_lines(processes)
         lines += ["", *state_lines(state, running=running, alone=alone)]
         typer.echo("\n".join(lines).rstrip())
     if state is None or any(it.pid is None for it in processes):
@@ -76,6 +81,13 @@ def only_endpoint(state: dict[str, Any], name: str) -> dict[str, Any]:
 def processes_run(processes: list[PlatformProcess]) -> bool:
     """Whether anything of the platform runs at all."""
     return any(it.pid is not None for it in processes)
+
+
+def supervisor_lines(processes: list[PlatformProcess]) -> list[str]:
+    """That nobody supervises what runs, where that is so."""
+    if not processes_run(processes) or processes[0].pid is not None:
+        return []
+    return ["", NO_SUPERVISOR]
 
 
 def state_lines(state: dict[str, Any] | None, *, running: bool, alone: bool) -> list[str]:

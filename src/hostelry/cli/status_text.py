@@ -18,7 +18,7 @@ def process_lines(processes: Sequence[PlatformProcess]) -> list[str]:
             rows.append([it.name, "-", "-", "not running", "-"])
         else:
             up, memory = duration(it.uptime_s or 0.0), memory_text(it.memory_bytes or 0)
-            rows.append([it.name, str(it.pid), str(it.port), up, memory])
+            rows.append([it.name, str(it.pid), str(it.port or "-"), up, memory])
     return columns(rows)
 
 

@@ -26,7 +26,9 @@ from hostelry.cli.up_flags import (
     InvokeTimeoutOption,
     NoAuthOption,
     PaceOption,
+    PortOption,
     S3EndpointOption,
+    S3PortOption,
     StreamTimeoutOption,
     WorkersOption,
 )
@@ -41,8 +43,8 @@ from hostelry.server.up_options import UpOptions
 def up(  # noqa: PLR0913 - one parameter an option of the command
     home: HomeOption = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port of the door.")] = 8787,
-    s3_port: Annotated[int, typer.Option(help="Port of the object store.")] = 8788,
+    port: PortOption = None,
+    s3_port: S3PortOption = None,
     s3_endpoint: S3EndpointOption = None,
     region: Annotated[
         str | None, typer.Option(help="Region, at the first up. [default: us-east-1]")

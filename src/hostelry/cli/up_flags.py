@@ -4,6 +4,20 @@ from typing import Annotated
 
 import typer
 
+PortOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Port of the door. [default: 8787, or a free one where that is taken]",
+        show_default=False,
+    ),
+]
+S3PortOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Port of the object store. [default: 8788, or a free one where that is taken]",
+        show_default=False,
+    ),
+]
 S3EndpointOption = Annotated[
     str | None,
     typer.Option(

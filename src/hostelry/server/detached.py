@@ -1,7 +1,7 @@
 """`hostelry up --detach`: the same `up` in the background, watched until it is ready.
 
-``python -m hostelry.server.detached OPTIONS_JSON`` prints its progress as JSON lines to standard
-output, closes that when it is ready or has failed, and logs to logs/up.log from then on.
+``python -m hostelry.server.detached OPTIONS_JSON [LOCK_FD]`` prints its progress as JSON lines to
+standard output, closes that when it is ready or has failed, and logs to logs/up.log from then on.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from hostelry.base.json import decode
 from hostelry.base.logging import configure_logging
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.supervisor import PRIVATE_UMASK
-from hostelry.server.up import Report, log_line, make_home, run_up
+from hostelry.server.up import Again, Report, log_line, make_home, run_up
 from hostelry.server.up_options import UpOptions
 
 
@@ -40,7 +40,7 @@ def start_detached(options: UpOptions, told: Callable[[Progress], None]) -> int:
     """
     home = make_home(options.home)
     log = os.open(home.logs / "up.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    argv = [sys.executable, "-m", __name__, encode_options(options)]
+    argv = command_line(options)
     try:
         process = subprocess.Popen(
             argv,
@@ -59,6 +59,11 @@ def start_detached(options: UpOptions, told: Callable[[Progress], None]) -> int:
         process.terminate()
         process.wait()
         raise
+
+
+def command_line(options: UpOptions) -> list[str]:
+    """What starts an `up` in the background; who holds the home's lock appends its descriptor."""
+    return [sys.executable, "-m", "hostelry.server.detached", encode_options(options)]
 
 
 def encode_options(options: UpOptions) -> str:
@@ -123,10 +128,12 @@ def main() -> int:
     """Run `up` with the options of the command line; 1 where it could not start."""
     configure_logging("up")
     options = decode_options(sys.argv[1])
+    lock = int(sys.argv[2]) if len(sys.argv) > 2 else None
+    again = Again(argv=tuple(command_line(options)), lock=lock)
     stream = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:
-        asyncio.run(run_up(options, os.environ, reporter(stream)))
+        asyncio.run(run_up(options, os.environ, reporter(stream), again))
     except TerminalError as error:
         log_line(str(error))
         if not stream.closed:

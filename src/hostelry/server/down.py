@@ -1,16 +1,18 @@
 """`hostelry down`: ask `up` to stop, wait, and leave nothing behind whatever happened to it."""
 
+import fcntl
 import os
 import signal
 import time
 from collections.abc import Callable
 from enum import Enum
+from typing import IO
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.fleet.sweep import stop_everything
 from hostelry.server.home import Home
-from hostelry.server.leftovers import end_services
+from hostelry.server.leftovers import AFTER_COPIES, BEFORE_COPIES, end_services
 from hostelry.server.process_table import process_stat
 from hostelry.server.run_file import RunFile, live_run_file, live_run_files, remove_run_file
 
@@ -30,18 +32,49 @@ class Leftover(Enum):
 def stop_hostelry(home: Home, timeout_s: float, phase: Callable[[str], None]) -> Leftover:
     """Return once no process of the home is left; blocks.
 
-    An `up` that does not end within `timeout_s` is killed, and what it supervised with it.
+    An `up` that does not end within `timeout_s` is killed, and what it supervised too. Where no
+    `up` lives, what it has left is ended in good order. No watcher starts another one meanwhile.
     """
-    record = live_run_file(home, "up")
-    if record is not None and ask_to_stop(record):
-        if wait_for_end(home, record, timeout_s, phase):
-            return Leftover.STOPPED
-        phase("killing what did not stop")
-        kill(record)
-        sweep(home)
-        return Leftover.KILLED
-    phase("looking for what an earlier hostelry left behind")
-    return Leftover.SWEPT if sweep(home) else Leftover.NOTHING
+    home.kept.unlink(missing_ok=True)
+    deadline = monotonic_s() + timeout_s
+    outcome, told = Leftover.NOTHING, ""
+    asked: RunFile | None = None
+    while (lock := locked(home)) is None:  # an `up` holds it from before its first line is written
+        record = live_run_file(home, "up")
+        if record is not None and record != asked and ask_to_stop(record):
+            asked, outcome = record, Leftover.STOPPED
+        if record is not None and monotonic_s() > deadline:
+            phase("killing what did not stop")
+            kill(record)
+            outcome = Leftover.KILLED
+        elif monotonic_s() > deadline + KILL_WAIT_S:
+            raise TerminalError(f"an `up` of {home.root} neither starts nor ends; see its log")
+        if (text := waited_for(home)) != told:
+            phase(text)
+            told = text
+        time.sleep(POLL_S)
+    with lock:
+        if outcome is Leftover.NOTHING:
+            phase("looking for what an earlier hostelry left behind")
+        swept = sweep(home, at_once=outcome is Leftover.KILLED)
+    return Leftover.SWEPT if swept and outcome is Leftover.NOTHING else outcome
+
+
+def locked(home: Home) -> IO[str] | None:
+    """The home's lock, held until it is closed; None while an `up` holds it."""
+    file = home.up_lock.open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    return file
+
+
+def waited_for(home: Home) -> str:
+    """What a stop is waiting for, in words."""
+    names = ", ".join(it.name for it in live_run_files(home) if it.name != "up")
+    return f"stopping {names or 'agents and copies'}"
 
 
 def ask_to_stop(record: RunFile) -> bool:
@@ -53,26 +86,8 @@ def ask_to_stop(record: RunFile) -> bool:
     return True
 
 
-def wait_for_end(
-    home: Home, record: RunFile, timeout_s: float, phase: Callable[[str], None]
-) -> bool:
-    """Whether `up` ended in time; tells which of its processes it is waiting for."""
-    deadline = monotonic_s() + timeout_s
-    told = ""
-    while record.alive:
-        if monotonic_s() > deadline:
-            return False
-        waiting_for = ", ".join(it.name for it in live_run_files(home) if it.name != "up")
-        text = f"stopping {waiting_for or 'agents and copies'}"
-        if text != told:
-            phase(text)
-            told = text
-        time.sleep(POLL_S)
-    return True
-
-
 def kill(record: RunFile) -> None:
-    """Kill `up` itself; the kernel ends its services with it.
+    """Kill `up` itself.
 
     Raises TerminalError when the kernel keeps the process, as it does one that waits for a disk.
     """
@@ -88,10 +103,11 @@ def kill(record: RunFile) -> None:
         time.sleep(POLL_S)
 
 
-def sweep(home: Home) -> bool:
+def sweep(home: Home, *, at_once: bool = False) -> bool:
     """End services, agents and copies that nobody supervises; whether there were any."""
-    ended = end_services(home)
-    remove_run_file(home, "up")
+    ended = end_services(home, BEFORE_COPIES, at_once=at_once)
     agents = any(home.instances.glob("*/agent.json"))
     stop_everything(home.instances)
+    ended += end_services(home, AFTER_COPIES)
+    remove_run_file(home, "up")
     return bool(ended) or agents

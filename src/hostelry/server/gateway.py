@@ -211,11 +211,12 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    await server.start(listening or bind(config.host, config.door_port))
+    door = listening or bind(config.host, config.door_port)
+    await server.start(door)
     log.info("the door is open at %s", config.door_url)
     if config.insecure_no_auth:
         log.warning("signatures are not required: anyone who reaches the door is the owner")
-    pulse = loop.create_task(answer_pulse())
+    pulse = loop.create_task(answer_pulse(door))
     following = loop.create_task(routes.follow())
     tidying = loop.create_task(tidy(routes, counts))
     holding = loop.create_task(parts.holding.run())

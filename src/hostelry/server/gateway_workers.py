@@ -5,23 +5,19 @@ others take what comes, and where none is left connections wait until one is bac
 """
 
 import logging
-import signal
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
-from hostelry.base.errors import TerminalError
 from hostelry.gateway.count_table import CountTable
 from hostelry.gateway.mapped_file import LockedError
 from hostelry.server.home import Home, UpConfig
-from hostelry.server.ports import bind
-from hostelry.server.run_file import gateway_names
+from hostelry.server.run_file import gateway_name
 from hostelry.server.supervision import DOOR_LIVENESS
 from hostelry.server.supervisor import Command, Service
 
 log = logging.getLogger(__name__)
-GRACE_S = 12.0
 
 
 class SharedDoor:
@@ -34,11 +30,11 @@ class SharedDoor:
         self._listening = listening
         self._table = table
 
-    def services(self, home: Home, env: Mapping[str, str]) -> list[Service]:
+    def services(self, home: Home, env: Mapping[str, str], digest: str = "") -> list[Service]:
         """One service a worker."""
         return [
-            self._service(home, env, name, number)
-            for number, name in enumerate(gateway_names(self._config.gateway_workers), start=1)
+            self._service(home, env, digest, number)
+            for number in range(1, self._config.gateway_workers + 1)
         ]
 
     def why_not_ready(self) -> str | None:
@@ -53,38 +49,45 @@ class SharedDoor:
         """Refuse new connections once the workers accept no more; a second call does nothing."""
         self._listening.close()
 
-    def _service(self, home: Home, env: Mapping[str, str], name: str, number: int) -> Service:
+    def forget_all_but(self, numbers: Collection[int]) -> None:
+        """Count nothing for workers other than these, which are dead."""
+        for number in range(1, self._config.gateway_workers + 1):
+            if number not in numbers:
+                self._ended(number)
+
+    def _service(self, home: Home, env: Mapping[str, str], digest: str, number: int) -> Service:
         door_fd = self._listening.fileno()
         argv = [sys.executable, "-m", "hostelry.server.gateway", "--home", str(home.root)]
         argv += ["--worker", str(number), "--listen-fd", str(door_fd)]
         return Service(
-            name=name,
-            command=lambda: Command(
-                argv=argv, env=env, after=lambda: self._ended(number), pass_fds=(door_fd,)
-            ),
+            name=gateway_name(number),
+            command=lambda: Command(argv=argv, env=env, pass_fds=(door_fd,)),
+            after=lambda: self._ended(number),
+            digest=digest,
             port=self._config.door_port,
-            stop_signal=signal.SIGTERM,
-            grace_s=GRACE_S,
             liveness=DOOR_LIVENESS,
         )
 
     def _ended(self, number: int) -> None:
         """Requests of a dead worker are over, and must not steer those of the others."""
-        if self._table is not None:
+        if self._table is not None and number <= self._table.num_workers:
             self._table.clear(number - 1)
 
 
 @contextmanager
-def shared_door(home: Home, config: UpConfig) -> Iterator[SharedDoor]:
-    """The door of one `up`, open from now on; raises TerminalError where its port is taken."""
-    try:
-        listening = bind(config.host, config.door_port)
-    except OSError as error:
-        raise TerminalError(f"{error.strerror}; choose another with --port") from None
+def shared_door(
+    home: Home, config: UpConfig, listening: socket.socket, adopted: Collection[int] = ()
+) -> Iterator[SharedDoor]:
+    """The door of one `up`, whose socket listens already.
+
+    `adopted` are the numbers of the workers that go on; what others had counted is forgotten.
+    """
     with listening:
-        table = new_table(home, config)
+        table = open_table(home, config) if adopted else new_table(home, config)
         try:
-            yield SharedDoor(config, listening, table)
+            door = SharedDoor(config, listening, table)
+            door.forget_all_but(adopted)
+            yield door
         finally:
             if table is not None:
                 table.close()

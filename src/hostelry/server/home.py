@@ -67,6 +67,8 @@ class UpConfig:
     hold_bytes: int = 256 * 1024 * 1024
     metrics_bytes: int = 256 * 1024 * 1024  # of memory, in control
     copy_user: CopyUser | None = None  # of copies that are programs; None: hostelry's own
+    chosen_door_port: int | None = None  # where the default ones were taken
+    chosen_s3_port: int | None = None
 
     @property
     def door_url(self) -> str:
@@ -150,6 +152,16 @@ class Home:
     def run(self) -> Path:
         """One file per live process."""
         return self.root / "run"
+
+    @property
+    def kept(self) -> Path:
+        """There while a killed `up` is to be started again."""
+        return self.run / "kept"
+
+    @property
+    def up_lock(self) -> Path:
+        """Held by the one `up` of this home for its life."""
+        return self.run / "up.lock"
 
     @property
     def logs(self) -> Path:

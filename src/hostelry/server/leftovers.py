@@ -1,33 +1,109 @@
-"""What an `up` that was killed leaves behind, and its end."""
+"""What an `up` that was killed leaves behind: found, and ended where nobody adopts it."""
 
+import contextlib
 import signal
 import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 from hostelry.base.clock import monotonic_s
+from hostelry.fleet.processes import boot_id
 from hostelry.server.home import Home
 from hostelry.server.objectstore import remove_sockets
-from hostelry.server.process_table import signal_group
-from hostelry.server.run_file import live_run_file, recorded_names, remove_run_file
+from hostelry.server.process_table import PROC, every_process, signal_group
+from hostelry.server.pulse import SERVICE_VARIABLE
+from hostelry.server.run_file import (
+    RunFile,
+    kind_of,
+    live_run_file,
+    place,
+    recorded_names,
+    remove_run_file,
+    service_path,
+)
 
 GONE_WITHIN_S = 5.0
+POLL_S = 0.01
 
 
-def end_services(home: Home) -> list[str]:
-    """Kill the services of an `up` that is gone and forget their run files; the names killed.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopping:
+    """How a service is stopped: the first signal, and after how long it is killed."""
 
-    A run file whose pid is dead, or belongs to another process by now, is only removed.
+    first: signal.Signals
+    grace_s: float
+
+
+# In the order that loses nothing: nobody who starts it again, no new requests, no new wishes.
+STOPPING = {
+    "watcher": Stopping(first=signal.SIGKILL, grace_s=0.0),
+    "gateway": Stopping(first=signal.SIGTERM, grace_s=12.0),
+    "control": Stopping(first=signal.SIGTERM, grace_s=5.0),
+    # SIGTERM takes it 15 to 30 s, and it has nothing to save: see `objectstore`.
+    "objectstore": Stopping(first=signal.SIGKILL, grace_s=5.0),
+}
+BEFORE_COPIES = ("watcher", "gateway", "control")
+AFTER_COPIES = ("objectstore",)
+
+
+def find_services(home: Home) -> dict[str, RunFile]:
+    """Every live service of the home by its name, whether or not somebody supervises it.
+
+    What carries a service's mark and has no run file, since its `up` was killed in the moment of
+    starting it or had no room on the disk, is among them without a digest. A second process of
+    one name is in nobody's books: it is killed.
     """
-    killed = []
-    for name in recorded_names(home):
-        if name == "up":
-            continue
-        record = live_run_file(home, name)
-        if record is not None:
-            killed.append(name)
-            deadline = monotonic_s() + GONE_WITHIN_S
+    names = (name for name in recorded_names(home) if name != "up")
+    records = (live_run_file(home, name) for name in names)
+    found = {record.name: record for record in records if record is not None}
+    for marked in marked_processes(home):
+        if found.setdefault(marked.name, marked).pid != marked.pid:
+            signal_group(marked.pid, signal.SIGKILL)
+    return dict(sorted(found.items(), key=lambda it: place(it[0])))
+
+
+def marked_processes(home: Home) -> Iterator[RunFile]:
+    """Every process whose environment marks it as a service of this home."""
+    mark = f"{SERVICE_VARIABLE}={service_path(home, '')}/".encode()
+    for stat in every_process():
+        with contextlib.suppress(OSError):
+            for entry in (PROC / str(stat.pid) / "environ").read_bytes().split(b"\0"):
+                if entry.startswith(mark) and stat.pid == stat.group:
+                    yield RunFile(
+                        name=Path(entry.decode(errors="replace")).name,
+                        pid=stat.pid,
+                        start_ticks=stat.start_ticks,
+                        port=0,
+                        boot_id=boot_id(),
+                    )
+
+
+def end_services(home: Home, kinds: Collection[str], *, at_once: bool = False) -> list[str]:
+    """End the services of these kinds and forget their run files; the names of those that lived.
+
+    Each gets its time to stop, unless `at_once`; blocks. A run file whose pid is dead, or belongs
+    to another process by now, is only removed.
+    """
+    found = [it for it in find_services(home).values() if kind_of(it.name) in kinds]
+    for record in found:
+        first = signal.SIGKILL if at_once else STOPPING[kind_of(record.name)].first
+        signal_group(record.pid, first)
+    for record in found:
+        if not gone(record, STOPPING[kind_of(record.name)].grace_s):
             signal_group(record.pid, signal.SIGKILL)
-            while record.alive and monotonic_s() < deadline:
-                time.sleep(0.01)
-        remove_run_file(home, name)
-    remove_sockets(home)
-    return killed
+            gone(record, GONE_WITHIN_S)
+    for name in recorded_names(home):
+        if kind_of(name) in kinds:
+            remove_run_file(home, name)
+    if "objectstore" in kinds:
+        remove_sockets(home)
+    return [it.name for it in found]
+
+
+def gone(record: RunFile, within_s: float) -> bool:
+    """Whether the process has ended by then; blocks."""
+    deadline = monotonic_s() + within_s
+    while record.alive and monotonic_s() < deadline:
+        time.sleep(POLL_S)
+    return not record.alive

@@ -1,30 +1,44 @@
 """run/NAME.json: which process of a hostelry is alive under which pid and port."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from hostelry.base.json import decode
+from hostelry.fleet.processes import boot_id
 from hostelry.server.home import Home, write_private
 from hostelry.server.process_table import is_same_process, process_stat
+from hostelry.server.pulse import line_path
 
-ORDER = ("up", "gateway", "control", "objectstore")
+ORDER = ("up", "watcher", "gateway", "control", "objectstore")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFile:
-    """One process; `start_ticks` tells it from a later process with the same pid."""
+    """One process; `start_ticks` and `boot_id` tell it from a later process with the same pid.
+
+    `digest` stands for what it was started by (`started_by`). Files of earlier versions have
+    neither boot id nor digest.
+    """
 
     name: str
     pid: int
     start_ticks: int
     port: int
+    boot_id: str | None = None
+    digest: str | None = None
 
     @property
     def alive(self) -> bool:
         """Whether this very process runs now."""
-        return is_same_process(self.pid, self.start_ticks)
+        return self.boot_id in (None, boot_id()) and is_same_process(self.pid, self.start_ticks)
+
+
+def service_path(home: Home, name: str) -> Path:
+    """What the files of a service in run/ begin with, and what marks its process."""
+    return home.run / name
 
 
 def run_path(home: Home, name: str) -> Path:
@@ -32,12 +46,19 @@ def run_path(home: Home, name: str) -> Path:
     return home.run / f"{name}.json"
 
 
-def save_run_file(home: Home, name: str, pid: int, port: int) -> None:
+def save_run_file(home: Home, name: str, pid: int, port: int, digest: str | None = None) -> None:
     """Record a process that was just started; nothing is written if it is gone already."""
     stat = process_stat(pid)
     if stat is None:
         return
-    record = RunFile(name=name, pid=pid, start_ticks=stat.start_ticks, port=port)
+    record = RunFile(
+        name=name,
+        pid=pid,
+        start_ticks=stat.start_ticks,
+        port=port,
+        boot_id=boot_id(),
+        digest=digest,
+    )
     write_private(run_path(home, name), msgspec.json.encode(record))
 
 
@@ -61,19 +82,34 @@ def live_run_files(home: Home) -> list[RunFile]:
     return [record for record in found if record is not None]
 
 
+def gateway_name(number: int) -> str:
+    """The gateway's worker of that number, from 1."""
+    return f"gateway-{number}"
+
+
 def gateway_names(num_workers: int) -> list[str]:
     """The gateway's workers."""
-    return [f"gateway-{number}" for number in range(1, num_workers + 1)]
+    return [gateway_name(number) for number in range(1, num_workers + 1)]
 
 
 def platform_names(num_workers: int) -> list[str]:
     """Every process of a platform whose gateway has so many workers, in the platform's order."""
-    return ["up", *gateway_names(num_workers), "control", "objectstore"]
+    return ["up", "watcher", *gateway_names(num_workers), "control", "objectstore"]
 
 
 def recorded_names(home: Home) -> list[str]:
     """Every process with a run file, dead ones and those of earlier starts too, in order."""
     return sorted((path.stem for path in home.run.glob("[a-z]*.json")), key=place)
+
+
+def worker_numbers(names: Iterable[str]) -> list[int]:
+    """The numbers of those names that are workers of the gateway."""
+    return [place(name)[1] for name in names if kind_of(name) == "gateway"]
+
+
+def kind_of(name: str) -> str:
+    """What service a process is of: `gateway` of `gateway-1`."""
+    return name.partition("-")[0]
 
 
 def place(name: str) -> tuple[int, int, str]:
@@ -86,3 +122,4 @@ def place(name: str) -> tuple[int, int, str]:
 def remove_run_file(home: Home, name: str) -> None:
     """Forget a process that has ended."""
     run_path(home, name).unlink(missing_ok=True)
+    line_path(service_path(home, name)).unlink(missing_ok=True)

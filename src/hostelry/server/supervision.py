@@ -89,6 +89,13 @@ class Life:
     quick_deaths: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """The end of a process; `code` as subprocess gives it, None for one that was adopted."""
+
+    code: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
     """Start it again after `delay_s`; `quick_deaths` goes into its next `Life`."""
@@ -123,8 +130,10 @@ def restart_delay_s(deaths: int) -> float:
     return min(MAX_DELAY_S, FIRST_DELAY_S * 2.0 ** min(deaths - 1, 16))
 
 
-def exit_phrase(returncode: int) -> str:
+def exit_phrase(returncode: int | None) -> str:
     """How a process ended, in words; `returncode` as subprocess gives it (negative = signal)."""
+    if returncode is None:
+        return "ended (it was adopted, so how is not known)"
     if returncode >= 0:
         return f"exited with code {returncode}"
     try:
@@ -134,12 +143,12 @@ def exit_phrase(returncode: int) -> str:
     return f"was killed by {name}"
 
 
-def death_message(name: str, how: int | str, decision: Restart | GiveUp, log_tail: str) -> str:
+def death_message(name: str, how: Exit | str, decision: Restart | GiveUp, log_tail: str) -> str:
     """What the operator reads when a process died: how, what follows, and its last log lines.
 
-    `how` is its return code, or what else happened to it, in words.
+    `how` is its exit, or what else happened to it, in words.
     """
-    ended = f"{name} {exit_phrase(how) if isinstance(how, int) else how}"
+    ended = f"{name} {how if isinstance(how, str) else exit_phrase(how.code)}"
     if isinstance(decision, GiveUp):
         head = f"{ended}, {decision.deaths} times in a row; it cannot start"
     elif decision.crash_looping:

@@ -1,26 +1,38 @@
 """Keeps the platform's processes running; decisions are in `supervision`, this file acts on them.
 
-Each service is a process group of its own that the kernel kills when this process dies, whatever
-kills it: nothing unsupervised is left behind, and nothing acknowledged is lost by it.
+Each service is a session of its own, which goes on when this process dies. What a supervisor that
+was killed has left is adopted by the next one: `adoption` decides, by the run files. What has none
+is found by the mark in its environment (`leftovers`).
 """
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.fleet.processes import WatchedProcess, boot_id
+from hostelry.fleet.records import ProcessIdentity
 from hostelry.server.home import Home
-from hostelry.server.process_table import signal_group
-from hostelry.server.pulse import PULSE_VARIABLE, Pulse
-from hostelry.server.run_file import remove_run_file, save_run_file
+from hostelry.server.leftovers import STOPPING, Stopping
+from hostelry.server.process_table import process_stat, signal_group, uptime_s
+from hostelry.server.pulse import SERVICE_VARIABLE, Pulse, line_path
+from hostelry.server.run_file import (
+    RunFile,
+    kind_of,
+    load_run_file,
+    remove_run_file,
+    save_run_file,
+    service_path,
+)
 from hostelry.server.supervision import (
+    Exit,
     GiveUp,
     Life,
     Liveness,
@@ -33,8 +45,6 @@ from hostelry.server.supervision import (
     pause_s,
 )
 
-PR_SET_PDEATHSIG = 1
-LIBC = ctypes.CDLL(None, use_errno=True)
 TAIL_BYTES = 8192
 NOTE_AGAIN_S = 1.0
 # What services and the model servers below them write is for its owner alone.
@@ -43,22 +53,23 @@ PRIVATE_UMASK = 0o077
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One start of a service; `after` is called once that process has ended.
+    """One start of a service.
 
     `pass_fds` are descriptors of this process that it inherits under the same numbers.
     """
 
     argv: Sequence[str]
     env: Mapping[str, str]
-    after: Callable[[], None] = lambda: None
     pass_fds: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """A process to keep running. `command` is asked anew at each start.
+    """A process to keep running. `command` is asked anew at each start, `after` called at each end.
 
-    It is stopped with `stop_signal`, and killed if it is still there `grace_s` later. With a
+    `digest` stands for what it is started by: one that runs and has the same one is adopted.
+
+    How it is stopped is in `STOPPING`. With a
     `liveness` it is killed and started again when it hangs: when `is_alive`, given a time limit in
     seconds, says no often enough. Without an `is_alive` it must answer its pulse (`pulse`).
     """
@@ -66,10 +77,15 @@ class Service:
     name: str
     command: Callable[[], Command]
     port: int
-    stop_signal: signal.Signals
-    grace_s: float
+    digest: str = ""
+    after: Callable[[], None] = lambda: None
     liveness: LivenessPolicy | None = None
     is_alive: Callable[[float], Awaitable[bool]] | None = None
+
+    @property
+    def stopping(self) -> Stopping:
+        """How it is stopped."""
+        return STOPPING[kind_of(self.name)]
 
 
 @dataclass(slots=True)
@@ -77,8 +93,21 @@ class Running:
     """A service under supervision."""
 
     service: Service
+    adopted: RunFile | None = None
     task: asyncio.Task[None] | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Living:
+    """One life of a service: `started_at` on the supervisor's clock, `ended` its exit code.
+
+    Nobody knows the exit code of a process that was adopted: None.
+    """
+
+    pid: int
+    started_at: float
+    ended: Callable[[], Awaitable[int | None]]
 
 
 class Supervisor:
@@ -92,15 +121,31 @@ class Supervisor:
         self._home = home
         self._say = say
         self._running: dict[str, Running] = {}
+        self._retiring: set[asyncio.Task[None]] = set()
         self._was_ready = False
         self._hurried = asyncio.Event()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def start(self, service: Service) -> None:
-        """Begin to keep `service` running."""
-        running = Running(service)
+    def start(
+        self, service: Service, *, adopted: RunFile | None = None, replaced: RunFile | None = None
+    ) -> None:
+        """Begin to keep `service` running: as the process that it has, or after the end of one."""
+        running = Running(service, adopted)
         self._running[service.name] = running
-        running.task = asyncio.create_task(self._keep(running), name=f"keep {service.name}")
+        running.task = asyncio.create_task(
+            self._keep(running, replaced), name=f"keep {service.name}"
+        )
+
+    def retire(self, record: RunFile) -> None:
+        """Stop a process that is not wanted any more, in good order and beside all else."""
+        task = asyncio.create_task(self._retire(record), name=f"retire {record.name}")
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+
+    async def retired(self) -> None:
+        """Return once all that was retired is gone."""
+        if self._retiring:
+            await asyncio.wait(self._retiring)
 
     def now_ready(self) -> None:
         """From here on, nothing that dies is given up."""
@@ -117,14 +162,18 @@ class Supervisor:
             running.stopping.set()
             await running.task
 
-    async def _keep(self, running: Running) -> None:
-        service, life = running.service, Life(started_at=monotonic_s())
+    async def _keep(self, running: Running, replaced: RunFile | None) -> None:
+        service = running.service
+        if replaced is not None:
+            await self._retire(replaced)
+            service.after()
+        life = Life(started_at=monotonic_s())
         while not running.stopping.is_set():
             how = await self._lived(running)
             if how is None or running.stopping.is_set():
                 return
             decision = after_death(life, platform_was_ready=self._was_ready, now=monotonic_s())
-            tail = tail_text(self.log_path(service.name)) if isinstance(how, int) else ""
+            tail = "" if isinstance(how, str) else tail_text(self.log_path(service.name))
             message = death_message(service.name, how, decision, tail)
             if isinstance(decision, GiveUp):
                 self._fail(message)
@@ -134,8 +183,19 @@ class Supervisor:
                 await asyncio.wait_for(running.stopping.wait(), decision.delay_s)
             life = Life(started_at=monotonic_s(), quick_deaths=decision.quick_deaths)
 
-    async def _lived(self, running: Running) -> int | str | None:
-        """How one life of a service ended: its exit code, or why there was none.
+    async def _retire(self, record: RunFile) -> None:
+        """Stop a predecessor's process and return when its whole group is gone."""
+        living, stopping = self._adopted(record), STOPPING[kind_of(record.name)]
+        died = asyncio.ensure_future(living.ended())
+        await self._end(died, living.pid, record.name, stopping)
+        signal_group(living.pid, signal.SIGKILL)
+        await died
+        recorded = load_run_file(self._home, record.name)
+        if recorded is not None and recorded.pid == record.pid:
+            remove_run_file(self._home, record.name)
+
+    async def _lived(self, running: Running) -> Exit | str | None:
+        """How one life of a service ended: its exit, or why there was none.
 
         None when the platform cannot start for it. Later, what cannot be started, as on a full
         disk, is tried again like what died: all else goes on meanwhile.
@@ -148,56 +208,69 @@ class Supervisor:
             self._fail(f"{running.service.name} cannot be started: {error}")
             return None
 
-    async def _live(self, running: Running) -> int:
-        """One life of a service, from its start until nothing of its group is left."""
-        command = running.service.command()
-        with Pulse() as pulse:
-            process = await self._spawn(running.service, command, pulse)
-            died = asyncio.create_task(process.wait())
+    async def _live(self, running: Running) -> Exit:
+        """One life of a service, from its start or adoption until nothing of its group is left."""
+        service, record, running.adopted = running.service, running.adopted, None
+        living = await self._spawn(service) if record is None else self._adopted(record)
+        with Pulse(line_path(service_path(self._home, service.name))) as pulse:
+            died = asyncio.ensure_future(living.ended())
             told = asyncio.create_task(running.stopping.wait())
-            watching = asyncio.create_task(self._watch(running.service, pulse, process.pid))
-            noting = asyncio.create_task(self._note(running.service, process.pid))
+            watching = asyncio.create_task(self._watch(service, pulse, living))
+            noting = asyncio.create_task(self._note(service, living.pid))
             try:
                 await asyncio.wait({died, told}, return_when=asyncio.FIRST_COMPLETED)
                 watching.cancel()
                 if not died.done():
-                    await self._end(died, process.pid, running.service)
+                    await self._end(died, living.pid, service.name, service.stopping)
             finally:
                 for task in (told, watching, noting):
                     task.cancel()
-                signal_group(process.pid, signal.SIGKILL)
-                remove_run_file(self._home, running.service.name)
-                command.after()
-            return await died
+            # Not where this was cancelled: then the process goes on, for a successor.
+            signal_group(living.pid, signal.SIGKILL)
+            remove_run_file(self._home, service.name)
+            service.after()
+            return Exit(await died)
 
-    async def _spawn(
-        self, service: Service, command: Command, pulse: Pulse
-    ) -> asyncio.subprocess.Process:
+    def _adopted(self, record: RunFile) -> Living:
+        identity = ProcessIdentity(
+            pid=record.pid, start_ticks=record.start_ticks, boot_id=boot_id()
+        )
+        stat = process_stat(record.pid)
+        age_s = 0.0 if stat is None else uptime_s(stat)
+        return Living(
+            pid=record.pid,
+            started_at=monotonic_s() - age_s,
+            ended=WatchedProcess(identity).wait,
+        )
+
+    async def _spawn(self, service: Service) -> Living:
+        command = service.command()
         log = os.open(self.log_path(service.name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             process = await asyncio.create_subprocess_exec(
                 *command.argv,
-                env={**command.env, PULSE_VARIABLE: str(pulse.inherited_fd)},
+                env={
+                    **command.env,
+                    SERVICE_VARIABLE: str(service_path(self._home, service.name)),
+                },
                 cwd=self._home.root,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                process_group=0,
+                start_new_session=True,
                 umask=PRIVATE_UMASK,
-                preexec_fn=die_with(os.getpid()),
-                pass_fds=(pulse.inherited_fd, *command.pass_fds),
+                pass_fds=command.pass_fds,
             )
         finally:
             os.close(log)
-        pulse.handed_over()
-        return process
+        return Living(pid=process.pid, started_at=monotonic_s(), ended=process.wait)
 
     async def _note(self, service: Service, pid: int) -> None:
         """Write the service's run file, as soon as the disk has room for it."""
         is_told = False
         while True:
             try:
-                save_run_file(self._home, service.name, pid, service.port)
+                save_run_file(self._home, service.name, pid, service.port, service.digest)
             except OSError as error:
                 if not is_told:
                     self._tell(f"{service.name} runs, but that cannot be written down: {error}")
@@ -206,30 +279,31 @@ class Supervisor:
             else:
                 return
 
-    async def _watch(self, service: Service, pulse: Pulse, group: int) -> None:
+    async def _watch(self, service: Service, pulse: Pulse, living: Living) -> None:
         """Kill the service's process group once it hangs."""
         policy, liveness = service.liveness, Liveness()
         if policy is None:
             return
         is_alive = service.is_alive or pulse.answered
-        started_at = ask_at = monotonic_s()
-        while not is_hung(liveness, age_s=monotonic_s() - started_at, policy=policy):
+        ask_at = monotonic_s()
+        while not is_hung(liveness, age_s=monotonic_s() - living.started_at, policy=policy):
             ask_at = max(monotonic_s(), ask_at + pause_s(liveness, policy))
             await asyncio.sleep(ask_at - monotonic_s())
             answered = await is_alive(policy.timeout_s)
             late_s = monotonic_s() - ask_at - policy.timeout_s
             liveness = after_check(liveness, answered=answered, late_s=late_s, policy=policy)
         self._tell(hung_message(service.name, liveness, policy))
-        signal_group(group, signal.SIGKILL)
+        signal_group(living.pid, signal.SIGKILL)
 
-    async def _end(self, died: asyncio.Task[int], group: int, service: Service) -> None:
-        signal_group(group, service.stop_signal)
+    async def _end(
+        self, died: "asyncio.Future[int | None]", group: int, name: str, stopping: Stopping
+    ) -> None:
+        signal_group(group, stopping.first)
         hurried = asyncio.create_task(self._hurried.wait())
-        await asyncio.wait(
-            {died, hurried}, timeout=service.grace_s, return_when=asyncio.FIRST_COMPLETED
-        )
+        either: set[asyncio.Future[Any]] = {died, hurried}
+        await asyncio.wait(either, timeout=stopping.grace_s, return_when=asyncio.FIRST_COMPLETED)
         if not died.done() and not hurried.done():
-            self._tell(f"{service.name} did not stop within {service.grace_s:g} s; killing it")
+            self._tell(f"{name} did not stop within {stopping.grace_s:g} s; killing it")
         hurried.cancel()
 
     def _tell(self, message: str) -> None:
@@ -244,17 +318,6 @@ class Supervisor:
     def log_path(self, name: str) -> Path:
         """Where a service's output goes."""
         return self._home.logs / f"{name}.log"
-
-
-def die_with(parent: int) -> Callable[[], None]:
-    """What a child runs before its program: the kernel kills it once `parent` is dead."""
-
-    def before_exec() -> None:
-        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return before_exec
 
 
 def tail_text(path: Path, max_bytes: int = TAIL_BYTES) -> str:

@@ -3,10 +3,12 @@
 import asyncio
 import fcntl
 import logging
+import math
 import os
 import signal
+import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +21,8 @@ from hostelry.base.ports import free_ports
 from hostelry.base.recurring import again_and_again
 from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.sweep import stop_everything
-from hostelry.server import objectstore
+from hostelry.server import objectstore, watcher
+from hostelry.server.adoption import Act, Fate, adoption_sentence, fates
 from hostelry.server.copy_user_option import admitted_copy_user, open_home
 from hostelry.server.forwarder import start_forwarder
 from hostelry.server.gateway_workers import SharedDoor, shared_door
@@ -28,26 +31,34 @@ from hostelry.server.home import (
     Credentials,
     Home,
     UpConfig,
+    load_config,
     load_credentials,
     save_config,
     save_credentials,
 )
-from hostelry.server.leftovers import end_services
-from hostelry.server.ports import require_free_port
+from hostelry.server.leftovers import end_services, find_services
+from hostelry.server.port_choice import Ports, chosen_ports, wishes
+from hostelry.server.pulse import line_path, take_door
 from hostelry.server.readiness import door_check, store_check
 from hostelry.server.run_file import (
+    RunFile,
     gateway_names,
+    kind_of,
     live_run_file,
     remove_run_file,
     save_run_file,
+    service_path,
+    worker_numbers,
 )
-from hostelry.server.supervision import PATIENT_LIVENESS, LivenessPolicy
+from hostelry.server.started_by import digest, program_of, service_digest
+from hostelry.server.supervision import PATIENT_LIVENESS
 from hostelry.server.supervisor import Command, Service, Supervisor
 from hostelry.server.up_options import (
     UpOptions,
     check_options,
     decide_config,
     decide_credentials,
+    listening_host,
 )
 
 LOG = logging.getLogger("hostelry.up")
@@ -55,7 +66,7 @@ READY_WITHIN_S = 60.0
 POLL_S = 0.05
 MAX_LOG_BYTES = 32 * 1024 * 1024
 LOG_PAUSE_S = 30.0
-CONTROL_GRACE_S = 5.0
+DOOR_GIVEN_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,21 +78,41 @@ class Report:
     ready: Callable[[UpConfig, Credentials], None]
 
 
-async def run_up(options: UpOptions, environment: Mapping[str, str], report: Report) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """How a detached `up` is started again once it was killed: by `argv`, from its options.
+
+    `lock` is the descriptor that holds the home's lock, where this one was started so.
+    """
+
+    argv: tuple[str, ...]
+    lock: int | None = None
+
+
+async def run_up(
+    options: UpOptions, environment: Mapping[str, str], report: Report, again: Again | None = None
+) -> None:
     """Start the platform, keep it running until SIGINT or SIGTERM, and stop all of it.
 
-    Raises TerminalError when it cannot start; by then what it started is stopped again.
+    What an `up` that was killed has left running is adopted. With `again`, a watcher starts it
+    again when it is killed itself. Raises TerminalError when it cannot start; by then what it
+    started is stopped again.
     """
     check_options(options)
     home = make_home(options.home)
-    with only_one(home):
-        end_services(home)
-        config, credentials = settle(home, options, environment)
-        save_run_file(home, "up", os.getpid(), config.door_port)
-        try:
-            await supervise(home, config, credentials, environment, report)
-        finally:
-            remove_run_file(home, "up")
+    with only_one(home, again.lock if again else None):
+        if again is None:
+            home.kept.unlink(missing_ok=True)
+        elif again.lock is not None and not home.kept.exists():
+            return  # it was told to stop meanwhile
+        with settled(home, options, environment) as start:
+            for line in start.ports.said:
+                report.say(line)
+            save_run_file(home, "up", os.getpid(), start.config.door_port)
+            try:
+                await supervise(start, environment, report, again)
+            finally:
+                remove_run_file(home, "up")
 
 
 def make_home(root: Path) -> Home:
@@ -95,9 +126,12 @@ def make_home(root: Path) -> Home:
 
 
 @contextmanager
-def only_one(home: Home) -> Iterator[None]:
-    """Hold the home's lock; raises TerminalError naming the `up` that holds it."""
-    with (home.run / "up.lock").open("w") as file:
+def only_one(home: Home, held: int | None = None) -> Iterator[None]:
+    """Hold the home's lock, or keep it by the descriptor that holds it.
+
+    Raises TerminalError naming the `up` that holds it.
+    """
+    with home.up_lock.open("a") if held is None else os.fdopen(held, "a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -110,23 +144,76 @@ def only_one(home: Home) -> Iterator[None]:
         yield
 
 
-def settle(
-    home: Home, options: UpOptions, environment: Mapping[str, str]
-) -> tuple[UpConfig, Credentials]:
-    """Decide keys and ports, and write both for the other processes to read."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What a start is decided to be, and the processes of an earlier one that still live."""
+
+    home: Home
+    config: UpConfig
+    credentials: Credentials
+    ports: Ports
+    found: Mapping[str, RunFile]
+
+
+@contextmanager
+def settled(home: Home, options: UpOptions, environment: Mapping[str, str]) -> Iterator[Start]:
+    """Decide keys and ports, and write both for the other processes to read.
+
+    The ports are this start's own for the block.
+    """
     stored = stored_credentials(home)
     credentials = decide_credentials(options, stored, environment)
-    require_free_port(options.host, options.port, "--port", "door")
-    if options.embedded_store:
-        require_free_port(options.host, options.s3_port, "--s3-port", "object store")
     user = None if options.copy_user is None else admitted_copy_user(options.copy_user, home)
-    config = decide_config(options, free_ports(1)[0], len(os.sched_getaffinity(0)), user)
-    if credentials != stored:
-        save_credentials(home, credentials)
-    save_config(home, config)
-    if user is not None:
-        open_home(home)
-    return config, credentials
+    found = find_services(home)
+    inherited = inherited_door(home, found)
+    if inherited is None:
+        # Workers that do not give the socket away would keep its port from their successors.
+        end_services(home, ["gateway"], at_once=True)
+        found = {name: it for name, it in found.items() if kind_of(name) != "gateway"}
+    control, store = found.get("control"), found.get("objectstore")
+    before = earlier_config(home)
+    door, s3 = wishes(options.port, options.s3_port, before)
+    with chosen_ports(
+        listening_host(options),
+        door,
+        s3 if options.embedded_store else None,
+        inherited=inherited,
+        own_s3=before.s3_port if before and store else None,
+    ) as ports:
+        control_port = control.port if control and control.port else free_ports(1)[0]
+        num_cpus = len(os.sched_getaffinity(0))
+        config = decide_config(options, ports, control_port, num_cpus, user)
+        if credentials != stored:
+            save_credentials(home, credentials)
+        if config != before:
+            save_config(home, config)
+        if user is not None:
+            open_home(home)
+        yield Start(
+            home=home,
+            config=config,
+            credentials=credentials,
+            ports=ports,
+            found=found,
+        )
+
+
+def inherited_door(home: Home, found: Mapping[str, RunFile]) -> socket.socket | None:
+    """The listening socket of the door, from any gateway worker that lives and answers."""
+    for name in found:
+        if kind_of(name) == "gateway":
+            door = take_door(line_path(service_path(home, name)), DOOR_GIVEN_WITHIN_S)
+            if door is not None:
+                return door
+    return None
+
+
+def earlier_config(home: Home) -> UpConfig | None:
+    """What the last `up` was started with, if that can be read."""
+    try:
+        return load_config(home)
+    except (OSError, msgspec.DecodeError):
+        return None
 
 
 def stored_credentials(home: Home) -> Credentials | None:
@@ -142,38 +229,95 @@ def stored_credentials(home: Home) -> Credentials | None:
 
 
 async def supervise(
-    home: Home,
-    config: UpConfig,
-    credentials: Credentials,
-    environment: Mapping[str, str],
-    report: Report,
+    start: Start, environment: Mapping[str, str], report: Report, again: Again | None
 ) -> None:
     """Run the services until a signal asks to stop or one of them cannot start."""
+    home, config = start.home, start.config
     supervisor = Supervisor(home, report.say)
     asked = asyncio.Event()
     env = service_environment(environment, home)
-    async with store_door(config) as store_port:
-        with shared_door(home, config) as door:
+    async with store_door(start) as store_port:
+        behind = services(start, env, store_port)
+        watchers = [watcher_service(home, environment, again)] if again else []
+        decided = decide(start, [*behind, *watchers])
+        adopted = [it for it in decided if decided[it].act is Act.ADOPT]
+        if sentence := adoption_sentence(decided):
+            report.say(sentence)
+        with shared_door(home, config, start.ports.door, worker_numbers(adopted)) as door:
             listen_for_signals(asked, supervisor)
-            for service in services(home, config, credentials, env, store_port):
-                supervisor.start(service)
-            for service in door.services(home, env):
-                supervisor.start(service)
+            begin(
+                supervisor,
+                start.found,
+                decided,
+                [*behind, *door.services(home, env, door_digest(start))],
+            )
+            within_s = math.inf if adopted else READY_WITHIN_S
             asking = asyncio.create_task(asked.wait())
             bounding = asyncio.create_task(bound_logs(home.logs))
+            started = asyncio.create_task(
+                until_ready(config, start.credentials, door, report, within_s)
+            )
+            if adopted:
+                supervisor.now_ready()
             try:
-                started = asyncio.create_task(until_ready(config, credentials, door, report))
                 await first_of(started, asking, supervisor.failed)
                 if started.done() and not asking.done():
                     supervisor.now_ready()
-                    report.ready(config, credentials)
+                    keep_up(supervisor, start, decided, watchers)
+                    report.ready(config, start.credentials)
                     await first_of(asking, supervisor.failed)
             finally:
-                asking.cancel()
-                bounding.cancel()
-                started.cancel()
+                for task in (asking, bounding, started):
+                    task.cancel()
                 door.shut()
                 await stop_platform(home, config, supervisor, report, fleet=asked.is_set())
+
+
+def door_digest(start: Start) -> str:
+    """What the gateway's workers are started by."""
+    return service_digest("gateway", start.config, start.credentials)
+
+
+def decide(start: Start, wanted: Sequence[Service]) -> dict[str, Fate]:
+    """What becomes of each process that runs, or that the platform needs."""
+    digests = {service.name: service.digest for service in wanted}
+    workers = gateway_names(start.config.gateway_workers)
+    digests |= dict.fromkeys(workers, door_digest(start))
+    return fates({name: it.digest for name, it in start.found.items()}, digests)
+
+
+def begin(
+    supervisor: Supervisor,
+    found: Mapping[str, RunFile],
+    decided: Mapping[str, Fate],
+    wanted: Sequence[Service],
+) -> None:
+    """Adopt, replace and start what is wanted; end what is not.
+
+    Workers of the gateway are replaced beside their predecessors, which finish what they have: the
+    socket is shared. What has a port of its own waits until that is free.
+    """
+    for name, fate in decided.items():
+        if fate.act is Act.END:
+            supervisor.retire(found[name])
+    for service in wanted:
+        act = decided[service.name].act
+        if act is Act.ADOPT:
+            supervisor.start(service, adopted=found[service.name])
+        elif act is Act.REPLACE and kind_of(service.name) == "gateway":
+            supervisor.retire(found[service.name])
+            supervisor.start(service)
+        else:
+            supervisor.start(service, replaced=found.get(service.name))
+
+
+def keep_up(
+    supervisor: Supervisor, start: Start, decided: Mapping[str, Fate], watchers: Sequence[Service]
+) -> None:
+    """From here on a killed `up` is started again, where it was asked for in the background."""
+    if watchers:
+        start.home.kept.touch(mode=0o600)
+        begin(supervisor, start.found, {"watcher": decided["watcher"]}, watchers)
 
 
 def listen_for_signals(asked: asyncio.Event, supervisor: Supervisor) -> None:
@@ -201,9 +345,12 @@ async def stop_platform(
     home: Home, config: UpConfig, supervisor: Supervisor, report: Report, *, fleet: bool
 ) -> None:
     """Stop in the order that loses nothing: no new requests, no new wishes, no copies, no data."""
+    if fleet:
+        home.kept.unlink(missing_ok=True)
+        await supervisor.stop("watcher")
     report.phase("draining the door")
     workers = gateway_names(config.gateway_workers)
-    await asyncio.gather(*[supervisor.stop(name) for name in workers])
+    await asyncio.gather(*[supervisor.stop(name) for name in workers], supervisor.retired())
     report.phase("stopping control")
     await supervisor.stop("control")
     if fleet:
@@ -214,10 +361,14 @@ async def stop_platform(
 
 
 async def until_ready(
-    config: UpConfig, credentials: Credentials, door: SharedDoor, report: Report
+    config: UpConfig,
+    credentials: Credentials,
+    door: SharedDoor,
+    report: Report,
+    within_s: float,
 ) -> None:
     """Return when the object store and the door answered a signed call, and every worker began."""
-    deadline = monotonic_s() + READY_WITHIN_S
+    deadline = monotonic_s() + within_s
     report.phase("waiting for the object store")
     await until_answered(
         store_check(config.s3_url, credentials), f"object store at {config.s3_url}", deadline
@@ -238,45 +389,34 @@ async def until_answered(check: Callable[[], str | None], name: str, deadline: f
 
 
 @asynccontextmanager
-async def store_door(config: UpConfig) -> AsyncIterator[int]:
+async def store_door(start: Start) -> AsyncIterator[int]:
     """The loopback port for the object store, forwarded to where the hostelry listens."""
+    config, store = start.config, start.found.get("objectstore")
     if config.s3_endpoint is not None or config.host == objectstore.HOST:
         yield config.s3_port
         return
-    inner_port = free_ports(1)[0]
+    inner_port = store.port if store and store.port else free_ports(1)[0]
     async with await start_forwarder(config.host, config.s3_port, inner_port):
         yield inner_port
 
 
-def services(
-    home: Home, config: UpConfig, credentials: Credentials, env: Mapping[str, str], store_port: int
-) -> list[Service]:
+def services(start: Start, env: Mapping[str, str], store_port: int) -> list[Service]:
     """What is behind the door, in the order it is started."""
-    control = python_service(
-        home, env, "control", config.control_port, CONTROL_GRACE_S, PATIENT_LIVENESS
-    )
-    if config.s3_endpoint is not None:
+    control = control_service(start, env)
+    if start.config.s3_endpoint is not None:
         return [control]
-    return [store_service(home, env, store_port, credentials), control]
+    return [store_service(start.home, env, store_port, start.credentials), control]
 
 
-def python_service(
-    home: Home,
-    env: Mapping[str, str],
-    name: str,
-    port: int,
-    grace_s: float,
-    liveness: LivenessPolicy,
-) -> Service:
-    """A process of ours, run with this interpreter; it answers its pulse."""
-    argv = [sys.executable, "-m", f"hostelry.server.{name}", "--home", str(home.root)]
+def control_service(start: Start, env: Mapping[str, str]) -> Service:
+    """Control, run with this interpreter; it answers its pulse."""
+    argv = [sys.executable, "-m", "hostelry.server.control", "--home", str(start.home.root)]
     return Service(
-        name=name,
+        name="control",
         command=lambda: Command(argv=argv, env=env),
-        port=port,
-        stop_signal=signal.SIGTERM,
-        grace_s=grace_s,
-        liveness=liveness,
+        port=start.config.control_port,
+        digest=service_digest("control", start.config, start.credentials),
+        liveness=PATIENT_LIVENESS,
     )
 
 
@@ -287,20 +427,29 @@ def store_service(
 
     def command() -> Command:
         started = objectstore.prepare(home, port, credentials, env)
-        return Command(
-            argv=started.argv,
-            env=started.env,
-            after=lambda: objectstore.remove_sockets(home),
-        )
+        return Command(argv=started.argv, env=started.env)
 
+    keys = (credentials.access_key_id, credentials.secret_access_key)
     return Service(
         name="objectstore",
         command=command,
         port=port,
-        stop_signal=signal.SIGKILL,
-        grace_s=5.0,
+        digest=digest(port, keys, program_of(objectstore.weed_binary())),
+        after=lambda: objectstore.remove_sockets(home),
         liveness=PATIENT_LIVENESS,
         is_alive=lambda timeout_s: objectstore.is_alive(port, timeout_s),
+    )
+
+
+def watcher_service(home: Home, environment: Mapping[str, str], again: Again) -> Service:
+    """What starts a killed `up` again; see `watcher`."""
+    argv = [sys.executable, "-I", "-S", watcher.__file__]
+    argv += [str(home.kept), str(home.up_lock), str(home.logs / "up.log"), *again.argv]
+    return Service(
+        name="watcher",
+        command=lambda: Command(argv=argv, env=environment),
+        port=0,
+        digest=digest(argv),
     )
 
 

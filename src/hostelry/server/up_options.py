@@ -12,6 +12,7 @@ from hostelry.domain.at_zero import AtZero
 from hostelry.fleet.copy_user import CopyUser
 from hostelry.gateway.count_table import MAX_WORKERS
 from hostelry.server.home import Credentials, UpConfig, new_credentials
+from hostelry.server.port_choice import Ports
 from hostelry.server.ports import is_loopback
 
 DEFAULT_ACCOUNT = "111122223333"  # the account number of AWS's own examples
@@ -34,8 +35,8 @@ class UpOptions:
 
     home: Path
     host: str = "127.0.0.1"
-    port: int = 8787
-    s3_port: int = 8788
+    port: int | None = None
+    s3_port: int | None = None
     s3_endpoint: str | None = None
     region: str | None = None
     account_id: str | None = None
@@ -64,9 +65,9 @@ def check_options(options: UpOptions) -> None:
     """Raise TerminalError naming the flag, the value and what is allowed."""
     check_host(options)
     for flag, port in (("--port", options.port), ("--s3-port", options.s3_port)):
-        if not 1 <= port <= 65535:
+        if port is not None and not 1 <= port <= 65535:
             raise TerminalError(f"{flag} {port}: a port is a number from 1 to 65535")
-    if options.embedded_store and options.port == options.s3_port:
+    if options.embedded_store and options.port is not None and options.port == options.s3_port:
         raise TerminalError(f"--port and --s3-port are both {options.port}; they must differ")
     if options.account_id is not None and not ACCOUNT_PATTERN.fullmatch(options.account_id):
         raise TerminalError(f"--account-id {options.account_id}: an account id has 12 digits")
@@ -216,14 +217,23 @@ def operator_pair(environment: Mapping[str, str]) -> tuple[str, str] | None:
     return key, secret
 
 
+def listening_host(options: UpOptions) -> str:
+    """The address to listen on, as a number."""
+    return "127.0.0.1" if options.host == "localhost" else options.host
+
+
 def decide_config(
-    options: UpOptions, control_port: int, num_cpus: int, copy_user: CopyUser | None = None
+    options: UpOptions,
+    ports: Ports,
+    control_port: int,
+    num_cpus: int,
+    copy_user: CopyUser | None = None,
 ) -> UpConfig:
     """The configuration that every process of the platform reads."""
     return UpConfig(
-        host="127.0.0.1" if options.host == "localhost" else options.host,
-        door_port=options.port,
-        s3_port=options.s3_port,
+        host=listening_host(options),
+        door_port=ports.door_port,
+        s3_port=ports.s3_port,
         control_port=control_port,
         s3_endpoint=options.s3_endpoint,
         insecure_no_auth=options.insecure_no_auth,
@@ -240,4 +250,6 @@ def decide_config(
         hold_bytes=int(options.hold_mb * 1024 * 1024),
         metrics_bytes=int(options.metrics_mb * 1024 * 1024),
         copy_user=copy_user,
+        chosen_door_port=ports.chosen_door,
+        chosen_s3_port=ports.chosen_s3,
     )

@@ -1,10 +1,12 @@
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hostelry.server.home import Home
-from hostelry.server.leftovers import end_services
+from hostelry.server.leftovers import BEFORE_COPIES, end_services
 from hostelry.server.process_table import (
     ProcessStat,
     is_same_process,
@@ -88,8 +90,27 @@ def test_a_run_file_tells_the_live_process(home: Home) -> None:
 def test_a_stale_run_file_is_removed_and_nobody_killed(home: Home, content: bytes) -> None:
     run_path(home, "gateway").write_bytes(content)
     assert live_run_file(home, "gateway") is None
-    assert end_services(home) == []
+    assert end_services(home, BEFORE_COPIES) == []
     assert not run_path(home, "gateway").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_alive"),
+    [
+        pytest.param({}, True, id="the very process"),
+        pytest.param({"boot_id": None}, True, id="a file of a version that wrote no boot id"),
+        pytest.param({"boot_id": "another"}, False, id="the same pid and start after a reboot"),
+        pytest.param({"start_ticks": 1}, False, id="a pid that was given out again"),
+    ],
+)
+def test_a_run_file_is_of_one_process_of_one_boot(
+    home: Home, changes: dict[str, Any], is_alive: bool
+) -> None:
+    save_run_file(home, "control", os.getpid(), 4242)
+    record = {**json.loads(run_path(home, "control").read_bytes()), **changes}
+    kept = {key: value for key, value in record.items() if value is not None}
+    run_path(home, "control").write_text(json.dumps(kept))
+    assert (live_run_file(home, "control") is not None) is is_alive
 
 
 def test_a_process_that_is_gone_already_gets_no_run_file(home: Home) -> None:
@@ -104,10 +125,17 @@ def test_processes_are_listed_in_the_platforms_order(home: Home) -> None:
     run_path(home, "control").write_bytes(b"half a")
     shown = ["up", "gateway", "gateway-1", "gateway-2", "gateway-10", "objectstore"]
     assert [record.name for record in live_run_files(home)] == shown
-    assert platform_names(2) == ["up", "gateway-1", "gateway-2", "control", "objectstore"]
+    assert platform_names(2) == [
+        "up",
+        "watcher",
+        "gateway-1",
+        "gateway-2",
+        "control",
+        "objectstore",
+    ]
 
 
 def test_workers_of_an_earlier_start_with_more_of_them_are_forgotten(home: Home) -> None:
     run_path(home, "gateway-7").write_bytes(b"")
-    assert end_services(home) == []
+    assert end_services(home, BEFORE_COPIES) == []
     assert not run_path(home, "gateway-7").exists()

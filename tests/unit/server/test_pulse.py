@@ -1,65 +1,119 @@
 import asyncio
 import os
+import socket
+from pathlib import Path
 
 import pytest
 
-from hostelry.server.pulse import PULSE_VARIABLE, Pulse, answer_pulse
+from hostelry.server.pulse import (
+    SERVICE_VARIABLE,
+    Pulse,
+    answer_pulse,
+    line_path,
+    take_door,
+)
 
 PATIENT_S, IMPATIENT_S = 10.0, 0.01
 
 
-def answering(pulse: Pulse, monkeypatch: pytest.MonkeyPatch) -> "asyncio.Task[None]":
-    """A service in this very process, with a descriptor of its own as one that inherited it."""
-    monkeypatch.setenv(PULSE_VARIABLE, str(os.dup(pulse.inherited_fd)))
-    pulse.handed_over()
-    return asyncio.create_task(answer_pulse())
+@pytest.fixture(params=["home", "h" * 120], ids=["a short path", "one too long for a socket"])
+def service(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """The name of a service, which this very process is."""
+    folder = tmp_path / request.param
+    folder.mkdir()
+    monkeypatch.setenv(SERVICE_VARIABLE, str(folder / "gateway-1"))
+    return folder / "gateway-1"
 
 
-def test_a_loop_that_turns_answers_each_question(monkeypatch: pytest.MonkeyPatch) -> None:
+async def heard(pulse: Pulse) -> None:
+    """Return once the service answers."""
+    while not await pulse.answered(PATIENT_S):  # noqa: ASYNC110 - it tells nobody that it is up
+        await asyncio.sleep(0)
+
+
+def test_a_loop_that_turns_answers_each_question_of_each_supervisor(service: Path) -> None:
     async def work() -> list[bool]:
-        with Pulse() as pulse:
-            service = answering(pulse, monkeypatch)
-            answers = [await pulse.answered(PATIENT_S) for _ in range(3)]
-        await service
+        answering = asyncio.create_task(answer_pulse())
+        answers = []
+        for _ in range(2):  # the second is the successor of one that was killed
+            with Pulse(line_path(service)) as pulse:
+                await heard(pulse)
+                answers += [await pulse.answered(PATIENT_S) for _ in range(3)]
+        answering.cancel()
         return answers
 
-    assert asyncio.run(work()) == [True] * 3
+    assert asyncio.run(work()) == [True] * 6
+    assert line_path(service).stat().st_mode & 0o077 == 0
+    assert SERVICE_VARIABLE not in os.environ, "what the service starts does not inherit it"
 
 
-def test_an_answer_to_an_earlier_question_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_to_an_earlier_question_is_none(service: Path) -> None:
     async def work() -> list[bool]:
-        with Pulse() as pulse:
+        with socket.socket(socket.AF_UNIX) as listening, Pulse(line_path(service)) as pulse:
+            os.chdir(service.parent)  # the path may be too long
+            listening.bind(line_path(service).name)
+            listening.listen()
             missed = [await pulse.answered(IMPATIENT_S) for _ in range(2)]
-            service = answering(pulse, monkeypatch)
-            late = await pulse.answered(PATIENT_S)
-        await service
-        return [*missed, late]
+            line, _ = listening.accept()
+            with line:
+                asking = asyncio.create_task(pulse.answered(PATIENT_S))
+                line.sendall(b"1\n2\n")
+                await asyncio.sleep(0)
+                assert not asking.done()
+                line.sendall(b"3\n")
+                return [*missed, await asking]
 
-    assert asyncio.run(work()) == [False, False, True]
+    before = Path.cwd()
+    try:
+        assert asyncio.run(work()) == [False, False, True]
+    finally:
+        os.chdir(before)
 
 
-def test_a_service_that_is_gone_answers_nothing() -> None:
-    async def work() -> bool:
-        with Pulse() as pulse:
-            pulse.handed_over()
-            return await pulse.answered(PATIENT_S)
+def test_a_service_that_is_gone_answers_nothing_and_its_successor_is_heard(service: Path) -> None:
+    async def work() -> list[bool]:
+        with Pulse(line_path(service)) as pulse:
+            answers = [await pulse.answered(PATIENT_S)]
+            first = asyncio.create_task(answer_pulse())
+            await heard(pulse)
+            first.cancel()
+            await asyncio.wait([first])
+            await asyncio.sleep(0)
+            answers.append(await pulse.answered(IMPATIENT_S))
+            os.environ[SERVICE_VARIABLE] = str(service)
+            second = asyncio.create_task(answer_pulse())
+            await heard(pulse)
+            second.cancel()
+            return answers
 
-    assert asyncio.run(work()) is False
+    assert asyncio.run(work()) == [False, False]
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        pytest.param(None, id="no supervisor"),
-        pytest.param("nonsense", id="nonsense"),
-        pytest.param("987654", id="a descriptor that is not there"),
-    ],
-)
-def test_a_service_without_a_supervisor_does_not_mind(
-    given: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(PULSE_VARIABLE, raising=False)
-    if given is not None:
-        monkeypatch.setenv(PULSE_VARIABLE, given)
+def test_a_service_without_a_supervisor_does_not_mind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SERVICE_VARIABLE, raising=False)
     asyncio.run(answer_pulse())
-    assert PULSE_VARIABLE not in os.environ, "what the service starts does not inherit it"
+
+
+@pytest.mark.parametrize("has_door", [True, False], ids=["a gateway worker", "another service"])
+def test_the_door_is_handed_over(service: Path, has_door: bool) -> None:
+    async def work() -> socket.socket | None:
+        with socket.create_server(("127.0.0.1", 0)) as door, Pulse(line_path(service)) as pulse:
+            door.setblocking(False)
+            answering = asyncio.create_task(answer_pulse(door if has_door else None))
+            await heard(pulse)
+            taken = await asyncio.to_thread(take_door, line_path(service), PATIENT_S)
+            answering.cancel()
+            assert taken is None or taken.getsockname() == door.getsockname()
+            return taken
+
+    taken = asyncio.run(work())
+    assert (taken is not None) is has_door
+    if taken is not None:  # its first owner is gone, and nobody is refused
+        with taken, socket.create_connection(taken.getsockname()[:2], timeout=5):
+            pass
+
+
+def test_nobody_hands_over_a_door(service: Path) -> None:
+    assert take_door(line_path(service), IMPATIENT_S) is None

@@ -6,6 +6,7 @@ from hostelry.server.supervision import (
     MAX_DELAY_S,
     PATIENT_LIVENESS,
     STEADY_S,
+    Exit,
     GiveUp,
     Life,
     Liveness,
@@ -109,7 +110,7 @@ def test_exit_phrase(returncode: int, phrase: str) -> None:
 )
 def test_death_message(decision: Restart | GiveUp, head: str) -> None:
     log = "\n".join(f"line {n}\n" for n in range(20))
-    lines = death_message("control", 1, decision, log).splitlines()
+    lines = death_message("control", Exit(1), decision, log).splitlines()
     assert lines[0] == head
     assert lines[1:] == [f"    control| line {n}" for n in range(12, 20)]
 
@@ -121,7 +122,7 @@ def test_what_could_not_be_started_is_told_with_its_cause() -> None:
 
 
 def test_a_death_without_a_word_is_told_too() -> None:
-    message = death_message("gateway", -15, Restart(delay_s=0.2, quick_deaths=1), "\n \n")
+    message = death_message("gateway", Exit(-15), Restart(delay_s=0.2, quick_deaths=1), "\n \n")
     assert message == "gateway was killed by SIGTERM; restarting in 0.2 s"
 
 

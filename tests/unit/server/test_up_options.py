@@ -1,3 +1,4 @@
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ import pytest
 from hostelry.base.errors import TerminalError
 from hostelry.server.detached import decode_options, encode_options
 from hostelry.server.home import Credentials, new_credentials
+from hostelry.server.port_choice import Ports
 from hostelry.server.up_options import (
     DEFAULT_ACCOUNT,
     UpOptions,
@@ -50,7 +52,7 @@ def test_options_that_are_allowed(changes: dict[str, Any]) -> None:
     [
         pytest.param({"port": 0}, "--port 0", id="port zero"),
         pytest.param({"s3_port": 65536}, "--s3-port 65536", id="a port beyond the last"),
-        pytest.param({"s3_port": 8787}, "both 8787", id="one port for two"),
+        pytest.param({"port": 8787, "s3_port": 8787}, "both 8787", id="one port for two"),
         pytest.param(
             {"host": "example.com"}, "--host example.com", id="a name instead of an address"
         ),
@@ -154,12 +156,18 @@ def test_keys_that_cannot_be_decided(
         decide_credentials(options, stored, environment)
 
 
+def ports() -> Ports:
+    """Ports that were free; nobody looks at the socket."""
+    return Ports(door=socket.socket.__new__(socket.socket), door_port=8787, s3_port=8788)
+
+
 def test_the_configuration_says_what_was_asked() -> None:
-    config = decide_config(replace(OTHER_S3, max_body_mb=1.5, host="::1"), 4242, 3)
+    config = decide_config(replace(OTHER_S3, max_body_mb=1.5, host="::1"), ports(), 4242, 3)
     assert (config.control_port, config.max_body_bytes) == (4242, 1536 * 1024)
     assert (config.host, config.s3_url) == ("::1", "http://nas:9000")
     assert (config.invoke_timeout_s, config.stream_timeout_s) == (60, 480)
-    longer = decide_config(replace(OPTIONS, invoke_timeout_s=90.5, stream_timeout_s=3600), 4242, 3)
+    options = replace(OPTIONS, invoke_timeout_s=90.5, stream_timeout_s=3600)
+    longer = decide_config(options, ports(), 4242, 3)
     assert (longer.invoke_timeout_s, longer.stream_timeout_s) == (90.5, 3600)
 
 
@@ -175,7 +183,7 @@ def test_the_configuration_says_what_was_asked() -> None:
 def test_how_many_gateway_workers_there_are(
     asked: int | None, num_cpus: int, expected: int
 ) -> None:
-    config = decide_config(replace(OPTIONS, gateway_workers=asked), 4242, num_cpus)
+    config = decide_config(replace(OPTIONS, gateway_workers=asked), ports(), 4242, num_cpus)
     assert config.gateway_workers == expected
 
 

@@ -1,0 +1,53 @@
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hostelry.server
+from hostelry.server.home import UpConfig, new_credentials
+from hostelry.server.started_by import NOT_READ, service_digest
+
+CONFIG = UpConfig(control_port=4242)
+KEYS = new_credentials("1" * 12, "us-east-1")
+# The modules that read the configuration in a service's process.
+READERS = {
+    "control": ("control", "scaling", "control_app"),
+    "gateway": ("gateway", "gateway_memory"),
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "replaced"),
+    [
+        pytest.param({}, [], id="nothing changed"),
+        pytest.param({"gateway_workers": 3}, ["gateway"], id="--gateway-workers"),
+        pytest.param({"pace": 60.0}, ["control"], id="--pace"),
+        pytest.param({"door_port": 9000}, ["control", "gateway"], id="another port"),
+    ],
+)
+def test_who_is_started_by_something_else(changes: dict[str, Any], replaced: list[str]) -> None:
+    changed = replace(CONFIG, **changes)
+    found = [
+        kind
+        for kind in NOT_READ
+        if service_digest(kind, CONFIG, KEYS) != service_digest(kind, changed, KEYS)
+    ]
+    assert found == replaced
+
+
+def test_other_keys_replace_whoever_read_them() -> None:
+    others = new_credentials("1" * 12, "us-east-1")
+    for kind in NOT_READ:
+        assert service_digest(kind, CONFIG, KEYS) != service_digest(kind, CONFIG, others)
+
+
+@pytest.mark.parametrize("kind", NOT_READ)
+def test_what_is_left_out_is_a_field_that_the_service_does_not_read(kind: str) -> None:
+    assert NOT_READ[kind] <= {it.name for it in fields(UpConfig)}
+    folder = Path(hostelry.server.__file__).parent
+    for module in READERS[kind]:
+        text = (folder / f"{module}.py").read_text(encoding="utf-8")
+        read = set(re.findall(r"\bconfig\.(\w+)", text))
+        assert not read & NOT_READ[kind], module
