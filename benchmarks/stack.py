@@ -28,6 +28,7 @@ from hostelry.server.home import (
     save_credentials,
     write_private,
 )
+from hostelry.server.ports import bind
 
 ENDPOINT_NAME = "echo"
 READY_TIMEOUT_S = 20.0
@@ -80,7 +81,7 @@ def running_stack(num_workers: int = 1, *, reads_json: bool = False) -> Iterator
 def running_workers(home: Home, config: UpConfig) -> Iterator[list[AnyProcess]]:
     """The gateway's workers on one socket, as `hostelry up` starts them, all of them ready."""
     with contextlib.ExitStack() as stack:
-        door = stack.enter_context(shared_door(home, config))
+        door = stack.enter_context(shared_door(home, config, bind(config.host, config.door_port)))
         workers: list[AnyProcess] = []
         for service in door.services(home, os.environ):
             command = service.command()

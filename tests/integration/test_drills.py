@@ -50,7 +50,8 @@ def agent_pid(platform: Platform) -> int:
     return int(json.loads(record.read_bytes())["process"]["pid"])
 
 
-# The disk that is full has a platform of its own: tests/integration/test_full_home.py.
+# The disk that is full has a platform of its own: tests/integration/test_full_home.py; the
+# supervisor's death is in test_supervisor_death.py.
 DRILLED = (
     "copy-kill",
     "copy-hang",
@@ -71,7 +72,7 @@ DRILLED = (
 
 
 def test_every_drill_is_run() -> None:
-    assert [drill.name for drill in DRILLS] == [*DRILLED, "disk-full"]
+    assert [drill.name for drill in DRILLS] == [*DRILLED, "supervisor-kill", "disk-full"]
 
 
 @pytest.mark.parametrize("name", DRILLED)

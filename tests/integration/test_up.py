@@ -59,7 +59,8 @@ def test_a_wrong_secret_is_refused_by_door_and_object_store(shared: Platform) ->
 def test_status_shows_every_process(shared: Platform) -> None:
     shown = json.loads(shared.cli("status", "--json").stdout)
     assert {it["name"]: it["pid"] for it in shown["processes"]} == {
-        name: shared.pid(name) for name in ("up", *shared.gateway_workers, "control", "objectstore")
+        name: shared.pid(name)
+        for name in ("up", "watcher", *shared.gateway_workers, "control", "objectstore")
     }
     assert shown["state"]["endpoints"] == []
     text = shared.cli("status").stdout
@@ -187,16 +188,6 @@ def answer(call: Callable[[], Any]) -> Any:
         return None
 
 
-def test_killing_up_takes_its_services_along_and_the_next_up_cleans(tmp_path: Path) -> None:
-    with Platform(tmp_path / "home") as platform:
-        make_model(platform, "kept")
-        platform.kill("up")
-        until(lambda: not platform.processes(), "nothing outlives a killed up")
-        assert run_path(platform.home, "gateway-1").exists()
-        platform.start()
-        assert platform.boto3("sagemaker").describe_model(ModelName="kept")["ModelArn"]
-
-
 def test_stale_run_files_are_recognised(tmp_path: Path) -> None:
     platform = Platform(tmp_path / "home")
     platform.home.make()
@@ -205,8 +196,11 @@ def test_stale_run_files_are_recognised(tmp_path: Path) -> None:
         for name in ("up", *SERVICES):
             save_run_file(platform.home, name, sleeper.pid, 1)
             record = json.loads(run_path(platform.home, name).read_bytes())
-            # As if the pid had belonged to a hostelry before and was given out again since.
-            record["start_ticks"] -= 1
+            # As if the pid had belonged to a hostelry before and was given out again since, the
+            # second time after a reboot at the very same tick.
+            record |= (
+                {"start_ticks": record["start_ticks"] - 1} if name == "up" else {"boot_id": "-"}
+            )
             run_path(platform.home, name).write_text(json.dumps(record))
         with platform:
             assert platform.boto3("sts").get_caller_identity()["Account"]
@@ -254,12 +248,13 @@ def test_copies_are_shown_logged_adopted_and_swept(tmp_path: Path) -> None:
         logs = platform.cli("logs", "echo").stdout
         assert all(f"==> {copy} <==" in logs for copy in copies)
 
-        platform.kill("up")
-        until(lambda: not any(platform.running(it) for it in SERVICES), "services die with up")
-        assert all(process_stat(pid) for pid in copies.values()), "copies outlive a killed up"
+        for name in ("watcher", "up", *platform.gateway_workers, "control", "objectstore"):
+            platform.kill(name)
+        assert all(process_stat(pid) for pid in copies.values()), "copies outlive all the others"
         platform.start()
         until(lambda: copies_of(platform, "echo") == copies, "the same copies are adopted")
 
+        platform.kill("watcher")
         platform.kill("up")
         assert "ended what it had left behind" in platform.down()
         assert platform.processes() == []
@@ -318,6 +313,7 @@ def test_another_s3_serves_with_the_operators_keys(shared: Platform, tmp_path: P
         platform.boto3("s3").list_buckets()
         assert [it["name"] for it in status(platform)] == [
             "up",
+            "watcher",
             *platform.gateway_workers,
             "control",
         ]

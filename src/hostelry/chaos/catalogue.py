@@ -25,6 +25,7 @@ from hostelry.chaos.process_drills import (
     gateway_kill_all,
     objectstore_hang,
     objectstore_kill,
+    supervisor_kill,
 )
 from hostelry.chaos.scene import Scene
 
@@ -61,6 +62,7 @@ DRILLS = (
     Drill(name="gateway-hang", does="SIGSTOP of a gateway worker", run=gateway_hang),
     Drill(name="objectstore-kill", does="kill -9 of the object store", run=objectstore_kill),
     Drill(name="objectstore-hang", does="SIGSTOP of the object store", run=objectstore_hang),
+    Drill(name="supervisor-kill", does="kill -9 of up", run=supervisor_kill),
     Drill(name="disk-full", does="no byte left on the home's small filesystem", run=disk_full),
 )
 BY_NAME = {drill.name: drill for drill in DRILLS}

@@ -10,11 +10,13 @@ from hostelry.chaos.outcome import OK, Limits, Outcome
 from hostelry.chaos.play import Fault, play, started_at
 from hostelry.chaos.scene import Scene
 from hostelry.chaos.sight import Platform, identity_of, ready_pids
+from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.records import ProcessIdentity
-from hostelry.server.run_file import RunFile
+from hostelry.server.run_file import RunFile, live_run_files
 
 # What a client may see of a door that is gone, and of one that hangs.
 NO_DOOR = frozenset({"EndpointConnectionError", "ConnectionClosedError", "ConnectTimeoutError"})
+LOG_LINES = 500
 SILENT_DOOR = NO_DOOR | {"ReadTimeoutError"}
 
 
@@ -186,6 +188,48 @@ def _objectstore(scene: Scene, name: str, *, hangs: bool, back_s: float) -> Outc
             ledger=object_ledger,
         ),
     )
+
+
+def supervisor_kill(scene: Scene) -> Outcome:
+    """Kill -9 of `up`."""
+    platform = scene.platform
+    name, back_s = "supervisor-kill", 10.0
+    target = f"0 errors, everything adopted, back in {back_s:g} s"
+    if not platform.services("watcher"):
+        return Outcome(
+            drill=name,
+            target=target,
+            not_run="nobody would start it again; up --detach has a watcher",
+        )
+    old, others, starts = service(platform, "up"), _all_but_up(platform), _starts(platform)
+
+    def mended() -> bool:
+        return _starts(platform) > starts and _all_but_up(platform) == others
+
+    return play(
+        scene,
+        Fault(
+            drill=name,
+            target=target,
+            limits=Limits(back_s=back_s),
+            hangs=False,
+            victims=[old],
+            seen=lambda _: _successor_started(platform, "up", old),
+            mended=mended,
+            ledger=control_ledger,
+        ),
+    )
+
+
+def _all_but_up(platform: Platform) -> dict[str, ProcessIdentity]:
+    """Every process that `up` supervises."""
+    records = live_run_files(platform.home)
+    return {it.name: identity_of(it) for it in records if it.name != "up"}
+
+
+def _starts(platform: Platform) -> int:
+    """How often an `up` of this home was ready, by the end of its log."""
+    return CopyLog(platform.home.logs / "up.log").tail(LOG_LINES).count(" ready at ")
 
 
 def service(platform: Platform, name: str) -> ProcessIdentity:

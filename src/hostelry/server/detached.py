@@ -129,6 +129,8 @@ def main() -> int:
     configure_logging("up")
     options = decode_options(sys.argv[1])
     lock = int(sys.argv[2]) if len(sys.argv) > 2 else None
+    if lock is not None and not Home(options.home).kept.exists():
+        os._exit(0)  # it was told to stop meanwhile; who told it waits for the lock
     again = Again(argv=tuple(command_line(options)), lock=lock)
     stream = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -12,7 +12,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.fleet.sweep import stop_everything
 from hostelry.server.home import Home
-from hostelry.server.leftovers import AFTER_COPIES, BEFORE_COPIES, end_services
+from hostelry.server.leftovers import AFTER_COPIES, BEFORE_COPIES, end_services, gone
 from hostelry.server.process_table import process_stat
 from hostelry.server.run_file import RunFile, live_run_file, live_run_files, remove_run_file
 
@@ -54,6 +54,8 @@ def stop_hostelry(home: Home, timeout_s: float, phase: Callable[[str], None]) ->
             told = text
         time.sleep(POLL_S)
     with lock:
+        if asked is not None and not gone(asked, KILL_WAIT_S):
+            kill(asked)
         if outcome is Leftover.NOTHING:
             phase("looking for what an earlier hostelry left behind")
         swept = sweep(home, at_once=outcome is Leftover.KILLED)

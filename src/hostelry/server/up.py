@@ -101,10 +101,8 @@ async def run_up(
     check_options(options)
     home = make_home(options.home)
     with only_one(home, again.lock if again else None):
-        if again is None:
+        if again is None:  # in the foreground nobody starts it again
             home.kept.unlink(missing_ok=True)
-        elif again.lock is not None and not home.kept.exists():
-            return  # it was told to stop meanwhile
         with settled(home, options, environment) as start:
             for line in start.ports.said:
                 report.say(line)

@@ -21,7 +21,7 @@ def service(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """The name of a service, which this very process is."""
-    folder = tmp_path / request.param
+    folder = tmp_path / str(request.param)
     folder.mkdir()
     monkeypatch.setenv(SERVICE_VARIABLE, str(folder / "gateway-1"))
     return folder / "gateway-1"

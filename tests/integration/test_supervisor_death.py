@@ -1,0 +1,203 @@
+"""`up` is killed, at any moment and with others: what it started serves on and is adopted."""
+
+import json
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.integration.drill import (
+    COMPONENT,
+    Traffic,
+    copies_of,
+    create_component,
+    create_endpoint,
+    wait_ready,
+    write_image_rule,
+)
+from tests.integration.platform import Platform, kill_if_alive, until
+from tests.integration.test_gateway_workers import knocking
+
+from hostelry.chaos.catalogue import BY_NAME
+from hostelry.chaos.scene import scene_of
+from hostelry.chaos.sight import Platform as Sight
+from hostelry.cli.chaos_text import outcome_lines
+from hostelry.server.run_file import live_run_files
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+SEED = int(os.environ.get("HOSTELRY_SEED", "0")) or random.SystemRandom().randrange(10**6)
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    root = tmp_path_factory.mktemp("supervisor") / "home"
+    write_image_rule(root)
+    with Platform(root, "--gateway-workers", "2") as running:
+        create_endpoint(running)
+        create_component(running, COMPONENT, copies=2)
+        wait_ready(running, COMPONENT, copies=2)
+        yield running
+
+
+def services(platform: Platform) -> dict[str, int]:
+    """The pid of each live process but `up` and the watcher."""
+    records = live_run_files(platform.home)
+    return {it.name: it.pid for it in records if it.name not in ("up", "watcher")}
+
+
+@contextmanager
+def all_goes_on(platform: Platform) -> Iterator[Traffic]:
+    """For the block: no call fails, no connection is refused, no process is another."""
+    before, copies = services(platform), copies_of(platform, COMPONENT)
+    with Traffic(platform).flowing() as traffic, knocking(platform) as knocks:
+        yield traffic
+        traffic.goes_on()
+    assert traffic.errors == set(), traffic.outcomes
+    assert set(knocks) == {"answered"}, knocks
+    assert services(platform) == before
+    assert copies_of(platform, COMPONENT) == copies
+
+
+def kill_both(platform: Platform) -> None:
+    """No watcher, no supervisor: the watcher first, and `up` before it can start another one."""
+    watcher, up = platform.pid("watcher"), platform.pid("up")
+    kill_if_alive(watcher)
+    kill_if_alive(up)
+    until(lambda: platform.running("up") is None, "up is dead")
+
+
+def test_a_killed_up_is_started_again_and_adopts_everything(platform: Platform) -> None:
+    with all_goes_on(platform):
+        watcher, old = platform.pid("watcher"), platform.kill("up")
+        platform.back("up", old)
+        until(lambda: "adopted " in platform.log("up"), "it says so")
+    assert platform.pid("watcher") == watcher
+    shown = json.loads(platform.cli("status", "--json").stdout)
+    assert all(it["pid"] for it in shown["processes"])
+
+
+def test_up_is_killed_again_and_again_also_while_it_adopts(platform: Platform) -> None:
+    moments = random.Random(SEED)
+    print(f"HOSTELRY_SEED={SEED}")
+    with all_goes_on(platform):
+        for _ in range(4):
+            old = platform.kill("up")
+            platform.back("up", old)
+            time.sleep(moments.uniform(0.0, 1.0))
+        until(lambda: platform.running("up"), "it runs in the end")
+    until(lambda: platform.running("watcher"), "and so does the watcher")
+
+
+def test_the_two_keep_each_other_running(platform: Platform) -> None:
+    until(lambda: platform.running("up"), "up runs")
+    platform.back("watcher", platform.kill("watcher"))
+    platform.back("up", platform.kill("up"))
+
+
+def test_both_are_killed_and_all_serves_until_the_next_up(platform: Platform) -> None:
+    with all_goes_on(platform) as traffic:
+        kill_both(platform)
+        traffic.goes_on()
+        shown = platform.cli("status", code=1).stdout
+        assert "No supervisor: what runs goes on" in shown
+        assert f"component {COMPONENT}  InService" in shown
+        platform.exec(["true"])
+        platform.start()
+        assert platform.running("watcher")
+
+
+def test_only_what_died_meanwhile_is_started_again(platform: Platform) -> None:
+    before = services(platform)
+    kill_both(platform)
+    died = ("gateway-1", "control")
+    for name in died:
+        platform.kill(name)
+    platform.start()
+    after = services(platform)
+    assert {name for name, pid in before.items() if after[name] != pid} == set(died)
+    assert Traffic(platform).once() == "ok"
+    # What was adopted is supervised like what was started.
+    platform.back("gateway-2", platform.kill("gateway-2"))
+    assert "gateway-2 ended (it was adopted, so how is not known)" in platform.log("up")
+
+
+def test_other_options_replace_only_whom_they_concern(platform: Platform) -> None:
+    before = services(platform)
+    kill_both(platform)
+    with Traffic(platform).flowing() as traffic, knocking(platform) as knocks:
+        platform.cli("up", "--detach", *platform.port_flags(), "--gateway-workers", "3")
+        traffic.goes_on()
+    # A connection that a client keeps may be closed in the moment of its next request.
+    assert traffic.errors <= {"ConnectionClosedError"}, traffic.outcomes
+    assert set(knocks) <= {"answered", "cut off"}, knocks
+    after = services(platform)
+    assert {it for it in after if before.get(it) == after[it]} == {"control", "objectstore"}
+    assert {"gateway-1", "gateway-2", "gateway-3"} <= set(after)
+    kill_both(platform)
+    platform.start()  # two workers again: the third is ended
+    until(lambda: "gateway-3" not in services(platform), "the third worker ends")
+    assert Traffic(platform).once() == "ok"
+
+
+def test_a_process_that_no_run_file_names_is_found_by_its_mark(platform: Platform) -> None:
+    old = platform.pid("gateway-1")
+    kill_both(platform)
+    (platform.home.run / "gateway-1.json").unlink()
+    platform.start()
+    assert platform.pid("gateway-1") != old
+    until(lambda: old not in platform.processes(), "the old one is ended")
+
+
+def test_the_drill(platform: Platform, capsys: pytest.CaptureFixture[str]) -> None:
+    until(lambda: platform.running("watcher"), "there is a watcher")
+    seen = Sight(home=platform.home, config=platform.config, credentials=platform.credentials)
+    with scene_of(seen, None, COMPONENT, 4, lambda _: None) as scene:
+        outcome = BY_NAME["supervisor-kill"].outcome(scene)
+    with capsys.disabled():
+        print("", *outcome_lines(outcome), sep="\n")
+    assert not outcome.missed, outcome
+    assert not outcome.lost, outcome
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.6, 1.2])
+def test_down_right_after_leaves_nothing(platform: Platform, delay_s: float) -> None:
+    """The watcher may be starting another `up` in that moment."""
+    if platform.running("up") is None:
+        platform.start()
+    platform.kill("up")
+    time.sleep(delay_s)
+    platform.down()
+    assert platform.processes() == []
+    assert not platform.home.kept.exists()
+
+
+class WithDefaults(Platform):
+    """A hostelry whose ports nobody names."""
+
+    def port_flags(self) -> list[str]:
+        """No flag."""
+        return []
+
+
+def test_homes_beside_each_other_find_ports_and_keep_them(tmp_path: Path) -> None:
+    with WithDefaults(tmp_path / "a") as one, WithDefaults(tmp_path / "b") as two:
+        ports = {it.home: (it.config.door_port, it.config.s3_port) for it in (one, two)}
+        assert len({port for pair in ports.values() for port in pair}) == 4
+        assert two.config.door_port != 8787
+        assert "another program had the default ports" in two.log("up")
+        for it in (one, two):
+            assert it.boto3("sts").get_caller_identity()["Account"]
+            shown = json.loads(it.cli("status", "--json").stdout)
+            assert shown["home"] == str(it.home.root)
+            assert {p["pid"] for p in shown["processes"]} == {
+                *services(it).values(),
+                it.pid("up"),
+                it.pid("watcher"),
+            }
+        two.down()
+        assert one.running("up")
+        two.start()
+        assert (two.config.door_port, two.config.s3_port) == ports[two.home]
