@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hostelry.base.errors import TerminalError
 from hostelry.base.ports import free_ports
 from hostelry.server.home import UpConfig
-from hostelry.server.ports import bind, require_free_port
+from hostelry.server.ports import bind, is_free, require_free_port
 
 DOOR_PORT, S3_PORT = 8787, 8788
 TRIES = 20
@@ -101,13 +101,12 @@ def chosen_ports(
             if port == door_port:
                 return False
             held = stack.enter_context(socket.socket(socket.AF_UNIX))
-            with contextlib.suppress(OSError, TerminalError):
-                if port != own_s3:
-                    held.bind(f"\0hostelry-objectstore-{port}")
-                    require_free_port(host, port, "--s3-port", "object store")
-                return True
+            with contextlib.suppress(OSError):
+                held.bind(f"\0hostelry-objectstore-{port}")
+                if port == own_s3 or is_free(host, port):
+                    return True
             held.close()
-            return False
+            return port == own_s3
 
         require_told(host, door, "--port", "door", inherited_port(inherited, host))
         door_port, chosen_door = try_each(door, take_door, lambda: free_ports(1, host)[0])

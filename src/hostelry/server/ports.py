@@ -30,17 +30,30 @@ def bind(host: str, port: int) -> socket.socket:
 
 def require_free_port(host: str, port: int, flag: str, purpose: str) -> None:
     """Raise TerminalError naming the port and the flag that changes it, if it cannot be bound."""
+    try:
+        _try_to_listen(host, port)
+    except OSError as error:
+        raise TerminalError(
+            f"port {port} on {host} cannot be used for the {purpose} ({error.strerror}); "
+            f"stop what listens there or choose another with {flag}"
+        ) from None
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether the port can be listened on now."""
+    try:
+        _try_to_listen(host, port)
+    except OSError:
+        return False
+    return True
+
+
+def _try_to_listen(host: str, port: int) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-            probe.listen(1)
-        except OSError as error:
-            raise TerminalError(
-                f"port {port} on {host} cannot be used for the {purpose} ({error.strerror}); "
-                f"stop what listens there or choose another with {flag}"
-            ) from None
+        probe.bind((host, port))
+        probe.listen(1)
 
 
 def is_loopback(host: str) -> bool:

@@ -38,6 +38,7 @@ from hostelry.server.home import (
 )
 from hostelry.server.leftovers import end_services, find_services
 from hostelry.server.port_choice import Ports, chosen_ports, wishes
+from hostelry.server.ports import is_free
 from hostelry.server.pulse import line_path, take_door
 from hostelry.server.readiness import door_check, store_check
 from hostelry.server.run_file import (
@@ -178,7 +179,7 @@ def settled(home: Home, options: UpOptions, environment: Mapping[str, str]) -> I
         inherited=inherited,
         own_s3=before.s3_port if before and store else None,
     ) as ports:
-        control_port = control.port if control and control.port else free_ports(1)[0]
+        control_port = decide_control_port(before, control)
         num_cpus = len(os.sched_getaffinity(0))
         config = decide_config(options, ports, control_port, num_cpus, user)
         if credentials != stored:
@@ -204,6 +205,15 @@ def inherited_door(home: Home, found: Mapping[str, RunFile]) -> socket.socket | 
             if door is not None:
                 return door
     return None
+
+
+def decide_control_port(before: UpConfig | None, living: RunFile | None) -> int:
+    """Where control listens: where it did, as workers that live on know, or anywhere else."""
+    if living is not None and living.port:
+        return living.port
+    if before is not None and is_free("127.0.0.1", before.control_port):
+        return before.control_port
+    return free_ports(1)[0]
 
 
 def earlier_config(home: Home) -> UpConfig | None:
