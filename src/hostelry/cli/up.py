@@ -27,6 +27,7 @@ from hostelry.cli.up_flags import (
     NoAuthOption,
     PaceOption,
     PortOption,
+    PrintUnitOption,
     S3EndpointOption,
     S3PortOption,
     StreamTimeoutOption,
@@ -36,6 +37,7 @@ from hostelry.server.detached import Progress as Told
 from hostelry.server.detached import start_detached
 from hostelry.server.down import Leftover, stop_hostelry
 from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.server.systemd_unit import unit_text
 from hostelry.server.up import LOG, Report, log_line, run_up
 from hostelry.server.up_options import UpOptions
 
@@ -71,19 +73,27 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     detach: Annotated[
         bool, typer.Option("--detach", help="Return when ready; go on in the background.")
     ] = False,
+    print_unit: PrintUnitOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Start the platform: the door, control and the object store.
 
     It is ready when the door and the object store each answered a signed call. Keys are made at
-    the first start and kept in the home folder.
+    the first start and kept in the home folder. What an `up` that was killed has left running is
+    taken over as it is. With --detach, an `up` that is killed is started again.
 
     Example: hostelry up
+
+    Example: hostelry up --home /srv/hostelry --print-unit > /etc/systemd/system/hostelry.service
 
     Example: hostelry up --detach --home ./h --port 9000 --s3-port 9001
 
     Example: AWS_ACCESS_KEY_ID=k AWS_SECRET_ACCESS_KEY=s hostelry up --s3-endpoint http://nas:9000
     """
+    if print_unit:
+        program = [sys.executable, "-m", "hostelry.cli.main"]
+        typer.echo(unit_text(program, sys.argv[1:], home_at(home).root), nl=False)
+        return
     options = UpOptions(
         home=home_at(home).root,
         host=host,

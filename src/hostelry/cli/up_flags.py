@@ -18,6 +18,10 @@ S3PortOption = Annotated[
         show_default=False,
     ),
 ]
+PrintUnitOption = Annotated[
+    bool,
+    typer.Option("--print-unit", help="Print a systemd unit that runs this very command, and end."),
+]
 S3EndpointOption = Annotated[
     str | None,
     typer.Option(

@@ -1,0 +1,42 @@
+"""The systemd unit that runs `hostelry up` in the foreground, as text. Pure."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+STOP_WITHIN_S = 120
+UNIT = """\
+[Unit]
+Description=Hostelry on {home}
+After=network.target
+
+[Service]
+Type=exec
+ExecStart={command}
+# Only `up` itself is signalled. It stops all else in good order, and where it is killed all else
+# serves on and is adopted by the `up` that systemd starts.
+KillMode=process
+KillSignal=SIGTERM
+TimeoutStopSec={stop_within_s}
+Restart=on-failure
+RestartSec=1
+# The control groups of copies are made below this one.
+Delegate=yes
+
+[Install]
+WantedBy=default.target
+"""
+
+
+def unit_text(program: Sequence[str], arguments: Sequence[str], home: Path) -> str:
+    """The unit for `program` with the arguments that `up` was given, on the home at `home`."""
+    kept = [it for it in arguments if it not in ("--print-unit", "--detach")]
+    command = [*program, *kept, "--home", str(home)]  # of two homes, the later one holds
+    return UNIT.format(
+        home=home, command=" ".join(map(quoted, command)), stop_within_s=STOP_WITHIN_S
+    )
+
+
+def quoted(word: str) -> str:
+    """A word of ExecStart; systemd.service(5), "Command lines"."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{escaped}"' if escaped != word or not word or " " in word else word
