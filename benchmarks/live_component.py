@@ -24,11 +24,12 @@ def running_component(
     `options` go into the container's environment; `flags` to `hostelry up`.
     """
     with Platform(scratch / "home", *flags) as platform:
+        put_model(platform, model)
         client = platform.boto3("sagemaker")
         region = client.meta.region_name
         container = {
             "Image": IMAGE.format(region=region),
-            "Environment": {"OPTION_MODEL_ID": str(model), **options},
+            "Environment": {"OPTION_MODEL_ID": "s3://models/llm/", **options},
         }
         role = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
         client.create_model(ModelName="model", ExecutionRoleArn=role, PrimaryContainer=container)
@@ -61,6 +62,15 @@ def running_component(
         )
         settled(lambda: component_status(client))
         yield platform
+
+
+def put_model(platform: Platform, model: Path) -> None:
+    """Put the model's files where components find them: `s3://models/llm/`."""
+    s3 = platform.boto3("s3", s3={"addressing_style": "path"})
+    s3.create_bucket(Bucket="models")
+    for file in model.iterdir():
+        if file.is_file():
+            s3.upload_file(str(file), "models", f"llm/{file.name}")
 
 
 def component_status(client: Any) -> str:

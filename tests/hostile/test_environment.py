@@ -4,9 +4,7 @@ Every copy is real and started by a real agent.
 """
 
 import asyncio
-import io
 import sys
-import tarfile
 import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -21,7 +19,7 @@ from tests.integration.agent_rig import ObjectStore, Rig, echo, object_store, ri
 from tests.integration.lmi_rig import byte_model
 
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
-from hostelry.domain.model import ArtifactSource, SourceKind
+from hostelry.domain.model import ArtifactSource
 
 pytestmark = pytest.mark.integration
 
@@ -53,10 +51,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
 @pytest.fixture(scope="module")
 def model(store: ObjectStore, tmp_path_factory: pytest.TempPathFactory) -> ArtifactSource:
     """A tiny LLM, as an archive."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
-        tar.add(byte_model(tmp_path_factory.mktemp("model")), ".")
-    return ArtifactSource(uri=store.put("llm.tar.gz", packed.getvalue()), kind=SourceKind.ARCHIVE)
+    return store.put_archive("llm.tar.gz", byte_model(tmp_path_factory.mktemp("model")))
 
 
 @contextmanager

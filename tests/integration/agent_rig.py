@@ -1,10 +1,12 @@
 """A home with real agents and the echo model server, and an object store, for one test each."""
 
 import asyncio
+import io
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -217,6 +219,13 @@ class ObjectStore:
     def put(self, key: str, body: bytes) -> str:
         self.client.put_object(Bucket="models", Key=key, Body=body)
         return f"s3://models/{key}"
+
+    def put_archive(self, key: str, folder: Path) -> ArtifactSource:
+        """The folder's files in an archive."""
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+            tar.add(folder, ".")
+        return ArtifactSource(uri=self.put(key, packed.getvalue()), kind=SourceKind.ARCHIVE)
 
 
 @contextmanager

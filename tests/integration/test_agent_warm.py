@@ -17,6 +17,7 @@ import pytest
 from tests.integration.agent_rig import (
     echo,
     kill,
+    object_store,
     rig,
     run,
     until,
@@ -27,7 +28,7 @@ from tests.integration.agent_rig import (
 from tests.integration.lmi_rig import byte_model
 
 from hostelry.domain.copy import CopySpec
-from hostelry.domain.model import Container
+from hostelry.domain.model import ArtifactSource, Container
 from hostelry.domain.shape import Requirements
 from hostelry.fleet.launcher import LaunchOrder, ProcessLauncher
 from hostelry.fleet.limited_process import LimitedProcess
@@ -317,9 +318,6 @@ def test_the_interpreter_ends_with_its_agent_and_its_copies_do_not(tmp_path: Pat
 
 
 def test_language_models_are_forked_and_restarted_and_adopted(tmp_path: Path) -> None:
-    model = byte_model(tmp_path)
-    wish = [lmi("c-1", model), lmi("c-2", model)]
-
     async def work() -> None:
         agent = await there.launch()
         await agent.apply(wish)
@@ -345,18 +343,21 @@ def test_language_models_are_forked_and_restarted_and_adopted(tmp_path: Path) ->
         await agent.apply([])
         await until_gone(again.pid or 0)
 
-    with rig(tmp_path) as there:
+    with object_store(tmp_path) as store, rig(tmp_path, store.url) as there:
+        model = store.put_archive("llm.tar.gz", byte_model(tmp_path))
+        wish = [lmi("c-1", model), lmi("c-2", model)]
         run(work())
 
 
-def lmi(copy_id: str, model: Path) -> CopySpec:
+def lmi(copy_id: str, model: ArtifactSource) -> CopySpec:
     given = echo(copy_id)
     return CopySpec(
         id=copy_id,
         owner=given.owner,
         container=Container(
             image="lmi:1",
-            environment={"OPTION_MODEL_ID": str(model), "OPTION_DTYPE": "fp32"},
+            source=model,
+            environment={"OPTION_DTYPE": "fp32"},
         ),
         requirements=Requirements(min_memory_bytes=MIB, max_memory_bytes=2048 * MIB, cpus=1.0),
         download_timeout_s=20.0,

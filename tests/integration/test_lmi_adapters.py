@@ -43,7 +43,7 @@ def shared(root: Path, s3: ObjectStore) -> Iterator[Server]:
         root / "model",
         root / "log",
         OPTION_ENABLE_LORA="true",
-        OPTION_ADAPTER_CACHE_DIR=str(root / "cache"),
+        HOSTELRY_ADAPTER_CACHE_DIR=str(root / "cache"),
         AWS_ENDPOINT_URL_S3=s3.url,
         AWS_ACCESS_KEY_ID="AKIATEST",
         AWS_SECRET_ACCESS_KEY="secret-of-the-test",

@@ -109,8 +109,28 @@ def test_where_a_template_comes_from(tmp_path: Path) -> None:
     )
     (tmp_path / "other.jinja").write_text("other")
     assert text(load_chat_template(tmp_path, "other.jinja", CLOCK)) == "other"
-    with pytest.raises(ValueError, match="neither file nor template"):
+    with pytest.raises(ValueError, match="neither a file inside"):
         load_chat_template(tmp_path, "missing.jinja", CLOCK)
+
+
+@pytest.mark.parametrize("outside", ["{root}/secret", "../secret", "link", "/opt/ml/model/link"])
+def test_a_template_outside_the_model_folder_is_not_read(outside: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("of another")
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "link").symlink_to("../secret")
+    with pytest.raises(ValueError, match="neither a file inside"):
+        load_chat_template(model, outside.format(root=tmp_path), CLOCK)
+
+
+def test_a_template_lies_beside_the_properties_or_in_the_model(tmp_path: Path) -> None:
+    for name in ("properties", "model"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.jinja").write_text(name)
+    folders = tmp_path / "model", tmp_path / "properties"
+    for name in ("properties", "model"):
+        found = load_chat_template(folders[0], f"/opt/ml/model/{name}.jinja", CLOCK, folders[1])
+        assert text(found) == name
 
 
 def test_of_several_templates_the_default_is_used(tmp_path: Path) -> None:

@@ -130,7 +130,16 @@ def resolve(env: dict[str, str], properties: str = "", *names: str) -> Any:
             {}, "option.adapter_host_bytes=0", "adapter_host_bytes", 0, id="no room for adapters"
         ),
         pytest.param(
-            {}, "option.adapter_cache_dir=/c", "adapter_cache_dir", Path("/c"), id="a disk cache"
+            {"HOSTELRY_ADAPTER_CACHE_DIR": "/c"}, "", "adapter_cache_dir", Path("/c"),
+            id="a disk cache",
+        ),
+        pytest.param(
+            {"OPTION_ADAPTER_CACHE_DIR": "/b"}, "option.adapter_cache_dir=/c", "adapter_cache_dir",
+            None, id="whose folder is not the model author's to choose",
+        ),
+        pytest.param(
+            {"HOSTELRY_ARTIFACT_HF_MODEL_ID": "/a"}, "", "artifact_folders", ("/a",),
+            id="an artifact that was fetched for it",
         ),
         pytest.param(
             {}, "option.first_token_deadline_s=2.5", "first_token_deadline_s", 2.5,
@@ -185,7 +194,7 @@ def test_the_settings_of_an_old_multi_adapter_deployment_are_met() -> None:
             for line in (
                 "option.max_batch_delay=50", "option.max_output_size=1000",
                 "option.chunked_read_timeout=60", "chunked_read_timeout=60",
-                "option.load_format=dummy", "option.gpu_memory_utilization=1",
+                "option.adapter_cache_dir=/c", "option.load_format=dummy", "option.gpu_memory_utilization=1",
                 "option.quantize=fp8", "option.enable_chunked_prefill=false",
                 "option.speculative_length=4", "option.draft_model_id=a/b",
                 "option.draft_model_tp_size=2", "option.lora_extra_vocab_size=256",
@@ -296,7 +305,9 @@ def test_the_folder_of_adapters(value: str, folder: str) -> None:
         pytest.param(
             {}, "option.first_token_deadline_s=nan", (), "greater than 0", id="no deadline"
         ),
-        pytest.param({}, "option.adapter_cache_dir=c", (), "absolute", id="a cache somewhere"),
+        pytest.param(
+            {"HOSTELRY_ADAPTER_CACHE_DIR": "c"}, "", (), "absolute", id="a cache somewhere"
+        ),
         pytest.param({}, "option.output_formatter=xml", (), "jsonlines", id="unknown formatter"),
         pytest.param({}, "option.adapters=../x", (), "inside the model", id="adapters outside"),
         pytest.param({}, "option.adapters=/srv/x", (), "inside the model", id="adapters elsewhere"),

@@ -55,11 +55,12 @@ def test_frames_are_found_however_the_stream_is_cut(cuts: list[int], count: int)
 
 def test_local_models(tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()
-    assert local_model("base", tmp_path) == tmp_path / "base"
-    assert local_model("/opt/ml/model/base", tmp_path) == tmp_path / "base"
-    assert local_model("/opt/ml/model", tmp_path) == tmp_path
-    assert local_model("/somewhere", tmp_path) == Path("/somewhere")
-    assert local_model("org/name", tmp_path) is None
+    config = LmiConfig(model_dir=tmp_path, artifact_folders=("/cache/x",))
+    assert local_model(config, "base") == tmp_path / "base"
+    assert local_model(config, "/opt/ml/model/base") == tmp_path / "base"
+    assert local_model(config, "/opt/ml/model") == tmp_path
+    assert local_model(config, "/cache/x") == Path("/cache/x")
+    assert local_model(config, "org/name") is None
 
 
 @pytest.mark.parametrize(
@@ -67,10 +68,17 @@ def test_local_models(tmp_path: Path) -> None:
     [
         pytest.param("s3://bucket/prefix", "before this server starts", id="an S3 prefix"),
         pytest.param(None, "holds no config.json", id="an empty model folder"),
-        pytest.param("/does/not/exist", "holds no config.json", id="a folder that is not"),
+        pytest.param("/opt/ml/model/none", "holds no config.json", id="a folder that is not"),
+        pytest.param("/etc", "must be an id of the hub", id="a folder of this machine"),
+        pytest.param("../other", "must be an id of the hub", id="a folder beside it"),
+        pytest.param("base/../../other", "must be an id of the hub", id="by way of its own"),
+        pytest.param("/opt/ml/model/../other", "must be an id", id="by way of the container's"),
+        pytest.param("link", "must be an id of the hub", id="a link that leads out"),
+        pytest.param("a\0b", "must be an id of the hub", id="a NUL"),
     ],
 )
 def test_a_model_that_cannot_be_found(model_id: str | None, told: str, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/etc")
     with pytest.raises(ConfigurationError, match=told):
         model_folder(LmiConfig(model_dir=tmp_path, model_id=model_id))
 

@@ -16,6 +16,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from hostelry.base.clock import Clock
+from hostelry.containers.lmi.artifact_path import path_inside
 from hostelry.containers.lmi.fields import parse_json
 from hostelry.containers.lmi.refusal import bad_request
 
@@ -97,13 +98,18 @@ def to_json(
     )
 
 
-def load_chat_template(folder: Path, configured: str | None, clock: Clock) -> ChatTemplate | None:
+def load_chat_template(
+    folder: Path, configured: str | None, clock: Clock, model_dir: Path | None = None
+) -> ChatTemplate | None:
     """The template of the model in `folder`, or the configured one (a path or inline text).
 
+    A path is of a file in `folder`, or beside the properties in `model_dir`.
     None when there is none. Raises ValueError when it cannot be compiled.
     """
     settings = tokenizer_settings(folder)
-    source = configured_source(configured, folder) or model_source(folder, settings)
+    source = configured_source(configured, folder, model_dir or folder) or model_source(
+        folder, settings
+    )
     if source is None:
         return None
     tokens = {name: token_text(settings.get(name)) for name in SPECIAL_TOKENS}
@@ -117,16 +123,20 @@ def tokenizer_settings(folder: Path) -> Mapping[str, Any]:
     return settings if isinstance(settings, dict) else {}
 
 
-def configured_source(configured: str | None, folder: Path) -> str | None:
+def configured_source(configured: str | None, folder: Path, model_dir: Path) -> str | None:
     """The text of `option.chat_template`: a file's, or the option itself when it is a template."""
     if not configured:
         return None
     if "{" in configured or "\n" in configured:
         return configured
-    for path in (Path(configured), folder / configured):
-        if path.is_file():
+    for within in dict.fromkeys((folder, model_dir)):
+        path = path_inside(configured, within)
+        if path is not None and path.is_file():
             return path.read_text(encoding="utf-8")
-    raise ValueError(f"option.chat_template names {configured}, which is neither file nor template")
+    raise ValueError(
+        f"option.chat_template names {configured[:200]}, which is neither a file inside the model "
+        "folder nor a template"
+    )
 
 
 def model_source(folder: Path, settings: Mapping[str, Any]) -> str | None:

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from hostelry.base.errors import HostelryError
+from hostelry.containers.lmi.artifact_path import relative_path
 from hostelry.containers.lmi.invocation import Formatter
 from hostelry.containers.lmi.option_table import REFUSED, effect_missing, is_known
 from hostelry.containers.lmi.options import Options, Setting, merge_options
@@ -46,8 +47,10 @@ DIALECTS: Mapping[str, Surface] = {
 }
 TASKS = ("auto", "generate", "text-generation")
 ENGINES = ("Python", "MPI")
-CONTAINER_MODEL_DIR = PurePosixPath("/opt/ml/model")
 DEFAULT_ADAPTERS = PurePosixPath("adapters")
+# Of whoever starts the server, and not the model's author's.
+ARTIFACT_PREFIX = "HOSTELRY_ARTIFACT_"
+CACHE_VARIABLE = "HOSTELRY_ADAPTER_CACHE_DIR"
 
 
 class ConfigurationError(HostelryError):
@@ -58,7 +61,8 @@ class ConfigurationError(HostelryError):
 class LmiConfig:
     """How this server runs.
 
-    `model_id` None means that the model lies in `model_dir`. `max_batched_tokens`,
+    `model_id` None means that the model lies in `model_dir`; `artifact_folders` are the other ones
+    on this machine that it may name. `max_batched_tokens`,
     `max_model_len` and `num_threads` None leave the choice to the engine. `served` are the names
     by which requests may call the base model; answers carry `model_name`. `max_loras` bounds the
     distinct adapters of one step (None: no bound), `max_cpu_loras` the pinned ones; how many are
@@ -70,6 +74,7 @@ class LmiConfig:
 
     model_dir: Path
     model_id: str | None = None
+    artifact_folders: tuple[str, ...] = ()
     revision: str | None = None
     model_name: str = "lmi"
     served: tuple[str, ...] = ("lmi",)
@@ -127,6 +132,7 @@ def resolve_config(
     return LmiConfig(
         model_dir=model_dir,
         model_id=model_id,
+        artifact_folders=artifact_folders(env),
         revision=read.text("revision"),
         model_name=names[0],
         served=tuple(dict.fromkeys([*names, *([model_id] if model_id else [])])),
@@ -150,7 +156,7 @@ def resolve_config(
         pool_bytes=read.optional_integer("pool_bytes", 1),
         prefix_cache=read.flag("enable_prefix_caching", True),
         adapter_host_bytes=read.optional_integer("adapter_host_bytes", 0),
-        adapter_cache_dir=read.absolute_path("adapter_cache_dir"),
+        adapter_cache_dir=adapter_cache(env),
         adapter_cache_bytes=read.optional_integer("adapter_cache_bytes", 1),
         tenants=read.parsed("tenants", parse_policies) or {},
         default_tenant=read.parsed("default_tenant", parse_policy) or TenantPolicy(),
@@ -216,21 +222,10 @@ class Reader:
         setting = self._settings.get(name)
         if setting is None:
             return default
-        path = PurePosixPath(setting.value)
-        if path.is_relative_to(CONTAINER_MODEL_DIR):
-            path = path.relative_to(CONTAINER_MODEL_DIR)
-        if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in setting.value:
+        path = relative_path(setting.value)
+        if path is None or not path.parts:
             raise wrong(setting, "a folder inside the model folder, such as adapters")
         return path
-
-    def absolute_path(self, name: str) -> Path | None:
-        """A folder of this machine; None when absent."""
-        setting = self._settings.get(name)
-        if setting is None:
-            return None
-        if not setting.value.startswith("/") or "\0" in setting.value:
-            raise wrong(setting, "an absolute path")
-        return Path(setting.value)
 
     def seconds(self, name: str) -> float | None:
         """A time; None when absent."""
@@ -284,6 +279,19 @@ class Reader:
 def wrong(setting: Setting, allowed: str) -> ConfigurationError:
     """The refusal of one setting."""
     return ConfigurationError(f"{setting.given_as} is {setting.value!r}; it must be {allowed}")
+
+
+def artifact_folders(env: Mapping[str, str]) -> tuple[str, ...]:
+    """The folders of artifacts that were fetched for this server."""
+    return tuple(it for name, it in sorted(env.items()) if name.startswith(ARTIFACT_PREFIX))
+
+
+def adapter_cache(env: Mapping[str, str]) -> Path | None:
+    """The folder in which remote adapters are kept; None for none."""
+    folder = env.get(CACHE_VARIABLE)
+    if folder and not folder.startswith("/"):
+        raise wrong(Setting(folder, CACHE_VARIABLE), "an absolute path")
+    return Path(folder) if folder else None
 
 
 def cpu_threads(env: Mapping[str, str], machine_cpus: int) -> int | None:

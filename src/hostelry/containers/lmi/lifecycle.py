@@ -133,7 +133,7 @@ async def load(service: Service, backend: ProcessBackend) -> LoadedModel:
     log.info("loading %s with %d adapters", folder, len(adapters))
     await backend.start(Start(engine_settings(config, folder), named(adapters)))
     codec = await asyncio.to_thread(TextCodec.load, folder)
-    chat = load_chat_template(folder, config.chat_template, service.clock)
+    chat = load_chat_template(folder, config.chat_template, service.clock, config.model_dir)
     try:
         async with asyncio.timeout(config.loading_timeout_s):
             facts = await backend.wait_ready()

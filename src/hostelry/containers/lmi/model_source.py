@@ -7,7 +7,8 @@ from pathlib import Path, PurePosixPath
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-from hostelry.containers.lmi.config import CONTAINER_MODEL_DIR, ConfigurationError, LmiConfig
+from hostelry.containers.lmi.artifact_path import path_inside
+from hostelry.containers.lmi.config import SHOWN_CHARACTERS, ConfigurationError, LmiConfig
 
 WANTED_FILES = ("*.json", "*.jinja", "*.safetensors")
 
@@ -20,7 +21,7 @@ def model_folder(config: LmiConfig) -> Path:
     Raises ConfigurationError saying which folder or id was meant and why it cannot be used.
     """
     model_id = config.model_id
-    folder = config.model_dir if model_id is None else local_model(model_id, config.model_dir)
+    folder = config.model_dir if model_id is None else local_model(config, model_id)
     if folder is None:
         folder = download(model_id or "", config.revision, config.adapters)
     if not (folder / "config.json").is_file():
@@ -31,21 +32,27 @@ def model_folder(config: LmiConfig) -> Path:
     return folder
 
 
-def local_model(model_id: str, model_dir: Path) -> Path | None:
-    """The local folder that `model_id` means; None when it is an id of the hub."""
+def local_model(config: LmiConfig, model_id: str) -> Path | None:
+    """The local folder that `model_id` means; None when it is an id of the hub.
+
+    Raises ConfigurationError for a folder that is neither the model's nor an artifact of its own.
+    """
     if model_id.startswith("s3://"):
         raise ConfigurationError(
             f"model_id is {model_id}: S3 prefixes are fetched before this server starts. Give "
             "the prefix in the model's environment or as its data source, or a local folder here"
         )
-    path = PurePosixPath(model_id)
-    if path.is_relative_to(CONTAINER_MODEL_DIR):
-        inside = model_dir / path.relative_to(CONTAINER_MODEL_DIR)
-        return inside if inside.is_dir() else Path(model_id)
-    if path.is_absolute():
+    if model_id in config.artifact_folders:
         return Path(model_id)
-    inside = model_dir / model_id
-    return inside if inside.is_dir() else None
+    inside = path_inside(model_id, config.model_dir)
+    if inside is None:
+        raise ConfigurationError(
+            f"model_id is {model_id[:SHOWN_CHARACTERS]!r}; it must be an id of the hub, an s3:// "
+            "URI in the model's environment, or a folder inside the model folder"
+        )
+    if inside.is_dir() or PurePosixPath(model_id).is_absolute():
+        return inside
+    return None
 
 
 def download(model_id: str, revision: str | None, adapters: PurePosixPath) -> Path:
@@ -71,12 +78,14 @@ def adapter_folders(folders: Iterable[Path], adapters: PurePosixPath) -> list[tu
     """
     found: dict[str, Path] = {}
     for folder in dict.fromkeys(each.resolve() for each in folders):
-        parent = folder / adapters
-        if not parent.is_dir():
+        parent = path_inside(str(adapters), folder)
+        if parent is None or not parent.is_dir():
             continue
         for child in sorted(parent.iterdir()):
             if not child.is_dir() or child.name.startswith("."):
                 continue
+            if path_inside(f"{adapters}/{child.name}", folder) is None:
+                raise ConfigurationError(f"adapter {child.name} is a link out of {folder}")
             if child.name in found:
                 raise ConfigurationError(
                     f"adapter {child.name} lies in both {found[child.name]} and {child}; "

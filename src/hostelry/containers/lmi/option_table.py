@@ -11,7 +11,7 @@ HONOURED = frozenset(
         "served_model_name", "output_formatter", "tgi_compat", "chat_template", "enable_lora",
         "max_loras", "max_lora_rank", "max_cpu_loras", "adapters", "model_loading_timeout",
         "predict_timeout", "job_queue_size", "enable_prefix_caching", "pool_bytes",
-        "adapter_host_bytes", "adapter_cache_dir", "adapter_cache_bytes", "tenants",
+        "adapter_host_bytes", "adapter_cache_bytes", "tenants",
         "default_tenant", "first_token_deadline_s",
         "bedrock_compat", "pipeline_parallel_degree", "enable_venv",
         "chat_template_content_format",
@@ -32,6 +32,7 @@ NO_TIMEOUT = "predict_timeout bounds the time between two tokens"
 
 # Option name -> why it has no effect.
 WITHOUT_EFFECT: Mapping[str, str] = {
+    "adapter_cache_dir": "whoever starts the server names that folder: HOSTELRY_ADAPTER_CACHE_DIR",
     "trust_remote_code": "code from the model's repository is never run",
     "quantize": "only int8 is done; weights are computed as they are stored",
     "load_format": "weights are read from the model's safetensors files",

@@ -1,0 +1,46 @@
+"""Paths that a model's author wrote: in serving.properties, an Environment or a model's own files.
+
+They are relative to the model folder and stay in it, wherever their links lead; what lies in
+/opt/ml/model of a container lies there too.
+"""
+
+from pathlib import Path, PurePosixPath
+
+CONTAINER_MODEL_DIR = PurePosixPath("/opt/ml/model")
+MAX_PATH_BYTES = 1024
+MAX_NAME_BYTES = 255
+
+
+def relative_path(text: str) -> PurePosixPath | None:
+    """The path below the model folder that `text` means; None where it leads anywhere else."""
+    path = PurePosixPath(text)
+    if path.is_relative_to(CONTAINER_MODEL_DIR):
+        path = path.relative_to(CONTAINER_MODEL_DIR)
+    sizes = [len(part.encode(errors="replace")) for part in path.parts]
+    if sum(sizes) + len(sizes) > MAX_PATH_BYTES or max(sizes, default=0) > MAX_NAME_BYTES:
+        return None
+    outside = path.is_absolute() or ".." in path.parts or "\0" in text
+    return None if outside else path
+
+
+def path_inside(text: str, folder: Path) -> Path | None:
+    """What `text` means below `folder`, whether it is there or not; None where it leads outside."""
+    path = relative_path(text)
+    if path is None:
+        return None
+    found = folder / path
+    try:
+        real = found.resolve()
+    except (OSError, RuntimeError):  # links that go round in a circle
+        return None
+    return found if any(real.is_relative_to(root) for root in _roots(folder)) else None
+
+
+def _roots(folder: Path) -> list[Path]:
+    """The folder, and of a download from the hub the files that its links lead to.
+
+    Source: huggingface_hub's cache, models--ORGANISATION--NAME/{blobs,snapshots/REVISION}.
+    """
+    real = folder.resolve()
+    from_hub = real.parent.name == "snapshots" and real.parent.parent.name.startswith("models--")
+    return [real, real.parent.parent / "blobs"] if from_hub else [real]
