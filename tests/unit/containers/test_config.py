@@ -194,7 +194,8 @@ def test_the_settings_of_an_old_multi_adapter_deployment_are_met() -> None:
             for line in (
                 "option.max_batch_delay=50", "option.max_output_size=1000",
                 "option.chunked_read_timeout=60", "chunked_read_timeout=60",
-                "option.adapter_cache_dir=/c", "option.load_format=dummy", "option.gpu_memory_utilization=1",
+                "option.adapter_cache_dir=/c",
+                "option.load_format=dummy", "option.gpu_memory_utilization=1",
                 "option.quantize=fp8", "option.enable_chunked_prefill=false",
                 "option.speculative_length=4", "option.draft_model_id=a/b",
                 "option.draft_model_tp_size=2", "option.lora_extra_vocab_size=256",

@@ -56,7 +56,8 @@ def test_setuid_is_stripped_and_execution_is_kept(tmp_path: Path) -> None:
 def test_long_names_and_folders_named_twice_are_fine(tmp_path: Path) -> None:
     deep = "/".join(["folder" * 10] * 8) + "/file"
     folder = Member(name="a", kind=tarfile.DIRTYPE)
-    target = unpacked(tmp_path, targz([folder, folder, Member(name=deep, body=b"x")]))
+    members = [folder, folder, Member(name=deep, body=b"x")]
+    target = unpacked(tmp_path, targz(members), ArchiveLimits())
     assert (target / deep).read_bytes() == b"x"
 
 
@@ -119,9 +120,7 @@ MID_JUNK = gzip.compress(
             "archive",
             id="a sparse file that may claim any size",
         ),
-        pytest.param(
-            targz([Member(name="a"), Member(name="./a")]), "'./a' comes twice", id="twice"
-        ),
+        pytest.param(targz([Member(name="a"), Member(name="./a")]), "'a' comes twice", id="twice"),
         pytest.param(
             targz([Member(name="\u00e9"), Member(name="e\u0301")]),
             "comes twice",
@@ -142,6 +141,14 @@ MID_JUNK = gzip.compress(
             pax_targz("a", b"x", {"path": "../b"}), "leaves", id="a path in an extended header"
         ),
         pytest.param(targz([Member(name=str(n)) for n in range(6)]), "more than 5", id="members"),
+        pytest.param(
+            targz([Member(name="a/b/c/d/e", kind=tarfile.DIRTYPE), Member(name="f/g")]),
+            "more than 5 files and folders",
+            id="folders that paths imply",
+        ),
+        pytest.param(
+            targz([Member(name="a/" * 64 + "b")]), "65 folders deep; 64", id="folders too deep"
+        ),
         pytest.param(targz([Member(name="a", body=b"x" * 6001)]), "6000 are allowed", id="member"),
         pytest.param(
             targz([Member(name=str(n), body=os.urandom(4000)) for n in range(3)]),

@@ -9,15 +9,15 @@ import gzip
 import os
 import shutil
 import tarfile
-import unicodedata
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Self
 
 from hostelry.fleet.artifacts.protocol import ArtifactError
+from hostelry.fleet.artifacts.tree import MAX_DEPTH, Tree, check_lengths, shown
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -42,7 +42,8 @@ KINDS = {
 class ArchiveLimits:
     """What an archive may hold; the ratio is unpacked to packed bytes, past `ratio_floor_bytes`.
 
-    `total_bound` names what set `max_total_bytes`, where it is not the archive's own limit.
+    `max_members` bounds its members, and the files and folders that they make. `total_bound` names
+    what set `max_total_bytes`, where it is not the archive's own limit.
     """
 
     max_members: int = 100_000
@@ -51,8 +52,7 @@ class ArchiveLimits:
     max_member_bytes: int = 100 * GIB
     max_ratio: float = 200.0
     ratio_floor_bytes: int = 8 * MIB
-    max_path_bytes: int = 1024
-    max_name_bytes: int = 255
+    max_depth: int = MAX_DEPTH
 
     def within_cache(self, cache_bytes: int) -> "ArchiveLimits":
         """These limits for a cache of `cache_bytes`, which may be less than an archive may have."""
@@ -64,10 +64,9 @@ class ArchiveLimits:
 
 @dataclass(slots=True)
 class Contents:
-    """What has been unpacked so far; names in one Unicode form, as some file systems store them."""
+    """What has been unpacked so far."""
 
-    files: set[str] = field(default_factory=set)
-    folders: set[str] = field(default_factory=set)
+    tree: Tree
     total_bytes: int = 0
     members: int = 0
 
@@ -108,7 +107,7 @@ class _StrictInfo(tarfile.TarInfo):
         except tarfile.HeaderError as error:
             raise ArtifactError(f"the archive is cut off or corrupt: {error}") from error
         if info.size < 0:
-            raise ArtifactError(f"member {info.name!r} has a size of {info.size} bytes")
+            raise ArtifactError(f"member {shown(info.name)} has a size of {info.size} bytes")
         if info.type in EXTENDED_HEADERS and info.size > MAX_HEADER_BYTES:
             raise ArtifactError(
                 f"an extended header of {info.size} bytes; at most {MAX_HEADER_BYTES} are read"
@@ -194,7 +193,7 @@ def _plain_tar(
 
 
 def _unpack_members(stream: _PlainTar, target: Path, limits: ArchiveLimits) -> None:
-    contents = Contents()
+    contents = Contents(Tree(limits.max_members, limits.max_depth))
     source: Any = stream
     with tarfile.open(
         fileobj=source,
@@ -225,69 +224,50 @@ def check_member(member: tarfile.TarInfo, contents: Contents, limits: ArchiveLim
     if contents.members > limits.max_members:
         raise ArtifactError(f"it has more than {limits.max_members} members")
     _check_kind(member)
-    path = _clean_path(member.name, limits)
+    parts = _clean_parts(member.name)
     _check_size(member, contents, limits)
-    if path:
-        _enter(path, member, contents)
+    if parts:
+        contents.tree.enter(parts, is_folder=member.isdir())
     elif not member.isdir():
-        raise ArtifactError(f"member {member.name!r} is a file without a name")
-    return path
+        raise ArtifactError(f"member {shown(member.name)} is a file without a name")
+    return "/".join(parts)
 
 
 def _check_kind(member: tarfile.TarInfo) -> None:
     if member.issparse():
-        raise ArtifactError(f"member {member.name!r} is a sparse file; only plain files are taken")
+        raise ArtifactError(
+            f"member {shown(member.name)} is a sparse file; only plain files are taken"
+        )
     if member.isdir() or member.type in (tarfile.REGTYPE, tarfile.AREGTYPE):
         return
     kind = KINDS.get(member.type, f"of unknown type {member.type!r}")
-    raise ArtifactError(f"member {member.name!r} is {kind}; only plain files are taken")
+    raise ArtifactError(f"member {shown(member.name)} is {kind}; only plain files are taken")
 
 
-def _clean_path(name: str, limits: ArchiveLimits) -> str:
+def _clean_parts(name: str) -> list[str]:
     if name.startswith("/"):
-        raise ArtifactError(f"member {name!r} has an absolute path")
+        raise ArtifactError(f"member {shown(name)} has an absolute path")
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise ArtifactError(f"member {name!r} leaves the archive's folder")
-    try:
-        encoded = [part.encode("utf-8") for part in parts]
-    except UnicodeEncodeError as error:
-        raise ArtifactError(f"a member's name is not UTF-8: {name!r}") from error
+        raise ArtifactError(f"member {shown(name)} leaves the archive's folder")
     if "\0" in name:
-        raise ArtifactError(f"member {name!r} has a NUL in its name")
-    too_long = any(len(part) > limits.max_name_bytes for part in encoded)
-    if too_long or sum(len(part) + 1 for part in encoded) > limits.max_path_bytes:
-        raise ArtifactError(
-            f"member {name[:80]!r}... has too long a name: {limits.max_name_bytes} bytes a part "
-            f"and {limits.max_path_bytes} in all are allowed"
-        )
-    return "/".join(parts)
+        raise ArtifactError(f"member {shown(name)} has a NUL in its name")
+    check_lengths(parts, name)
+    return parts
 
 
 def _check_size(member: tarfile.TarInfo, contents: Contents, limits: ArchiveLimits) -> None:
     if not 0 <= member.size <= limits.max_member_bytes:
         raise ArtifactError(
-            f"member {member.name!r} has {member.size} bytes; {limits.max_member_bytes} are allowed"
+            f"member {shown(member.name)} has {member.size} bytes; {limits.max_member_bytes} are "
+            "allowed"
         )
     contents.total_bytes += member.size
     if contents.total_bytes > limits.max_total_bytes:
         raise ArtifactError(
             f"it unpacks to more than {limits.max_total_bytes} bytes{limits.total_bound}, at "
-            f"member {member.name!r}"
+            f"member {shown(member.name)}"
         )
-
-
-def _enter(path: str, member: tarfile.TarInfo, contents: Contents) -> None:
-    """Refuse a path that is taken; a folder may come again."""
-    name = unicodedata.normalize("NFC", path)
-    parts = name.split("/")
-    above = {"/".join(parts[:depth]) for depth in range(1, len(parts))}
-    if name in contents.files or (name in contents.folders and not member.isdir()):
-        raise ArtifactError(f"member {member.name!r} comes twice")
-    if blocked := above & contents.files:
-        raise ArtifactError(f"member {member.name!r} lies below the file {min(blocked)!r}")
-    contents.folders |= above
-    (contents.folders if member.isdir() else contents.files).add(name)
 
 
 def _write_file(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
@@ -301,7 +281,8 @@ def _write_file(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> No
     written = path.stat().st_size
     if written != member.size:
         raise ArtifactError(
-            f"the archive is cut off: member {member.name!r} has {written} of {member.size} bytes"
+            f"the archive is cut off: member {shown(member.name)} has {written} of {member.size} "
+            "bytes"
         )
 
 

@@ -17,8 +17,9 @@ from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.fleet.artifacts.archive import ArchiveLimits, unpack
 from hostelry.fleet.artifacts.cache import ArtifactCache
 from hostelry.fleet.artifacts.download import Progress, download
-from hostelry.fleet.artifacts.objects import ObjectFacts, S3Objects, split_prefix
+from hostelry.fleet.artifacts.objects import MAX_LISTED, ObjectFacts, S3Objects, split_prefix
 from hostelry.fleet.artifacts.protocol import ArtifactError, ArtifactUnavailableError, Fetch
+from hostelry.fleet.artifacts.tree import Tree, check_lengths
 
 MAX_FETCHES = 4
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -189,15 +190,20 @@ def local_paths(version: Version) -> list[str]:
     if version.source.kind is not SourceKind.PREFIX:
         return [_checked(version.objects[0].key.rpartition("/")[2], version.objects[0])]
     _, prefix = split_prefix(version.source.uri)
-    return [_checked(facts.key.removeprefix(prefix), facts) for facts in version.objects]
+    tree = Tree(MAX_LISTED)
+    paths = []
+    for facts in version.objects:
+        path = _checked(facts.key.removeprefix(prefix), facts)
+        tree.enter(path.split("/"), is_folder=False)
+        paths.append(path)
+    return paths
 
 
 def _checked(path: str, facts: ObjectFacts) -> str:
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise ArtifactError(f"{facts.uri}: the key cannot be a path below the model folder")
-    if any(len(part.encode()) > 255 for part in parts) or len(path.encode()) > 1024:
-        raise ArtifactError(f"{facts.uri}: the key is too long for a path")
+    check_lengths(parts, path)
     return path
 
 

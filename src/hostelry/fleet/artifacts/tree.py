@@ -1,0 +1,64 @@
+"""The files and folders that an artifact unpacks to, held to limits as they are named."""
+
+import unicodedata
+from dataclasses import dataclass, field
+
+from hostelry.fleet.artifacts.protocol import ArtifactError
+
+MAX_DEPTH = 64
+MAX_PATH_BYTES = 1024
+MAX_NAME_BYTES = 255
+SHOWN_CHARACTERS = 80
+
+
+@dataclass(slots=True)
+class Tree:
+    """What is there so far; names in one Unicode form, as some file systems store them.
+
+    `max_entries` bounds files and folders, those included that a path only implies.
+    """
+
+    max_entries: int
+    max_depth: int = MAX_DEPTH
+    files: set[str] = field(default_factory=set)
+    folders: set[str] = field(default_factory=set)
+
+    def enter(self, parts: list[str], *, is_folder: bool) -> None:
+        """Add a path; a folder may come again. Raises ArtifactError naming path and limit."""
+        name = unicodedata.normalize("NFC", "/".join(parts))
+        told = shown(name)
+        if len(parts) > self.max_depth:
+            raise ArtifactError(
+                f"{told} lies {len(parts)} folders deep; {self.max_depth} are allowed"
+            )
+        ends = name.split("/")
+        above = {"/".join(ends[:depth]) for depth in range(1, len(ends))}
+        if name in self.files or (name in self.folders and not is_folder):
+            raise ArtifactError(f"{told} comes twice")
+        if blocked := above & self.files:
+            raise ArtifactError(f"{told} lies below the file {shown(min(blocked))}")
+        self.folders |= above
+        (self.folders if is_folder else self.files).add(name)
+        if len(self.files) + len(self.folders) > self.max_entries:
+            raise ArtifactError(
+                f"it has more than {self.max_entries} files and folders, those counted that its "
+                f"paths imply, at {told}"
+            )
+
+
+def check_lengths(parts: list[str], name: str) -> None:
+    """Raise ArtifactError for a path, or a part of one, that is too long or no UTF-8."""
+    try:
+        sizes = [len(part.encode("utf-8")) for part in parts]
+    except UnicodeEncodeError as error:
+        raise ArtifactError(f"{shown(name)} is not UTF-8") from error
+    if max(sizes, default=0) > MAX_NAME_BYTES or sum(sizes) + len(sizes) > MAX_PATH_BYTES:
+        raise ArtifactError(
+            f"{shown(name)} is too long a name: {MAX_NAME_BYTES} bytes a part and "
+            f"{MAX_PATH_BYTES} in all are allowed"
+        )
+
+
+def shown(name: str) -> str:
+    """The name as a message has it: quoted, and no longer than a line."""
+    return repr(name) if len(name) <= SHOWN_CHARACTERS else f"{name[:SHOWN_CHARACTERS]!r}..."

@@ -1,0 +1,54 @@
+import pytest
+
+from hostelry.domain.model import ArtifactSource, SourceKind
+from hostelry.fleet.artifacts.objects import ObjectFacts
+from hostelry.fleet.artifacts.protocol import ArtifactError
+from hostelry.fleet.artifacts.store import Version, local_paths
+from hostelry.fleet.artifacts.tree import Tree
+
+
+def prefix(*keys: str) -> Version:
+    return Version(
+        key="k",
+        source=ArtifactSource(uri="s3://b/p/", kind=SourceKind.PREFIX),
+        objects=tuple(
+            ObjectFacts(bucket="b", key=f"p/{key}", size_bytes=1, etag='"e"') for key in keys
+        ),
+    )
+
+
+def test_the_objects_of_a_prefix_keep_their_paths() -> None:
+    assert local_paths(prefix("config.json", "a/b/w")) == ["config.json", "a/b/w"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        pytest.param(["../x"], "cannot be a path", id="a parent"),
+        pytest.param(["a//b"], "cannot be a path", id="an empty part"),
+        pytest.param(["a/" * 64 + "b"], "65 folders deep; 64", id="too deep"),
+        pytest.param(["a", "a/b"], "below the file 'a'", id="a file that is a folder, too"),
+        pytest.param(["a/b", "a"], "comes twice", id="a folder that is a file, too"),
+        pytest.param(["\u00e9", "e\u0301"], "comes twice", id="one name in two Unicode forms"),
+        pytest.param(["x" * 256], "too long a name", id="a long name"),
+        pytest.param(["\ud800"], "not UTF-8", id="half a character"),
+        pytest.param(
+            [f"{n}/" * 60 + "f" for n in range(1700)], "100000 files and folders",
+            id="folders that keys imply",
+        ),
+    ],
+)  # fmt: skip
+def test_keys_that_are_no_tree_of_files_are_refused(keys: list[str], told: str) -> None:
+    with pytest.raises(ArtifactError) as caught:
+        local_paths(prefix(*keys))
+    assert told in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+def test_what_is_implied_is_counted_once() -> None:
+    tree = Tree(max_entries=4)
+    for name in ("a/b/c", "a/b/d"):
+        tree.enter(name.split("/"), is_folder=False)
+    tree.enter(["a", "b"], is_folder=True)
+    with pytest.raises(ArtifactError, match="more than 4 files and folders"):
+        tree.enter(["e"], is_folder=True)
