@@ -109,16 +109,41 @@ def tied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param("target_modules", "x" * 5000, "5000 characters", id="an endless pattern"),
         pytest.param(
             "target_modules",
-            "(a+)+$",
-            "repeats a group that repeats",
+            "(?:[a-z0-9._]?){40}!",
+            "which names no module",
             id="a pattern that could match for hours",
         ),
         pytest.param(
             "target_modules",
-            ".*" * 30 + "x",
-            "30 open-ended repeats",
-            id="a pattern with too many ways to match",
+            "(?!lm_head).*",
+            "cannot be matched in linear time .invalid perl operator: ",
+            id="a pattern that looks ahead",
         ),
+        pytest.param(
+            "target_modules", r"(.)\1", "cannot be matched in linear time", id="a back reference"
+        ),
+        pytest.param(
+            "exclude_modules",
+            "[[:alpha:]]",
+            "is not supported",
+            id="a class to RE2 alone",
+        ),
+        pytest.param("target_modules", "a{,3}", "is not supported", id="a repeat to Python alone"),
+        pytest.param(
+            "target_modules", "(a{900}){900}", "in linear time", id="a pattern that unfolds"
+        ),
+        pytest.param(
+            "rank_pattern", {"(?i)q": 1}, "no valid pattern", id="flags that PEFT's form forbids"
+        ),
+        pytest.param(
+            "rank_pattern",
+            {f"{number}a{{900}}": 1 for number in range(400)},
+            "instructions; at most 200000",
+            id="patterns that are large together",
+        ),
+        pytest.param("lora_alpha", 10**400, "it must be a number", id="an alpha beyond all floats"),
+        pytest.param("r", 10**400, "max_lora_rank is 64", id="a rank beyond all floats"),
+        pytest.param("layers_to_transform", [0] * 10_001, "10001 entries", id="too many layers"),
         pytest.param(
             "target_modules", ["q_proj"], "which no targeted module uses", id="tensors left over"
         ),

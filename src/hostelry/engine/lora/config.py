@@ -5,16 +5,16 @@ Source: the fields and matching rules of PEFT's LoraConfig, as of version 0.21.
 
 import json
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.folder import regular_file
-from hostelry.engine.lora.patterns import check_pattern
+from hostelry.engine.lora.patterns import Pattern, check_size, compiled
+
+T = TypeVar("T")
 
 # Fields that say nothing about the result at inference.
 _NEUTRAL = frozenset(
@@ -86,6 +86,38 @@ _VOCABULARY = ("embed_tokens", "lm_head")
 _MAX_CONFIG_BYTES = 1 << 20
 _MAX_NAMES = 10_000  # in one list; whole paths of every module of the largest models
 _MAX_PATTERNS = 2000  # in one table; more than the modules of the largest models
+_MAX_LAYERS = 10_000
+_LARGEST = 1e300  # beyond it integers are no floats any more
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Modules as a field of the configuration says them: one pattern, or a set of names."""
+
+    pattern: Pattern | None = None
+    names: frozenset[str] = frozenset()
+    text: str = "[]"  # as the field has it, cut to a readable length
+    is_all_linear: bool = False
+
+    def __bool__(self) -> bool:
+        return self.pattern is not None or bool(self.names)
+
+    def has(self, path: str) -> bool:
+        """A pattern is one of the whole path; names are whole paths or their last parts."""
+        if self.pattern is not None:
+            return self.pattern.fullmatch(path) is not None
+        return not self.names.isdisjoint(_ends(path))
+
+
+@dataclass(frozen=True, slots=True)
+class PatternTable(Generic[T]):
+    """Values by pattern of a path's end, the first that matches counts."""
+
+    rows: Sequence[tuple[Pattern, T]] = ()
+
+    def get(self, path: str, default: T) -> T:
+        """The value for the module at `path`."""
+        return next((value for pattern, value in self.rows if pattern.match(path)), default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +130,12 @@ class AdapterConfig:
     rank: int
     alpha: float
     use_rslora: bool
-    rank_pattern: Mapping[str, int]
-    alpha_pattern: Mapping[str, float]
-    target_modules: str | Sequence[str]
-    exclude_modules: str | Sequence[str]
-    layers_to_transform: Sequence[int]
-    layers_pattern: Sequence[str]
+    rank_pattern: PatternTable[int]
+    alpha_pattern: PatternTable[float]
+    target_modules: Names
+    exclude_modules: Names
+    layers_to_transform: frozenset[int]
+    layers_pattern: Sequence[Pattern]
     ensure_weight_tying: bool = False
     base_name: str | None = None
     base_revision: str | None = None
@@ -111,8 +143,7 @@ class AdapterConfig:
     @property
     def targets_all_linear(self) -> bool:
         """Whether target_modules is PEFT's short form for every linear module of the layers."""
-        names = self.target_modules
-        return isinstance(names, str) and names.lower() == "all-linear"
+        return self.target_modules.is_all_linear
 
     def targets(self, path: str) -> bool:
         """Whether the adapter changes the module at `path`; all-linear means those of layers."""
@@ -120,40 +151,37 @@ class AdapterConfig:
             return False
         if self.targets_all_linear:
             return True
-        if isinstance(self.target_modules, str):
-            return re.fullmatch(self.target_modules, path) is not None
-        if path in self.target_modules:  # named in full, whatever layers_to_transform says
+        if path in self.target_modules.names:  # in full, whatever layers_to_transform says
             return True
-        return _is_named(path, self.target_modules) and self._targets_layer(path)
+        return self.target_modules.has(path) and self._targets_layer(path)
 
     def excludes(self, path: str) -> bool:
         """Whether exclude_modules names the module at `path`."""
-        return _is_named(path, self.exclude_modules)
+        return self.exclude_modules.has(path)
 
     @property
     def names_vocabulary(self) -> bool:
         """Whether target_modules names the embedding or lm_head, as PEFT asks before it ties."""
-        names = self.target_modules
-        if isinstance(names, str):
-            return any(re.fullmatch(names, module) for module in _VOCABULARY)
-        return any(name.split(".")[-1] in _VOCABULARY for name in names)
+        named = self.target_modules
+        if named.pattern is not None:
+            return any(named.has(module) for module in _VOCABULARY)
+        return any(name.split(".")[-1] in _VOCABULARY for name in named.names)
 
     def rank_of(self, path: str) -> int:
         """The module's rank: the first matching key of rank_pattern, else `r`."""
-        return self.rank_pattern.get(_first_match(self.rank_pattern, path), self.rank)
+        return self.rank_pattern.get(path, self.rank)
 
     def scale_of(self, path: str) -> float:
         """What B A x is multiplied by: alpha / r, with rsLoRA alpha / sqrt(r), r the module's."""
-        alpha = self.alpha_pattern.get(_first_match(self.alpha_pattern, path), self.alpha)
+        alpha = self.alpha_pattern.get(path, self.alpha)
         rank = self.rank_of(path)
         return alpha / math.sqrt(rank) if self.use_rslora else alpha / rank
 
     def _targets_layer(self, path: str) -> bool:
         if not self.layers_to_transform:
             return True
-        patterns = [rf"(?:^|.*?\.){pattern}" for pattern in self.layers_pattern]
-        for pattern in patterns or [r".*?\.[^.]*"]:
-            match = re.match(rf"{pattern}\.(?P<layer>\d+)\.", path)
+        for pattern in self.layers_pattern or [_ANY_LAYER]:
+            match = pattern.match(path)
             if match:
                 return int(match["layer"]) in self.layers_to_transform
         return False
@@ -182,14 +210,18 @@ def parse_config(fields: Mapping[str, Any]) -> AdapterConfig:
         rank=_integer("r", fields.get("r", 8)),
         alpha=_number("lora_alpha", fields.get("lora_alpha", 8)),
         use_rslora=_flag(fields, "use_rslora"),
-        rank_pattern={
-            key: _integer(f"rank_pattern[{key!r}]", value)
-            for key, value in _pattern_table(fields, "rank_pattern").items()
-        },
-        alpha_pattern={
-            key: _number(f"alpha_pattern[{key!r}]", value)
-            for key, value in _pattern_table(fields, "alpha_pattern").items()
-        },
+        rank_pattern=PatternTable(
+            [
+                (pattern, _integer(f"rank_pattern[{key!r}]", value))
+                for key, pattern, value in _pattern_rows(fields, "rank_pattern")
+            ]
+        ),
+        alpha_pattern=PatternTable(
+            [
+                (pattern, _number(f"alpha_pattern[{key!r}]", value))
+                for key, pattern, value in _pattern_rows(fields, "alpha_pattern")
+            ]
+        ),
         target_modules=_names(fields, "target_modules"),
         exclude_modules=_names(fields, "exclude_modules"),
         layers_to_transform=_layers(fields.get("layers_to_transform")),
@@ -199,6 +231,7 @@ def parse_config(fields: Mapping[str, Any]) -> AdapterConfig:
         base_revision=_text(fields, "revision"),
     )
     _check_together(config)
+    check_size(_patterns(config))
     return config
 
 
@@ -226,66 +259,73 @@ def _check_together(config: AdapterConfig) -> None:
     """Combinations that PEFT refuses as well."""
     if not config.target_modules:
         raise AdapterError("target_modules is empty; name the modules the adapter changes")
-    if isinstance(config.target_modules, str) and config.layers_to_transform:
+    is_pattern = config.target_modules.pattern is not None
+    if is_pattern and config.layers_to_transform:
         raise AdapterError("layers_to_transform needs target_modules to be a list, not a pattern")
     if config.layers_pattern and not config.layers_to_transform:
         raise AdapterError("layers_pattern is set without layers_to_transform")
 
 
-def _is_named(path: str, names: str | Sequence[str]) -> bool:
-    """A string is a pattern of the whole path; a list holds whole paths or their last parts."""
-    if isinstance(names, str):
-        return bool(names) and re.fullmatch(names, path) is not None
-    return any(path == name or path.endswith(f".{name}") for name in names)
+def _ends(path: str) -> Iterator[str]:
+    """The path, and what follows each of its dots."""
+    yield path
+    while path:
+        path = path.partition(".")[2]
+        yield path
 
 
-def _first_match(table: Mapping[str, Any], path: str) -> str:
-    for key in table:
-        if _path_end(key).match(path):
-            return key
-    return path
+def _patterns(config: AdapterConfig) -> Iterator[Pattern]:
+    """Every pattern of an adapter."""
+    for names in (config.target_modules, config.exclude_modules):
+        if names.pattern is not None:
+            yield names.pattern
+    yield from config.layers_pattern
+    for table in (config.rank_pattern, config.alpha_pattern):
+        yield from (pattern for pattern, _ in table.rows)
 
 
-@lru_cache(maxsize=2 * _MAX_PATTERNS)  # a table's patterns are tried for every module
-def _path_end(key: str) -> re.Pattern[str]:
-    return re.compile(rf"(.*\.)?({key})$")
-
-
-def _names(fields: Mapping[str, Any], name: str) -> str | Sequence[str]:
+def _names(fields: Mapping[str, Any], name: str) -> Names:
     value = fields.get(name) or []
     if isinstance(value, str):
-        return check_pattern(name, value)
+        if value.lower() == "all-linear" and name == "target_modules":
+            return Names(compiled(name, value), text=repr(value), is_all_linear=True)
+        return Names(compiled(name, value), text=_shown(value))
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         if len(value) > _MAX_NAMES:
             raise AdapterError(f"{name} has {len(value)} entries; at most {_MAX_NAMES}")
-        return tuple(value)
+        return Names(names=frozenset(value) - {""}, text=_shown(value))
     raise AdapterError(f"{name} is {_shown(value)}; it must be a pattern or a list of names")
 
 
-def _layers(value: object) -> Sequence[int]:
+def _layers(value: object) -> frozenset[int]:
     layers = value if isinstance(value, list) else [] if value is None else [value]
     if not all(isinstance(layer, int) and not isinstance(layer, bool) for layer in layers):
         raise AdapterError(f"layers_to_transform is {_shown(value)}; it must be integers")
-    return tuple(layers)
+    if len(layers) > _MAX_LAYERS:
+        raise AdapterError(f"layers_to_transform has {len(layers)} entries; at most {_MAX_LAYERS}")
+    return frozenset(layers)
 
 
-def _layers_pattern(fields: Mapping[str, Any]) -> Sequence[str]:
+def _layers_pattern(fields: Mapping[str, Any]) -> Sequence[Pattern]:
     value = fields.get("layers_pattern") or []
     patterns = [value] if isinstance(value, str) else value
     if not isinstance(patterns, list):
         raise AdapterError(f"layers_pattern is {_shown(value)}; it must be text or a list of text")
-    return tuple(check_pattern("layers_pattern", pattern) for pattern in patterns)
+    if len(patterns) > _MAX_PATTERNS:
+        raise AdapterError(f"layers_pattern has {len(patterns)} entries; at most {_MAX_PATTERNS}")
+    form = rf"(?:^|.*?\.){{}}{_LAYER}"
+    return tuple(compiled("layers_pattern", pattern, form) for pattern in patterns)
 
 
-def _pattern_table(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _pattern_rows(fields: Mapping[str, Any], name: str) -> Iterator[tuple[str, Pattern, Any]]:
+    """Key, what it matches the ends of, and value of each row."""
     table = fields.get(name) or {}
     if not isinstance(table, dict):
         raise AdapterError(f"{name} is {_shown(table)}; it must be an object")
     if len(table) > _MAX_PATTERNS:
         raise AdapterError(f"{name} has {len(table)} entries; at most {_MAX_PATTERNS}")
-    for key in table:
-        check_pattern(name, key, max_repeats=2)
-    return table
+    for key, value in table.items():
+        yield key, compiled(name, key, r"(?:.*\.)?(?:{})$"), value
 
 
 def _integer(name: str, value: object) -> int:
@@ -295,9 +335,10 @@ def _integer(name: str, value: object) -> int:
 
 
 def _number(name: str, value: object) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not -_LARGEST <= value <= _LARGEST:  # type: ignore[operator]
         raise AdapterError(f"{name} is {_shown(value)}; it must be a number")
-    return float(value)
+    return float(value)  # type: ignore[arg-type]
 
 
 def _flag(fields: Mapping[str, Any], name: str) -> bool:
@@ -317,3 +358,7 @@ def _text(fields: Mapping[str, Any], name: str) -> str | None:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+_LAYER = r"\.(?P<layer>\d+)\."
+_ANY_LAYER = compiled("layers_pattern", r".*?\.[^.]*", "{}" + _LAYER)

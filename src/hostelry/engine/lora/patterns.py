@@ -1,56 +1,102 @@
-"""Patterns from strangers: compiled only if matching them cannot take long.
+"""Patterns from strangers, matched in time linear in pattern and text.
 
-Python's matcher tries every way to match; nested or many open-ended repeats have more ways than can
-be tried. Module paths are short, so a handful of repeats side by side is harmless.
+Python's own matcher tries every way to match, which can take for ever, and holds the interpreter's
+lock meanwhile. RE2 does neither; what it cannot express (looking around, back references) is
+refused. PEFT matches with Python's, so that a pattern has to be one of both, and what the two read
+differently is refused as well.
 """
 
 import re
+from collections.abc import Iterable
+from typing import Protocol
+
+import re2
 
 from hostelry.engine.lora.errors import AdapterError
 
 _MAX_CHARS = 2000
-_MAX_REPEATS = 5
-_ATOM = re.compile(r"\\.|\[\^?\]?[^\]]*\]", re.DOTALL)  # escapes and classes: one character each
-_REPEAT = re.compile(r"[*+]|\{\d*,\d*\}|\{\d+\}")
+_MAX_BYTES = 1 << 18  # of one pattern's program and of what matching remembers of it
+MAX_INSTRUCTIONS = 200_000  # of all patterns of one adapter; a character takes about two
+# RE2 reads the first as a class of letters and the second as itself.
+_READ_DIFFERENTLY = ("[:", "{,")
 
 
-def check_pattern(name: str, pattern: object, *, max_repeats: int = _MAX_REPEATS) -> str:
-    """The pattern of field `name`. Raises AdapterError if it is none, or could take too long."""
+class Match(Protocol):
+    """Where a pattern matched."""
+
+    def __getitem__(self, group: str) -> str:
+        """The text of a group."""
+        ...
+
+
+class Pattern(Protocol):
+    """A compiled pattern."""
+
+    @property
+    def programsize(self) -> int:
+        """Its instructions: what matching a character costs at most."""
+        ...
+
+    def match(self, text: str) -> Match | None:
+        """A match at the beginning of `text`."""
+        ...
+
+    def fullmatch(self, text: str) -> Match | None:
+        """A match of the whole `text`."""
+        ...
+
+
+def compiled(name: str, pattern: object, form: str = "{}") -> Pattern:
+    """The pattern of field `name`, in its place in `form`.
+
+    Raises AdapterError for what is no pattern, or none that can be matched in linear time.
+    """
     if not isinstance(pattern, str):
         raise AdapterError(f"{name} holds {pattern!r}; it must be text")
     if len(pattern) > _MAX_CHARS:
         raise AdapterError(
             f"{name} holds a pattern of {len(pattern)} characters; at most {_MAX_CHARS}"
         )
-    bare = _ATOM.sub("x", pattern)
-    num_repeats = len(_REPEAT.findall(bare))
-    if num_repeats > max_repeats:
-        raise AdapterError(
-            f"{name} holds a pattern of {num_repeats} open-ended repeats; at most {max_repeats}"
-        )
-    if _repeats_a_choice(bare):
-        raise AdapterError(
-            f"{name} holds {pattern!r}, which repeats a group that repeats or chooses"
-        )
+    for text in _READ_DIFFERENTLY:
+        if text in pattern:
+            raise AdapterError(
+                f"{name} holds {_shown(pattern)}; {text} in a pattern is not supported"
+            )
+    whole = form.replace("{}", pattern)
     try:
-        re.compile(pattern)
+        for text in (pattern, whole):
+            re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
-        raise AdapterError(f"{name} holds {pattern!r}, no valid pattern: {error}") from error
-    return pattern
+        raise AdapterError(f"{name} holds {_shown(pattern)}, no valid pattern: {error}") from error
+    options = re2.Options()
+    options.max_mem = _MAX_BYTES
+    options.log_errors = False
+    try:
+        found: Pattern = re2.compile(whole, options)
+    except (re2.error, UnicodeEncodeError) as error:
+        raise AdapterError(
+            f"{name} holds {_shown(pattern)}, which cannot be matched in linear time "
+            f"({_reason(error)}); patterns are RE2's, without looking around and back references"
+        ) from error
+    return found
 
 
-def _repeats_a_choice(bare: str) -> bool:
-    """Whether a repeated group holds a repeat or an alternative."""
-    open_groups = [False]  # for each: whether it holds one
-    for index, character in enumerate(bare):
-        if character == "(":
-            open_groups.append(False)
-        elif character == ")" and len(open_groups) > 1:
-            inner = open_groups.pop()
-            is_repeated = _REPEAT.match(bare, index + 1) is not None
-            if inner and is_repeated:
-                return True
-            open_groups[-1] |= inner or is_repeated
-        elif character == "|" or _REPEAT.match(bare, index):
-            open_groups[-1] = True
-    return False
+def check_size(patterns: Iterable[Pattern]) -> None:
+    """Raise AdapterError where an adapter's patterns together could take too long."""
+    size = sum(pattern.programsize for pattern in patterns)
+    if size > MAX_INSTRUCTIONS:
+        raise AdapterError(
+            f"the patterns of adapter_config.json compile to {size} instructions; at most "
+            f"{MAX_INSTRUCTIONS}: use fewer or shorter ones"
+        )
+
+
+def _reason(error: Exception) -> str:
+    """RE2 gives its reasons as bytes."""
+    told = error.args[0] if error.args else ""
+    return told.decode("utf-8", "replace") if isinstance(told, bytes) else str(error)
+
+
+def _shown(pattern: str) -> str:
+    text = repr(pattern)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -45,7 +45,9 @@ def select(config: AdapterConfig, targets: Targets, *, max_rank: int) -> Selecti
         lm_head=_rank(config, targets.lm_head, max_rank) if has_lm_head else 0,
     )
     if not ranks.largest:
-        raise AdapterError(f"target_modules is {_shown(config)}, which names no module of the base")
+        raise AdapterError(
+            f"target_modules is {config.target_modules.text}, which names no module of the base"
+        )
     return Selection(ranks=ranks, scales=_scales(config, targets, ranks), ties_vocabulary=ties)
 
 
@@ -87,8 +89,3 @@ def _scale(config: AdapterConfig, target: Target) -> float:
             f"lora_alpha makes the scale of {target.path} {scale:g}; that is no fp32"
         )
     return scale
-
-
-def _shown(config: AdapterConfig) -> str:
-    text = repr(config.target_modules)
-    return text if len(text) <= 80 else text[:77] + "..."
