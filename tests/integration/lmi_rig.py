@@ -96,6 +96,21 @@ def serving(folder: Path, log: Path, **env: str) -> Iterator[Server]:
         process.wait()
 
 
+def engine_load(client: httpx.Client) -> dict[str, int]:
+    """What GET /models/lmi says of the engine."""
+    described = client.get("/models/lmi")
+    assert described.status_code == 200, described.text
+    load: dict[str, int] = described.json()["engine"]
+    return load
+
+
+def is_idle(client: httpx.Client) -> bool:
+    """Whether no request is under way and every page is free."""
+    load = engine_load(client)
+    is_busy = load["runningRequests"] or load["waitingRequests"]
+    return not is_busy and load["freePages"] == load["totalPages"]
+
+
 def ended(server: Server) -> int:
     """The exit status, once the process has ended."""
     return server.process.wait(END_S)

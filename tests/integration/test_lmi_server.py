@@ -20,7 +20,9 @@ from tests.integration.lmi_rig import (
     alive,
     byte_model,
     ended,
+    engine_load,
     eventually,
+    is_idle,
     serving,
     start,
 )
@@ -49,18 +51,6 @@ def invoke(client: httpx.Client, **body: Any) -> Any:
     answer = client.post("/invocations", json={"parameters": SHORT, **body})
     assert answer.status_code == 200, answer.text
     return answer.json()
-
-
-def engine_load(client: httpx.Client) -> dict[str, int]:
-    described = client.get("/models/lmi")
-    assert described.status_code == 200, described.text
-    load: dict[str, int] = described.json()["engine"]
-    return load
-
-
-def is_idle(client: httpx.Client) -> bool:
-    load = engine_load(client)
-    return load["runningRequests"] == 0 and load["freePages"] == load["totalPages"]
 
 
 def test_adapters_of_the_model_folder_answer_differently(shared: Server) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from hostelry.containers.lmi.fields import Fields, shown
+from hostelry.containers.lmi.fields import SHOWN_CHARACTERS, Fields, shown
 from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
 
 
@@ -24,7 +24,8 @@ class Caller:
 
 def unknown_adapter(name: str) -> Refusal:
     """The answer to a name that nothing is registered under."""
-    return Refusal(Cause.UNKNOWN_ADAPTER, f"Adapter {name} is not registered", "adapters")
+    told = name[:SHOWN_CHARACTERS]
+    return Refusal(Cause.UNKNOWN_ADAPTER, f"Adapter {told} is not registered", "adapters")
 
 
 def choose_adapters(

@@ -1,0 +1,136 @@
+"""Bodies of requests to the LLM server: sound ones, and what strangers make of them."""
+
+import json
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+NUMBERS: tuple[Any, ...] = (
+    0, 1, -1, 2, 0.5, 1.5, 1e-46, 5e-324, 1e308, -1e308, 1e39, 2**31 - 1, 2**31, 2**32, 2**53 + 1,
+    2**63 - 1, 2**63, 2**64, -(2**63), 10**30, 10**400, -0.0, 258, 259,
+)  # fmt: skip
+TEXTS = ("", "a", "user", "es", "\0", "\u2028", "é" * 50, "a" * 3000, "\\", "{", "<|im_end|>")
+STRUCTURES: tuple[dict[str, Any], ...] = (
+    {"guided_regex": "(ab|c){1,9}"},
+    {"guided_regex": "(a+)+$"},
+    {"guided_choice": ["yes", "no"]},
+    {"guided_grammar": 'root ::= "a" root | "b"'},
+    {"guided_json": {"type": "object", "properties": {"a": {"type": "integer"}}}},
+    {"response_format": {"type": "json_object"}},
+    {"response_format": {"type": "json_schema", "json_schema": {"schema": {"enum": [1, "b"]}}}},
+    {"structured_outputs": {"choice": ["a", "b"]}},
+    {"grammar": {"type": "regex", "value": "[a-c]+"}},
+)
+FIELDS: dict[str, Callable[[Random], Any]] = {
+    "max_new_tokens": lambda random: random.randrange(1, 6),
+    "max_tokens": lambda random: random.randrange(1, 6),
+    "min_new_tokens": lambda random: random.randrange(3),
+    "temperature": lambda random: random.choice((0, 1e-30, 0.7, 2)),
+    "top_p": lambda random: random.random(),
+    "top_k": lambda random: random.randrange(-1, 300),
+    "min_p": lambda random: random.random(),
+    "do_sample": lambda random: random.random() < 0.5,
+    "seed": lambda random: random.randrange(2**31),
+    "repetition_penalty": lambda random: random.choice((0.01, 0.9, 1.3, 100)),
+    "presence_penalty": lambda random: random.uniform(-2, 2),
+    "frequency_penalty": lambda random: random.uniform(-2, 2),
+    "stop": lambda random: random.choice(("a", ["a", "bc"], [])),
+    "stop_sequences": lambda _: ["zz"],
+    "stop_token_ids": lambda random: [random.randrange(259)],
+    "logit_bias": lambda random: {str(random.randrange(259)): random.uniform(-100, 100)},
+    "ignore_eos": lambda random: random.random() < 0.5,
+    "n": lambda random: random.randrange(1, 4),
+    "best_of": lambda random: random.randrange(1, 4),
+    "logprobs": lambda random: random.choice((True, 2)),
+    "top_logprobs": lambda random: random.randrange(3),
+    "top_n_tokens": lambda random: random.randrange(3),
+    "details": lambda _: True,
+    "return_full_text": lambda _: True,
+    "echo": lambda _: True,
+    "truncate": lambda random: random.randrange(1, 9),
+    "skip_special_tokens": lambda _: False,
+    "include_stop_str_in_output": lambda _: True,
+    "output_formatter": lambda random: random.choice(("json", "jsonlines", "sse")),
+    "stream": lambda random: random.random() < 0.5,
+    "stream_options": lambda _: {"include_usage": True},
+    "adapters": lambda random: random.choice(("es", "fr", "nobody", ["es"])),
+    "model": lambda random: random.choice(("lmi", "es", "nobody")),
+}
+PATHS = {"inputs": "/invocations", "prompt": "/v1/completions", "messages": "/v1/chat/completions"}
+
+
+def sound(random: Random) -> tuple[str, dict[str, Any]]:
+    """A route, and a body that it mostly takes."""
+    names = random.sample(list(FIELDS), random.randrange(7))
+    fields = {name: FIELDS[name](random) for name in names}
+    if random.random() < 0.1:
+        fields |= random.choice(STRUCTURES)
+    text = "".join(random.choices("abc é<>{}\n", k=random.randrange(1, 30)))
+    kind = random.choice(tuple(PATHS))
+    path = PATHS[kind] if random.random() < 0.7 else "/invocations"
+    fields.setdefault("max_new_tokens" if kind == "inputs" else "max_tokens", 3)
+    if kind == "inputs":
+        top = {name: fields.pop(name) for name in ("stream", "adapters") if name in fields}
+        return path, {"inputs": random.choice((text, [text, "b"])), **top, "parameters": fields}
+    if kind == "prompt":
+        return path, {"prompt": random.choice((text, [5, 6, 7], [[5], [6]], [text])), **fields}
+    content = random.choice((text, [{"type": "text", "text": text}]))
+    return path, {"messages": [{"role": "user", "content": content}], **fields}
+
+
+def poison(random: Random) -> Any:
+    """A value where none like it is awaited."""
+    match random.randrange(8):
+        case 0 | 1 | 2:
+            return random.choice(NUMBERS)
+        case 3:
+            return random.choice(TEXTS)
+        case 4:
+            return random.choice((None, True, False, [], {}, [[]], {"": {}}))
+        case 5:
+            return [random.choice(NUMBERS + TEXTS) for _ in range(random.randrange(1, 5))]
+        case 6:
+            return {random.choice(TEXTS): random.choice(NUMBERS) for _ in range(3)}
+        case _:
+            value: Any = random.choice(NUMBERS)
+            for _ in range(random.choice((3, 70, 150, 300, 490))):
+                value = [value] if random.random() < 0.5 else {"items": value}
+            return value
+
+
+def poisoned(random: Random, value: Any) -> Any:
+    """`value` with something in it replaced, left out or added."""
+    if isinstance(value, dict) and value and random.random() < 0.8:
+        name = random.choice(list(value))
+        if random.random() < 0.1:
+            return {**value, random.choice((*FIELDS, *TEXTS)): poison(random)}
+        if random.random() < 0.1:
+            return {key: it for key, it in value.items() if key != name}
+        return {**value, name: poisoned(random, value[name])}
+    if isinstance(value, list) and value and random.random() < 0.5:
+        index = random.randrange(len(value))
+        return [*value[:index], poisoned(random, value[index]), *value[index + 1 :]]
+    return poison(random)
+
+
+def damaged(random: Random, body: bytes) -> bytes:
+    """Some of its bytes changed, left out, doubled, or cut off."""
+    at = random.randrange(len(body) + 1)
+    match random.randrange(4):
+        case 0:
+            return body[:at] + random.randbytes(random.randrange(1, 4)) + body[at + 1 :]
+        case 1:
+            return body[:at] + body[at + random.randrange(1, 9) :]
+        case 2:
+            return body[:at] + body[max(0, at - 20) :]
+        case _:
+            return body[:at]
+
+
+def mutated(random: Random) -> tuple[str, bytes]:
+    """A route and a body, more often harmed than not."""
+    path, body = sound(random)
+    for _ in range(random.choice((0, 1, 1, 1, 2, 4))):
+        body = poisoned(random, body)
+    raw = json.dumps(body, ensure_ascii=random.random() < 0.5).encode("utf-8", "replace")
+    return path, damaged(random, raw) if random.random() < 0.2 else raw
