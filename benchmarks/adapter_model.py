@@ -65,9 +65,10 @@ async def serve(at_once: int, held: int, load_s: float) -> None:
     bound.listen(2048)
     bound.setblocking(False)
     model = AdapterModel(at_once, held, load_s)
-    await HttpServer(model.handle, refused, HttpLimits(), SystemClock()).start(bound)
+    server = HttpServer(model.handle, refused, HttpLimits(), SystemClock(), admit=lambda _: True)
+    await server.start(bound)
     print(f"ready {bound.getsockname()[1]}", flush=True)
-    await asyncio.Event().wait()
+    await server.sweep_forever()
 
 
 def main() -> None:

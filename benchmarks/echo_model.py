@@ -172,10 +172,10 @@ async def serve(port: int, model: EchoModel) -> None:
     bound.listen(2048)
     bound.setblocking(False)
     limits = HttpLimits(max_body_bytes=64 * 1024 * 1024)
-    server = HttpServer(model.handle, refused, limits, SystemClock())
+    server = HttpServer(model.handle, refused, limits, SystemClock(), admit=lambda _: True)
     await server.start(bound)
     print(f"ready {bound.getsockname()[1]}", flush=True)
-    await asyncio.Event().wait()
+    await server.sweep_forever()
 
 
 def main() -> None:

@@ -2,13 +2,15 @@
 
 import asyncio
 import socket
+import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 
 import pytest
+import uvloop
 
 from hostelry.gateway.reply import BrokenError
-from hostelry.gateway.upstream import Timeouts, UpstreamPool
+from hostelry.gateway.upstream import Timeouts, UpstreamConnection, UpstreamPool
 
 pytestmark = pytest.mark.integration
 TIMEOUTS = Timeouts(total_s=20)
@@ -111,3 +113,88 @@ def test_a_request_that_the_copy_read_before_it_died_is_not_sent_again(
 
     asyncio.run(scenario())
     assert (dying_copy.num_connections, dying_copy.num_read) == (1, 2)
+
+
+class CopyThatEnds:
+    """Answers one request on a connection, then ends it as `end` does, with a second one there."""
+
+    def __init__(self, end: Callable[[socket.socket, threading.Event], None]) -> None:
+        self.sent, self.ended = threading.Event(), threading.Event()
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self._end = end
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def join(self) -> None:
+        self._thread.join()
+        self.listening.close()
+
+    def _serve(self) -> None:
+        connection, _ = self.listening.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(ANSWER)
+            self._end(connection, self.sent)
+        self.ended.set()
+
+
+def at_once(connection: socket.socket, sent: threading.Event) -> None:
+    connection.close()
+
+
+def unread(connection: socket.socket, sent: threading.Event) -> None:
+    assert sent.wait(10)
+
+
+def half_read(connection: socket.socket, sent: threading.Event) -> None:
+    assert sent.wait(10)
+    connection.recv(20)
+
+
+def read_and_reset(connection: socket.socket, sent: threading.Event) -> None:
+    connection.recv(65536)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def read_and_died(connection: socket.socket, sent: threading.Event) -> None:
+    connection.recv(65536)
+
+
+@pytest.mark.parametrize(
+    ("end", "repeated"),
+    [
+        pytest.param(at_once, True, id="closed before the request: nobody read it"),
+        pytest.param(unread, False, id="had it and closed: no proof"),
+        pytest.param(half_read, False, id="read a part, which may have been enough"),
+        pytest.param(read_and_reset, False, id="read all and reset"),
+        pytest.param(read_and_died, False, id="read all and died"),
+    ],
+)
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_a_request_is_repeated_only_where_the_kernel_vouches_for_it(
+    end: Callable[[socket.socket, threading.Event], None],
+    repeated: bool,
+    run: Callable[[Coroutine[None, None, None]], None],
+) -> None:
+    copy = CopyThatEnds(end)
+
+    async def scenario() -> None:
+        pool = UpstreamPool()
+        host, port = copy.listening.getsockname()
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: UpstreamConnection(pool, f"http://{host}:{port}"), host, port
+        )
+        first = connection.send(REQUEST, TIMEOUTS)
+        assert await first.body(100) == b"ok"
+        # Held back from the event loop, so that the second request goes out without having looked.
+        assert end is not at_once or copy.ended.wait(10)
+        second = connection.send(REQUEST, TIMEOUTS)
+        copy.sent.set()
+        with pytest.raises(BrokenError):
+            await second.head()
+        assert connection.may_repeat is repeated
+        second.close()
+        pool.close()
+
+    run(scenario())
+    copy.join()

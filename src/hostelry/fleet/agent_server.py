@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
+from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.agent import InstanceAgent
 
@@ -62,7 +63,7 @@ class AgentRoutes:
             Route("/logs/{copy_id}", self.logs, methods=["GET"]),
             Route("/shutdown", self.shutdown, methods=["POST"]),
         ]
-        return RequireKey(Starlette(routes=routes), internal_key)
+        return OwnHostsOnly(RequireKey(Starlette(routes=routes), internal_key))
 
     async def put_copies(self, request: Request) -> Response:
         """PUT /copies: the whole wish; answers once it is on disk."""

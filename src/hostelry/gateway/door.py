@@ -10,6 +10,7 @@ from hostelry import __version__
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
+from hostelry.base.rebinding import foreign_page
 from hostelry.gateway.exchange import Exchange
 from hostelry.gateway.http_reader import RefusedError
 from hostelry.gateway.metrics_room import PATH as METRICS_PATH
@@ -42,18 +43,23 @@ class Room(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Door:
-    """Sends requests to their rooms; knows paths and nothing of what is behind them."""
+    """Sends requests to their rooms; knows paths and nothing of what is behind them.
+
+    `own_names` are set where anybody who reaches the door is served: web pages are told by them.
+    """
 
     runtime: Room
     openai: Room
     control: Room
     metrics: Room | None = None
+    own_names: frozenset[str] | None = None
 
     def admit(self, request: HttpRequest) -> bool:
         """Whether the head proves who sends it; raises RefusedError where no body is wanted."""
         if request.path in OWN_PATHS:
             raise RefusedError(413, f"{request.path} takes no body.", request)
         try:
+            self._check_page(request)
             return self._room(request.path).admit(request)
         except ServiceError as error:
             raise RefusedError(error.http_status, error.message, request, error) from None
@@ -67,6 +73,7 @@ class Door:
         room = self._room(request.path)
         request_id = new_request_id()
         try:
+            self._check_page(request)
             await room.serve(exchange, request_id)
         except ServiceError as error:
             self._fail(exchange, room, error, request_id)
@@ -91,6 +98,14 @@ class Door:
         answer = self._room(request.path).error_answer(error, request, new_request_id())
         later = {"Retry-After": "1"} if refusal.status == 503 else {}
         return HttpResponse(refusal.status, {**answer.headers, **later}, answer.body)
+
+    def _check_page(self, request: HttpRequest) -> None:
+        if self.own_names is None:
+            return
+        headers = request.headers
+        reason = foreign_page(headers.get("host", ""), headers.get("origin"), self.own_names)
+        if reason is not None:
+            raise ServiceError("AccessDeniedException", reason, 403)
 
     def _room(self, path: str) -> Room:
         if path.startswith("/endpoints/"):

@@ -36,7 +36,7 @@ class HttpLimits:
     linger_s: float = 5.0
     max_waiting_requests: int = 64
     max_connections: int = 10_000
-    max_unproven_bytes: int = 256 * 1024 * 1024
+    max_unproven_bytes: int = 512 * 1024 * 1024
 
 
 JOIN_BELOW_BYTES = 4096  # each piece of a body on its own would cost its sender less than us

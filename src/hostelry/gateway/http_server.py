@@ -1,7 +1,6 @@
 """The door's HTTP server: listens, sweeps time limits, and stops without dropping answers."""
 
 import asyncio
-import contextlib
 import logging
 import socket
 from email.utils import formatdate
@@ -46,7 +45,6 @@ class HttpServer:
         self._fellows = fellows or NoFellows()
         self._acceptor: Acceptor | None = None
         self._opening: set[asyncio.Task[None]] = set()
-        self._sweeper: asyncio.Task[None] | None = None
 
     @property
     def num_connections(self) -> int:
@@ -59,7 +57,6 @@ class HttpServer:
         self._acceptor = Acceptor(
             listening, self._serve, lambda: self.num_connections, self._fellows
         )
-        self._sweeper = asyncio.get_running_loop().create_task(self._sweep_forever())
 
     async def stop(self, grace_s: float) -> None:
         """Accept nothing more; let requests under way finish for `grace_s`, then cut them."""
@@ -76,10 +73,6 @@ class HttpServer:
             await self._clock.sleep(DRAIN_POLL_S)
         for connection in tuple(self._state.connections):
             connection.abort()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._sweeper
 
     def _serve(self, accepted: socket.socket) -> None:
         task = asyncio.get_running_loop().create_task(self._open(accepted))
@@ -99,7 +92,8 @@ class HttpServer:
         if not self._state.draining:
             self._fellows.tell(self.num_connections)
 
-    async def _sweep_forever(self) -> None:
+    async def sweep_forever(self) -> None:
+        """Look at every time limit each second, until cancelled; nothing else ends what is slow."""
         while True:
             await self._clock.sleep(SWEEP_INTERVAL_S)
             self._sweep()

@@ -2,6 +2,8 @@
 
 import asyncio
 import select
+import socket
+import struct
 from collections import deque
 from dataclasses import dataclass
 from typing import cast
@@ -22,6 +24,8 @@ MAX_IDLE_CONNECTIONS = 256  # per copy
 JOIN_BELOW_BYTES = 16 * 1024
 # An agent that drains a copy takes open connections for requests under way: idle ones go soon.
 MAX_IDLE_S = 1.0
+REPEATABLE = (b"GET ", b"HEAD ")  # answering these twice changes nothing
+_ACKED_BYTES_AT = 120  # in Linux's struct tcp_info: tcpi_bytes_acked, which counts the SYN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +37,24 @@ class Timeouts:
     first_byte_s: float | None = None
 
 
+def never_read(loss: Exception | None, acked_bytes: int | None, sent_before_bytes: int) -> bool:
+    """Whether a connection that ended by `loss` proves that its last request was never read.
+
+    So it does where the copy's end had come (then Linux calls a reset a broken pipe) and
+    acknowledged nothing of the request: it closed before the first byte. A reset alone proves
+    nothing: its sender may have read all, or left but the last byte, and acknowledged none of it.
+    """
+    came_to_an_end = loss is None or isinstance(loss, BrokenPipeError)
+    return came_to_an_end and acked_bytes is not None and acked_bytes <= sent_before_bytes
+
+
 class UpstreamConnection(asyncio.Protocol):
     """One connection to a copy; carries one request at a time."""
 
     def __init__(self, pool: "UpstreamPool", address: str) -> None:
         self.address = address
         self.usable = True
-        self.was_stale = False  # closed before the copy can have seen the last request
+        self.may_repeat = False  # the last request: sending it again does nothing twice
         self.kept_at = 0.0  # when it was last put aside, in seconds of the event loop's clock
         self._pool = pool
         self._transport: asyncio.Transport
@@ -49,6 +64,10 @@ class UpstreamConnection(asyncio.Protocol):
         self._head_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._num_requests = 0
+        self._sent_bytes = 0
+        self._sent_before_bytes = 0  # the request on the line
+        self._is_repeatable = False
+        self._socket: socket.socket | None = None
         self._paused = False
         self._readiness = select.poll()
 
@@ -56,6 +75,7 @@ class UpstreamConnection(asyncio.Protocol):
         """The copy accepted."""
         self._transport = cast(asyncio.Transport, transport)
         found = transport.get_extra_info("socket")
+        self._socket = found
         if found is not None:
             self._readiness.register(found.fileno(), select.POLLIN)
 
@@ -72,6 +92,9 @@ class UpstreamConnection(asyncio.Protocol):
         head, body = parts
         reply = self._reply = Reply(self)
         self._num_requests += 1
+        self._sent_before_bytes = self._sent_bytes
+        self._sent_bytes += len(head) + len(body)
+        self._is_repeatable = head.startswith(REPEATABLE)
         self._headers = {}
         self._head_bytes = 0
         if len(body) < JOIN_BELOW_BYTES:
@@ -102,10 +125,10 @@ class UpstreamConnection(asyncio.Protocol):
         reply = self._reply
         if reply is None:
             return
-        # A reset says that the copy's process closed without having read the whole request. One
-        # that dies of a request it has read ends the connection in order.
-        was_reset = isinstance(exc, ConnectionResetError | BrokenPipeError)
-        self.was_stale = was_reset and self._num_requests > 1 and reply.bytes_seen == 0
+        if self._num_requests > 1 and reply.bytes_seen == 0:
+            self.may_repeat = self._is_repeatable or never_read(
+                exc, self._acked_bytes(), self._sent_before_bytes
+            )
         unframed = not {"content-length", "transfer-encoding"} & reply.headers.keys()
         if reply.phase is ReplyPhase.HEAD and unframed and exc is None:
             self._finish(reusable=False)
@@ -165,6 +188,17 @@ class UpstreamConnection(asyncio.Protocol):
         self.usable = False
         self._transport.abort()
 
+    def _acked_bytes(self) -> int | None:
+        """How much of what was sent the copy's kernel has taken; None where that is not known."""
+        if self._socket is None:
+            return None
+        try:
+            told = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+            acked: int = struct.unpack_from("Q", told, _ACKED_BYTES_AT)[0]
+        except (OSError, struct.error):
+            return None
+        return acked - 1
+
     def _finish(self, reusable: bool) -> None:
         self._disarm()
         if self._reply is not None:
@@ -216,15 +250,15 @@ class UpstreamPool:
 
         `parts` are the request's head and body. With `whole_below_bytes` the reply is not returned
         before its body is whole (or larger than that). A kept connection that the copy closed
-        before it had read the request is replaced by a fresh one. Raises ConnectError where no
-        connection can be made, BrokenError, DeadlineError.
+        before a byte of the request reached it is replaced by a fresh one. Raises ConnectError
+        where no connection can be made, BrokenError, DeadlineError.
         """
         kept = self._take(address)
         if kept is not None:
             try:
                 return await self._send(kept, parts, timeouts, whole_below_bytes)
             except BrokenError:
-                if not kept.was_stale:
+                if not kept.may_repeat:
                     raise
         fresh = await self._connect(address, timeouts.connect_s)
         return await self._send(fresh, parts, timeouts, whole_below_bytes)

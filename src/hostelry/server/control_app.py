@@ -30,6 +30,7 @@ from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
+from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.domain.load import Wake
 from hostelry.domain.scope import Scope as Owner
 from hostelry.domain.shape import Shape
@@ -89,7 +90,7 @@ def control_app(served: Served) -> ASGIApp:
             Route("/{path:path}", routes.call, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),
         ]
     )
-    return KeyRequired(app, served.credentials.internal_key)
+    return OwnHostsOnly(KeyRequired(app, served.credentials.internal_key))
 
 
 class KeyRequired:

@@ -5,7 +5,6 @@
 
 import argparse
 import asyncio
-import contextlib
 import gc
 import logging
 import random
@@ -13,6 +12,7 @@ import resource
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from hostelry.aws.models import services_by_target, services_by_version
 from hostelry.aws.runtime import parse_invocation
 from hostelry.aws.sigv4 import Secret, Verifier
 from hostelry.base.clock import SystemClock, monotonic_ns, monotonic_s
+from hostelry.base.errors import TerminalError
 from hostelry.base.http import HttpRequest
 from hostelry.base.logging import configure_logging
 from hostelry.base.recurring import again_and_again
@@ -130,6 +131,7 @@ def build_door(
         ),
         control=ControlRoom(callers, pool, config.control_url, credentials.internal_key),
         metrics=MetricsRoom(callers, pool, config.control_url, credentials.internal_key),
+        own_names=frozenset({config.host}) if config.insecure_no_auth else None,
     )
     return GatewayParts(door=door, holding=holding, meter=meter)
 
@@ -217,30 +219,45 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     if config.insecure_no_auth:
         log.warning("signatures are not required: anyone who reaches the door is the owner")
     pulse = loop.create_task(answer_pulse(door))
-    following = loop.create_task(routes.follow())
-    tidying = loop.create_task(tidy(routes, counts))
-    holding = loop.create_task(parts.holding.run())
     reports = UpstreamPool(KEEP_FOR_CONTROL_S)
     sender = load_sender(config, credentials, parts.meter, worker, reports)
-    sending = loop.create_task(sender.run())
-    asked_to_stop = loop.create_task(stopping.wait())
-    # Neither of the other two ever ends by itself: after a defect a fresh process does better.
-    parts_of_life = (following, sending, asked_to_stop)
-    await asyncio.wait(parts_of_life, return_when=asyncio.FIRST_COMPLETED)
+    parts_of_life = {
+        "following the routes": loop.create_task(routes.follow()),
+        "dropping old counts": loop.create_task(tidy(routes, counts)),
+        "keeping time for held requests": loop.create_task(parts.holding.run()),
+        "reporting load": loop.create_task(sender.run()),
+        "looking at time limits": loop.create_task(server.sweep_forever()),
+    }
+    cause = await first_to_end(parts_of_life, stopping)
     log.info("closing: %d connections", server.num_connections)
-    asked_to_stop.cancel()
-    following.cancel()
-    tidying.cancel()
     await server.stop(STOP_GRACE_S)
-    holding.cancel()
-    sending.cancel()
+    for task in parts_of_life.values():
+        task.cancel()
+    await asyncio.gather(*parts_of_life.values(), return_exceptions=True)
     await sender.finish()
     reports.close()
     pool.close()
-    for task in (following, sending):
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
     pulse.cancel()
+    if cause is not None:
+        raise TerminalError(cause)
+
+
+async def first_to_end(
+    tasks: Mapping[str, asyncio.Task[None]], stopping: asyncio.Event
+) -> str | None:
+    """None once `stopping` is set; which of `tasks`, none of which ends by itself, did, and why.
+
+    After a defect a fresh process does better than one that lacks a part.
+    """
+    asked_to_stop = asyncio.get_running_loop().create_task(stopping.wait())
+    await asyncio.wait((*tasks.values(), asked_to_stop), return_when=asyncio.FIRST_COMPLETED)
+    asked_to_stop.cancel()
+    if stopping.is_set():
+        return None
+    name, task = next((name, task) for name, task in tasks.items() if task.done())
+    defect = None if task.cancelled() else task.exception()
+    log.error("%s ended", name, exc_info=defect)
+    return f"{name} ended: {defect!r}"
 
 
 def load_sender(
@@ -285,7 +302,7 @@ def main() -> None:
     listening = None if inherited is None else socket.socket(fileno=inherited)
     try:
         uvloop.run(serve(Home(arguments.home), arguments.worker, listening))
-    except OSError as error:
+    except (OSError, TerminalError) as error:
         sys.exit(f"the gateway cannot run: {error}")
 
 

@@ -122,7 +122,7 @@ def test_a_wish_that_cannot_be_recorded_is_refused_and_changes_nothing(tmp_path:
         transport = httpx.ASGITransport(AgentRoutes(agent, lambda: None).app(KEY))
         headers = {KEY_HEADER: KEY}
         async with httpx.AsyncClient(
-            transport=transport, base_url="http://agent", headers=headers
+            transport=transport, base_url="http://127.0.0.1", headers=headers
         ) as client:
 
             async def put(wish: tuple[CopySpec, ...]) -> httpx.Response:

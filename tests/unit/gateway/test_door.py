@@ -110,3 +110,25 @@ def test_bytes_that_are_no_http_get_an_answer_too() -> None:
     door = build_door(config, CREDENTIALS, FixedRoutes(SNAPSHOT), UpstreamPool()).door
     answer = door.refusal_answer(RefusedError(400, "Malformed HTTP."))
     assert (answer.status, b"Malformed HTTP." in answer.body) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("insecure", "headers", "status"),
+    [
+        pytest.param(True, {"host": "127.0.0.1:8787"}, 404, id="its own address"),
+        pytest.param(True, {"host": "evil.example:8787"}, 403, id="a rebound name"),
+        pytest.param(
+            True, {"host": "localhost", "origin": "http://evil.example"}, 403, id="a foreign page"
+        ),
+        pytest.param(False, {"host": "door.example"}, 401, id="where a key is needed, any name"),
+    ],
+)
+def test_a_web_page_gets_nothing_from_a_door_without_keys(
+    insecure: bool, headers: dict[str, str], status: int
+) -> None:
+    config = UpConfig(door_port=1, control_port=2, insecure_no_auth=insecure)
+    door = build_door(config, CREDENTIALS, FixedRoutes(SNAPSHOT), UpstreamPool()).door
+    request = HttpRequest("GET", "/v1/models/none", headers=headers)
+    sink = WrittenAnswer()
+    asyncio.run(door.handle(Exchange(sink, Received(request, True, True), b"")))
+    assert sink.written.startswith(b"HTTP/1.1 %d " % status)

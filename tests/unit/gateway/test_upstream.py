@@ -15,7 +15,7 @@ from hostelry.gateway.reply import (
     TooLargeError,
     UpstreamError,
 )
-from hostelry.gateway.upstream import Timeouts, UpstreamConnection, UpstreamPool
+from hostelry.gateway.upstream import Timeouts, UpstreamConnection, UpstreamPool, never_read
 
 ADDRESS = "http://127.0.0.1:1"
 LONG = Timeouts(total_s=60)
@@ -221,6 +221,11 @@ def first_request(rig: Rig) -> Reply:
     return rig.reply
 
 
+def question(rig: Rig) -> Reply:
+    second_request(rig)
+    return rig.connection.send((b"GET /internal/health HTTP/1.1\r\n\r\n", b""), LONG)
+
+
 def answered_a_little(rig: Rig) -> Reply:
     reply = second_request(rig)
     rig.connection.data_received(b"H")
@@ -228,17 +233,35 @@ def answered_a_little(rig: Rig) -> Reply:
 
 
 @pytest.mark.parametrize(
-    ("request_on_the_line", "loss", "stale"),
+    ("loss", "acked_bytes", "proven"),
+    [
+        pytest.param(None, 100, True, id="it closed before the first byte"),
+        pytest.param(BrokenPipeError(), 100, True, id="and what came then was thrown back"),
+        pytest.param(None, 101, False, id="it had a byte"),
+        pytest.param(BrokenPipeError(), 150, False, id="it had the request"),
+        pytest.param(ConnectionResetError(), 150, False, id="a reset by who had the request"),
+        pytest.param(ConnectionResetError(), 100, False, id="a reset, which acknowledges nothing"),
+        pytest.param(None, None, False, id="the kernel does not tell"),
+    ],
+)
+def test_what_proves_that_a_request_was_never_read(
+    loss: Exception | None, acked_bytes: int | None, proven: bool
+) -> None:
+    assert never_read(loss, acked_bytes, sent_before_bytes=100) is proven
+
+
+@pytest.mark.parametrize(
+    ("request_on_the_line", "loss", "repeated"),
     [
         pytest.param(first_request, ConnectionResetError(), False, id="not a fresh connection"),
-        pytest.param(second_request, ConnectionResetError(), True, id="a kept one that is reset"),
-        pytest.param(second_request, BrokenPipeError(), True, id="or takes no bytes any more"),
-        pytest.param(second_request, None, False, id="not one that ends after reading: it died"),
+        pytest.param(second_request, ConnectionResetError(), False, id="not after a reset"),
+        pytest.param(second_request, None, False, id="not what the kernel does not vouch for"),
+        pytest.param(question, ConnectionResetError(), True, id="but what changes nothing twice"),
         pytest.param(answered_a_little, ConnectionResetError(), False, id="nor one that answered"),
     ],
 )
-def test_what_counts_as_stale(
-    request_on_the_line: Callable[[Rig], Reply], loss: Exception | None, stale: bool
+def test_what_may_be_sent_again(
+    request_on_the_line: Callable[[Rig], Reply], loss: Exception | None, repeated: bool
 ) -> None:
     async def scenario() -> None:
         rig = Rig()
@@ -246,7 +269,7 @@ def test_what_counts_as_stale(
         rig.connection.connection_lost(loss)
         with pytest.raises(UpstreamError):
             await reply.head()
-        assert rig.connection.was_stale is stale
+        assert rig.connection.may_repeat is repeated
 
     asyncio.run(scenario())
 

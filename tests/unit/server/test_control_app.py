@@ -78,7 +78,7 @@ class App:
             )
         )
         self.client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(app=app), base_url="http://control"
+            transport=httpx.ASGITransport(app=app), base_url="http://127.0.0.1"
         )
 
     async def aws(
@@ -182,6 +182,30 @@ def test_a_caller_without_an_identity_is_refused(missing: str, status: int) -> N
         answer = await app.aws("ListModels", {}, **{missing: ""})
         assert answer.status_code == status
         assert answer.headers["x-amzn-requestid"] == "rid-7"
+
+    with_app(scenario)
+
+
+@pytest.mark.parametrize(
+    ("signed_for", "refused"),
+    [("monitoring", False), ("", False), ("sagemaker", True), ("sts", True)],
+)
+def test_a_form_is_answered_to_who_signed_for_its_service(signed_for: str, refused: bool) -> None:
+    async def scenario(app: App) -> None:
+        form = {"Action": "ListMetrics", "Version": "2010-08-01"}
+        headers = OWN | {"X-Hostelry-Service": signed_for}
+        answer = await app.client.post("/", headers=headers, data=form)
+        assert ("SignatureDoesNotMatch" in answer.text) is refused
+        assert (answer.status_code == 403) is refused
+
+    with_app(scenario)
+
+
+def test_a_web_page_that_knows_the_key_still_gets_nothing() -> None:
+    async def scenario(app: App) -> None:
+        answer = await app.client.get("/internal/health", headers=OWN | {"Host": "evil.example"})
+        assert answer.status_code == 403
+        assert "evil.example" in answer.text
 
     with_app(scenario)
 

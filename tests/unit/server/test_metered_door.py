@@ -85,7 +85,7 @@ def half(reply: Reply) -> None:
 
 
 def request(path: str, component: str = "base") -> HttpRequest:
-    headers = {"x-amzn-sagemaker-inference-component": component}
+    headers = {"host": "localhost", "x-amzn-sagemaker-inference-component": component}
     body = b'{"model": "%b"}' % component.encode()
     return HttpRequest("POST", path, "", headers, body)
 

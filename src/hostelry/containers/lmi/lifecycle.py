@@ -1,6 +1,7 @@
 """A model server from its start to its end: load, serve, drain, fail."""
 
 import asyncio
+import ipaddress
 import logging
 import signal
 import socket
@@ -9,7 +10,9 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp
 
+from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.containers.lmi.app import build_app
 from hostelry.containers.lmi.backend import EngineFailedError
 from hostelry.containers.lmi.chat_template import load_chat_template
@@ -58,7 +61,7 @@ async def serve(
         loop.add_signal_handler(number, stop.set)
     server = Server(
         uvicorn.Config(
-            keyed(build_app(service), key),
+            keyed(served_on(listener, build_app(service)), key),
             loop="none",
             http=BoundedHeadProtocol,
             ws="none",
@@ -77,6 +80,12 @@ async def serve(
     finally:
         server.should_exit = True
         await serving
+
+
+def served_on(listener: socket.socket, app: ASGIApp) -> ASGIApp:
+    """`app`; on loopback no web page gets at it. Elsewhere its names are not known."""
+    address = ipaddress.ip_address(listener.getsockname()[0])
+    return OwnHostsOnly(app) if address.is_loopback else app
 
 
 async def live(service: Service, stop: asyncio.Event, engine: ForkedEngine | None) -> str | None:
