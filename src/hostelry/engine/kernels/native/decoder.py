@@ -81,6 +81,11 @@ class NativeDecoder:
         self._pool: PoolTensor | None = None
 
     @property
+    def num_active_threads(self) -> int:
+        """How many threads compute the next step (`NativeThreads.num_active`)."""
+        return self._threads.num_active
+
+    @property
     def phase_seconds(self) -> dict[str, float]:
         """Seconds spent in each phase of all steps so far."""
         seconds = self._library.functions.hostelry_decoder_seconds(self._handle)

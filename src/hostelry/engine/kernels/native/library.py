@@ -23,6 +23,8 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "hostelry_fingerprint": (c_char_p, ()),
     "hostelry_pool_new": (c_void_p, (c_int, c_int)),
     "hostelry_pool_free": (None, (c_void_p,)),
+    "hostelry_pool_active": (c_int, (c_void_p,)),
+    "hostelry_crew_sizes": (None, (c_int, c_int, c_void_p, c_void_p, c_void_p)),
     "hostelry_pool_overhead_ns": (c_double, (c_void_p, c_int)),
     "hostelry_packed_bytes": (c_size_t, (c_int, c_int, c_int)),
     "hostelry_prepared_bytes": (c_size_t, (c_int, c_int, c_int)),
@@ -202,7 +204,7 @@ class NativeThreads:
     """Threads that the library's functions divide their work among; ended with this object.
 
     `num_threads` counts the calling one. `pin`: if there are as many threads as CPUs, each of the
-    others stays on one of its own. One call at a time.
+    others stays on one of its own while all compute. One call at a time.
     """
 
     def __init__(self, library: NativeLibrary, num_threads: int, *, pin: bool = False) -> None:
@@ -215,6 +217,11 @@ class NativeThreads:
     def close(self) -> None:
         """End the threads; the object is of no use afterwards."""
         self._end()
+
+    @property
+    def num_active(self) -> int:
+        """How many of them compute now; fewer while other processes want the CPUs too."""
+        return int(self.library.functions.hostelry_pool_active(self.handle))
 
     def overhead_s(self, repeats: int = 1000) -> float:
         """Seconds that an empty division of work takes, the mean of `repeats`."""

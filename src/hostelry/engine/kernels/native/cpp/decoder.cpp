@@ -398,7 +398,8 @@ void hostelry_decoder_free(Decoder* decoder) { delete decoder; }
 
 void hostelry_decoder_forward(Decoder* decoder, const StepArguments* step, Refusal* refusal) {
   *refusal = check_step(decoder->weights(), *step);
-  if (refusal->fault == kNone && step->num_rows > 0) decoder->forward(*step);
+  if (refusal->fault == kNone && step->num_rows > 0)
+    decoder->pool().step([&] { decoder->forward(*step); });
 }
 
 const double* hostelry_decoder_seconds(const Decoder* decoder) {

@@ -90,6 +90,7 @@ class Decoder {
   virtual void forward(const StepArguments& step) = 0;
   const DecoderWeights& weights() const { return weights_; }
   const double* seconds() const { return seconds_; }
+  ThreadPool& pool() const { return pool_; }
 
  protected:
   Decoder(const DecoderWeights& weights, ThreadPool& pool)

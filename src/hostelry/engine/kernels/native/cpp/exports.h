@@ -27,6 +27,12 @@ HOSTELRY_EXPORT const char* hostelry_fingerprint();
 
 HOSTELRY_EXPORT hostelry::ThreadPool* hostelry_pool_new(int num_threads, int pin);
 HOSTELRY_EXPORT void hostelry_pool_free(hostelry::ThreadPool* pool);
+// Of its threads, those that compute now (crew.h).
+HOSTELRY_EXPORT int hostelry_pool_active(const hostelry::ThreadPool* pool);
+// How many of `num_threads` compute after each of `num_steps` steps that took so long,
+// their caller running for `cpu_ns` of it.
+HOSTELRY_EXPORT void hostelry_crew_sizes(int num_threads, int num_steps, const int64_t* wall_ns,
+                                         const int64_t* cpu_ns, int32_t* sizes);
 // Nanoseconds that an empty run takes, the mean of `repeats`.
 HOSTELRY_EXPORT double hostelry_pool_overhead_ns(hostelry::ThreadPool* pool, int repeats);
 

@@ -47,6 +47,17 @@ ThreadPool* hostelry_pool_new(int num_threads, int pin) {
 
 void hostelry_pool_free(ThreadPool* pool) { delete pool; }
 
+int hostelry_pool_active(const ThreadPool* pool) { return pool->num_active(); }
+
+void hostelry_crew_sizes(int num_threads, int num_steps, const int64_t* wall_ns,
+                         const int64_t* cpu_ns, int32_t* sizes) {
+  Crew crew(num_threads);
+  for (int i = 0; i < num_steps; ++i) {
+    crew.worked(wall_ns[i], cpu_ns[i]);
+    sizes[i] = crew.size();
+  }
+}
+
 double hostelry_pool_overhead_ns(ThreadPool* pool, int repeats) {
   const auto started = std::chrono::steady_clock::now();
   for (int i = 0; i < repeats; ++i) pool->run(pool->num_threads(), [](int, int) {});

@@ -6,9 +6,12 @@
 // taken by exchanging the word. Whoever succeeds has a task of the run in progress, however late
 // it comes, and only then reads what to do; run() returns when all tasks are done, so that this
 // cannot change meanwhile. Between runs threads watch a counter for kSpin, then sleep in the
-// kernel.
+// kernel. Where other processes want the CPUs too, fewer threads compute (crew.h) and the others
+// sleep.
 
 #pragma once
+
+#include <time.h>
 
 #include <algorithm>
 #include <atomic>
@@ -17,6 +20,8 @@
 #include <memory>
 #include <thread>
 #include <vector>
+
+#include "crew.h"
 
 #if defined(__linux__)
 #include <linux/futex.h>
@@ -102,16 +107,36 @@ inline std::vector<int> allowed_cpus() {
   return cpus;
 }
 
+// Keeps the calling thread on `cpus`, where the system allows it.
+inline void stay_on(const std::vector<int>& cpus) {
+#if defined(__linux__)
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int cpu : cpus) CPU_SET(cpu, &set);
+  pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+#else
+  (void)cpus;
+#endif
+}
+
+inline int64_t now_ns(clockid_t clock) {
+  timespec time;
+  clock_gettime(clock, &time);
+  return int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
+
 class ThreadPool {
  public:
   // `num_threads` counts the caller of run(). With `pin`, and as many threads as allowed CPUs, each
-  // of the others stays on one of those, the first being left to the caller (see Pinned). With
-  // fewer threads they stay free: other processes would choose the same CPUs.
+  // of the others stays on one of those while all compute, the first being left to the caller.
+  // With fewer threads they are free: other processes would choose the same CPUs.
   ThreadPool(int num_threads, bool pin)
       : num_threads_(std::max(num_threads, 1)),
         ranges_(new Range[num_threads_]),
-        cpus_(pin ? allowed_cpus() : std::vector<int>()) {
-    if (cpus_.size() != static_cast<size_t>(num_threads_)) cpus_.clear();
+        cpus_(allowed_cpus()),
+        pins_(pin && cpus_.size() == static_cast<size_t>(num_threads_)),
+        crew_(num_threads_),
+        active_(num_threads_) {
     for (int thread = 1; thread < num_threads_; ++thread)
       threads_.emplace_back([this, thread] { work(thread); });
   }
@@ -119,6 +144,7 @@ class ThreadPool {
   ~ThreadPool() {
     stopping_.store(true, std::memory_order_relaxed);
     runs_.set(runs_.value() + 1);
+    resized_.set(resized_.value() + 1);
     for (std::thread& thread : threads_) thread.join();
   }
 
@@ -126,13 +152,28 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int num_threads() const { return num_threads_; }
-  bool is_pinned() const { return !cpus_.empty(); }
+  // Of them, those that compute now.
+  int num_active() const { return active_.load(std::memory_order_relaxed); }
+
+  // Calls f(), which calls run(); learns from it with how many threads the next is computed.
+  template <class F>
+  void step(const F& f) {
+    if (num_threads_ == 1) return f();
+    const int64_t wall_ns = now_ns(CLOCK_MONOTONIC), cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
+    f();
+    const int64_t ran_ns = now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_ns;
+    crew_.worked(now_ns(CLOCK_MONOTONIC) - wall_ns, ran_ns);
+    if (crew_.size() == num_active()) return;
+    active_.store(crew_.size(), std::memory_order_seq_cst);
+    resized_.set(resized_.value() + 1);
+  }
 
   // Calls f(task, thread) for each task in [0, num_tasks), the caller being thread 0; returns when
   // all are done. One run at a time; f may not call run().
   template <class F>
   void run(int num_tasks, const F& f) {
-    if (num_threads_ == 1 || num_tasks <= 1) {
+    const int active = num_active();
+    if (active == 1 || num_tasks <= 1) {
       for (int task = 0; task < num_tasks; ++task) f(task, 0);
       return;
     }
@@ -141,9 +182,9 @@ class ThreadPool {
     };
     f_ = &f;
     pending_.store(num_tasks, std::memory_order_relaxed);
-    for (int thread = 0; thread < num_threads_; ++thread) {
-      const uint64_t next = uint64_t(num_tasks) * thread / num_threads_;
-      const uint64_t end = uint64_t(num_tasks) * (thread + 1) / num_threads_;
+    for (int thread = 0; thread < active; ++thread) {
+      const uint64_t next = uint64_t(num_tasks) * thread / active;
+      const uint64_t end = uint64_t(num_tasks) * (thread + 1) / active;
       ranges_[thread].word.store(next << 32 | end, std::memory_order_release);
     }
     runs_.set(runs_.value() + 1);
@@ -185,68 +226,43 @@ class ThreadPool {
 
   void work(int thread) {
 #if defined(__linux__)
-    if (!cpus_.empty()) {
-      cpu_set_t set;
-      CPU_ZERO(&set);
-      CPU_SET(cpus_[thread], &set);
-      pthread_setaffinity_np(pthread_self(), sizeof set, &set);
-    }
     pthread_setname_np(pthread_self(), "hostelry-kernel");
 #endif
+    bool pinned = false;
     uint32_t seen = 0;
     while (true) {
+      const uint32_t size = resized_.value();
+      if (stopping_.load(std::memory_order_relaxed)) return;
+      const int active = active_.load(std::memory_order_seq_cst);
+      if (thread >= active) {
+        resized_.wait_while(size, std::chrono::nanoseconds(0));
+        continue;
+      }
+      if (pins_ && pinned != (active == num_threads_)) {
+        pinned = !pinned;
+        stay_on(pinned ? std::vector<int>{cpus_[thread]} : cpus_);
+      }
       runs_.wait_while(seen, kSpin);
       seen = runs_.value();
-      if (stopping_.load(std::memory_order_relaxed)) return;
       take_all(thread);
     }
   }
 
   const int num_threads_;
   std::unique_ptr<Range[]> ranges_;
-  std::vector<int> cpus_;
+  const std::vector<int> cpus_;  // those allowed
+  const bool pins_;
+  Crew crew_;
+  std::atomic<int> active_;  // crew_'s size, for the other threads
   void (*call_)(const void*, int, int) = nullptr;
   const void* f_ = nullptr;
   uint32_t finished_runs_ = 0;
   alignas(64) Signal runs_;
   alignas(64) std::atomic<int> pending_{0};
   alignas(64) Signal finished_;
+  alignas(64) Signal resized_;
   std::atomic<bool> stopping_{false};
   std::vector<std::thread> threads_;
-};
-
-// Keeps the calling thread on the first allowed CPU while it exists; then restores what was.
-class Pinned {
- public:
-  explicit Pinned(bool pin) {
-#if defined(__linux__)
-    pinned_ = pin && sched_getaffinity(0, sizeof before_, &before_) == 0;
-    if (!pinned_) return;
-    int first = 0;
-    while (first < CPU_SETSIZE - 1 && !CPU_ISSET(first, &before_)) ++first;
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(first, &set);
-    pinned_ = sched_setaffinity(0, sizeof set, &set) == 0;
-#else
-    (void)pin;
-#endif
-  }
-
-  ~Pinned() {
-#if defined(__linux__)
-    if (pinned_) sched_setaffinity(0, sizeof before_, &before_);
-#endif
-  }
-
-  Pinned(const Pinned&) = delete;
-  Pinned& operator=(const Pinned&) = delete;
-
- private:
-#if defined(__linux__)
-  bool pinned_ = false;
-  cpu_set_t before_;
-#endif
 };
 
 }  // namespace hostelry

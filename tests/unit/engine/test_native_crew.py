@@ -1,0 +1,114 @@
+"""How many threads compute, from plain numbers; and the same bits beside busy neighbours."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+
+import numpy
+import pytest
+import torch
+from tests.unit.engine.native_model import ALL_RANKS, Memory, Part, Shape, model, native, step
+
+from hostelry.engine.kernels.native.library import NativeLibrary
+
+MS = 1_000_000
+WHOLE, HALF = (10, 10), (10, 5)  # ms of a step, and how long its caller ran
+LEAST_STEPS, MOST_STEPS = 300, 20_000
+
+
+def sizes(num_threads: int, steps: Sequence[tuple[float, float]]) -> list[int]:
+    wall_ns, cpu_ns = (
+        numpy.array([int(it * MS) for it in column]) for column in zip(*steps, strict=True)
+    )
+    found = numpy.zeros(len(steps), numpy.int32)
+    NativeLibrary.load().functions.hostelry_crew_sizes(
+        num_threads,
+        len(steps),
+        wall_ns.ctypes.data,
+        cpu_ns.ctypes.data,
+        found.ctypes.data,
+    )
+    return [int(it) for it in found]
+
+
+@pytest.mark.parametrize(
+    ("num_threads", "steps", "expected"),
+    [
+        pytest.param(2, [WHOLE] * 4, [2, 2, 2, 2], id="alone on the machine all compute"),
+        pytest.param(2, [HALF] * 3, [2, 1, 1], id="two steps of lost time, and one computes"),
+        pytest.param(2, [(20, 15.1)], [2], id="less than a fourth lost is borne"),
+        pytest.param(2, [(20, 14.9)], [1], id="more than a fourth is not"),
+        pytest.param(2, [(1, 0)] * 19, [2] * 19, id="a short pause alone decides nothing"),
+        pytest.param(8, [(20, 0)] * 7, [6, 5, 4, 3, 2, 1, 1], id="the more threads, the more go"),
+        pytest.param(
+            2, [(20, 0)] + [(20, 20)] * 4, [1, 1, 1, 1, 2], id="after a rest all are tried again"
+        ),
+        pytest.param(
+            2,
+            [(20, 0), *[(20, 20)] * 4, (20, 0), *[(20, 20)] * 8],
+            [1, 1, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1, 2],
+            id="a trial that fails doubles the rest",
+        ),
+        pytest.param(
+            2, [(20, 0)] * 100, [1] * 100, id="without a whole CPU for one nothing is tried"
+        ),
+        pytest.param(1, [HALF] * 9, [1] * 9, id="one thread stays one"),
+        pytest.param(2, [(20, 21)] * 2, [2, 2], id="a clock that runs ahead loses nothing"),
+    ],
+)
+def test_how_many_threads_compute(
+    num_threads: int, steps: Sequence[tuple[float, float]], expected: list[int]
+) -> None:
+    assert sizes(num_threads, steps) == expected
+
+
+def test_the_rest_after_failures_is_bounded() -> None:
+    rests: list[int] = []
+    rest = 0
+    steps: list[tuple[float, float]] = [(20, 0)]
+    while len(rests) < 8:
+        found = sizes(2, steps)
+        rest += 1
+        if found[-1] == 2:
+            rests.append(rest)
+            rest = 0
+        steps.append((20, 0) if found[-1] == 2 else (20, 20))
+    assert rests[-1] == rests[-2] == 1 + 1280 // 20
+
+
+@contextlib.contextmanager
+def busy_neighbours(count: int) -> Iterator[None]:
+    """Processes that take all the time they get."""
+    command = [sys.executable, "-S", "-c", "while True: pass"]
+    busy = [subprocess.Popen(command) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+def test_the_bits_stay_while_neighbours_take_the_cpus(dtype: torch.dtype) -> None:
+    cpus = len(os.sched_getaffinity(0))
+    weights = model(Shape(hidden=72), dtype)
+    memory = Memory(weights)
+    index = memory.adapter(ALL_RANKS, 1)
+    batch = step(
+        memory,
+        [Part(sequence=0, start=0, end=40, index=index), Part(sequence=1, start=0, end=7)],
+    )
+    alone = native(weights, num_threads=1).forward(batch, memory.pool).clone()
+    crowds = [native(weights, num_threads=n, pin_threads=n == cpus) for n in {2, 4 * cpus, cpus}]
+    seen = set()
+    with busy_neighbours(2 * cpus):
+        for number in range(MOST_STEPS):
+            for decoder in crowds:
+                assert torch.equal(decoder.forward(batch, memory.pool), alone)
+            seen.add(min(it.num_active_threads for it in crowds))
+            if 1 in seen and number > LEAST_STEPS:
+                break
+    assert 1 in seen
