@@ -1,8 +1,10 @@
 """Limits of copies, with real processes: memory, devices, privileges, and what is left of them."""
 
 import asyncio
+import os
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -23,12 +25,13 @@ from tests.integration.agent_rig import (
 from tests.integration.echo_image import ECHO
 
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
-from hostelry.domain.shape import Requirements
+from hostelry.domain.shape import Requirements, Shape
 from hostelry.fleet.agent import InstanceAgent
 from hostelry.fleet.cgroups import Place, own_places
 from hostelry.fleet.hosted_copy import Means
 from hostelry.fleet.launcher import ProcessLauncher
 from hostelry.fleet.limited_process import LimitRecord
+from hostelry.fleet.limits import limits_of
 from hostelry.fleet.local import LocalFleet
 from hostelry.fleet.model_server import new_http
 from hostelry.fleet.shapes import default_shape
@@ -56,10 +59,16 @@ def means(there: Rig, http: httpx.AsyncClient, places: Sequence[Place]) -> Means
     )
 
 
-def an_agent(there: Rig, http: httpx.AsyncClient, places: Sequence[Place] = ()) -> InstanceAgent:
+def an_agent(
+    there: Rig,
+    http: httpx.AsyncClient,
+    places: Sequence[Place] = (),
+    shape: Shape | None = None,
+) -> InstanceAgent:
     folder = there.folder()
     folder.root.mkdir(exist_ok=True)
-    return InstanceAgent("i-1", folder, means(there, http, places))
+    made = means(there, http, places)
+    return InstanceAgent("i-1", folder, replace(made, shape=shape or made.shape))
 
 
 async def eat(status: CopyStatus, path: str) -> None:
@@ -199,6 +208,48 @@ def test_copies_see_the_real_devices_of_their_instance_and_only_their_own(tmp_pa
             for it in ("one", "none")
         ]
         assert seen == ["1", ""]
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+def weight_of(there: Rig, copy_id: str) -> str | None:
+    """What the copy's control group says of its share of the CPUs; None without one."""
+    for group in map(Path, LimitRecord.load(there.folder().copy(copy_id).root).groups):
+        for name in ("cpu.shares", "cpu.weight"):
+            if (group / name).exists():
+                return (group / name).read_text().strip()
+    return None
+
+
+@pytest.mark.parametrize("places", WAYS)
+def test_threads_and_weights_are_what_was_decided(tmp_path: Path, places: Sequence[Place]) -> None:
+    shape = Shape(cpus=48, memory_bytes=2**34, accelerators=4)  # declared: more than is here
+    asked = {
+        "half": Requirements(min_memory_bytes=MIB, cpus=24),
+        "gpu": Requirements(min_memory_bytes=MIB, accelerators=2),
+        "none": Requirements(min_memory_bytes=MIB),
+    }
+    cpus = len(os.sched_getaffinity(0))
+    decided = {name: limits_of(it, shape, cpus, 24.0) for name, it in asked.items()}
+    weights = {name: it.cpus for name, it in decided.items()}
+    assert weights == {"half": 24, "gpu": 12, "none": 1}
+
+    async def work() -> None:
+        async with new_http() as http:
+            agent = an_agent(there, http, places, shape)
+            await agent.start()
+            await agent.apply([echo(name, requirements=it) for name, it in asked.items()])
+            for name, limits in decided.items():
+                seen = await ask(await until_ready(agent, name), "/environment")
+                assert seen["OMP_NUM_THREADS"] == str(limits.num_threads)
+                assert seen["GOMP_SPINCOUNT"] == "5000"
+                weight = weight_of(there, name)
+                if any("cpu" in place.controllers for place in places):
+                    assert weight in {f"{limits.cpus * per_cpu:.0f}" for per_cpu in (1024, 100)}
+                else:
+                    assert weight is None
+            await agent.stop()
 
     with rig(tmp_path) as there:
         run(work())

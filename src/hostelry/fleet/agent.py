@@ -172,7 +172,8 @@ class InstanceAgent:
         self._notify()
 
     def _host(self, spec: CopySpec) -> None:
-        hosted = HostedCopy(spec, self._folder.copy(spec.id), self._means, self._notify)
+        folder = self._folder.copy(spec.id)
+        hosted = HostedCopy(spec, folder, self._means, self._notify, lambda: self._wish or ())
         self._hosted[spec.id] = hosted
         self._cleared.discard(spec.id)
         task = asyncio.create_task(hosted.run(), name=f"copy {spec.id}")

@@ -9,7 +9,7 @@ from hostelry.base.copy_key import VARIABLE as KEY_VARIABLE
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.environment import CopyPlace, contract_variables, visible_devices
 from hostelry.fleet.images import ImageRule
-from hostelry.fleet.limits import limits_of, thread_variables
+from hostelry.fleet.limits import thread_variables
 from hostelry.fleet.processes import MARKER_VARIABLE
 
 INNER_PORT = 8080  # where a server listens that has a network of its own
@@ -66,7 +66,7 @@ def container_order(
 
     `substitutes` name the folders of artifacts that its variables named by URI.
     """
-    limits = limits_of(spec, place.shape)
+    reserved = 0.0 if spec.requirements is None else spec.requirements.cpus
     mounts = {inner_path(name): Path(folder) for name, folder in substitutes.items()}
     mounts[ADAPTERS_PATH] = adapters_folder(place.folder)
     return ContainerOrder(
@@ -75,9 +75,9 @@ def container_order(
         port=place.port,
         model_folder=place.model_folder,
         mounts=mounts,
-        # A share of all CPUs, or more, is no limit; the declared shape may exceed the machine.
-        cpus=limits.cpus if 0 < limits.cpus < place.machine_cpus else None,
-        max_memory_bytes=limits.max_memory_bytes,
+        # All CPUs, or more, are no limit; the declared shape may exceed the machine.
+        cpus=reserved if 0 < reserved < place.machine_cpus else None,
+        max_memory_bytes=place.limits_of(spec).max_memory_bytes,
         devices=visible_devices(spec, place.devices),
         pull=rule.pull,
         pull_timeout_s=spec.download_timeout_s,
@@ -100,9 +100,8 @@ def container_environment(
         if not name.startswith(OWN_PREFIX) and name not in OURS
     }
     inner = {name: inner_path(name) for name in substitutes}
-    limits = limits_of(spec, place.shape)
     made = {
-        **thread_variables(limits.cpus, place.machine_cpus),
+        **thread_variables(place.limits_of(spec).num_threads),
         "PYTHONUNBUFFERED": "1",
         **contract_variables(spec, place, inner),
     }

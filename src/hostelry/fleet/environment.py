@@ -18,7 +18,7 @@ from hostelry.fleet.devices import device_variables, devices_of_copy
 from hostelry.fleet.given_variables import given_variables
 from hostelry.fleet.images import ImageRule
 from hostelry.fleet.interpreter import PYTHON_VARIABLES
-from hostelry.fleet.limits import limits_of, thread_variables
+from hostelry.fleet.limits import CopyLimits, limits_of, thread_variables
 from hostelry.fleet.processes import MARKER_VARIABLE
 
 PASSED_ON = frozenset(
@@ -48,8 +48,8 @@ ARTIFACT_PREFIX = "HOSTELRY_ARTIFACT_"
 class CopyPlace:
     """Where a copy runs: its folder, model folder, port and key, in which region, on what shape.
 
-    `machine_cpus` counts the CPUs that really are there, `devices` names the instance's real
-    accelerators (`devices.assign_devices`).
+    `machine_cpus` counts the CPUs that really are there, `reserved_cpus` those that all copies of
+    the instance reserve; `devices` names its real accelerators (`devices.assign_devices`).
     """
 
     folder: Path
@@ -58,8 +58,13 @@ class CopyPlace:
     region: str
     shape: Shape
     machine_cpus: int
+    reserved_cpus: float = 0.0
     devices: tuple[str, ...] = ()
     key: str | None = field(default=None, repr=False)
+
+    def limits_of(self, spec: CopySpec) -> CopyLimits:
+        """What the copy may take here."""
+        return limits_of(spec.requirements, self.shape, self.machine_cpus, self.reserved_cpus)
 
 
 def program_environment(
@@ -78,7 +83,7 @@ def program_environment(
     if TOKENS & given.keys():
         inherited = {name: it for name, it in inherited.items() if name not in OWN_TOKENS}
     threads = thread_variables(
-        limits_of(spec, place.shape).cpus, place.machine_cpus, operator.get("OMP_NUM_THREADS", "")
+        place.limits_of(spec).num_threads, operator.get("OMP_NUM_THREADS", "")
     )
     return {
         **inherited,

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ from hostelry.fleet.lifecycle import (
     starting_pause_s,
     verdict,
 )
+from hostelry.fleet.limits import reserved_cpus
 from hostelry.fleet.listeners import belongs_to_another
 from hostelry.fleet.memory import memory_use
 from hostelry.fleet.model_files import ModelFiles
@@ -96,9 +97,15 @@ class HostedCopy:
     """A copy and the task that keeps it running."""
 
     def __init__(
-        self, spec: CopySpec, folder: CopyFolder, means: Means, changed: Callable[[], None]
+        self,
+        spec: CopySpec,
+        folder: CopyFolder,
+        means: Means,
+        changed: Callable[[], None],
+        wish: Callable[[], Iterable[CopySpec]],
     ) -> None:
         self.spec = spec
+        self._wish = wish  # every copy of the instance, as it is now
         self._folder = folder
         self._means = means
         self._changed = changed
@@ -287,6 +294,7 @@ class HostedCopy:
             region=self._means.region,
             shape=self._means.shape,
             machine_cpus=self._means.machine_cpus,
+            reserved_cpus=reserved_cpus(self._wish()),
             devices=self._means.devices,
             key=secrets.token_hex(KEY_BYTES),
         )

@@ -4,10 +4,11 @@ No clock and no I/O; limited_process.py and cgroups.py act on it.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hostelry.domain.copy import CopySpec
-from hostelry.domain.shape import Shape
+from hostelry.domain.shape import Requirements, Shape
 
 MIB = 1024**2
 
@@ -21,40 +22,67 @@ THREAD_VARIABLES = (
 )
 
 
+# How long OpenMP's threads watch for work before they sleep: about ten microseconds, as its default
+# of milliseconds takes the CPUs of whoever else computes (GNU's and LLVM's names).
+WAIT_VARIABLES = {"GOMP_SPINCOUNT": "5000", "KMP_BLOCKTIME": "0"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyLimits:
-    """A copy's share of the CPUs, and the memory above which it is killed (None: no limit)."""
+    """A copy's weight among the copies, in CPUs of the declared shape, and its threads.
+
+    Above `max_memory_bytes` it is killed (None: no limit).
+    """
 
     cpus: float
+    num_threads: int = 1
     max_memory_bytes: int | None = None
 
 
-def limits_of(spec: CopySpec, shape: Shape) -> CopyLimits:
-    """The limits of a copy on an instance of `shape`; one that reserves nothing has it whole."""
-    if spec.requirements is None:
-        return CopyLimits(cpus=shape.cpus)
+def reserved_cpus(specs: Iterable[CopySpec]) -> float:
+    """The CPUs that the copies of one instance reserve together."""
+    return sum(spec.requirements.cpus for spec in specs if spec.requirements is not None)
+
+
+def limits_of(
+    requirements: Requirements | None, shape: Shape, machine_cpus: int, reserved: float
+) -> CopyLimits:
+    """The limits of a copy on a `shape` whose copies together reserve `reserved` CPUs.
+
+    A reservation is rounded up to threads. Without one a copy may use every CPU that nobody
+    reserved, as on AWS; its accelerators' share of those is its weight. One without requirements
+    has the instance whole. There is always a thread, and never more than the machine has CPUs.
+    """
+    if requirements is None:
+        return CopyLimits(cpus=shape.cpus, num_threads=whole_threads(shape.cpus, machine_cpus))
+    if requirements.cpus > 0:
+        cpus, threads = requirements.cpus, requirements.cpus
+    else:
+        free = max(shape.cpus - reserved, 0.0)
+        share = requirements.accelerators / shape.accelerators if shape.accelerators else 0.0
+        cpus = max(free * share, 1.0)
+        # The declared shape may have more CPUs than the machine: the same part of each is free.
+        threads = free * min(machine_cpus / shape.cpus, 1.0)
     return CopyLimits(
-        cpus=spec.requirements.cpus, max_memory_bytes=spec.requirements.max_memory_bytes
+        cpus=cpus,
+        num_threads=whole_threads(threads, machine_cpus),
+        max_memory_bytes=requirements.max_memory_bytes,
     )
 
 
-def num_threads(cpus: float, machine_cpus: int) -> int:
-    """Threads for a reservation of `cpus`: rounded up, at least 1, at most what the machine has.
-
-    A declared instance type may have more CPUs than this machine: more threads than CPUs are slow.
-    """
+def whole_threads(cpus: float, machine_cpus: int) -> int:
+    """`cpus` rounded up, from one to those that exist: more threads than CPUs are slow."""
     return max(1, min(math.ceil(cpus), machine_cpus))
 
 
-def thread_variables(cpus: float, machine_cpus: int, operator_limit: str = "") -> dict[str, str]:
-    """The variables that keep numeric libraries to the reservation.
+def thread_variables(num_threads: int, operator_limit: str = "") -> dict[str, str]:
+    """What gives numeric libraries their threads, which hardly spin while they wait.
 
-    `operator_limit` is the operator's own OMP_NUM_THREADS, which a reservation does not exceed.
+    `operator_limit` is the operator's own OMP_NUM_THREADS, which nothing exceeds.
     """
-    threads = num_threads(cpus, machine_cpus)
     if operator_limit.isdigit() and int(operator_limit) > 0:
-        threads = min(threads, int(operator_limit))
-    return dict.fromkeys(THREAD_VARIABLES, str(threads))
+        num_threads = min(num_threads, int(operator_limit))
+    return {**dict.fromkeys(THREAD_VARIABLES, str(num_threads)), **WAIT_VARIABLES}
 
 
 def over_limit(held_bytes: int, limit_bytes: int | None) -> bool:

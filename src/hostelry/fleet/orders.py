@@ -12,7 +12,6 @@ from hostelry.fleet.environment import CopyPlace, program_environment
 from hostelry.fleet.given_variables import left_out
 from hostelry.fleet.images import ImageRule
 from hostelry.fleet.launcher import LaunchOrder
-from hostelry.fleet.limits import limits_of
 from hostelry.fleet.records import CopyFolder
 
 
@@ -31,7 +30,7 @@ def launch_order(
             environment=program_environment(operator, spec, rule, place, substitutes),
             folder=folder.root,
             log=folder.log,
-            limits=limits_of(spec, place.shape),
+            limits=place.limits_of(spec),
             key=place.key,
         )
     order = container_order(spec, rule, place, substitutes)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from hostelry.fleet.given_variables import DEVICE_VARIABLES
 from hostelry.fleet.images import LMI_COMMAND
 from hostelry.fleet.interpreter import PYTHON_VARIABLES
-from hostelry.fleet.limits import THREAD_VARIABLES
+from hostelry.fleet.limits import THREAD_VARIABLES, thread_variables
 from hostelry.fleet.processes import MARKER_VARIABLE
 from hostelry.fleet.sources import hub_model_of
 
@@ -38,10 +38,9 @@ def parent_environment(operator: Mapping[str, str]) -> dict[str, str]:
     The marker's room is filled by each copy with its own folder.
     """
     shared = {name: value for name, value in operator.items() if name not in READ_LATE}
-    threads = dict.fromkeys(THREAD_VARIABLES, "1")
     return {
         **shared,
-        **threads,
+        **thread_variables(1),
         "PYTHONUNBUFFERED": "1",
         MARKER_VARIABLE: "-" * MARKER_ROOM,
     }

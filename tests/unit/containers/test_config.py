@@ -94,6 +94,19 @@ def resolve(env: dict[str, str], properties: str = "", *names: str) -> Any:
             id="no more threads than the machine has CPUs",
         ),
         pytest.param({}, "", "num_threads", None, id="the engine's choice without a reservation"),
+        pytest.param({"HOSTELRY_CPUS": "0"}, "", "num_threads", None, id="nothing is reserved"),
+        pytest.param(
+            {"HOSTELRY_CPUS": "0", "OMP_NUM_THREADS": "1"}, "", "num_threads", 1,
+            id="the threads that the agent chose",
+        ),
+        pytest.param(
+            {"HOSTELRY_CPUS": "1", "OMP_NUM_THREADS": str(MACHINE_CPUS + 9)}, "", "num_threads",
+            MACHINE_CPUS, id="the container's own word, and what the machine has",
+        ),
+        pytest.param(
+            {"HOSTELRY_CPUS": "1", "OMP_NUM_THREADS": "2,1"}, "", "num_threads", 1,
+            id="nested counts leave the reservation",
+        ),
         pytest.param(
             {"HOSTELRY_ACCELERATORS": "0"}, "", "use_accelerators", False,
             id="without a reserved accelerator none is used",

@@ -74,6 +74,8 @@ def test_a_copy_gets_what_the_architecture_promises() -> None:
         "OPENBLAS_NUM_THREADS": "1",
         "NUMEXPR_NUM_THREADS": "1",
         "RAYON_NUM_THREADS": "1",
+        "GOMP_SPINCOUNT": "5000",
+        "KMP_BLOCKTIME": "0",
         "CUDA_VISIBLE_DEVICES": "",
         "NVIDIA_VISIBLE_DEVICES": "void",
     }
@@ -158,7 +160,8 @@ def test_an_operators_command_keeps_its_python() -> None:
 @pytest.mark.parametrize(
     ("cpus", "operator", "container", "threads"),
     [
-        pytest.param(0.0, {}, {}, "1", id="nothing reserved is one thread"),
+        pytest.param(0.0, {}, {}, "4", id="nothing reserved is every CPU"),
+        pytest.param(0.0, {"OMP_NUM_THREADS": "2"}, {}, "2", id="that the operator allows"),
         pytest.param(1.5, {}, {}, "2", id="a part of a CPU is a thread"),
         pytest.param(48.0, {}, {}, "4", id="not more than the machine has"),
         pytest.param(3.0, {"OMP_NUM_THREADS": "2"}, {}, "2", id="not more than the operator says"),

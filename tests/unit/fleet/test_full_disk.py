@@ -166,7 +166,7 @@ def test_a_copy_whose_record_cannot_be_written_serves_all_the_same(
             if copy.status.phase in (CopyPhase.READY, CopyPhase.FAILED):
                 ready.set()
 
-        copy = HostedCopy(spec("c-1", "lmi:1"), FullFolder(tmp_path / "c-1"), given, changed)
+        copy = HostedCopy(spec("c-1", "lmi:1"), FullFolder(tmp_path / "c-1"), given, changed, tuple)
         running = asyncio.create_task(copy.run())
         await ready.wait()
         running.cancel()

@@ -1,11 +1,12 @@
 import pytest
 
+from hostelry.domain.shape import Requirements, Shape
 from hostelry.fleet.limits import (
     MIB,
     MemoryEvidence,
+    limits_of,
     megabytes,
     memory_cause,
-    num_threads,
     over_limit,
     thread_variables,
 )
@@ -76,10 +77,66 @@ def test_megabytes_are_rounded_up() -> None:
     assert [megabytes(it) for it in (0, 1, MIB, MIB + 1)] == [0, 1, 1, 2]
 
 
-def test_threads_are_at_least_one_and_exist() -> None:
-    assert [num_threads(it, 2) for it in (0, 0.1, 1, 1.1, 2, 192)] == [1, 1, 1, 2, 2, 2]
+LAPTOP, SERVER = 2, 192  # CPUs
+GPUS = Shape(cpus=48, memory_bytes=1, accelerators=4)  # as ml.g5.12xlarge declares
 
 
-@pytest.mark.parametrize("nonsense", ["", "0", "-3", "many", "2,2"])
-def test_an_operators_limit_that_is_none_does_not_count(nonsense: str) -> None:
-    assert set(thread_variables(2, 8, nonsense).values()) == {"2"}
+def asks(cpus: float = 0.0, accelerators: int = 0) -> Requirements:
+    return Requirements(min_memory_bytes=1, cpus=cpus, accelerators=accelerators)
+
+
+@pytest.mark.parametrize(
+    ("requirements", "machine_cpus", "reserved", "num_threads", "weight"),
+    [
+        pytest.param(asks(0.1), LAPTOP, 0.1, 1, 0.1, id="a part of a CPU is a thread"),
+        pytest.param(asks(1.1), LAPTOP, 1.1, 2, 1.1, id="a reservation is rounded up"),
+        pytest.param(asks(12), LAPTOP, 48, 2, 12, id="no more threads than the machine has CPUs"),
+        pytest.param(asks(12), SERVER, 48, 12, 12, id="no more threads than it reserves"),
+        pytest.param(asks(), LAPTOP, 0, 2, 1, id="who reserves none may use all"),
+        pytest.param(asks(), SERVER, 0, 48, 1, id="no more CPUs than the instance declares"),
+        pytest.param(asks(), SERVER, 40, 8, 1, id="what nobody else reserved"),
+        pytest.param(asks(), SERVER, 7.5, 41, 1, id="the last part of a CPU is a thread too"),
+        pytest.param(asks(), LAPTOP, 8, 2, 1, id="a sixth reserved leaves parts of both CPUs"),
+        pytest.param(asks(), LAPTOP, 24, 1, 1, id="half the declared CPUs are half the real ones"),
+        pytest.param(asks(), LAPTOP, 48, 1, 1, id="a thread where everything is reserved"),
+        pytest.param(asks(), LAPTOP, 99, 1, 1, id="and where more is reserved than there is"),
+        pytest.param(asks(0, 1), LAPTOP, 0, 2, 12, id="one of four accelerators, alone: all"),
+        pytest.param(asks(0, 2), LAPTOP, 0, 2, 24, id="two weigh twice as much"),
+        pytest.param(asks(0, 1), SERVER, 8, 40, 10, id="its share is of what nobody reserved"),
+        pytest.param(asks(0, 1), SERVER, 48, 1, 1, id="an accelerator and no CPU left"),
+        pytest.param(asks(4, 1), SERVER, 4, 4, 4, id="a reservation counts before accelerators"),
+        pytest.param(None, LAPTOP, 0, 2, 48, id="without requirements the instance is its own"),
+        pytest.param(None, SERVER, 0, 48, 48, id="and no more than the instance"),
+    ],
+)
+def test_threads_and_weight_of_a_copy(
+    requirements: Requirements | None,
+    machine_cpus: int,
+    reserved: float,
+    num_threads: int,
+    weight: float,
+) -> None:
+    limits = limits_of(requirements, GPUS, machine_cpus, reserved)
+    assert (limits.num_threads, limits.cpus) == (num_threads, weight)
+
+
+def test_an_instance_without_accelerators_has_no_shares_of_them() -> None:
+    limits = limits_of(asks(), Shape(cpus=2, memory_bytes=1), LAPTOP, 0.0)
+    assert (limits.num_threads, limits.cpus) == (2, 1)
+
+
+def test_threads_that_wait_do_not_spin_for_long() -> None:
+    made = thread_variables(2)
+    assert (made["GOMP_SPINCOUNT"], made["KMP_BLOCKTIME"]) == ("5000", "0")
+
+
+@pytest.mark.parametrize(
+    ("operator", "threads"),
+    [
+        pytest.param("1", "1", id="the operator's limit"),
+        pytest.param("3", "2", id="a wider one"),
+        *(pytest.param(it, "2", id=f"none: {it!r}") for it in ("", "0", "-3", "many", "2,2")),
+    ],
+)
+def test_the_operators_limit_bounds_threads(operator: str, threads: str) -> None:
+    assert thread_variables(2, operator)["OMP_NUM_THREADS"] == threads

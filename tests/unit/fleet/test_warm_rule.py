@@ -1,6 +1,7 @@
 import pytest
 
 from hostelry.fleet.images import LMI_COMMAND
+from hostelry.fleet.limits import thread_variables
 from hostelry.fleet.processes import MARKER_VARIABLE
 from hostelry.fleet.warm_rule import (
     MARKER_ROOM,
@@ -14,7 +15,7 @@ PARENT = parent_environment(OPERATOR)
 COPY = {
     **OPERATOR,
     "PYTHONUNBUFFERED": "1",
-    "OMP_NUM_THREADS": "3",
+    **thread_variables(3),
     "CUDA_VISIBLE_DEVICES": "1",
     MARKER_VARIABLE: "/i/copies/c-1",
 }

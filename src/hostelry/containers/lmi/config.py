@@ -295,12 +295,14 @@ def adapter_cache(env: Mapping[str, str]) -> Path | None:
 
 
 def cpu_threads(env: Mapping[str, str], machine_cpus: int) -> int | None:
-    """Reserved CPUs, rounded up, from one to those that exist; None where nothing is reserved.
+    """OMP_NUM_THREADS, else the reserved CPUs rounded up, from one to the CPUs that exist.
 
-    A declared instance type may have more CPUs than this machine: more threads than CPUs are slow.
+    None where neither says anything. A declared instance type may have more CPUs than this
+    machine: more threads than CPUs are slow.
     """
-    cpus = reserved(env, "HOSTELRY_CPUS")
-    return None if cpus is None else max(1, min(math.ceil(cpus), machine_cpus))
+    threads = env.get("OMP_NUM_THREADS", "")
+    cpus = int(threads) if threads.isdecimal() else reserved(env, "HOSTELRY_CPUS")
+    return max(1, min(math.ceil(cpus), machine_cpus)) if cpus else None
 
 
 def reserved(env: Mapping[str, str], variable: str) -> float | None:
