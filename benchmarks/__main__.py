@@ -14,6 +14,7 @@ NAMES = (
     "fairness",
     "cold_start",
     "copy_start",
+    "shared_cpus",
     "packing",
     "routing",
     "scale_out",

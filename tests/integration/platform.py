@@ -60,8 +60,15 @@ def clean_environment() -> dict[str, str]:
 class Platform:
     """One hostelry. `flags` go to every `up`; `port`, `s3_port` stay the same across restarts."""
 
-    def __init__(self, root: Path, *flags: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *flags: str,
+        environment: dict[str, str] | None = None,
+        python: str = sys.executable,
+    ) -> None:
         self.home = Home(root.absolute())
+        self._command = (python, *CLI[1:])
         self.port, self.s3_port = free_ports(2)
         self.flags = flags
         self.environment = {**clean_environment(), **(environment or {})}
@@ -111,7 +118,7 @@ class Platform:
         self, command: Sequence[str], arguments: Sequence[str], code: int | None
     ) -> "subprocess.CompletedProcess[str]":
         done = subprocess.run(
-            [*CLI, *command, "--home", str(self.home.root), *arguments],
+            [*self._command, *command, "--home", str(self.home.root), *arguments],
             env=self.environment,
             capture_output=True,
             text=True,
@@ -139,7 +146,7 @@ class Platform:
     ) -> "subprocess.CompletedProcess[str]":
         """Run a program under `hostelry exec`; fails the test where its exit code is not `code`."""
         done = subprocess.run(
-            [*CLI, "exec", "--home", str(self.home.root), "--", *command],
+            [*self._command, "exec", "--home", str(self.home.root), "--", *command],
             env={**self.environment, **(environment or {})},
             capture_output=True,
             text=True,
