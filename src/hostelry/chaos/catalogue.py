@@ -14,6 +14,13 @@ from hostelry.chaos.component_drills import (
 )
 from hostelry.chaos.copy_drills import copy_hang, copy_kill
 from hostelry.chaos.disk_drill import disk_full
+from hostelry.chaos.isolation_drills import (
+    tenant_flood,
+    tenant_forks,
+    tenant_hang,
+    tenant_memory,
+)
+from hostelry.chaos.llm_drills import tenant_flood_adapter, tenant_poison, tenant_poison_adapter
 from hostelry.chaos.outcome import Outcome
 from hostelry.chaos.process_drills import (
     agent_hang,
@@ -53,6 +60,23 @@ DRILLS = (
     Drill(name="crash-at-start", does="a component's server exits at once", run=crash_at_start),
     Drill(name="crash-loop", does="a component's server crashes again and again", run=crash_loop),
     Drill(name="rolling-update", does="a new version, then a broken one", run=rolling_update),
+    Drill(
+        name="tenant-poison", does="a tenant sends requests made to end a server", run=tenant_poison
+    ),
+    Drill(
+        name="tenant-poison-adapter",
+        does="a tenant adds an adapter made to freeze its base",
+        run=tenant_poison_adapter,
+    ),
+    Drill(name="tenant-flood", does="a tenant floods its own component", run=tenant_flood),
+    Drill(
+        name="tenant-flood-adapter",
+        does="a tenant floods its adapter of a shared LLM",
+        run=tenant_flood_adapter,
+    ),
+    Drill(name="tenant-memory", does="a tenant's model eats memory", run=tenant_memory),
+    Drill(name="tenant-forks", does="a tenant's model starts processes", run=tenant_forks),
+    Drill(name="tenant-hang", does="a tenant's model hangs", run=tenant_hang),
     Drill(name="agent-kill", does="kill -9 of an agent", run=agent_kill),
     Drill(name="agent-hang", does="SIGSTOP of an agent", run=agent_hang),
     Drill(name="control-kill", does="kill -9 of control", run=control_kill),

@@ -10,8 +10,8 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from hostelry.chaos.beside import beside
+from hostelry.chaos.call import OK
 from hostelry.chaos.load import client, outcome_of
-from hostelry.chaos.outcome import OK
 from hostelry.chaos.sight import Platform
 from hostelry.chaos.stage import new_name
 

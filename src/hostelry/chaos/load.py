@@ -14,7 +14,7 @@ from botocore.session import Session
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.chaos.beside import beside
-from hostelry.chaos.outcome import OK, Call
+from hostelry.chaos.call import OK, Call
 from hostelry.server.home import Credentials, UpConfig
 from hostelry.server.readiness import NO_CONFIGURATION
 

@@ -4,16 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-OK = "ok"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """One invocation: when it began and ended, and OK or the code or class of its error."""
-
-    began_at: float
-    ended_at: float
-    outcome: str
+from hostelry.chaos.call import OK, Call
+from hostelry.chaos.neighbours import Neighbours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +45,15 @@ class Outcome:
     `detected_s`: the fault was seen, for example the copy left the routes or a successor was
     started. `back_s`: all processes and copies were as before. `lost`: what was recorded or
     acknowledged before and is not there after. `kept`: what went on or was replaced, in words.
-    `missed`: each target that was not met, `late`: those met too late; the drill passed where there
-    is neither. `not_run` says why the drill could not be run here.
+    `beside`: how neighbours fared, where a tenant did the harm. `missed`: each target that was not
+    met, `late`: those met too late; the drill passed where there is neither. `not_run` says why the
+    drill could not be run here.
     """
 
     drill: str
     target: str
     served: Served | None = None
+    beside: Neighbours | None = None
     detected_s: float | None = None
     back_s: float | None = None
     lost: tuple[str, ...] = ()

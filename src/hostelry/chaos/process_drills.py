@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.chaos.call import OK
 from hostelry.chaos.ledger import control_ledger, object_ledger
 from hostelry.chaos.load import client, outcome_of
-from hostelry.chaos.outcome import OK, Limits, Outcome
+from hostelry.chaos.outcome import Limits, Outcome
 from hostelry.chaos.play import Fault, play, started_at
 from hostelry.chaos.scene import Scene
 from hostelry.chaos.sight import Platform, identity_of, ready_pids

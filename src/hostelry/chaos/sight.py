@@ -18,7 +18,7 @@ from hostelry.base.json import decode
 from hostelry.chaos.beside import beside
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.fleet.processes import boot_id, is_alive, send
-from hostelry.fleet.records import CopyRecord, InstanceFolder, ProcessIdentity
+from hostelry.fleet.records import CopyFolder, CopyRecord, InstanceFolder, ProcessIdentity
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.run_file import RunFile, live_run_files
 
@@ -82,10 +82,13 @@ class Platform:
             if record is not None and is_alive(record.process)
         }
 
+    def copy_folder(self, copy: Mapping[str, Any]) -> CopyFolder:
+        """The folder of a copy that `state` shows."""
+        return InstanceFolder(self.home.instances / copy["instance"]).copy(copy["id"])
+
     def copy_record(self, copy: Mapping[str, Any]) -> CopyRecord | None:
         """What its agent keeps of a copy that `state` shows."""
-        folder = InstanceFolder(self.home.instances / copy["instance"])
-        return folder.copy(copy["id"]).load()
+        return self.copy_folder(copy).load()
 
 
 def identity_of(record: RunFile) -> ProcessIdentity:

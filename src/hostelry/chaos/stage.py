@@ -10,12 +10,14 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from hostelry.base.errors import TerminalError
+from hostelry.chaos.call import OK
 from hostelry.chaos.load import Aim, client, outcome_of
-from hostelry.chaos.outcome import OK
 from hostelry.chaos.sight import Platform, copies_in, wait_for
 
 PREFIX = "hostelry-drill-"
 IMAGE = "hostelry/drill"
+LLM_IMAGE = "hostelry/lmi"
+LLM_MB = 512
 VARIANT = "AllTraffic"
 INSTANCE_TYPE = "ml.m5.2xlarge"
 READY_S, GONE_S = 60.0, 60.0
@@ -35,6 +37,7 @@ class Stage:
         self._platform = platform
         self.endpoint = new_name()
         self.components: list[str] = []
+        self._bases: dict[str, str] = {}  # of each adapter
         self.sagemaker = client(
             "sagemaker", platform.config, platform.credentials, tries=5, read_timeout_s=60.0
         )
@@ -59,16 +62,35 @@ class Stage:
         startup_timeout_s: int = 60,
     ) -> str:
         """Ask for a component, its name; `memory_mb` are minimum and maximum."""
-        name = new_name()
-        self.components.append(name)
-        self.sagemaker.create_inference_component(
-            InferenceComponentName=name,
-            EndpointName=self.endpoint,
-            VariantName=VARIANT,
-            Specification=specification(environment or {}, memory_mb, startup_timeout_s),
-            RuntimeConfig={"CopyCount": copies},
+        wanted = specification(environment or {}, memory_mb, startup_timeout_s)
+        return self._create(
+            VariantName=VARIANT, Specification=wanted, RuntimeConfig={"CopyCount": copies}
         )
+
+    def add_llm(self, model_uri: str) -> str:
+        """Ask for a component with one copy of the LLM server; its name."""
+        wanted = specification({}, (LLM_MB, None), int(READY_S))
+        wanted["Container"] = {
+            "Image": LLM_IMAGE,
+            "Environment": {"HF_MODEL_ID": model_uri, "OPTION_ENABLE_LORA": "true"},
+        }
+        return self._create(
+            VariantName=VARIANT, Specification=wanted, RuntimeConfig={"CopyCount": 1}
+        )
+
+    def add_adapter(self, base: str, archive_uri: str) -> str:
+        """Ask for an adapter of the component `base`; its name."""
+        wanted = {
+            "BaseInferenceComponentName": base,
+            "Container": {"ArtifactUrl": archive_uri},
+        }
+        name = self._create(Specification=wanted)
+        self._bases[name] = base
         return name
+
+    def base_of(self, component: str) -> str:
+        """The component whose copies answer for it: its base, or itself."""
+        return self._bases.get(component, component)
 
     def described(self, name: str) -> dict[str, Any]:
         """DescribeInferenceComponent."""
@@ -84,8 +106,8 @@ class Stage:
         def ready() -> bool | None:
             nonlocal shown
             shown = self.described(name)
-            status, count = shown["InferenceComponentStatus"], shown["RuntimeConfig"]
-            is_ready = status == "InService" and count["CurrentCopyCount"] >= copies
+            status, count = shown["InferenceComponentStatus"], shown.get("RuntimeConfig", {})
+            is_ready = status == "InService" and count.get("CurrentCopyCount", 0) >= copies
             return True if is_ready or status == "Failed" else None
 
         wait_for(ready, READY_S)
@@ -93,19 +115,27 @@ class Stage:
             reason = shown.get("FailureReason", f"{shown['InferenceComponentStatus']} for long")
             raise TerminalError(f"the drill's own component {name} is not ready: {reason}")
 
-    def aim(self, component: str) -> Aim:
+    def aim(self, component: str, body: bytes = BODY) -> Aim:
         """How the component is invoked."""
         return Aim(
             endpoint=self.endpoint,
             component=component,
             content_type="application/json",
-            body=BODY,
+            body=body,
         )
 
     def copies_of(self, component: str) -> list[dict[str, Any]]:
         """The component's copies as control sees them."""
         owner = f"component/{component}"
         return [it for it in copies_in(self._platform.known_state()) if it["owner"] == owner]
+
+    def _create(self, **wanted: Any) -> str:
+        name = new_name()
+        self.components.append(name)
+        self.sagemaker.create_inference_component(
+            InferenceComponentName=name, EndpointName=self.endpoint, **wanted
+        )
+        return name
 
     def _make(self) -> None:
         role = self._platform.credentials.role_arn
@@ -130,10 +160,12 @@ class Stage:
     def _remove(self) -> None:
         """Delete what was made, as far as the platform lets us."""
         api = self.sagemaker
-        for name in self.components:
-            outcome_of(partial(api.delete_inference_component, InferenceComponentName=name))
-        for name in self.components:
-            _wait_refused(partial(self.described, name))
+        bases = [it for it in self.components if it not in self._bases]
+        for names in (self._bases, bases):  # a base with adapters cannot be deleted
+            for name in names:
+                outcome_of(partial(api.delete_inference_component, InferenceComponentName=name))
+            for name in names:
+                _wait_refused(partial(self.described, name))
         outcome_of(partial(api.delete_endpoint, EndpointName=self.endpoint))
         outcome_of(partial(api.delete_endpoint_config, EndpointConfigName=self.endpoint))
         _wait_refused(partial(api.describe_endpoint, EndpointName=self.endpoint))

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from hostelry.chaos.neighbours import Neighbours
 from hostelry.chaos.outcome import Outcome
 
-HEADINGS = ("drill", "in flight", "errors", "seen", "served", "back", "lost", "")
+HEADINGS = ("drill", "in flight", "errors", "seen", "served", "back", "lost", "p99", "")
 
 
 def outcome_lines(outcome: Outcome) -> list[str]:
@@ -21,6 +22,13 @@ def outcome_lines(outcome: Outcome) -> list[str]:
             f"  served    every call that began {seconds(fared.served_after_s)} after it, or later",
             f"  back      {seconds(outcome.back_s)} after the fault",
         ]
+    if (found := outcome.beside) is not None:
+        lines += [
+            f"  p99       {p99_text(found)} before, during and after; "
+            f"{100 * found.busy:.0f} % of the CPUs were busy",
+        ]
+        if found.saturated:
+            lines += ["            the machine was saturated: the p99 is not judged"]
     lines += [f"  state     {', '.join(outcome.lost) or 'nothing lost'}; {outcome.kept}"]
     lines += [f"  {name:<9} {value}" for name, value in outcome.details.items()]
     return [*lines, *(f"  MISSED    {it}" for it in (*outcome.missed, *outcome.late))]
@@ -40,7 +48,7 @@ def row(outcome: Outcome) -> tuple[str, ...]:
     """The cells of one drill."""
     fared = outcome.served
     if fared is None:
-        return (outcome.drill, "-", "-", "-", "-", "-", "-", outcome.verdict)
+        return (outcome.drill, "-", "-", "-", "-", "-", "-", "-", outcome.verdict)
     return (
         outcome.drill,
         str(fared.in_flight),
@@ -49,8 +57,15 @@ def row(outcome: Outcome) -> tuple[str, ...]:
         seconds(fared.served_after_s),
         seconds(outcome.back_s),
         str(len(outcome.lost)) if outcome.lost else "none",
+        "-" if outcome.beside is None else p99_text(outcome.beside),
         outcome.verdict,
     )
+
+
+def p99_text(found: Neighbours) -> str:
+    """The neighbours' p99 in the three phases."""
+    phases = (found.before, found.during, found.after)
+    return " / ".join("-" if it.p99_s is None else f"{1e3 * it.p99_s:.0f} ms" for it in phases)
 
 
 def errors_text(outcome: Outcome) -> str:

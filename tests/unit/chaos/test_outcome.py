@@ -1,6 +1,7 @@
 import pytest
 
-from hostelry.chaos.outcome import OK, Call, Limits, Outcome, Served, judged, served
+from hostelry.chaos.call import OK, Call
+from hostelry.chaos.outcome import Limits, Outcome, Served, judged, served
 
 FAULT_AT = 100.0
 

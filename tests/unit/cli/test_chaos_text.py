@@ -37,7 +37,9 @@ def test_a_drill_that_failed_says_what_it_missed() -> None:
 
 def test_the_table_has_a_line_a_drill() -> None:
     heading, *rows = table_lines([GOOD, BAD, NOT_RUN])
-    assert heading.split() == ["drill", "in", "flight", "errors", "seen", "served", "back", "lost"]
+    assert heading.split() == [
+        *("drill", "in", "flight", "errors", "seen", "served", "back", "lost", "p99")
+    ]
     assert [row.split()[0] for row in rows] == ["copy-kill", "copy-hang", "disk-full"]
     assert [row.rpartition("  ")[2] for row in rows] == ["PASS", "FAIL", "NOT RUN"]
 

@@ -11,6 +11,9 @@ A request's JSON body:
     {"wait_s": 0.2}                      answers after a while
     {"chunks": 50, "chunk_wait_s": 0.1}  streams numbered lines; the custom attributes are its pid
     {"take_bytes": 1000000}              takes memory and keeps it
+    {"fork": 100}                        starts that many processes, which sleep; answers how many
+    {"write_bytes": 1000000}             writes a file in its working folder and keeps it
+    {"hang": true}                       stops itself (SIGSTOP), and answers nothing any more
 """
 
 import json
@@ -26,6 +29,8 @@ from hostelry.base.copy_key import HEADER, NOT_SHOWN, is_shown, take_key
 
 LAST_WORDS = 30
 TAKEN_AT_ONCE_BYTES = 4 * 1024 * 1024
+SLEEPER = ("/bin/sleep", "600")
+WRITTEN = "drill-ballast"
 PAGE_BYTES = 4096
 
 
@@ -59,7 +64,11 @@ class Drilled(BaseHTTPRequestHandler):
             return
         time.sleep(asked.get("wait_s", 0.0))
         self._take(asked.get("take_bytes", 0))
+        self._write(asked.get("write_bytes", 0))
+        if asked.get("hang"):
+            os.kill(os.getpid(), signal.SIGSTOP)
         said: dict[str, Any] = {"pid": os.getpid(), "answer": os.environ.get("DRILL_ANSWER", "")}
+        said["forked"] = self._fork(asked.get("fork", 0))
         self._answer(json.dumps(said).encode())
 
     def log_message(self, format: str, *args: object) -> None:
@@ -73,6 +82,23 @@ class Drilled(BaseHTTPRequestHandler):
             piece[::PAGE_BYTES] = b"x" * len(piece[::PAGE_BYTES])
             self.kept.append(piece)
             num_bytes -= len(piece)
+
+    def _write(self, num_bytes: int) -> None:
+        """Write a file piece by piece; it is removed with the copy's folder."""
+        if num_bytes <= 0:
+            return
+        with open(WRITTEN, "ab", buffering=0) as file:
+            while num_bytes > 0:
+                num_bytes -= file.write(bytes(min(num_bytes, TAKEN_AT_ONCE_BYTES)))
+
+    def _fork(self, num_processes: int) -> int:
+        """Start processes until there are so many, or no more may be; how many there are."""
+        for number in range(num_processes):
+            try:
+                os.posix_spawn(SLEEPER[0], SLEEPER, os.environ)
+            except OSError:
+                return number
+        return num_processes
 
     def _answer(self, body: bytes) -> None:
         self.send_response(200)

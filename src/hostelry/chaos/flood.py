@@ -1,0 +1,52 @@
+"""A flood of invocations, from a process of its own: it does not slow the callers that measure."""
+
+import multiprocessing
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+
+from hostelry.chaos.load import Aim, Load, client
+from hostelry.server.home import Credentials, UpConfig
+
+START_S, END_S = 60.0, 30.0
+
+
+class Flood:
+    """What became of the flood's calls; known once it has ended."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[str] = Counter()
+
+
+@contextmanager
+def flooding(
+    config: UpConfig, credentials: Credentials, aim: Aim, num_callers: int
+) -> Iterator[Flood]:
+    """`num_callers` invoke `aim` without pause for as long as the block runs."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_run, args=(theirs, config, credentials, aim, num_callers))
+    process.start()
+    flood = Flood()
+    try:
+        if ours.poll(START_S):
+            ours.recv()
+        yield flood
+        ours.send("enough")
+        if ours.poll(END_S):
+            flood.outcomes.update(ours.recv())
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _run(
+    line: Connection, config: UpConfig, credentials: Credentials, aim: Aim, num_callers: int
+) -> None:
+    runtime = client("sagemaker-runtime", config, credentials)
+    load = Load(runtime, aim, num_callers)
+    with load.flowing():
+        line.send("flowing")
+        line.recv()
+    line.send(Counter(it.outcome for it in load.calls))

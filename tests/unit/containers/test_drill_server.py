@@ -1,0 +1,60 @@
+"""What the drill server does to its machine, within the bounds it is told."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from hostelry.base.ports import free_ports
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
+    (port,) = free_ports(1)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hostelry.containers.drill"],
+        env={**os.environ, "SAGEMAKER_BIND_TO_PORT": str(port)},
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline()  # it is up
+    yield process, f"http://127.0.0.1:{port}/invocations"
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def asked(url: str, **wanted: object) -> dict[str, object]:
+    answer = httpx.post(url, content=json.dumps(wanted), timeout=30, trust_env=False)
+    said: dict[str, object] = answer.json()
+    return said
+
+
+def test_it_writes_as_many_bytes_as_it_is_told(
+    server: tuple["subprocess.Popen[bytes]", str], tmp_path: Path
+) -> None:
+    asked(server[1], write_bytes=5_000_000)
+    assert [it.stat().st_size for it in tmp_path.iterdir()] == [5_000_000]
+
+
+def test_it_starts_as_many_processes_as_it_is_told(
+    server: tuple["subprocess.Popen[bytes]", str],
+) -> None:
+    process, url = server
+    assert asked(url, fork=3)["forked"] == 3
+    children = Path(f"/proc/{process.pid}/task").glob("*/children")
+    assert sum(len(it.read_text().split()) for it in children) == 3
+
+
+def test_it_hangs(server: tuple["subprocess.Popen[bytes]", str]) -> None:
+    process, url = server
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(url, content=b'{"hang": true}', timeout=1.0, trust_env=False)
+    assert Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
