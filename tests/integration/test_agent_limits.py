@@ -136,6 +136,37 @@ def test_a_copy_that_needs_more_than_its_limit_to_start_fails_by_memory(tmp_path
         run(work())
 
 
+def written(folder: Path) -> list[str]:
+    """What lies in a copy's folder beside what its agent keeps there."""
+    return sorted(
+        {it.name for it in folder.iterdir()} - {"copy.json", "limits.json", "log", "model"}
+    )
+
+
+def test_only_the_copy_over_its_disk_budget_dies_and_the_cause_names_it(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with new_http() as http:
+            agent = an_agent(there, http)
+            await agent.start()
+            small = {"HOSTELRY_MAX_DISK_MB": "8"}
+            await agent.apply([echo("full", image="hostelry/drill", environment=small), echo("b")])
+            full, other = await until_ready(agent, "full"), await until_ready(agent, "b")
+            folder = there.folder().copy("full").root
+            await http.post(f"{full.address}/invocations", content=b'{"write_bytes": 4000000}')
+            assert written(folder) == ["drill-ballast"]
+            await http.post(f"{full.address}/invocations", content=b'{"write_bytes": 8000000}')
+            await until(agent, lambda it: it["full"].pid not in (None, full.pid))
+            again = await until_ready(agent, "full")
+            assert again.last_end is not None
+            assert "over its disk budget of 8 MB; killed" in again.last_end.cause
+            assert written(folder) == [], "the room is there again"
+            assert (await until_ready(agent, "b")).pid == other.pid
+            await agent.stop()
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
 def test_an_adopted_copy_is_still_held_to_its_memory(tmp_path: Path) -> None:
     async def work() -> None:
         agent = await there.launch()

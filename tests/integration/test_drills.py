@@ -65,6 +65,7 @@ DRILLED = (
     "tenant-flood-adapter",
     "tenant-memory",
     "tenant-forks",
+    "tenant-disk",
     "tenant-hang",
     "agent-kill",
     "agent-hang",

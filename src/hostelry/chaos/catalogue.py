@@ -15,6 +15,7 @@ from hostelry.chaos.component_drills import (
 from hostelry.chaos.copy_drills import copy_hang, copy_kill
 from hostelry.chaos.disk_drill import disk_full
 from hostelry.chaos.isolation_drills import (
+    tenant_disk,
     tenant_flood,
     tenant_forks,
     tenant_hang,
@@ -76,6 +77,7 @@ DRILLS = (
     ),
     Drill(name="tenant-memory", does="a tenant's model eats memory", run=tenant_memory),
     Drill(name="tenant-forks", does="a tenant's model starts processes", run=tenant_forks),
+    Drill(name="tenant-disk", does="a tenant's model fills the disk", run=tenant_disk),
     Drill(name="tenant-hang", does="a tenant's model hangs", run=tenant_hang),
     Drill(name="agent-kill", does="kill -9 of an agent", run=agent_kill),
     Drill(name="agent-hang", does="SIGSTOP of an agent", run=agent_hang),

@@ -1,7 +1,8 @@
 """Drills of one tenant that does harm, beside others on the same machine that must not feel it."""
 
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -19,11 +20,14 @@ from hostelry.chaos.scene import Scene
 from hostelry.chaos.sight import wait_for
 from hostelry.chaos.stage import Stage
 from hostelry.fleet.limited_process import LimitRecord
+from hostelry.fleet.limits import DISK_VARIABLE
 
 NEIGHBOURS = 2
 BEFORE_S, AT_LEAST_S, AFTER_S = 5.0, 5.0, 5.0
 WATCH_S = 60.0
+MIB = 1024**2
 LIMIT_MB, TAKEN_MB = 256, 320
+DISK_MB, WRITTEN_MB, LEAST_FREE_MB = 64, 192, 1024
 FORK_LIMIT_MB, MOST_FORKS, FORKS_OVER = 1024, 4096, 32
 FORKS_WITHOUT_LIMIT = 256
 FLOOD_CALLERS, FLOOD_WAIT_S, FLOOD_S = 64, 0.5, 10.0
@@ -46,7 +50,7 @@ def tenant_memory(scene: Scene) -> Outcome:
 
     def do(stage: Stage, bad: str) -> Deed:
         before = _check_memory_limit(stage, bad)
-        ask(scene, _told(stage, bad, take_bytes=TAKEN_MB * 1024 * 1024))
+        ask(scene, _told(stage, bad, take_bytes=TAKEN_MB * MIB))
         return _ended_and_back(stage, bad, before, "memory")
 
     return _with_a_tenant(scene, "tenant-memory", do, memory_mb=(128, LIMIT_MB))
@@ -64,6 +68,32 @@ def tenant_hang(scene: Scene) -> Outcome:
             return _ended_and_back(stage, bad, before, "/ping")
 
     return _with_a_tenant(scene, "tenant-hang", do)
+
+
+def tenant_disk(scene: Scene) -> Outcome:
+    """A tenant's model writes more than it may."""
+
+    def do(stage: Stage, bad: str) -> Deed:
+        (before,) = stage.copies_of(bad)
+        folder = scene.platform.copy_folder(before).root
+        limit_bytes = LimitRecord.load(folder).max_disk_bytes
+        if limit_bytes is None or limit_bytes > DISK_MB * MIB:
+            raise TerminalError(
+                f"copy {before['id']} has no disk budget of {DISK_MB} MB or less: the drill, "
+                f"which writes {WRITTEN_MB} MB, does not go on"
+            )
+        if (free := shutil.disk_usage(folder).free) < LEAST_FREE_MB * MIB:
+            raise TerminalError(
+                f"{folder} has {free // MIB} MB free; the drill writes {WRITTEN_MB} MB where there "
+                f"are {LEAST_FREE_MB}"
+            )
+        ask(scene, _told(stage, bad, write_bytes=WRITTEN_MB * MIB))
+        deed = _ended_and_back(stage, bad, before, "disk")
+        if left := sorted(it.name for it in folder.iterdir() if "ballast" in it.name):
+            deed.missed.append(f"what it wrote is still there: {', '.join(left)}")
+        return deed
+
+    return _with_a_tenant(scene, "tenant-disk", do, environment={DISK_VARIABLE: str(DISK_MB)})
 
 
 def tenant_forks(scene: Scene) -> Outcome:
@@ -119,11 +149,12 @@ def _with_a_tenant(
     do: Callable[[Stage, str], Deed],
     *,
     memory_mb: tuple[int, int | None] = (128, None),
+    environment: Mapping[str, str] | None = None,
 ) -> Outcome:
     """A deed of a component of its own, beside one with the neighbours' copies."""
     with Stage(scene.platform).standing() as stage:
         good = stage.add(copies=NEIGHBOURS)
-        bad = stage.add(copies=1, memory_mb=memory_mb)
+        bad = stage.add(copies=1, memory_mb=memory_mb, environment=environment)
         stage.wait_ready(good, NEIGHBOURS)
         stage.wait_ready(bad, 1)
         return beside_neighbours(scene, drill, stage, stage.aim(good), lambda: do(stage, bad))

@@ -7,7 +7,7 @@ promises a model server.
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -18,7 +18,13 @@ from hostelry.fleet.devices import device_variables, devices_of_copy
 from hostelry.fleet.given_variables import given_variables
 from hostelry.fleet.images import ImageRule
 from hostelry.fleet.interpreter import PYTHON_VARIABLES
-from hostelry.fleet.limits import CopyLimits, limits_of, thread_variables
+from hostelry.fleet.limits import (
+    DISK_VARIABLE,
+    CopyLimits,
+    asked_disk_bytes,
+    limits_of,
+    thread_variables,
+)
 from hostelry.fleet.processes import MARKER_VARIABLE
 
 PASSED_ON = frozenset(
@@ -64,7 +70,11 @@ class CopyPlace:
 
     def limits_of(self, spec: CopySpec) -> CopyLimits:
         """What the copy may take here."""
-        return limits_of(spec.requirements, self.shape, self.machine_cpus, self.reserved_cpus)
+        asked_mb = spec.container.environment.get(DISK_VARIABLE, "")
+        return replace(
+            limits_of(spec.requirements, self.shape, self.machine_cpus, self.reserved_cpus),
+            max_disk_bytes=asked_disk_bytes(asked_mb),
+        )
 
 
 def program_environment(

@@ -141,15 +141,17 @@ class ProcessLauncher:
         return limited
 
     async def explain_exit(self, folder: Path, code: int | None) -> str:
-        """The exit code or signal in words, or that memory was the cause."""
+        """The exit code or signal in words, or that memory or disk was the cause."""
         process = self._processes.get(folder)
-        return (process.memory_cause(code) if process else None) or exit_detail(code)
+        return (process.limit_cause(code) if process else None) or exit_detail(code)
 
     async def stop(self, folder: Path, leader: ProcessIdentity | None, grace_s: float) -> None:
         """End every process of the copy."""
         await stop_processes(folder, leader, grace_s)
         ended = self._processes.pop(folder, None)
         await asyncio.to_thread(release, folder, ended.groups if ended else ())
+        if ended is not None:
+            await asyncio.to_thread(ended.clear)
 
     async def _forked(self, order: LaunchOrder, seat: Seat | None) -> ForkedProcess | None:
         """The copy, forked and waiting to be let go; None where it has to be started cold."""

@@ -1,7 +1,8 @@
 """A copy's process within its limits: confined at its start, watched, and told why it ended.
 
 The kernel keeps the memory limit where a cgroup can be had; otherwise the process's memory is
-looked at twice a second, and the copy is killed when it holds more than it may.
+looked at twice a second, and the copy is killed when it holds more than it may. What it writes into
+its folder is looked at every two seconds.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import itertools
 import logging
 import os
 import resource
+import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +25,15 @@ from hostelry.base.json import decode
 from hostelry.base.recurring import again_and_again
 from hostelry.fleet.cgroups import CopyGroup, Place, make_group, remove_groups
 from hostelry.fleet.copy_user import Seat
-from hostelry.fleet.limits import CopyLimits, MemoryEvidence, memory_cause, over_limit
+from hostelry.fleet.disk import remove_written, written_bytes
+from hostelry.fleet.limits import (
+    CopyLimits,
+    MemoryEvidence,
+    disk_budget_bytes,
+    disk_cause,
+    memory_cause,
+    over_limit,
+)
 from hostelry.fleet.memory import held_at_most, machine_kills, memory_use
 from hostelry.fleet.processes import WatchedProcess, members, process_table, send
 from hostelry.fleet.records import ProcessIdentity, write_whole
@@ -31,6 +41,7 @@ from hostelry.fleet.records import ProcessIdentity, write_whole
 log = logging.getLogger(__name__)
 
 LIMITS_FILE = "limits.json"
+AGENT_FILES = ("copy.json", "model", LIMITS_FILE)  # in a copy's folder, and not the copy's
 LOOK_EVERY_S = 0.5
 IDLE_LOOK_EVERY_S = 2.0  # at a copy without a limit: only what the kernel killed
 SEARCH_EVERY_S = 2.0  # for processes it started since
@@ -44,6 +55,7 @@ class LimitRecord:
     """limits.json in a copy's folder: what a successor of the agent must know of its limits."""
 
     max_memory_bytes: int | None = None
+    max_disk_bytes: int | None = None
     groups: tuple[str, ...] = ()
     memory_group: str | None = None
 
@@ -83,6 +95,7 @@ class _Look:
     known: list[ProcessIdentity] = field(default_factory=list)
     evidence: MemoryEvidence = field(default_factory=MemoryEvidence)
     machine_kills: int = 0
+    over_disk_bytes: int = 0  # what it had written when it was killed for that
 
 
 class LimitedProcess:
@@ -124,8 +137,10 @@ class LimitedProcess:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
 
-    def memory_cause(self, exit_code: int | None) -> str | None:
-        """That memory ended it, in words; None when it did not, or it still runs."""
+    def limit_cause(self, exit_code: int | None) -> str | None:
+        """That memory or disk ended it, in words; None when neither did, or it still runs."""
+        if self._seen.over_disk_bytes:
+            return disk_cause(self._seen.over_disk_bytes, self._record.max_disk_bytes or 0)
         kills = self._group.memory_kills() if self._group else 0
         evidence = replace(
             self._seen.evidence,
@@ -149,8 +164,9 @@ class LimitedProcess:
             if next(turns) == looks - 1:
                 self._seen.known = await asyncio.to_thread(self._members)
                 self._enclose()
+                await asyncio.to_thread(self._judge_disk)
 
-        await again_and_again("watching a copy's memory", look, pause_s)
+        await again_and_again("watching what a copy takes", look, pause_s)
 
     async def _look(self) -> None:
         """One look; kills the copy when it is over its limit, or the kernel took a part of it."""
@@ -171,6 +187,19 @@ class LimitedProcess:
             self._seen.evidence = replace(self._seen.evidence, over_limit_bytes=use.held_bytes)
             log.warning("copy in %s held %d bytes: killed", self._folder, use.held_bytes)
             self._kill()
+
+    def _judge_disk(self) -> None:
+        """Kill when it has written more than it may."""
+        written = written_bytes(self._folder, self._seen.known, AGENT_FILES)
+        if over_limit(written, self._record.max_disk_bytes):
+            self._seen.over_disk_bytes = written
+            log.warning("copy in %s wrote %d bytes: killed", self._folder, written)
+            self._kill()
+
+    def clear(self) -> None:
+        """Remove what it wrote, where that ended it; its processes are ended. Blocks."""
+        if self._seen.over_disk_bytes:
+            remove_written(self._folder, AGENT_FILES)
 
     def _kill(self) -> None:
         send(self._members(), signal.SIGKILL)
@@ -208,6 +237,7 @@ def confine(
             group = None
     record = LimitRecord(
         max_memory_bytes=limits.max_memory_bytes,
+        max_disk_bytes=disk_budget_bytes(limits, shutil.disk_usage(folder).free),
         groups=tuple(map(str, group.folders)) if group else (),
         memory_group=str(group.memory) if group and group.memory else None,
     )

@@ -1,4 +1,4 @@
-"""What a copy may take of its machine, from plain values: threads, memory, and when it took more.
+"""What a copy may take of its machine, from plain values: threads, memory, disk; when it took more.
 
 No clock and no I/O; limited_process.py and cgroups.py act on it.
 """
@@ -11,6 +11,8 @@ from hostelry.domain.copy import CopySpec
 from hostelry.domain.shape import Requirements, Shape
 
 MIB = 1024**2
+MAX_DISK_BYTES = 32 * 1024**3
+DISK_VARIABLE = "HOSTELRY_MAX_DISK_MB"  # of a container's Environment: it may ask for less
 
 # What numeric libraries read for the number of their threads.
 THREAD_VARIABLES = (
@@ -31,12 +33,13 @@ WAIT_VARIABLES = {"GOMP_SPINCOUNT": "5000", "KMP_BLOCKTIME": "0"}
 class CopyLimits:
     """A copy's weight among the copies, in CPUs of the declared shape, and its threads.
 
-    Above `max_memory_bytes` it is killed (None: no limit).
+    Above `max_memory_bytes` (None: no limit) or `max_disk_bytes` it is killed.
     """
 
     cpus: float
     num_threads: int = 1
     max_memory_bytes: int | None = None
+    max_disk_bytes: int = MAX_DISK_BYTES
 
 
 def reserved_cpus(specs: Iterable[CopySpec]) -> float:
@@ -68,6 +71,18 @@ def limits_of(
         num_threads=whole_threads(threads, machine_cpus),
         max_memory_bytes=requirements.max_memory_bytes,
     )
+
+
+def asked_disk_bytes(asked_mb: str) -> int:
+    """The disk budget of a copy whose Environment asks for `asked_mb`; never more than others'."""
+    if not (asked_mb.isascii() and asked_mb.isdigit()) or len(asked_mb) > len(str(MAX_DISK_BYTES)):
+        return MAX_DISK_BYTES
+    return min(MAX_DISK_BYTES, int(asked_mb) * MIB)
+
+
+def disk_budget_bytes(limits: CopyLimits, free_bytes: int) -> int:
+    """What a copy may write where `free_bytes` are free as it starts: half of that at most."""
+    return min(limits.max_disk_bytes, free_bytes // 2)
 
 
 def whole_threads(cpus: float, machine_cpus: int) -> int:
@@ -128,6 +143,14 @@ def memory_cause(
     return (
         f"The model server was killed while the machine ran out of memory ({held}). Reserve what "
         "it needs with MinMemoryRequiredInMb, or run fewer copies here."
+    )
+
+
+def disk_cause(written_bytes: int, budget_bytes: int) -> str:
+    """That a copy was killed for what it wrote, in words."""
+    return (
+        f"The model server wrote {megabytes(written_bytes)} MB into its folder, over its disk "
+        f"budget of {budget_bytes // MIB} MB; killed, and its files removed."
     )
 
 

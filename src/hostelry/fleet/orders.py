@@ -10,8 +10,9 @@ from hostelry.fleet.container_order import (
 )
 from hostelry.fleet.environment import CopyPlace, program_environment
 from hostelry.fleet.given_variables import left_out
-from hostelry.fleet.images import ImageRule
+from hostelry.fleet.images import PROBE_BODY, PROBE_CONTENT_TYPE, ImageRule
 from hostelry.fleet.launcher import LaunchOrder
+from hostelry.fleet.limits import DISK_VARIABLE
 from hostelry.fleet.records import CopyFolder
 
 
@@ -48,7 +49,9 @@ def not_passed_on(spec: CopySpec, rule: ImageRule) -> tuple[str, ...]:
     """The names in the container's Environment that its server does not get."""
     if rule.is_container:
         return tuple(refused_in_container(spec))
-    return left_out(spec.container.environment, rule.environment)
+    read = {PROBE_BODY, PROBE_CONTENT_TYPE, DISK_VARIABLE}  # by the agent, for this copy
+    names = left_out(spec.container.environment, rule.environment)
+    return tuple(name for name in names if name not in read)
 
 
 def order_title(order: LaunchOrder) -> str:

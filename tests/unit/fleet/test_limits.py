@@ -2,8 +2,13 @@ import pytest
 
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.fleet.limits import (
+    MAX_DISK_BYTES,
     MIB,
+    CopyLimits,
     MemoryEvidence,
+    asked_disk_bytes,
+    disk_budget_bytes,
+    disk_cause,
     limits_of,
     megabytes,
     memory_cause,
@@ -140,3 +145,30 @@ def test_threads_that_wait_do_not_spin_for_long() -> None:
 )
 def test_the_operators_limit_bounds_threads(operator: str, threads: str) -> None:
     assert thread_variables(2, operator)["OMP_NUM_THREADS"] == threads
+
+
+@pytest.mark.parametrize(
+    ("asked_mb", "num_bytes"),
+    [
+        pytest.param("", MAX_DISK_BYTES, id="nothing is asked"),
+        pytest.param("64", 64 * MIB, id="less than others"),
+        pytest.param("99999999", MAX_DISK_BYTES, id="never more than others"),
+        pytest.param("9" * 5000, MAX_DISK_BYTES, id="a number without end"),
+        pytest.param("-1", MAX_DISK_BYTES, id="a negative number is none"),
+        pytest.param("64.5", MAX_DISK_BYTES, id="a fraction is none"),
+    ],
+)
+def test_a_disk_budget_may_be_asked_to_be_less(asked_mb: str, num_bytes: int) -> None:
+    assert asked_disk_bytes(asked_mb) == num_bytes
+
+
+def test_a_copy_may_write_half_of_what_is_free_at_most() -> None:
+    limits = CopyLimits(cpus=1, max_disk_bytes=64 * MIB)
+    assert disk_budget_bytes(limits, 1000 * MIB) == 64 * MIB
+    assert disk_budget_bytes(limits, 100 * MIB) == 50 * MIB
+
+
+def test_an_end_by_disk_is_told() -> None:
+    assert "wrote 70 MB into its folder, over its disk budget of 64 MB" in disk_cause(
+        70 * MIB, 64 * MIB
+    )
