@@ -5,9 +5,14 @@ Docs: SECURITY.md, docs/fleet.md. What a caller may ask is asked through the doo
 
 import http.client
 import json
+import os
 import socket
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,6 +29,7 @@ from tests.integration.agent_rig import (
     until,
     until_gone,
     until_ready,
+    until_true,
 )
 from tests.integration.gateway_rig import (
     GatewayRig,
@@ -33,10 +39,14 @@ from tests.integration.gateway_rig import (
     snapshot_of,
 )
 from tests.integration.lmi_rig import Server, byte_model, serving
+from tests.integration.platform import command_line
+from tests.integration.test_agent_copy_user import python_of_all, refused_here, started
 
 from hostelry.base.copy_key import HEADER, VARIABLE
 from hostelry.domain.copy import CopyPhase, CopyStatus
 from hostelry.domain.routes import CopyRoute
+from hostelry.fleet.copy_user import EACH_ITS_OWN
+from hostelry.server.home import load_config, save_config
 
 pytestmark = pytest.mark.integration
 KEY = "5ec3e7" * 10
@@ -158,8 +168,6 @@ def test_the_doors_routes_are_its_own_to_read(door: GatewayRig) -> None:
     assert KEY not in door.log.read_text()
 
 
-
-
 def key_of(there: Rig, copy_id: str) -> str | None:
     record = there.folder().copy(copy_id).load()
     return None if record is None else record.key
@@ -188,7 +196,7 @@ def test_each_start_has_a_key_of_its_own_that_a_successor_knows(tmp_path: Path) 
         for shown, status in (({}, 403), ({HEADER: keys[1]}, 403), ({HEADER: keys[0]}, 200)):
             assert tried(one, shown) == status
         assert there.folder().copy("c-1").record.stat().st_mode & 0o777 == 0o600
-        told = Path(f"/proc/{one.pid}/cmdline").read_text() + await agent.log_tail("c-1")
+        told = command_line(one.pid or 0) + await agent.log_tail("c-1")
         told += there.folder().agent_log.read_text() + repr(one)
         assert keys[0] not in told
 
@@ -227,3 +235,174 @@ def test_a_copy_from_before_there_were_keys_is_adopted_and_reached(tmp_path: Pat
 
     with rig(tmp_path) as there:
         run(work(there))
+
+
+# Copies with a user each: what one process can do to another copy's, and to the platform's.
+STRANGER = 61_235  # another local user
+ATTACK = """
+import ctypes, json, os, resource, sys, _multiprocessing, _posixshmem
+pid, folder, name = json.load(sys.stdin)
+libc = ctypes.CDLL(None, use_errno=True)
+def ptrace():
+    if libc.ptrace(16, pid, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "ptrace")
+def read(path):
+    with open(path, "rb") as file:
+        file.seek(0 if not path.endswith("/mem") else id(file))
+        file.read(1)
+def rebuild():
+    _multiprocessing.SemLock._rebuild(0, 1, 1, "/" + name)
+acts = {
+    "signal": lambda: os.kill(pid, 0),
+    "end": lambda: os.kill(pid, 15),
+    "trace": ptrace,
+    "lower its priority": lambda: os.setpriority(os.PRIO_PROCESS, pid, 19),
+    "pin it": lambda: os.sched_setaffinity(pid, {0}),
+    "limit it": lambda: resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, 0)),
+    "offer it to the kernel": lambda: open(f"/proc/{pid}/oom_score_adj", "w").close(),
+    **{f"read {it}": lambda it=it: read(f"/proc/{pid}/{it}")
+       for it in ("mem", "environ", "maps", "io", "stack", "auxv")},
+    "see what it has open": lambda: os.listdir(f"/proc/{pid}/fd"),
+    "enter its folder": lambda: os.listdir(f"/proc/{pid}/cwd"),
+    "list its folder": lambda: os.listdir(folder),
+    "list its work": lambda: os.listdir(folder + "/work"),
+    "read its work": lambda: read(folder + "/work/mine"),
+    "write in its work": lambda: open(folder + "/work/other", "w").close(),
+    "read its record": lambda: read(folder + "/copy.json"),
+    "read its log": lambda: read(folder + "/log"),
+    "write to its log": lambda: open(folder + "/log", "a").close(),
+    "map its shared memory": lambda: _posixshmem.shm_open("/" + name, os.O_RDWR, 0o600),
+    "read its shared memory": lambda: read("/dev/shm/" + name),
+    "unlink its shared memory": lambda: _posixshmem.shm_unlink("/" + name),
+    "take its semaphore": rebuild,
+}
+def outcome(act):
+    try:
+        act()
+    except OSError as error:
+        return type(error).__name__
+    return "done"
+print(json.dumps({what: outcome(act) for what, act in acts.items()}))
+"""
+VICTIM = """
+import json, os, sys, _multiprocessing, _posixshmem
+folder, name = json.load(sys.stdin)
+os.close(_posixshmem.shm_open("/" + name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+_multiprocessing.SemLock(1, 1, 1, "/" + name, False)
+open(folder + "/work/mine", "w").close()
+"""
+CLOSED = """
+import json, os, sys
+top = json.load(sys.stdin)
+os.makedirs(top + "/b/c")
+os.chmod(top, 0)
+"""
+
+
+def as_user(number: int, program: str, given: Any) -> str:
+    """What `program` prints, run by a process of that user in no other group."""
+    done = subprocess.run(
+        [python_of_all(), "-c", program],
+        input=json.dumps(given),
+        user=number,
+        group=number,
+        extra_groups=[],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that other users can pass to; pytest's own are private."""
+    with tempfile.TemporaryDirectory(prefix="hostelry-", dir="/tmp") as name:
+        Path(name).chmod(0o711)
+        yield Path(name)
+
+
+def user_of(pid: int | None) -> int:
+    return Path(f"/proc/{pid}").stat().st_uid
+
+
+@contextmanager
+def shared_names(number: int, folder: Path) -> Iterator[str]:
+    """Shared memory and a semaphore of that user, and a file in its copy's work folder."""
+    name = f"hostelry-hostile-{os.getpid()}"
+    as_user(number, VICTIM, [str(folder), name])
+    try:
+        yield name
+    finally:
+        for prefix in ("", "sem."):
+            Path(f"/dev/shm/{prefix}{name}").unlink(missing_ok=True)
+
+
+def test_no_other_user_reaches_a_copy_but_by_its_port(folder: Path) -> None:
+    async def work(there: Rig) -> None:
+        agent, (mine, other) = await started(there, folder, "c-1", "c-2", user=EACH_ITS_OWN)
+        users = [user_of(it) for it in (mine, other)]
+        assert len({0, *users}) == 3
+        victim = there.folder().copy("c-2")
+        with shared_names(users[1], victim.root) as name:
+            for attacker in (users[0], STRANGER):
+                told = json.loads(as_user(attacker, ATTACK, [other, str(victim.root), name]))
+                assert {what for what, came in told.items() if came != "PermissionError"} == set()
+            told = json.loads(as_user(users[1], ATTACK, [other, str(victim.root), name]))
+            assert told["read its work"] == "done", "the attacks are what they say"
+            assert told["map its shared memory"] == told["take its semaphore"] == "done"
+        keys = [key_of(there, it) or "" for it in ("c-1", "c-2")]
+        await until_gone(other)  # its own user may end it
+        again = await until(agent, lambda it: it["c-2"].restarts == 1)
+        assert again["c-1"].restarts == 0
+        status = await until_ready(agent, "c-2")
+        assert (user_of(status.pid), len({*keys, status.key})) == (users[1], 3)
+        assert [tried(status, {HEADER: key}) for key in keys] == [403, 403]
+
+    with rig(folder) as there:
+        if not refused_here(there):
+            run(work(there))
+
+
+def test_what_a_copy_leaves_behind_goes_with_it(folder: Path) -> None:
+    async def work(there: Rig) -> None:
+        agent, (pid,) = await started(there, folder, "c-1", user=EACH_ITS_OWN)
+        root = there.folder().copy("c-1").root
+        as_user(user_of(pid), CLOSED, f"{root}/work/a")
+        await agent.apply([])
+        await until_gone(pid)
+        await until_true(lambda: not root.exists(), "the folder is gone")
+
+    with rig(folder) as there:
+        if not refused_here(there):
+            run(work(there))
+
+
+def test_a_home_goes_on_with_another_setting(folder: Path) -> None:
+    async def work(there: Rig) -> None:
+        agent, (pid,) = await started(there, folder, "c-1", user=EACH_ITS_OWN)
+        for setting, is_root in ((None, True), (EACH_ITS_OWN, False)):
+            before = user_of(pid)
+            save_config(there.home, replace(load_config(there.home), copy_user=setting))
+            kill(there.agent_pid())
+            agent = await there.launch()
+            adopted = await until_ready(agent, "c-1")
+            assert (adopted.pid, user_of(pid)) == (pid, before), "what runs goes on as it is"
+            kill(pid)
+            await until(agent, lambda it, pid=pid: it["c-1"].pid not in (None, pid))
+            pid = (await until_ready(agent, "c-1")).pid or 0
+            assert (user_of(pid) == 0) is is_root
+
+    with rig(folder) as there:
+        if not refused_here(there):
+            run(work(there))
+
+
+def test_a_copy_listens_where_every_user_may_connect_only_with_its_key(llm: Server) -> None:
+    """Ports and abstract sockets know no users: of the latter the LLM server has none."""
+    pids = [llm.process.pid, llm.engine_pid()]
+    opened = {os.readlink(it) for pid in pids for it in Path(f"/proc/{pid}/fd").iterdir()}
+    rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    named = [row[7] for row in rows if len(row) > 7 and f"socket:[{row[6]}]" in opened]
+    assert named == []

@@ -28,6 +28,7 @@ from tests.integration.agent_rig import (
 )
 from tests.integration.test_agent_warm import left_clean, proc, warm
 
+from hostelry.base.copy_key import HEADER
 from hostelry.base.errors import TerminalError
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.client import HttpAgent
@@ -40,7 +41,9 @@ pytestmark = pytest.mark.integration
 
 UID = 61_234
 USER = CopyUser(uid=UID, name="user61234")
-DRILL = Path(__file__).parents[2] / "src/hostelry/containers/drill/__main__.py"
+SOURCES = Path(__file__).parents[2] / "src"
+DRILL = "hostelry/containers/drill/__main__.py"
+IT_IMPORTS = ("hostelry/__init__.py", "hostelry/base/__init__.py", "hostelry/base/copy_key.py")
 # Run as a copy: reads and signals what it is given, and tells what came of it.
 TRIES = """
 import json, os, sys
@@ -85,14 +88,20 @@ def _above(path: Path) -> list[FolderMode]:
     ]
 
 
-def drilled(there: Rig, folder: Path) -> None:
+def drilled(there: Rig, folder: Path, user: CopyUser) -> None:
     """Have `there` run the drill server as the user, by an interpreter that the user can run."""
-    server = shutil.copy(DRILL, folder / "drill_server.py")
+    code = folder / "code"
+    for package in ("", "hostelry", "hostelry/base"):
+        (code / package).mkdir()
+        (code / package).chmod(0o755)
+    for module in IT_IMPORTS:
+        shutil.copy(SOURCES / module, code / module)
+    server = shutil.copy(SOURCES / DRILL, code / "drill_server.py")
     there.home.images.write_text(
         f'[[image]]\npattern = "drilled:*"\ncommand = ["{python_of_all()}", "{server}"]\n'
         '[image.probe]\ncontent_type = "application/json"\nbody = "{}"\n'
     )
-    save_config(there.home, replace(load_config(there.home), copy_user=USER))
+    save_config(there.home, replace(load_config(there.home), copy_user=user))
     open_home(there.home)
 
 
@@ -131,9 +140,11 @@ def refused_here(there: Rig) -> bool:
     return True
 
 
-async def started(there: Rig, folder: Path, *copy_ids: str) -> tuple[HttpAgent, list[int]]:
+async def started(
+    there: Rig, folder: Path, *copy_ids: str, user: CopyUser = USER
+) -> tuple[HttpAgent, list[int]]:
     """An agent with these copies ready and measured, and their pids."""
-    drilled(there, folder)
+    drilled(there, folder, user)
     agent = await there.launch()
     await agent.apply([spec(it) for it in copy_ids])
     pids = [(await until_ready(agent, it)).pid for it in copy_ids]
@@ -145,8 +156,9 @@ def test_a_copy_of_another_user_serves_with_no_right_of_its_agent(folder: Path) 
     async def work() -> None:
         agent, (pid, other) = await started(there, folder, "c-1", "c-2")
         async with httpx.AsyncClient(trust_env=False) as http:
-            address = (await until_ready(agent, "c-1")).address
-            answer = await http.post(f"{address}/invocations", json={})
+            told = await until_ready(agent, "c-1")
+            shown = {HEADER: told.key or ""}
+            answer = await http.post(f"{told.address}/invocations", json={}, headers=shown)
         assert "c-1" in answer.text
         status = proc(pid, "status")
         assert f"Uid:\t{UID}\t{UID}\t{UID}\t{UID}\n" in status

@@ -27,7 +27,8 @@ from tests.integration.agent_rig import (
 )
 from tests.integration.lmi_rig import byte_model
 
-from hostelry.domain.copy import CopySpec
+from hostelry.base.copy_key import HEADER
+from hostelry.domain.copy import CopySpec, CopyStatus
 from hostelry.domain.model import ArtifactSource, Container
 from hostelry.domain.shape import Requirements
 from hostelry.fleet.launcher import LaunchOrder, ProcessLauncher
@@ -326,7 +327,7 @@ def test_language_models_are_forked_and_restarted_and_adopted(tmp_path: Path) ->
             assert status.start_kind == "warm"
             assert status.start_s is not None
             assert 0 < status.start_s < 60
-            assert await generated(str(status.address)) != ""
+            assert await generated(status) != ""
         first = await until_ready(agent, "c-1")
         assert first.pid is not None
         (engine,) = proc(first.pid, f"task/{first.pid}/children").split()
@@ -365,10 +366,12 @@ def lmi(copy_id: str, model: ArtifactSource) -> CopySpec:
     )
 
 
-async def generated(address: str) -> str:
+async def generated(status: CopyStatus) -> str:
     body = {"inputs": "Hello", "parameters": {"max_new_tokens": 4}}
     async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
-        answer = await http.post(f"{address}/invocations", json=body)
+        answer = await http.post(
+            f"{status.address}/invocations", json=body, headers={HEADER: status.key or ""}
+        )
     assert answer.status_code == 200, answer.text
     return answer.text
 

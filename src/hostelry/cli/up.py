@@ -33,6 +33,7 @@ from hostelry.cli.up_flags import (
     StreamTimeoutOption,
     WorkersOption,
 )
+from hostelry.fleet.copy_user import AUTO
 from hostelry.server.detached import Progress as Told
 from hostelry.server.detached import start_detached
 from hostelry.server.down import Leftover, stop_hostelry
@@ -69,7 +70,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     hold_requests_each: HoldEachOption = 1024,
     hold_mb: HoldMbOption = 256.0,
     metrics_mb: Annotated[float, typer.Option(help="Memory that metrics may take.")] = 256.0,
-    copy_user: CopyUserOption = None,
+    copy_user: CopyUserOption = AUTO,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return when ready; go on in the background.")
     ] = False,

@@ -61,12 +61,12 @@ AtZeroOption = Annotated[
     ),
 ]
 CopyUserOption = Annotated[
-    str | None,
+    str,
     typer.Option(
-        help="Run copies that are programs as this unprivileged user, a name or a number; only "
-        "root can. [default: the user of hostelry]",
-        metavar="NAME|UID",
-        show_default=False,
+        help="Whose processes copies that are programs are: auto (each a user of its own, where "
+        "that can be had: as root), none (the user of hostelry), or one unprivileged user for "
+        "all, a name or a number.",
+        metavar="auto|none|NAME|UID",
     ),
 ]
 HoldLimitOption = Annotated[

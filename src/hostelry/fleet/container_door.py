@@ -184,9 +184,7 @@ def enter_network(pid: int) -> None:
             os.close(descriptor)
 
 
-async def serve(
-    listener: socket.socket, container: int, port: int, key: str | None = None
-) -> None:
+async def serve(listener: socket.socket, container: int, port: int, key: str | None = None) -> None:
     """Pass connections to `port` inside until the process behind the pidfd `container` is gone.
 
     With `key` only requests that show it are passed on.

@@ -6,13 +6,14 @@ The copy may pass through it, and write in `work` below it.
 
 import asyncio
 import os
+import secrets
 import shutil
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
 from hostelry.fleet.artifacts.protocol import Artifacts, Fetch
-from hostelry.fleet.copy_user import PASS, WORK, CopyUser, Seat, group_number
+from hostelry.fleet.copy_user import PASS, WORK, CopyUser, Seat, own_number
 from hostelry.fleet.records import CopyFolder
 
 READ = 0o004
@@ -21,7 +22,7 @@ OTHERS = 0o007
 
 def make_seat(folder: Path, user: CopyUser) -> Seat:
     """Make the copy's folder, its log and its work folder fit for `user`; raises OSError."""
-    gid = group_number(folder.stat().st_ino)
+    gid = own_number(folder.stat().st_gid, _numbers_near(folder), secrets.randbelow)
     for above in (folder.parent.parent, folder.parent):
         let_pass(above)
     os.chown(folder, -1, gid)
@@ -36,12 +37,21 @@ def make_seat(folder: Path, user: CopyUser) -> Seat:
         os.fchmod(descriptor, 0o620)
     finally:
         os.close(descriptor)
-    work = folder / WORK
-    if work.exists() and work.stat().st_uid != user.uid:
-        shutil.rmtree(work)  # of the user that copies had before
-    work.mkdir(mode=0o700, exist_ok=True)
-    os.chown(work, user.uid, gid)
-    return Seat(user=user, gid=gid, work=work)
+    seat = Seat(user=user, gid=gid, work=folder / WORK)
+    if seat.work.exists() and seat.work.stat().st_uid != seat.uid:
+        shutil.rmtree(seat.work)  # of the user that copies had before
+    seat.work.mkdir(mode=0o700, exist_ok=True)
+    os.chown(seat.work, seat.uid, gid)
+    return seat
+
+
+def _numbers_near(folder: Path) -> set[int]:
+    """The numbers of all copies of this home."""
+    numbers = set()
+    for other in folder.parent.parent.parent.glob("*/copies/*"):
+        with suppress(FileNotFoundError):
+            numbers.add(other.stat().st_gid)
+    return numbers
 
 
 def let_pass(folder: Path) -> None:

@@ -178,7 +178,7 @@ def _seat(folder: Path, user: CopyUser) -> Seat:
 
 
 def _cold(order: LaunchOrder, seat: Seat | None) -> WatchedProcess:
-    environment = {**order.environment, **(seat.variables if seat else {})}
+    environment = seat.environment(order.environment) if seat else order.environment
     folder = seat.work if seat else order.folder
     try:
         return start_unprivileged(order.argv, environment, folder, order.log, seat)

@@ -145,7 +145,7 @@ class WatchedProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 pass_fds=pass_fds,
-                user=seat.user.uid if seat else None,
+                user=seat.uid if seat else None,
                 group=seat.gid if seat else None,
                 extra_groups=() if seat else None,
             )

@@ -125,10 +125,10 @@ class WarmForks:
         order = ForkOrder(
             number=self._last_number,
             arguments=(),
-            environment={**environment, **(seat.variables if seat else {})},
+            environment=seat.environment(environment) if seat else dict(environment),
             folder=str(seat.work if seat else folder),
             log=str(copy_log),
-            uid=seat.user.uid if seat else None,
+            uid=seat.uid if seat else None,
             gid=seat.gid if seat else None,
         )
         try:

@@ -11,18 +11,41 @@ import hostelry
 from hostelry.base.errors import TerminalError
 from hostelry.fleet.copy_seat import let_pass
 from hostelry.fleet.copy_user import (
-    FIRST_GROUP,
+    AUTO,
+    EACH_ITS_OWN,
+    FIRST_NUMBER,
+    NONE,
     CopyUser,
     FolderMode,
+    closed_device,
     closed_text,
     closed_to,
+    device_text,
     refusal,
 )
 from hostelry.server.home import Home
 
 TRIAL = "import hostelry.base.json"
 TRIAL_S = 30.0
+DEV = Path("/dev")
 OTHERS = 0o077
+DEVICES = ("nvidia[0-9]*", "nvidiactl", "nvidia-uvm", "kfd")
+
+
+def decided_copy_user(asked: str, home: Home) -> tuple[CopyUser | None, str | None]:
+    """The user that copies run as, None for hostelry's own; and what its operator is to be told.
+
+    Raises TerminalError where a user was named that copies cannot have.
+    """
+    if asked == NONE:
+        return None, None
+    try:
+        return admitted_copy_user(asked, home), None
+    except TerminalError as error:
+        if asked != AUTO:
+            raise
+        cause = str(error).removeprefix(f"--copy-user {AUTO}: ")
+        return None, f"copies run as hostelry's own user, not each as one of its own: {cause}"
 
 
 def admitted_copy_user(asked: str, home: Home) -> CopyUser:
@@ -30,7 +53,8 @@ def admitted_copy_user(asked: str, home: Home) -> CopyUser:
 
     Raises TerminalError saying what keeps it from that, and what mends it.
     """
-    uid, name = _known(asked)
+    user = EACH_ITS_OWN if asked == AUTO else _known(asked)
+    uid = FIRST_NUMBER if user is EACH_ITS_OWN else user.uid
     why_not = refusal(asked, uid, os.geteuid(), effective_capabilities())
     if why_not is not None or uid is None:
         raise TerminalError(why_not or asked)
@@ -40,8 +64,11 @@ def admitted_copy_user(asked: str, home: Home) -> CopyUser:
             closed = closed_to(uid, _above(path))
             if closed is not None:
                 raise TerminalError(closed_text(asked, closed, purpose))
+    device = closed_device(_modes(it for name in DEVICES for it in sorted(DEV.glob(name))))
+    if device is not None:
+        raise TerminalError(device_text(asked, device))
     _try(asked, uid)
-    return CopyUser(uid=uid, name=name)
+    return user
 
 
 def open_home(home: Home) -> None:
@@ -53,15 +80,16 @@ def open_home(home: Home) -> None:
         let_pass(folder)
 
 
-def _known(asked: str) -> tuple[int | None, str]:
+def _known(asked: str) -> CopyUser:
     """The user's number, where there is one, and its name."""
     try:
-        if not asked.isdecimal():
-            entry = pwd.getpwnam(asked)
-            return entry.pw_uid, entry.pw_name
-        return int(asked), pwd.getpwuid(int(asked)).pw_name
+        by_name = not asked.isdecimal()
+        entry = pwd.getpwnam(asked) if by_name else pwd.getpwuid(int(asked))
+        return CopyUser(uid=entry.pw_uid, name=entry.pw_name)
     except (KeyError, OverflowError, ValueError):
-        return (int(asked), f"user{asked}") if asked.isdecimal() else (None, asked)
+        if asked.isdecimal():
+            return CopyUser(uid=int(asked), name=f"user{asked}")
+        return CopyUser(uid=None, name=asked)
 
 
 def effective_capabilities() -> int:
@@ -74,9 +102,13 @@ def effective_capabilities() -> int:
 
 def _above(path: Path) -> Iterable[FolderMode]:
     """The folders above `path`, the root first."""
-    for folder in reversed(path.parents):
-        stat = folder.stat()
-        yield FolderMode(path=folder, owner=stat.st_uid, mode=stat.st_mode)
+    return _modes(reversed(path.parents))
+
+
+def _modes(paths: Iterable[Path]) -> Iterable[FolderMode]:
+    for path in paths:
+        stat = path.stat()
+        yield FolderMode(path=path, owner=stat.st_uid, mode=stat.st_mode)
 
 
 def _try(asked: str, uid: int) -> None:
@@ -85,7 +117,7 @@ def _try(asked: str, uid: int) -> None:
         tried = subprocess.run(
             [sys.executable, "-c", TRIAL],
             user=uid,
-            group=FIRST_GROUP,
+            group=FIRST_NUMBER,
             extra_groups=[],
             cwd="/",
             env={},

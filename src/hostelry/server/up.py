@@ -23,7 +23,7 @@ from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.sweep import stop_everything
 from hostelry.server import objectstore, watcher
 from hostelry.server.adoption import Act, Fate, adoption_sentence, fates
-from hostelry.server.copy_user_option import admitted_copy_user, open_home
+from hostelry.server.copy_user_option import decided_copy_user, open_home
 from hostelry.server.forwarder import start_forwarder
 from hostelry.server.gateway_workers import SharedDoor, shared_door
 from hostelry.server.home import (
@@ -104,7 +104,7 @@ async def run_up(
     with only_one(home, again.lock if again else None):
         if again is None:  # in the foreground nobody starts it again
             home.kept.unlink(missing_ok=True)
-        with settled(home, options, environment) as start:
+        with settled(home, options, environment, report.say) as start:
             for line in start.ports.said:
                 report.say(line)
             save_run_file(home, "up", os.getpid(), start.config.door_port)
@@ -155,14 +155,18 @@ class Start:
 
 
 @contextmanager
-def settled(home: Home, options: UpOptions, environment: Mapping[str, str]) -> Iterator[Start]:
-    """Decide keys and ports, and write both for the other processes to read.
+def settled(
+    home: Home, options: UpOptions, environment: Mapping[str, str], say: Callable[[str], None]
+) -> Iterator[Start]:
+    """Decide keys, ports and the user of copies, and write all for the other processes to read.
 
     The ports are this start's own for the block.
     """
     stored = stored_credentials(home)
     credentials = decide_credentials(options, stored, environment)
-    user = None if options.copy_user is None else admitted_copy_user(options.copy_user, home)
+    user, note = decided_copy_user(options.copy_user, home)
+    if note is not None:
+        say(note)
     found = find_services(home)
     inherited = inherited_door(home, found)
     if inherited is None:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from hostelry.base.errors import TerminalError
 from hostelry.domain.at_zero import AtZero
-from hostelry.fleet.copy_user import CopyUser
+from hostelry.fleet.copy_user import AUTO, CopyUser
 from hostelry.gateway.count_table import MAX_WORKERS
 from hostelry.server.home import Credentials, UpConfig, new_credentials
 from hostelry.server.port_choice import Ports
@@ -53,7 +53,7 @@ class UpOptions:
     hold_requests_each: int = 1024
     hold_mb: float = 256.0
     metrics_mb: float = 256.0
-    copy_user: str | None = None
+    copy_user: str = AUTO
 
     @property
     def embedded_store(self) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.fleet.artifacts.protocol import Fetch
 from hostelry.fleet.copy_seat import OpenArtifacts, make_seat
-from hostelry.fleet.copy_user import CopyUser, group_number
+from hostelry.fleet.copy_user import EACH_ITS_OWN, FIRST_NUMBER, CopyUser
 
 SOURCE = ArtifactSource(uri="s3://b/m.tar.gz", kind=SourceKind.ARCHIVE)
 WANT = Fetch(source=SOURCE, holder="c-1/model", note=lambda _: None)
@@ -91,7 +91,7 @@ def test_a_copy_owns_one_folder_and_passes_through_the_others(tmp_path: Path) ->
     if refused_here(folder):
         return
     seat = make_seat(folder, USER)
-    assert seat.gid == group_number(folder.stat().st_ino)
+    assert seat.gid >= FIRST_NUMBER
     assert (folder.stat().st_uid, folder.stat().st_gid, mode(folder)) == (0, seat.gid, 0o710)
     assert (seat.work.stat().st_uid, seat.work.stat().st_gid) == (USER.uid, seat.gid)
     assert mode(seat.work) == 0o700
@@ -111,5 +111,23 @@ def test_what_a_copy_keeps_outlives_its_restart_and_not_a_change_of_the_user(
     kept.touch()
     make_seat(folder, USER)
     assert kept.exists()
-    make_seat(folder, CopyUser(uid=61_235, name="other"))
-    assert not kept.exists()
+    for other in (CopyUser(uid=61_235, name="other"), EACH_ITS_OWN, USER):
+        make_seat(folder, other)
+        assert not kept.exists()
+        kept.touch()
+
+
+def test_each_copy_has_a_user_of_its_own_and_keeps_it(tmp_path: Path) -> None:
+    folder = copy_folder(tmp_path)
+    if refused_here(folder):
+        return
+    near = folder.with_name("c-2")
+    near.mkdir()
+    seats = [make_seat(it, EACH_ITS_OWN) for it in (folder, near)]
+    assert len({it.uid for it in seats} | {0}) == 3
+    for seat in seats:
+        assert (seat.work.stat().st_uid, seat.work.stat().st_gid) == (seat.uid, seat.gid)
+        assert (seat.uid, mode(seat.work)) == (seat.gid, 0o700)
+        (seat.work / "kept").touch()
+    assert [make_seat(it, EACH_ITS_OWN) for it in (folder, near)] == seats
+    assert all((it.work / "kept").exists() for it in seats)

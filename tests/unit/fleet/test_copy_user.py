@@ -5,16 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostelry.fleet.copy_user import (
-    FIRST_GROUP,
+    EACH_ITS_OWN,
+    FIRST_NUMBER,
     NEEDED_CAPABILITIES,
-    NUM_GROUPS,
+    NUM_NUMBERS,
     CopyUser,
     FolderMode,
     Seat,
+    closed_device,
     closed_text,
     closed_to,
-    group_number,
+    device_text,
     missing_capabilities,
+    own_number,
     refusal,
 )
 from hostelry.fleet.warm_rule import own_home_cause
@@ -84,18 +87,71 @@ def test_a_closed_folder_is_named_with_the_command_that_mends_it() -> None:
     assert "`chmod o+x /root`" in said
 
 
-@given(inode=st.integers(min_value=0, max_value=2**64 - 1))
-def test_every_folder_has_a_group_that_nobody_else_gives_out(inode: int) -> None:
-    assert FIRST_GROUP <= group_number(inode) < FIRST_GROUP + NUM_GROUPS < 2**31
+@pytest.mark.parametrize(
+    ("mode", "closed"),
+    [
+        pytest.param(0o20666, False, id="a driver's default"),
+        pytest.param(0o20660, True, id="a group's"),
+        pytest.param(0o20664, True, id="everybody's to read"),
+    ],
+)
+def test_an_accelerator_is_everybodys_or_named(mode: int, closed: bool) -> None:
+    devices = folders(("/dev/nvidia0", 0, 0o20666), ("/dev/nvidia1", 0, mode))
+    found = closed_device(devices)
+    assert found == (devices[1] if closed else None)
+    assert found is None or "`chmod o+rw /dev/nvidia1`" in device_text("auto", found)
 
 
-def test_two_folders_of_a_disk_have_two_groups() -> None:
-    assert len({group_number(inode) for inode in range(500_000, 501_000)}) == 1000
+@given(drawn=st.integers(min_value=0, max_value=NUM_NUMBERS - 1))
+def test_every_copy_has_a_number_that_nobody_else_gives_out(drawn: int) -> None:
+    number = own_number(0, (), lambda _: drawn)
+    assert FIRST_NUMBER <= number < FIRST_NUMBER + NUM_NUMBERS < 2**31
+    assert own_number(number, {number}, lambda _: 0) == number, "it keeps it when started again"
+
+
+def test_no_two_copies_have_one_number() -> None:
+    numbers = iter((5, 5, 6, 6, 5, 7))
+    taken: set[int] = set()
+    for _ in range(3):
+        taken.add(own_number(0, taken, lambda _: next(numbers)))
+    assert taken == {FIRST_NUMBER + 5, FIRST_NUMBER + 6, FIRST_NUMBER + 7}
+
+
+HUB = {"HF_HOME": "/o/hf", "HF_HUB_CACHE": "/o/hub", "HF_TOKEN_PATH": "/o/token", "HF_TOKEN": "t"}
+
+
+@pytest.mark.parametrize(
+    ("user", "more", "kept"),
+    [
+        pytest.param(EACH_ITS_OWN, {}, {"HF_TOKEN"}, id="what it downloads is its own"),
+        pytest.param(EACH_ITS_OWN, {"HF_HUB_OFFLINE": "0"}, {"HF_TOKEN"}, id="not offline"),
+        pytest.param(EACH_ITS_OWN, {"HF_HUB_OFFLINE": "true"}, set(HUB), id="it only reads"),
+        pytest.param(CopyUser(uid=990, name="it"), {}, set(HUB), id="the user who was asked for"),
+    ],
+)
+def test_whose_folder_of_downloads_a_copy_uses(
+    user: CopyUser, more: dict[str, str], kept: set[str]
+) -> None:
+    seat = Seat(user=user, gid=FIRST_NUMBER, work=Path("/w"))
+    given = seat.environment({**HUB, **more})
+    assert {name for name in HUB if name in given} == kept
+
+
+@pytest.mark.parametrize(
+    ("user", "uid"),
+    [
+        pytest.param(EACH_ITS_OWN, FIRST_NUMBER + 3, id="of its own: its group's number"),
+        pytest.param(CopyUser(uid=990, name="it"), 990, id="one for all"),
+    ],
+)
+def test_which_user_a_copy_is(user: CopyUser, uid: int) -> None:
+    assert Seat(user=user, gid=FIRST_NUMBER + 3, work=Path("/w")).uid == uid
 
 
 def test_what_looks_for_the_users_home_finds_the_copys() -> None:
-    seat = Seat(user=CopyUser(uid=990, name="it"), gid=FIRST_GROUP, work=Path("/i/c/work"))
-    assert seat.variables == {
+    seat = Seat(user=CopyUser(uid=990, name="it"), gid=FIRST_NUMBER, work=Path("/i/c/work"))
+    assert seat.environment({"HOME": "/root", "PATH": "/bin"}) == {
+        "PATH": "/bin",
         "HOME": "/i/c/work",
         "TMPDIR": "/i/c/work",
         "XDG_CACHE_HOME": "/i/c/work/.cache",

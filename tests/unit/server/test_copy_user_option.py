@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.fleet.copy_user import CopyUser
+from hostelry.fleet.copy_user import AUTO, EACH_ITS_OWN, NONE, CopyUser
 from hostelry.server import copy_user_option
-from hostelry.server.copy_user_option import admitted_copy_user, open_home
+from hostelry.server.copy_user_option import admitted_copy_user, decided_copy_user, open_home
 from hostelry.server.home import Home, UpConfig, load_config, save_config
 
 ROOT = os.geteuid() == 0
@@ -33,6 +33,7 @@ def whole_root(monkeypatch: pytest.MonkeyPatch) -> None:
 def open_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which every folder can be passed, and the trial is a shell's."""
     monkeypatch.setattr(copy_user_option, "_above", lambda _: ())
+    monkeypatch.setattr(copy_user_option, "DEV", Path("/nowhere"))
     monkeypatch.setattr(sys, "executable", ANYBODYS)
     monkeypatch.setattr(copy_user_option, "TRIAL", "exit 0")
 
@@ -96,6 +97,40 @@ def test_a_user_that_cannot_run_the_code_is_refused_with_its_last_line(
         admitted_copy_user("61234", home)
 
 
+def test_by_default_each_copy_is_a_user_of_its_own_where_that_can_be_had(
+    home: Home, request: pytest.FixtureRequest
+) -> None:
+    user, note = decided_copy_user(AUTO, home)
+    assert user is None, "pytest's folders are closed"
+    assert note is not None
+    assert "copies run as hostelry's own user, not each as one of its own: " in note
+    assert ("`chmod o+x " if ROOT else f"{NOT_ROOT}; start it as root") in note
+    assert "\n" not in note
+    request.getfixturevalue("open_machine")
+    user, note = decided_copy_user(AUTO, home)
+    assert (user, note is None) == ((EACH_ITS_OWN, True) if ROOT else (None, False))
+
+
+def test_who_asks_for_none_is_told_nothing_and_who_names_a_user_gets_it_or_an_error(
+    home: Home,
+) -> None:
+    assert decided_copy_user(NONE, home) == (None, None)
+    with pytest.raises(TerminalError, match="chmod o\\+x" if ROOT else NOT_ROOT):
+        decided_copy_user("61234", home)
+
+
+@pytest.mark.usefixtures("open_machine")
+def test_an_accelerator_that_is_not_everybodys_is_named(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copy_user_option, "DEV", tmp_path)
+    for name, bits in (("nvidia0", 0o666), ("nvidiactl", 0o660), ("null", 0o600)):
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(bits)
+    _, note = decided_copy_user(AUTO, home)
+    assert (f"{tmp_path}/nvidiactl (mode 0660)" if ROOT else NOT_ROOT) in str(note)
+
+
 def test_a_home_is_opened_for_passing_and_its_files_are_closed(home: Home) -> None:
     home.images.write_text("")
     home.actions.write_text("")
@@ -112,5 +147,7 @@ def test_the_user_is_kept_and_a_config_from_before_has_none(home: Home) -> None:
     user = CopyUser(uid=990, name="it")
     save_config(home, UpConfig(control_port=1, copy_user=user))
     assert load_config(home).copy_user == user
+    save_config(home, UpConfig(control_port=1, copy_user=EACH_ITS_OWN))
+    assert load_config(home).copy_user == EACH_ITS_OWN
     home.config.write_text('{"control_port": 1}')
     assert load_config(home).copy_user is None

@@ -1,4 +1,4 @@
-"""The server's first look at a request: whether it shows the copy's key, before its body is read."""
+"""The server's first look at a request: whether it shows the copy's key; its body is not read."""
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 

@@ -62,6 +62,7 @@ HANDLER_FAILED = 424  # what LMI's handlers answer to nearly everything bad in a
 
 EXCEPTION_NAMES: Mapping[int, str] = {
     400: "BadRequestException",
+    403: "AccessDeniedException",
     404: "ResourceNotFoundException",
     405: "MethodNotAllowedException",
     409: "ConflictStatusException",
