@@ -45,6 +45,7 @@ from tests.integration.test_agent_copy_user import python_of_all, refused_here, 
 from hostelry.base.copy_key import HEADER, VARIABLE
 from hostelry.domain.copy import CopyPhase, CopyStatus
 from hostelry.domain.routes import CopyRoute
+from hostelry.fleet.client import HttpAgent
 from hostelry.fleet.copy_user import EACH_ITS_OWN
 from hostelry.server.home import load_config, save_config
 
@@ -379,6 +380,11 @@ def test_what_a_copy_leaves_behind_goes_with_it(folder: Path) -> None:
             run(work(there))
 
 
+async def started_again(agent: HttpAgent, copy_id: str, restarts: int) -> CopyStatus:
+    await until(agent, lambda it: it[copy_id].restarts > restarts)
+    return await until_ready(agent, copy_id)
+
+
 def test_a_home_goes_on_with_another_setting(folder: Path) -> None:
     async def work(there: Rig) -> None:
         agent, (pid,) = await started(there, folder, "c-1", user=EACH_ITS_OWN)
@@ -390,8 +396,7 @@ def test_a_home_goes_on_with_another_setting(folder: Path) -> None:
             adopted = await until_ready(agent, "c-1")
             assert (adopted.pid, user_of(pid)) == (pid, before), "what runs goes on as it is"
             kill(pid)
-            await until(agent, lambda it, pid=pid: it["c-1"].pid not in (None, pid))
-            pid = (await until_ready(agent, "c-1")).pid or 0
+            pid = (await started_again(agent, "c-1", adopted.restarts)).pid or 0
             assert (user_of(pid) == 0) is is_root
 
     with rig(folder) as there:

@@ -4,6 +4,7 @@ import signal
 import socket
 import stat
 import subprocess
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,14 @@ def test_a_wrong_secret_is_refused_by_door_and_object_store(shared: Platform) ->
         with pytest.raises(ClientError) as refused:
             getattr(client, call)()
         assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
+
+
+def test_up_says_once_why_copies_have_no_user_of_their_own(shared: Platform) -> None:
+    """Pytest's folders are closed to other users, and whoever is not root gives nobody one."""
+    said = [line for line in shared.log("up").splitlines() if "copies run as" in line]
+    assert len(said) == 1
+    assert "hostelry's own user, not each as one of its own: " in said[0]
+    assert "mends it" in said[0] or "start it as root" in said[0]
 
 
 def test_status_shows_every_process(shared: Platform) -> None:
@@ -233,6 +242,21 @@ def test_a_home_that_is_none_and_keys_that_are_damaged(tmp_path: Path) -> None:
     assert "is damaged" in platform.cli("up", *platform.port_flags(), code=1).stderr
 
 
+def keys_of_copies(platform: Platform) -> set[str]:
+    records = platform.home.instances.glob("*/copies/*/copy.json")
+    return {json.loads(it.read_bytes())["key"] for it in records}
+
+
+def state_of(platform: Platform) -> str:
+    """Everything that control tells of itself."""
+    request = urllib.request.Request(
+        f"{platform.config.control_url}/internal/state",
+        headers={"X-Hostelry-Key": platform.credentials.internal_key},
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return str(answer.read())
+
+
 def test_copies_are_shown_logged_adopted_and_swept(tmp_path: Path) -> None:
     platform = Platform(tmp_path / "home")
     write_image_rule(platform.home.root)
@@ -247,6 +271,11 @@ def test_copies_are_shown_logged_adopted_and_swept(tmp_path: Path) -> None:
         assert "not measured on this machine" in shown
         logs = platform.cli("logs", "echo").stdout
         assert all(f"==> {copy} <==" in logs for copy in copies)
+        keys = keys_of_copies(platform)
+        assert len(keys) == 2
+        told = shown + logs + platform.cli("status", "--json").stdout + state_of(platform)
+        told += platform.cli("explain", "--json").stdout + platform.cli("logs").stdout
+        assert not [key for key in keys if key in told], "a copy's key is shown to nobody"
 
         for name in ("watcher", "up", *platform.gateway_workers, "control", "objectstore"):
             platform.kill(name)
