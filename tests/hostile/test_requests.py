@@ -1,0 +1,81 @@
+"""Requests that harm: each is answered with its cause, and no neighbour loses a token."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.hostile.neighbours import undisturbed
+from tests.integration.lmi_rig import Server, byte_model, eventually, is_idle, serving
+from tests.unit.containers.test_parse import nested
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    root = tmp_path_factory.mktemp("hostile")
+    options = {"OPTION_ENABLE_LORA": "true", "OPTION_MAX_MODEL_LEN": "512"}
+    with serving(byte_model(root), root / "log", **options) as server:
+        yield server
+
+
+def inputs(**parameters: Any) -> bytes:
+    return json.dumps({"inputs": "hi", "parameters": {"max_new_tokens": 4, **parameters}}).encode()
+
+
+def text(value: str) -> bytes:
+    return inputs(guided_json=value)
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        pytest.param(inputs(stop_token_ids=[2**63]), "token ids", id="a stop token of 64 bits"),
+        pytest.param(inputs(stop_token_ids=[259]), "vocabulary", id="a stop token of no model"),
+        pytest.param(inputs(logit_bias={"259": 1}), "vocabulary", id="a biased token of no model"),
+        pytest.param(inputs(repetition_penalty=1e-46), "at least 0.01", id="a penalty of nearly 0"),
+        pytest.param(inputs(repetition_penalty=10**400), "at most 100", id="a penalty of no float"),
+        pytest.param(inputs(temperature=5e-324), None, id="a subnormal temperature"),
+        pytest.param(inputs(top_p=5e-324, temperature=100), None, id="a subnormal top_p"),
+        pytest.param(inputs(top_k=2**63 - 1), "at most", id="a top_k of 64 bits"),
+        pytest.param(inputs(max_new_tokens=2**64), "at least 1", id="more tokens than 64 bits"),
+        pytest.param(inputs(guided_json=nested(400)), "deeper than 200", id="a deep schema"),
+        pytest.param(text(json.dumps(nested(400))), "deeper than 192", id="a deep schema as text"),
+        pytest.param(
+            text('{"default":' + "[" * 900 + "]" * 900 + "}"), "deeper than 192",
+            id="a schema whose default is deep",
+        ),
+        pytest.param(text("[" * 60_000), "not JSON", id="a schema of brackets"),
+        pytest.param(b"[" * 100_000, "deeper than 200", id="a body of brackets"),
+        pytest.param(inputs(guided_regex="(a+)+" * 300), "", id="a pattern of repeats"),
+        pytest.param(inputs(guided_regex="((a{1,999}){1,999}){1,9}"), None, id="repeats in repeats"),
+        pytest.param(inputs(guided_grammar="root ::= root"), "", id="a grammar without an end"),
+        pytest.param(inputs(stop=["a" * 998 + str(n) for n in range(64)]), None, id="long stops"),
+        pytest.param(inputs(n=128, best_of=128), None, id="as many sequences as may be"),
+        pytest.param(
+            json.dumps({"prompt": [2**64]}).encode(), "token ids", id="a prompt of no token"
+        ),
+        pytest.param(
+            json.dumps({"messages": [{"role": "user", "content": "a", "x": nested(300)}]}).encode(),
+            "deeper than 200",
+            id="a deep message",
+        ),
+        pytest.param(b'{"inputs": "\xed\xa0\x80"}', "JSON", id="half a character"),
+        pytest.param(b'{"inputs": "\\ud800"}', "JSON", id="half a character, escaped"),
+    ],
+)  # fmt: skip
+def test_a_poisoned_request_is_answered_and_harms_nobody(
+    server: Server, body: bytes, told: str | None
+) -> None:
+    """`told` None: it is no fault to ask for that."""
+    engine = server.engine_pid()
+    headers = {"content-type": "application/json"}
+    with server.client() as client:
+        answer = undisturbed(
+            client, lambda: client.post("/invocations", content=body, headers=headers)
+        )
+        eventually(lambda: is_idle(client), "every page is free")
+    assert answer.status_code == (200 if told is None else 424), answer.text
+    assert told is None or told in answer.text
+    assert server.engine_pid() == engine
