@@ -49,7 +49,7 @@ def text(value: str) -> bytes:
         pytest.param(text("[" * 60_000), "not JSON", id="a schema of brackets"),
         pytest.param(b"[" * 100_000, "deeper than 200", id="a body of brackets"),
         pytest.param(inputs(guided_regex="(a+)+" * 300), "", id="a pattern of repeats"),
-        pytest.param(inputs(guided_regex="((a{1,999}){1,999}){1,9}"), None, id="repeats in repeats"),
+        pytest.param(inputs(guided_regex="((a{1,999}){1,999}){1,9}"), None, id="many repeats"),
         pytest.param(inputs(guided_grammar="root ::= root"), "", id="a grammar without an end"),
         pytest.param(inputs(stop=["a" * 998 + str(n) for n in range(64)]), None, id="long stops"),
         pytest.param(inputs(n=128, best_of=128), None, id="as many sequences as may be"),

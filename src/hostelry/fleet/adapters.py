@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from hostelry.base.errors import RetryableError, TerminalError
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 MAX_CONCURRENT = 4
 MAX_ATTEMPTS = 5
 FIRST_RETRY_S = 0.5
+MAX_ENDS = 3  # of model servers while one adapter was being registered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +70,9 @@ class CopyAdapters:
         self._known: dict[str, AdapterStatus] = {}
         self._registered: set[str] = set()
         self._found: frozenset[str] = frozenset()
+        self._under_way: set[str] = set()  # those the model server is busy with
+        self._ends: dict[str, int] = {}  # how many model servers ended while they were
+        self._one_by_one = asyncio.Lock()
         self._wish_moved = asyncio.Event()
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
         self._shelf: AdapterShelf | None = None
@@ -80,12 +85,22 @@ class CopyAdapters:
     def process_started(self, registered: Sequence[str], shelf: AdapterShelf | None = None) -> None:
         """A process is there that has only `registered` loaded, as far as is recorded.
 
-        `shelf` is where it sees files, when it does not see this machine's.
+        `shelf` is where it sees files, when it does not see this machine's. An adapter during whose
+        registration `MAX_ENDS` processes ended has failed; to tell which it is, they are registered
+        one by one after the first such end.
         """
+        for adapter_id in self._under_way:
+            self._ends[adapter_id] = self._ends.get(adapter_id, 0) + 1
+        self._under_way.clear()
         self._shelf = shelf
         self._known.clear()
         self._registered = set(registered)
         self._found = frozenset(registered)
+        for adapter in self._wished:
+            if self._ends.get(adapter.id, 0) >= MAX_ENDS:
+                self._fail(
+                    adapter, f"the model server ended {MAX_ENDS} times while it was registered"
+                )
 
     @property
     def registered(self) -> tuple[str, ...]:
@@ -137,7 +152,11 @@ class CopyAdapters:
                 return
             self._registered.add(adapter.id)
             self._changed()
-            self._settle(adapter, await self._load(server, probe, probe_timeout_s, adapter, folder))
+            async with self._one_by_one if self._ends else nullcontext():
+                self._under_way.add(adapter.id)  # and stays, where the server's end ends this task
+                answer = await self._load(server, probe, probe_timeout_s, adapter, folder)
+                self._forget_ends(adapter.id)
+            self._settle(adapter, answer)
 
     async def _load(
         self,
@@ -160,6 +179,10 @@ class CopyAdapters:
         if answer.fault is not None and not answer.taken:
             await server.unregister(adapter.id)
         return answer
+
+    def _forget_ends(self, adapter_id: str) -> None:
+        self._under_way.discard(adapter_id)
+        self._ends.pop(adapter_id, None)
 
     def _settle(self, adapter: AdapterPlacement, answer: Answer) -> None:
         if answer.fault is None:
@@ -200,6 +223,7 @@ class CopyAdapters:
         if running is not None:
             running.cancel()
             await asyncio.wait([running])
+        self._forget_ends(adapter_id)
         if adapter_id in self._registered:
             answer = await server.unregister(adapter_id)
             self._note(answer.fault or f"Unregistered adapter {adapter_id}")
