@@ -138,13 +138,12 @@ def build_door(
 
 def http_limits(config: UpConfig, max_files: int) -> HttpLimits:
     """What clients may ask of this worker, which may have `max_files` open."""
-    defaults = HttpLimits()
     # Each connection may need one to a copy.
     room = max((max_files - KEPT_FILES) // 2, 1)
     return HttpLimits(
         max_body_bytes=config.max_body_bytes,
         max_connections=min(config.max_connections, room),
-        max_unproven_bytes=max(defaults.max_unproven_bytes, 4 * config.max_body_bytes),
+        max_unproven_bytes=max(config.unproven_bytes, 4 * config.max_body_bytes),
     )
 
 

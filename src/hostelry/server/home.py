@@ -59,6 +59,7 @@ class UpConfig:
     artifact_cache_bytes: int = 50 * 1000**3  # on each instance
     gateway_workers: int = 1
     max_connections: int = 10_000  # of clients, to each gateway worker
+    unproven_bytes: int = 512 * 1024 * 1024  # of requests whose sender a worker cannot know yet
     pace: float = 1.0  # divides the waits of the AWS contract that last minutes
     at_zero: AtZero = AtZero.HOLD  # where no tag says otherwise
     hold_limit_s: float | None = None  # None: as long as the request may take
