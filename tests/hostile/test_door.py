@@ -5,7 +5,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -195,7 +195,7 @@ def test_nothing_is_smuggled_behind_a_request(attacked: Attacked, lines: list[st
     head = "\r\n".join(["POST /endpoints/models/invocations HTTP/1.1", "Host: a", *lines, "", ""])
     answer = attacked.rig.ask(head.encode("latin-1") + b"0\r\n\r\n" + SMUGGLED)
     assert status_of(answer) == 400
-    assert answer.count(b"HTTP/1.1 ") == 1
+    assert answer.count(b"\r\nServer: hostelry") == 1
 
 
 @pytest.mark.parametrize(
@@ -246,10 +246,8 @@ def test_bodies_that_nobody_has_proven_take_no_more_memory_than_their_budget(
         assert attacked.is_served()
         for connection in flood:
             connection.settimeout(0.2)
-            try:
+            with suppress(TimeoutError):
                 answers += connection.recv(65536)
-            except TimeoutError:
-                pass
         assert attacked.is_served()
     assert b" 503 " in answers
     assert b"Retry-After: 1\r\n" in answers
