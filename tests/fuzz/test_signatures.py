@@ -1,0 +1,190 @@
+"""SigV4: of the requests that somebody altered none is believed."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from hashlib import sha256
+from random import Random
+from urllib.parse import urlsplit
+
+import pytest
+from botocore.auth import SigV4Auth, SigV4QueryAuth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from msgspec.structs import replace
+from tests.fuzz.conftest import Cases
+from tests.fuzz.mutation import mutated
+
+from hostelry.aws.sigv4 import ADDED_ON_THE_WAY, UNSIGNED_PAYLOAD, Identity, Secret, Verifier
+from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest
+
+BLANKS = re.compile("[ \t]+")
+KEY = "AKIDEXAMPLE"
+SECRET = Secret(secret_access_key="wJalrXUtnFEMI/K7MDENG", account_id="111122223333")
+STATED = "x-amz-content-sha256"
+BODY = b'{"EndpointName": "e"}'
+PATH = "/endpoints/e/invocations"
+WORDS = (
+    b"a",
+    b"0",
+    b"/",
+    b"..",
+    b".",
+    b"%2F",
+    b"%",
+    b"&",
+    b"=",
+    b";",
+    b",",
+    b" ",
+    b"  ",
+    b"\t",
+    b"\x85",
+    b"\xa0",
+    b"\xff",
+    b"host",
+    b"Signature=",
+    b"Credential=",
+    b"SignedHeaders=host",
+    b"aws4_request",
+    b"20300101",
+    b"sagemaker",
+    b"sts",
+    b"X-Amz-Expires=604800",
+    b"&X-Amz-Date=20300101T000000Z",
+    UNSIGNED_PAYLOAD.encode(),
+    KEY.encode(),
+)
+ADDED = (
+    "x-amz-target",
+    "x-amzn-sagemaker-inference-component",
+    "x-hostelry-tenant",
+    STATED,
+    "x-amz-security-token",
+    "x-amz-date",
+    "x-amz",
+    "date",
+    "host",
+    "content-encoding",
+    "x-amzn-trace-id",
+    "authorization",
+)
+
+
+def signed(
+    method: str = "POST",
+    url: str = PATH,
+    headers: dict[str, str] | None = None,
+    body: bytes = BODY,
+    signer: type[SigV4Auth] = SigV4Auth,
+) -> tuple[HttpRequest, float]:
+    """A request as it arrives, and when it was signed."""
+    request = AWSRequest(method, f"http://door{url}", headers=headers or {}, data=body)
+    credentials = Credentials(KEY, SECRET.secret_access_key)
+    signer(credentials, "sagemaker", "us-west-2").add_auth(request)
+    parts = urlsplit(request.url)
+    arrived = {"host": "door"} | {name.lower(): value for name, value in request.headers.items()}
+    stamp = request.context["timestamp"]
+    at = datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+    return HttpRequest(method, parts.path, parts.query, arrived, body), at
+
+
+ORIGINALS = (
+    signed(headers={"X-Amzn-SageMaker-Inference-Component": "mine", "Accept": "a b"}),
+    signed(url="/?Action=ListRoles&Version=2010-05-08&b", method="GET"),
+    signed(headers={"X-Amz-Content-SHA256": sha256(BODY).hexdigest()}),
+    signed(headers={"X-Amz-Content-SHA256": UNSIGNED_PAYLOAD}),
+    signed(body=b"", signer=SigV4QueryAuth),
+)
+
+
+def meaning(request: HttpRequest) -> tuple[object, ...]:
+    """All that a signature stands for, as it is acted on; what is equal may be believed."""
+    kept: list[str] = []
+    for segment in request.path.split("/"):
+        if segment == "..":
+            del kept[-1:]
+        elif segment not in ("", "."):
+            kept.append(segment)
+    kept += [""] * (request.path.endswith("/") and bool(kept))
+    pairs = [it.partition("=")[::2] for it in request.query.split("&")] if request.query else []
+    headers = {
+        name: BLANKS.sub(" ", value).strip(" ")
+        for name, value in request.headers.items()
+        if name in ("host", "accept") or name.startswith(("x-amz", "x-hostelry"))
+        if name not in ADDED_ON_THE_WAY
+    }
+    body = b"" if headers.get(STATED) == UNSIGNED_PAYLOAD else request.body
+    return (
+        request.method,
+        kept,
+        sorted(it for it in pairs if it[0] != "X-Amz-Signature"),
+        headers,
+        body,
+    )
+
+
+def altered(request: HttpRequest, random: Random) -> HttpRequest:
+    """The request with one of its parts changed, or a header added."""
+
+    def changed(text: str) -> str:
+        return mutated(text.encode("latin-1"), random, WORDS).decode("latin-1")
+
+    kind = random.randrange(8)
+    if kind == 0:
+        return replace(request, method=random.choice(("GET", "PUT", "POST", "DELETE", "")))
+    if kind == 1:
+        return replace(request, path=changed(request.path))
+    if kind == 2:
+        return replace(request, query=changed(request.query))
+    if kind == 3:
+        return replace(request, body=mutated(request.body, random, WORDS))
+    headers = dict(request.headers)
+    if kind == 4:
+        name = random.choice(ADDED)
+        joined = f"{headers[name]}," if name in headers else ""
+        headers[name] = joined + changed(random.choice(list(request.headers.values())))
+    elif kind == 5:
+        del headers[random.choice(list(headers))]
+    else:
+        name = "authorization" if kind == 6 and "authorization" in headers else ""
+        name = name or random.choice(list(headers))
+        headers[name] = changed(headers[name])
+    return replace(request, headers=headers)
+
+
+def is_believed(verify: Callable[[], Identity | None]) -> bool:
+    """Whether somebody was identified; raises whatever is no refusal of AWS's."""
+    try:
+        return verify() is not None
+    except ServiceError as error:
+        if error.http_status != 403:
+            raise
+        return False
+
+
+def test_an_altered_request_is_not_believed(cases: Cases) -> None:
+    verifier = Verifier({KEY: SECRET}.get)
+    for request, now in ORIGINALS:
+        verifier.verify(request, now)
+    for random in cases(20_000):
+        request, now = random.choice(ORIGINALS)
+        forged = altered(request, random)
+        late_s = random.choice((0, 0, 1, 200))
+        if is_believed(lambda: verifier.verify(forged, now + late_s)):  # noqa: B023
+            assert meaning(forged) == meaning(request)
+
+
+def test_a_head_is_not_believed_either(cases: Cases) -> None:
+    verifier = Verifier({KEY: SECRET}.get)
+    for random in cases(10_000):
+        request, now = random.choice(ORIGINALS)
+        forged = replace(altered(request, random), body=b"")
+        if is_believed(lambda: verifier.verify_head(forged, now)):  # noqa: B023
+            assert meaning(forged)[:-1] == meaning(request)[:-1]
+
+
+@pytest.mark.parametrize(("request_", "now"), ORIGINALS)
+def test_what_is_altered_was_believed_before(request_: HttpRequest, now: float) -> None:
+    assert Verifier({KEY: SECRET}.get).verify(request_, now).access_key_id == KEY
