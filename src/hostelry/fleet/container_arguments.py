@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 
 from hostelry.base.errors import TerminalError
-from hostelry.fleet.container_order import INNER_PORT, MODEL_PATH, ContainerOrder
+from hostelry.fleet.container_order import INNER_PORT, MODEL_PATH, ContainerOrder, fits_a_line
 from hostelry.fleet.processes import MARKER_VARIABLE
 
 COPY_LABEL = "hostelry.copy"
@@ -143,7 +143,12 @@ def run_arguments(engine: EngineFacts, image: ImageFacts, plan: ContainerPlan) -
 
 def environment_file(environment: Mapping[str, str]) -> str:
     """The text of an engine's --env-file, without the variables such a file cannot hold."""
-    return "".join(f"{k}={v}\n" for k, v in environment.items() if _fits_a_line(v))
+    return "".join(f"{k}={v}\n" for k, v in environment.items() if fits_a_line(v))
+
+
+def inherited_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a container takes from the environment of the engine's own command."""
+    return {name: value for name, value in environment.items() if not fits_a_line(value)}
 
 
 def parse_images(text: bytes) -> ImageFacts:
@@ -265,10 +270,9 @@ def _devices(engine: EngineFacts, devices: Sequence[str]) -> list[str]:
 
 
 def _environment(plan: ContainerPlan) -> list[str]:
-    inline = [f"--env={k}={v}" for k, v in plan.environment.items() if not _fits_a_line(v)]
     return [
         f"--env-file={plan.environment_file}",
-        *inline,
+        *(f"--env={name}" for name in inherited_variables(plan.environment)),
         f"--env={MARKER_VARIABLE}={plan.folder}",
     ]
 
@@ -287,7 +291,3 @@ def _plain(path: PurePath) -> PurePath:
             " move the home folder"
         )
     return path
-
-
-def _fits_a_line(value: str) -> bool:
-    return "\n" not in value and "\r" not in value

@@ -1,6 +1,5 @@
 """What a container needs beyond a program, and the variables it gets: pure functions of values."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 from hostelry.base.copy_key import VARIABLE as KEY_VARIABLE
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.environment import CopyPlace, contract_variables, visible_devices
+from hostelry.fleet.given_variables import VARIABLE, is_among, is_steering
 from hostelry.fleet.images import ImageRule
 from hostelry.fleet.limits import thread_variables
 from hostelry.fleet.processes import MARKER_VARIABLE
@@ -16,7 +16,15 @@ INNER_PORT = 8080  # where a server listens that has a network of its own
 MODEL_PATH = "/opt/ml/model"
 ARTIFACT_PATH = "/opt/ml/artifacts"
 ADAPTERS_PATH = "/opt/ml/models"
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# A value of several lines fits no file of variables, and on a command line every user of the
+# machine reads it: it reaches the container through the environment of the engine's own command.
+# So what that command, and what it starts, might read is left out.
+ENGINE_NAMES = (
+    "BUILDAH_*", "BUILDKIT_*", "CNI_*", "CONMON*", "CONTAINER*", "CRUN*", "DBUS_*", "DOCKER*",
+    "GO*", "GNUPGHOME", "GPG*", "KUBE*", "LIBPOD*", "LISTEN_*", "MOBY_*", "NETAVARK*", "NOTIFY_*",
+    "OCI_*", "OTEL_*", "PODMAN*", "REGISTR*", "REMOTE*", "RUNC*", "SSH_*", "STORAGE_*",
+    "SYSTEMD_*", "_*",
+)  # fmt: skip
 OWN_PREFIX = "HOSTELRY_"
 # Inside, the devices that a container was given are counted from 0; its door asks for the key.
 HOST_ONLY = frozenset({"CUDA_VISIBLE_DEVICES", MARKER_VARIABLE, KEY_VARIABLE})
@@ -97,7 +105,7 @@ def container_environment(
     given = {
         name: value
         for name, value in spec.container.environment.items()
-        if not name.startswith(OWN_PREFIX) and name not in OURS
+        if not name.startswith(OWN_PREFIX) and name not in OURS and can_reach(name, value)
     }
     inner = {name: inner_path(name) for name in substitutes}
     made = {
@@ -131,5 +139,19 @@ def refused_in_container(spec: CopySpec) -> list[str]:
     return sorted(
         name
         for name in spec.container.environment
-        if (name.startswith(OWN_PREFIX) and name not in read) or name in OURS
+        if (name.startswith(OWN_PREFIX) and name not in read)
+        or name in OURS
+        or not can_reach(name, spec.container.environment[name])
     )
+
+
+def can_reach(name: str, value: str) -> bool:
+    """Whether a container can be given this value of its variable `name`."""
+    if "\0" in value:
+        return False
+    return fits_a_line(value) or not (is_steering(name) or is_among(name, ENGINE_NAMES))
+
+
+def fits_a_line(value: str) -> bool:
+    """Whether an engine's --env-file can hold the value."""
+    return "\n" not in value and "\r" not in value

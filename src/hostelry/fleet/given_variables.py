@@ -127,10 +127,15 @@ def left_out_note(names: Sequence[str]) -> str:
     return f"the container's Environment may not set {', '.join(names)} here: left out"
 
 
+def is_steering(name: str) -> bool:
+    """Whether the variable is known to steer programs."""
+    return is_among(name, STEERING_NAMES)
+
+
 def _may_pass(name: str, passed: Sequence[str] | None) -> bool:
-    if not VARIABLE.fullmatch(name) or _is_among(name, PLATFORM_NAMES):
+    if not VARIABLE.fullmatch(name) or is_among(name, PLATFORM_NAMES):
         return False
-    return not _is_among(name, STEERING_NAMES) if passed is None else _is_among(name, passed)
+    return not is_steering(name) if passed is None else is_among(name, passed)
 
 
 def _can_pass(name: str, value: str) -> bool:
@@ -143,5 +148,6 @@ def _can_pass(name: str, value: str) -> bool:
         return False
 
 
-def _is_among(name: str, patterns: Iterable[str]) -> bool:
+def is_among(name: str, patterns: Iterable[str]) -> bool:
+    """Whether the name is one of `patterns`, in which a star stands for any letters."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -119,6 +119,25 @@ def test_what_is_the_platforms_is_not_the_users() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "reaches"),
+    [
+        pytest.param("PRIVATE_KEY", "-----BEGIN\nx\n", True, id="a key in its usual form"),
+        pytest.param("LD_PRELOAD", "x.so", True, id="a line that steers a loader, in there"),
+        pytest.param("LD_PRELOAD", "/a\n/x.so", False, id="several that would the engine's"),
+        pytest.param("CONTAINERS_CONF", "/a\nb", False, id="what the engine itself reads"),
+        pytest.param("DOCKER_HOST", "tcp://x\r", False, id="... by the other engine"),
+        pytest.param("A", "x\0y", False, id="no text"),
+    ],
+)
+def test_a_variable_of_several_lines_reaches_a_container_and_steers_no_engine(
+    name: str, value: str, reaches: bool
+) -> None:
+    wished = spec(None, **{name: value})
+    assert (given(wished).get(name) == value) == reaches
+    assert refused_in_container(wished) == ([] if reaches else [name])
+
+
 def test_nothing_of_the_operators_environment_is_an_images() -> None:
     operator = {"HF_TOKEN": "secret", "PATH": "/usr/bin", "HOME": "/root", "HTTPS_PROXY": "p"}
     order = launch_order(spec(), rule(), PLACE, {}, operator)
