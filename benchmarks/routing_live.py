@@ -18,6 +18,7 @@ from benchmarks.open_load import Due, Outcome, Plan
 from benchmarks.routing_simulation import WARM_UP_SHARE, Simulated
 from benchmarks.routing_trace import Asked, Fleet
 from benchmarks.stack import free_port, stopped_after, wait_for_door
+from hostelry.base.private_file import write_whole
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import ComponentRoute, CopyRoute, EndpointRoute, RouteSnapshot
 from hostelry.domain.scope import Scope
@@ -28,7 +29,6 @@ from hostelry.server.home import (
     new_credentials,
     save_config,
     save_credentials,
-    write_private,
 )
 
 ENDPOINT_NAME = "llms"
@@ -115,7 +115,7 @@ def running_door(fleet: Fleet, strategy: str, copies: tuple[CopyRoute, ...]) -> 
         config = UpConfig(door_port=free_port(), control_port=free_port())
         save_config(home, config)
         snapshot = routes(fleet, strategy, copies, credentials)
-        write_private(home.routes, msgspec.json.encode(snapshot))
+        write_whole(home.routes, msgspec.json.encode(snapshot))
         command = [sys.executable, "-m", "hostelry.server.gateway", "--home", str(home.root)]
         with stopped_after(subprocess.Popen(command, stderr=subprocess.DEVNULL)) as gateway:
             wait_for_door(config.door_url, gateway)

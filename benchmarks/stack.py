@@ -15,6 +15,7 @@ import msgspec
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.ports import free_ports
+from hostelry.base.private_file import write_whole
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, EndpointRoute, RouteSnapshot, VariantRoute
 from hostelry.domain.scope import Scope
@@ -26,7 +27,6 @@ from hostelry.server.home import (
     new_credentials,
     save_config,
     save_credentials,
-    write_private,
 )
 from hostelry.server.ports import bind
 
@@ -66,7 +66,7 @@ def running_stack(num_workers: int = 1, *, reads_json: bool = False) -> Iterator
         )
         save_config(home, config)
         copies = (CopyRoute(id="c-echo", address=f"http://127.0.0.1:{echo.port}"),)
-        write_private(home.routes, msgspec.json.encode(one_endpoint(credentials, copies)))
+        write_whole(home.routes, msgspec.json.encode(one_endpoint(credentials, copies)))
         workers = stack.enter_context(running_workers(home, config))
         yield Stack(
             credentials=credentials,

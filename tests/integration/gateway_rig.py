@@ -24,6 +24,7 @@ from botocore.config import Config
 from botocore.credentials import Credentials as SigningCredentials
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.private_file import write_whole
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import (
     ComponentRoute,
@@ -33,14 +34,7 @@ from hostelry.domain.routes import (
     VariantRoute,
 )
 from hostelry.domain.scope import Scope
-from hostelry.server.home import (
-    Home,
-    UpConfig,
-    new_credentials,
-    save_config,
-    save_credentials,
-    write_private,
-)
+from hostelry.server.home import Home, UpConfig, new_credentials, save_config, save_credentials
 
 WAIT_S = 20.0
 SCOPE = Scope("111122223333", "us-west-2")
@@ -96,7 +90,7 @@ class GatewayRig:
 
     def publish(self, snapshot: RouteSnapshot) -> None:
         """Leave routes on disk, as an earlier gateway would have."""
-        write_private(self.home.routes, msgspec.json.encode(snapshot))
+        write_whole(self.home.routes, msgspec.json.encode(snapshot))
 
     def start(self) -> None:
         command = [sys.executable, "-m", "hostelry.server.gateway", "--home", str(self.home.root)]

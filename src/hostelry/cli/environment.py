@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.private_file import write_whole
 from hostelry.cli.client_environment import (
     client_variables,
     no_proxy,
@@ -17,13 +18,7 @@ from hostelry.cli.client_environment import (
     without_users_aws,
 )
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
-from hostelry.server.home import (
-    ENVIRONMENT_VARIABLE,
-    Credentials,
-    Home,
-    UpConfig,
-    write_private,
-)
+from hostelry.server.home import ENVIRONMENT_VARIABLE, Credentials, Home, UpConfig
 from hostelry.server.run_file import live_run_files
 
 SHIM = Path(__file__).parent / "shim"
@@ -125,7 +120,7 @@ def write_client_files(home: Home, credentials: Credentials) -> None:
     for name, text in contents.items():
         path = folder / name
         if not path.exists() or path.read_text() != text:
-            write_private(path, text.encode())
+            write_whole(path, text.encode())
 
 
 def sagemaker_configuration(credentials: Credentials) -> str:

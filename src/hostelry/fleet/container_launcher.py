@@ -21,6 +21,7 @@ import msgspec
 from hostelry.base.copy_key import VARIABLE as KEY_VARIABLE
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
+from hostelry.base.private_file import write_whole
 from hostelry.base.recurring import survives
 from hostelry.fleet.container_arguments import (
     ContainerPlan,
@@ -31,6 +32,7 @@ from hostelry.fleet.container_arguments import (
     container_name,
     environment_file,
     exit_words,
+    inherited_variables,
     run_arguments,
     start_words,
 )
@@ -54,7 +56,7 @@ from hostelry.fleet.processes import (
     stop_processes,
 )
 from hostelry.fleet.reasons import exit_detail
-from hostelry.fleet.records import ProcessIdentity, write_whole
+from hostelry.fleet.records import ProcessIdentity
 
 log = logging.getLogger(__name__)
 
@@ -340,7 +342,10 @@ async def _run(command: list[str], order: LaunchOrder) -> Printed:
     return await call_detached(
         command,
         timeout_s=RUN_TIMEOUT_S,
-        environment=client_environment(order.folder),
+        environment={
+            **client_environment(order.folder),
+            **inherited_variables(order.environment),  # never the operator's of that name
+        },
         log=order.log,
     )
 

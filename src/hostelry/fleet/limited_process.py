@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from hostelry.base.json import decode
+from hostelry.base.private_file import write_whole
 from hostelry.base.recurring import again_and_again
 from hostelry.fleet.cgroups import CopyGroup, Place, make_group, remove_groups
 from hostelry.fleet.copy_user import Seat
@@ -36,7 +37,7 @@ from hostelry.fleet.limits import (
 )
 from hostelry.fleet.memory import held_at_most, machine_kills, memory_use
 from hostelry.fleet.processes import WatchedProcess, members, process_table, send
-from hostelry.fleet.records import ProcessIdentity, write_whole
+from hostelry.fleet.records import ProcessIdentity
 
 log = logging.getLogger(__name__)
 

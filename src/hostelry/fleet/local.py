@@ -18,6 +18,7 @@ import msgspec
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import RetryableError, TerminalError
+from hostelry.base.private_file import write_whole
 from hostelry.domain.copy import Instance
 from hostelry.fleet.client import HttpAgent
 from hostelry.fleet.copy_launcher import end_copy
@@ -26,7 +27,7 @@ from hostelry.fleet.devices import assign_devices
 from hostelry.fleet.limited_process import release
 from hostelry.fleet.processes import identify, is_alive, reap, send
 from hostelry.fleet.protocol import RunningInstance
-from hostelry.fleet.records import InstanceFolder, ProcessIdentity, plain_name, write_whole
+from hostelry.fleet.records import InstanceFolder, ProcessIdentity, plain_name
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,6 @@
 Layout: docs/architecture.md section 5. Knows names and formats, starts and stops nothing.
 """
 
-import os
 import re
 import shutil
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ import msgspec
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
+from hostelry.base.private_file import write_whole
 from hostelry.domain.copy import CopySpec, LastEnd
 from hostelry.fleet.images import ImageRule
 
@@ -198,35 +198,6 @@ def plain_name(name: str) -> str:
     if not SAFE_ID.fullmatch(name):
         raise TerminalError(f"{name!r} is not an id: 1 to 128 of A-Z a-z 0-9 . _ - are allowed")
     return name
-
-
-def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Write `data` whole or not at all; readable by the owner only.
-
-    `durable` makes it survive a power cut too, which takes the disk some milliseconds.
-    """
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        scratch.replace(path)
-    except OSError:
-        scratch.unlink(missing_ok=True)  # half a file would only take room on a full disk
-        raise
-    if durable:
-        _sync_folder(path.parent)
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _load(path: Path, kind: type[T]) -> T | None:

@@ -6,13 +6,13 @@ the last journal entry that is in it, and a start applies to it only later ones.
 
 import contextlib
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from hostelry.base.private_file import sync_folder
 from hostelry.metrics.frames import FrameFile, read_frames
 from hostelry.metrics.journal import UNFINISHED, Known, described, known_of
 from hostelry.metrics.series import Series
@@ -80,12 +80,3 @@ def read_snapshot(path: Path) -> Iterator[Dumped]:
             "the metrics' snapshot %s is damaged: %d series were read of %s",
             path, num_read, num_promised,
         )  # fmt: skip
-
-
-def sync_folder(folder: Path) -> None:
-    """Return once the disk itself knows the folder's names."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -19,6 +19,7 @@ from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.logging import configure_logging
+from hostelry.base.private_file import write_whole
 from hostelry.domain.copy import Instance
 from hostelry.fleet.agent import InstanceAgent
 from hostelry.fleet.agent_server import AgentRoutes, loopback_socket
@@ -34,7 +35,7 @@ from hostelry.fleet.launcher import ProcessLauncher
 from hostelry.fleet.limited_process import limit_files
 from hostelry.fleet.model_server import new_http
 from hostelry.fleet.processes import own_identity
-from hostelry.fleet.records import AgentRecord, InstanceFolder, write_whole
+from hostelry.fleet.records import AgentRecord, InstanceFolder
 from hostelry.fleet.warm import WarmForks
 from hostelry.server.home import Home, load_config, load_credentials
 

@@ -25,6 +25,7 @@ from hostelry.base.clock import SystemClock, monotonic_ns, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.http import HttpRequest
 from hostelry.base.logging import configure_logging
+from hostelry.base.private_file import write_whole
 from hostelry.base.recurring import again_and_again
 from hostelry.domain.scope import Scope
 from hostelry.gateway.acceptor import Fellows, NoFellows
@@ -50,14 +51,7 @@ from hostelry.gateway.upstream import UpstreamPool
 from hostelry.gateway.waiting import HoldLimits
 from hostelry.server.gateway_memory import GatewayMemory, own_memory, shared_memory
 from hostelry.server.gateway_workers import open_table
-from hostelry.server.home import (
-    Credentials,
-    Home,
-    UpConfig,
-    load_config,
-    load_credentials,
-    write_private,
-)
+from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
 from hostelry.server.ports import bind
 from hostelry.server.pulse import answer_pulse
 
@@ -193,7 +187,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
         pool,
         config.control_url,
         credentials.internal_key,
-        RouteFile(home.routes, write_private),
+        RouteFile(home.routes, write_whole),
         clock,
     )
     counts, fellows = workers_of(home, config, worker)

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from hostelry.base.json import decode
+from hostelry.base.private_file import write_whole
 from hostelry.domain.at_zero import AtZero
 from hostelry.fleet.copy_user import CopyUser
 from hostelry.server.ports import url_host
@@ -204,24 +205,9 @@ def new_credentials(
     )
 
 
-def write_private(path: Path, data: bytes) -> None:
-    """Write `data` whole or not at all, even across a crash; readable by the owner only."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(path)
-    except OSError:
-        scratch.unlink(missing_ok=True)  # a full disk leaves no half file behind
-        raise
-
-
 def save_credentials(home: Home, credentials: Credentials) -> None:
     """Store the keys with mode 0600."""
-    write_private(home.credentials, msgspec.json.encode(credentials))
+    write_whole(home.credentials, msgspec.json.encode(credentials))
 
 
 def load_credentials(home: Home) -> Credentials:
@@ -231,7 +217,7 @@ def load_credentials(home: Home) -> Credentials:
 
 def save_config(home: Home, config: UpConfig) -> None:
     """Store what `up` was started with."""
-    write_private(home.config, msgspec.json.encode(config))
+    write_whole(home.config, msgspec.json.encode(config))
 
 
 def load_config(home: Home) -> UpConfig:

@@ -27,7 +27,8 @@ import msgspec
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.ports import free_ports
-from hostelry.server.home import Credentials, Home, write_private
+from hostelry.base.private_file import write_whole
+from hostelry.server.home import Credentials, Home
 from hostelry.server.objectstore_keys import grpc_environment
 
 HOST = "127.0.0.1"
@@ -84,7 +85,7 @@ def prepare(
 ) -> StoreCommand:
     """Write the store's identity file and choose its internal ports; the command that starts it."""
     identities = home.objects / "identities.json"
-    write_private(identities, identity_file(credentials))
+    write_whole(identities, identity_file(credentials))
     remove_sockets(home)
     forget_last_run(home.objects)
     flags = store_flags(home.objects, s3_port, free_ports(len(INTERNAL_PORTS)))
@@ -190,7 +191,7 @@ def remember_sockets(folder: Path, flags: Mapping[str, str | int]) -> None:
     ports = {name.split(".")[0]: port for name, port in flags.items() if name.endswith(".grpc")}
     paths = [f"/tmp/seaweedfs-{owner}-grpc-{port}.sock" for owner, port in ports.items()]
     paths += [str(path) for name, path in flags.items() if name.endswith(".localSocket")]
-    write_private(folder / SOCKETS, msgspec.json.encode(paths))
+    write_whole(folder / SOCKETS, msgspec.json.encode(paths))
 
 
 async def is_alive(s3_port: int, timeout_s: float) -> bool:

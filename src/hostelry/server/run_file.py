@@ -7,8 +7,9 @@ from pathlib import Path
 import msgspec
 
 from hostelry.base.json import decode
+from hostelry.base.private_file import write_whole
 from hostelry.fleet.processes import boot_id
-from hostelry.server.home import Home, write_private
+from hostelry.server.home import Home
 from hostelry.server.process_table import is_same_process, process_stat
 from hostelry.server.pulse import line_path
 
@@ -59,7 +60,7 @@ def save_run_file(home: Home, name: str, pid: int, port: int, digest: str | None
         boot_id=boot_id(),
         digest=digest,
     )
-    write_private(run_path(home, name), msgspec.json.encode(record))
+    write_whole(run_path(home, name), msgspec.json.encode(record))
 
 
 def load_run_file(home: Home, name: str) -> RunFile | None:

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.private_file import write_whole
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import Container
 from hostelry.fleet.agent import worth_reporting
@@ -14,7 +15,6 @@ from hostelry.fleet.records import (
     InstanceFolder,
     ProcessIdentity,
     plain_name,
-    write_whole,
 )
 
 SPEC = CopySpec(

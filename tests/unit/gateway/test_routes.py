@@ -4,21 +4,21 @@ import msgspec
 import pytest
 from tests.unit.gateway.routes_sample import HERE, SNAPSHOT
 
+from hostelry.base.private_file import write_whole
 from hostelry.gateway.route_table import EMPTY_SNAPSHOT
 from hostelry.gateway.routes import FixedRoutes, RouteFile
-from hostelry.server.home import write_private
 
 
 def test_routes_survive_on_disk_private_to_their_owner(tmp_path: Path) -> None:
     path = tmp_path / "routes.json"
-    RouteFile(path, write_private).save(SNAPSHOT)
-    assert RouteFile(path, write_private).load() == SNAPSHOT
+    RouteFile(path, write_whole).save(SNAPSHOT)
+    assert RouteFile(path, write_whole).load() == SNAPSHOT
     assert path.stat().st_mode & 0o777 == 0o600
     assert [it.name for it in tmp_path.iterdir()] == ["routes.json"]
 
 
 def test_no_file_means_no_routes_yet(tmp_path: Path) -> None:
-    assert RouteFile(tmp_path / "routes.json", write_private).load() == EMPTY_SNAPSHOT
+    assert RouteFile(tmp_path / "routes.json", write_whole).load() == EMPTY_SNAPSHOT
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_broken_file_is_set_aside(
 ) -> None:
     path = tmp_path / "routes.json"
     path.write_bytes(content)
-    assert RouteFile(path, write_private).load() == EMPTY_SNAPSHOT
+    assert RouteFile(path, write_whole).load() == EMPTY_SNAPSHOT
     assert not path.exists()
     assert (tmp_path / "routes.json.broken").read_bytes() == content
     assert "routes.json.broken" in caplog.text
@@ -48,7 +48,7 @@ def test_a_file_that_cannot_be_read_is_no_crash(
 ) -> None:
     path = tmp_path / "routes.json"
     path.mkdir()
-    assert RouteFile(path, write_private).load() == EMPTY_SNAPSHOT
+    assert RouteFile(path, write_whole).load() == EMPTY_SNAPSHOT
     assert "cannot be read" in caplog.text
 
 
