@@ -25,6 +25,11 @@ MINUTES = float(os.environ.get("HOSTELRY_FUZZ_MINUTES", "0"))
 COUNTED = "fuzz cases"
 
 
+def assert_short(error: Exception) -> None:
+    """A refusal fits a page, whatever was refused."""
+    assert 0 < len(str(error)) < 4_000
+
+
 @pytest.fixture
 def cases(request: pytest.FixtureRequest) -> Iterator[Cases]:
     """`cases(n)`: n of them, or with MINUTES as many as fit in this test's share of the time."""

@@ -168,7 +168,7 @@ class ImageRules:
                 [(row.pattern, _rule(row, file.containers)) for row in file.image],
                 _container(file.containers) if file.containers.enabled else None,
             )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise TerminalError(
                 f"{operator_file}: {error}. Each [[image]] needs pattern, and either command (a "
                 "list) and [image.probe] with content_type and body, or container = true."

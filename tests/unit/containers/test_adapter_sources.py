@@ -54,6 +54,7 @@ def test_an_adapter_is_found_anywhere_in_its_archive(folder: str, tmp_path: Path
     ("packed", "told"),
     [
         pytest.param(lambda: b"no archive", "no .tar.gz", id="no archive"),
+        pytest.param(lambda: b"\x1f\x8b\x08", "no .tar.gz", id="a header that is cut off"),
         pytest.param(lambda: b"", "no .tar.gz|one adapter", id="nothing"),
         pytest.param(lambda: targz([CONFIG])[:-20], "cut off|one adapter", id="cut off"),
         pytest.param(lambda: targz([Member(name="x")]), "one adapter", id="no adapter"),

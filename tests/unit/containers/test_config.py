@@ -319,6 +319,11 @@ def test_the_folder_of_adapters(value: str, folder: str) -> None:
         pytest.param(
             {}, "option.first_token_deadline_s=nan", (), "greater than 0", id="no deadline"
         ),
+        pytest.param({}, "option.max_loras=" + "9" * 5000, (), "at most", id="endless digits"),
+        pytest.param({}, "option.pool_bytes=9007199254740992", (), "at most", id="too large"),
+        pytest.param(
+            {"SAGEMAKER_MAX_REQUEST_SIZE": "\u00b2"}, "", (), "a whole number", id="a small two"
+        ),
         pytest.param(
             {"HOSTELRY_ADAPTER_CACHE_DIR": "c"}, "", (), "absolute", id="a cache somewhere"
         ),

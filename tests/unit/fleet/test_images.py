@@ -219,6 +219,7 @@ def test_a_missing_file_leaves_the_built_in_rules(tmp_path: Path) -> None:
             "whole Environment",
             id="a container's variables are its own",
         ),
+        pytest.param("a = " + "[" * 5000, "recursion", id="endless nesting"),
         pytest.param('[containers]\nengine = " "', "engine", id="an engine without a name"),
         pytest.param('[containers]\nnetworks = "none"', "networks", id="a misspelt option"),
     ],

@@ -1,7 +1,9 @@
 """Takes an adapter's files out of a tar archive that nobody vouches for."""
 
+import gzip
 import shutil
 import tarfile
+import zlib
 from pathlib import Path, PurePosixPath
 from typing import Self
 
@@ -10,6 +12,10 @@ from hostelry.engine.lora.errors import AdapterError
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
 MAX_MEMBERS = 10_000
 MAX_HEADER_BYTES = 1 << 20
+UNREADABLE = (
+    *(tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError),
+    *(ValueError, OverflowError, RecursionError),
+)
 EXTENDED = frozenset(
     {tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE}
     | {tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK}
@@ -37,7 +43,11 @@ def unpack_adapter(archive: Path, into: Path, *, max_bytes: int) -> None:
     left = max_bytes
     folders = set()
     try:
-        with tarfile.open(archive, "r|gz", tarinfo=BoundedInfo) as tar:
+        # Not tarfile's own reader of gzip, which raises anything for a header that is cut off.
+        with (
+            gzip.open(archive) as plain,
+            tarfile.open(fileobj=plain, mode="r|", tarinfo=BoundedInfo) as tar,
+        ):
             for number, member in enumerate(tar, 1):
                 left -= max(0, member.size)
                 check_member(member, number, left, max_bytes)
@@ -46,7 +56,7 @@ def unpack_adapter(archive: Path, into: Path, *, max_bytes: int) -> None:
                     folders.add(path.parent)
                     take(tar, member, into / path.name)
                 tar.members.clear()  # type: ignore[attr-defined]  # tarfile keeps every header
-    except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
+    except UNREADABLE as error:
         if isinstance(error, AdapterError):
             raise
         raise AdapterError(f"the archive is cut off or no .tar.gz: {error}") from error

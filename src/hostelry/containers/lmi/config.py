@@ -25,6 +25,7 @@ T = TypeVar("T")
 DEFAULT_MAX_LORAS = 4
 SHOWN_CHARACTERS = 200
 MIB = 1024 * 1024
+MAX_INTEGER = 2**53 - 1  # of any setting: what every number format of a client holds exactly
 DEFAULT_MAX_REQUEST_BYTES = 64 * MIB
 
 DTYPES: Mapping[str, str] = {
@@ -212,10 +213,7 @@ class Reader:
         setting = self._settings.get(name)
         if setting is None:
             return None
-        digits = setting.value.removeprefix("-")
-        if not (digits.isascii() and digits.isdigit()) or int(setting.value) < low:
-            raise wrong(setting, f"a whole number of at least {low}")
-        return int(setting.value)
+        return whole_number(setting, low)
 
     def folder(self, name: str, default: PurePosixPath) -> PurePosixPath:
         """A folder below the model's, relative to it."""
@@ -278,7 +276,20 @@ class Reader:
 
 def wrong(setting: Setting, allowed: str) -> ConfigurationError:
     """The refusal of one setting."""
-    return ConfigurationError(f"{setting.given_as} is {setting.value!r}; it must be {allowed}")
+    shown = setting.value[:SHOWN_CHARACTERS]
+    return ConfigurationError(f"{setting.given_as} is {shown!r}; it must be {allowed}")
+
+
+def whole_number(setting: Setting, low: int, high: int = MAX_INTEGER) -> int:
+    """The value as a whole number from `low` to `high`. Raises ConfigurationError."""
+    digits = setting.value.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= len(str(high))):
+        value = None
+    else:
+        value = int(setting.value)
+    if value is None or not low <= value <= high:
+        raise wrong(setting, f"a whole number of at least {low} and at most {high}")
+    return value
 
 
 def artifact_folders(env: Mapping[str, str]) -> tuple[str, ...]:
@@ -324,9 +335,7 @@ def max_request_bytes(env: Mapping[str, str], read: Reader) -> int:
     for variable, unit in (("SAGEMAKER_MAX_REQUEST_SIZE", 1), ("SAGEMAKER_MAX_PAYLOAD_IN_MB", MIB)):
         text = env.get(variable)
         if text:
-            if not text.isdigit() or int(text) < 1:
-                raise wrong(Setting(text, variable), "a whole number of at least 1")
-            return int(text) * unit
+            return whole_number(Setting(text, variable), 1, MAX_INTEGER // unit) * unit
     return read.integer("/max_request_size", DEFAULT_MAX_REQUEST_BYTES, 1)
 
 

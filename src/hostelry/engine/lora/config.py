@@ -5,6 +5,7 @@ Source: the fields and matching rules of PEFT's LoraConfig, as of version 0.21.
 
 import json
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from hostelry.engine.lora.patterns import Pattern, check_size, compiled
 
 T = TypeVar("T")
 
+_LARGEST = sys.float_info.max
 # Fields that say nothing about the result at inference.
 _NEUTRAL = frozenset(
     (
@@ -87,7 +89,6 @@ _MAX_CONFIG_BYTES = 1 << 20
 _MAX_NAMES = 10_000  # in one list; whole paths of every module of the largest models
 _MAX_PATTERNS = 2000  # in one table; more than the modules of the largest models
 _MAX_LAYERS = 10_000
-_LARGEST = 1e300  # beyond it integers are no floats any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,9 +337,9 @@ def _integer(name: str, value: object) -> int:
 
 def _number(name: str, value: object) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not -_LARGEST <= value <= _LARGEST:  # type: ignore[operator]
-        raise AdapterError(f"{name} is {_shown(value)}; it must be a number")
-    return float(value)  # type: ignore[arg-type]
+    if is_number and -_LARGEST <= value <= _LARGEST:  # not so for NaN, and exact for integers
+        return float(value)
+    raise AdapterError(f"{name} is {_shown(value)}; it must be a number")
 
 
 def _flag(fields: Mapping[str, Any], name: str) -> bool:

@@ -19,7 +19,7 @@ from hostelry.fleet.artifacts.cache import ArtifactCache
 from hostelry.fleet.artifacts.download import Progress, download
 from hostelry.fleet.artifacts.objects import MAX_LISTED, ObjectFacts, S3Objects, split_prefix
 from hostelry.fleet.artifacts.protocol import ArtifactError, ArtifactUnavailableError, Fetch
-from hostelry.fleet.artifacts.tree import Tree, check_lengths
+from hostelry.fleet.artifacts.tree import Tree, check_lengths, shown
 
 MAX_FETCHES = 4
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -202,7 +202,7 @@ def local_paths(version: Version) -> list[str]:
 def _checked(path: str, facts: ObjectFacts) -> str:
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise ArtifactError(f"{facts.uri}: the key cannot be a path below the model folder")
+        raise ArtifactError(f"{shown(facts.uri)}: the key cannot be a path below the model folder")
     check_lengths(parts, path)
     return path
 
