@@ -336,8 +336,9 @@ def _integer(name: str, value: object) -> int:
 
 
 def _number(name: str, value: object) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number and -_LARGEST <= value <= _LARGEST:  # not so for NaN, and exact for integers
+    is_bool = isinstance(value, bool)
+    # Not so for NaN; exact for integers.
+    if isinstance(value, int | float) and not is_bool and -_LARGEST <= value <= _LARGEST:
         return float(value)
     raise AdapterError(f"{name} is {_shown(value)}; it must be a number")
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from hostelry.fleet.artifacts.protocol import ArtifactError
 
 MAX_DEPTH = 64
+MAX_FOLDERS = 10_000
 MAX_PATH_BYTES = 1024
 MAX_NAME_BYTES = 255
 SHOWN_CHARACTERS = 80
@@ -15,11 +16,13 @@ SHOWN_CHARACTERS = 80
 class Tree:
     """What is there so far; names in one Unicode form, as some file systems store them.
 
-    `max_entries` bounds files and folders, those included that a path only implies.
+    `max_entries` bounds files and folders together, `max_folders` the latter, those included that
+    a path only implies.
     """
 
     max_entries: int
     max_depth: int = MAX_DEPTH
+    max_folders: int = MAX_FOLDERS
     files: set[str] = field(default_factory=set)
     folders: set[str] = field(default_factory=set)
 
@@ -39,10 +42,11 @@ class Tree:
             raise ArtifactError(f"{told} lies below the file {shown(min(blocked))}")
         self.folders |= above
         (self.folders if is_folder else self.files).add(name)
+        if len(self.folders) > self.max_folders:
+            raise ArtifactError(f"its paths make more than {self.max_folders} folders, at {told}")
         if len(self.files) + len(self.folders) > self.max_entries:
             raise ArtifactError(
-                f"it has more than {self.max_entries} files and folders, those counted that its "
-                f"paths imply, at {told}"
+                f"its paths make more than {self.max_entries} files and folders, at {told}"
             )
 
 
