@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -37,24 +38,25 @@ SEED = 20261122
 ENDPOINT, VARIANT, INSTANCE_TYPE = "chat", "AllTraffic", "ml.g5.12xlarge"
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
 NOW, BEFORE = "now", "before"
-MOST_COPIES, RESERVED_CPUS, MANY = 4, 12, 16
+RESERVED_CPUS, MANY = 12, 16
 PROMPT = "The history of the lighthouse begins"
 POOL_BYTES = 128 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """How many rounds; how many requests a stream sends, and the tokens of a request."""
+    """How many rounds, and copies; how many requests a stream sends, and the tokens of each."""
 
     rounds: int
+    copies: int
     requests: int
     tokens: int
 
 
 SETTINGS = {
-    "smoke": Setting(rounds=1, requests=1, tokens=4),
-    "short": Setting(rounds=3, requests=2, tokens=40),
-    "full": Setting(rounds=9, requests=3, tokens=64),
+    "smoke": Setting(rounds=1, copies=2, requests=1, tokens=4),
+    "short": Setting(rounds=3, copies=4, requests=2, tokens=40),
+    "full": Setting(rounds=9, copies=4, requests=3, tokens=64),
 }
 
 
@@ -78,11 +80,11 @@ class Cell:
         }
 
 
-def cells(reserves: bool) -> list[Cell]:
+def cells(setting: Setting, reserves: bool) -> list[Cell]:
     """What is measured of components that reserve CPUs, or that reserve none."""
     return [
         Cell(reserves=reserves, copies=copies, busy=busy, streams=streams)
-        for busy, copies in itertools.product((False, True), (1, MOST_COPIES))
+        for busy, copies in itertools.product((False, True), (1, setting.copies))
         for streams in (copies, MANY)
     ]
 
@@ -105,8 +107,9 @@ def busy_process(wanted: bool) -> Iterator[None]:
 class Side:
     """A running platform of one checkout, with an endpoint for components."""
 
-    def __init__(self, platform: Platform, model: Path) -> None:
+    def __init__(self, platform: Platform, model: Path, copies: int) -> None:
         self._model = model
+        self._names = [f"component-{number}" for number in range(copies)]
         self._control = platform.boto3("sagemaker")
         self._runtime = platform.boto3("sagemaker-runtime", max_pool_connections=MANY)
         self._control.create_endpoint_config(
@@ -132,8 +135,7 @@ class Side:
         }
         if reserves:
             requirements["NumberOfCpuCoresRequired"] = RESERVED_CPUS
-        names = [f"component-{number}" for number in range(MOST_COPIES)]
-        for name in names:
+        for name in self._names:
             self._control.create_inference_component(
                 InferenceComponentName=name,
                 EndpointName=ENDPOINT,
@@ -150,18 +152,18 @@ class Side:
                 },
                 RuntimeConfig={"CopyCount": 1},
             )
-        for name in names:
+        for name in self._names:
             settled(lambda name=name: self._status(name))
         yield
-        for name in names:
+        for name in self._names:
             self._control.delete_inference_component(InferenceComponentName=name)
         while self._control.list_inference_components()["InferenceComponents"]:
-            pass
+            time.sleep(0.1)
 
     def tokens_per_s(self, cell: Cell, setting: Setting) -> float:
         """Of all streams together, from the first request to the last answer."""
         each = setting.requests if cell.streams == cell.copies else 1
-        names = [f"component-{number % cell.copies}" for number in range(cell.streams)]
+        names = [self._names[number % cell.copies] for number in range(cell.streams)]
 
         def stream(name: str) -> int:
             return sum(self._generate(name, setting.tokens) for _ in range(each))
@@ -197,10 +199,10 @@ def measured(sides: dict[str, Side], setting: Setting) -> Samples:
         with contextlib.ExitStack() as stack:
             for side in sides.values():
                 stack.enter_context(side.components(reserves))
-            for cell in cells(reserves)[:2]:  # first answers take longer
-                for side in sides.values():
+            for side in sides.values():  # first answers take longer
+                for cell in cells(setting, reserves)[-2:]:
                     side.tokens_per_s(cell, SETTINGS["smoke"])
-            for number, cell in itertools.product(range(setting.rounds), cells(reserves)):
+            for number, cell in itertools.product(range(setting.rounds), cells(setting, reserves)):
                 turns = list(sides.items())
                 for name, side in turns if number % 2 else reversed(turns):
                     found = side.tokens_per_s(cell, setting)
@@ -208,11 +210,11 @@ def measured(sides: dict[str, Side], setting: Setting) -> Samples:
     return samples
 
 
-def compared(samples: Samples) -> tuple[list[dict[str, Any]], list[Finding]]:
+def compared(samples: Samples, setting: Setting) -> tuple[list[dict[str, Any]], list[Finding]]:
     """The table, and what was found beside its aims."""
     median = {key: statistics.median(values) for key, values in samples.items()}
     rows = []
-    for cell in (*cells(False), *cells(True)):
+    for cell in (*cells(setting, False), *cells(setting, True)):
         now, before = median[cell, NOW], median.get((cell, BEFORE))
         row = {**cell.row, "tokens/s": now}
         if before is not None:
@@ -220,7 +222,10 @@ def compared(samples: Samples) -> tuple[list[dict[str, Any]], list[Finding]]:
         rows.append(row)
     return rows, [
         *(_without_reservation(median, streams) for streams in (1, MANY)),
-        *(_over_before(median, copies, busy) for copies, busy in ((1, True), (MOST_COPIES, False))),
+        *(
+            _over_before(median, copies, busy)
+            for copies, busy in ((1, True), (setting.copies, False))
+        ),
     ]
 
 
@@ -267,11 +272,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         scratch = Path(folder)
         model = model_folder(asked.model, scratch, tiny=asked.smoke)
         sides = {
-            side: Side(stack.enter_context(Platform(scratch / side, python=python)), model)
+            side: Side(
+                stack.enter_context(Platform(scratch / side, python=python)),
+                model,
+                SETTINGS[name].copies,
+            )
             for side, python in pythons.items()
         }
         samples = measured(sides, SETTINGS[name])
-    rows, findings = compared(samples)
+    rows, findings = compared(samples, SETTINGS[name])
     print_table("Tokens/s through the door, medians", rows)
     print_table("Found", finding_rows(findings))
     write_result(

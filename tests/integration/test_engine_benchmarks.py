@@ -90,3 +90,9 @@ def test_cold_and_warm_starts_of_copies_are_measured(model: Path, tmp_path: Path
     for row in measured["starts"]:
         assert 0 < row["process"] < row["listens"] <= row["ready"] < row["answered"]
     assert all(row["resident"] > 0 for row in measured["memory"])
+
+
+def test_copies_that_share_the_cpus_are_measured(model: Path, tmp_path: Path) -> None:
+    measured = smoke("shared_cpus", model, tmp_path)
+    assert len(measured["rows"]) == 16
+    assert all(row["tokens/s"] > 0 for row in measured["rows"])
