@@ -23,6 +23,7 @@ from hostelry.fleet.limited_process import LimitRecord
 from hostelry.fleet.limits import DISK_VARIABLE
 
 NEIGHBOURS = 2
+PAUSE_S = 0.05  # between a caller's calls: the neighbours themselves saturate no machine
 BEFORE_S, AT_LEAST_S, AFTER_S = 5.0, 5.0, 5.0
 WATCH_S = 60.0
 MIB = 1024**2
@@ -164,7 +165,7 @@ def beside_neighbours(
     scene: Scene, drill: str, stage: Stage, good: Aim, do: Callable[[], Deed]
 ) -> Outcome:
     """Load on the neighbours' component before, during and after the deed; judged."""
-    load = scene.load(good)
+    load = scene.load(good, PAUSE_S)
     owner = stage.base_of(good.component or "")
     before = {it["id"]: it["pid"] for it in stage.copies_of(owner)}
     with load.flowing():

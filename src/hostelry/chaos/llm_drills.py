@@ -21,7 +21,7 @@ from hostelry.chaos.tiny_llm import adapter_archive, write_model
 
 WATCH_S = 60.0
 FLOOD_CALLERS = 32
-NESTED = 990
+NESTED = (450, 490, 900, 950, 980, 990, 995)
 ANSWER = ("{", "[")
 REFUSED = ("ModelError 4", "ValidationError")
 REGEX = "(?:[a-z0-9._]?){40}!"
@@ -39,12 +39,22 @@ def _poisoned(**parameters: str) -> bytes:
 POISON = {
     "a stop token beyond 64 bits": _poisoned(stop_token_ids="[9223372036854775808]"),
     "a negative stop token": _poisoned(stop_token_ids="[-9223372036854775808]"),
-    "a schema nested 990 deep": _poisoned(
-        guided_json='{"type": "array", "items": ' * NESTED + '{"type": "integer"}' + "}" * NESTED
-    ),
-    "a regex nested 990 deep": _poisoned(guided_regex=f'"{"(" * NESTED}a{")" * NESTED}"'),
+    **{
+        f"a schema nested {depth} deep": _poisoned(
+            guided_json='{"type": "array", "items": ' * depth + '{"type": "integer"}' + "}" * depth
+        )
+        for depth in NESTED
+    },
+    **{
+        f"an object nested {depth} deep": _poisoned(
+            guided_json='{"type": "object", "properties": {"a": ' * depth + "{}" + "}}" * depth
+        )
+        for depth in NESTED
+    },
+    "a regex nested 990 deep": _poisoned(guided_regex=f'"{"(" * 990}a{")" * 990}"'),
     "a repetition penalty of 1e-46": _poisoned(repetition_penalty="1e-46"),
-    "a repetition penalty of 1e-38": _poisoned(repetition_penalty="1e-38"),
+    "a repetition penalty of 1e-46, drawn": _poisoned(repetition_penalty="1e-46", do_sample="true"),
+    "a repetition penalty of 1e-38, drawn": _poisoned(repetition_penalty="1e-38", do_sample="true"),
     "a temperature that is no number": _poisoned(temperature="NaN", do_sample="true"),
     "an endless temperature": _poisoned(temperature="1e400", do_sample="true"),
     "a temperature of 1e-300": _poisoned(temperature="1e-300", do_sample="true"),

@@ -75,12 +75,16 @@ def outcome_of(call: Callable[[], object]) -> str:
 
 
 class Load:
-    """Invocations that go on, each of `num_threads` threads one after the other."""
+    """Invocations that go on, each of `num_threads` threads one after the other.
 
-    def __init__(self, runtime: Any, aim: Aim, num_threads: int) -> None:
+    A thread waits for `pause_s` between two of them.
+    """
+
+    def __init__(self, runtime: Any, aim: Aim, num_threads: int, pause_s: float = 0.0) -> None:
         self._runtime = runtime
         self._aim = aim
         self._num_threads = num_threads
+        self._pause_s = pause_s
         self._stopping = threading.Event()
         self._calls: list[Call] = []
         self._num_answers = [0] * num_threads  # each thread counts its own
@@ -137,5 +141,6 @@ class Load:
             self._calls.append(Call(began_at=began_at, ended_at=monotonic_s(), outcome=outcome))
             if outcome == OK:
                 self._num_answers[number] += 1
+                self._stopping.wait(self._pause_s)
             else:
                 self._stopping.wait(POLL_S)  # a refused connection takes no time at all

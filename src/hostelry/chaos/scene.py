@@ -22,10 +22,10 @@ class Scene:
     num_threads: int
     say: Callable[[str], None]
 
-    def load(self, aim: Aim | None = None) -> Load:
+    def load(self, aim: Aim | None = None, pause_s: float = 0.0) -> Load:
         """Load on what is drilled, or on `aim`; it begins with `flowing`."""
         runtime = client("sagemaker-runtime", self.platform.config, self.platform.credentials)
-        return Load(runtime, aim or self.aim, self.num_threads)
+        return Load(runtime, aim or self.aim, self.num_threads, pause_s)
 
     def copies(self, state: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The ready copies that the load may reach."""
