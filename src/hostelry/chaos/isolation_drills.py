@@ -11,7 +11,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from hostelry.base.clock import monotonic_s
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import HostelryError
 from hostelry.chaos.flood import flooding
 from hostelry.chaos.load import Aim, client
 from hostelry.chaos.neighbours import busy_share, neighbours, slower
@@ -34,6 +34,10 @@ FORKS_WITHOUT_LIMIT = 256
 FLOOD_CALLERS, FLOOD_WAIT_S, FLOOD_S = 64, 0.5, 10.0
 CPU_TIMES = Path("/proc/stat")
 TARGET = "the neighbours see no error, their p99 within 2x while the machine is not saturated"
+
+
+class NotHereError(HostelryError):
+    """A deed that is not done on this machine: what would bound it is not there."""
 
 
 @dataclass(slots=True)
@@ -79,12 +83,12 @@ def tenant_disk(scene: Scene) -> Outcome:
         folder = scene.platform.copy_folder(before).root
         limit_bytes = LimitRecord.load(folder).max_disk_bytes
         if limit_bytes is None or limit_bytes > DISK_MB * MIB:
-            raise TerminalError(
+            raise NotHereError(
                 f"copy {before['id']} has no disk budget of {DISK_MB} MB or less: the drill, "
                 f"which writes {WRITTEN_MB} MB, does not go on"
             )
         if (free := shutil.disk_usage(folder).free) < LEAST_FREE_MB * MIB:
-            raise TerminalError(
+            raise NotHereError(
                 f"{folder} has {free // MIB} MB free; the drill writes {WRITTEN_MB} MB where there "
                 f"are {LEAST_FREE_MB}"
             )
@@ -102,9 +106,9 @@ def tenant_forks(scene: Scene) -> Outcome:
 
     def do(stage: Stage, bad: str) -> Deed:
         before = _check_memory_limit(stage, bad)
-        limit = _process_limit(scene, before)
+        limit = process_limit(LimitRecord.load(scene.platform.copy_folder(before).root))
         if limit is not None and limit > MOST_FORKS:
-            raise TerminalError(
+            raise NotHereError(
                 f"the copy may have {limit} processes; the drill starts at most {MOST_FORKS}"
             )
         wanted = FORKS_WITHOUT_LIMIT if limit is None else limit + FORKS_OVER
@@ -158,7 +162,10 @@ def _with_a_tenant(
         bad = stage.add(copies=1, memory_mb=memory_mb, environment=environment)
         stage.wait_ready(good, NEIGHBOURS)
         stage.wait_ready(bad, 1)
-        return beside_neighbours(scene, drill, stage, stage.aim(good), lambda: do(stage, bad))
+        try:
+            return beside_neighbours(scene, drill, stage, stage.aim(good), lambda: do(stage, bad))
+        except NotHereError as error:
+            return Outcome(drill=drill, target=TARGET, not_run=str(error))
 
 
 def beside_neighbours(
@@ -221,10 +228,10 @@ def _told(stage: Stage, name: str, **wanted: Any) -> Aim:
 
 
 def _check_memory_limit(stage: Stage, name: str) -> dict[str, Any]:
-    """The component's one copy; raises TerminalError where nothing keeps its memory limit."""
+    """The component's one copy; raises NotHereError where nothing keeps its memory limit."""
     (copy,) = stage.copies_of(name)
     if not copy["memory_limit"]:
-        raise TerminalError(f"copy {copy['id']} has no memory limit: the drill does not go on")
+        raise NotHereError(f"copy {copy['id']} has no memory limit: the drill does not go on")
     return copy
 
 
@@ -254,11 +261,10 @@ def _is_ready(stage: Stage, name: str) -> bool:
     return all(it["phase"] == "ready" for it in stage.copies_of(name))
 
 
-def _process_limit(scene: Scene, copy: dict[str, Any]) -> int | None:
-    """How many processes the copy's control group allows; None where it has none for that."""
-    folder = scene.platform.copy_folder(copy).root
-    for group in LimitRecord.load(folder).groups:
+def process_limit(record: LimitRecord) -> int | None:
+    """How many processes the copy's control groups allow; None where they allow any number."""
+    for group in record.groups:
         limit = Path(group) / "pids.max"
-        if limit.is_file():
-            return int(limit.read_text())
+        if limit.is_file() and (said := limit.read_text().strip()).isdigit():
+            return int(said)
     return None
