@@ -364,6 +364,14 @@ def test_on_another_address_only_door_and_s3_port_are_open(tmp_path: Path) -> No
         got = s3.get_object(Bucket="outside", Key="k")["Body"].read()
         assert got == b"x" * 3_000_000
         assert open_ports(platform) == {platform.port, platform.s3_port}
+        door, store = platform.pid("s3door"), platform.pid("objectstore")
+        old = platform.kill("up")
+        assert s3.head_object(Bucket="outside", Key="k")["ContentLength"] == 3_000_000
+        platform.back("up", old)
+        until(lambda: "adopted " in platform.log("up"), "it adopts them")
+        assert (platform.pid("s3door"), platform.pid("objectstore")) == (door, store)
+        platform.back("s3door", platform.kill("s3door"))
+        assert until(lambda: answer(s3.list_buckets), "the store is reached again")
 
 
 def open_ports(platform: Platform) -> set[int]:

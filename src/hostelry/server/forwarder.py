@@ -1,10 +1,15 @@
 """Passes TCP connections on, byte for byte, to a port on loopback.
 
 The object store stays on loopback; when the hostelry listens on another address, its S3 port there
-is one of these. Signatures hold, because nothing is rewritten.
+is one of these, in a process of its own: ``python -m hostelry.server.forwarder --host ADDRESS
+--port PORT --target PORT``. Signatures hold, because nothing is rewritten.
 """
 
+import argparse
 import asyncio
+import sys
+
+from hostelry.server.pulse import answer_pulse
 
 CHUNK_BYTES = 256 * 1024
 
@@ -40,3 +45,30 @@ async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
             writer.write_eof()
     except OSError:
         writer.close()
+
+
+async def forward(host: str, port: int, target_port: int) -> None:
+    """Pass connections on until this process is told to end, and answer its supervisor."""
+    async with await start_forwarder(host, port, target_port) as server:
+        pulse = asyncio.create_task(answer_pulse())
+        try:
+            await server.serve_forever()
+        finally:
+            pulse.cancel()
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--host", required=True, help="the address to listen on")
+    parser.add_argument("--port", type=int, required=True, help="the port to listen on")
+    parser.add_argument("--target", type=int, required=True, help="the port on loopback")
+    given = parser.parse_args()
+    try:
+        asyncio.run(forward(given.host, given.port, given.target))
+    except OSError as error:
+        sys.exit(f"the S3 port cannot be passed on: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -83,6 +83,11 @@ class UpConfig:
         return f"http://127.0.0.1:{self.control_port}"
 
     @property
+    def has_s3_door(self) -> bool:
+        """Whether the embedded object store, which is on loopback, is reached by a forwarder."""
+        return self.s3_endpoint is None and self.host != "127.0.0.1"
+
+    @property
     def s3_url(self) -> str:
         """The object store that artifacts are read from."""
         return self.s3_endpoint or f"http://{url_host(self.host)}:{self.s3_port}"

@@ -40,11 +40,12 @@ STOPPING = {
     "watcher": Stopping(first=signal.SIGKILL, grace_s=0.0),
     "gateway": Stopping(first=signal.SIGTERM, grace_s=12.0),
     "control": Stopping(first=signal.SIGTERM, grace_s=5.0),
+    "s3door": Stopping(first=signal.SIGKILL, grace_s=0.0),  # it passes on, and keeps nothing
     # SIGTERM takes it 15 to 30 s, and it has nothing to save: see `objectstore`.
     "objectstore": Stopping(first=signal.SIGKILL, grace_s=5.0),
 }
 BEFORE_COPIES = ("watcher", "gateway", "control")
-AFTER_COPIES = ("objectstore",)
+AFTER_COPIES = ("s3door", "objectstore")
 
 
 def find_services(home: Home) -> dict[str, RunFile]:

@@ -13,7 +13,7 @@ from hostelry.server.home import Home
 from hostelry.server.process_table import is_same_process, process_stat
 from hostelry.server.pulse import line_path
 
-ORDER = ("up", "watcher", "gateway", "control", "objectstore")
+ORDER = ("up", "watcher", "gateway", "control", "s3door", "objectstore")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ def gateway_names(num_workers: int) -> list[str]:
 
 def platform_names(num_workers: int) -> list[str]:
     """Every process of a platform whose gateway has so many workers, in the platform's order."""
-    return ["up", "watcher", *gateway_names(num_workers), "control", "objectstore"]
+    return ["up", "watcher", *gateway_names(num_workers), "control", "s3door", "objectstore"]
 
 
 def recorded_names(home: Home) -> list[str]:

@@ -8,8 +8,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,6 @@ from hostelry.fleet.sweep import stop_everything
 from hostelry.server import objectstore, watcher
 from hostelry.server.adoption import Act, Fate, adoption_sentence, fates
 from hostelry.server.copy_user_option import decided_copy_user, open_home
-from hostelry.server.forwarder import start_forwarder
 from hostelry.server.gateway_workers import SharedDoor, shared_door
 from hostelry.server.home import (
     ENVIRONMENT_VARIABLE,
@@ -248,41 +247,40 @@ async def supervise(
     supervisor = Supervisor(home, report.say)
     asked = asyncio.Event()
     env = service_environment(environment, home)
-    async with store_door(start) as store_port:
-        behind = services(start, env, store_port)
-        watchers = [watcher_service(home, environment, again)] if again else []
-        decided = decide(start, [*behind, *watchers])
-        adopted = [it for it in decided if decided[it].act is Act.ADOPT]
-        if sentence := adoption_sentence(decided):
-            report.say(sentence)
-        with shared_door(home, config, start.ports.door, worker_numbers(adopted)) as door:
-            listen_for_signals(asked, supervisor)
-            begin(
-                supervisor,
-                start.found,
-                decided,
-                [*behind, *door.services(home, env, door_digest(start))],
-            )
-            within_s = math.inf if adopted else READY_WITHIN_S
-            asking = asyncio.create_task(asked.wait())
-            bounding = asyncio.create_task(bound_logs(home.logs))
-            started = asyncio.create_task(
-                until_ready(config, start.credentials, door, report, within_s)
-            )
-            if adopted:
+    behind = services(start, env)
+    watchers = [watcher_service(home, environment, again)] if again else []
+    decided = decide(start, [*behind, *watchers])
+    adopted = [it for it in decided if decided[it].act is Act.ADOPT]
+    if sentence := adoption_sentence(decided):
+        report.say(sentence)
+    with shared_door(home, config, start.ports.door, worker_numbers(adopted)) as door:
+        listen_for_signals(asked, supervisor)
+        begin(
+            supervisor,
+            start.found,
+            decided,
+            [*behind, *door.services(home, env, door_digest(start))],
+        )
+        within_s = math.inf if adopted else READY_WITHIN_S
+        asking = asyncio.create_task(asked.wait())
+        bounding = asyncio.create_task(bound_logs(home.logs))
+        started = asyncio.create_task(
+            until_ready(config, start.credentials, door, report, within_s)
+        )
+        if adopted:
+            supervisor.now_ready()
+        try:
+            await first_of(started, asking, supervisor.failed)
+            if started.done() and not asking.done():
                 supervisor.now_ready()
-            try:
-                await first_of(started, asking, supervisor.failed)
-                if started.done() and not asking.done():
-                    supervisor.now_ready()
-                    keep_up(supervisor, start, decided, watchers)
-                    report.ready(config, start.credentials)
-                    await first_of(asking, supervisor.failed)
-            finally:
-                for task in (asking, bounding, started):
-                    task.cancel()
-                door.shut()
-                await stop_platform(home, config, supervisor, report, fleet=asked.is_set())
+                keep_up(supervisor, start, decided, watchers)
+                report.ready(config, start.credentials)
+                await first_of(asking, supervisor.failed)
+        finally:
+            for task in (asking, bounding, started):
+                task.cancel()
+            door.shut()
+            await stop_platform(home, config, supervisor, report, fleet=asked.is_set())
 
 
 def door_digest(start: Start) -> str:
@@ -369,6 +367,7 @@ async def stop_platform(
         report.phase("stopping agents and copies")
         await asyncio.to_thread(stop_everything, home.instances)
     report.phase("stopping the object store")
+    await supervisor.stop("s3door")
     await supervisor.stop("objectstore")
 
 
@@ -400,24 +399,30 @@ async def until_answered(check: Callable[[], str | None], name: str, deadline: f
         await asyncio.sleep(POLL_S)
 
 
-@asynccontextmanager
-async def store_door(start: Start) -> AsyncIterator[int]:
-    """The loopback port for the object store, forwarded to where the hostelry listens."""
-    config, store = start.config, start.found.get("objectstore")
-    if config.s3_endpoint is not None or config.host == objectstore.HOST:
-        yield config.s3_port
-        return
-    inner_port = store.port if store and store.port else free_ports(1)[0]
-    async with await start_forwarder(config.host, config.s3_port, inner_port):
-        yield inner_port
-
-
-def services(start: Start, env: Mapping[str, str], store_port: int) -> list[Service]:
+def services(start: Start, env: Mapping[str, str]) -> list[Service]:
     """What is behind the door, in the order it is started."""
-    control = control_service(start, env)
-    if start.config.s3_endpoint is not None:
+    config, control = start.config, control_service(start, env)
+    if config.s3_endpoint is not None:
         return [control]
-    return [store_service(start.home, env, store_port, start.credentials), control]
+    if not config.has_s3_door:
+        return [store_service(start.home, env, config.s3_port, start.credentials), control]
+    living = start.found.get("objectstore")
+    inner_port = living.port if living and living.port else free_ports(1)[0]
+    store = store_service(start.home, env, inner_port, start.credentials)
+    return [store, s3_door_service(config, env, inner_port), control]
+
+
+def s3_door_service(config: UpConfig, env: Mapping[str, str], inner_port: int) -> Service:
+    """What passes the S3 port on another address than loopback on to the object store."""
+    argv = [sys.executable, "-m", "hostelry.server.forwarder", "--host", config.host]
+    argv += ["--port", str(config.s3_port), "--target", str(inner_port)]
+    return Service(
+        name="s3door",
+        command=lambda: Command(argv=argv, env=env),
+        port=config.s3_port,
+        digest=digest(argv),
+        liveness=PATIENT_LIVENESS,
+    )
 
 
 def control_service(start: Start, env: Mapping[str, str]) -> Service:

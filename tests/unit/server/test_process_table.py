@@ -131,6 +131,7 @@ def test_processes_are_listed_in_the_platforms_order(home: Home) -> None:
         "gateway-1",
         "gateway-2",
         "control",
+        "s3door",
         "objectstore",
     ]
 
