@@ -50,6 +50,11 @@ class Liveness:
     misses: int = 0
 
 
+def liveness_of_adopted(age_s: float) -> Liveness:
+    """What is assumed of a process that was adopted: one of that age has answered before."""
+    return Liveness(has_answered=age_s >= STEADY_S)
+
+
 def after_check(
     liveness: Liveness, *, answered: bool, late_s: float, policy: LivenessPolicy
 ) -> Liveness:

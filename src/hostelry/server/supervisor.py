@@ -42,6 +42,7 @@ from hostelry.server.supervision import (
     death_message,
     hung_message,
     is_hung,
+    liveness_of_adopted,
     pause_s,
 )
 
@@ -108,6 +109,7 @@ class Living:
     pid: int
     started_at: float
     ended: Callable[[], Awaitable[int | None]]
+    liveness: Liveness = Liveness()
 
 
 class Supervisor:
@@ -241,6 +243,7 @@ class Supervisor:
             pid=record.pid,
             started_at=monotonic_s() - age_s,
             ended=WatchedProcess(identity).wait,
+            liveness=liveness_of_adopted(age_s),
         )
 
     async def _spawn(self, service: Service) -> Living:
@@ -281,7 +284,7 @@ class Supervisor:
 
     async def _watch(self, service: Service, pulse: Pulse, living: Living) -> None:
         """Kill the service's process group once it hangs."""
-        policy, liveness = service.liveness, Liveness()
+        policy, liveness = service.liveness, living.liveness
         if policy is None:
             return
         is_alive = service.is_alive or pulse.answered

@@ -273,7 +273,7 @@ async def supervise(
             await first_of(started, asking, supervisor.failed)
             if started.done() and not asking.done():
                 supervisor.now_ready()
-                keep_up(supervisor, start, decided, watchers)
+                keep_up(supervisor, start, decided, watchers, report)
                 report.ready(config, start.credentials)
                 await first_of(asking, supervisor.failed)
         finally:
@@ -322,11 +322,20 @@ def begin(
 
 
 def keep_up(
-    supervisor: Supervisor, start: Start, decided: Mapping[str, Fate], watchers: Sequence[Service]
+    supervisor: Supervisor,
+    start: Start,
+    decided: Mapping[str, Fate],
+    watchers: Sequence[Service],
+    report: Report,
 ) -> None:
     """From here on a killed `up` is started again, where it was asked for in the background."""
-    if watchers:
+    if not watchers:
+        return
+    try:
         start.home.kept.touch(mode=0o600)
+    except OSError as error:
+        report.say(f"a killed `up` will not be started again: {error}")
+    else:
         begin(supervisor, start.found, {"watcher": decided["watcher"]}, watchers)
 
 

@@ -115,6 +115,19 @@ def test_death_message(decision: Restart | GiveUp, head: str) -> None:
     assert lines[1:] == [f"    control| line {n}" for n in range(12, 20)]
 
 
+@pytest.mark.parametrize(
+    ("age_s", "misses", "expected"),
+    [
+        pytest.param(40, 5, True, id="one that has run for a while hangs as any other"),
+        pytest.param(40, 4, False, id="... no sooner"),
+        pytest.param(5, 5, False, id="a young one may still be starting"),
+    ],
+)
+def test_when_an_adopted_process_hangs(age_s: float, misses: int, expected: bool) -> None:
+    liveness = replace(liveness_of_adopted(age_s), misses=misses)
+    assert is_hung(liveness, age_s=age_s, policy=PATIENT_LIVENESS) is expected
+
+
 def test_what_could_not_be_started_is_told_with_its_cause() -> None:
     how = "could not be started: [Errno 28] No space left on device"
     message = death_message("control", how, Restart(delay_s=0.2, quick_deaths=1), "")
