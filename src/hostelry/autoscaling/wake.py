@@ -67,7 +67,8 @@ def copies_needed(waiting: Waiting) -> int:
     if service_s is None or not math.isfinite(service_s) or service_s <= 0.0:
         return 1
     at_once = waiting.at_once if waiting.at_once >= 1.0 else 1.0  # also where it is no number
-    return max(1, math.ceil(min(waiting.held * service_s / (at_once * CLEAR_S), 1e6)))
+    # In this order nothing grows beyond a float on both sides of a division.
+    return max(1, math.ceil(min(waiting.held * (service_s / at_once / CLEAR_S), 1e6)))
 
 
 def keeps_awake(

@@ -75,6 +75,8 @@ def room(desired: int = 0, minimum: int = 0, maximum: int = 10) -> Capacity:
         pytest.param(Waiting(held=10, service_s=3.0, at_once=math.nan), room(), 3,
                      id="side by side by NaN is one by one"),
         pytest.param(Waiting(held=10, service_s=3.0, at_once=0.0), room(), 3, id="or by none"),
+        pytest.param(Waiting(held=99, service_s=1e307, at_once=1.7e308), room(), 1,
+                     id="numbers at the end of what a float holds"),
     ],
 )  # fmt: skip
 def test_how_many_are_started(waiting: Waiting, capacity: Capacity, expected: int) -> None:
