@@ -48,6 +48,7 @@ from hostelry.server.supervision import (
 
 TAIL_BYTES = 8192
 NOTE_AGAIN_S = 1.0
+UNKNOWN = Liveness()
 # What services and the model servers below them write is for its owner alone.
 PRIVATE_UMASK = 0o077
 
@@ -109,7 +110,7 @@ class Living:
     pid: int
     started_at: float
     ended: Callable[[], Awaitable[int | None]]
-    liveness: Liveness = Liveness()
+    liveness: Liveness = UNKNOWN
 
 
 class Supervisor:

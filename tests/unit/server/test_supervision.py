@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from hostelry.server.supervision import (
@@ -18,6 +20,7 @@ from hostelry.server.supervision import (
     exit_phrase,
     hung_message,
     is_hung,
+    liveness_of_adopted,
     pause_s,
     restart_delay_s,
 )

@@ -1,0 +1,102 @@
+"""The services of a platform: how each is started, and what it is started by."""
+
+import sys
+from collections.abc import Mapping, Sequence
+
+from hostelry.base.ports import free_ports
+from hostelry.server import objectstore, watcher
+from hostelry.server.home import ENVIRONMENT_VARIABLE, Credentials, Home, UpConfig
+from hostelry.server.start import Start
+from hostelry.server.started_by import digest, program_of, service_digest
+from hostelry.server.supervision import PATIENT_LIVENESS
+from hostelry.server.supervisor import Command, Service
+
+
+def door_digest(start: Start) -> str:
+    """What the gateway's workers are started by."""
+    return service_digest("gateway", start.config, start.credentials)
+
+
+def services(start: Start, env: Mapping[str, str]) -> list[Service]:
+    """What is behind the door, in the order it is started."""
+    config, control = start.config, control_service(start, env)
+    if config.s3_endpoint is not None:
+        return [control]
+    if not config.has_s3_door:
+        return [store_service(start.home, env, config.s3_port, start.credentials), control]
+    living = start.found.get("objectstore")
+    inner_port = living.port if living and living.port else free_ports(1)[0]
+    store = store_service(start.home, env, inner_port, start.credentials)
+    return [store, s3_door_service(config, env, inner_port), control]
+
+
+def s3_door_service(config: UpConfig, env: Mapping[str, str], inner_port: int) -> Service:
+    """What passes the S3 port on another address than loopback on to the object store."""
+    argv = [sys.executable, "-m", "hostelry.server.forwarder", "--host", config.host]
+    argv += ["--port", str(config.s3_port), "--target", str(inner_port)]
+    return Service(
+        name="s3door",
+        command=lambda: Command(argv=argv, env=env),
+        port=config.s3_port,
+        digest=digest(argv),
+        liveness=PATIENT_LIVENESS,
+    )
+
+
+def control_service(start: Start, env: Mapping[str, str]) -> Service:
+    """Control, run with this interpreter; it answers its pulse."""
+    argv = [sys.executable, "-m", "hostelry.server.control", "--home", str(start.home.root)]
+    return Service(
+        name="control",
+        command=lambda: Command(argv=argv, env=env),
+        port=start.config.control_port,
+        digest=service_digest("control", start.config, start.credentials),
+        liveness=PATIENT_LIVENESS,
+    )
+
+
+def store_service(
+    home: Home, env: Mapping[str, str], port: int, credentials: Credentials
+) -> Service:
+    """The embedded object store; killed to stop it, see `objectstore`."""
+
+    def command() -> Command:
+        started = objectstore.prepare(home, port, credentials, env)
+        return Command(argv=started.argv, env=started.env)
+
+    keys = (credentials.access_key_id, credentials.secret_access_key)
+    return Service(
+        name="objectstore",
+        command=command,
+        port=port,
+        digest=digest(port, keys, program_of(objectstore.weed_binary())),
+        after=lambda: objectstore.remove_sockets(home),
+        liveness=PATIENT_LIVENESS,
+        is_alive=lambda timeout_s: objectstore.is_alive(port, timeout_s),
+    )
+
+
+def watcher_service(home: Home, environment: Mapping[str, str], program: Sequence[str]) -> Service:
+    """What starts a killed `up` again, by `program`; see `watcher`."""
+    argv = [sys.executable, "-I", "-S", watcher.__file__]
+    argv += [str(home.kept), str(home.up_lock), str(home.logs / "up.log"), *program]
+    return Service(
+        name="watcher",
+        command=lambda: Command(argv=argv, env=environment),
+        port=0,
+        digest=digest(argv),
+    )
+
+
+def service_environment(inherited: Mapping[str, str], home: Home) -> dict[str, str]:
+    """What services inherit: not the operator's AWS settings, and no proxy to this machine."""
+    kept = {k: v for k, v in inherited.items() if not k.startswith("AWS_")}
+    no_proxy = [v for k, v in kept.items() if k.lower() == "no_proxy" and v]
+    local = ",".join([*no_proxy, "127.0.0.1", "localhost"])
+    return {
+        **kept,
+        "NO_PROXY": local,
+        "no_proxy": local,
+        "PYTHONUNBUFFERED": "1",
+        ENVIRONMENT_VARIABLE: str(home.root),
+    }
