@@ -26,7 +26,9 @@ from hostelry.chaos.catalogue import BY_NAME
 from hostelry.chaos.scene import scene_of
 from hostelry.chaos.sight import Platform as Sight
 from hostelry.cli.chaos_text import outcome_lines
+from hostelry.server.process_table import process_stat, uptime_s
 from hostelry.server.run_file import live_run_files
+from hostelry.server.supervision import STEADY_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 SEED = int(os.environ.get("HOSTELRY_SEED", "0")) or random.SystemRandom().randrange(10**6)
@@ -110,8 +112,16 @@ def test_both_are_killed_and_all_serves_until_the_next_up(platform: Platform) ->
         assert platform.running("watcher")
 
 
+def age_s(pid: int) -> float:
+    """How long a process has run."""
+    stat = process_stat(pid)
+    return 0.0 if stat is None else uptime_s(stat)
+
+
 def test_only_what_died_or_hangs_meanwhile_is_started_again(platform: Platform) -> None:
     before = services(platform)
+    old_enough = STEADY_S + 1  # a younger one would be taken for one that still starts
+    until(lambda: age_s(before["control"]) > old_enough, "control has run for a while", 40)
     kill_both(platform)
     platform.kill("gateway-1")
     platform.kill("control", signal.SIGSTOP)  # it hangs, which its new supervisor finds out
