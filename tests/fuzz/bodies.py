@@ -70,7 +70,8 @@ def sound(random: Random) -> tuple[str, dict[str, Any]]:
     path = PATHS[kind] if random.random() < 0.7 else "/invocations"
     fields.setdefault("max_new_tokens" if kind == "inputs" else "max_tokens", 3)
     if kind == "inputs":
-        top = {name: fields.pop(name) for name in ("stream", "adapters") if name in fields}
+        beside = ("stream", "adapters")
+        top: dict[str, Any] = {name: fields.pop(name) for name in beside if name in fields}
         return path, {"inputs": random.choice((text, [text, "b"])), **top, "parameters": fields}
     if kind == "prompt":
         return path, {"prompt": random.choice((text, [5, 6, 7], [[5], [6]], [text])), **fields}

@@ -22,6 +22,7 @@ def undisturbed(client: httpx.Client, attack: Callable[[], httpx.Response]) -> h
     expected = streams(client, lambda: None)[0]
     texts, answer = streams(client, attack)
     assert texts == expected
+    assert isinstance(answer, httpx.Response)
     return answer
 
 
