@@ -39,6 +39,7 @@ class HttpLimits:
     max_unproven_bytes: int = 512 * 1024 * 1024
 
 
+SMALL_BODY_BYTES = 16 * 1024  # to take it costs less than to look at its head twice
 JOIN_BELOW_BYTES = 4096  # each piece of a body on its own would cost its sender less than us
 
 
@@ -96,8 +97,8 @@ def head_refusal(version: str, path: str, names: list[str], headers: dict[str, s
 class RequestReader:
     """Feeds on a connection's bytes; whole requests come out of `requests` in order.
 
-    `is_admitted` and `is_proven` are its owner's notes on the request that is being read: its head
-    was looked at, and told who sends it.
+    `is_admitted` and `is_proven` are notes on the request that is being read: its head was looked
+    at, or announces too little to be worth it, and told who sends it.
     """
 
     def __init__(self, limits: HttpLimits) -> None:
@@ -170,9 +171,11 @@ class RequestReader:
             reason = "Upgrading the connection is not supported."
         if reason is not None:
             self._refuse(RefusedError(400, reason))
-        if int(self._headers.get("content-length", "0")) > self._limits.max_body_bytes:
+        announced_bytes = int(self._headers.get("content-length", "0"))
+        if announced_bytes > self._limits.max_body_bytes:
             self._refuse(self._too_long_body())
         self.wants_continue = self._headers.get("expect", "").lower() == "100-continue"
+        self.is_admitted = 0 < announced_bytes <= SMALL_BODY_BYTES and not self.wants_continue
 
     def on_body(self, part: bytes) -> None:
         """A piece of the body, its transfer coding removed."""

@@ -365,7 +365,7 @@ def test_line_breaks_in_a_header_value_cannot_end_the_header() -> None:
     asyncio.run(scenario())
 
 
-POST = b"POST /%d HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n"
+POST = b"POST /%d HTTP/1.1\r\nHost: a\r\nContent-Length: 20000\r\n\r\n"
 
 
 def refuse(request: HttpRequest) -> bool:
@@ -379,12 +379,14 @@ async def prove(exchange: Exchange) -> None:
 
 def test_a_body_is_not_read_for_a_sender_whom_nobody_believes() -> None:
     async def scenario() -> None:
-        rig = Rig(echo, admit=refuse)
+        rig = Rig(echo, HttpLimits(), refuse)
         assert (await rig.feed(POST % 1)).startswith(b"HTTP/1.1 403 ")
-        assert await rig.feed(b"a" * 100) == b""
+        assert await rig.feed(b"a" * 20_000) == b""
         assert rig.state.strangers.held_bytes == 0
-        expecting = (POST % 1).replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n")
-        assert (await Rig(echo, admit=refuse).feed(expecting)).startswith(b"HTTP/1.1 403 ")
+        small = (POST % 1).replace(b"20000", b"9")
+        assert await Rig(echo, HttpLimits(), refuse).feed(small) == b""
+        expecting = small.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n")
+        assert (await Rig(echo, HttpLimits(), refuse).feed(expecting)).startswith(b"HTTP/1.1 403 ")
 
     asyncio.run(scenario())
 
@@ -404,9 +406,9 @@ def test_bytes_count_while_nobody_has_proven_them(
     held: list[bool],
 ) -> None:
     async def scenario() -> None:
-        rig = Rig(handler, admit=admit)
+        rig = Rig(handler, HttpLimits(), admit)
         told = []
-        for piece in (POST % 1, b"a" * 50, b"a" * 50):
+        for piece in (POST % 1, b"a" * 15_000, b"a" * 5_000):
             await rig.feed(piece)
             told.append(rig.state.strangers.held_bytes > 0)
         assert told == held
