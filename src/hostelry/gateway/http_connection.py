@@ -108,7 +108,7 @@ class HttpConnection(asyncio.Protocol):
             if reader.phase is not before:
                 self._phase_since_s = self._now_s()
                 self._seen = (self._phase_since_s, 0)
-            if self.held_bytes or reader.phase is not Phase.IDLE or self._busy:
+            if self.held_bytes or self._busy or not (reader.phase is Phase.IDLE or reader.is_small):
                 self._wait_for_more(len(data))
         except RefusedError as refusal:
             self._refuse(refusal)

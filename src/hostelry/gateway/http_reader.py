@@ -39,7 +39,7 @@ class HttpLimits:
     max_unproven_bytes: int = 512 * 1024 * 1024
 
 
-SMALL_BODY_BYTES = 16 * 1024  # to take it costs less than to look at its head twice
+SMALL_BYTES = 16 * 1024  # of a request: to take it costs less than to look at its head twice
 JOIN_BELOW_BYTES = 4096  # each piece of a body on its own would cost its sender less than us
 
 
@@ -97,8 +97,8 @@ def head_refusal(version: str, path: str, names: list[str], headers: dict[str, s
 class RequestReader:
     """Feeds on a connection's bytes; whole requests come out of `requests` in order.
 
-    `is_admitted` and `is_proven` are notes on the request that is being read: its head was looked
-    at, or announces too little to be worth it, and told who sends it.
+    Of the request that is being read, `is_small` says that its head is whole and announces little.
+    Its owner notes that the head was looked at (`is_admitted`) and told who sends it (`is_proven`).
     """
 
     def __init__(self, limits: HttpLimits) -> None:
@@ -175,7 +175,8 @@ class RequestReader:
         if announced_bytes > self._limits.max_body_bytes:
             self._refuse(self._too_long_body())
         self.wants_continue = self._headers.get("expect", "").lower() == "100-continue"
-        self.is_admitted = 0 < announced_bytes <= SMALL_BODY_BYTES and not self.wants_continue
+        if announced_bytes and not self.wants_continue:
+            self.is_small = self._head_bytes + announced_bytes <= SMALL_BYTES
 
     def on_body(self, part: bytes) -> None:
         """A piece of the body, its transfer coding removed."""
@@ -231,6 +232,7 @@ class RequestReader:
         self.phase = Phase.IDLE
         self.body_bytes = 0
         self.wants_continue = False
+        self.is_small = False
         self.is_admitted = False
         self.is_proven = False
         self._fed_bytes = 0  # of an unfinished head: the parser keeps an unfinished line to itself

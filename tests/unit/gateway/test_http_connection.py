@@ -420,17 +420,17 @@ def test_bytes_count_while_nobody_has_proven_them(
 
 def test_the_slowest_stranger_gives_way_when_too_much_is_held() -> None:
     async def scenario() -> None:
-        rig = Rig(echo, HttpLimits(max_unproven_bytes=1000, max_body_bytes=5000))
-        head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4000\r\n\r\n"
-        await rig.feed(head + b"a" * 500)
+        rig = Rig(echo, HttpLimits(max_unproven_bytes=50_000, max_body_bytes=50_000))
+        head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 40000\r\n\r\n"
+        await rig.feed(head + b"a" * 20_000)
         rig.now_s += 5
         quick_transport, quick = rig.connect()
-        quick.data_received(head + b"a" * 700)
+        quick.data_received(head + b"a" * 35_000)
         await settle()
         assert rig.transport.written.startswith(b"HTTP/1.1 503 ")
-        assert b"1000 bytes" in rig.transport.written
+        assert b"50000 bytes" in rig.transport.written
         assert not quick_transport.written
-        assert 0 < rig.state.strangers.held_bytes <= 1000
+        assert 0 < rig.state.strangers.held_bytes <= 50_000
 
     asyncio.run(scenario())
 
