@@ -14,7 +14,7 @@ from tests.unit.engine.native_model import ALL_RANKS, Memory, Part, Shape, model
 from hostelry.engine.kernels.native.library import NativeLibrary
 
 MS = 1_000_000
-WHOLE, HALF = (10, 10), (10, 5)  # ms of a step, and how long its caller ran
+WHOLE, HALF = (50, 50), (50, 25)  # ms of a step, and how long its caller ran
 LEAST_STEPS, MOST_STEPS = 300, 20_000
 
 
@@ -38,24 +38,26 @@ def sizes(num_threads: int, steps: Sequence[tuple[float, float]]) -> list[int]:
     [
         pytest.param(2, [WHOLE] * 4, [2, 2, 2, 2], id="alone on the machine all compute"),
         pytest.param(2, [HALF] * 3, [2, 1, 1], id="two steps of lost time, and one computes"),
-        pytest.param(2, [(20, 15.1)], [2], id="less than a fourth lost is borne"),
-        pytest.param(2, [(20, 14.9)], [1], id="more than a fourth is not"),
-        pytest.param(2, [(1, 0)] * 19, [2] * 19, id="a short pause alone decides nothing"),
-        pytest.param(8, [(20, 0)] * 7, [6, 5, 4, 3, 2, 1, 1], id="the more threads, the more go"),
+        pytest.param(2, [(100, 75.1)], [2], id="less than a fourth lost is borne"),
+        pytest.param(2, [(100, 74.9)], [1], id="more than a fourth is not"),
+        pytest.param(2, [(25, 0)], [2], id="a short pause alone decides nothing"),
         pytest.param(
-            2, [(20, 0)] + [(20, 20)] * 4, [1, 1, 1, 1, 2], id="after a rest all are tried again"
+            2, [(26, 0)], [1], id="one of more than a fourth of the window decides at once"
         ),
+        pytest.param(2, [(400, 350)], [2], id="a long step may lose as much as a fourth of it"),
+        pytest.param(8, [(100, 0)] * 7, [6, 5, 4, 3, 2, 1, 1], id="the more threads, the more go"),
+        pytest.param(2, [(100, 0), (100, 100)], [1, 2], id="after a rest all are tried again"),
         pytest.param(
             2,
-            [(20, 0), *[(20, 20)] * 4, (20, 0), *[(20, 20)] * 8],
-            [1, 1, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1, 2],
+            [(100, 0), (100, 100), (100, 0), (100, 100), (100, 100)],
+            [1, 2, 1, 1, 2],
             id="a trial that fails doubles the rest",
         ),
         pytest.param(
-            2, [(20, 0)] * 100, [1] * 100, id="without a whole CPU for one nothing is tried"
+            2, [(100, 0)] * 100, [1] * 100, id="without a whole CPU for one nothing is tried"
         ),
         pytest.param(1, [HALF] * 9, [1] * 9, id="one thread stays one"),
-        pytest.param(2, [(20, 21)] * 2, [2, 2], id="a clock that runs ahead loses nothing"),
+        pytest.param(2, [(100, 101)] * 2, [2, 2], id="a clock that runs ahead loses nothing"),
     ],
 )
 def test_how_many_threads_compute(
@@ -67,15 +69,15 @@ def test_how_many_threads_compute(
 def test_the_rest_after_failures_is_bounded() -> None:
     rests: list[int] = []
     rest = 0
-    steps: list[tuple[float, float]] = [(20, 0)]
+    steps: list[tuple[float, float]] = [(100, 0)]
     while len(rests) < 8:
         found = sizes(2, steps)
         rest += 1
         if found[-1] == 2:
             rests.append(rest)
             rest = 0
-        steps.append((20, 0) if found[-1] == 2 else (20, 20))
-    assert rests[-1] == rests[-2] == 1 + 1280 // 20
+        steps.append((100, 0) if found[-1] == 2 else (100, 100))
+    assert rests[-1] == rests[-2] == 1 + 16
 
 
 @contextlib.contextmanager

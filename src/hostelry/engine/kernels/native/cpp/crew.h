@@ -24,14 +24,15 @@ class Crew {
   void worked(int64_t wall_ns, int64_t cpu_ns) {
     wall_ns_ += wall_ns;
     lost_ns_ += std::max<int64_t>(wall_ns - cpu_ns, 0);
-    if (wall_ns_ < kWindowNs) return;
-    judge(lost_ns_ * kMostLost > wall_ns_, wall_ns_);
+    const bool bad = lost_ns_ * kMostLost > std::max(wall_ns_, kWindowNs);
+    if (!bad && wall_ns_ < kWindowNs) return;
+    judge(bad, wall_ns_);
     wall_ns_ = lost_ns_ = 0;
   }
 
  private:
-  static constexpr int64_t kWindowNs = 20'000'000;
-  static constexpr int64_t kShortestRestNs = 80'000'000, kLongestRestNs = 1'280'000'000;
+  static constexpr int64_t kWindowNs = 100'000'000;  // shorter ones mistake a hiccup for a neighbour
+  static constexpr int64_t kShortestRestNs = kWindowNs, kLongestRestNs = 16 * kWindowNs;
   static constexpr int kMostLost = 4;  // one of so many nanoseconds
 
   void judge(bool bad, int64_t window_ns) {
