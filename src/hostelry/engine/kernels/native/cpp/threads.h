@@ -128,8 +128,8 @@ inline int64_t now_ns(clockid_t clock) {
 class ThreadPool {
  public:
   // `num_threads` counts the caller of run(). With `pin`, and as many threads as allowed CPUs, each
-  // of the others stays on one of those while all compute, the first being left to the caller.
-  // With fewer threads they are free: other processes would choose the same CPUs.
+  // of the others stays on one of those while all compute, the caller's being left to it. With
+  // fewer threads they are free: other processes would choose the same CPUs.
   ThreadPool(int num_threads, bool pin)
       : num_threads_(std::max(num_threads, 1)),
         ranges_(new Range[num_threads_]),
@@ -164,6 +164,7 @@ class ThreadPool {
     const int64_t ran_ns = now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_ns;
     crew_.worked(now_ns(CLOCK_MONOTONIC) - wall_ns, ran_ns);
     if (crew_.size() == num_active()) return;
+    first_cpu_.store(place_of_cpu(), std::memory_order_relaxed);
     active_.store(crew_.size(), std::memory_order_seq_cst);
     resized_.set(resized_.value() + 1);
   }
@@ -199,6 +200,16 @@ class ThreadPool {
   };
 
   static constexpr std::chrono::nanoseconds kSpin{60'000};
+
+  // Where the calling thread is, in cpus_. The others leave that CPU to it: it would not move away
+  // by itself for as long as theirs are as busy.
+  size_t place_of_cpu() const {
+#if defined(__linux__)
+    const auto found = std::find(cpus_.begin(), cpus_.end(), sched_getcpu());
+    if (found != cpus_.end()) return found - cpus_.begin();
+#endif
+    return 0;
+  }
 
   bool take(Range& range, int* task) {
     uint64_t word = range.word.load(std::memory_order_acquire);
@@ -240,7 +251,8 @@ class ThreadPool {
       }
       if (pins_ && pinned != (active == num_threads_)) {
         pinned = !pinned;
-        stay_on(pinned ? std::vector<int>{cpus_[thread]} : cpus_);
+        const size_t first = first_cpu_.load(std::memory_order_relaxed);
+        stay_on(pinned ? std::vector<int>{cpus_[(first + thread) % cpus_.size()]} : cpus_);
       }
       runs_.wait_while(seen, kSpin);
       seen = runs_.value();
@@ -254,6 +266,7 @@ class ThreadPool {
   const bool pins_;
   Crew crew_;
   std::atomic<int> active_;  // crew_'s size, for the other threads
+  std::atomic<size_t> first_cpu_{0};  // the caller's, in cpus_
   void (*call_)(const void*, int, int) = nullptr;
   const void* f_ = nullptr;
   uint32_t finished_runs_ = 0;
