@@ -21,7 +21,8 @@ from hostelry.chaos.tiny_llm import adapter_archive, write_model
 
 WATCH_S = 60.0
 FLOOD_CALLERS = 32
-NESTED = (450, 490, 900, 950, 980, 990, 995)
+ARRAYS_NESTED = (450, 900, *range(970, 994, 3))  # near what the JSON reader refuses itself
+OBJECTS_NESTED = (450, *range(484, 499, 3))
 ANSWER = ("{", "[")
 REFUSED = ("ModelError 4", "ValidationError")
 REGEX = "(?:[a-z0-9._]?){40}!"
@@ -33,7 +34,7 @@ FLOOD = {"inputs": PROMPT, "parameters": {"max_new_tokens": 64}}
 def _poisoned(**parameters: str) -> bytes:
     """A request's body; the parameters are JSON already: json itself would not write them all."""
     said = ", ".join(f'"{name}": {value}' for name, value in parameters.items())
-    return f'{{"inputs": "{PROMPT}", "parameters": {{"max_new_tokens": 8, {said}}}}}'.encode()
+    return f'{{"inputs": "{PROMPT}", "parameters": {{"max_new_tokens": 48, {said}}}}}'.encode()
 
 
 POISON = {
@@ -43,13 +44,13 @@ POISON = {
         f"a schema nested {depth} deep": _poisoned(
             guided_json='{"type": "array", "items": ' * depth + '{"type": "integer"}' + "}" * depth
         )
-        for depth in NESTED
+        for depth in ARRAYS_NESTED
     },
     **{
         f"an object nested {depth} deep": _poisoned(
             guided_json='{"type": "object", "properties": {"a": ' * depth + "{}" + "}}" * depth
         )
-        for depth in NESTED
+        for depth in OBJECTS_NESTED
     },
     "a regex nested 990 deep": _poisoned(guided_regex=f'"{"(" * 990}a{")" * 990}"'),
     "a repetition penalty of 1e-46": _poisoned(repetition_penalty="1e-46"),
