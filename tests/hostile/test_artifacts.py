@@ -99,12 +99,16 @@ def test_paths_of_an_author_lead_out_of_no_model_folder(
             store, "good", llm(neighbour.model, f"option.adapter_cache_dir={neighbour.cache}")
         )
         wish.append(copy("good", "lmi:1", {"OPTION_ENABLE_LORA": "true"}, cached))
+        for file in (it for it in neighbour.model.iterdir() if it.is_file()):
+            store.put(f"llm/{file.name}", file.read_bytes())
+        wish.append(copy("by-uri", "lmi:1", {"HF_MODEL_ID": "s3://models/llm/"}))
         found = await settled(there, wish)
         for name in attacks:
             status = found[name]
             assert status.phase is CopyPhase.FAILED, (name, status)
             assert "inside" in status.log_tail or "custom code" in status.log_tail, status
-        assert found["good"].phase is CopyPhase.READY, found["good"]
+        for name in ("good", "by-uri"):
+            assert found[name].phase is CopyPhase.READY, found[name]
         assert (neighbour.cache / "adapter-of-another" / "pages").read_text() == "weights"
         logs = [it.read_text() for it in there.folder().root.glob("copies/*/log")]
         assert len(logs) == len(wish)

@@ -1,0 +1,22 @@
+"""What `hostelry status` is told."""
+
+from dataclasses import replace
+
+from tests.unit.reconcile.samples import Town, component, deployment, endpoint, variant
+
+from hostelry.reconcile.overview import overview
+from hostelry.reconcile.record import load_all
+
+
+def test_the_variables_that_a_copy_does_not_get_are_told() -> None:
+    town = Town()
+    town.add(endpoint(deployment(variant())), component("chat"))
+    town.settle()
+    told = {}
+    for instance, facts in town.facts().items():
+        assert facts.observation is not None
+        copies = tuple(replace(it, left_out=("LD_PRELOAD",)) for it in facts.observation.copies)
+        told[instance] = replace(facts, observation=replace(facts.observation, copies=copies))
+    (shown,) = overview(load_all(town.state), told)
+    assert [it["variables_left_out"] for it in shown["copies"]] == [["LD_PRELOAD"]]
+    town.close()
