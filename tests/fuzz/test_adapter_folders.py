@@ -97,8 +97,9 @@ def weighed(random: Random, honest: bytes) -> bytes:
 def change_header(random: Random, header: dict[str, Any]) -> None:
     """One lie: of a tensor's name, type, shape or place."""
     name = random.choice([it for it in header if it != "__metadata__"] or ["x"])
-    entry = header.get(name)
-    match random.randrange(6) if isinstance(entry, dict) else 0:
+    found = header.get(name)
+    entry: dict[str, Any] = found if isinstance(found, dict) else {}
+    match random.randrange(6) if entry else 0:
         case 0:
             header[random.choice((name, name + "x", "", "__metadata__", "a.b.lora_A.weight"))] = (
                 random.choice(VALUES)
