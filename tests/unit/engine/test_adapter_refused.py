@@ -71,6 +71,10 @@ def tied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param("r", 16, "has shape .*; r and the base", id="another rank than the weights'"),
         pytest.param("lora_alpha", "big", "lora_alpha is 'big'", id="an alpha of text"),
         pytest.param("lora_alpha", float("inf"), "lora_alpha is inf", id="an infinite alpha"),
+        pytest.param("lora_alpha", 10**400, "lora_alpha is 1000", id="an alpha beyond every float"),
+        pytest.param(
+            "lora_alpha", float("nan"), "lora_alpha is nan", id="an alpha that is no number"
+        ),
         pytest.param(
             "lora_alpha", 1e60, "the scale of .* 1.25e.59; that is no fp32", id="a scale too large"
         ),
