@@ -28,11 +28,11 @@ from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.fleet.agent import InstanceAgent
 from hostelry.fleet.cgroups import Place, own_places
-from hostelry.fleet.hosted_copy import Means
 from hostelry.fleet.launcher import ProcessLauncher
 from hostelry.fleet.limited_process import LimitRecord
 from hostelry.fleet.limits import limits_of
 from hostelry.fleet.local import LocalFleet
+from hostelry.fleet.means import Means
 from hostelry.fleet.model_server import new_http
 from hostelry.fleet.shapes import default_shape
 

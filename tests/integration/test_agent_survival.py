@@ -30,9 +30,9 @@ from hostelry.base.errors import RetryableError
 from hostelry.domain.copy import CopyPhase, CopyStatus
 from hostelry.fleet.agent import InstanceAgent
 from hostelry.fleet.client import HttpAgent
-from hostelry.fleet.hosted_copy import Means
 from hostelry.fleet.launcher import ProcessLauncher
 from hostelry.fleet.lifecycle import CopyPolicy
+from hostelry.fleet.means import Means
 from hostelry.fleet.model_server import new_http
 from hostelry.fleet.processes import identify, own_identity
 from hostelry.fleet.records import AgentRecord

@@ -20,8 +20,9 @@ from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.cpu import cpu_seconds
 from hostelry.fleet.drain_counts import DrainCounts
 from hostelry.fleet.gpu import gpu_uses
-from hostelry.fleet.hosted_copy import HostedCopy, Means
+from hostelry.fleet.hosted_copy import HostedCopy
 from hostelry.fleet.lifecycle import plan_copies
+from hostelry.fleet.means import Means
 from hostelry.fleet.memory import memory_use
 from hostelry.fleet.processes import members, process_table
 from hostelry.fleet.protocol import Observation

@@ -6,32 +6,25 @@ What to do next is decided in lifecycle.py; this module does it.
 
 import asyncio
 import logging
-import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
-import httpx
-
-from hostelry.base.clock import Clock, SystemClock, monotonic_s
+from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus, GpuUse, LastEnd
-from hostelry.domain.shape import Shape
 from hostelry.fleet.adapter_shelf import shelf_of
 from hostelry.fleet.adapters import CopyAdapters
-from hostelry.fleet.artifacts.protocol import Artifacts
 from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.devices import devices_of_copy
 from hostelry.fleet.environment import CopyPlace
 from hostelry.fleet.given_variables import given_variables, left_out_note
 from hostelry.fleet.gpu import uses_of
 from hostelry.fleet.images import ImageRule, ImageRules, unknown_image, with_own_probe
-from hostelry.fleet.launcher import CopyProcess, Launcher, free_port
+from hostelry.fleet.launcher import CopyProcess, free_port
 from hostelry.fleet.lifecycle import (
     Attempts,
-    CopyPolicy,
     Ending,
     EndKind,
     GiveUp,
@@ -49,6 +42,7 @@ from hostelry.fleet.lifecycle import (
 )
 from hostelry.fleet.limits import reserved_cpus
 from hostelry.fleet.listeners import belongs_to_another
+from hostelry.fleet.means import Means
 from hostelry.fleet.memory import memory_use
 from hostelry.fleet.model_files import ModelFiles
 from hostelry.fleet.model_server import ModelServer
@@ -64,7 +58,6 @@ from hostelry.fleet.reasons import (
     start_failure,
 )
 from hostelry.fleet.records import CopyFolder, CopyRecord, ProcessIdentity
-from hostelry.fleet.warm import WarmForks
 
 log = logging.getLogger(__name__)
 
@@ -73,24 +66,6 @@ KEY_BYTES = 32
 LAST_END_LOG_BYTES = 4096
 LAST_END_CAUSE_CHARS = 1024
 ENDED = (CopyPhase.FAILED, CopyPhase.UNHEALTHY)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
-    """What every copy of an instance is made with."""
-
-    images_file: Path
-    artifacts: Artifacts
-    launcher: Launcher
-    http: httpx.AsyncClient
-    region: str
-    shape: Shape
-    operator_environment: Mapping[str, str] = field(repr=False)
-    policy: CopyPolicy = field(default_factory=CopyPolicy)
-    devices: tuple[str, ...] = ()
-    warm: WarmForks | None = None
-    clock: Clock = field(default_factory=SystemClock)
-    machine_cpus: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
 
 
 class HostedCopy:

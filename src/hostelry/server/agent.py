@@ -30,9 +30,9 @@ from hostelry.fleet.cgroups import own_places, sweep_groups
 from hostelry.fleet.copy_launcher import CopyLauncher
 from hostelry.fleet.copy_seat import OpenArtifacts
 from hostelry.fleet.environment import passed_on
-from hostelry.fleet.hosted_copy import Means
 from hostelry.fleet.launcher import ProcessLauncher
 from hostelry.fleet.limited_process import limit_files
+from hostelry.fleet.means import Means
 from hostelry.fleet.model_server import new_http
 from hostelry.fleet.processes import own_identity
 from hostelry.fleet.records import AgentRecord, InstanceFolder

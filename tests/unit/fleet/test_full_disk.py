@@ -15,8 +15,9 @@ from hostelry.domain.model import Container
 from hostelry.fleet.agent import InstanceAgent
 from hostelry.fleet.agent_server import KEY_HEADER, AgentRoutes
 from hostelry.fleet.artifacts.protocol import ArtifactError, Fetch
-from hostelry.fleet.hosted_copy import HostedCopy, Means
+from hostelry.fleet.hosted_copy import HostedCopy
 from hostelry.fleet.launcher import LaunchOrder
+from hostelry.fleet.means import Means
 from hostelry.fleet.processes import WatchedProcess, own_identity
 from hostelry.fleet.records import CopyFolder, CopyRecord, InstanceFolder, ProcessIdentity
 from hostelry.fleet.shapes import shape_of
