@@ -200,6 +200,7 @@ class ThreadPool {
   };
 
   static constexpr std::chrono::nanoseconds kSpin{60'000};
+  static constexpr int kAnyCpu = -1;
 
   // Where the calling thread is, in cpus_. The others leave that CPU to it: it would not move away
   // by itself for as long as theirs are as busy.
@@ -209,6 +210,11 @@ class ThreadPool {
     if (found != cpus_.end()) return found - cpus_.begin();
 #endif
     return 0;
+  }
+
+  int cpu_of(int thread) const {
+    const size_t first = first_cpu_.load(std::memory_order_relaxed);
+    return cpus_.empty() ? kAnyCpu : cpus_[(first + thread) % cpus_.size()];
   }
 
   bool take(Range& range, int* task) {
@@ -239,7 +245,7 @@ class ThreadPool {
 #if defined(__linux__)
     pthread_setname_np(pthread_self(), "hostelry-kernel");
 #endif
-    bool pinned = false;
+    int cpu = kAnyCpu;
     uint32_t seen = 0;
     while (true) {
       const uint32_t size = resized_.value();
@@ -249,10 +255,10 @@ class ThreadPool {
         resized_.wait_while(size, std::chrono::nanoseconds(0));
         continue;
       }
-      if (pins_ && pinned != (active == num_threads_)) {
-        pinned = !pinned;
-        const size_t first = first_cpu_.load(std::memory_order_relaxed);
-        stay_on(pinned ? std::vector<int>{cpus_[(first + thread) % cpus_.size()]} : cpus_);
+      const int wanted = active == num_threads_ ? cpu_of(thread) : kAnyCpu;
+      if (pins_ && wanted != cpu) {
+        cpu = wanted;
+        stay_on(cpu == kAnyCpu ? cpus_ : std::vector<int>{cpu});
       }
       runs_.wait_while(seen, kSpin);
       seen = runs_.value();
