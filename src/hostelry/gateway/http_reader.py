@@ -236,8 +236,8 @@ class RequestReader:
         self.is_admitted = False
         self.is_proven = False
         self._fed_bytes = 0  # of an unfinished head: the parser keeps an unfinished line to itself
-        self._head_bytes = 0
-        self._url = b""
+        self._head_bytes: int = 0
+        self._url: bytes = b""
         self._path = ""
         self._query = ""
         self._names: list[str] = []
