@@ -70,7 +70,8 @@ def put_model(platform: Platform, model: Path) -> None:
     s3.create_bucket(Bucket="models")
     for file in model.iterdir():
         if file.is_file():
-            s3.upload_file(str(file), "models", f"llm/{file.name}")
+            with file.open("rb") as body:
+                s3.put_object(Bucket="models", Key=f"llm/{file.name}", Body=body)
 
 
 def component_status(client: Any) -> str:

@@ -29,7 +29,7 @@ from typing import Any
 from tests.integration.platform import Platform
 
 from benchmarks.aims import Finding, finding_rows, ratio
-from benchmarks.live_component import IMAGE, settled
+from benchmarks.live_component import IMAGE, put_model, settled
 from benchmarks.models import model_folder
 from benchmarks.record import print_table, write_result
 from hostelry.base.clock import monotonic_s
@@ -108,7 +108,7 @@ class Side:
     """A running platform of one checkout, with an endpoint for components."""
 
     def __init__(self, platform: Platform, model: Path, copies: int) -> None:
-        self._model = model
+        put_model(platform, model)
         self._names = [f"component-{number}" for number in range(copies)]
         self._control = platform.boto3("sagemaker")
         self._runtime = platform.boto3("sagemaker-runtime", max_pool_connections=MANY)
@@ -144,7 +144,7 @@ class Side:
                     "Container": {
                         "Image": IMAGE.format(region=self._control.meta.region_name),
                         "Environment": {
-                            "OPTION_MODEL_ID": str(self._model),
+                            "OPTION_MODEL_ID": "s3://models/llm/",
                             "OPTION_POOL_BYTES": str(POOL_BYTES),
                         },
                     },

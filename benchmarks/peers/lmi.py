@@ -1,6 +1,7 @@
 """Our engine behind its LLM server, loaded over HTTP like its peers."""
 
 import os
+import shutil
 import sys
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ def start_lmi(
     link_folder(model, folder)
     (folder / "adapters").mkdir()
     for adapter, source in adapters.items():
-        (folder / "adapters" / adapter).symlink_to(source.absolute())
+        shutil.copytree(source, folder / "adapters" / adapter)
     port = free_port()
     clean = {key: it for key, it in os.environ.items() if not key.startswith(CONFIGURATION)}
     settings = {

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 import httpx
 from tests.integration.agent_rig import Rig, echo, rig, run, until_failed
 
+from hostelry.base.copy_key import HEADER
 from hostelry.base.errors import TerminalError
 from hostelry.domain.copy import CopyStatus
 from hostelry.fleet.container_arguments import INSTANCE_LABEL, EngineFacts
@@ -94,7 +95,8 @@ def where_containers_run(test: Callable[[Path], None]) -> Callable[[Path], None]
 
 async def invoke(status: CopyStatus, body: str) -> httpx.Response:
     """What the box's server does for `body`."""
-    async with httpx.AsyncClient(trust_env=False, timeout=20) as http:
+    shown = {} if status.key is None else {HEADER: status.key}
+    async with httpx.AsyncClient(trust_env=False, timeout=20, headers=shown) as http:
         return await http.post(f"{status.address}/invocations", content=body.encode())
 
 

@@ -24,6 +24,7 @@ from tests.integration.agent_rig import (
 )
 from tests.integration.echo_image import ECHO
 
+from hostelry.base.copy_key import HEADER
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.fleet.agent import InstanceAgent
@@ -152,9 +153,11 @@ def test_only_the_copy_over_its_disk_budget_dies_and_the_cause_names_it(tmp_path
             await agent.apply([echo("full", image="hostelry/drill", environment=small), echo("b")])
             full, other = await until_ready(agent, "full"), await until_ready(agent, "b")
             folder = there.folder().copy("full").root
-            await http.post(f"{full.address}/invocations", content=b'{"write_bytes": 4000000}')
+            assert full.key is not None
+            shown, url = {HEADER: full.key}, f"{full.address}/invocations"
+            await http.post(url, content=b'{"write_bytes": 4000000}', headers=shown)
             assert written(folder) == ["drill-ballast"]
-            await http.post(f"{full.address}/invocations", content=b'{"write_bytes": 8000000}')
+            await http.post(url, content=b'{"write_bytes": 8000000}', headers=shown)
             await until(agent, lambda it: it["full"].pid not in (None, full.pid))
             again = await until_ready(agent, "full")
             assert again.last_end is not None

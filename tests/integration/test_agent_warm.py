@@ -33,7 +33,7 @@ from hostelry.domain.model import ArtifactSource, Container
 from hostelry.domain.shape import Requirements
 from hostelry.fleet.launcher import LaunchOrder, ProcessLauncher
 from hostelry.fleet.limited_process import LimitedProcess
-from hostelry.fleet.limits import CopyLimits
+from hostelry.fleet.limits import WAIT_VARIABLES, CopyLimits
 from hostelry.fleet.processes import (
     MARKER_VARIABLE,
     WatchedProcess,
@@ -98,7 +98,7 @@ async def warm(folder: Path, module: str = "") -> AsyncIterator[Warm]:
     """Warm starts with the small server, and with `module` imported beside it."""
     shutil.copy(SERVER, folder)
     (folder / "beside.py").write_text(module)
-    environment = {"PYTHONPATH": str(folder), "PYTHONUNBUFFERED": "1"}
+    environment = {"PYTHONPATH": str(folder), "PYTHONUNBUFFERED": "1", **WAIT_VARIABLES}
     argv: tuple[str, ...] = (sys.executable, str(SERVER))
     forks = WarmForks(folder, environment, {argv: ("warm_server", "beside")})
     try:

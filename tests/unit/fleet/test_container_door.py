@@ -144,6 +144,8 @@ def test_with_a_key_only_what_shows_it_is_passed_on() -> None:
     async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         called.append(await reader.readuntil(b"\r\n\r\n"))
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        await reader.read()
+        writer.close()
 
     async def told(port: int, *sent: bytes) -> list[bytes]:
         """The first line of each answer; nothing was passed on where there is a 403."""

@@ -66,7 +66,7 @@ class Drilled(BaseHTTPRequestHandler):
         self._take(asked.get("take_bytes", 0))
         self._write(asked.get("write_bytes", 0))
         if asked.get("hang"):
-            os.kill(os.getpid(), signal.SIGSTOP)
+            signal.raise_signal(signal.SIGSTOP)  # this thread too, before it goes on
         said: dict[str, Any] = {"pid": os.getpid(), "answer": os.environ.get("DRILL_ANSWER", "")}
         said["forked"] = self._fork(asked.get("fork", 0))
         self._answer(json.dumps(said).encode())
