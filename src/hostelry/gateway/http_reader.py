@@ -140,7 +140,6 @@ class RequestReader:
         if len(self.requests) >= self._limits.max_waiting_requests:
             limit = self._limits.max_waiting_requests
             self._refuse(RefusedError(429, f"At most {limit} requests may wait on a connection."))
-        self._reset()
         self.phase = Phase.HEAD
 
     def on_url(self, part: bytes) -> None:
