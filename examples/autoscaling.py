@@ -8,7 +8,8 @@ One LLM as a model on a variant, one as an inference component. Each is register
 its concurrent requests (TargetValue 5, high resolution, cooldowns of 180 s), is asked by a dozen
 callers until it has scaled out, and left alone until it has scaled in. Then `hostelry scaling
 timeline` draws what happened. `--pace 30` makes the quarter of an hour of silence that AWS waits
-for before it scales in half a minute; out it scales as on AWS, after three datapoints of 10 s.
+for before it scales in half a minute; out it scales as on AWS, after three datapoints of 10 s. What
+an earlier run left that was interrupted is removed first.
 """
 
 import argparse
@@ -19,16 +20,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from leftovers import deregister, remove
 
 IMAGE = "763104351884.dkr.ecr.{region}.amazonaws.com/djl-inference:0.29.0-lmi11.0.0-cu124"
 MODEL_ENDPOINT, COMPONENT_ENDPOINT = "scaled-model", "scaled-components"
 COMPONENT, VARIANT, INSTANCE_TYPE = "scaled-llm", "AllTraffic", "ml.m5.2xlarge"
+VARIANT_RESOURCE = f"endpoint/{MODEL_ENDPOINT}/variant/{VARIANT}"
+COMPONENT_RESOURCE = f"inference-component/{COMPONENT}"
 CALLERS = 12
 PATIENCE_S = 600.0
 
@@ -116,7 +121,8 @@ def tell(target: dict[str, Any], policy: dict[str, Any]) -> None:
 
 def upload(model_folder: Path) -> None:
     s3 = boto3.client("s3")
-    s3.create_bucket(Bucket=bucket)
+    with suppress(s3.exceptions.BucketAlreadyOwnedByYou):
+        s3.create_bucket(Bucket=bucket)
     for file in sorted(model_folder.iterdir()):
         s3.upload_file(str(file), bucket, f"models/autoscaling/{file.name}")
 
@@ -148,7 +154,13 @@ def create_endpoint(name: str, variant: dict[str, Any], **more: Any) -> None:
     )
 
 
+def remove_variant() -> None:
+    deregister(VARIANT_RESOURCE, "variant:DesiredInstanceCount")
+    remove(MODEL_ENDPOINT, models=[MODEL_ENDPOINT])
+
+
 def play_variant() -> None:
+    remove_variant()
     sm_client.create_model(
         ModelName=MODEL_ENDPOINT, ExecutionRoleArn=role, PrimaryContainer=container()
     )
@@ -158,15 +170,18 @@ def play_variant() -> None:
         (variant,) = sm_client.describe_endpoint(EndpointName=MODEL_ENDPOINT)["ProductionVariants"]
         return int(variant["CurrentInstanceCount"])
 
-    scale_the_variant(f"endpoint/{MODEL_ENDPOINT}/variant/{VARIANT}")
+    scale_the_variant(VARIANT_RESOURCE)
     out_and_in(instances, MODEL_ENDPOINT)
-    deregister(f"endpoint/{MODEL_ENDPOINT}/variant/{VARIANT}", "variant:DesiredInstanceCount")
-    sm_client.delete_endpoint(EndpointName=MODEL_ENDPOINT)
-    sm_client.delete_endpoint_config(EndpointConfigName=MODEL_ENDPOINT)
-    sm_client.delete_model(ModelName=MODEL_ENDPOINT)
+    remove_variant()
+
+
+def remove_component() -> None:
+    deregister(COMPONENT_RESOURCE, "inference-component:DesiredCopyCount")
+    remove(COMPONENT_ENDPOINT, [COMPONENT])
 
 
 def play_component() -> None:
+    remove_component()
     create_endpoint(COMPONENT_ENDPOINT, {}, ExecutionRoleArn=role)
     sm_client.create_inference_component(
         InferenceComponentName=COMPONENT,
@@ -189,17 +204,13 @@ def play_component() -> None:
         return found
 
     until(lambda: described()["InferenceComponentStatus"] == "InService", "the component serves")
-    scale_the_component(f"inference-component/{COMPONENT}")
+    scale_the_component(COMPONENT_RESOURCE)
     out_and_in(
         lambda: int(described()["RuntimeConfig"]["CurrentCopyCount"]),
         COMPONENT_ENDPOINT,
         InferenceComponentName=COMPONENT,
     )
-    deregister(f"inference-component/{COMPONENT}", "inference-component:DesiredCopyCount")
-    sm_client.delete_inference_component(InferenceComponentName=COMPONENT)
-    until(lambda: gone(described), "the component is gone")
-    sm_client.delete_endpoint(EndpointName=COMPONENT_ENDPOINT)
-    sm_client.delete_endpoint_config(EndpointConfigName=COMPONENT_ENDPOINT)
+    remove_component()
 
 
 def out_and_in(serving: Callable[[], int], endpoint: str, **name: str) -> None:
@@ -246,14 +257,6 @@ class Load:
         return self.answered, self.failed
 
 
-def deregister(resource_id: str, dimension: str) -> None:
-    boto3.client("application-autoscaling").deregister_scalable_target(
-        ServiceNamespace="sagemaker",
-        ResourceId=resource_id,
-        ScalableDimension=f"sagemaker:{dimension}",
-    )
-
-
 def print_timeline(endpoint: str) -> None:
     beside_python = Path(sys.executable).parent
     hostelry = shutil.which("hostelry") or shutil.which("hostelry", path=beside_python)
@@ -269,14 +272,6 @@ def until(check: Callable[[], bool], what: str) -> None:
         if time.perf_counter() > deadline:
             raise SystemExit(f"{what}: not within {PATIENCE_S:.0f} s")
         time.sleep(1.0)
-
-
-def gone(describe: Callable[[], object]) -> bool:
-    try:
-        describe()
-    except ClientError:
-        return True
-    return False
 
 
 def main() -> None:

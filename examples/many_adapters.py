@@ -6,7 +6,7 @@
 Uploads a base model and three adapters, puts two base models on one endpoint as inference
 components, and invokes adapters in both ways: packed in the model archive and named in the body,
 and each as an inference component of its own. Prints the answers and what was measured, and cleans
-up.
+up: after itself, and first what an earlier run left that was interrupted.
 """
 
 import argparse
@@ -17,16 +17,19 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import boto3
+from leftovers import remove
 
 HERE = Path(__file__).resolve().parent
 STYLES = ("es", "fr", "pirate")
 QUESTION = "Give me a creative excuse to skip the party."
 IMAGE = "763104351884.dkr.ecr.{region}.amazonaws.com/djl-inference:0.27.0-deepspeed0.12.6-cu121"
 ENDPOINT, VARIANT = "many-adapters", "AllTraffic"
+BASES = ["smollm2-a", "smollm2-b"]
 
 s3 = boto3.client("s3")
 sm_client = boto3.client("sagemaker")
@@ -38,7 +41,8 @@ bucket = f"sagemaker-{sm_client.meta.region_name}-{account}"
 
 def upload(model_folder: Path, adapters_folder: Path) -> None:
     """Put the base model (files as they are) and the adapters (archives) into the bucket."""
-    s3.create_bucket(Bucket=bucket)
+    with suppress(s3.exceptions.BucketAlreadyOwnedByYou):
+        s3.create_bucket(Bucket=bucket)
     for file in sorted(model_folder.iterdir()):
         s3.upload_file(str(file), bucket, f"models/base/{file.name}")
     with tempfile.TemporaryDirectory() as scratch:
@@ -147,16 +151,6 @@ def wait_in_service(*components: str) -> None:
             time.sleep(0.25)
 
 
-def wait_gone(*components: str) -> None:
-    """Poll until no component of these names is left."""
-    while True:
-        listed = sm_client.list_inference_components(EndpointNameEquals=ENDPOINT, MaxResults=100)
-        left = {item["InferenceComponentName"] for item in listed["InferenceComponents"]}
-        if not left & set(components):
-            return
-        time.sleep(0.25)
-
-
 def prompt(question: str) -> str:
     """The question in the base model's own chat form, for the `inputs` schema."""
     system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
@@ -246,21 +240,6 @@ def copy_memory_mb() -> dict[str, float]:
     }
 
 
-def clean_up(adapters: list[str], bases: list[str]) -> None:
-    """Delete everything that was created, in the order SageMaker wants."""
-    for group in (adapters, bases):
-        for name in group:
-            sm_client.delete_inference_component(InferenceComponentName=name)
-        wait_gone(*group)
-    sm_client.delete_endpoint(EndpointName=ENDPOINT)
-    sm_client.delete_endpoint_config(EndpointConfigName=ENDPOINT)
-    for name in bases:
-        sm_client.delete_model(ModelName=name)
-    sm_client.get_waiter("endpoint_deleted").wait(
-        EndpointName=ENDPOINT, WaiterConfig={"Delay": 1, "MaxAttempts": 60}
-    )
-
-
 def show(rows: list[tuple[str, str]]) -> None:
     """A small table."""
     width = max(len(label) for label, _ in rows)
@@ -282,29 +261,28 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True, help="folder of the base model")
     parser.add_argument("--adapters", type=Path, default=HERE / "adapters")
     arguments = parser.parse_args()
-    bases = ["smollm2-a", "smollm2-b"]
-
+    remove(ENDPOINT, BASES, models=BASES)
     print("Uploading the base model and three adapters ...", flush=True)
     upload_s = timed(upload, arguments.model, arguments.adapters)
     print("Creating the endpoint ...", flush=True)
     endpoint_s = timed(create_endpoint)
     print("Creating two base inference components ...", flush=True)
     started = time.perf_counter()
-    create_base(bases[0], "bf16")
-    create_base(bases[1], "fp16")
-    wait_in_service(*bases)
+    create_base(BASES[0], "bf16")
+    create_base(BASES[1], "fp16")
+    wait_in_service(*BASES)
     bases_s = time.perf_counter() - started
     print("Adding three adapters as inference components ...", flush=True)
     started = time.perf_counter()
-    adapters = [create_adapter(style, bases[0]) for style in STYLES]
+    adapters = [create_adapter(style, BASES[0]) for style in STYLES]
     wait_in_service(*adapters)
     adapters_s = time.perf_counter() - started
 
     print(f'\nAdapters named in the body. Asked: "{QUESTION}"')
-    for base in bases:
+    for base in BASES:
         ask_packed_adapters(base)
     print("\nAdapters as inference components, streamed:")
-    measured = [stream_answer(component) for component in [bases[0], *adapters]]
+    measured = [stream_answer(component) for component in [BASES[0], *adapters]]
     first_s, tokens_per_s = (
         sorted(column)[len(column) // 2] for column in zip(*measured, strict=True)
     )
@@ -317,8 +295,8 @@ def main() -> None:
         ("time to first token (median)", f"{first_s * 1e3:.0f} ms"),
         ("tokens/s of one stream (median)", f"{tokens_per_s:.0f}"),
     ]
-    if set(bases) <= set(memory_mb):
-        one, other = memory_mb[bases[0]], memory_mb[bases[1]]
+    if set(BASES) <= set(memory_mb):
+        one, other = memory_mb[BASES[0]], memory_mb[BASES[1]]
         count = len(adapters)
         rows.append((f"memory, one base with {count} adapters", f"{one:.0f} MB"))
         rows.append(
@@ -328,7 +306,7 @@ def main() -> None:
             )
         )
     print("\nCleaning up ...", flush=True)
-    rows.append(("clean-up", f"{timed(clean_up, adapters, bases):.1f} s"))
+    rows.append(("clean-up", f"{timed(remove, ENDPOINT, BASES, BASES):.1f} s"))
     show(rows)
 
 

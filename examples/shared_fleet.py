@@ -8,7 +8,8 @@
 Plain boto3. Two LLMs with adapters and 18 small servers (`examples/echo_server.py`) share up to
 four ml.g5.12xlarge (48 CPUs, 192 GiB, 4 accelerators each, declared). They are scaled out and in,
 one that fits nowhere is asked for, and each time `hostelry explain` says where copies are and why.
-`--pace 60` turns minutes of cooldown into seconds, so that instances are seen to be released.
+`--pace 60` turns minutes of cooldown into seconds, so that instances are seen to be released. What
+an earlier run left that was interrupted is removed first.
 """
 
 import argparse
@@ -20,11 +21,13 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import boto3
+from leftovers import remove, remove_all
 
 HERE = Path(__file__).resolve().parent
 ENDPOINT, VARIANT, INSTANCE_TYPE = "shared-fleet", "AllTraffic", "ml.g5.12xlarge"
@@ -67,7 +70,8 @@ bucket = f"sagemaker-{region}-{account}"
 
 def upload(model_folder: Path, adapters_folder: Path) -> list[str]:
     """Put the base model and each adapter's archive into the bucket; the adapters' names."""
-    s3.create_bucket(Bucket=bucket)
+    with suppress(s3.exceptions.BucketAlreadyOwnedByYou):
+        s3.create_bucket(Bucket=bucket)
     for file in sorted(model_folder.iterdir()):
         s3.upload_file(str(file), bucket, f"shared-fleet/base/{file.name}")
     folders = sorted(it.parent for it in adapters_folder.glob("*/adapter_config.json"))
@@ -244,26 +248,7 @@ def ask_for_too_much() -> None:
 
     wait_for(f"{TOO_MUCH.name} says why it waits", told)
     explain("one more that fits nowhere", TOO_MUCH.name)
-    delete([TOO_MUCH.name])
-
-
-def delete(names: Iterable[str]) -> None:
-    """Delete components and wait until they are gone."""
-    names = set(names)
-    for name in sorted(names):
-        sm_client.delete_inference_component(InferenceComponentName=name)
-    wait_for("they are gone", lambda: not names & set(components()))
-
-
-def clean_up(adapters: list[str], sizes: list[Size]) -> None:
-    """Delete everything that was created, in the order SageMaker wants."""
-    delete(adapters)
-    delete(it.name for it in sizes)
-    sm_client.delete_endpoint(EndpointName=ENDPOINT)
-    sm_client.delete_endpoint_config(EndpointConfigName=ENDPOINT)
-    sm_client.get_waiter("endpoint_deleted").wait(
-        EndpointName=ENDPOINT, WaiterConfig={"Delay": 1, "MaxAttempts": 60}
-    )
+    remove_all("inference_component", [TOO_MUCH.name])
 
 
 def scale_out_and_in(release_within_s: float) -> None:
@@ -297,11 +282,13 @@ def main() -> None:
     parser.add_argument("--release-within", type=float, default=0.0, metavar="SECONDS",
                         help="wait so long for an instance to be released")  # fmt: skip
     arguments = parser.parse_args()
+    sizes = [*LLMS, *SERVERS]
+    own = [it.name for it in [*sizes, TOO_MUCH]]
+    remove(ENDPOINT, own)
     print("Uploading a base model and its adapters ...", flush=True)
     names = upload(arguments.model, arguments.adapters)
     print("Creating the endpoint with one instance ...", flush=True)
     create_endpoint()
-    sizes = [*LLMS, *SERVERS]
     print(f"Creating {len(sizes)} inference components ...", flush=True)
     for size in sizes:
         create(size)
@@ -316,7 +303,7 @@ def main() -> None:
         print(f"  {name}: {answers[name][:80]}")
     scale_out_and_in(arguments.release_within)
     print("\nCleaning up ...", flush=True)
-    clean_up(adapters, sizes)
+    remove(ENDPOINT, own)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,162 @@
+"""Examples that were killed at some moment run again, whatever they left."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from benchmarks.models import tiny_model
+from tests.integration.platform import CLI, Platform
+from tests.models import random_adapter
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+RUN_TIMEOUT_S = 200
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(3 * RUN_TIMEOUT_S)]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A platform with what the examples are given."""
+
+    platform: Platform
+    model: Path
+    adapters: Path
+
+    def program(self, name: str, arguments: Sequence[str]) -> "subprocess.Popen[str]":
+        given = [it.format(model=self.model, adapters=self.adapters) for it in arguments]
+        return subprocess.Popen(
+            [
+                *(*CLI, "exec", "--home", str(self.platform.home.root), "--"),
+                *(sys.executable, "-u", str(EXAMPLES / name), *given),
+            ],
+            env=self.platform.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def killed_at(self, moment: str, name: str, arguments: Sequence[str]) -> str:
+        """What it said until it said `moment` and was killed."""
+        with self.program(name, arguments) as running:
+            assert running.stdout is not None
+            said = []
+            for line in running.stdout:
+                said.append(line)
+                if line.startswith(moment):
+                    break
+            running.kill()
+        assert said[-1].startswith(moment), "".join(said)
+        return "".join(said)
+
+    def whole(self, name: str, arguments: Sequence[str]) -> str:
+        """What it said, run to its end."""
+        with self.program(name, arguments) as running:
+            said, _ = running.communicate(timeout=RUN_TIMEOUT_S)
+        assert running.returncode == 0, said
+        return said
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    folder = tmp_path_factory.mktemp("again")
+    model = tiny_model(folder / "model")
+    for number, name in enumerate(("es", "fr", "pirate")):
+        random_adapter(folder / "adapters" / name, model, rank=4, seed=number)
+    home = folder / "home"
+    home.mkdir(mode=0o700)
+    rule = [sys.executable, str(EXAMPLES / "echo_server.py"), "--image-rule"]
+    said = subprocess.run(rule, capture_output=True, text=True, check=True)
+    (home / "images.toml").write_text(said.stdout)
+    path = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    with Platform(home, "--pace", "40", environment=path) as platform:
+        yield Stage(platform=platform, model=model, adapters=folder / "adapters")
+
+
+def left(stage: Stage) -> list[str]:
+    """Endpoints, configurations, components and models that are there."""
+    sagemaker = stage.platform.boto3("sagemaker")
+    return [
+        *(it["EndpointName"] for it in sagemaker.list_endpoints()["Endpoints"]),
+        *(it["EndpointConfigName"] for it in sagemaker.list_endpoint_configs()["EndpointConfigs"]),
+        *(it["ModelName"] for it in sagemaker.list_models()["Models"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "moments", "whole"),
+    [
+        pytest.param(
+            "many_adapters.py",
+            ("--model", "{model}", "--adapters", "{adapters}"),
+            (
+                "Uploading",
+                "Creating the endpoint",
+                "Creating two base",
+                "Adding three adapters",
+                "Adapters as inference components",
+                "Cleaning up",
+                "Removing inference component smollm2-a-es",
+                "Removing inference component smollm2-a,",
+                "Removing endpoint many-adapters",
+            ),
+            True,
+            id="many adapters",
+        ),
+        pytest.param(
+            "shared_fleet.py",
+            ("--model", "{model}", "--adapters", "{adapters}"),
+            ("Creating 20", "20 components serve", "Scaled out in", "--- one more that fits"),
+            True,
+            id="a shared fleet",
+        ),
+        pytest.param(
+            "autoscaling.py",
+            ("--model", "{model}", "--only", "variant"),
+            ("registered", "  alarm", "registered"),
+            False,
+            id="auto scaling of a variant",
+        ),
+        pytest.param(
+            "autoscaling.py",
+            ("--model", "{model}", "--only", "component"),
+            ("registered", "  alarm", "registered"),
+            False,
+            id="auto scaling of a component",
+        ),
+    ],
+)
+def test_an_example_that_was_killed_runs_again(
+    stage: Stage, name: str, arguments: tuple[str, ...], moments: tuple[str, ...], whole: bool
+) -> None:
+    """Each run begins with what the one before it left."""
+    for moment in moments:
+        stage.killed_at(moment, name, arguments)
+    if whole:
+        assert "Removing endpoint" in stage.whole(name, arguments)
+        assert left(stage) == []
+
+
+def test_an_example_leaves_alone_what_is_not_its_own(stage: Stage) -> None:
+    arguments = ("--model", "{model}", "--adapters", "{adapters}")
+    stage.killed_at("20 components serve", "shared_fleet.py", arguments)
+    stage.platform.boto3("sagemaker").create_inference_component(
+        InferenceComponentName="of-somebody-else",
+        EndpointName="shared-fleet",
+        VariantName="AllTraffic",
+        Specification={
+            "Container": {"Image": "763104351884.dkr.ecr.us-west-2.amazonaws.com/x:1"},
+            "ComputeResourceRequirements": {"MinMemoryRequiredInMb": 128},
+        },
+        RuntimeConfig={"CopyCount": 1},
+    )
+    with stage.program("shared_fleet.py", arguments) as running:
+        said, _ = running.communicate(timeout=RUN_TIMEOUT_S)
+    assert running.returncode == 1
+    assert "of-somebody-else is on endpoint shared-fleet" in said
+    listed = stage.platform.boto3("sagemaker").list_inference_components(
+        EndpointNameEquals="shared-fleet", NameContains="vision"
+    )
+    assert len(listed["InferenceComponents"]) == 2
