@@ -320,6 +320,7 @@ def test_the_folder_of_adapters(value: str, folder: str) -> None:
             {}, "option.first_token_deadline_s=nan", (), "greater than 0", id="no deadline"
         ),
         pytest.param({}, "option.max_loras=" + "9" * 5000, (), "at most", id="endless digits"),
+        pytest.param({"OMP_NUM_THREADS": "9" * 5000}, "", (), "at most", id="endless threads"),
         pytest.param({}, "option.pool_bytes=9007199254740992", (), "at most", id="too large"),
         pytest.param(
             {"SAGEMAKER_MAX_REQUEST_SIZE": "\u00b2"}, "", (), "a whole number", id="a small two"

@@ -312,7 +312,8 @@ def cpu_threads(env: Mapping[str, str], machine_cpus: int) -> int | None:
     machine: more threads than CPUs are slow.
     """
     threads = env.get("OMP_NUM_THREADS", "")
-    cpus = int(threads) if threads.isdecimal() else reserved(env, "HOSTELRY_CPUS")
+    given = whole_number(Setting(threads, "OMP_NUM_THREADS"), 0) if threads.isdecimal() else None
+    cpus = given or reserved(env, "HOSTELRY_CPUS")
     return max(1, min(math.ceil(cpus), machine_cpus)) if cpus else None
 
 
