@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import HostelryError
 from hostelry.chaos.flood import flooding
-from hostelry.chaos.load import Aim, client
+from hostelry.chaos.load import Aim
 from hostelry.chaos.neighbours import busy_share, neighbours, slower
 from hostelry.chaos.outcome import Limits, Outcome, judged, served
 from hostelry.chaos.scene import Scene
@@ -55,7 +55,7 @@ def tenant_memory(scene: Scene) -> Outcome:
 
     def do(stage: Stage, bad: str) -> Deed:
         before = _check_memory_limit(stage, bad)
-        ask(scene, _told(stage, bad, take_bytes=TAKEN_MB * MIB))
+        ask(stage, _told(stage, bad, take_bytes=TAKEN_MB * MIB))
         return _ended_and_back(stage, bad, before, "memory")
 
     return _with_a_tenant(scene, "tenant-memory", do, memory_mb=(128, LIMIT_MB))
@@ -69,7 +69,7 @@ def tenant_hang(scene: Scene) -> Outcome:
         with flooding(
             scene.platform.config, scene.platform.credentials, stage.aim(bad), FLOOD_CALLERS // 8
         ):
-            ask(scene, _told(stage, bad, hang=True))
+            ask(stage, _told(stage, bad, hang=True))
             return _ended_and_back(stage, bad, before, "/ping")
 
     return _with_a_tenant(scene, "tenant-hang", do)
@@ -92,7 +92,7 @@ def tenant_disk(scene: Scene) -> Outcome:
                 f"{folder} has {free // MIB} MB free; the drill writes {WRITTEN_MB} MB where there "
                 f"are {LEAST_FREE_MB}"
             )
-        ask(scene, _told(stage, bad, write_bytes=WRITTEN_MB * MIB))
+        ask(stage, _told(stage, bad, write_bytes=WRITTEN_MB * MIB))
         deed = _ended_and_back(stage, bad, before, "disk")
         if left := sorted(it.name for it in folder.iterdir() if "ballast" in it.name):
             deed.missed.append(f"what it wrote is still there: {', '.join(left)}")
@@ -113,7 +113,7 @@ def tenant_forks(scene: Scene) -> Outcome:
             )
         wanted = FORKS_WITHOUT_LIMIT if limit is None else limit + FORKS_OVER
         deed = Deed()
-        said = ask(scene, _told(stage, bad, fork=wanted))
+        said = ask(stage, _told(stage, bad, fork=wanted))
         deed.contained_at = monotonic_s()
         (after,) = stage.copies_of(bad)
         forked = json.loads(said)["forked"] if said.startswith("{") else said
@@ -204,11 +204,10 @@ def beside_neighbours(
     return judged(outcome, Limits())
 
 
-def ask(scene: Scene, aim: Aim) -> str:
+def ask(stage: Stage, aim: Aim) -> str:
     """The answer to one invocation; of an error its code and the model server's status."""
-    runtime = client("sagemaker-runtime", scene.platform.config, scene.platform.credentials)
     try:
-        answer = runtime.invoke_endpoint(
+        answer = stage.runtime.invoke_endpoint(
             EndpointName=aim.endpoint,
             InferenceComponentName=aim.component,
             ContentType=aim.content_type,

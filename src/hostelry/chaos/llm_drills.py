@@ -12,7 +12,7 @@ from typing import Any
 
 from hostelry.base.clock import monotonic_s
 from hostelry.chaos.isolation_drills import Deed, ask, beside_neighbours, flood_of
-from hostelry.chaos.load import client, outcome_of
+from hostelry.chaos.load import outcome_of
 from hostelry.chaos.outcome import Outcome
 from hostelry.chaos.scene import Scene
 from hostelry.chaos.sight import wait_for
@@ -86,21 +86,21 @@ def tenant_poison(scene: Scene) -> Outcome:
             "tenant-poison",
             it.stage,
             it.stage.aim(it.good, json.dumps(NEIGHBOUR).encode()),
-            partial(_poison, scene, it),
+            partial(_poison, it),
         )
 
 
-def _poison(scene: Scene, shared: Shared) -> Deed:
+def _poison(shared: Shared) -> Deed:
     """Each in turn; one that took the server, or the engine in it, with it is named."""
     deed, answers = Deed(), Counter[str]()
     well = shared.stage.aim(shared.bad, json.dumps(NEIGHBOUR).encode())
     for what, body in POISON.items():
-        said = ask(scene, shared.stage.aim(shared.bad, body))
+        said = ask(shared.stage, shared.stage.aim(shared.bad, body))
         answered = said.startswith(ANSWER)
         answers["answered" if answered else said] += 1
         if not answered and not said.startswith(REFUSED):
             deed.missed.append(f"{what}: {said}")
-            wait_for(lambda: True if ask(scene, well).startswith(ANSWER) else None, WATCH_S)
+            wait_for(lambda: True if ask(shared.stage, well).startswith(ANSWER) else None, WATCH_S)
     deed.details["answers"] = ", ".join(f"{count} {name}" for name, count in answers.items())
     return deed
 
@@ -110,7 +110,7 @@ def tenant_poison_adapter(scene: Scene) -> Outcome:
 
     def do(it: Shared) -> Deed:
         deed = Deed()
-        archive = upload(scene, it.stage, "poison.tar.gz", adapter_archive(REGEX))
+        archive = upload(it.stage, "poison.tar.gz", adapter_archive(REGEX))
         name = it.stage.add_adapter(it.base, archive)
 
         def failed() -> dict[str, Any] | None:
@@ -146,13 +146,13 @@ def tenant_flood_adapter(scene: Scene) -> Outcome:
 @contextmanager
 def shared_llm(scene: Scene) -> Iterator[Shared]:
     """A tiny LLM of the drill's own with two adapters, ready; nothing is left of it after."""
-    with Stage(scene.platform).standing() as stage, _bucket(scene, stage):
+    with Stage(scene.platform).standing() as stage, _bucket(stage):
         with tempfile.TemporaryDirectory() as scratch:
             write_model(Path(scratch))
             for file in Path(scratch).iterdir():
-                upload(scene, stage, f"model/{file.name}", file.read_bytes())
+                upload(stage, f"model/{file.name}", file.read_bytes())
         base = stage.add_llm(f"s3://{stage.endpoint}/model/")
-        archive = upload(scene, stage, "adapter.tar.gz", adapter_archive(["q_proj"]))
+        archive = upload(stage, "adapter.tar.gz", adapter_archive(["q_proj"]))
         stage.wait_ready(base, 1)
         good, bad = (stage.add_adapter(base, archive) for _ in range(2))
         for name in (good, bad):
@@ -160,18 +160,16 @@ def shared_llm(scene: Scene) -> Iterator[Shared]:
         yield Shared(stage=stage, base=base, good=good, bad=bad)
 
 
-def upload(scene: Scene, stage: Stage, key: str, content: bytes) -> str:
+def upload(stage: Stage, key: str, content: bytes) -> str:
     """Put an object into the stage's bucket; where it is."""
-    client("s3", scene.platform.config, scene.platform.credentials, tries=5).put_object(
-        Bucket=stage.endpoint, Key=key, Body=content
-    )
+    stage.s3.put_object(Bucket=stage.endpoint, Key=key, Body=content)
     return f"s3://{stage.endpoint}/{key}"
 
 
 @contextmanager
-def _bucket(scene: Scene, stage: Stage) -> Iterator[None]:
+def _bucket(stage: Stage) -> Iterator[None]:
     """A bucket named as the stage's endpoint for the block; removed with all that is in it."""
-    s3 = client("s3", scene.platform.config, scene.platform.credentials, tries=5)
+    s3 = stage.s3
     s3.create_bucket(Bucket=stage.endpoint)
     try:
         yield

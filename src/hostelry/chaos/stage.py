@@ -38,9 +38,11 @@ class Stage:
         self.endpoint = new_name()
         self.components: list[str] = []
         self._bases: dict[str, str] = {}  # of each adapter
-        self.sagemaker = client(
-            "sagemaker", platform.config, platform.credentials, tries=5, read_timeout_s=60.0
-        )
+        # Made before there is load: a client takes tenths of a second, and the load's threads wait.
+        config, credentials = platform.config, platform.credentials
+        self.sagemaker = client("sagemaker", config, credentials, tries=5, read_timeout_s=60.0)
+        self.runtime = client("sagemaker-runtime", config, credentials)
+        self.s3 = client("s3", config, credentials, tries=5)
 
     @contextlib.contextmanager
     def standing(self) -> Iterator["Stage"]:
