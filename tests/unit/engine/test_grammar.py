@@ -17,13 +17,16 @@ from tokenizers import Tokenizer
 from hostelry.base.clock import monotonic_s
 from hostelry.cli.demo_model import demo_model_folder
 from hostelry.engine.request import SamplingParams, Structure, StructureKind
-from hostelry.engine.sampling.compile_worker import CompileLimits, CompileWorker
+from hostelry.engine.sampling.compile_worker import (
+    CompileLimits,
+    CompileWorker,
+    TokenizerSource,
+)
 from hostelry.engine.sampling.grammar import Grammar, GrammarError
 from hostelry.engine.sampling.history import TokenHistory
 from hostelry.engine.sampling.json_schema import kept_json_schema
 from hostelry.engine.sampling.sampler import sample
 from hostelry.engine.sampling.structure_compiler import StructureCompiler, StructureLimits
-from hostelry.engine.sampling.vocabulary import load_vocabulary
 from hostelry.engine.sampling.xgrammar_binding import XGrammar
 
 SMOL_VOCAB = 49152
@@ -94,6 +97,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bytes")
     write_tokenizer(folder)
     return folder
+
+
+def tiny_source(folder: Path) -> TokenizerSource:
+    return TokenizerSource(folder=str(folder), vocab_size=259, end_token_ids=(EOS,))
 
 
 def tiny_compiler(folder: Path, **limits: Any) -> StructureCompiler:
@@ -410,8 +417,7 @@ def test_strings_are_json_whatever_they_hold(
 
 
 def test_a_compiling_process_that_died_is_replaced(folder: Path) -> None:
-    vocabulary = load_vocabulary(folder, vocab_size=259, end_token_ids=[EOS])
-    worker = CompileWorker(vocabulary, CompileLimits())
+    worker = CompileWorker(tiny_source(folder), CompileLimits())
     worker.compile(Structure("regex", "a"))
     assert worker.pid is not None
     subprocess.run(["kill", "-9", str(worker.pid)], check=True)
@@ -423,8 +429,7 @@ def test_a_compiling_process_that_died_is_replaced(folder: Path) -> None:
 
 
 def test_memory_is_bounded(folder: Path) -> None:
-    vocabulary = load_vocabulary(folder, vocab_size=259, end_token_ids=[EOS])
-    worker = CompileWorker(vocabulary, CompileLimits(memory_bytes=50 << 20))
+    worker = CompileWorker(tiny_source(folder), CompileLimits(memory_bytes=50 << 20))
     with pytest.raises(GrammarError):
         worker.compile(Structure("regex", "a"))
     worker.close()

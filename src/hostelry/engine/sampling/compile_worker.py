@@ -12,7 +12,8 @@ import struct
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import IO
+from pathlib import Path
+from typing import IO, Any
 
 import msgspec
 
@@ -20,7 +21,12 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.json import decode
 from hostelry.engine.request import Structure
 from hostelry.engine.sampling.grammar import GrammarError
-from hostelry.engine.sampling.xgrammar_binding import Compiler, Vocabulary
+from hostelry.engine.sampling.vocabulary import load_vocabulary
+from hostelry.engine.sampling.xgrammar_binding import (
+    CompiledStructure,
+    Compiler,
+    read_tokenizer,
+)
 
 _LENGTH = struct.Struct(">I")
 _READ_BYTES = 1 << 16
@@ -41,7 +47,7 @@ class CompileLimits:
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """What the process says to a structure: compiled, or why not."""
+    """What the process says: the tokenizer when it started, a structure compiled, or why not."""
 
     compiled: str = ""
     error: str = ""
@@ -52,11 +58,16 @@ class _BrokenError(Exception):
 
 
 class CompileWorker:
-    """The process, started on first use; for one thread at a time."""
+    """The process, started on first use; for one thread at a time.
 
-    def __init__(self, vocabulary: Vocabulary, limits: CompileLimits) -> None:
-        self._vocabulary = vocabulary
+    It reads the model's tokenizer, too: made here, the objects of a large vocabulary would hold
+    the interpreter's lock, and with it the engine's steps, for tens of milliseconds.
+    """
+
+    def __init__(self, model: "TokenizerSource", limits: CompileLimits) -> None:
+        self._model = model
         self._limits = limits
+        self._tokenizer: Any = None
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -64,8 +75,8 @@ class CompileWorker:
         """The process, while there is one."""
         return self._process.pid if self._process else None
 
-    def compile(self, structure: Structure) -> str:
-        """The compiled structure as JSON.
+    def compile(self, structure: Structure) -> CompiledStructure:
+        """The structure, ready for use.
 
         Raises GrammarError where it cannot be compiled, or not within the limits.
         """
@@ -90,7 +101,7 @@ class CompileWorker:
                 f"the structure compiles to {len(answer.compiled)} bytes; at most "
                 f"{self._limits.compiled_bytes}: shorten its repetitions"
             )
-        return answer.compiled
+        return CompiledStructure.read(answer.compiled, self._tokenizer)
 
     def close(self) -> None:
         """End the process."""
@@ -109,11 +120,13 @@ class CompileWorker:
             [sys.executable, "-m", "hostelry.engine.sampling.compile_worker"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
-        setup = _Setup(self._vocabulary, self._limits.memory_bytes, self._limits.compile_s)
+        setup = _Setup(self._model, self._limits.memory_bytes, self._limits.compile_s)
         answer = self._ask(process, setup, self._limits.start_s)
         if answer.error:
             self.close()
             raise GrammarError(answer.error)
+        if self._tokenizer is None:
+            self._tokenizer = read_tokenizer(answer.compiled)
         return process
 
     def _ask(
@@ -128,10 +141,18 @@ class CompileWorker:
         return decode(body, _Answer)
 
 
+class TokenizerSource(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a model's tokenizer is, and what `load_vocabulary` has to know of the model."""
+
+    folder: str
+    vocab_size: int
+    end_token_ids: tuple[int, ...]
+
+
 class _Setup(msgspec.Struct, frozen=True):
     """The first message to the process."""
 
-    vocabulary: Vocabulary
+    model: TokenizerSource
     memory_bytes: int
     compile_s: float
 
@@ -173,13 +194,17 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     if body is None:
         return
     setup = decode(body, _Setup)
-    resource.setrlimit(resource.RLIMIT_AS, (setup.memory_bytes, setup.memory_bytes))
+    model = setup.model
     try:
-        compiler = Compiler(setup.vocabulary)
+        vocabulary = load_vocabulary(
+            Path(model.folder), vocab_size=model.vocab_size, end_token_ids=model.end_token_ids
+        )
+        resource.setrlimit(resource.RLIMIT_AS, (setup.memory_bytes, setup.memory_bytes))
+        compiler = Compiler(vocabulary)
     except (GrammarError, RuntimeError) as error:
         _write(answers, msgspec.json.encode(_Answer(error=str(error))))
         return
-    _write(answers, msgspec.json.encode(_Answer()))
+    _write(answers, msgspec.json.encode(_Answer(compiler.tokenizer_json())))
     while (body := _read(requests)) is not None:
         _limit_cpu(setup.compile_s)
         try:

@@ -2,7 +2,7 @@
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,16 +11,14 @@ import msgspec
 
 from hostelry.base.json import decode
 from hostelry.engine.request import Structure
-from hostelry.engine.sampling.compile_worker import CompileLimits, CompileWorker
+from hostelry.engine.sampling.compile_worker import (
+    CompileLimits,
+    CompileWorker,
+    TokenizerSource,
+)
 from hostelry.engine.sampling.grammar import GrammarError
 from hostelry.engine.sampling.json_schema import kept_json_schema
-from hostelry.engine.sampling.vocabulary import load_vocabulary
-from hostelry.engine.sampling.xgrammar_binding import (
-    CompiledStructure,
-    Vocabulary,
-    check_installed,
-    tokenizer_info,
-)
+from hostelry.engine.sampling.xgrammar_binding import CompiledStructure, check_installed
 
 MAX_CHOICES = 1024
 
@@ -56,9 +54,9 @@ class StructureCompiler:
         end_token_ids: Sequence[int],
         limits: StructureLimits | None = None,
     ) -> None:
-        self._folder = folder
-        self._vocab_size = vocab_size
-        self._end_token_ids = tuple(end_token_ids)
+        self._model = TokenizerSource(
+            folder=str(folder), vocab_size=vocab_size, end_token_ids=tuple(end_token_ids)
+        )
         self._limits = limits or StructureLimits()
         self._known: OrderedDict[Structure, Future[CompiledStructure]] = OrderedDict()
         self._bench: _Bench | None = None
@@ -114,12 +112,7 @@ class StructureCompiler:
 
     def _open(self) -> "_Bench":
         check_installed()
-        folder, size, ends = self._folder, self._vocab_size, self._end_token_ids
-
-        def read() -> Vocabulary:
-            return load_vocabulary(folder, vocab_size=size, end_token_ids=ends)
-
-        bench = _Bench(read, self._limits.compiling)
+        bench = _Bench(CompileWorker(self._model, self._limits.compiling))
         weakref.finalize(self, bench.close)
         return bench
 
@@ -136,31 +129,20 @@ class StructureCompiler:
 
 
 class _Bench:
-    """The thread that speaks to the compiling process; it also imports and reads what is large."""
+    """The thread that speaks to the compiling process."""
 
-    def __init__(self, read: Callable[[], Vocabulary], limits: CompileLimits) -> None:
-        self._read = read
-        self._limits = limits
-        self._worker: CompileWorker | None = None
-        self._tokenizer: object = None
+    def __init__(self, worker: CompileWorker) -> None:
+        self._worker = worker
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="structures")
 
     def submit(self, structure: Structure) -> Future[CompiledStructure]:
         """Compile after those that were submitted before."""
-        return self._thread.submit(self._compile, structure)
+        return self._thread.submit(self._worker.compile, structure)
 
     def close(self) -> None:
         """Drop what waits and end the process."""
         self._thread.shutdown(wait=False, cancel_futures=True)
-        if self._worker is not None:
-            self._worker.close()
-
-    def _compile(self, structure: Structure) -> CompiledStructure:
-        if self._worker is None:
-            vocabulary = self._read()
-            self._tokenizer = tokenizer_info(vocabulary)
-            self._worker = CompileWorker(vocabulary, self._limits)
-        return CompiledStructure.read(self._worker.compile(structure), self._tokenizer)
+        self._worker.close()
 
 
 def _check_choices(text: str) -> None:

@@ -98,6 +98,10 @@ class Compiler:
             self._tokenizer, max_threads=1, cache_enabled=False
         )
 
+    def tokenizer_json(self) -> str:
+        """The vocabulary for `read_tokenizer`."""
+        return str(self._tokenizer.serialize_json())
+
     def compile(self, structure: Structure) -> str:
         """The compiled structure as JSON. Raises GrammarError with the library's reason."""
         try:
@@ -200,6 +204,11 @@ class CompiledStructure:
     def start(self) -> XGrammar:
         """The state before the first token."""
         return XGrammar(load_xgrammar().GrammarMatcher(self._compiled))
+
+
+def read_tokenizer(text: str) -> Any:
+    """The library's view of a `Compiler`'s vocabulary, made without the interpreter's lock."""
+    return load_xgrammar().TokenizerInfo.deserialize_json(text)
 
 
 def tokenizer_info(vocabulary: Vocabulary) -> Any:
