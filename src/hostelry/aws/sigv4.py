@@ -17,7 +17,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from hashlib import sha256
-from hmac import compare_digest
+from hmac import HMAC, compare_digest
 from hmac import digest as hmac_digest
 from typing import NoReturn
 from urllib.parse import parse_qsl, quote
@@ -95,11 +95,14 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Signer:
-    """Claims that a signature has proven, with what is needed to verify the next one."""
+    """Claims that a signature has proven, with what is needed to verify the next one.
+
+    `keyed` is copied for each signature: that takes less time than its key.
+    """
 
     claims: _Claims
     secret: Secret
-    key: bytes
+    keyed: HMAC
     identity: Identity
 
 
@@ -185,19 +188,20 @@ class Verifier:
 
     def _prove(self, request: HttpRequest, asked: _Asked, payload_hash: str) -> Identity:
         claims = asked.claims
-        signer = self._signers.get(asked.text)
+        signer = known = self._signers.get(asked.text)
         if signer is None or signer.secret is not asked.secret:
             signer = _signer(claims, asked.secret)
         canonical = _canonical_request(request, claims, asked.query, payload_hash)
         signed = f"{ALGORITHM}\n{asked.timestamp}\n{claims.scope}\n{sha256(canonical).hexdigest()}"
-        expected = hmac_digest(signer.key, signed.encode(*_UTF8), "sha256").hex()
-        if not compare_digest(expected.encode(), asked.signature.encode(*_UTF8)):
+        expected = signer.keyed.copy()
+        expected.update(signed.encode(*_UTF8))
+        if not compare_digest(expected.hexdigest().encode(), asked.signature.encode(*_UTF8)):
             _mismatch(
                 claims,
                 "The request signature we calculated does not match the signature you provided. "
                 "Check your AWS Secret Access Key and signing method.",
             )
-        if 0 < len(asked.text) <= _MAX_KEPT_CHARACTERS:
+        if signer is not known and 0 < len(asked.text) <= _MAX_KEPT_CHARACTERS:
             self._keep(asked.text, signer)
         return signer.identity
 
@@ -217,7 +221,7 @@ def _signer(claims: _Claims, secret: Secret) -> _Signer:
         region=claims.region,
         service=claims.service,
     )
-    return _Signer(claims=claims, secret=secret, key=key, identity=identity)
+    return _Signer(claims=claims, secret=secret, keyed=HMAC(key, None, "sha256"), identity=identity)
 
 
 def _refuse(claims: _Claims, code: str, message: str) -> NoReturn:

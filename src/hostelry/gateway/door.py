@@ -59,7 +59,8 @@ class Door:
         if request.path in OWN_PATHS:
             raise RefusedError(413, f"{request.path} takes no body.", request)
         try:
-            self._check_page(request)
+            if self.own_names is not None:
+                self._check_page(request, self.own_names)
             return self._room(request.path).admit(request)
         except ServiceError as error:
             raise RefusedError(error.http_status, error.message, request, error) from None
@@ -73,7 +74,8 @@ class Door:
         room = self._room(request.path)
         request_id = new_request_id()
         try:
-            self._check_page(request)
+            if self.own_names is not None:
+                self._check_page(request, self.own_names)
             await room.serve(exchange, request_id)
         except ServiceError as error:
             self._fail(exchange, room, error, request_id)
@@ -99,11 +101,10 @@ class Door:
         later = {"Retry-After": "1"} if refusal.status == 503 else {}
         return HttpResponse(refusal.status, {**answer.headers, **later}, answer.body)
 
-    def _check_page(self, request: HttpRequest) -> None:
-        if self.own_names is None:
-            return
+    @staticmethod
+    def _check_page(request: HttpRequest, own_names: frozenset[str]) -> None:
         headers = request.headers
-        reason = foreign_page(headers.get("host", ""), headers.get("origin"), self.own_names)
+        reason = foreign_page(headers.get("host", ""), headers.get("origin"), own_names)
         if reason is not None:
             raise ServiceError("AccessDeniedException", reason, 403)
 

@@ -145,18 +145,24 @@ class RequestReader:
     def on_url(self, part: bytes) -> None:
         """A piece of the request target."""
         self._url += part
-        self._count_head(len(part))
+        self._head_bytes += len(part)
+        if self._head_bytes > self._limits.max_head_bytes:
+            self._refuse(self._too_long_head())
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header field; fields after the body (trailers) are dropped."""
+        self._head_bytes += len(name) + len(value) + 4
+        if self._head_bytes > self._limits.max_head_bytes:
+            self._refuse(self._too_long_head())
         if self.phase is Phase.BODY:
-            self._count_head(len(name) + len(value) + 4)
             return
         key = name.decode("latin-1").lower()
         text = value.decode("latin-1")
-        self._names.append(key)
-        self._count_head(len(name) + len(value) + 4)
-        headers = self._headers
+        names, headers = self._names, self._headers
+        names.append(key)
+        if len(names) > self._limits.max_headers:
+            most = self._limits.max_headers
+            self._refuse(RefusedError(431, f"A request may have at most {most} headers."))
         headers[key] = f"{headers[key]},{text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
@@ -204,15 +210,6 @@ class RequestReader:
     def _request(self, body: bytes) -> HttpRequest:
         method = self._parser.get_method().decode("ascii")
         return HttpRequest(method, self._path, self._query, self._headers, body)
-
-    def _count_head(self, num_bytes: int) -> None:
-        self._head_bytes += num_bytes
-        if self._head_bytes > self._limits.max_head_bytes:
-            self._refuse(self._too_long_head())
-        if len(self._names) > self._limits.max_headers:
-            self._refuse(
-                RefusedError(431, f"A request may have at most {self._limits.max_headers} headers.")
-            )
 
     def _too_long_head(self) -> RefusedError:
         return RefusedError(431, f"A request's head may have {self._limits.max_head_bytes} bytes.")
