@@ -16,10 +16,10 @@ import uvloop
 from benchmarks.echo_model import ATTRIBUTES, refused
 from hostelry.base.clock import SystemClock
 from hostelry.base.http import HttpResponse
-from hostelry.gateway.exchange import Exchange
-from hostelry.gateway.http_reader import HttpLimits
-from hostelry.gateway.http_server import HttpServer
-from hostelry.gateway.invocation_head import ADAPTER_IDENTIFIER
+from hostelry.gateway.handlers.invocation_head import ADAPTER_IDENTIFIER
+from hostelry.gateway.http.exchange import Exchange
+from hostelry.gateway.http.reader import HttpLimits
+from hostelry.gateway.http.server import HttpServer
 
 
 class AdapterModel:

@@ -29,9 +29,9 @@ import uvloop
 
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.http import HttpRequest, HttpResponse
-from hostelry.gateway.exchange import Exchange
-from hostelry.gateway.http_reader import HttpLimits, RefusedError
-from hostelry.gateway.http_server import HttpServer
+from hostelry.gateway.http.exchange import Exchange
+from hostelry.gateway.http.reader import HttpLimits, RefusedError
+from hostelry.gateway.http.server import HttpServer
 
 ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"
 BREAK_OFF = "break off"

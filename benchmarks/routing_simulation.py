@@ -10,8 +10,8 @@ from benchmarks.load import percentile
 from benchmarks.routing_trace import Asked, Fleet, arrivals
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute
-from hostelry.gateway.adapter_places import AdapterPlaces
-from hostelry.gateway.sessions import SessionDict
+from hostelry.gateway.balancing.adapter_places import AdapterPlaces
+from hostelry.gateway.balancing.sessions import SessionDict
 from hostelry.routing.adapter_choice import AdapterChoice
 from hostelry.routing.copy_choice import choose_copy
 

@@ -16,11 +16,11 @@ from tests.integration.gateway_rig import (
 )
 
 from hostelry.base.clock import SystemClock
-from hostelry.gateway.http_reader import HttpLimits
-from hostelry.gateway.http_server import HttpServer
-from hostelry.gateway.outstanding import Outstanding
+from hostelry.gateway.balancing.outstanding import Outstanding
+from hostelry.gateway.http.reader import HttpLimits
+from hostelry.gateway.http.server import HttpServer
+from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.routes import FixedRoutes
-from hostelry.gateway.upstream import UpstreamPool
 from hostelry.server.gateway import build_door
 from hostelry.server.ports import bind
 

@@ -12,9 +12,9 @@ import pytest
 from tests.integration.servers.shared_memory import CAPACITY, NUM_COPIES, NUM_KEYS, expiry_of
 
 from hostelry.base.clock import SystemClock
-from hostelry.gateway.count_table import CountTable
-from hostelry.gateway.shared_counts import SharedCounts
-from hostelry.gateway.shared_map import SharedMap
+from hostelry.gateway.shared.count_table import CountTable
+from hostelry.gateway.shared.counts import SharedCounts
+from hostelry.gateway.shared.map import SharedMap
 
 pytestmark = pytest.mark.integration
 PROGRAM = Path(__file__).parent / "servers" / "shared_memory.py"

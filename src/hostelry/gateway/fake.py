@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from hostelry.gateway.reply import Reply, UpstreamError
-from hostelry.gateway.upstream import Timeouts
+from hostelry.gateway.http.reply import Reply, UpstreamError
+from hostelry.gateway.http.upstream import Timeouts
 
 
 class FakeTransport(asyncio.Transport):

@@ -13,9 +13,9 @@ from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
 from hostelry.base.json import decode
 from hostelry.domain.routes import RouteSnapshot
-from hostelry.gateway.reply import UpstreamError
+from hostelry.gateway.http.reply import UpstreamError
+from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
 from hostelry.gateway.route_table import EMPTY_SNAPSHOT, RouteTable
-from hostelry.gateway.upstream import Timeouts, UpstreamPool
 
 log = logging.getLogger(__name__)
 MAX_SNAPSHOT_BYTES = 256 * 1024 * 1024

@@ -34,7 +34,7 @@ from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.domain.load import Wake
 from hostelry.domain.scope import Scope as Owner
 from hostelry.domain.shape import Shape
-from hostelry.gateway.callers import check_service
+from hostelry.gateway.handlers.callers import check_service
 from hostelry.metrics.load_board import LoadBoard
 from hostelry.metrics.protocol import MetricStore
 from hostelry.reconcile.overview import overview

@@ -28,27 +28,27 @@ from hostelry.base.logging import configure_logging
 from hostelry.base.private_file import write_whole
 from hostelry.base.recurring import again_and_again
 from hostelry.domain.scope import Scope
-from hostelry.gateway.acceptor import Fellows, NoFellows
-from hostelry.gateway.callers import Callers
-from hostelry.gateway.control_line import ControlLine, ControlOverHttp, NoControl
-from hostelry.gateway.control_room import ControlRoom
-from hostelry.gateway.copies import Copies
-from hostelry.gateway.door import Door
-from hostelry.gateway.fellow_workers import FellowWorkers
-from hostelry.gateway.holding import Holding
-from hostelry.gateway.http_reader import HttpLimits
-from hostelry.gateway.http_server import HttpServer
-from hostelry.gateway.load_backlog import LoadBacklog
-from hostelry.gateway.load_sender import LoadSender
-from hostelry.gateway.meter import Meter
-from hostelry.gateway.metrics_room import MetricsRoom
-from hostelry.gateway.openai_room import OpenAiRoom
-from hostelry.gateway.outstanding import Counts, Outstanding
+from hostelry.gateway.balancing.load_balancer import LoadBalancer
+from hostelry.gateway.balancing.outstanding import Counts, Outstanding
+from hostelry.gateway.control_client import ControlClient, HttpControlClient, NoControl
+from hostelry.gateway.dispatcher import Dispatcher
+from hostelry.gateway.handlers.callers import Callers
+from hostelry.gateway.handlers.control import ControlHandler
+from hostelry.gateway.handlers.metrics import MetricsHandler
+from hostelry.gateway.handlers.openai import OpenAiHandler
+from hostelry.gateway.handlers.runtime import InvocationLimits, RuntimeHandler
+from hostelry.gateway.http.acceptor import NoPeers, Peers
+from hostelry.gateway.http.reader import HttpLimits
+from hostelry.gateway.http.server import HttpServer
+from hostelry.gateway.http.upstream import UpstreamPool
+from hostelry.gateway.metering.load_backlog import LoadBacklog
+from hostelry.gateway.metering.load_sender import LoadSender
+from hostelry.gateway.metering.meter import Meter
+from hostelry.gateway.queueing.pending_queue import PendingQueue
+from hostelry.gateway.queueing.request_queues import QueueLimits
 from hostelry.gateway.routes import ControlRoutes, RouteFile, RouteSource
-from hostelry.gateway.runtime_room import InvocationLimits, RuntimeRoom
-from hostelry.gateway.shared_counts import SharedCounts
-from hostelry.gateway.upstream import UpstreamPool
-from hostelry.gateway.waiting import HoldLimits
+from hostelry.gateway.shared.counts import SharedCounts
+from hostelry.gateway.shared.peer_workers import PeerWorkers
 from hostelry.server.gateway_memory import GatewayMemory, own_memory, shared_memory
 from hostelry.server.gateway_workers import open_table
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
@@ -66,8 +66,8 @@ KEEP_FOR_CONTROL_S = 30.0  # an idle connection that reports of load go over
 class GatewayParts:
     """A gateway, wired: the door, what keeps time for held requests, the meter."""
 
-    door: Door
-    holding: Holding
+    door: Dispatcher
+    pending_queue: PendingQueue
     meter: Meter
 
 
@@ -78,7 +78,7 @@ def build_door(
     pool: UpstreamPool,
     counts: Counts | None = None,
     memory: GatewayMemory | None = None,
-    control: ControlLine | None = None,
+    control: ControlClient | None = None,
 ) -> GatewayParts:
     """The door of one hostelry over `routes`.
 
@@ -102,13 +102,13 @@ def build_door(
     )
     draw = random.Random().random
     outstanding = counts or Outstanding()
-    copies = Copies(pool, outstanding, draw, monotonic_s, memory.places)
+    copies = LoadBalancer(pool, outstanding, draw, monotonic_s, memory.places)
     meter = Meter(clock.now)
-    holding = Holding(
+    pending_queue = PendingQueue(
         routes,
         control or NoControl(),
         outstanding,
-        hold_limits(config),
+        queue_limits(config),
         clock,
         monotonic_s,
         meter,
@@ -118,16 +118,18 @@ def build_door(
         invoke_timeout_s=config.invoke_timeout_s,
         stream_timeout_s=config.stream_timeout_s,
     )
-    door = Door(
-        runtime=RuntimeRoom(callers, routes, copies, holding, limits, draw, memory.sessions),
-        openai=OpenAiRoom(
-            callers, routes, copies, holding, config.stream_timeout_s, config.max_body_bytes
+    door = Dispatcher(
+        runtime=RuntimeHandler(
+            callers, routes, copies, pending_queue, limits, draw, memory.sessions
         ),
-        control=ControlRoom(callers, pool, config.control_url, credentials.internal_key),
-        metrics=MetricsRoom(callers, pool, config.control_url, credentials.internal_key),
+        openai=OpenAiHandler(
+            callers, routes, copies, pending_queue, config.stream_timeout_s, config.max_body_bytes
+        ),
+        control=ControlHandler(callers, pool, config.control_url, credentials.internal_key),
+        metrics=MetricsHandler(callers, pool, config.control_url, credentials.internal_key),
         own_names=frozenset({config.host}) if config.insecure_no_auth else None,
     )
-    return GatewayParts(door=door, holding=holding, meter=meter)
+    return GatewayParts(door=door, pending_queue=pending_queue, meter=meter)
 
 
 def http_limits(config: UpConfig, max_files: int) -> HttpLimits:
@@ -141,9 +143,9 @@ def http_limits(config: UpConfig, max_files: int) -> HttpLimits:
     )
 
 
-def hold_limits(config: UpConfig) -> HoldLimits:
+def queue_limits(config: UpConfig) -> QueueLimits:
     """This worker's share of what the door may hold."""
-    limits = HoldLimits(
+    limits = QueueLimits(
         max_requests=config.hold_requests,
         max_requests_each=config.hold_requests_each,
         max_bytes=config.hold_bytes,
@@ -152,13 +154,13 @@ def hold_limits(config: UpConfig) -> HoldLimits:
     return limits.share(config.gateway_workers)
 
 
-def workers_of(home: Home, config: UpConfig, worker: int) -> tuple[Counts, Fellows]:
+def workers_of(home: Home, config: UpConfig, worker: int) -> tuple[Counts, Peers]:
     """The counts that this worker adds to, and the workers beside it; `worker` is from 1."""
     table = open_table(home, config)
     if table is None:
-        return Outstanding(), NoFellows()
+        return Outstanding(), NoPeers()
     counts = SharedCounts(table, worker - 1)
-    return counts, FellowWorkers(table, worker - 1, monotonic_ns)
+    return counts, PeerWorkers(table, worker - 1, monotonic_ns)
 
 
 def warm_up() -> None:
@@ -190,16 +192,16 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
         RouteFile(home.routes, write_whole),
         clock,
     )
-    counts, fellows = workers_of(home, config, worker)
+    counts, peers = workers_of(home, config, worker)
     memory = shared_memory(home, config, clock.now)
-    control = ControlOverHttp(pool, config.control_url, credentials.internal_key, monotonic_s)
+    control = HttpControlClient(pool, config.control_url, credentials.internal_key, monotonic_s)
     parts = build_door(config, credentials, routes, pool, counts, memory, control)
     server = HttpServer(
         parts.door.handle,
         parts.door.refusal_answer,
         http_limits(config, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
         clock,
-        fellows,
+        peers,
         parts.door.admit,
     )
     stopping = asyncio.Event()
@@ -217,7 +219,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     parts_of_life = {
         "following the routes": loop.create_task(routes.follow()),
         "dropping old counts": loop.create_task(tidy(routes, counts)),
-        "keeping time for held requests": loop.create_task(parts.holding.run()),
+        "keeping time for held requests": loop.create_task(parts.pending_queue.run()),
         "reporting load": loop.create_task(sender.run()),
         "looking at time limits": loop.create_task(server.sweep_forever()),
     }

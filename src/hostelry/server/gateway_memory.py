@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hostelry.gateway.adapter_places import AdapterPlaces
-from hostelry.gateway.mapped_file import LockedError
-from hostelry.gateway.sessions import SessionDict, Sessions
-from hostelry.gateway.shared_map import SharedMap
+from hostelry.gateway.balancing.adapter_places import AdapterPlaces
+from hostelry.gateway.balancing.sessions import SessionDict, Sessions
+from hostelry.gateway.shared.map import SharedMap
+from hostelry.gateway.shared.mapped_file import LockedError
 from hostelry.server.home import Home, UpConfig
 
 log = logging.getLogger(__name__)

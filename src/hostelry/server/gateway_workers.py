@@ -10,8 +10,8 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
-from hostelry.gateway.count_table import CountTable
-from hostelry.gateway.mapped_file import LockedError
+from hostelry.gateway.shared.count_table import CountTable
+from hostelry.gateway.shared.mapped_file import LockedError
 from hostelry.server.home import Home, UpConfig
 from hostelry.server.run_file import gateway_name
 from hostelry.server.supervision import DOOR_LIVENESS

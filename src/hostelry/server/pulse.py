@@ -31,7 +31,7 @@ def line_path(service: Path) -> Path:
     return service.with_name(f"{service.name}.sock")
 
 
-class Pulse:
+class Heartbeat:
     """The supervisor's end of a service's line; `answered` opens it, and opens it again."""
 
     def __init__(self, path: Path) -> None:
@@ -39,7 +39,7 @@ class Pulse:
         self._line: socket.socket | None = None
         self._asked = 0
 
-    def __enter__(self) -> "Pulse":
+    def __enter__(self) -> "Heartbeat":
         return self
 
     def __exit__(

@@ -22,7 +22,7 @@ from hostelry.fleet.records import ProcessIdentity
 from hostelry.server.home import Home
 from hostelry.server.leftovers import STOPPING, Stopping
 from hostelry.server.process_table import process_stat, signal_group, uptime_s
-from hostelry.server.pulse import SERVICE_VARIABLE, Pulse, line_path
+from hostelry.server.pulse import SERVICE_VARIABLE, Heartbeat, line_path
 from hostelry.server.run_file import (
     RunFile,
     kind_of,
@@ -215,7 +215,7 @@ class Supervisor:
         """One life of a service, from its start or adoption until nothing of its group is left."""
         service, record, running.adopted = running.service, running.adopted, None
         living = await self._spawn(service) if record is None else self._adopted(record)
-        with Pulse(line_path(service_path(self._home, service.name))) as pulse:
+        with Heartbeat(line_path(service_path(self._home, service.name))) as pulse:
             died = asyncio.ensure_future(living.ended())
             told = asyncio.create_task(running.stopping.wait())
             watching = asyncio.create_task(self._watch(service, pulse, living))
@@ -283,7 +283,7 @@ class Supervisor:
             else:
                 return
 
-    async def _watch(self, service: Service, pulse: Pulse, living: Living) -> None:
+    async def _watch(self, service: Service, pulse: Heartbeat, living: Living) -> None:
         """Kill the service's process group once it hangs."""
         policy, liveness = service.liveness, living.liveness
         if policy is None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.ports import free_ports
-from hostelry.gateway.count_table import CountTable
-from hostelry.gateway.shared_counts import SharedCounts
+from hostelry.gateway.shared.count_table import CountTable
+from hostelry.gateway.shared.counts import SharedCounts
 from hostelry.server.gateway_workers import SharedDoor, open_table, shared_door
 from hostelry.server.home import Home, UpConfig
 from hostelry.server.ports import bind

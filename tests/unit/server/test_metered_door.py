@@ -8,12 +8,18 @@ from tests.unit.gateway.routes_sample import COPIES, SNAPSHOT
 
 from hostelry.base.http import HttpRequest
 from hostelry.domain.load import SecondLoad
-from hostelry.gateway.exchange import Exchange
 from hostelry.gateway.fake import FakeLine, FakeUpstream
-from hostelry.gateway.http_reader import Received
-from hostelry.gateway.reply import BrokenError, ConnectError, DeadlineError, Reply, UpstreamError
+from hostelry.gateway.http.exchange import Exchange
+from hostelry.gateway.http.reader import Received
+from hostelry.gateway.http.reply import (
+    BrokenError,
+    ConnectError,
+    DeadlineError,
+    Reply,
+    UpstreamError,
+)
+from hostelry.gateway.http.upstream import Timeouts
 from hostelry.gateway.routes import FixedRoutes
-from hostelry.gateway.upstream import Timeouts
 from hostelry.server.gateway import GatewayParts, build_door
 from hostelry.server.home import Credentials, UpConfig
 
@@ -30,7 +36,7 @@ STREAM = "/endpoints/llms/invocations-response-stream"
 CHAT = "/v1/chat/completions"
 
 
-class Copies(FakeUpstream):
+class LoadBalancer(FakeUpstream):
     """Copies whose answers a test feeds by hand; `answer` is done with each as it is asked for."""
 
     def __init__(self, answer: Callable[[Reply], None]) -> None:
@@ -104,7 +110,7 @@ def seen(parts: GatewayParts, name: str = "base") -> SecondLoad:
 
 def served(answer: Callable[[Reply], None], path: str, component: str = "base") -> SecondLoad:
     async def main() -> SecondLoad:
-        parts = door(Copies(answer))
+        parts = door(LoadBalancer(answer))
         exchange = Exchange(Sink(), Received(request(path, component), True, True), b"")
         await parts.door.handle(exchange)
         return seen(parts, component)
@@ -157,7 +163,7 @@ def test_copies_that_cannot_be_reached_are_a_5xx() -> None:
 @pytest.mark.parametrize("path", [STREAM, CHAT])
 def test_a_stream_is_in_flight_until_its_last_byte_or_its_client_goes(path: str) -> None:
     async def main() -> None:
-        copies = Copies(half)
+        copies = LoadBalancer(half)
         parts = door(copies)
         exchange = Exchange(Sink(), Received(request(path), True, True), b"")
         serving = asyncio.ensure_future(parts.door.handle(exchange))

@@ -7,7 +7,7 @@ import pytest
 
 from hostelry.server.pulse import (
     SERVICE_VARIABLE,
-    Pulse,
+    Heartbeat,
     answer_pulse,
     line_path,
     take_door,
@@ -27,7 +27,7 @@ def service(
     return folder / "gateway-1"
 
 
-async def heard(pulse: Pulse) -> None:
+async def heard(pulse: Heartbeat) -> None:
     """Return once the service answers."""
     while not await pulse.answered(PATIENT_S):  # noqa: ASYNC110 - it tells nobody that it is up
         await asyncio.sleep(0)
@@ -38,7 +38,7 @@ def test_a_loop_that_turns_answers_each_question_of_each_supervisor(service: Pat
         answering = asyncio.create_task(answer_pulse())
         answers = []
         for _ in range(2):  # the second is the successor of one that was killed
-            with Pulse(line_path(service)) as pulse:
+            with Heartbeat(line_path(service)) as pulse:
                 await heard(pulse)
                 answers += [await pulse.answered(PATIENT_S) for _ in range(3)]
         answering.cancel()
@@ -51,7 +51,7 @@ def test_a_loop_that_turns_answers_each_question_of_each_supervisor(service: Pat
 
 def test_an_answer_to_an_earlier_question_is_none(service: Path) -> None:
     async def work() -> list[bool]:
-        with socket.socket(socket.AF_UNIX) as listening, Pulse(line_path(service)) as pulse:
+        with socket.socket(socket.AF_UNIX) as listening, Heartbeat(line_path(service)) as pulse:
             os.chdir(service.parent)  # the path may be too long
             listening.bind(line_path(service).name)
             listening.listen()
@@ -74,7 +74,7 @@ def test_an_answer_to_an_earlier_question_is_none(service: Path) -> None:
 
 def test_a_service_that_is_gone_answers_nothing_and_its_successor_is_heard(service: Path) -> None:
     async def work() -> list[bool]:
-        with Pulse(line_path(service)) as pulse:
+        with Heartbeat(line_path(service)) as pulse:
             answers = [await pulse.answered(PATIENT_S)]
             first = asyncio.create_task(answer_pulse())
             await heard(pulse)
@@ -99,7 +99,7 @@ def test_a_service_without_a_supervisor_does_not_mind(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("has_door", [True, False], ids=["a gateway worker", "another service"])
 def test_the_door_is_handed_over(service: Path, has_door: bool) -> None:
     async def work() -> socket.socket | None:
-        with socket.create_server(("127.0.0.1", 0)) as door, Pulse(line_path(service)) as pulse:
+        with socket.create_server(("127.0.0.1", 0)) as door, Heartbeat(line_path(service)) as pulse:
             door.setblocking(False)
             answering = asyncio.create_task(answer_pulse(door if has_door else None))
             await heard(pulse)

@@ -1,0 +1,1 @@
+"""Which copy of which destination gets a request."""

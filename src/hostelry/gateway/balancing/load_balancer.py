@@ -1,0 +1,209 @@
+"""Puts a request on one of a destination's copies, and on another where the first refuses."""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from hostelry.base.copy_key import HEADER
+from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.routes import CopyRoute
+from hostelry.gateway.balancing.adapter_places import AdapterPlaces
+from hostelry.gateway.balancing.outstanding import Counts
+from hostelry.gateway.http.reply import BrokenError, ConnectError, DeadlineError, Reply, ReplyPhase
+from hostelry.gateway.http.upstream import Timeouts, Upstream
+from hostelry.routing import circuit as circuits
+from hostelry.routing.circuit import Circuit, refused, unanswered, usable
+from hostelry.routing.copy_choice import choose_copy
+
+log = logging.getLogger(__name__)
+RANDOM = RoutingStrategy.RANDOM
+CLOSED = Circuit()
+MAX_KNOWN_KEYS = 4096
+Ending = Callable[[Reply], None]
+
+
+class InFlightRequest:
+    """A request that is under way on a copy; `close` must be called once it is over.
+
+    Args:
+        copy: where it is.
+        reply: the copy's answer.
+        give_back: ends the count of this request.
+        learn: is told the answer once it is over; None where nobody learns from it.
+    """
+
+    __slots__ = ("_give_back", "_learn", "copy", "reply")
+
+    def __init__(
+        self,
+        copy: CopyRoute,
+        reply: Reply,
+        give_back: Callable[[], None],
+        learn: Ending | None = None,
+    ) -> None:
+        self.copy = copy
+        self.reply = reply
+        self._give_back = give_back
+        self._learn = learn
+
+    def close(self) -> None:
+        """Give the place back; cuts the copy off where its answer was not read to the end."""
+        self.reply.close()
+        self._give_back()
+        if self._learn is not None:
+            learn, self._learn = self._learn, None
+            learn(self.reply)
+
+
+class LoadBalancer:
+    """Chooses copies, counts what is under way on them, and leaves alone those that do not answer.
+
+    Args:
+        pool: connections to copies.
+        outstanding: the counts, which only objects of this class change.
+        draw: uniform random numbers in [0, 1).
+        now_s: seconds of a clock that never goes back.
+        places: where adapters are; without it a request for an adapter is like any other.
+    """
+
+    def __init__(
+        self,
+        pool: Upstream,
+        outstanding: Counts,
+        draw: Callable[[], float],
+        now_s: Callable[[], float],
+        places: AdapterPlaces | None = None,
+    ) -> None:
+        self._pool = pool
+        self._outstanding = outstanding
+        self._draw = draw
+        self._now_s = now_s
+        self._places = places
+        self._circuits: dict[str, Circuit] = {}
+
+    async def send(
+        self,
+        copies: Sequence[CopyRoute],
+        strategy: RoutingStrategy,
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None = None,
+        adapter: str | None = None,
+        chosen: Callable[[str, int], None] | None = None,
+    ) -> InFlightRequest:
+        """Send a request to one of `copies`; its answer's head is there on return.
+
+        `parts` are the request's head, but for its end that shows the copy's key, and its body.
+
+        A copy to which no connection can be made is left alone for a while, and another one is
+        asked. `adapter` is the name on the copies of the adapter that is asked for, if any is.
+        `chosen` is told the id of each copy that the request goes to, and how many requests are
+        now under way on all of `copies`, of all workers.
+        Raises ConnectError when none is left; BrokenError and DeadlineError of the one that took
+        the request, which may have been processed and is not sent again.
+        """
+        left = copies
+        head, body = parts
+        refusal = ConnectError("There is no copy to connect to.")
+        while left:
+            copy, learn, num_others = self._choose(left, strategy, adapter)
+            give_back = self._outstanding.reserve(copy.id)
+            if chosen is not None:
+                chosen(copy.id, num_others + 1)
+            try:
+                reply = await self._pool.send(
+                    copy.address, (head + head_end(copy.key), body), timeouts, whole_below_bytes
+                )
+            except ConnectError as error:
+                give_back()
+                self._note_refusal(copy, error)
+                left = [it for it in left if it is not copy]
+                refusal = error
+            except (BrokenError, DeadlineError) as error:
+                give_back()
+                self._note(copy, unanswered(self._circuit(copy), self._now_s()), error)
+                raise
+            except BaseException:
+                give_back()
+                raise
+            else:
+                if self._circuits:
+                    self._circuits.pop(copy.id, None)
+                return InFlightRequest(copy, reply, give_back, learn)
+        raise refusal
+
+    def choose(
+        self, copies: Sequence[CopyRoute], strategy: RoutingStrategy, adapter: str | None = None
+    ) -> tuple[CopyRoute, Ending | None]:
+        """One of `copies`, at least one, and who learns from its answer.
+
+        Those that are left alone are chosen only where all are.
+        """
+        return self._choose(copies, strategy, adapter)[:2]
+
+    def _choose(
+        self, copies: Sequence[CopyRoute], strategy: RoutingStrategy, adapter: str | None
+    ) -> tuple[CopyRoute, Ending | None, int]:
+        """As `choose`, with the number of requests under way on those that could be chosen."""
+        if self._circuits:
+            copies = self._usable(copies)
+        learn = None
+        counts = [self._outstanding.of(copy.id) for copy in copies]
+        if adapter is not None and self._places is not None and strategy is not RANDOM:
+            copy, learn = self._choose_for(adapter, self._places, copies, counts)
+        elif len(copies) == 1:
+            copy = copies[0]
+        else:
+            copy = copies[choose_copy(strategy, counts, self._draw())]
+        if self._circuits and copy.id in self._circuits:
+            self._circuits[copy.id] = circuits.chosen(self._circuits[copy.id], self._now_s())
+        return copy, learn, sum(counts)
+
+    def _choose_for(
+        self,
+        adapter: str,
+        places: AdapterPlaces,
+        copies: Sequence[CopyRoute],
+        counts: Sequence[int],
+    ) -> tuple[CopyRoute, Ending]:
+        began_s = self._now_s()
+        choice = places.choose(copies, counts, adapter)
+        copy, outstanding = copies[choice.index], counts[choice.index]
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("adapter %s goes to copy %s: %s", adapter, copy.id, choice.reason)
+
+        def learn(reply: Reply) -> None:
+            if reply.status >= 300:
+                places.failed(copy, adapter, choice)
+            elif reply.phase is ReplyPhase.WHOLE:
+                took_ms = (self._now_s() - began_s) * 1000
+                places.answered(copy, took_ms, outstanding, choice)
+
+        return copy, learn
+
+    def _note_refusal(self, copy: CopyRoute, error: ConnectError) -> None:
+        self._note(copy, refused(self._circuit(copy), self._now_s()), error)
+        if self._places is not None:
+            self._places.forget(copy)
+
+    def _note(self, copy: CopyRoute, circuit: Circuit, error: Exception) -> None:
+        if circuit.trips > self._circuit(copy).trips:
+            log.warning("copy %s is left alone for %g s: %s", copy.id, circuit.out_s, error)
+        self._circuits[copy.id] = circuit
+
+    def _circuit(self, copy: CopyRoute) -> Circuit:
+        return self._circuits.get(copy.id, CLOSED)
+
+    def _usable(self, copies: Sequence[CopyRoute]) -> Sequence[CopyRoute]:
+        now_s = self._now_s()
+        for copy_id, circuit in tuple(self._circuits.items()):
+            if circuit.is_forgiven(now_s):
+                del self._circuits[copy_id]
+        circuits = [self._circuits.get(copy.id) for copy in copies]
+        return [copies[index] for index in usable(circuits, now_s)]
+
+
+@lru_cache(MAX_KNOWN_KEYS)
+def head_end(key: str | None) -> bytes:
+    """What ends a head that goes to a copy with this key."""
+    return b"\r\n" if key is None else f"{HEADER}: {key}\r\n\r\n".encode("latin-1")

@@ -1,0 +1,131 @@
+"""The dispatcher: routes each request to the handler of its API, and answers every failure."""
+
+import logging
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from hostelry import __version__
+from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.base.ids import new_request_id
+from hostelry.base.rebinding import foreign_page
+from hostelry.gateway.handlers.metrics import PATH as METRICS_PATH
+from hostelry.gateway.http.exchange import Exchange
+from hostelry.gateway.http.reader import RefusedError
+
+log = logging.getLogger(__name__)
+OWN_PATHS = frozenset({"/ping", "/health"})
+UNREAD = HttpRequest("POST", "/")
+
+
+class ApiHandler(Protocol):
+    """One API of the gateway."""
+
+    def admit(self, request: HttpRequest) -> bool:
+        """Whether the head of `request`, whose body is still to come, proves who sends it.
+
+        Raises ServiceError where the request will be refused whatever its body is.
+        """
+        ...
+
+    async def serve(self, exchange: Exchange, request_id: str) -> None:
+        """Answer the exchange; raises ServiceError before the answer's first byte."""
+        ...
+
+    def error_answer(
+        self, error: ServiceError, request: HttpRequest, request_id: str
+    ) -> HttpResponse:
+        """`error` in the form that this API's clients read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatcher:
+    """Sends requests to their handlers; knows paths and nothing of what is behind them.
+
+    `own_names` are set where anybody who reaches the door is served: web pages are told by them.
+    """
+
+    runtime: ApiHandler
+    openai: ApiHandler
+    control: ApiHandler
+    metrics: ApiHandler | None = None
+    own_names: frozenset[str] | None = None
+
+    def admit(self, request: HttpRequest) -> bool:
+        """Whether the head proves who sends it; raises RefusedError where no body is wanted."""
+        if request.path in OWN_PATHS:
+            raise RefusedError(413, f"{request.path} takes no body.", request)
+        try:
+            if self.own_names is not None:
+                self._check_page(request, self.own_names)
+            return self._handler(request.path).admit(request)
+        except ServiceError as error:
+            raise RefusedError(error.http_status, error.message, request, error) from None
+
+    async def handle(self, exchange: Exchange) -> None:
+        """Answer one request; never raises, except when cancelled."""
+        request = exchange.request
+        if request.path in OWN_PATHS:
+            exchange.respond(own_answer(request))
+            return
+        handler = self._handler(request.path)
+        request_id = new_request_id()
+        try:
+            if self.own_names is not None:
+                self._check_page(request, self.own_names)
+            await handler.serve(exchange, request_id)
+        except ServiceError as error:
+            self._fail(exchange, handler, error, request_id)
+        except Exception:
+            log.exception("request %s: %s %s", request_id, request.method, request.path)
+            failure = ServiceError(
+                "InternalFailure",
+                f"The door failed on request {request_id}; its log has the cause.",
+                500,
+            )
+            self._fail(exchange, handler, failure, request_id)
+
+    def refusal_answer(self, refusal: RefusedError) -> HttpResponse:
+        """The answer to bytes that did not become a request."""
+        request = refusal.request or UNREAD
+        code = (
+            "ValidationError" if request.path.startswith("/endpoints/") else "ValidationException"
+        )
+        if refusal.status == 503:
+            code = "ServiceUnavailable"
+        error = refusal.error or ServiceError(code, refusal.reason, refusal.status)
+        answer = self._handler(request.path).error_answer(error, request, new_request_id())
+        later = {"Retry-After": "1"} if refusal.status == 503 else {}
+        return HttpResponse(refusal.status, {**answer.headers, **later}, answer.body)
+
+    @staticmethod
+    def _check_page(request: HttpRequest, own_names: frozenset[str]) -> None:
+        headers = request.headers
+        reason = foreign_page(headers.get("host", ""), headers.get("origin"), own_names)
+        if reason is not None:
+            raise ServiceError("AccessDeniedException", reason, 403)
+
+    def _handler(self, path: str) -> ApiHandler:
+        if path.startswith("/endpoints/"):
+            return self.runtime
+        if path == METRICS_PATH and self.metrics is not None:
+            return self.metrics
+        return self.openai if path.startswith("/v1/") else self.control
+
+    @staticmethod
+    def _fail(exchange: Exchange, handler: ApiHandler, error: ServiceError, request_id: str) -> None:
+        """Say it, unless an answer has begun: then only cutting the connection says it."""
+        if not exchange.started:
+            exchange.respond(handler.error_answer(error, exchange.request, request_id))
+
+
+def own_answer(request: HttpRequest) -> HttpResponse:
+    """What the door says of itself to anyone."""
+    headers = {"Content-Type": "application/json"}
+    if request.method not in ("GET", "HEAD"):
+        body = {"message": f"{request.method} {request.path}: use GET."}
+        return HttpResponse(405, headers, msgspec.json.encode(body))
+    return HttpResponse(200, headers, msgspec.json.encode({"status": "ok", "version": __version__}))

@@ -1,0 +1,1 @@
+"""One handler an API: it verifies the caller, serves the call, and words its errors."""

@@ -1,0 +1,150 @@
+"""Control-plane calls: the caller is verified here, the call is read and answered by control."""
+
+from xml.sax.saxutils import escape
+
+from hostelry.aws.call import serialize_error
+from hostelry.aws.models import signing_name
+from hostelry.aws.sigv4 import Identity
+from hostelry.aws.target import head_service
+from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.gateway.handlers.callers import Callers, check_service
+from hostelry.gateway.http.exchange import Exchange, header_lines
+from hostelry.gateway.http.reply import Reply, UpstreamError
+from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
+
+TIMEOUTS = Timeouts(total_s=55.0, connect_s=1.0)  # botocore's clients wait for 60 s
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+FORWARDED_HEADERS = (
+    "content-type",
+    "content-encoding",
+    "accept",
+    "x-amz-target",
+    "x-amzn-query-mode",
+    "smithy-protocol",
+    "user-agent",
+)
+HOP_HEADERS = frozenset(
+    {"connection", "content-length", "date", "keep-alive", "server", "transfer-encoding"}
+)
+AWAY = "The control plane is restarting and cannot take the call; try again in a few seconds."
+S3_ELSEWHERE = (
+    "S3 is not served at this address: point the S3 client at the object store "
+    "(AWS_ENDPOINT_URL_S3, as printed by `hostelry env`)."
+)
+
+
+class ControlHandler:
+    """Serves every call that is not the door's own by asking control.
+
+    Args:
+        callers: tells who calls.
+        pool: connections, to control among others.
+        address: control's ``http://host:port``.
+        internal_key: what lets the door in there.
+    """
+
+    def __init__(
+        self, callers: Callers, pool: UpstreamPool, address: str, internal_key: str
+    ) -> None:
+        self._callers = callers
+        self._pool = pool
+        self._address = address
+        self._internal_key = internal_key
+
+    def admit(self, request: HttpRequest) -> bool:
+        """Whether the head proves who calls; raises ServiceError where it will be refused."""
+        _check_place(request)
+        identity = self._callers.admit(request)
+        if identity is not None:
+            _checked_service(request, identity)
+        return identity is not None
+
+    async def serve(self, exchange: Exchange, request_id: str) -> None:
+        """Pass one call on and its answer back; raises ServiceError where that cannot be."""
+        request = exchange.request
+        _check_place(request)
+        identity = await self._callers.identify(request)
+        service = _checked_service(request, identity)
+        exchange.proven()
+        head = self._head(request, identity, service, request_id)
+        exchange.respond(await self._ask(head, request.body))
+
+    def error_answer(
+        self, error: ServiceError, request: HttpRequest, request_id: str
+    ) -> HttpResponse:
+        """`error` in the protocol that the call came in."""
+        if _is_s3(request):
+            return _s3_error(error, request_id)
+        return serialize_error(error, None, request_id, request)
+
+    async def _ask(self, head: bytes, body: bytes) -> HttpResponse:
+        try:
+            reply = await self._pool.send(self._address, (head, body), TIMEOUTS, MAX_ANSWER_BYTES)
+            try:
+                return HttpResponse(
+                    reply.status, _passed_headers(reply), await reply.body(MAX_ANSWER_BYTES)
+                )
+            finally:
+                reply.close()
+        except UpstreamError:
+            raise ServiceError("ServiceUnavailable", AWAY, 503) from None
+
+    def _head(
+        self, request: HttpRequest, identity: Identity, service: str, request_id: str
+    ) -> bytes:
+        query = f"?{request.query}" if request.query else ""
+        given = request.headers
+        passed = {name: given[name] for name in FORWARDED_HEADERS if name in given}
+        ours = {
+            "Host": self._address.removeprefix("http://"),
+            "Content-Length": str(len(request.body)),
+            "X-Hostelry-Key": self._internal_key,
+            "X-Hostelry-Account": identity.account_id,
+            "X-Hostelry-Region": identity.region,
+            "X-Hostelry-Service": service,
+            "X-Hostelry-Request-Id": request_id,
+        }
+        line = f"{request.method} {request.path}{query} HTTP/1.1\r\n".encode("latin-1")
+        return b"%b%b\r\n" % (line, header_lines(passed | ours))
+
+
+def _check_place(request: HttpRequest) -> None:
+    if _is_s3(request):
+        raise ServiceError("MethodNotAllowed", S3_ELSEWHERE, 405)
+    if request.path != "/" and not request.path.startswith("/service/"):
+        raise ServiceError(
+            "UnknownOperationException",
+            f"Nothing is served at {request.method} {request.path:.200}.",
+            404,
+        )
+
+
+def _checked_service(request: HttpRequest, identity: Identity) -> str:
+    """The service (signing name) that the call is for; raises where it was signed for another.
+
+    A form names it in its body, which is control's to read: it compares the signer's.
+    """
+    service, _ = head_service(request)
+    if service is None:
+        return identity.service
+    check_service(identity.service, signing_name(service))
+    return signing_name(service)
+
+
+def _passed_headers(reply: Reply) -> dict[str, str]:
+    return {name: value for name, value in reply.headers.items() if name not in HOP_HEADERS}
+
+
+def _is_s3(request: HttpRequest) -> bool:
+    return "/s3/aws4_request" in request.headers.get("authorization", "")
+
+
+def _s3_error(error: ServiceError, request_id: str) -> HttpResponse:
+    text = (
+        '<?xml version="1.0" encoding="UTF-8"?>\n<Error>'
+        f"<Code>{escape(error.code)}</Code><Message>{escape(error.message)}</Message>"
+        f"<RequestId>{request_id}</RequestId></Error>"
+    )
+    headers = {"Content-Type": "application/xml", "x-amz-request-id": request_id}
+    return HttpResponse(error.http_status, headers, text.encode())

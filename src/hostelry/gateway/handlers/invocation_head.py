@@ -1,0 +1,52 @@
+"""The head of a request as it goes to a copy: the contract's headers and nothing else."""
+
+from collections.abc import Iterable
+
+from hostelry.aws.runtime import Invocation
+from hostelry.base.http import HttpRequest
+from hostelry.gateway.route_table import Destination
+
+# A copy is asked by address; what it is called there does not matter to it.
+_COMMON = "HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+ADAPTER_IDENTIFIER = "X-Amzn-SageMaker-Adapter-Identifier"
+ADAPTER_ALIAS = "X-Amzn-SageMaker-Adapter-Alias"
+FORWARDED = ("X-Amzn-SageMaker-Forwarded-Api", "InvokeEndpoint")
+FORWARDED_STREAM = (FORWARDED[0], "InvokeEndpointWithResponseStream")
+# What a caller may tell the model server on any route: for whom it asks, and by when.
+TERMS = {name.lower(): name for name in ("X-Hostelry-Tenant", "X-Hostelry-First-Token-Deadline-S")}
+
+
+def invocation_head(
+    invocation: Invocation, destination: Destination, request: HttpRequest
+) -> bytes:
+    """``POST /invocations`` for `invocation`, which `request` is, on a copy of `destination`."""
+    return post_head(
+        "/invocations",
+        len(request.body),
+        (
+            FORWARDED_STREAM if invocation.stream else FORWARDED,
+            ("Content-Type", invocation.content_type),
+            ("Accept", invocation.accept),
+            ("X-Amzn-SageMaker-Custom-Attributes", invocation.custom_attributes),
+            ("X-Amzn-SageMaker-Inference-Id", invocation.inference_id),
+            ("X-Amzn-SageMaker-Session-Id", invocation.session_id),
+            (ADAPTER_IDENTIFIER, destination.adapter_id),
+            (ADAPTER_ALIAS, destination.adapter_alias),
+            *terms(request),
+        ),
+    )
+
+
+def terms(request: HttpRequest) -> list[tuple[str, str]]:
+    """The caller's terms as headers for a copy."""
+    given = request.headers
+    return [(name, given[received]) for received, name in TERMS.items() if received in given]
+
+
+def post_head(path: str, body_bytes: int, headers: Iterable[tuple[str, str | None]]) -> bytes:
+    """The head of a POST to a copy but for its end (`head_end`), which is each copy's own.
+
+    Headers without a value are left out.
+    """
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers if value is not None])
+    return f"POST {path} {_COMMON}{body_bytes}\r\n{lines}".encode("latin-1", "replace")

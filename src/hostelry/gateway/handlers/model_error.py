@@ -1,0 +1,73 @@
+"""ModelError: how a container's failure is told to the caller of InvokeEndpoint.
+
+Source: SageMaker runtime API reference, InvokeEndpoint, ModelError; wording as recorded from it.
+"""
+
+from hostelry.base.errors import ServiceError
+from hostelry.gateway.http.reply import DeadlineError, TooLargeError, UpstreamError
+from hostelry.gateway.route_table import Destination
+
+CONTAINER = "primary"
+MAX_ORIGINAL_CHARACTERS = 4096
+BUSY_STATUSES = (429, 503)
+TIMED_OUT = (
+    "Your invocation timed out while waiting for a response from container primary. Review the "
+    "latency metrics for each container in Amazon CloudWatch, resolve the issue, and try again."
+)
+DIED = "The model server closed the connection before it had answered; it may have died."
+
+
+class ModelError(ServiceError):
+    """A container's failure; `retry_after` is its own Retry-After, where it is only busy."""
+
+    retry_after: str | None = None
+
+
+def answered_with_error(
+    destination: Destination, status: int, body: bytes, retry_after: str | None = None
+) -> ModelError:
+    """The container answered, with a status that is not 2xx, and perhaps with a Retry-After."""
+    error = _model_error(destination, status, body.decode("utf-8", "replace"))
+    if status in BUSY_STATUSES:
+        error.retry_after = retry_after
+    return error
+
+
+def gave_no_answer(destination: Destination, error: UpstreamError) -> ModelError:
+    """The container took the request and gave no whole answer."""
+    return _model_error(destination, 0, _reason(error))
+
+
+def log_group(destination: Destination) -> str:
+    """Where the container's log would be in CloudWatch."""
+    if destination.component_name is not None:
+        return f"/aws/sagemaker/InferenceComponents/{destination.component_name}"
+    return f"/aws/sagemaker/Endpoints/{destination.endpoint_name}"
+
+
+def _reason(error: UpstreamError) -> str:
+    if isinstance(error, DeadlineError):
+        return TIMED_OUT
+    return str(error) if isinstance(error, TooLargeError) else DIED
+
+
+def _model_error(destination: Destination, status: int, original: str) -> ModelError:
+    scope = destination.scope
+    original = original[:MAX_ORIGINAL_CHARACTERS]
+    side = "client" if 300 <= status < 500 else "server"
+    group = log_group(destination)
+    message = (
+        f'Received {side} error ({status}) from {CONTAINER} with message "{original}". '
+        f"See https://{scope.region}.console.aws.amazon.com/cloudwatch/home?region={scope.region}"
+        f"#logEventViewer:group={group} in account {scope.account} for more information."
+    )
+    return ModelError(
+        "ModelError",
+        message,
+        424,
+        {
+            "OriginalStatusCode": status,
+            "OriginalMessage": original,
+            "LogStreamArn": f"arn:aws:logs:{scope.region}:{scope.account}:log-group:{group}",
+        },
+    )

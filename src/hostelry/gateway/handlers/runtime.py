@@ -1,0 +1,229 @@
+"""The runtime API: InvokeEndpoint and InvokeEndpointWithResponseStream, start to last byte."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from msgspec import structs
+
+from hostelry.aws.eventstream import payload_part, stream_exception
+from hostelry.aws.runtime import (
+    Invocation,
+    invocation_response_headers,
+    parse_invocation,
+    runtime_error,
+)
+from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.domain.at_zero import AtZero
+from hostelry.domain.scope import Scope
+from hostelry.gateway.balancing.destination import find_destination, unavailable
+from hostelry.gateway.balancing.load_balancer import InFlightRequest, LoadBalancer
+from hostelry.gateway.balancing.sessions import (
+    CLOSED_SESSION_ID,
+    Sessions,
+    new_session_id,
+    pinned_copy,
+)
+from hostelry.gateway.handlers.callers import Callers, check_service
+from hostelry.gateway.handlers.invocation_head import invocation_head
+from hostelry.gateway.handlers.model_error import (
+    TIMED_OUT,
+    ModelError,
+    answered_with_error,
+    gave_no_answer,
+)
+from hostelry.gateway.http.exchange import Exchange
+from hostelry.gateway.http.reply import ConnectError, DeadlineError, Reply, UpstreamError
+from hostelry.gateway.http.upstream import Timeouts
+from hostelry.gateway.metering.meter import Measurement
+from hostelry.gateway.queueing.pending_queue import Admitted, PendingQueue
+from hostelry.gateway.route_table import Destination
+from hostelry.gateway.routes import RouteSource
+from hostelry.routing.session import NEW_SESSION
+
+SERVICE = "sagemaker"
+MAX_ERROR_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvocationLimits:
+    """How large an answer may be, and how long a container may take."""
+
+    max_answer_bytes: int = 25 * 1024 * 1024
+    invoke_timeout_s: float = 60.0
+    stream_timeout_s: float = 480.0
+
+
+class RuntimeHandler:
+    """Serves ``/endpoints/NAME/invocations`` and ``.../invocations-response-stream``."""
+
+    def __init__(
+        self,
+        callers: Callers,
+        routes: RouteSource,
+        copies: LoadBalancer,
+        pending_queue: PendingQueue,
+        limits: InvocationLimits,
+        draw: Callable[[], float],
+        sessions: Sessions,
+    ) -> None:
+        self._callers = callers
+        self._routes = routes
+        self._copies = copies
+        self._pending_queue = pending_queue
+        self._max_answer_bytes = limits.max_answer_bytes
+        self._invoke_timeouts = Timeouts(total_s=limits.invoke_timeout_s)
+        self._stream_timeouts = Timeouts(total_s=limits.stream_timeout_s)
+        self._draw = draw
+        self._sessions = sessions
+
+    def admit(self, request: HttpRequest) -> bool:
+        """Whether the head proves who invokes; raises ServiceError where nobody credible does."""
+        identity = self._callers.admit(request)
+        if identity is not None:
+            check_service(identity.service, SERVICE)
+        return identity is not None
+
+    async def serve(self, exchange: Exchange, request_id: str) -> None:
+        """Answer one invocation; raises ServiceError before the answer's first byte."""
+        request = exchange.request
+        identity = await self._callers.identify(request)
+        check_service(identity.service, SERVICE)
+        exchange.proven()
+        scope = Scope(identity.account_id, identity.region)
+        invocation = parse_invocation(request)
+        admitted = await self._admit(scope, invocation, request)
+        destination, placed = admitted.destination, admitted.placed
+        try:
+            reply = placed.reply
+            if invocation.session_id is not None and 200 <= reply.status < 300:
+                self._sessions.note(scope, invocation, placed.copy, reply.headers)
+            headers = answer_headers(reply, destination, request_id, invocation)
+            if invocation.stream:
+                await self._stream(exchange, admitted, headers)
+            else:
+                await self._whole(exchange, admitted, headers)
+        finally:
+            placed.close()
+            admitted.measured.end()
+
+    def error_answer(
+        self, error: ServiceError, request: HttpRequest, request_id: str
+    ) -> HttpResponse:
+        """`error` in the runtime API's form; a busy container's Retry-After goes with it."""
+        answer = runtime_error(error, request_id)
+        if isinstance(error, ModelError) and error.retry_after is not None:
+            return structs.replace(
+                answer, headers={**answer.headers, "Retry-After": error.retry_after}
+            )
+        return answer
+
+    def _find(self, scope: Scope, invocation: Invocation) -> Destination:
+        """Where the invocation goes: with an open session, to the copy that holds it."""
+        table, session_id = self._routes.table, invocation.session_id
+        if session_id is None or session_id == NEW_SESSION:
+            return find_destination(table, scope, invocation, self._draw())
+        holder = self._sessions.holder(scope, invocation)
+        destination = find_destination(table, scope, invocation, self._draw(), holder)
+        copy = pinned_copy(destination, session_id, holder)
+        return replace(destination, copies=(copy,))
+
+    async def _admit(self, scope: Scope, invocation: Invocation, request: HttpRequest) -> Admitted:
+        """The invocation on a copy; one that needs a certain copy does not wait for another."""
+        timeouts = self._stream_timeouts if invocation.stream else self._invoke_timeouts
+        whole_below_bytes = None if invocation.stream else self._max_answer_bytes
+        has_session = invocation.session_id not in (None, NEW_SESSION)
+
+        async def send(destination: Destination, measured: Measurement) -> InFlightRequest:
+            try:
+                return await self._copies.send(
+                    destination.copies,
+                    destination.routing,
+                    (invocation_head(invocation, destination, request), request.body),
+                    timeouts,
+                    whole_below_bytes,
+                    destination.adapter_id,
+                    measured.chosen,
+                )
+            except ConnectError:
+                if has_session or destination.at_zero is AtZero.COMPAT:
+                    measured.got_no_answer()
+                    raise unavailable(destination.endpoint_name) from None
+                raise
+            except UpstreamError as error:
+                measured.got_no_answer()
+                raise gave_no_answer(destination, error) from error
+
+        limit_s = 0.0 if has_session else timeouts.total_s
+        return await self._pending_queue.place(
+            lambda: self._find(scope, invocation), send, len(request.body), limit_s
+        )
+
+    async def _whole(self, exchange: Exchange, admitted: Admitted, headers: dict[str, str]) -> None:
+        reply, measured = admitted.placed.reply, admitted.measured
+        try:
+            body = await reply.body(self._max_answer_bytes)
+        except UpstreamError as error:
+            measured.got_no_answer()
+            raise gave_no_answer(admitted.destination, error) from error
+        measured.answered()
+        if not 200 <= reply.status < 300:
+            measured.refused_by_model(reply.status)
+            raise container_error(admitted.destination, reply, body)
+        exchange.respond(HttpResponse(200, headers, body))
+
+    async def _stream(
+        self, exchange: Exchange, admitted: Admitted, headers: dict[str, str]
+    ) -> None:
+        """Nothing is sent before the container's first chunk, so that a failure has its status."""
+        reply, measured = admitted.placed.reply, admitted.measured
+        try:
+            if not 200 <= reply.status < 300:
+                body = await reply.body(MAX_ERROR_BYTES)
+                measured.answered()
+                measured.refused_by_model(reply.status)
+                raise container_error(admitted.destination, reply, body)
+            chunk = await reply.next_chunk()
+        except UpstreamError as error:
+            measured.got_no_answer()
+            raise gave_no_answer(admitted.destination, error) from error
+        measured.first_chunk()
+        exchange.start(200, headers)
+        try:
+            while chunk is not None:
+                await exchange.send(payload_part(chunk))
+                chunk = await reply.next_chunk()
+            measured.answered()
+        except UpstreamError as error:
+            measured.stream_broke()
+            await exchange.send(broken_stream(error))
+        exchange.finish()
+
+
+def container_error(destination: Destination, reply: Reply, body: bytes) -> ModelError:
+    """The failure that the container answered with."""
+    return answered_with_error(destination, reply.status, body, reply.headers.get("retry-after"))
+
+
+def answer_headers(
+    reply: Reply, destination: Destination, request_id: str, invocation: Invocation
+) -> dict[str, str]:
+    """Headers of a 200 answer, from what the container sent."""
+    given = reply.headers.get
+    return invocation_response_headers(
+        request_id=request_id,
+        invoked_production_variant=destination.variant_name,
+        content_type=given("content-type"),
+        custom_attributes=given("x-amzn-sagemaker-custom-attributes"),
+        new_session_id=new_session_id(invocation, reply.headers),
+        closed_session_id=given(CLOSED_SESSION_ID),
+        stream=invocation.stream,
+    )
+
+
+def broken_stream(error: UpstreamError) -> bytes:
+    """The frame that ends a stream whose container failed."""
+    if isinstance(error, DeadlineError):
+        return stream_exception("ModelStreamError", TIMED_OUT, "ModelInvocationTimeExceeded")
+    message = "The model server closed the stream before its end."
+    return stream_exception("ModelStreamError", message, "StreamBroken")

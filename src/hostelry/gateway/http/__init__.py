@@ -1,0 +1,1 @@
+"""Bytes and connections: clients' requests in, answers out, and connections to copies."""

@@ -1,0 +1,328 @@
+"""One client connection: requests in, one handler call each, answers out.
+
+One task lives as long as its connection and serves the connection's requests in order. A client
+that goes away cancels it, wherever the handler is. Time limits are looked at by a sweep over all
+connections instead of being armed for each request.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import cast
+
+from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.gateway.http.exchange import Exchange
+from hostelry.gateway.http.reader import HttpLimits, Phase, Received, RefusedError, RequestReader
+from hostelry.gateway.http.strangers import CrowdedError, Strangers, client_of
+
+log = logging.getLogger(__name__)
+Handler = Callable[[Exchange], Awaitable[None]]
+RefusalAnswer = Callable[[RefusedError], HttpResponse]
+Admit = Callable[[HttpRequest], bool]
+WRITE_BUFFER_BYTES = 256 * 1024
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+UNREAD = HttpRequest("POST", "/")
+MAX_TURNED_AWAY = 256  # at once, with an answer; beyond that they are cut
+
+
+@dataclass(slots=True, kw_only=True)
+class ServerState:
+    """What all connections of one server share.
+
+    `handler` answers a request and must not raise; `refusal_answer` words what was refused before
+    it became one. `admit` looks at a head whose body is still to come: whether it proves who sends
+    it; raises RefusedError where it will not be served whatever the body is. `changed` is called
+    when a connection has ended. `common_head` are the header lines of every answer.
+    """
+
+    handler: Handler
+    refusal_answer: RefusalAnswer
+    limits: HttpLimits
+    now_s: Callable[[], float]
+    admit: Admit = lambda _: False
+    changed: Callable[[], None] = lambda: None
+    common_head: bytes = b""
+    draining: bool = False
+    connections: "set[HttpConnection]" = field(default_factory=set)
+    strangers: "Strangers[HttpConnection]" = field(init=False)
+
+    def __post_init__(self) -> None:
+        most = self.limits.max_connections
+        self.strangers = Strangers(most, (most + 1) // 2, self.limits.max_unproven_bytes)
+
+
+class HttpConnection(asyncio.Protocol):
+    """One client connection."""
+
+    def __init__(self, server: ServerState) -> None:
+        self.address = ""
+        self.is_proven = False
+        self.held_bytes = 0
+        self._server = server
+        self._limits = server.limits
+        self._now_s = server.now_s
+        self._reader = RequestReader(server.limits)
+        self._refusal: RefusedError | None = None
+        self._transport: asyncio.Transport
+        self._task: asyncio.Task[None] | None = None
+        self._arrival: asyncio.Future[None] | None = None
+        self._room: asyncio.Future[None] | None = None
+        self._write_paused = False
+        self._read_paused = False
+        self._lingering = False
+        self._busy = False
+        self._phase_since_s = self._now_s()
+        self._seen: tuple[float, int] = (0.0, 0)  # when, and how much of a body
+        self._served = 0
+        self._unsent_bytes = 0
+        self._unsent_since_s = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to serve."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        peer = transport.get_extra_info("peername")
+        self.address = client_of(peer[0]) if peer else ""
+        self._server.connections.add(self)
+        self._enter()
+        self._task = asyncio.get_running_loop().create_task(self._serve())
+        self._task.add_done_callback(self._ended)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Cancel whatever is under way for this client."""
+        self._server.connections.discard(self)
+        self._server.strangers.leave(self)
+        self._server.changed()
+        if self._task is not None:
+            self._task.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; wake the serving task when a request is whole or refused."""
+        if self._lingering or self._refusal is not None:
+            return
+        reader = self._reader
+        before = reader.phase
+        try:
+            reader.feed(data)
+            if reader.phase is not before:
+                self._phase_since_s = self._now_s()
+                self._seen = (self._phase_since_s, 0)
+            if self.held_bytes or self._busy or not (reader.phase is Phase.IDLE or reader.is_small):
+                self._wait_for_more(len(data))
+        except RefusedError as refusal:
+            self._refuse(refusal)
+        if reader.requests or self._refusal is not None:
+            if self._busy:
+                self._pause_reading()
+            self._wake(self._arrival)
+        elif reader.wants_continue and not self._busy:
+            reader.wants_continue = False
+            self._transport.write(CONTINUE)
+
+    @property
+    def may_give_way(self) -> bool:
+        """Whether a request that is not whole is held."""
+        return self._refusal is None and self._reader.phase is not Phase.IDLE
+
+    @property
+    def waits_since_s(self) -> float:
+        """When the part of a request began to come in that is not whole."""
+        return self._phase_since_s
+
+    def pause_writing(self) -> None:
+        """The client reads slower than we write."""
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self._write_paused = False
+        self._wake(self._room)
+
+    async def write(self, *parts: bytes) -> None:
+        """Send; returns once the client has room for more."""
+        self.write_now(*parts)
+        if self._write_paused:
+            await self._drained()
+
+    def write_now(self, *parts: bytes) -> None:
+        """Send without waiting for room."""
+        if len(parts) == 1:
+            self._transport.write(parts[0])
+        else:
+            self._transport.writelines(parts)
+
+    def abort(self) -> None:
+        """Cut the connection; nothing buffered is sent any more."""
+        self._transport.abort()
+
+    def close_when_idle(self) -> None:
+        """Close now if no request is under way, else after its answer."""
+        if not self._busy and not self._reader.requests and not self._lingering:
+            self._transport.close()
+
+    def sweep(self, now_s: float) -> None:
+        """Act on whatever time limit has passed at `now_s`."""
+        self._sweep_unsent(now_s)
+        waited_s = now_s - self._phase_since_s
+        if self._lingering:
+            if waited_s > self._limits.linger_s:
+                self.abort()
+        elif self._busy or self._refusal is not None:
+            return
+        elif self._reader.phase is Phase.IDLE:
+            fresh = self._served == 0
+            limit_s = self._limits.header_timeout_s if fresh else self._limits.idle_timeout_s
+            if waited_s > limit_s:
+                self._transport.close()
+        elif self._too_slow(now_s):
+            self._refuse(RefusedError(408, "The request came too slowly."))
+            self._wake(self._arrival)
+
+    def _too_slow(self, now_s: float) -> bool:
+        """Whether the head took too long, or the body does, or stands still after a quick start."""
+        limits, body_bytes = self._limits, self._reader.body_bytes
+        waited_s = now_s - self._phase_since_s
+        if self._reader.phase is Phase.HEAD:
+            return waited_s > limits.header_timeout_s
+        if body_bytes != self._seen[1]:
+            self._seen = (now_s, body_bytes)
+        owed_bytes = (waited_s - limits.body_grace_s) * limits.min_body_bytes_per_s
+        return body_bytes < owed_bytes or now_s - self._seen[0] > limits.body_grace_s
+
+    def _enter(self) -> None:
+        """Take a place, maybe a stranger's; without one there is an answer and nothing else."""
+        server = self._server
+        try:
+            displaced = server.strangers.enter(self)
+        except CrowdedError as error:
+            self._refusal = RefusedError(503, f"{error} Try again in a moment.")
+            if len(server.connections) > server.limits.max_connections + MAX_TURNED_AWAY:
+                self.abort()
+            return
+        if displaced is not None:
+            displaced.abort()
+
+    def _wait_for_more(self, num_bytes: int) -> None:
+        """A request is not whole, or waits: look at its head once, and count what strangers hold.
+
+        Raises RefusedError.
+        """
+        reader, strangers = self._reader, self._server.strangers
+        if reader.phase is Phase.BODY and not reader.is_admitted:
+            reader.is_admitted = True
+            reader.is_proven = self._server.admit(reader.head())
+        if reader.is_proven and not self._busy and not reader.requests:
+            self._recount()
+            return
+        strangers.hold(self, self.held_bytes + num_bytes)
+        if strangers.is_full:
+            for guest in strangers.give_way(self._now_s()):
+                guest.give_way()
+
+    def give_way(self) -> None:
+        """Drop the request that is not whole: others need the memory."""
+        limit = self._limits.max_unproven_bytes
+        reason = (
+            f"The door holds {limit} bytes of requests whose signatures it cannot verify yet, "
+            "its limit, and this one came in slowest. Try again in a moment."
+        )
+        self._refuse(RefusedError(503, reason))
+        self._wake(self._arrival)
+
+    def _refuse(self, refusal: RefusedError) -> None:
+        self._refusal = refusal
+        self._reader.drop()
+        self._server.strangers.hold(self, 0)
+
+    def _recount(self) -> None:
+        """What is still unproven is what is being read, unless its head told who sends it."""
+        reader = self._reader
+        self._server.strangers.hold(self, 0 if reader.is_proven else reader.held_bytes)
+
+    def _proven(self) -> None:
+        """The sender of the request that is being served is known."""
+        if not self.is_proven:
+            self._server.strangers.proven(self)
+        if self.held_bytes and not self._reader.requests:
+            self._recount()
+
+    def _sweep_unsent(self, now_s: float) -> None:
+        unsent_bytes = self._transport.get_write_buffer_size()
+        if unsent_bytes == 0 or unsent_bytes != self._unsent_bytes:
+            self._unsent_since_s = now_s
+            self._unsent_bytes = unsent_bytes
+        elif now_s - self._unsent_since_s > self._limits.write_stall_s:
+            self.abort()
+
+    async def _serve(self) -> None:
+        handler = self._server.handler
+        while True:
+            item = await self._next()
+            if isinstance(item, RefusedError):
+                self._answer_refusal(item)
+                return
+            self._busy = True
+            exchange = Exchange(
+                self, item, self._server.common_head, self._server.draining, self._proven
+            )
+            await handler(exchange)
+            if self.held_bytes and not self._reader.requests:
+                self._recount()
+            if not exchange.finished:
+                self.abort()
+                return
+            if not exchange.keep_alive or self._server.draining:
+                self._transport.close()
+                return
+            if self._write_paused:
+                await self._drained()
+            self._busy = False
+            self._served += 1
+            self._phase_since_s = self._now_s()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A defect of the handler ends the connection, so that its client does not wait for it."""
+        if not task.cancelled() and (defect := task.exception()) is not None:
+            log.error("a connection was cut by a defect", exc_info=defect)
+            self.abort()
+
+    async def _next(self) -> Received | RefusedError:
+        reader = self._reader
+        while not reader.requests:
+            if self._refusal is not None:
+                return self._refusal
+            self._resume_reading()
+            self._arrival = asyncio.get_running_loop().create_future()
+            await self._arrival
+        return reader.requests.popleft()
+
+    def _answer_refusal(self, refusal: RefusedError) -> None:
+        """Answer, then read on for a moment: a reset would destroy the answer on its way."""
+        response = self._server.refusal_answer(refusal)
+        received = Received(refusal.request or UNREAD, False, True)
+        Exchange(self, received, self._server.common_head, False).respond(response)
+        self._lingering = True
+        self._phase_since_s = self._now_s()
+        self._resume_reading()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+
+    def _pause_reading(self) -> None:
+        if not self._read_paused:
+            self._read_paused = True
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self._read_paused:
+            self._read_paused = False
+            self._transport.resume_reading()
+
+    async def _drained(self) -> None:
+        self._room = asyncio.get_running_loop().create_future()
+        await self._room
+
+    @staticmethod
+    def _wake(waiter: asyncio.Future[None] | None) -> None:
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)

@@ -1,0 +1,364 @@
+"""The door's HTTP client: connections to copies and to control, kept open between requests."""
+
+import asyncio
+import select
+import socket
+import struct
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol, cast
+from urllib.parse import urlsplit
+
+import httptools
+
+from hostelry.gateway.http.reply import (
+    BrokenError,
+    ConnectError,
+    DeadlineError,
+    Reply,
+    ReplyPhase,
+)
+
+MAX_HEAD_BYTES = 64 * 1024
+MAX_IDLE_CONNECTIONS = 256  # per copy
+JOIN_BELOW_BYTES = 16 * 1024
+# An agent that drains a copy takes open connections for requests under way: idle ones go soon.
+MAX_IDLE_S = 1.0
+REPEATABLE = (b"GET ", b"HEAD ")  # answering these twice changes nothing
+_ACKED_BYTES_AT = 120  # in Linux's struct tcp_info: tcpi_bytes_acked, which counts the SYN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Limits of one call, in seconds from its start; `first_byte_s` None means `total_s`."""
+
+    total_s: float
+    connect_s: float = 2.0
+    first_byte_s: float | None = None
+
+
+class Upstream(Protocol):
+    """Sends requests to addresses; raises as `UpstreamPool.send` does."""
+
+    async def send(
+        self,
+        address: str,
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None = None,
+    ) -> Reply:
+        """One request's reply, its head there already; the caller closes it."""
+        ...
+
+
+def never_read(loss: Exception | None, acked_bytes: int | None, sent_before_bytes: int) -> bool:
+    """Whether a connection that ended by `loss` proves that its last request was never read.
+
+    So it does where the copy's end had come (then Linux calls a reset a broken pipe) and
+    acknowledged nothing of the request: it closed before the first byte. A reset alone proves
+    nothing: its sender may have read all, or left but the last byte, and acknowledged none of it.
+    """
+    came_to_an_end = loss is None or isinstance(loss, BrokenPipeError)
+    return came_to_an_end and acked_bytes is not None and acked_bytes <= sent_before_bytes
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """One connection to a copy; carries one request at a time."""
+
+    def __init__(self, pool: "UpstreamPool", address: str) -> None:
+        self.address = address
+        self.usable = True
+        self.may_repeat = False  # the last request: sending it again does nothing twice
+        self.kept_at = 0.0  # when it was last put aside, in seconds of the event loop's clock
+        self._pool = pool
+        self._transport: asyncio.Transport
+        self._parser = httptools.HttpResponseParser(self)
+        self._reply: Reply | None = None
+        self._headers: dict[str, str] = {}
+        self._head_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._num_requests = 0
+        self._sent_bytes = 0
+        self._sent_before_bytes = 0  # the request on the line
+        self._is_repeatable = False
+        self._socket: socket.socket | None = None
+        self._paused = False
+        self._readiness = select.poll()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The copy accepted."""
+        self._transport = cast(asyncio.Transport, transport)
+        found = transport.get_extra_info("socket")
+        self._socket = found
+        if found is not None:
+            self._readiness.register(found.fileno(), select.POLLIN)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the copy closed, or said something, while nothing was asked of it.
+
+        Asks the kernel: the event loop may not have come round to telling.
+        """
+        return not self.usable or bool(self._readiness.poll(0))
+
+    def send(self, parts: tuple[bytes, bytes], timeouts: Timeouts) -> Reply:
+        """Put a request (head, body) on the line; its answer fills the reply that is returned."""
+        head, body = parts
+        reply = self._reply = Reply(self)
+        self._num_requests += 1
+        self._sent_before_bytes = self._sent_bytes
+        self._sent_bytes += len(head) + len(body)
+        self._is_repeatable = head.startswith(REPEATABLE)
+        self._headers = {}
+        self._head_bytes = 0
+        if len(body) < JOIN_BELOW_BYTES:
+            self._transport.write(head + body)
+        else:
+            self._transport.writelines((head, body))
+        first_s = timeouts.total_s if timeouts.first_byte_s is None else timeouts.first_byte_s
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(first_s, self._expire, max(timeouts.total_s - first_s, 0.0))
+        return reply
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the answer; bytes without a request end the connection."""
+        reply = self._reply
+        if reply is None:
+            self.abort()
+            return
+        reply.bytes_seen += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._break(f"The answer was not HTTP: {error}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The copy closed; an answer without a length is whole then, any other is broken."""
+        self.usable = False
+        self._pool.forget(self)
+        reply = self._reply
+        if reply is None:
+            return
+        if self._num_requests > 1 and reply.bytes_seen == 0:
+            self.may_repeat = self._is_repeatable or never_read(
+                exc, self._acked_bytes(), self._sent_before_bytes
+            )
+        unframed = not {"content-length", "transfer-encoding"} & reply.headers.keys()
+        if reply.phase is ReplyPhase.HEAD and unframed and exc is None:
+            self._finish(reusable=False)
+        else:
+            reply.failed(BrokenError("The connection was closed before the answer was whole."))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header field of the answer."""
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise BrokenError(f"its head is larger than {MAX_HEAD_BYTES} bytes")
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        """The answer's head is whole; an interim answer (1xx) is not the answer."""
+        status = self._parser.get_status_code()
+        if status >= 200 and self._reply is not None:
+            self._reply.head_came(status, self._headers)
+            self._headers = {}  # what follows the body (trailers) is dropped
+
+    def on_body(self, part: bytes) -> None:
+        """A piece of the answer's body."""
+        if self._reply is not None:
+            self._reply.chunk_came(part)
+
+    def on_message_complete(self) -> None:
+        """The answer is whole."""
+        if self._reply is None or self._reply.phase is ReplyPhase.AWAITED:
+            self._headers = {}
+            return
+        self._finish(self._parser.should_keep_alive())
+
+    def pause_reading(self) -> None:
+        """Take no more bytes from the copy."""
+        if self.usable and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Take bytes again."""
+        if self.usable and self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def release(self, reusable: bool) -> None:
+        """Keep the connection for another request, or cut it."""
+        self._disarm()
+        self._reply = None
+        if reusable and self.usable:
+            self.resume_reading()
+            if self._pool.keep(self):
+                return
+        self.abort()
+
+    def abort(self) -> None:
+        """Cut the connection now."""
+        self.usable = False
+        self._transport.abort()
+
+    def _acked_bytes(self) -> int | None:
+        """How much of what was sent the copy's kernel has taken; None where that is not known."""
+        if self._socket is None:
+            return None
+        try:
+            told = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+            acked: int = struct.unpack_from("Q", told, _ACKED_BYTES_AT)[0]
+        except (OSError, struct.error):
+            return None
+        return acked - 1
+
+    def _finish(self, reusable: bool) -> None:
+        self._disarm()
+        if self._reply is not None:
+            self._reply.completed(reusable)
+
+    def _break(self, reason: str) -> None:
+        self.usable = False
+        if self._reply is not None:
+            self._reply.failed(BrokenError(reason))
+        self._transport.abort()
+
+    def _expire(self, further_s: float) -> None:
+        reply = self._reply
+        if reply is None:
+            return
+        if further_s > 0 and reply.phase is ReplyPhase.HEAD:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(further_s, self._expire, 0.0)
+            return
+        reply.failed(DeadlineError("The time limit passed before the answer was whole."))
+        # Now, not when it is closed: a slow caller would hold on to the copy for longer.
+        self.abort()
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class UpstreamPool:
+    """Open connections by address; an address is ``http://host:port``.
+
+    One that nobody has used for `max_idle_s` is cut.
+    """
+
+    def __init__(self, max_idle_s: float = MAX_IDLE_S) -> None:
+        self._max_idle_s = max_idle_s
+        self._idle: dict[str, deque[UpstreamConnection]] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+
+    async def send(
+        self,
+        address: str,
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None = None,
+    ) -> Reply:
+        """One request's reply, its head there already; the caller closes it.
+
+        `parts` are the request's head and body. With `whole_below_bytes` the reply is not returned
+        before its body is whole (or larger than that). A kept connection that the copy closed
+        before a byte of the request reached it is replaced by a fresh one. Raises ConnectError
+        where no connection can be made, BrokenError, DeadlineError.
+        """
+        kept = self._take(address)
+        if kept is not None:
+            try:
+                return await self._send(kept, parts, timeouts, whole_below_bytes)
+            except BrokenError:
+                if not kept.may_repeat:
+                    raise
+        fresh = await self._connect(address, timeouts.connect_s)
+        return await self._send(fresh, parts, timeouts, whole_below_bytes)
+
+    def keep(self, connection: UpstreamConnection) -> bool:
+        """Take `connection` for a later request, unless enough are kept."""
+        idle = self._idle.setdefault(connection.address, deque())
+        if len(idle) >= MAX_IDLE_CONNECTIONS:
+            return False
+        loop = asyncio.get_running_loop()
+        connection.kept_at = loop.time()
+        idle.append(connection)
+        if self._sweep is None:
+            self._sweep = loop.call_later(self._max_idle_s / 2, self._cut_idle)
+        return True
+
+    def forget(self, connection: UpstreamConnection) -> None:
+        """`connection` is closed."""
+        idle = self._idle.get(connection.address)
+        if idle is None:
+            return
+        if connection in idle:
+            idle.remove(connection)
+        if not idle:
+            del self._idle[connection.address]
+
+    def _cut_idle(self) -> None:
+        """Cut what nobody has used for a while, the longest unused first in each queue."""
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - self._max_idle_s
+        for idle in tuple(self._idle.values()):
+            while idle and idle[0].kept_at <= oldest:
+                idle.popleft().abort()
+        again = (
+            loop.call_later(self._max_idle_s / 2, self._cut_idle)
+            if any(self._idle.values())
+            else None
+        )
+        self._sweep = again
+
+    def close(self) -> None:
+        """Cut every idle connection."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for idle in tuple(self._idle.values()):
+            for connection in tuple(idle):
+                connection.abort()
+        self._idle.clear()
+
+    def _take(self, address: str) -> UpstreamConnection | None:
+        idle = self._idle.get(address)
+        while idle:
+            connection = idle.pop()
+            if not connection.has_ended:
+                return connection
+            connection.abort()
+        return None
+
+    async def _connect(self, address: str, timeout_s: float) -> UpstreamConnection:
+        parts = urlsplit(address)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout_s):
+                _, connection = await loop.create_connection(
+                    lambda: UpstreamConnection(self, address),
+                    parts.hostname or "",
+                    parts.port or 80,
+                )
+        except (OSError, TimeoutError) as error:
+            raise ConnectError(f"No connection to {address}: {error or 'timed out'}.") from error
+        return connection
+
+    @staticmethod
+    async def _send(
+        connection: UpstreamConnection,
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None,
+    ) -> Reply:
+        reply = connection.send(parts, timeouts)
+        if whole_below_bytes is not None:
+            reply.expect_whole(whole_below_bytes)
+        try:
+            await reply.head()
+        except BaseException:
+            reply.close()
+            raise
+        return reply

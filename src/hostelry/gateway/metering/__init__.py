@@ -1,0 +1,1 @@
+"""What is measured of every request, and how it reaches control."""

@@ -1,0 +1,278 @@
+"""Measures every request that the door lets in, from its admission to its last byte.
+
+On the hottest path: a request costs one object and whole numbers added up. Seconds are those of the
+wall clock, their lengths those of a clock that never jumps.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hostelry.base.clock import monotonic_ns
+from hostelry.domain.load import LoadKey, SecondLoad
+from hostelry.gateway.metering.request_counters import (
+    ARRIVALS,
+    BROKEN,
+    ERRORS_4XX,
+    ERRORS_5XX,
+    FINISHED,
+    FIRST_ANSWER,
+    MODEL_ERRORS,
+    NONE_YET,
+    RequestCounters,
+    answered,
+)
+
+SECOND_NS = 1_000_000_000
+MOST_SECONDS_AT_ONCE = 60  # what a process that stood still catches up with
+FOLLOW_FROM_NS = SECOND_NS // 1000  # a clock in seconds has no better instants to follow
+MAX_LOADS = 50_000  # that nobody has asked for; then the older half is forgotten
+JUMP_FROM_NS = SECOND_NS // 2  # by so much the wall clock was set anew
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedSeconds:
+    """What happened from second `first` through `through`, names to which nothing did left out."""
+
+    first: int
+    through: int
+    loads: tuple[SecondLoad, ...]
+
+
+class Measurement:
+    """One request under way; `end` must be called once it is over, whatever happened to it.
+
+    Of the methods that tell how it went at most one is called.
+    """
+
+    __slots__ = ("_began_ns", "_chosen_ns", "_copy", "_ended", "_meter", "_model_ns", "_tally")
+
+    def __init__(self, meter: "Meter", tally: RequestCounters, now_ns: int) -> None:
+        self._meter = meter
+        self._tally = tally
+        self._began_ns = now_ns
+        self._chosen_ns = 0
+        self._model_ns = -1
+        self._copy: list[int] | None = None
+        self._ended = False
+
+    def held(self) -> None:
+        """It begins to wait for a copy; the one that it went to, if any, refused it."""
+        self._meter.now_ns()
+        if self._copy is not None:
+            self._copy[0] -= 1
+            self._copy = None
+        tally = self._tally
+        tally.held[self] = self._began_ns
+        tally.base.hold()
+
+    def release(self) -> None:
+        """It waits no more: there is a copy, or it is given up; counted once."""
+        self._meter.now_ns()
+        if self._tally.held.pop(self, None) is not None:
+            self._tally.delayed += 1
+            self._tally.base.held_on_copies -= 1
+
+    def chosen(self, copy_id: str, num_on_copies: int = 0) -> None:
+        """It goes to that copy; another one may be chosen after it, where the first refuses.
+
+        `num_on_copies` is how many requests are on all copies now, this one and those of other
+        workers among them.
+        """
+        meter = self._meter
+        self._chosen_ns = now_ns = meter.clock_ns()
+        if now_ns >= meter.ends_ns:
+            meter.now_ns()
+        if self._copy is not None:
+            self._copy[0] -= 1
+        copies = self._tally.copies
+        copy = copies.get(copy_id)
+        if copy is None:
+            copy = copies[copy_id] = [0, 0, *NONE_YET]
+        copy[0] += 1
+        if copy[0] > copy[1]:
+            copy[1] = copy[0]
+        copy[ARRIVALS] += 1
+        self._copy = copy
+        base = self._tally.base
+        if num_on_copies > base.seen_on_copies:
+            base.seen_on_copies = num_on_copies
+
+    def first_chunk(self) -> None:
+        """The first piece of a streamed answer is there."""
+        now_ns = self._meter.now_ns()
+        self._tally.first_chunk(now_ns - self._chosen_ns, self._chosen_ns - self._began_ns)
+
+    def answered(self) -> None:
+        """The copy's whole answer is there."""
+        self._model_ns = self._meter.clock_ns() - self._chosen_ns
+
+    def refused_by_model(self, status: int) -> None:
+        """The copy's answer is an error."""
+        self._tally.model_errors += 1
+        self._note(MODEL_ERRORS)
+        if 400 <= status < 500:
+            self._tally.errors_4xx += 1
+            self._note(ERRORS_4XX)
+        elif status >= 500:
+            self._tally.errors_5xx += 1
+            self._note(ERRORS_5XX)
+
+    def got_no_answer(self) -> None:
+        """No copy could be reached, or the one that took it gave no whole answer in time."""
+        self._tally.model_errors += 1
+        self._tally.errors_5xx += 1
+        self._note(MODEL_ERRORS)
+        self._note(ERRORS_5XX)
+
+    def found_no_capacity(self) -> None:
+        """It was refused because there was no copy."""
+        self._tally.no_capacity += 1
+
+    def stream_broke(self) -> None:
+        """A streamed answer ended before its end."""
+        self._tally.broken_streams += 1
+        self._note(BROKEN)
+
+    def _note(self, what: int) -> None:
+        """The copy that has the request now has one more of it."""
+        if self._copy is not None:
+            self._copy[what] += 1
+
+    def end(self) -> None:
+        """The last byte is sent, or the client is gone; a second call does nothing."""
+        if self._ended:
+            return
+        self._ended = True
+        meter, tally = self._meter, self._tally
+        now_ns = meter.clock_ns()
+        if now_ns >= meter.ends_ns:
+            meter.now_ns()
+        tally.left(now_ns)
+        if tally.held and tally.held.pop(self, None) is not None:
+            tally.base.held_on_copies -= 1
+        copy = self._copy
+        if copy is not None:
+            copy[0] -= 1
+            copy[FINISHED] += 1
+            tally.service_ns += now_ns - self._chosen_ns
+            if self._model_ns >= 0:
+                overhead_ns = now_ns - self._began_ns - self._model_ns
+                tally.latency(self._model_ns, overhead_ns)
+                answered(copy, self._model_ns, overhead_ns)
+                copy[FIRST_ANSWER] = copy[FIRST_ANSWER] or now_ns
+
+
+class Meter:
+    """All requests of one worker. `ends_ns` is where the present second ends.
+
+    Args:
+        wall_s: seconds since the epoch, of a clock that may jump.
+        clock_ns: nanoseconds of one that never does.
+    """
+
+    def __init__(
+        self, wall_s: Callable[[], float], clock_ns: Callable[[], int] = monotonic_ns
+    ) -> None:
+        self._wall_s = wall_s
+        self.clock_ns = clock_ns
+        self._tallies: dict[LoadKey, RequestCounters] = {}
+        self._closed: list[ClosedSeconds] = []
+        self._loads: list[SecondLoad] = []
+        self._first = self._second = 0
+        self._begins_ns = self.ends_ns = 0
+        self._anchor(clock_ns())
+
+    def begin(self, key: LoadKey, base_key: LoadKey | None = None) -> Measurement:
+        """A request for `key` is admitted; `base_key` is whose copies it wants, if not its own."""
+        now_ns = self.clock_ns()
+        if now_ns >= self.ends_ns:
+            self._pass(now_ns)
+        tally = self._tallies.get(key)
+        if tally is None:
+            base = None if base_key is None else self._tally(base_key, now_ns)
+            tally = self._tallies[key] = RequestCounters(key, now_ns, base)
+        tally.arrived(now_ns)
+        return Measurement(self, tally, now_ns)
+
+    def now_ns(self) -> int:
+        """The instant; the second that it lies in is the present one."""
+        now_ns = self.clock_ns()
+        if now_ns >= self.ends_ns:
+            self._pass(now_ns)
+        return now_ns
+
+    def closed(self) -> list[ClosedSeconds]:
+        """What has ended since this was last asked, in order; spans that follow a jump apart."""
+        self.now_ns()
+        self._cut()
+        closed, self._closed = self._closed, []
+        return closed
+
+    def close_now(self) -> list[ClosedSeconds]:
+        """As `closed`, with the present second although it is not over: for the end of a life."""
+        self._close(self.clock_ns())
+        self._second += 1
+        return self.closed()
+
+    @property
+    def until_next_s(self) -> float:
+        """For how many seconds the present second will last."""
+        return max(0, self.ends_ns - self.clock_ns()) / SECOND_NS
+
+    def _tally(self, key: LoadKey, now_ns: int) -> RequestCounters:
+        tally = self._tallies.get(key)
+        if tally is None:
+            tally = self._tallies[key] = RequestCounters(key, now_ns)
+        return tally
+
+    def _pass(self, now_ns: int) -> None:
+        """Close every second that is over."""
+        behind = (now_ns - self.ends_ns) // SECOND_NS
+        if behind > MOST_SECONDS_AT_ONCE:  # the process was stopped: what it missed is a gap
+            self._close(self.ends_ns)
+            self._second += 1
+            self._anchor(now_ns)
+            return
+        while now_ns >= self.ends_ns:
+            self._close(self.ends_ns)
+            self._second += 1
+            self._begins_ns, self.ends_ns = self.ends_ns, self.ends_ns + SECOND_NS
+        wall_ns = int(self._wall_s() * SECOND_NS)
+        ahead_ns = wall_ns - (now_ns - self._begins_ns) - self._second * SECOND_NS
+        if abs(ahead_ns) > JUMP_FROM_NS:
+            self._anchor(now_ns)
+        elif abs(ahead_ns) > FOLLOW_FROM_NS:
+            self.ends_ns -= ahead_ns
+
+    def _close(self, at_ns: int) -> None:
+        """End the present second at `at_ns`."""
+        length_ns = max(1, at_ns - self._begins_ns)
+        idle = []
+        for key, tally in self._tallies.items():
+            if tally.is_idle:
+                idle.append(key)
+            else:
+                self._loads.append(tally.close(self._second, at_ns, length_ns))
+        for key in idle:
+            del self._tallies[key]
+        if len(self._loads) > MAX_LOADS:
+            del self._loads[: len(self._loads) // 2]
+
+    def _cut(self) -> None:
+        """End a span of seconds, which may be empty of loads, before the present one."""
+        if self._second > self._first:
+            self._closed.append(
+                ClosedSeconds(first=self._first, through=self._second - 1, loads=tuple(self._loads))
+            )
+            self._loads = []
+        self._first = self._second
+
+    def _anchor(self, now_ns: int) -> None:
+        """Begin the second that the wall clock has, wherever in it that may be."""
+        self._cut()
+        wall_ns = int(self._wall_s() * SECOND_NS)
+        self._second = self._first = wall_ns // SECOND_NS
+        self._begins_ns = now_ns
+        self.ends_ns = now_ns + SECOND_NS - wall_ns % SECOND_NS
+        for tally in self._tallies.values():
+            tally.restart(now_ns)

@@ -1,0 +1,263 @@
+"""What one second has of one name so far, in whole numbers."""
+
+from typing import Any
+
+from hostelry.domain.copy_outcomes import CopyOutcomes
+from hostelry.domain.load import Distribution, LoadKey, SecondLoad
+from hostelry.domain.metric import StatisticSet
+
+KEPT_BITS = 8  # of a time: a bucket is at most 0.8 % wide, its middle 0.4 % from its ends
+Buckets = dict[int, int]  # by the lower end
+# What is counted of a copy in a second, after what is on it and has been at most:
+ARRIVALS, FIRST_ANSWER, FINISHED, ANSWERS = 2, 3, 4, 9
+ERRORS_4XX, ERRORS_5XX, MODEL_ERRORS, BROKEN = 5, 6, 7, 8
+NONE_YET = (0,) * 14
+
+
+class RequestCounters:
+    """Counts of one name; times are nanoseconds of a clock that never goes back.
+
+    `held` has the requests that wait for a copy, the first of them first, and since when;
+    `base` is the tally of the base whose copies are wanted: for all but adapters itself. `copies`
+    has, for each copy: requests on it, most at a time, arrivals, first answer (0: none), how
+    requests ended, how many had a whole answer, and of those the sum, the least and the most of the
+    model's time and of the overhead.
+    """
+
+    __slots__ = (
+        "_area_ns",
+        "_at_ns",
+        "_first_model",
+        "_first_overhead",
+        "_first_whole",
+        "_model",
+        "_overhead",
+        "arrivals",
+        "base",
+        "broken_streams",
+        "copies",
+        "delayed",
+        "errors_4xx",
+        "errors_5xx",
+        "finished",
+        "held",
+        "held_high",
+        "held_on_copies",
+        "high",
+        "in_flight",
+        "key",
+        "low",
+        "model_errors",
+        "no_capacity",
+        "on_copies",
+        "on_copies_first",
+        "on_copies_high",
+        "on_copies_low",
+        "seen_on_copies",
+        "service_ns",
+    )
+    _area_ns: int
+    _at_ns: int
+    arrivals: int
+    finished: int
+    held_high: int
+    high: int
+    low: int
+    on_copies_first: int
+    on_copies_high: int
+    on_copies_low: int
+
+    def __init__(self, key: LoadKey, now_ns: int, base: "RequestCounters | None" = None) -> None:
+        self.key = key
+        self.base = base or self
+        self.on_copies = self.held_on_copies = 0
+        self.in_flight = 0
+        self.held: dict[Any, int] = {}
+        self.copies: dict[str, list[int]] = {}
+        self._clear(now_ns)
+
+    def arrived(self, now_ns: int) -> None:
+        """One more is in flight."""
+        in_flight = self.in_flight
+        self._area_ns += in_flight * (now_ns - self._at_ns)
+        self._at_ns = now_ns
+        self.in_flight = in_flight = in_flight + 1
+        if in_flight > self.high:
+            self.high = in_flight
+        base = self.base
+        base.on_copies = on_copies = base.on_copies + 1
+        if on_copies > base.on_copies_high:
+            base.on_copies_high = on_copies
+        self.arrivals += 1
+
+    def left(self, now_ns: int) -> None:
+        """One is over."""
+        in_flight = self.in_flight
+        self._area_ns += in_flight * (now_ns - self._at_ns)
+        self._at_ns = now_ns
+        self.in_flight = in_flight = in_flight - 1
+        if in_flight < self.low:
+            self.low = in_flight
+        base = self.base
+        base.on_copies = on_copies = base.on_copies - 1
+        if on_copies < base.on_copies_low:
+            base.on_copies_low = on_copies
+        self.finished += 1
+
+    def hold(self) -> None:
+        """One more waits for these copies."""
+        self.held_on_copies += 1
+        if self.held_on_copies > self.held_high:
+            self.held_high = self.held_on_copies
+
+    def latency(self, model_ns: int, overhead_ns: int) -> None:
+        """An answer was whole after `model_ns`; all that is not the model's is overhead."""
+        spare = model_ns.bit_length() - KEPT_BITS
+        low_ns = model_ns >> spare << spare if spare > 0 else model_ns
+        buckets = self._model
+        buckets[low_ns] = buckets.get(low_ns, 0) + 1
+        spare = overhead_ns.bit_length() - KEPT_BITS
+        low_ns = overhead_ns >> spare << spare if spare > 0 else overhead_ns
+        buckets = self._overhead
+        buckets[low_ns] = buckets.get(low_ns, 0) + 1
+
+    def first_chunk(self, model_ns: int, overhead_ns: int) -> None:
+        """The first piece of a stream came after `model_ns`."""
+        _count(self._first_whole, model_ns + overhead_ns)
+        _count(self._first_model, model_ns)
+        _count(self._first_overhead, overhead_ns)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in flight and nothing happened."""
+        return not (self.in_flight or self.arrivals or self.finished or self.on_copies_high)
+
+    def close(self, second: int, at_ns: int, length_ns: int) -> SecondLoad:
+        """The second that ends at `at_ns`; the next one begins there."""
+        area_ns = self._area_ns + self.in_flight * (at_ns - self._at_ns)
+        oldest_ns = next(iter(self.held.values()), at_ns)
+        load = SecondLoad(
+            key=self.key,
+            second=second,
+            arrivals=self.arrivals,
+            finished=self.finished,
+            in_flight_mean=area_ns / length_ns,
+            in_flight_min=self.low,
+            in_flight_max=self.high,
+            on_copies_min=self.on_copies_low,
+            on_copies_max=self.on_copies_high,
+            on_copies_first=self.on_copies_first,
+            seen_on_copies=self.seen_on_copies,
+            held_max=self.held_high,
+            held=len(self.held),
+            oldest_held_s=(at_ns - oldest_ns) / 1e9,
+            delayed=self.delayed,
+            service_s=self.service_ns / 1e9,
+            errors_4xx=self.errors_4xx,
+            errors_5xx=self.errors_5xx,
+            model_errors=self.model_errors,
+            no_capacity=self.no_capacity,
+            broken_streams=self.broken_streams,
+            model_latency_us=_distribution(self._model),
+            overhead_latency_us=_distribution(self._overhead),
+            first_chunk_latency_us=_distribution(self._first_whole),
+            first_chunk_model_latency_us=_distribution(self._first_model),
+            first_chunk_overhead_latency_us=_distribution(self._first_overhead),
+            in_flight_max_by_copy={it: copy[1] for it, copy in self.copies.items()},
+            arrivals_by_copy={
+                it: copy[ARRIVALS] for it, copy in self.copies.items() if copy[ARRIVALS]
+            },
+            first_answer_at_by_copy={
+                it: second + 1 - (at_ns - copy[FIRST_ANSWER]) / 1e9
+                for it, copy in self.copies.items()
+                if copy[FIRST_ANSWER]
+            },
+            outcomes_by_copy={
+                it: _outcomes(copy) for it, copy in self.copies.items() if copy[FINISHED]
+            },
+        )
+        self._clear(at_ns)
+        return load
+
+    def restart(self, now_ns: int) -> None:
+        """Begin to measure at `now_ns`; what happened since the last close stays counted."""
+        self._area_ns = 0
+        self._at_ns = now_ns
+
+    def _clear(self, now_ns: int) -> None:
+        self._at_ns = now_ns
+        self._area_ns = 0
+        self.low = self.high = self.in_flight
+        self.on_copies_low = self.on_copies_high = self.on_copies_first = self.on_copies
+        self.held_high = self.held_on_copies
+        self.seen_on_copies = 0
+        self.arrivals = self.finished = self.delayed = self.service_ns = 0
+        self.errors_4xx = self.errors_5xx = self.model_errors = 0
+        self.no_capacity = self.broken_streams = 0
+        self._model: Buckets = {}
+        self._overhead: Buckets = {}
+        self._first_whole: Buckets = {}
+        self._first_model: Buckets = {}
+        self._first_overhead: Buckets = {}
+        for copy_id in [it for it, copy in self.copies.items() if not copy[0]]:
+            del self.copies[copy_id]
+        for copy in self.copies.values():
+            copy[1:] = (copy[0], *NONE_YET)
+
+
+def answered(copy: list[int], model_ns: int, overhead_ns: int) -> None:
+    """A copy's answer was whole after `model_ns`."""
+    num, model_sum, model_least, model_most, sum_, least, most = copy[ANSWERS:]
+    if not num:
+        model_least, least = model_ns, overhead_ns
+    copy[ANSWERS:] = (
+        num + 1,
+        model_sum + model_ns,
+        model_ns if model_ns < model_least else model_least,
+        model_ns if model_ns > model_most else model_most,
+        sum_ + overhead_ns,
+        overhead_ns if overhead_ns < least else least,
+        overhead_ns if overhead_ns > most else most,
+    )
+
+
+def _outcomes(copy: list[int]) -> CopyOutcomes:
+    num = copy[ANSWERS]
+    return CopyOutcomes(
+        finished=copy[FINISHED],
+        errors_4xx=copy[ERRORS_4XX],
+        errors_5xx=copy[ERRORS_5XX],
+        model_errors=copy[MODEL_ERRORS],
+        broken_streams=copy[BROKEN],
+        model_latency_us=_summed(num, *copy[ANSWERS + 1 : ANSWERS + 4]) if num else None,
+        overhead_latency_us=_summed(num, *copy[ANSWERS + 4 :]) if num else None,
+    )
+
+
+def _summed(num: int, sum_ns: int, least_ns: int, most_ns: int) -> StatisticSet:
+    """Times in microseconds."""
+    return StatisticSet(
+        sample_count=num, sum=sum_ns / 1000, minimum=least_ns / 1000, maximum=most_ns / 1000
+    )
+
+
+def _count(buckets: Buckets, value_ns: int) -> None:
+    spare = value_ns.bit_length() - KEPT_BITS
+    low_ns = value_ns >> spare << spare if spare > 0 else value_ns
+    buckets[low_ns] = buckets.get(low_ns, 0) + 1
+
+
+def _distribution(buckets: Buckets) -> Distribution:
+    """The buckets' middles, in microseconds."""
+    if not buckets:
+        return Distribution()
+    ordered = sorted(buckets)
+    return Distribution(
+        values=tuple(_middle_us(it) for it in ordered),
+        counts=tuple(buckets[it] for it in ordered),
+    )
+
+
+def _middle_us(low_ns: int) -> float:
+    spare = max(0, low_ns.bit_length() - KEPT_BITS)
+    return (low_ns + (1 << spare) / 2) / 1000

@@ -1,0 +1,198 @@
+"""First-in, first-out queues of requests, one a name, bounded in number, bytes and time.
+
+Pure but for the calls that resolve each wait: instants are arguments, in seconds of a monotonic
+clock.
+"""
+
+import heapq
+import itertools
+from bisect import insort
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from hostelry.base.errors import HostelryError
+from hostelry.domain.load import LoadKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLimits:
+    """How much may wait at once, in all and for one name; `limit_s` None: as long as a request may.
+
+    One request may wait however large it is.
+    Raises ValueError for limits that let nothing wait.
+    """
+
+    max_requests: int = 4096
+    max_requests_each: int = 1024
+    max_bytes: int = 256 * 1024 * 1024
+    limit_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.max_requests, self.max_requests_each, self.max_bytes) < 1:
+            raise ValueError(f"{self} lets nothing wait; each limit must be at least 1")
+
+    def share(self, num_workers: int) -> "QueueLimits":
+        """What each of so many processes may hold; together they may hold a little more."""
+        return QueueLimits(
+            max_requests=-(-self.max_requests // num_workers),
+            max_requests_each=-(-self.max_requests_each // num_workers),
+            max_bytes=-(-self.max_bytes // num_workers),
+            limit_s=self.limit_s,
+        )
+
+
+SPARE_DEADLINES = 64  # of requests that wait no more: they are swept out now and then
+
+
+class QueueFullError(HostelryError):
+    """No more requests may wait; the message says which limit is reached."""
+
+
+class WaitOutcome(Enum):
+    """How the wait of a queued request ended."""
+
+    RELEASED = "released"
+    EXPIRED = "expired"
+
+
+class QueuedRequest:
+    """One request's place in its queue; it expires at `until_s`."""
+
+    __slots__ = ("is_waiting", "key", "num_bytes", "resolve", "since_s", "ticket", "until_s")
+
+    resolve: Callable[[WaitOutcome], None]
+
+    def __init__(
+        self,
+        ticket: int,
+        key: LoadKey,
+        num_bytes: int,
+        times_s: tuple[float, float],
+        resolve: Callable[[WaitOutcome], None],
+    ) -> None:
+        self.ticket = ticket
+        self.key = key
+        self.num_bytes = num_bytes
+        self.since_s, self.until_s = times_s
+        self.resolve = resolve
+        self.is_waiting = False
+
+    def __lt__(self, other: "QueuedRequest") -> bool:
+        return self.ticket < other.ticket
+
+
+class RequestQueues:
+    """The queues; the first request to arrive is the first to be released."""
+
+    def __init__(self, limits: QueueLimits) -> None:
+        self.limits = limits
+        self.num_bytes = 0
+        self.num_held = 0
+        self._lines: dict[LoadKey, list[QueuedRequest]] = {}
+        self._deadlines: list[tuple[float, int, QueuedRequest]] = []
+        self._tickets = itertools.count()
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    @property
+    def num_deadlines(self) -> int:
+        """How many time limits are remembered: little more than those that wait."""
+        return len(self._deadlines)
+
+    def join(
+        self,
+        key: LoadKey,
+        num_bytes: int,
+        times_s: tuple[float, float],
+        resolve: Callable[[WaitOutcome], None],
+    ) -> QueuedRequest:
+        """A place at the end of the queue for `key`; raises QueueFullError.
+
+        Args:
+            key: what is waited for.
+            num_bytes: size of the request, which lies in memory meanwhile.
+            times_s: since when it waits, and until when it may.
+            resolve: is called once it is released or expires, not when it leaves by itself.
+        """
+        self._check_room(key, num_bytes)
+        queued = QueuedRequest(next(self._tickets), key, num_bytes, times_s, resolve)
+        self._enter(queued)
+        return queued
+
+    def rejoin(self, queued: QueuedRequest) -> None:
+        """Put a request that was released in vain back to its place, before all later ones."""
+        self._enter(queued)
+
+    def leave(self, queued: QueuedRequest) -> None:
+        """Remove a request without resolving it; harmless where it does not wait any more."""
+        if queued.is_waiting:
+            self._take_out(queued)
+
+    def release(self, key: LoadKey, count: int) -> int:
+        """Release the first `count` requests of a queue; how many there were."""
+        gone = self._lines.get(key, [])[:count]
+        for queued in gone:
+            self._take_out(queued)
+            queued.resolve(WaitOutcome.RELEASED)
+        return len(gone)
+
+    def expire(self, now_s: float) -> int:
+        """Expire the requests whose time is over; how many there were."""
+        count = 0
+        while self._deadlines and self._deadlines[0][0] <= now_s:
+            _, _, queued = heapq.heappop(self._deadlines)
+            if queued.is_waiting:
+                self._take_out(queued)
+                queued.resolve(WaitOutcome.EXPIRED)
+                count += 1
+        return count
+
+    def first(self, key: LoadKey) -> QueuedRequest | None:
+        """The request that is released next for `key`."""
+        line = self._lines.get(key)
+        return line[0] if line else None
+
+    def num_waiting(self, key: LoadKey) -> int:
+        """How many requests wait for `key`."""
+        return len(self._lines.get(key, ()))
+
+    def names(self) -> Iterator[LoadKey]:
+        """The names that requests wait for now."""
+        return iter(tuple(self._lines))
+
+    def _check_room(self, key: LoadKey, num_bytes: int) -> None:
+        limits, waiting = self.limits, self.num_waiting(key)
+        if waiting >= limits.max_requests_each:
+            raise QueueFullError(f"{waiting} requests wait for it already, and no more may")
+        if self.num_held >= limits.max_requests:
+            raise QueueFullError(
+                f"{self.num_held} requests wait for copies already, and no more may"
+            )
+        if self.num_bytes and self.num_bytes + num_bytes > limits.max_bytes:
+            raise QueueFullError(
+                f"requests of {self.num_bytes} bytes wait for copies already; with this one of "
+                f"{num_bytes} bytes they would be more than {limits.max_bytes}"
+            )
+
+    def _enter(self, queued: QueuedRequest) -> None:
+        queued.is_waiting = True
+        if len(self._deadlines) > 2 * self.num_held + SPARE_DEADLINES:
+            self._deadlines = [it for it in self._deadlines if it[2].is_waiting]
+            heapq.heapify(self._deadlines)
+        heapq.heappush(self._deadlines, (queued.until_s, queued.ticket, queued))
+        insort(self._lines.setdefault(queued.key, []), queued)
+        self.num_bytes += queued.num_bytes
+        self.num_held += 1
+
+    def _take_out(self, queued: QueuedRequest) -> None:
+        line = self._lines[queued.key]
+        line.remove(queued)
+        if not line:
+            del self._lines[queued.key]
+            if not self._lines:
+                self._deadlines.clear()
+        queued.is_waiting = False
+        self.num_bytes -= queued.num_bytes
+        self.num_held -= 1

@@ -1,0 +1,1 @@
+"""Memory that the gateway workers of one machine share."""

@@ -1,0 +1,227 @@
+"""A map of fixed capacity that several processes share in memory and that outlives them.
+
+Keys lie in one of two buckets of 16 slots, which their hash names, so a look-up reads two kilobytes
+and follows no chain. A slot is written in three steps (mark it empty, fill it, mark it with its
+checksum), and an entry that changes is written to another slot before its old one is emptied: a
+process that is killed between any two steps loses nothing that was there. Readers take no lock;
+what they read while it is written does not fit its checksum, and is read again, as is everything
+that was not found while somebody wrote.
+"""
+
+import logging
+import struct
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+from hostelry.gateway.shared.mapped_file import HEADER_BYTES, Layout, LockedError, MappedFile
+
+log = logging.getLogger(__name__)
+KIND = b"hstrymap"
+FORMAT = 1
+SLOT_BYTES = 64
+BUCKET_SLOTS = 16
+BUCKET_BYTES = BUCKET_SLOTS * SLOT_BYTES
+DIGEST_BYTES = 16
+WORD_BYTES = 8
+DEFAULT_CAPACITY = 16384
+# A slot: its mark (0 where it is empty, else a checksum of the rest), then this.
+ENTRY = struct.Struct("@Q16sqd")  # stamp, the key's digest, value, expires_at
+ENTRY_AT = WORD_BYTES
+DIGEST_AT = ENTRY_AT + WORD_BYTES
+EXPIRY_WORD = (ENTRY_AT + ENTRY.size) // WORD_BYTES - 1
+STAMP_WORD = HEADER_BYTES // WORD_BYTES - 1  # the header's last word: odd while one writes
+READ_TRIES = 8
+WARN_EACH = 1000
+
+
+class Entry(NamedTuple):
+    """What a slot holds; of two with one key, that with the higher `stamp` is the newer."""
+
+    stamp: int
+    digest: bytes
+    value: int
+    expires_at: float
+    slot: int
+
+
+class SharedMap:
+    """One process's view of the map at `path`, made where it is not there.
+
+    Args:
+        path: the map's file; a file that is damaged begins anew.
+        now: seconds since the epoch, for telling what has expired.
+        capacity: how many entries it has room for; rounded up to a multiple of 16.
+
+    Used by one thread of a process. Raises OSError where the file cannot be made, LockedError.
+    """
+
+    def __init__(
+        self, path: Path, now: Callable[[], float], capacity: int = DEFAULT_CAPACITY
+    ) -> None:
+        self._num_buckets = max(1, -(-capacity // BUCKET_SLOTS))
+        self._now = now
+        layout = Layout(
+            kind=KIND,
+            format=FORMAT,
+            sizes=(self._num_buckets, SLOT_BYTES),
+            body_bytes=self._num_buckets * BUCKET_BYTES,
+        )
+        self._file = MappedFile(path, layout)
+        self._bytes, self._words = self._file.bytes, self._file.words
+        self._instants = memoryview(self._bytes).cast("d")
+        self._num_driven_out = 0
+
+    @property
+    def capacity(self) -> int:
+        """How many entries it has room for."""
+        return self._num_buckets * BUCKET_SLOTS
+
+    def get(self, key: bytes) -> tuple[int, float] | None:
+        """The value under `key` and when it expires; None where there is none, or it has."""
+        digest = blake2b(key, digest_size=DIGEST_BYTES).digest()
+        found = self._newest(digest)
+        if found is None or found.expires_at <= self._now():
+            return None
+        return found.value, found.expires_at
+
+    def put(self, key: bytes, value: int, expires_at: float) -> bool:
+        """Keep `value` (64 bits, signed) until `expires_at`; False where the lock hangs.
+
+        Where there is no room, the entry of the key's buckets that expires first makes way.
+        """
+        digest = blake2b(key, digest_size=DIGEST_BYTES).digest()
+        try:
+            with self._file.alone():
+                self._put(digest, value, expires_at)
+        except LockedError as error:
+            log.warning("an entry of %s is not kept: %s", self._file.path.name, error)
+            return False
+        return True
+
+    def remove(self, key: bytes) -> bool:
+        """Forget `key`; False where the lock hangs. A key that is not there is no error."""
+        digest = blake2b(key, digest_size=DIGEST_BYTES).digest()
+        try:
+            with self._file.alone():
+                for entry in self._entries_of(digest):
+                    self._empty(entry.slot)
+        except LockedError as error:
+            log.warning("an entry of %s is not removed: %s", self._file.path.name, error)
+            return False
+        return True
+
+    def num_live(self) -> int:
+        """How many entries have not expired; looks at every slot."""
+        now = self._now()
+        live = (it for it in map(self._entry, range(self.capacity)) if it is not None)
+        return len({it.digest for it in live if it.expires_at > now})
+
+    def close(self) -> None:
+        """Let go of the memory; the file stays."""
+        self._instants.release()
+        self._file.close()
+
+    def _put(self, digest: bytes, value: int, expires_at: float) -> None:
+        old = list(self._entries_of(digest))
+        slot = self._slot_for(digest)
+        stamp = (self._words[STAMP_WORD] | 1) + (self._words[STAMP_WORD] & 1) * 2  # odd, and newer
+        self._words[STAMP_WORD] = stamp
+        entry = ENTRY.pack(stamp, digest, value, expires_at)
+        self._empty(slot)
+        start = self._at(slot) + ENTRY_AT
+        self._bytes[start : start + ENTRY.size] = entry
+        self._words[self._at(slot) // WORD_BYTES] = mark_of(entry)
+        for replaced in old:
+            if replaced.slot != slot:
+                self._empty(replaced.slot)
+        self._words[STAMP_WORD] = stamp + 1
+
+    def _slot_for(self, digest: bytes) -> int:
+        """A slot of the key's buckets, of the emptier one where both have room."""
+        now = self._now()
+        rooms = [self._room(bucket, now) for bucket in self._buckets(digest)]
+        best = max(rooms, key=len)
+        return best[0] if best else self._driven_out(digest)
+
+    def _room(self, bucket: int, now: float) -> list[int]:
+        """The slots of a bucket that are empty or have expired."""
+        words, instants, room = self._words, self._instants, []
+        for slot in range(bucket * BUCKET_SLOTS, (bucket + 1) * BUCKET_SLOTS):
+            word = (HEADER_BYTES + slot * SLOT_BYTES) // WORD_BYTES
+            if not words[word] or instants[word + EXPIRY_WORD] <= now:
+                room.append(slot)
+        return room
+
+    def _driven_out(self, digest: bytes) -> int:
+        """The slot of the key itself, of a damaged entry, or of the one that expires first."""
+        first: Entry | None = None
+        for bucket in self._buckets(digest):
+            for slot in range(bucket * BUCKET_SLOTS, (bucket + 1) * BUCKET_SLOTS):
+                entry = self._entry(slot)
+                if entry is None or entry.digest == digest:
+                    return slot
+                if first is None or entry.expires_at < first.expires_at:
+                    first = entry
+        assert first is not None  # a bucket has slots
+        if self._num_driven_out % WARN_EACH == 0:
+            log.warning(
+                "%s is full (%d entries): those that expire first make way for new ones",
+                self._file.path.name,
+                self.capacity,
+            )
+        self._num_driven_out += 1
+        return first.slot
+
+    def _newest(self, digest: bytes) -> Entry | None:
+        """The key's entry, of two the newer, as it is at one instant of this call."""
+        for _ in range(READ_TRIES):
+            before = self._words[STAMP_WORD]
+            found = max(self._entries_of(digest), key=lambda entry: entry.stamp, default=None)
+            if found is not None or (self._words[STAMP_WORD] == before and not before & 1):
+                return found
+        return None
+
+    def _entries_of(self, digest: bytes) -> Iterator[Entry]:
+        for bucket in self._buckets(digest):
+            start = HEADER_BYTES + bucket * BUCKET_BYTES
+            seen = self._bytes[start : start + BUCKET_BYTES]
+            at = -1
+            while (at := seen.find(digest, at + 1)) >= 0:
+                slot, place = divmod(at, SLOT_BYTES)
+                if place == DIGEST_AT:
+                    entry = self._entry(bucket * BUCKET_SLOTS + slot)
+                    if entry is not None and entry.digest == digest:
+                        yield entry
+
+    def _buckets(self, digest: bytes) -> tuple[int, ...]:
+        """The one or two buckets that may hold the key."""
+        first = int.from_bytes(digest[:8], "little") % self._num_buckets
+        second = int.from_bytes(digest[8:], "little") % self._num_buckets
+        return (first,) if first == second else (first, second)
+
+    def _entry(self, slot: int) -> Entry | None:
+        """What the slot holds; None where it is empty or half written, also by a dead process."""
+        word, start = self._at(slot) // WORD_BYTES, self._at(slot) + ENTRY_AT
+        for _ in range(READ_TRIES):
+            mark = self._words[word]
+            if not mark:
+                return None
+            entry = self._bytes[start : start + ENTRY.size]
+            if self._words[word] == mark == mark_of(entry):
+                stamp, digest, value, expires_at = ENTRY.unpack(entry)
+                return Entry(stamp, digest, value, expires_at, slot)
+        return None
+
+    def _empty(self, slot: int) -> None:
+        self._words[self._at(slot) // WORD_BYTES] = 0
+
+    def _at(self, slot: int) -> int:
+        return HEADER_BYTES + slot * SLOT_BYTES
+
+
+def mark_of(entry: bytes) -> int:
+    """The checksum that marks a slot as whole; never 0."""
+    return crc32(entry) | 1 << 32

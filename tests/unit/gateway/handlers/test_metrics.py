@@ -1,0 +1,81 @@
+"""``GET /metrics``: who may read it, and what is answered while control is away."""
+
+import asyncio
+
+import pytest
+
+from hostelry.aws.sigv4 import Verifier
+from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest
+from hostelry.domain.scope import Scope
+from hostelry.gateway.fake import FakeUpstream
+from hostelry.gateway.handlers.callers import Callers
+from hostelry.gateway.handlers.metrics import MetricsHandler
+from hostelry.gateway.http.exchange import Exchange
+from hostelry.gateway.http.reader import Received
+from hostelry.gateway.http.reply import ConnectError
+
+CONTROL = "http://control:1"
+
+
+class Sink:
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        self.written = b""
+
+    async def write(self, *parts: bytes) -> None:
+        self.write_now(*parts)
+
+    def write_now(self, *parts: bytes) -> None:
+        self.written += b"".join(parts)
+
+
+def asked(
+    upstream: FakeUpstream,
+    *,
+    method: str = "GET",
+    key: str | None = "sk-1",
+    open_door: bool = False,
+) -> bytes:
+    """The answer's bytes; raises what the room does."""
+    owner = Scope("111122223333", "us-west-2")
+    callers = Callers(Verifier(lambda _: None), owner, "sk-1", open_door, lambda: 0.0)
+    room = MetricsHandler(callers, upstream, CONTROL, "internal")
+    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    sink = Sink()
+    exchange = Exchange(
+        sink, Received(HttpRequest(method, "/metrics", "", headers), True, True), b""
+    )
+    asyncio.run(room.serve(exchange, "rid"))
+    return sink.written
+
+
+@pytest.mark.parametrize(
+    ("key", "open_door"),
+    [
+        pytest.param("sk-1", False, id="with the key"),
+        pytest.param(None, True, id="without, at a door without authentication"),
+    ],
+)
+def test_the_page_is_what_control_says(key: str | None, open_door: bool) -> None:
+    assert asked(FakeUpstream(), key=key, open_door=open_door).endswith(b"\r\n\r\nok")
+
+
+@pytest.mark.parametrize(
+    ("key", "method", "upstream", "status"),
+    [
+        pytest.param(None, "GET", FakeUpstream(), 401, id="no key"),
+        pytest.param("sk-2", "GET", FakeUpstream(), 401, id="another key"),
+        pytest.param("sk-1", "POST", FakeUpstream(), 405, id="another method"),
+        pytest.param(
+            "sk-1", "GET", FakeUpstream({CONTROL: ConnectError("no")}), 503, id="control is away"
+        ),
+    ],
+)
+def test_what_cannot_be_answered_is_said(
+    key: str | None, method: str, upstream: FakeUpstream, status: int
+) -> None:
+    with pytest.raises(ServiceError) as failure:
+        asked(upstream, method=method, key=key)
+    assert failure.value.http_status == status

@@ -1,0 +1,94 @@
+"""Reports of load over HTTP: sent again until control takes them, dropped where it never will."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+from tests.unit.metrics.load_sample import CHAT
+
+from hostelry.base.clock import ManualClock
+from hostelry.domain.load import LoadReport
+from hostelry.gateway.fake import FakeLine, FakeUpstream
+from hostelry.gateway.http.reply import ConnectError, Reply
+from hostelry.gateway.http.upstream import Timeouts
+from hostelry.gateway.metering.load_backlog import LoadBacklog
+from hostelry.gateway.metering.load_sender import LoadSender
+from hostelry.gateway.metering.meter import Meter
+
+SECOND_NS = 1_000_000_000
+
+
+class Control(FakeUpstream):
+    """Answers with the statuses it is told, one after the other; None: it is away."""
+
+    def __init__(self, *statuses: int | None) -> None:
+        super().__init__()
+        self.statuses = list(statuses)
+        self.told: list[LoadReport] = []
+        self.head = b""
+
+    async def send(
+        self,
+        address: str,
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None = None,
+    ) -> Reply:
+        status = self.statuses.pop(0) if self.statuses else 204
+        if status is None:
+            raise ConnectError("refused")
+        self.head = parts[0]
+        self.told.append(msgspec.json.decode(parts[1], type=LoadReport))
+        reply = Reply(FakeLine())
+        reply.head_came(status, {})
+        reply.completed(reusable=True)
+        return reply
+
+
+class Worker:
+    """A sender whose clocks are one, for a number of seconds."""
+
+    def __init__(self, control: Control) -> None:
+        self.clock = ManualClock(1_700_000_000.0)
+        self.meter = Meter(self.clock.now, lambda: int(self.clock.now() * SECOND_NS))
+        backlog = LoadBacklog("gateway-1", self.clock.now())
+        self.sender = LoadSender(self.meter, backlog, control, "http://c:1", "key", self.clock)
+
+    def run(self, requests: Iterator[int], until: Callable[[], bool]) -> None:
+        """Let so many requests come each second, until that holds."""
+
+        async def main() -> None:
+            running = asyncio.create_task(self.sender.run())
+            for count in requests:
+                for _ in range(count):
+                    self.meter.begin(CHAT).end()
+                await asyncio.sleep(0)
+                if until():
+                    break
+            running.cancel()
+            await self.sender.finish()
+
+        asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("statuses", "sequences", "arrivals"),
+    [
+        pytest.param([204, 204], [1, 2], 10, id="each second is told once"),
+        pytest.param([None, 204], [1, 2], 10, id="what control was away for is told later"),
+        pytest.param([500, 204], [1, 1, 2], 10, id="what it could not take is told again"),
+        pytest.param([400], [1, 2], 10, id="what it refuses is not told again"),
+    ],
+)
+def test_control_hears_of_every_request(
+    statuses: list[int | None], sequences: list[int], arrivals: int
+) -> None:
+    control = Control(*statuses)
+    worker = Worker(control)
+    worker.run(iter([0, 3, 3, 4]), lambda: False)
+    told = {it.sequence: it for it in control.told}
+    assert [it.sequence for it in control.told][: len(sequences)] == sequences
+    assert sum(it.arrivals for one in told.values() for it in one.seconds) == arrivals
+    assert b"X-Hostelry-Key: key\r\n" in control.head
+    assert control.told[-1].worker == "gateway-1"

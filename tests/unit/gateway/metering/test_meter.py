@@ -1,0 +1,359 @@
+"""The meter: what seconds have of random requests is what a naive count of them has."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostelry.domain.copy_outcomes import CopyOutcomes
+from hostelry.domain.load import LoadKey, SecondLoad
+from hostelry.domain.metric import StatisticSet
+from hostelry.domain.scope import Scope
+from hostelry.gateway.metering.meter import Measurement, Meter
+
+T0 = 1_700_000_000
+SECOND_NS = 1_000_000_000
+CHAT = LoadKey(
+    scope=Scope("111122223333", "us-west-2"),
+    endpoint_name="ep",
+    variant_name="all",
+    component_name="chat",
+)
+CODE = LoadKey(
+    scope=Scope("111122223333", "us-west-2"),
+    endpoint_name="ep",
+    variant_name="all",
+    component_name="code",
+)
+
+
+@dataclass
+class Rig:
+    """A meter over two clocks that move together, except where a test sets the wall clock."""
+
+    now_ns: int = 5 * SECOND_NS
+    wall_ahead_ns: int = T0 * SECOND_NS
+    loads: list[SecondLoad] = field(default_factory=list)
+    spans: list[tuple[int, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.wall_ahead_ns -= self.now_ns
+        self.meter = Meter(lambda: (self.now_ns + self.wall_ahead_ns) / SECOND_NS, self.clock_ns)
+
+    def clock_ns(self) -> int:
+        return self.now_ns
+
+    def wait(self, delay_s: float) -> None:
+        self.now_ns += round(delay_s * SECOND_NS)
+
+    def seconds(self, key: LoadKey = CHAT) -> list[SecondLoad]:
+        """All closed seconds of a name so far."""
+        for span in self.meter.closed():
+            self.spans.append((span.first - T0, span.through - T0))
+            self.loads += span.loads
+        return [it for it in self.loads if it.key == key]
+
+    def last(self, key: LoadKey = CHAT) -> SecondLoad:
+        """The newest closed second of a name, once the present one is over."""
+        self.wait(self.meter.until_next_s)
+        return self.seconds(key)[-1]
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def one_time(value_us: float) -> StatisticSet:
+    return StatisticSet(sample_count=1, sum=value_us, minimum=value_us, maximum=value_us)
+
+
+def test_a_second_has_its_requests_with_their_times(rig: Rig) -> None:
+    rig.wait(0.1)
+    request = rig.meter.begin(CHAT)
+    rig.wait(0.05)
+    request.chosen("c-1")
+    rig.wait(0.2)
+    request.answered()
+    rig.wait(0.01)
+    request.end()
+    second = rig.last()
+    assert (second.second, second.arrivals, second.finished) == (T0, 1, 1)
+    assert (second.in_flight_min, second.in_flight_max) == (0, 1)
+    assert second.in_flight_mean == pytest.approx(0.26)
+    assert second.service_s == pytest.approx(0.21)
+    assert second.model_latency_us.values[0] == pytest.approx(200_000, rel=0.004)
+    assert second.overhead_latency_us.values[0] == pytest.approx(60_000, rel=0.004)
+    assert second.arrivals_by_copy == second.in_flight_max_by_copy == {"c-1": 1}
+    assert second.first_answer_at_by_copy == {"c-1": pytest.approx(T0 + 0.36)}
+    ended = second.outcomes_by_copy["c-1"]
+    assert ended.finished == 1
+    assert ended.model_latency_us == one_time(2e5)
+    assert ended.overhead_latency_us == one_time(6e4)
+
+
+def test_what_a_copys_requests_came_to_is_told_by_copy_and_by_second(rig: Rig) -> None:
+    waits = [(0.1, "c-1"), (0.3, "c-1"), (0.2, "c-2"), (0.05, "c-1")]
+    for wait_s, copy_id in waits:
+        request = rig.meter.begin(CHAT)
+        request.chosen("refused-it")
+        request.chosen(copy_id)
+        rig.wait(wait_s)
+        request.answered()
+        request.end()
+    ended = rig.last().outcomes_by_copy
+    assert {it: here.finished for it, here in ended.items()} == {"c-1": 3, "c-2": 1}
+    times = ended["c-1"].model_latency_us
+    assert times == StatisticSet(sample_count=3, sum=4.5e5, minimum=5e4, maximum=3e5)
+    another = rig.meter.begin(CHAT)
+    another.chosen("c-1")
+    another.stream_broke()
+    another.end()
+    assert rig.last().outcomes_by_copy == {"c-1": CopyOutcomes(finished=1, broken_streams=1)}
+
+
+def test_a_stream_is_in_flight_until_its_last_byte(rig: Rig) -> None:
+    request = rig.meter.begin(CHAT)
+    request.chosen("c-1")
+    rig.wait(0.5)
+    request.first_chunk()
+    rig.wait(3)
+    request.answered()
+    request.end()
+    rig.wait(1)
+    seconds = rig.seconds()
+    assert [it.in_flight_mean for it in seconds] == pytest.approx([1, 1, 1, 0.5])
+    assert [it.finished for it in seconds] == [0, 0, 0, 1]
+    assert [it.in_flight_max_by_copy for it in seconds] == [{"c-1": 1}] * 4
+    assert seconds[0].first_chunk_model_latency_us.values[0] == pytest.approx(5e5, rel=0.004)
+    assert seconds[3].model_latency_us.values[0] == pytest.approx(35e5, rel=0.004)
+
+
+def test_a_name_without_requests_takes_no_room(rig: Rig) -> None:
+    for number in range(3000):
+        key = LoadKey(scope=CHAT.scope, endpoint_name="ep", variant_name=f"v{number}")
+        rig.meter.begin(key).end()
+    rig.wait(1)
+    (busy,) = rig.meter.closed()
+    rig.wait(1)
+    (idle,) = rig.meter.closed()
+    assert (len(busy.loads), len(idle.loads)) == (3000, 0)
+
+
+def test_what_is_held_is_in_flight_and_its_age_is_told(rig: Rig) -> None:
+    first, second = rig.meter.begin(CHAT), rig.meter.begin(CHAT)
+    first.held()
+    rig.wait(0.4)
+    second.held()
+    waiting = rig.last()
+    assert (waiting.held, waiting.in_flight_max, waiting.delayed) == (2, 2, 0)
+    assert waiting.oldest_held_s == pytest.approx(1.0)
+    first.release()
+    first.release()
+    second.end()  # the client went away
+    after = rig.last()
+    assert (after.held, after.oldest_held_s, after.delayed, after.finished) == (0, 0, 1, 1)
+
+
+def test_a_request_that_is_sent_to_another_copy_is_on_that_one(rig: Rig) -> None:
+    request = rig.meter.begin(CHAT)
+    request.chosen("dead")
+    request.chosen("c-2")
+    rig.last()
+    assert rig.last().in_flight_max_by_copy == {"c-2": 1}
+    request.end()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "counted"),
+    [
+        # Source: SageMaker developer guide, "Monitor Amazon SageMaker AI with CloudWatch".
+        pytest.param(lambda it: it.answered(), (0, 0, 0), id="an answer is no error"),
+        pytest.param(lambda it: it.refused_by_model(400), (1, 0, 1), id="400 of the model"),
+        pytest.param(lambda it: it.refused_by_model(503), (0, 1, 1), id="503 of the model"),
+        pytest.param(lambda it: it.refused_by_model(302), (0, 0, 1), id="302 of the model"),
+        pytest.param(lambda it: it.got_no_answer(), (0, 1, 1), id="no answer is a 5XX"),
+        pytest.param(lambda it: it.found_no_capacity(), (0, 0, 0), id="no capacity is neither"),
+        pytest.param(lambda it: it.stream_broke(), (0, 0, 0), id="a broken stream is neither"),
+        pytest.param(lambda it: None, (0, 0, 0), id="a client that went away is neither"),
+    ],
+)
+def test_errors_are_counted_by_what_they_are(
+    rig: Rig, outcome: Callable[[Measurement], None], counted: tuple[int, int, int]
+) -> None:
+    request = rig.meter.begin(CHAT)
+    request.chosen("c-1")
+    outcome(request)
+    request.end()
+    request.end()
+    second = rig.last()
+    assert (second.errors_4xx, second.errors_5xx, second.model_errors) == counted
+    ended = second.outcomes_by_copy["c-1"]
+    assert (ended.errors_4xx, ended.errors_5xx, ended.model_errors) == counted
+    assert second.finished == 1
+
+
+def test_no_capacity_and_broken_streams_have_counts_of_their_own(rig: Rig) -> None:
+    refused, broken = rig.meter.begin(CHAT), rig.meter.begin(CHAT)
+    refused.found_no_capacity()
+    broken.stream_broke()
+    refused.end()
+    broken.end()
+    second = rig.last()
+    assert (second.no_capacity, second.broken_streams, second.service_s) == (1, 1, 0.0)
+
+
+@pytest.mark.parametrize("jump_s", [3600, -3600], ids=["forward", "backward"])
+def test_a_jump_of_the_wall_clock_begins_another_span_and_loses_nothing(
+    rig: Rig, jump_s: int
+) -> None:
+    request = rig.meter.begin(CHAT)
+    rig.wait(1.5)
+    rig.wall_ahead_ns += jump_s * SECOND_NS
+    rig.wait(1)
+    rig.meter.begin(CHAT).end()
+    rig.wait(2)
+    request.end()
+    rig.wait(1)
+    seconds = rig.seconds()
+    assert sum(it.arrivals for it in seconds) == sum(it.finished for it in seconds) == 2
+    assert rig.spans[0] == (0, 1)
+    assert rig.spans[1][0] in (jump_s + 2, jump_s + 3)
+    assert all(it.in_flight_mean <= 2 for it in seconds)
+
+
+def test_a_clock_that_drifts_is_followed(rig: Rig) -> None:
+    for _ in range(20):
+        rig.wait(1)
+        rig.wall_ahead_ns += SECOND_NS // 20  # 5 % fast
+        rig.meter.begin(CHAT).end()
+    rig.seconds()
+    assert len(rig.spans) == 1
+    assert rig.spans[0][1] in (19, 20)
+
+
+def test_a_worker_that_stood_still_leaves_a_gap(rig: Rig) -> None:
+    request = rig.meter.begin(CHAT)
+    rig.wait(600)
+    request.end()
+    rig.wait(1)
+    rig.seconds()
+    assert rig.spans == [(0, 0), (600, 600)]
+
+
+def test_the_last_second_of_a_life_is_told_before_it_is_over(rig: Rig) -> None:
+    rig.meter.begin(CHAT)
+    rig.wait(0.3)
+    (span,) = rig.meter.close_now()
+    assert [(it.second, it.arrivals, it.in_flight_mean) for it in span.loads] == [(T0, 1, 1.0)]
+
+
+@dataclass
+class Naive:
+    """Every instant and what happened at it; sums are taken only at the end."""
+
+    changes: list[tuple[int, LoadKey, int]] = field(default_factory=list)
+
+    def second(self, key: LoadKey, begin_ns: int) -> tuple[int, int, float, int, int]:
+        """Arrivals, finished, mean, min and max of the second that begins there."""
+        end_ns = begin_ns + SECOND_NS
+        mine = [(at, by) for at, whose, by in self.changes if whose == key and at < end_ns]
+        level = sum(by for at, by in mine if at < begin_ns)
+        levels, area, at_ns = [level], 0, begin_ns
+        inside = [(at, by) for at, by in mine if at >= begin_ns]
+        for at, by in inside:
+            area += level * (at - at_ns)
+            level, at_ns = level + by, at
+            levels.append(level)
+        area += level * (end_ns - at_ns)
+        arrived = sum(by > 0 for _, by in inside)
+        return arrived, len(inside) - arrived, area / SECOND_NS, min(levels), max(levels)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from([0, 1, 999, 1_000_000, 200_000_000, 999_999_999, 10**9, 2_500_000_000]),
+        st.sampled_from([CHAT, CODE]),
+        st.booleans(),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_seconds_are_those_of_a_naive_integral(
+    steps: list[tuple[int, LoadKey, bool]],
+) -> None:
+    rig, naive = Rig(), Naive()
+    under_way: dict[LoadKey, list[Measurement]] = {CHAT: [], CODE: []}
+    for delay_ns, key, comes in steps:
+        rig.now_ns += delay_ns
+        if comes:
+            under_way[key].append(rig.meter.begin(key))
+            naive.changes.append((rig.now_ns, key, 1))
+        elif under_way[key]:
+            under_way[key].pop(0).end()
+            naive.changes.append((rig.now_ns, key, -1))
+    rig.wait(1)
+    told = {(it.key, it.second): it for key in (CHAT, CODE) for it in rig.seconds(key)}
+    num_seconds = math.floor(rig.now_ns / SECOND_NS) - 5
+    for number in range(num_seconds):
+        for key in (CHAT, CODE):
+            expected = naive.second(key, (5 + number) * SECOND_NS)
+            seen = told.pop((key, T0 + number), SecondLoad(key=key, second=T0 + number))
+            told.pop((key, T0 + number), None)
+            assert (
+                seen.arrivals,
+                seen.finished,
+                seen.in_flight_mean,
+                seen.in_flight_min,
+                seen.in_flight_max,
+            ) == pytest.approx(expected)
+    assert not told
+
+
+def test_a_base_has_its_adapters_requests_on_its_copies(rig: Rig) -> None:
+    own, first = rig.meter.begin(CHAT), rig.meter.begin(CODE, CHAT)
+    first.end()
+    second = rig.meter.begin(CODE, CHAT)
+    base, adapter = rig.last(), rig.seconds(CODE)[-1]
+    assert (base.in_flight_max, base.on_copies_min, base.on_copies_max) == (1, 0, 2)
+    assert (adapter.in_flight_max, adapter.on_copies_max) == (1, 0)
+    own.end()
+    rig.last()
+    base = rig.last()
+    assert (base.in_flight_max, base.on_copies_min, base.on_copies_max) == (0, 1, 1)
+    second.end()
+    rig.last()
+    rig.wait(1)
+    (idle,) = rig.meter.closed()
+    assert idle.loads == ()
+
+
+def test_what_is_on_the_copies_is_told_with_what_waits_and_what_others_put_there(rig: Rig) -> None:
+    own, adapters = rig.meter.begin(CHAT), rig.meter.begin(CODE, CHAT)
+    own.chosen("c-1", 4)
+    adapters.held()
+    first = rig.last()
+    assert (first.on_copies_first, first.seen_on_copies, first.held_max) == (0, 4, 1)
+    adapters.release()
+    adapters.chosen("c-1", 7)
+    second = rig.last()
+    assert (second.on_copies_first, second.seen_on_copies, second.held_max) == (2, 7, 1)
+    adapters.end()
+    own.end()
+    third = rig.last()
+    assert (third.on_copies_first, third.seen_on_copies, third.held_max) == (2, 0, 0)
+
+
+def test_what_nobody_asks_for_is_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hostelry.gateway.metering.meter.MAX_LOADS", 10)
+    for _ in range(100):
+        rig.meter.begin(CHAT).end()
+        rig.wait(1)
+    kept = rig.seconds()
+    assert 5 <= len(kept) <= 11
+    assert kept[-1].second == T0 + 99

@@ -1,0 +1,185 @@
+"""Requests that wait for a copy: in order, at a pace, within their limits, and told why."""
+
+import asyncio
+from dataclasses import replace
+
+from tests.unit.gateway.queueing.queue_rig import ASLEEP, AWAKE, COMING, LIMIT_S, Rig, play, settle
+from tests.unit.gateway.routes_sample import COPIES
+
+from hostelry.routing.letting_go import WINDOW
+
+
+def test_a_request_that_wakes_a_component_is_answered_once_there_is_a_copy() -> None:
+    rig = Rig(ASLEEP)
+
+    async def scenario() -> None:
+        request = rig.start("a")
+        await settle()
+        assert [(it.key.component_name, it.held) for it in rig.control.wakes] == [("llm", 1)]
+        rig.pass_s(0.02)
+        rig.show(COMING)
+        await settle()
+        assert rig.answers == []
+        rig.show(AWAKE)
+        await request
+        assert rig.answers == ["a c-1"]
+        assert rig.pending_queue.num_held == 0
+
+    play(scenario)
+    (load,) = rig.loads()
+    assert (load.key.component_name, load.arrivals, load.delayed, load.no_capacity) == (
+        "llm", 1, 1, 0,
+    )  # fmt: skip
+
+
+def test_what_waits_is_told_again_until_control_has_raised_it() -> None:
+    rig = Rig(ASLEEP)
+
+    async def scenario() -> None:
+        requests = [rig.start(str(number)) for number in range(5)]
+        await settle()
+        rig.pass_s(0.2)
+        for _ in range(30):  # ten seconds in which control is away
+            rig.pass_s(0.5)
+            await settle()
+        assert len({round(it.at, 3) for it in rig.control.wakes}) == 1  # since when they wait
+        told = [it.held for it in rig.control.wakes]
+        assert told[:2] == [1, 5]
+        assert set(told[2:]) == {5}
+        assert 14 <= len(told) <= 18
+        rig.show(COMING)  # it has heard
+        rig.pass_s(1.5)
+        rig.pass_s(1.5)
+        await settle()
+        assert len(rig.control.wakes) == len(told)
+        requests.append(rig.start("more"))
+        await settle()
+        rig.pass_s(1.5)
+        await settle()
+        assert rig.control.wakes[-1].held == 6
+        rig.show(AWAKE)
+        await asyncio.gather(*requests)
+
+    play(scenario)
+
+
+def test_they_go_in_the_order_of_their_coming_and_no_more_than_copies_take() -> None:
+    rig = Rig(ASLEEP)
+    names = [f"{number:03}" for number in range(5 * WINDOW)]
+
+    async def scenario() -> None:
+        requests = [rig.start(name) for name in names]
+        await settle()
+        rig.show(AWAKE)
+        await settle()
+        assert rig.who == names[: 2 * WINDOW]
+        assert [rig.counts.of(it.id) for it in COPIES] == [WINDOW, WINDOW]
+        late = rig.start("late")  # does not go before those who wait
+        await settle()
+        rig.pass_s(0.02)
+        await settle()
+        assert rig.who == names[: 2 * WINDOW + 2]  # one a copy: each may have a queue of its own
+        for placed in rig.placed:
+            placed.close()
+        rig.pass_s(0.02)
+        await settle()
+        assert rig.who == names[: 4 * WINDOW + 2]
+        for _ in range(WINDOW):
+            rig.pass_s(0.02)
+            await settle()
+        assert rig.who == [*names, "late"]
+        await asyncio.gather(*requests, late)
+
+    play(scenario)
+
+
+def test_a_second_copy_that_comes_a_moment_later_gets_its_share() -> None:
+    rig = Rig(ASLEEP)
+
+    async def scenario() -> None:
+        requests = [rig.start(f"{number}") for number in range(2 * WINDOW)]
+        await settle()
+        rig.show(replace(AWAKE, copies=COPIES[:1]))
+        await settle()
+        rig.show(AWAKE)
+        await settle()
+        assert [rig.counts.of(it.id) for it in COPIES] == [WINDOW, WINDOW]
+        await asyncio.gather(*requests)
+
+    play(scenario)
+
+
+def test_when_its_time_is_over_it_is_told_what_it_waited_for() -> None:
+    rig = Rig(ASLEEP)
+
+    async def scenario() -> None:
+        short, long = rig.start("short"), rig.start("long", limit_s=480.0)
+        await settle()
+        rig.show(COMING)
+        rig.pass_s(LIMIT_S - 0.1)
+        await settle()
+        assert rig.answers == []
+        rig.pass_s(0.2)
+        await short
+        assert rig.answers == [
+            "short 503 The request waited 60.1 s for a copy of inference component llm, of which "
+            "2 wanted, none is ready: no instance has room. Try again."
+        ]
+        rig.show(AWAKE)
+        await long
+        assert rig.who == ["short", "long"]
+
+    play(scenario)
+    (load,) = [it for it in rig.loads() if it.no_capacity]
+    assert load.no_capacity == 1
+
+
+def test_the_setting_limits_the_wait_where_it_is_shorter() -> None:
+    rig = Rig(COMING, limit_s=5.0)
+
+    async def scenario() -> None:
+        request = rig.start("a", limit_s=480.0)
+        await settle()
+        rig.pass_s(5.0)
+        await request
+        assert rig.answers[0].startswith("a 503 The request waited 5.0 s")
+
+    play(scenario)
+
+
+def test_a_full_line_is_told_at_once_and_the_others_wait_on() -> None:
+    rig = Rig(ASLEEP, max_requests_each=2)
+
+    async def scenario() -> None:
+        requests = [rig.start(who) for who in "abc"]
+        await settle()
+        assert rig.answers == [
+            "c 503 No copy of inference component llm can take the request now, and it cannot "
+            "wait: 2 requests wait for it already, and no more may."
+        ]
+        rig.show(AWAKE)
+        await asyncio.gather(*requests)
+        assert rig.who == ["c", "a", "b"]
+
+    play(scenario)
+
+
+def test_a_client_that_leaves_gives_its_place_up_at_once() -> None:
+    rig = Rig(ASLEEP, max_requests_each=2)
+
+    async def scenario() -> None:
+        requests = [rig.start(who) for who in "ab"]
+        await settle()
+        requests[0].cancel()
+        await settle()
+        assert rig.pending_queue.num_held == 1
+        requests.append(rig.start("c"))
+        await settle()
+        requests[2].cancel()
+        rig.show(AWAKE)  # in the same moment
+        await asyncio.gather(*requests, return_exceptions=True)
+        assert rig.who == ["a", "c", "b"]
+        assert rig.pending_queue.num_held == 0
+
+    play(scenario)
+    assert rig.upstream.asked == [COPIES[0].address]

@@ -1,0 +1,270 @@
+"""Who is not held, what control knows more than the routes, and copies that come and go."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from tests.unit.gateway.queueing.queue_rig import ASLEEP, AWAKE, COMING, Rig, play, settle
+from tests.unit.gateway.routes_sample import COPIES, HERE, component, variant
+
+from hostelry.domain.at_zero import AtZero, Wakeable
+from hostelry.domain.routes import ComponentRoute, EndpointRoute
+from hostelry.gateway.balancing.destination import NO_CAPACITY
+from hostelry.gateway.http.reply import ConnectError
+from hostelry.gateway.queueing.pending_queue import REFUSED_S, SYNC_S, NotServedError
+
+
+@pytest.mark.parametrize(
+    ("route", "status", "says"),
+    [
+        pytest.param(replace(ASLEEP, at_zero=AtZero.COMPAT), 400, NO_CAPACITY,
+                     id="compat: AWS's error, although it could be woken"),
+        pytest.param(replace(COMING, at_zero=AtZero.COMPAT), 503, "try again",
+                     id="compat: copies are coming"),
+        pytest.param(replace(ASLEEP, wakeable=Wakeable.NO_TARGET), 400, "no scalable target",
+                     id="off on purpose: nothing may raise it"),
+        pytest.param(replace(ASLEEP, wakeable=Wakeable.MAX_ZERO), 400, "MaxCapacity",
+                     id="off by schedule"),
+        pytest.param(replace(ASLEEP, wakeable=Wakeable.SUSPENDED), 400,
+                     "DynamicScalingOutSuspended", id="scaling out is suspended"),
+    ],
+)  # fmt: skip
+def test_who_is_not_held_is_told_at_once(route: ComponentRoute, status: int, says: str) -> None:
+    rig = Rig(route)
+
+    async def scenario() -> None:
+        await rig.request("a")
+        assert rig.answers[0].startswith(f"a {status} ")
+        assert says in rig.answers[0]
+        assert rig.control.wakes == []
+        assert (NO_CAPACITY in rig.answers[0]) is (status == 400)
+
+    play(scenario)
+    (load,) = rig.loads()
+    assert (load.arrivals, load.no_capacity, load.delayed) == (1, 1, 0)
+
+
+def test_compat_waits_for_nobody_although_others_of_the_endpoint_are_held() -> None:
+    rig = Rig(ASLEEP, replace(ASLEEP, name="plain", at_zero=AtZero.COMPAT))
+
+    async def scenario() -> None:
+        queued = rig.start("held")
+        await rig.request("plain", name="plain")
+        assert NO_CAPACITY in rig.answers[0]
+        rig.show(AWAKE)
+        await queued
+
+    play(scenario)
+
+
+def test_compat_asks_nobody_and_counts_although_a_request_could_wake_it() -> None:
+    rig = Rig(replace(ASLEEP, at_zero=AtZero.COMPAT))
+    rig.control.wanted = True
+
+    async def scenario() -> None:
+        await rig.request("a")
+        assert NO_CAPACITY in rig.answers[0]
+
+    play(scenario)
+    (load,) = rig.loads()
+    assert (load.arrivals, load.no_capacity, load.delayed) == (1, 1, 0)
+
+
+def test_what_control_knows_is_waited_for_until_the_routes_have_it() -> None:
+    rig = Rig()
+    rig.control.wanted = True
+
+    async def scenario() -> None:
+        request = rig.start("a")
+        await settle()
+        assert [it.component_name for it in rig.control.asked] == ["llm"]
+        rig.show(component("another"))  # other news are not those that it waits for
+        await settle()
+        assert rig.answers == []
+        rig.show(COMING)  # known now, and without a copy
+        await settle()
+        assert rig.answers == []
+        rig.show(AWAKE)
+        await request
+        assert rig.answers == ["a c-1"]
+        assert len(rig.control.asked) == 1
+
+    play(scenario)
+
+
+def test_routes_that_never_show_what_control_knows_end_the_wait() -> None:
+    rig = Rig()
+    rig.control.wanted = True
+
+    async def scenario() -> None:
+        request = rig.start("a")
+        await settle()
+        rig.pass_s(SYNC_S)
+        await request
+        assert rig.answers == ["a 400 Inference Component llm not found on endpoint llms."]
+
+    play(scenario)
+
+
+def test_a_count_raised_by_hand_is_waited_for_though_the_routes_still_say_zero() -> None:
+    rig = Rig(replace(ASLEEP, wakeable=Wakeable.NO_TARGET))
+    rig.control.wanted = True
+
+    async def scenario() -> None:
+        request = rig.start("a")
+        await settle()
+        rig.show(replace(COMING, wakeable=Wakeable.NO_TARGET))
+        await settle()
+        rig.show(AWAKE)
+        await request
+        assert rig.answers == ["a c-1"]
+
+    play(scenario)
+
+
+def test_routes_that_arrive_while_control_is_asked_are_looked_at() -> None:
+    rig = Rig()
+    rig.control.wanted = True
+
+    async def scenario() -> None:
+        request = rig.start("a")
+        await asyncio.sleep(0)
+        rig.show(AWAKE)
+        await request
+        assert rig.answers == ["a c-1"]
+
+    play(scenario)
+
+
+def test_a_flood_of_names_that_do_not_exist_is_refused_and_leaves_nothing() -> None:
+    rig = Rig(ASLEEP)
+
+    async def scenario() -> None:
+        names = [f"name-{number}" for number in range(500)]
+        await asyncio.gather(*(rig.request(name, name=name) for name in names))
+        assert len(rig.answers) == 500
+        assert all(" 400 " in it for it in rig.answers)
+        assert rig.pending_queue.num_held == 0
+
+    play(scenario)
+    assert rig.loads() == []
+
+
+def test_copies_that_refuse_connections_are_tried_again_and_the_request_is_not_lost() -> None:
+    rig = Rig(AWAKE)
+    rig.upstream.failures = {it.address: ConnectError("refused") for it in COPIES}
+
+    async def scenario() -> None:
+        requests = [rig.start(who) for who in "ab"]
+        await settle()
+        assert rig.answers == []
+        requests.append(rig.start("c"))
+        await settle()
+        asked = len(rig.upstream.asked)
+        rig.pass_s(REFUSED_S / 2)
+        await settle()
+        assert len(rig.upstream.asked) == asked
+        rig.upstream.failures = {}
+        rig.pass_s(REFUSED_S)
+        await asyncio.gather(*requests)
+        assert rig.who == ["a", "b", "c"]
+
+    play(scenario)
+
+
+def test_copies_that_go_on_refusing_end_the_wait_with_the_reason() -> None:
+    rig = Rig(AWAKE)
+    rig.upstream.failures = {it.address: ConnectError("refused") for it in COPIES}
+
+    async def scenario() -> None:
+        request = rig.start("a")
+        await settle()
+        for _ in range(130):
+            rig.pass_s(0.5)
+            await settle()
+        await request
+        assert "whose copies take no connections. Try again." in rig.answers[0]
+
+    play(scenario)
+
+
+def test_copies_that_vanish_again_before_the_request_went_leave_it_in_its_place() -> None:
+    rig = Rig(COMING)
+
+    async def scenario() -> None:
+        requests = [rig.start(who) for who in "abc"]
+        await settle()
+        rig.show(AWAKE)
+        rig.show(COMING)  # before anyone who was let go has run
+        await settle()
+        assert (rig.answers, rig.pending_queue.num_held) == ([], 3)
+        rig.show(AWAKE)
+        await asyncio.gather(*requests)
+        assert rig.who == ["a", "b", "c"]
+
+    play(scenario)
+
+
+def test_what_is_deleted_while_it_is_waited_for_is_not_found() -> None:
+    rig = Rig(COMING)
+
+    async def scenario() -> None:
+        requests = [rig.start(who) for who in "ab"]
+        await settle()
+        rig.show()
+        rig.pass_s(0.02)
+        rig.pass_s(0.02)
+        await asyncio.gather(*requests)
+        assert all("llm not found on endpoint llms" in it for it in rig.answers)
+
+    play(scenario)
+
+
+def test_what_is_put_to_sleep_for_good_while_it_is_waited_for_says_so() -> None:
+    rig = Rig(COMING)
+
+    async def scenario() -> None:
+        request = rig.start("a")
+        await settle()
+        rig.show(replace(ASLEEP, wakeable=Wakeable.MAX_ZERO))
+        await request
+        assert "MaxCapacity" in rig.answers[0]
+
+    play(scenario)
+
+
+def test_a_model_endpoint_waits_for_whichever_variant_comes_back() -> None:
+    rig = Rig()
+    down = EndpointRoute(
+        scope=HERE,
+        name="models",
+        takes_components=False,
+        variants=(variant("blue", 1.0, ()), variant("green", 3.0, ())),
+        at_zero=AtZero.HOLD,
+    )
+    rig.publish(down)
+
+    async def scenario() -> None:
+        request = rig.start("a", name=None, endpoint="models")
+        await settle()
+        assert (rig.answers, rig.control.wakes) == ([], [])
+        rig.publish(replace(down, variants=(variant("blue", 1.0), variant("green", 3.0, ()))))
+        await request
+        assert rig.answers == ["a c-1"]
+
+    play(scenario)
+
+
+def test_a_request_that_must_not_wait_is_answered_at_once() -> None:
+    rig = Rig(COMING)
+
+    async def scenario() -> None:
+        await rig.request("a", limit_s=0.0)
+        assert rig.answers[0].startswith("a 503 No healthy instance")
+
+    play(scenario)
+
+
+def test_an_error_of_a_held_request_is_one_that_clients_try_again() -> None:
+    error = NotServedError("no copy")
+    assert (error.code, error.http_status) == ("ServiceUnavailable", 503)

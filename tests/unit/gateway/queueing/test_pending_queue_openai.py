@@ -1,0 +1,78 @@
+"""OpenAI clients of models without a copy: they wait too, and are told in OpenAI's form."""
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+from tests.unit.gateway.queueing.queue_rig import ASLEEP, AWAKE, NOTHING, settle
+from tests.unit.gateway.routes_sample import COPIES, HERE
+from tests.unit.gateway.test_dispatcher import WrittenAnswer
+
+from hostelry.base.http import HttpRequest
+from hostelry.domain.at_zero import AtZero, Wakeable
+from hostelry.domain.routes import ComponentRoute, RouteSnapshot
+from hostelry.gateway.http.exchange import Exchange
+from hostelry.gateway.http.reader import Received
+from hostelry.gateway.http.upstream import UpstreamPool
+from hostelry.gateway.routes import FixedRoutes
+from hostelry.server.gateway import GatewayParts, build_door
+from hostelry.server.home import UpConfig, new_credentials
+
+CREDENTIALS = new_credentials(HERE.account, HERE.region)
+
+
+def routes_of(*components: ComponentRoute) -> RouteSnapshot:
+    return RouteSnapshot(version="v", endpoints=(replace(NOTHING, components=components),))
+
+
+async def complete(parts: GatewayParts, name: str = "llm") -> tuple[int, dict[str, str]]:
+    """The status and the error object of a completion request."""
+    sink = WrittenAnswer()
+    request = HttpRequest(
+        method="POST",
+        path="/v1/completions",
+        headers={"authorization": f"Bearer {CREDENTIALS.openai_api_key}"},
+        body=json.dumps({"model": name}).encode(),
+    )
+    await parts.door.handle(Exchange(sink, Received(request, True, True), b""))
+    head, _, body = sink.written.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)["error"]
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        pytest.param(replace(ASLEEP, at_zero=AtZero.COMPAT), id="compat"),
+        pytest.param(replace(ASLEEP, wakeable=Wakeable.NO_TARGET), id="off on purpose"),
+    ],
+)
+def test_who_is_not_held_is_told_that_there_is_no_capacity(route: ComponentRoute) -> None:
+    async def scenario() -> None:
+        config = UpConfig(control_port=1)
+        parts = build_door(config, CREDENTIALS, FixedRoutes(routes_of(route)), UpstreamPool())
+        status, error = await complete(parts)
+        assert (status, error["code"], error["type"]) == (503, "no_capacity", "server_error")
+        assert "`llm`" in error["message"]
+
+    asyncio.run(scenario())
+
+
+def test_who_is_held_waits_until_there_is_a_copy_or_the_line_is_full() -> None:
+    async def scenario() -> None:
+        config = UpConfig(control_port=1, hold_requests_each=1)
+        routes = FixedRoutes(routes_of(ASLEEP))
+        parts = build_door(config, CREDENTIALS, routes, UpstreamPool())
+        waiting = asyncio.create_task(complete(parts))
+        await settle()
+        assert parts.pending_queue.num_held == 1
+        status, error = await complete(parts)
+        assert (status, error["code"]) == (503, "no_capacity")
+        assert "1 requests wait for it already" in error["message"]
+        # The only copy refuses connections, and is an error of a client that does not wait.
+        routes.replace(routes_of(replace(AWAKE, at_zero=AtZero.COMPAT, copies=COPIES[:1])))
+        status, error = await waiting
+        assert (status, error["code"]) == (503, "no_capacity")
+        assert parts.pending_queue.num_held == 0
+
+    asyncio.run(scenario())

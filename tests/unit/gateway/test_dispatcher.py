@@ -1,0 +1,134 @@
+import asyncio
+
+import pytest
+from tests.unit.gateway.routes_sample import HERE, SNAPSHOT
+
+from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.gateway.dispatcher import Dispatcher
+from hostelry.gateway.http.exchange import Exchange
+from hostelry.gateway.http.reader import Received, RefusedError
+from hostelry.gateway.http.upstream import UpstreamPool
+from hostelry.gateway.routes import FixedRoutes
+from hostelry.server.gateway import build_door
+from hostelry.server.home import UpConfig, new_credentials
+
+CREDENTIALS = new_credentials(HERE.account, HERE.region)
+
+
+class WrittenAnswer:
+    """Keeps an answer's bytes."""
+
+    def __init__(self) -> None:
+        self.written = b""
+
+    async def write(self, *parts: bytes) -> None:
+        self.write_now(*parts)
+
+    def write_now(self, *parts: bytes) -> None:
+        self.written += b"".join(parts)
+
+
+class FailingHandler:
+    """Fails, before or after its answer has begun."""
+
+    def __init__(self, failure: Exception, begins: bool = False) -> None:
+        self._failure = failure
+        self._begins = begins
+
+    def admit(self, request: HttpRequest) -> bool:
+        raise self._failure
+
+    async def serve(self, exchange: Exchange, request_id: str) -> None:
+        if self._begins:
+            exchange.start(200, {})
+        raise self._failure
+
+    def error_answer(
+        self, error: ServiceError, request: HttpRequest, request_id: str
+    ) -> HttpResponse:
+        return HttpResponse(error.http_status, {}, f"{error.code}: {error.message}".encode())
+
+
+def ask(room: FailingHandler, path: str = "/endpoints/e/invocations") -> tuple[Exchange, bytes]:
+    door = Dispatcher(runtime=room, openai=room, control=room)
+    sink = WrittenAnswer()
+    exchange = Exchange(sink, Received(HttpRequest("POST", path), True, True), b"")
+    asyncio.run(door.handle(exchange))
+    return exchange, sink.written
+
+
+def test_a_modelled_error_is_answered() -> None:
+    exchange, written = ask(FailingHandler(ServiceError("ModelError", "it failed", 424)))
+    assert written.startswith(b"HTTP/1.1 424 Failed Dependency\r\n")
+    assert written.endswith(b"ModelError: it failed")
+    assert exchange.finished
+
+
+def test_a_defect_is_an_internal_failure_with_its_cause_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    _, written = ask(FailingHandler(ZeroDivisionError("secret detail")))
+    assert written.startswith(b"HTTP/1.1 500 ")
+    assert b"InternalFailure" in written
+    assert b"secret detail" not in written
+    assert "secret detail" in caplog.text
+
+
+def test_an_answer_that_has_begun_is_left_unfinished() -> None:
+    exchange, written = ask(FailingHandler(ZeroDivisionError(), begins=True))
+    assert written.count(b"HTTP/1.1 ") == 1
+    assert exchange.started
+    assert not exchange.finished
+
+
+@pytest.mark.parametrize(
+    ("path", "header", "body"),
+    [
+        pytest.param("/endpoints/e/invocations", ("x-amzn-ErrorType", "ValidationError"),
+                     b'{"Message":"too large"}', id="the runtime API"),
+        pytest.param("/v1/completions", ("Content-Type", "application/json"),
+                     b'{"error":{"message":"too large","type":"invalid_request_error",',
+                     id="the OpenAI routes"),
+        pytest.param("/", ("Content-Type", "application/x-amz-json-1.1"),
+                     b'"__type":"ValidationException"', id="a control call"),
+    ],
+)  # fmt: skip
+def test_a_body_that_is_too_large_is_refused_in_the_form_its_client_reads(
+    path: str, header: tuple[str, str], body: bytes
+) -> None:
+    config = UpConfig(control_port=1)
+    door = build_door(config, CREDENTIALS, FixedRoutes(SNAPSHOT), UpstreamPool()).door
+    answer = door.refusal_answer(RefusedError(413, "too large", HttpRequest("POST", path)))
+    assert answer.status == 413
+    assert answer.headers[header[0]] == header[1]
+    assert body in answer.body
+
+
+def test_bytes_that_are_no_http_get_an_answer_too() -> None:
+    config = UpConfig(control_port=1)
+    door = build_door(config, CREDENTIALS, FixedRoutes(SNAPSHOT), UpstreamPool()).door
+    answer = door.refusal_answer(RefusedError(400, "Malformed HTTP."))
+    assert (answer.status, b"Malformed HTTP." in answer.body) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("insecure", "headers", "status"),
+    [
+        pytest.param(True, {"host": "127.0.0.1:8787"}, 404, id="its own address"),
+        pytest.param(True, {"host": "evil.example:8787"}, 403, id="a rebound name"),
+        pytest.param(
+            True, {"host": "localhost", "origin": "http://evil.example"}, 403, id="a foreign page"
+        ),
+        pytest.param(False, {"host": "door.example"}, 401, id="where a key is needed, any name"),
+    ],
+)
+def test_a_web_page_gets_nothing_from_a_door_without_keys(
+    insecure: bool, headers: dict[str, str], status: int
+) -> None:
+    config = UpConfig(door_port=1, control_port=2, insecure_no_auth=insecure)
+    door = build_door(config, CREDENTIALS, FixedRoutes(SNAPSHOT), UpstreamPool()).door
+    request = HttpRequest("GET", "/v1/models/none", headers=headers)
+    sink = WrittenAnswer()
+    asyncio.run(door.handle(Exchange(sink, Received(request, True, True), b"")))
+    assert sink.written.startswith(b"HTTP/1.1 %d " % status)
