@@ -30,7 +30,7 @@ from hostelry.domain.alarm import (
 from hostelry.domain.load import Wake
 from hostelry.domain.metric import Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
-from hostelry.metrics.store import MemoryMetrics
+from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.scaling.alarm_actions import Around
 from hostelry.scaling.alarm_addresses import Addresses
 from hostelry.scaling.alarm_watch import AlarmWatch, Watched

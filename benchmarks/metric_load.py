@@ -23,11 +23,11 @@ from benchmarks.record import print_table, write_result
 from hostelry.base.clock import ManualClock
 from hostelry.domain.metric import Metric, MetricQuery, MetricStat, Sample
 from hostelry.domain.scope import Scope
-from hostelry.metrics.budget import HARD_SHARE
-from hostelry.metrics.durable import DurableMetrics
+from hostelry.metrics.persistence.durable import DurableMetrics
 from hostelry.metrics.protocol import MetricFilter
-from hostelry.metrics.queries import evaluate
-from hostelry.metrics.store import MemoryMetrics
+from hostelry.metrics.query.queries import evaluate
+from hostelry.metrics.series.budget import HARD_SHARE
+from hostelry.metrics.series.store import MemoryMetrics
 
 SEED = 20261122
 T = 1_700_006_400.0

@@ -11,10 +11,10 @@ from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.metric import Metric, MetricQuery, MetricStat, Sample
 from hostelry.domain.scope import Scope
-from hostelry.metrics.math_syntax import ExpressionError
-from hostelry.metrics.queries import check_queries, evaluate
-from hostelry.metrics.search import parse_search
-from hostelry.metrics.store import MemoryMetrics
+from hostelry.metrics.query.math_syntax import ExpressionError
+from hostelry.metrics.query.queries import check_queries, evaluate
+from hostelry.metrics.query.search import parse_search
+from hostelry.metrics.series.store import MemoryMetrics
 
 HERE = Scope("123456789012", "us-west-2")
 T = 1_700_006_400.0

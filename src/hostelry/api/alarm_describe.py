@@ -20,7 +20,7 @@ from hostelry.domain.alarm import (
     MissingData,
 )
 from hostelry.domain.metric import MetricQuery, MetricStat
-from hostelry.metrics.statistic import is_simple
+from hostelry.metrics.series.statistic import is_simple
 
 PAGE_SIZE = 50
 FILTERS = (

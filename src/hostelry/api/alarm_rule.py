@@ -12,8 +12,8 @@ from hostelry.api.refusals import refuse_fields
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.alarm import AlarmRule, Comparison, MissingData
 from hostelry.domain.metric import Metric, MetricQuery, MetricStat
-from hostelry.metrics.queries import check_queries, is_single, uses_search
-from hostelry.metrics.statistic import statistic
+from hostelry.metrics.query.queries import check_queries, is_single, uses_search
+from hostelry.metrics.series.statistic import statistic
 
 MAX_QUERIES = 10
 DAY_S, WEEK_S, HOUR_S = 86_400, 604_800, 3_600

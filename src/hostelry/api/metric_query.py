@@ -18,8 +18,8 @@ from hostelry.api.metric_values import (
 from hostelry.api.page import read_token, request_digest, write_token
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.metric import Datapoint, Metric, MetricQuery, MetricStat
-from hostelry.metrics.queries import results
-from hostelry.metrics.search import MAX_FOUND
+from hostelry.metrics.query.queries import results
+from hostelry.metrics.query.search import MAX_FOUND
 
 MAX_QUERIES = 500
 MAX_DATAPOINTS = 100_800

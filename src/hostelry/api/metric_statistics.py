@@ -13,7 +13,7 @@ from hostelry.api.metric_values import (
     invalid_value,
 )
 from hostelry.domain.metric import Metric, MetricStat
-from hostelry.metrics.statistic import statistic
+from hostelry.metrics.series.statistic import statistic
 
 MAX_DATAPOINTS = 1440
 

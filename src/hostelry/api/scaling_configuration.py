@@ -14,7 +14,7 @@ from hostelry.autoscaling.tracking_alarms import CUSTOMIZED_PERIOD_S, PREDEFINED
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.metric import MetricQuery, MetricStat
 from hostelry.domain.scaling import Adjustment, Dimension, Step, StepScaling, TargetTracking
-from hostelry.metrics.queries import check_queries, is_single, uses_search
+from hostelry.metrics.query.queries import check_queries, is_single, uses_search
 
 DEFAULT_COOLDOWN_S = 300
 MAX_STEPS = 20

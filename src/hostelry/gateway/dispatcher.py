@@ -116,7 +116,9 @@ class Dispatcher:
         return self.openai if path.startswith("/v1/") else self.control
 
     @staticmethod
-    def _fail(exchange: Exchange, handler: ApiHandler, error: ServiceError, request_id: str) -> None:
+    def _fail(
+        exchange: Exchange, handler: ApiHandler, error: ServiceError, request_id: str
+    ) -> None:
         """Say it, unless an answer has begun: then only cutting the connection says it."""
         if not exchange.started:
             exchange.respond(handler.error_answer(error, exchange.request, request_id))

@@ -6,7 +6,7 @@ from hostelry.domain.component import InferenceComponent
 from hostelry.domain.copy import Copy, CopyStatus, Instance, InstanceState
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.load import LoadKey
-from hostelry.metrics.census import (
+from hostelry.metrics.sagemaker.census import (
     Census,
     ComponentCensus,
     CopyUse,

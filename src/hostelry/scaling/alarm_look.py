@@ -9,8 +9,8 @@ from hostelry.base.errors import ServiceError
 from hostelry.domain.alarm import AlarmRule, AlarmStatus, MetricAlarm
 from hostelry.domain.metric import Datapoint, MetricStat
 from hostelry.domain.scope import Scope
-from hostelry.metrics import queries
 from hostelry.metrics.protocol import MetricReader
+from hostelry.metrics.query import queries
 
 
 def look_at(metrics: MetricReader, alarm: MetricAlarm, now: float) -> Verdict:

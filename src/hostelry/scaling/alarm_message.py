@@ -12,7 +12,7 @@ from hostelry.autoscaling.alarm_events import Alarm
 from hostelry.autoscaling.alarm_words import dense, long_instant
 from hostelry.domain.alarm import AlarmRule, AlarmState, MetricAlarm
 from hostelry.domain.metric import Metric, MetricQuery, MetricStat
-from hostelry.metrics.statistic import is_simple
+from hostelry.metrics.series.statistic import is_simple
 
 MAX_SUBJECT = 100
 MESSAGE_IDS = uuid.UUID("6f1c2a52-8c55-4f0f-9f0d-5d6d5f2a7a11")

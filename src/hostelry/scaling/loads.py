@@ -16,7 +16,7 @@ LULL_S = 5
 
 
 class Loads(Protocol):
-    """Closed seconds of each name; `metrics.load_board.LoadBoard` is one."""
+    """Closed seconds of each name; `metrics.sagemaker.load_aggregator.LoadAggregator` is one."""
 
     def recent(self, key: LoadKey, since: int) -> Sequence[SecondLoad]:
         """Those of `key` from `since` on, oldest first; a second without reports is left out."""

@@ -1,8 +1,8 @@
 """Lets the responsive policy see each second of each target that chose it, and proposes its acts.
 
 What it learns is in memory only: after a restart it learns anew, and until then only a call that
-waits too long makes it act. Seconds come from a LoadBoard, on whatever thread; `tick` works them
-off.
+waits too long makes it act. Seconds come from a LoadAggregator, on whatever thread; `tick` works
+them off.
 """
 
 import logging
@@ -40,7 +40,7 @@ Listener = Callable[[int, Sequence[SecondLoad]], None]
 
 
 class Seconds(Protocol):
-    """Where closed seconds come from; `metrics.load_board.LoadBoard` is one."""
+    """Where closed seconds come from; `metrics.sagemaker.load_aggregator.LoadAggregator` is one."""
 
     def subscribe(self, listener: Listener) -> None:
         """Have `listener` called with each second once it is closed, and what happened in it."""

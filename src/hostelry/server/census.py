@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from hostelry.metrics.census import NOTHING_IN_SERVICE, Census
+from hostelry.metrics.sagemaker.census import NOTHING_IN_SERVICE, Census
 from hostelry.reconcile.census import take_census
 from hostelry.reconcile.record import load_all
 from hostelry.reconcile.world import InstanceFacts

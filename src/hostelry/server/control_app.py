@@ -35,8 +35,8 @@ from hostelry.domain.load import Wake
 from hostelry.domain.scope import Scope as Owner
 from hostelry.domain.shape import Shape
 from hostelry.gateway.handlers.callers import check_service
-from hostelry.metrics.load_board import LoadBoard
 from hostelry.metrics.protocol import MetricStore
+from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.reconcile.overview import overview
 from hostelry.reconcile.reconciler import Reconciler
 from hostelry.reconcile.record import load_all
@@ -66,7 +66,7 @@ class Served:
     max_body_bytes: int
     role_created_at: float
     wake: Callable[[Wake], None] = lambda _: None
-    board: LoadBoard = field(default_factory=lambda: LoadBoard(0.0))
+    board: LoadAggregator = field(default_factory=lambda: LoadAggregator(0.0))
     metrics: MetricStore
     pace: float = 1.0
     more_routes: tuple[Route, ...] = ()

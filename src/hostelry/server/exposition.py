@@ -21,10 +21,10 @@ from starlette.responses import Response
 from hostelry import __version__
 from hostelry.base.clock import Clock
 from hostelry.domain.load import LoadKey
-from hostelry.metrics.census import Census
-from hostelry.metrics.durable import DurableMetrics
-from hostelry.metrics.load_board import LoadBoard
-from hostelry.metrics.totals import BOUNDS_S, Histogram, Total, Totals
+from hostelry.metrics.persistence.durable import DurableMetrics
+from hostelry.metrics.sagemaker.census import Census
+from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
+from hostelry.metrics.sagemaker.totals import BOUNDS_S, Histogram, Total, Totals
 from hostelry.store.records import State
 
 LABELS = ("account", "region", "endpoint", "variant", "component")
@@ -67,7 +67,7 @@ class Exposition(Collector):
     def __init__(
         self,
         totals: Totals,
-        board: LoadBoard,
+        board: LoadAggregator,
         census: Callable[[], Census],
         state: State,
         clock: Clock,

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from hostelry.base.clock import Clock
 from hostelry.base.json import decode
 from hostelry.domain.load import LoadReport
-from hostelry.metrics.load_board import LoadBoard, ReportError
+from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator, ReportError
 
 LOG = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ LOG = logging.getLogger(__name__)
 class LoadRoutes:
     """Takes reports for `board`."""
 
-    def __init__(self, board: LoadBoard, clock: Clock) -> None:
+    def __init__(self, board: LoadAggregator, clock: Clock) -> None:
         self._board = board
         self._clock = clock
 

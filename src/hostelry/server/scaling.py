@@ -23,10 +23,10 @@ from hostelry.domain.endpoint import Deployment, Endpoint
 from hostelry.domain.load import Wake
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
-from hostelry.metrics.census import Census
-from hostelry.metrics.durable import DurableMetrics
-from hostelry.metrics.load_board import LoadBoard
-from hostelry.metrics.publisher import Publisher
+from hostelry.metrics.persistence.durable import DurableMetrics
+from hostelry.metrics.sagemaker.census import Census
+from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
+from hostelry.metrics.sagemaker.publisher import Publisher
 from hostelry.scaling.alarm_actions import Around, WebPoster
 from hostelry.scaling.alarm_addresses import AddressFile
 from hostelry.scaling.alarm_watch import AlarmWatch, Watched
@@ -79,7 +79,7 @@ class Scaling:
         self._clock = clock
         self.metrics = DurableMetrics(home.metrics, clock, max_bytes=config.metrics_bytes)
         self._context_of = self._contexts(credentials, shape_of, config.pace)
-        self.board = LoadBoard(clock.now())
+        self.board = LoadAggregator(clock.now())
         self.scaler = TargetScaler(
             Given(
                 state=state,

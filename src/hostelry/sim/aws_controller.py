@@ -14,7 +14,7 @@ from hostelry.domain.load import SecondLoad
 from hostelry.domain.metric import Datapoint
 from hostelry.domain.scaling import ScalingPolicy
 from hostelry.domain.scope import Scope
-from hostelry.metrics.queries import evaluate as evaluate_queries
+from hostelry.metrics.query.queries import evaluate as evaluate_queries
 from hostelry.sim.policy_set import PolicySet
 from hostelry.sim.published import PublishedMetrics
 from hostelry.sim.target import SimulatedTarget

@@ -23,7 +23,7 @@ from hostelry.domain.alarm import AlarmRule
 from hostelry.domain.metric import MetricQuery, MetricStat
 from hostelry.domain.scaling import Dimension, ScalingPolicy, ScheduledAction
 from hostelry.domain.scope import Scope
-from hostelry.metrics.queries import check_queries
+from hostelry.metrics.query.queries import check_queries
 from hostelry.sim.policy_set import NamedAlarm
 from hostelry.sim.published import READINGS, STATISTICS
 

@@ -25,7 +25,7 @@ from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.model import Container
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
-from hostelry.metrics.store import MemoryMetrics
+from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state
 

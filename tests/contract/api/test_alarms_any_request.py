@@ -14,7 +14,7 @@ from hostelry.base.errors import ServiceError
 from hostelry.domain.load import Wake
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
-from hostelry.metrics.store import MemoryMetrics
+from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.scaling.alarm_actions import Around
 from hostelry.scaling.alarm_addresses import Addresses
 from hostelry.scaling.alarm_watch import AlarmWatch, Watched

@@ -18,7 +18,7 @@ from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
-from hostelry.metrics.store import MemoryMetrics
+from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state
 

@@ -6,8 +6,8 @@ Source: SageMaker developer guide, "Monitor Amazon SageMaker AI with Amazon Clou
 from collections.abc import Iterator
 
 import pytest
-from tests.unit.metrics.census_sample import ADAPTER, MODEL, census
-from tests.unit.metrics.load_sample import CHAT, T0, load
+from tests.unit.metrics.sagemaker.census_sample import ADAPTER, MODEL, census
+from tests.unit.metrics.sagemaker.load_sample import CHAT, T0, load
 
 from hostelry.domain.load import Distribution, LoadKey, SecondLoad
 from hostelry.domain.metric import (
@@ -16,8 +16,8 @@ from hostelry.domain.metric import (
     MODEL_NAMESPACE,
     Sample,
 )
-from hostelry.metrics.publication import Publication
-from hostelry.metrics.utilization import utilization
+from hostelry.metrics.sagemaker.publication import Publication
+from hostelry.metrics.sagemaker.utilization import utilization
 
 COMPONENT = ("InferenceComponentName",)
 VARIANT = ("EndpointName", "VariantName")

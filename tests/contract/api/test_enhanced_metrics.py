@@ -9,17 +9,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.metrics.census_sample import HOSTS, census
-from tests.unit.metrics.load_sample import CHAT, load
+from tests.unit.metrics.sagemaker.census_sample import HOSTS, census
+from tests.unit.metrics.sagemaker.load_sample import CHAT, load
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.copy import GpuUse
 from hostelry.domain.metrics_config import MetricsConfig
 from hostelry.domain.scope import Scope
-from hostelry.metrics.census import Census
-from hostelry.metrics.publication import Publication
-from hostelry.metrics.store import MemoryMetrics
-from hostelry.metrics.utilization import utilization
+from hostelry.metrics.sagemaker.census import Census
+from hostelry.metrics.sagemaker.publication import Publication
+from hostelry.metrics.sagemaker.utilization import utilization
+from hostelry.metrics.series.store import MemoryMetrics
 
 Client = Callable[[str], Any]
 M0 = 1_700_000_040

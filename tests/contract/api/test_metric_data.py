@@ -10,7 +10,7 @@ from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.domain.metric import Sample
 from hostelry.domain.scope import Scope
-from hostelry.metrics.store import MemoryMetrics
+from hostelry.metrics.series.store import MemoryMetrics
 
 Call = Callable[..., dict[str, Any]]
 DAY_S = 86_400

@@ -9,7 +9,7 @@ from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.metric import Metric, Sample
 from hostelry.domain.scope import Scope
-from hostelry.metrics.store import MemoryMetrics
+from hostelry.metrics.series.store import MemoryMetrics
 
 Call = Callable[..., dict[str, Any]]
 DAY_S = 86_400

@@ -12,7 +12,7 @@ import pytest
 from hostelry.base.clock import ManualClock
 from hostelry.domain.metric import Metric, Sample
 from hostelry.domain.scope import Scope
-from hostelry.metrics.store import MemoryMetrics
+from hostelry.metrics.series.store import MemoryMetrics
 
 MINUTE = 1_700_000_040.0
 

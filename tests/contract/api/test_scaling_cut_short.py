@@ -16,7 +16,7 @@ from hostelry.base.errors import ServiceError
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
-from hostelry.metrics.store import MemoryMetrics
+from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.store.memory import MemoryStore
 from hostelry.store.protocol import Key, Record
 from hostelry.store.records import State, open_state

@@ -14,8 +14,8 @@ from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
 from hostelry.domain.metric import Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
-from hostelry.metrics.durable import DurableMetrics
-from hostelry.metrics.outage import RETRY_S
+from hostelry.metrics.persistence.durable import DurableMetrics
+from hostelry.metrics.persistence.outage import RETRY_S
 from hostelry.metrics.protocol import MetricFilter
 
 HERE = Scope("123456789012", "us-west-2")
@@ -30,7 +30,7 @@ from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
 from hostelry.domain.metric import Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
-from hostelry.metrics.durable import DurableMetrics
+from hostelry.metrics.persistence.durable import DurableMetrics
 
 folder, journal_bytes, limit_bytes = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 scope, load = Scope("123456789012", "us-west-2"), Metric.of("Mine", "Load", {})

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hostelry.base.clock import ManualClock
 from hostelry.domain.metric import Metric, MetricStat, Sample, StatisticSet
 from hostelry.domain.scope import Scope
-from hostelry.metrics.durable import DurableMetrics
+from hostelry.metrics.persistence.durable import DurableMetrics
 from hostelry.metrics.protocol import MetricFilter
-from hostelry.metrics.store import MemoryMetrics
+from hostelry.metrics.series.store import MemoryMetrics
 
 HERE = Scope("123456789012", "us-west-2")
 T = 1_700_006_400.0

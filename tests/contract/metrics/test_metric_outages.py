@@ -15,8 +15,8 @@ from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
 from hostelry.domain.metric import Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
-from hostelry.metrics.durable import SNAPSHOT_RETRY_S, DurableMetrics
-from hostelry.metrics.outage import RETRY_S
+from hostelry.metrics.persistence.durable import SNAPSHOT_RETRY_S, DurableMetrics
+from hostelry.metrics.persistence.outage import RETRY_S
 from hostelry.metrics.protocol import MetricFilter
 from hostelry.scaling.alarm_actions import Around
 from hostelry.scaling.alarm_addresses import Addresses

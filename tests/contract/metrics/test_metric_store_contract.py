@@ -10,9 +10,9 @@ import pytest
 from hostelry.base.clock import ManualClock
 from hostelry.domain.metric import Datapoint, Metric, MetricStat, Sample, StatisticSet
 from hostelry.domain.scope import Scope
-from hostelry.metrics.durable import DurableMetrics
+from hostelry.metrics.persistence.durable import DurableMetrics
 from hostelry.metrics.protocol import MetricFilter, MetricStore
-from hostelry.metrics.store import MemoryMetrics
+from hostelry.metrics.series.store import MemoryMetrics
 
 HERE = Scope("123456789012", "us-west-2")
 THERE = Scope("123456789012", "eu-west-1")

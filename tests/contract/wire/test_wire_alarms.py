@@ -13,7 +13,7 @@ from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
-from hostelry.metrics.store import MemoryMetrics
+from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import open_state
 

@@ -24,7 +24,7 @@ from hostelry.base.errors import Conflict, RetryableError
 from hostelry.domain.alarm import AlarmActions, MissingData
 from hostelry.domain.metric import Datapoint, MetricQuery, MetricStat
 from hostelry.domain.scope import Scope
-from hostelry.metrics.store import MemoryMetrics
+from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.store.memory import MemoryStore
 from hostelry.store.protocol import Key, Record
 

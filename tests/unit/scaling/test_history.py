@@ -4,7 +4,7 @@ import pytest
 from tests.unit.scaling.scaling_town import ScalingTown
 
 from hostelry.domain.scaling import ScalableTarget
-from hostelry.metrics.store import MemoryMetrics
+from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.scaling.history import History, period_for
 
 

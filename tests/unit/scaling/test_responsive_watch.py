@@ -15,8 +15,8 @@ from hostelry.domain.metric import Metric, MetricQuery, MetricStat
 from hostelry.domain.scaling import Dimension, TargetTracking, target_name
 from hostelry.domain.scope import Scope
 from hostelry.domain.tags import TagSet
-from hostelry.metrics.load_board import LoadBoard
-from hostelry.metrics.store import MemoryMetrics
+from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
+from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.scaling.protocol import Proposal, Scaler, Trigger
 from hostelry.scaling.responsive_watch import Overlooked, ResponsiveWatch
 
@@ -371,7 +371,7 @@ def test_what_is_gone_is_forgotten() -> None:
 def test_it_hears_of_a_boards_seconds_as_they_close() -> None:
     scene = Scene()
     scene.tag(COMPONENT_ARN, "5")
-    board = LoadBoard(scene.town.clock.now())
+    board = LoadAggregator(scene.town.clock.now())
     scene.watch.listen(board)
     for number in range(100):
         second = int(scene.town.clock.now())

@@ -12,7 +12,7 @@ from hostelry.base.clock import ManualClock
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.domain.shape import Shape
 from hostelry.fleet.fake import FakeFleet
-from hostelry.metrics.store import MemoryMetrics
+from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.reconcile.reconciler import Reconciler, Surroundings
 from hostelry.server.control_app import Served, control_app
 from hostelry.server.home import Credentials

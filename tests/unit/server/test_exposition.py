@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.unit.metrics.census_sample import census
-from tests.unit.metrics.load_sample import T0, load, report
+from tests.unit.metrics.sagemaker.census_sample import census
+from tests.unit.metrics.sagemaker.load_sample import T0, load, report
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
 from hostelry.domain.load import Distribution
 from hostelry.domain.metric import Metric, Sample
 from hostelry.domain.scope import Scope
-from hostelry.metrics.budget import DEFAULT_MAX_BYTES
-from hostelry.metrics.durable import DurableMetrics
-from hostelry.metrics.load_board import LoadBoard
-from hostelry.metrics.totals import Totals
+from hostelry.metrics.persistence.durable import DurableMetrics
+from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
+from hostelry.metrics.sagemaker.totals import Totals
+from hostelry.metrics.series.budget import DEFAULT_MAX_BYTES
 from hostelry.server.exposition import Exposition
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import open_state
@@ -34,7 +34,7 @@ class Page:
     """A page over a board that heard of one second."""
 
     def __init__(self, folder: Path) -> None:
-        board, totals = LoadBoard(T0 - 60), Totals()
+        board, totals = LoadAggregator(T0 - 60), Totals()
         second = load(
             T0,
             arrivals=7,

@@ -7,16 +7,16 @@ import msgspec
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
-from tests.unit.metrics.load_sample import CHAT, T0, load, report
+from tests.unit.metrics.sagemaker.load_sample import CHAT, T0, load, report
 
 from hostelry.base.clock import ManualClock
-from hostelry.metrics.load_board import LoadBoard
+from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.server.load_routes import LoadRoutes
 
 GOOD = msgspec.json.encode(report("gateway-1", 1, load(T0, arrivals=3)))
 
 
-def answers(board: LoadBoard, *bodies: bytes) -> list[int]:
+def answers(board: LoadAggregator, *bodies: bytes) -> list[int]:
     async def main() -> list[int]:
         routes = LoadRoutes(board, ManualClock(T0 + 1.0))
         app = Starlette(routes=[Route("/internal/load", routes.take, methods=["POST"])])
@@ -28,7 +28,7 @@ def answers(board: LoadBoard, *bodies: bytes) -> list[int]:
 
 
 def test_a_report_is_taken_and_again_taken_for_counted() -> None:
-    board = LoadBoard(T0 - 60.0)
+    board = LoadAggregator(T0 - 60.0)
     assert answers(board, GOOD, GOOD) == [204, 204]
     board.tick(T0 + 60)
     assert [it.arrivals for it in board.recent(CHAT, T0)] == [3]
@@ -46,7 +46,7 @@ def test_a_report_is_taken_and_again_taken_for_counted() -> None:
     ],
 )
 def test_what_is_no_report_is_refused_and_counts_nothing(body: bytes) -> None:
-    board = LoadBoard(T0 - 60.0)
+    board = LoadAggregator(T0 - 60.0)
     assert answers(board, body) == [400]
     board.tick(T0 + 60)
     assert board.keys() == []

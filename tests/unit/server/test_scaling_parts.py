@@ -9,7 +9,7 @@ from tests.unit.scaling.scaling_town import ScalingTown
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
-from hostelry.metrics.store import MemoryMetrics
+from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.scaling.history import History
 from hostelry.server.scaling import Part, kept_up
 from hostelry.server.scaling_routes import ScalingRoutes

@@ -6,7 +6,7 @@ from tests.unit.scaling.scaling_town import NAME, ScalingTown
 from hostelry.base.clock import ManualClock
 from hostelry.cli.scaling_text import status_lines
 from hostelry.domain.tags import TagSet
-from hostelry.metrics.store import MemoryMetrics
+from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.scaling.history import History
 from hostelry.server.scaling_routes import ScalingRoutes
 

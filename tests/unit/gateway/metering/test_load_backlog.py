@@ -3,12 +3,12 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.metrics.load_sample import CHAT, CODE, T0, load
+from tests.unit.metrics.sagemaker.load_sample import CHAT, CODE, T0, load
 
 from hostelry.domain.load import LoadKey, LoadReport, SecondLoad
 from hostelry.gateway.metering.load_backlog import MAX_LOADS_A_REPORT, LoadBacklog
 from hostelry.gateway.metering.meter import ClosedSeconds
-from hostelry.metrics.load_board import LoadBoard
+from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 
 
 def span(first: int, *loads: SecondLoad, through: int | None = None) -> ClosedSeconds:
@@ -79,7 +79,7 @@ def test_no_request_is_lost_and_the_bound_is_kept_while_control_is_away(seconds:
 def test_control_counts_all_that_was_measured_whenever_it_is_away(
     steps: list[tuple[LoadKey, int, bool]],
 ) -> None:
-    board = LoadBoard(T0)
+    board = LoadAggregator(T0)
     backlog = LoadBacklog("gateway-1", 1.0, max_loads=10)
     for second, (key, count, is_there) in enumerate(steps, T0):
         backlog.add([span(second, load(second, key, arrivals=count))])

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
-from tests.unit.metrics.load_sample import CHAT
+from tests.unit.metrics.sagemaker.load_sample import CHAT
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.load import LoadReport

@@ -1,0 +1,1 @@
+"""Metrics on disk: a journal, snapshots, and how both are read again."""

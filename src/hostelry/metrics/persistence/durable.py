@@ -1,0 +1,331 @@
+"""Metrics that outlive the process: in memory to be asked, in a journal to be found again."""
+
+import contextlib
+import logging
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hostelry.base.clock import Clock
+from hostelry.base.errors import RetryableError
+from hostelry.domain.metric import Datapoint, Metric, MetricStat, Sample
+from hostelry.domain.scope import Scope
+from hostelry.metrics.persistence.journal import SEGMENT, SNAPSHOT, Segment, numbered
+from hostelry.metrics.persistence.outage import Outage, is_due, outage_of
+from hostelry.metrics.persistence.recovery import Found, recover
+from hostelry.metrics.persistence.snapshot import dumped, write_snapshot
+from hostelry.metrics.protocol import MetricFilter
+from hostelry.metrics.series.budget import DEFAULT_MAX_BYTES
+from hostelry.metrics.series.series import Series
+from hostelry.metrics.series.store import DROPPED, MemoryMetrics, MetricStoreStats, Share, checked
+
+LOG = logging.getLogger(__name__)
+# The journal is compacted when it is larger than a quarter of the last snapshot, within these.
+LEAST_JOURNAL_BYTES = 4 * 1024 * 1024
+MOST_JOURNAL_BYTES = 8 * 1024 * 1024
+MAX_SEGMENTS = 20  # each start makes one
+TAKEN_OVER_AT_ONCE = 100
+SNAPSHOT_RETRY_S = 300.0  # each try makes a segment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalStats:
+    """How it stands with the disk.
+
+    `is_taking` while it takes what is put; `is_behind` while something that was emitted is in
+    memory only. `num_refused` are the samples that were put and refused since the start.
+    """
+
+    is_taking: bool
+    is_behind: bool
+    size_bytes: int
+    snapshot_bytes: int
+    num_refused: int
+
+
+class DurableMetrics:
+    """`MetricStore` over a folder, which belongs to one process at a time.
+
+    What `record` acknowledged is there after a kill. A machine's power failure may cost the last
+    seconds: the journal is written, not flushed to the disk, before the acknowledgement.
+
+    While the disk takes nothing, `record` refuses and what is emitted is in memory only. The first
+    write after `metrics.outage.RETRY_S` tries the disk again; once it takes the journal, a thread
+    writes a snapshot, so that what was in memory only is kept too.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        clock: Clock,
+        *,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        least_journal_bytes: int = LEAST_JOURNAL_BYTES,
+    ) -> None:
+        """Read what the folder keeps; where it cannot be read or written, that is an outage."""
+        self._folder = folder
+        self._clock = clock
+        self._max_bytes = max_bytes
+        self._memory = MemoryMetrics(clock, max_bytes=max_bytes)
+        self._least_journal_bytes = least_journal_bytes
+        self._number = 0  # of the newest segment
+        self._sequence = 0
+        self._journal_bytes = 0
+        self._snapshot_bytes = 0
+        self._compact_at = 0
+        self._segment: Segment | None = None
+        self._thread: threading.Thread | None = None
+        self._writing_snapshot = threading.Lock()
+        self._outage: Outage | None = None
+        self._is_read = False
+        self._is_behind = False  # something that was emitted is in memory only
+        self._snapshot_failed_at = -math.inf
+        self._is_closed = False
+        self._num_refused = 0
+        try:
+            self._begin_after(self._read(self._memory))
+            self._new_segment()
+        except OSError as error:
+            if not self._is_read:
+                self._memory = MemoryMetrics(clock, max_bytes=max_bytes)  # nothing half read
+            self._refused(error)
+
+    def record(self, scope: Scope, samples: Sequence[Sample]) -> None:
+        """Keep `samples`, all or none; on return they survive the death of the process.
+
+        Raises ValueError for what is not finite, RetryableError when the disk does not take them.
+        """
+        self._write(scope, samples, must_last=True)
+
+    def emit(self, scope: Scope, samples: Sequence[Sample]) -> None:
+        """Take `samples`, all or none; on disk too, at once or as soon as the disk takes them.
+
+        Raises ValueError for what is not finite.
+        """
+        self._write(scope, samples, must_last=False)
+
+    def datapoints(
+        self, scope: Scope, stat: MetricStat, start: float, end: float
+    ) -> Sequence[Datapoint]:
+        """As `MemoryMetrics.datapoints`."""
+        return self._memory.datapoints(scope, stat, start, end)
+
+    def find(self, scope: Scope, wanted: MetricFilter) -> Sequence[Metric]:
+        """As `MemoryMetrics.find`."""
+        return self._memory.find(scope, wanted)
+
+    def units(self, scope: Scope, metric: Metric) -> Sequence[str]:
+        """As `MemoryMetrics.units`."""
+        return self._memory.units(scope, metric)
+
+    def stats(self) -> MetricStoreStats:
+        """As `MemoryMetrics.stats`."""
+        return self._memory.stats()
+
+    def shares(self) -> Mapping[str, Share]:
+        """As `MemoryMetrics.shares`."""
+        return self._memory.shares()
+
+    def journal(self) -> JournalStats:
+        """How it stands with the disk; what an outage is shows once something is written."""
+        with self._memory.lock:
+            return JournalStats(
+                is_taking=self._is_read and self._outage is None,
+                is_behind=self._is_behind,
+                size_bytes=self._journal_bytes,
+                snapshot_bytes=self._snapshot_bytes,
+                num_refused=self._num_refused,
+            )
+
+    def compact(self) -> None:
+        """Write a snapshot, and remove what it replaces; raises OSError, with nothing lost.
+
+        Samples are taken meanwhile.
+        """
+        with self._writing_snapshot:
+            with self._memory.lock:
+                number = self._new_segment()
+                series = self._memory.everything()
+                self._journal_bytes = 0
+                self._compact_at = self._limit_bytes()
+                was_behind, self._is_behind = self._is_behind, False
+            path = self._folder / SNAPSHOT.format(number)
+            try:
+                self._snapshot_bytes = write_snapshot(path, series, self._dump)
+            except OSError:
+                with self._memory.lock:
+                    self._is_behind |= was_behind
+                raise
+            self._remove_before(number)
+            with self._memory.lock:
+                self._compact_at = self._limit_bytes()
+
+    def settle(self) -> None:
+        """Return once nothing is read or written beside the calls."""
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def close(self) -> None:
+        """Wait for a snapshot that is being written, and give the files back."""
+        with self._memory.lock:
+            self._is_closed = True
+        self.settle()
+        with self._memory.lock:
+            if self._segment is not None:
+                self._segment.file.close()
+                self._segment = None
+
+    def _write(self, scope: Scope, samples: Sequence[Sample], *, must_last: bool) -> None:
+        buckets = [checked(sample) for sample in samples]
+        if not samples:
+            return
+        now = self._clock.now()
+        placed: list[tuple[Series, Sample]] = []
+        refusal = None
+        with self._memory.lock:
+            is_tried = self._takes(now)
+            if is_tried or not must_last:
+                placed = [(self._memory.series(scope, it), it) for it in samples]
+            is_kept = is_tried and self._append(now, placed)
+            if must_last and not is_kept:
+                self._num_refused += len(samples)
+                refusal = self._refusal(len(samples))
+            else:
+                self._is_behind |= not is_kept
+                self._memory.apply(placed, buckets, now)
+            has_work = self._has_work(now)
+        if has_work:
+            self._start_work()
+        if refusal is not None:
+            raise RetryableError(refusal)
+
+    def _takes(self, now: float) -> bool:
+        """Whether the journal is worth a try."""
+        if self._is_closed or not self._is_read:
+            return False
+        return self._outage is None or self._outage.is_due_again(now)
+
+    def _append(self, now: float, placed: list[tuple[Series, Sample]]) -> bool:
+        """Whether the journal took them; else nothing is written. The caller holds the lock."""
+        try:
+            if self._segment is None or self._segment.file.is_broken:
+                self._new_segment()
+            assert self._segment is not None
+            before = self._segment.file.size_bytes
+            self._segment.append(self._sequence + 1, now, placed)
+        except OSError as error:
+            self._refused(error)
+            return False
+        self._sequence += 1
+        self._journal_bytes += self._segment.file.size_bytes - before
+        if self._outage is not None:
+            LOG.info("metrics are kept in %s again", self._folder)
+            self._outage = None
+        return True
+
+    def _refused(self, error: OSError) -> None:
+        """The disk did not do it; the caller holds the lock."""
+        is_new = self._outage is None
+        self._outage = outage_of(error, self._folder, self._clock.now(), self._outage)
+        if is_new:
+            LOG.warning(
+                "metrics are in memory only, and PutMetricData is refused: %s: %s; what to do: %s",
+                self._folder, self._outage.reason, self._outage.remedy,
+            )  # fmt: skip
+
+    def _refusal(self, num_samples: int) -> str:
+        if self._outage is None or self._is_closed:
+            return "The metrics are closed: this process is ending."
+        return (
+            f"{num_samples} samples cannot be kept in {self._folder}: {self._outage.reason}. None"
+            f" of them is kept. What to do: {self._outage.remedy}, then send them again."
+        )
+
+    def _new_segment(self) -> int:
+        """Write to another segment from here on; its number. The caller holds the lock."""
+        self._number += 1
+        made = Segment(self._folder, self._number)
+        before, self._segment = self._segment, made
+        if before is not None:
+            before.file.close()
+            if not before.file.size_bytes:  # or a disk that breaks every file would get many
+                with contextlib.suppress(OSError):
+                    before.file.path.unlink()
+        return self._number
+
+    def _limit_bytes(self) -> int:
+        most = max(self._least_journal_bytes, MOST_JOURNAL_BYTES)
+        return min(max(self._least_journal_bytes, self._snapshot_bytes // 4), most)
+
+    def _has_work(self, now: float) -> bool:
+        """Whether the folder is to be read, or a snapshot written; the caller holds the lock."""
+        if not self._is_read:
+            return self._outage is None or self._outage.is_due_again(now)
+        is_snapshot_due = self._is_behind and is_due(
+            self._snapshot_failed_at, now, SNAPSHOT_RETRY_S
+        )
+        return self._outage is None and (is_snapshot_due or self._journal_bytes > self._compact_at)
+
+    def _start_work(self) -> None:
+        with self._memory.lock:
+            if self._is_closed or (self._thread and self._thread.is_alive()):
+                return
+            self._thread = threading.Thread(target=self._work, name="metrics-disk")
+            self._thread.start()
+
+    def _work(self) -> None:
+        """Read the folder, where that is still to be done, and write a snapshot."""
+        try:
+            if not self._is_read:
+                self._read_late()
+            self.compact()
+        except OSError as error:
+            with self._memory.lock:
+                if not self._is_read:
+                    self._refused(error)
+                    return
+                self._snapshot_failed_at = self._clock.now()
+            LOG.warning("no snapshot of the metrics can be written now: %s", error)
+
+    def _read(self, memory: MemoryMetrics) -> Found:
+        """Read the folder into an empty store; raises OSError."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return recover(self._folder, memory, self._clock.now())
+
+    def _read_late(self) -> None:
+        """Read the folder beside what was emitted since, which goes on; raises OSError."""
+        read = MemoryMetrics(self._clock, max_bytes=self._max_bytes)
+        found = self._read(read)
+        series = read.everything()
+        for first in range(0, len(series), TAKEN_OVER_AT_ONCE):
+            with self._memory.lock:
+                for it in series[first : first + TAKEN_OVER_AT_ONCE]:
+                    self._memory.take_over(it)
+        with self._memory.lock:
+            self._begin_after(found)
+
+    def _begin_after(self, found: Found) -> None:
+        """Go on where what was read ends."""
+        self._number = found.number
+        self._sequence = found.sequence
+        self._journal_bytes = found.journal_bytes
+        self._snapshot_bytes = found.snapshot_bytes
+        self._compact_at = 0 if found.num_segments >= MAX_SEGMENTS else self._limit_bytes()
+        self._is_read = True
+
+    def _dump(self, series: Sequence[Series]) -> list[list[Any]]:
+        with self._memory.lock:
+            live = [it for it in series if it.position != DROPPED and not it.is_empty]
+            return [dumped(it, self._sequence) for it in live]
+
+    def _remove_before(self, number: int) -> None:
+        """Remove segments and snapshots older than the snapshot of that number."""
+        for form in (SEGMENT, SNAPSHOT):
+            for older, path in numbered(self._folder, form).items():
+                if older < number:
+                    with contextlib.suppress(OSError):
+                        path.unlink()

@@ -1,0 +1,82 @@
+"""Snapshots of all series, so that a start reads little and the journal can be thrown away.
+
+A snapshot is taken while samples go on coming: each series is written with the sequence number of
+the last journal entry that is in it, and a start applies to it only later ones.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hostelry.base.private_file import sync_folder
+from hostelry.metrics.persistence.frames import FrameFile, read_frames
+from hostelry.metrics.persistence.journal import UNFINISHED, Known, described, known_of
+from hostelry.metrics.series.series import Series
+
+LOG = logging.getLogger(__name__)
+SERIES_A_FRAME = 100
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(strict=False)
+
+Dumped = tuple[Known, float, int, list[Any]]
+"""Whose series, when it was last written, the last entry that is in it, and its columns."""
+
+
+def write_snapshot(
+    path: Path, series: Sequence[Series], dump: Callable[[Sequence[Series]], list[list[Any]]]
+) -> int:
+    """Write `series` to `path`, whole or not at all; its bytes. Raises OSError.
+
+    `dump` gives the plain values of a few series at one moment.
+    """
+    unfinished = path.with_name(path.name + UNFINISHED)
+    unfinished.unlink(missing_ok=True)
+    file = FrameFile(unfinished)
+    try:
+        num_written = 0
+        for first in range(0, len(series), SERIES_A_FRAME):
+            rows = dump(series[first : first + SERIES_A_FRAME])
+            num_written += len(rows)
+            file.append(_ENCODER.encode(rows))
+        file.append(_ENCODER.encode(num_written))
+        file.sync()
+        unfinished.rename(path)
+        sync_folder(path.parent)
+    except OSError:
+        with contextlib.suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise
+    finally:
+        file.close()
+    return file.size_bytes
+
+
+def dumped(series: Series, sequence: int) -> list[Any]:
+    """One series as plain values, up to and with the journal's entry `sequence`."""
+    return [described(series), series.written_at, sequence, series.dumped()]
+
+
+def read_snapshot(path: Path) -> Iterator[Dumped]:
+    """The series of a snapshot; those after a damaged place are lost, and the log says so."""
+    num_read, num_promised = 0, None
+    for frame in read_frames(path):
+        try:
+            rows = _DECODER.decode(frame)
+            if isinstance(rows, int):
+                num_promised = rows
+                continue
+            found = [(known_of(it[0]), float(it[1]), int(it[2]), it[3]) for it in rows]
+        except (msgspec.DecodeError, TypeError, ValueError, IndexError) as error:
+            LOG.warning("a part of the metrics' snapshot %s cannot be read: %r", path, error)
+            continue
+        num_read += len(found)
+        yield from found
+    if num_promised != num_read:
+        LOG.warning(
+            "the metrics' snapshot %s is damaged: %d series were read of %s",
+            path, num_read, num_promised,
+        )  # fmt: skip

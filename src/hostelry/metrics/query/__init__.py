@@ -1,0 +1,1 @@
+"""Metric queries: math, SEARCH and labels over a store."""

@@ -1,0 +1,1 @@
+"""SageMaker's metrics: from loads and use to samples."""

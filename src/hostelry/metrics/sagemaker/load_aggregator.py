@@ -1,0 +1,287 @@
+"""The last minutes' load of every name, second by second, as all gateway workers together saw it.
+
+A second is closed, merged for good and told to whoever listens, once every worker that lives has
+told of it; one that hangs or died is waited for `GRACE_S`. What comes for a closed second is still
+counted, but changes no gauge. Nothing here knows what the loads are used for.
+"""
+
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from hostelry.base.errors import HostelryError
+from hostelry.domain.load import LoadKey, LoadReport, SecondLoad
+from hostelry.domain.load_sums import counts_only, side_by_side, without_details
+
+HISTORY_S = 900
+FORGET_EVERY_S = 30
+DETAILS_S = 60  # for how long latencies and copies are kept
+MAX_LOADS = 200_000  # a name's second takes some 400 bytes; the oldest seconds go first
+MAX_LATE = 20_000
+MAX_WORKERS = 256
+GRACE_S = 2.0
+LIVE_S = 3.0  # a worker tells of itself once a second
+SLACK_S = 5.0  # how far the clocks of control and the workers may be apart
+
+Listener = Callable[[int, Sequence[SecondLoad]], None]
+Loads = dict[LoadKey, SecondLoad]
+
+
+class ReportError(HostelryError):
+    """A report says what cannot be."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Worker:
+    """What is known of one worker: its life, the last report of it and when that came."""
+
+    started_at: float
+    sequence: int
+    through: int
+    came_at: float
+
+
+class LoadAggregator:
+    """Takes reports from workers; answers what is known of the last `HISTORY_S` seconds.
+
+    Thread-safe. All instants are in seconds since the epoch, by the clock that the workers have.
+    `now` is when the board begins: for `GRACE_S` from then on no second is closed, so that every
+    worker that has outlived an earlier board can tell of the same seconds. `max_loads` bounds what
+    is kept, in seconds of a name.
+    """
+
+    def __init__(self, now: float, max_loads: int = MAX_LOADS) -> None:
+        self._max_loads = max_loads
+        self._lock = threading.Lock()
+        self._telling = threading.Lock()
+        self._workers: dict[str, _Worker] = {}
+        self._open: dict[int, Loads] = {}
+        self._closed: deque[tuple[int, Loads]] = deque()  # in order, a second each, gaps left out
+        self._detailed: deque[tuple[int, Loads]] = deque()  # the end of them, with all they have
+        self._num_loads = 0
+        self._closed_through = 0
+        self._begins_at = now + GRACE_S
+        self._last_seen: dict[LoadKey, int] = {}
+        self._seen_checked_at = 0
+        self._untold: deque[tuple[int, Sequence[SecondLoad]]] = deque()
+        self._late: deque[SecondLoad] = deque(maxlen=MAX_LATE)
+        self._listeners: tuple[Listener, ...] = ()
+
+    def take(self, report: LoadReport, now: float) -> bool:
+        """Count what `report` tells; False where it was counted before.
+
+        Raises ReportError for numbers that cannot be, of which nothing is counted.
+        """
+        check_report(report)
+        with self._lock:
+            self._follow_clock(now)
+            is_new = self._know(report, now)
+            if is_new is not None:
+                for load in report.seconds:
+                    self._add(load, now, is_new)
+                self._close(now)
+        self._tell()
+        return is_new is not None
+
+    def tick(self, now: float) -> None:
+        """Close what has waited long enough for a worker; to be called about once a second."""
+        with self._lock:
+            self._follow_clock(now)
+            self._close(now)
+        self._tell()
+
+    def recent(self, key: LoadKey, since: int) -> list[SecondLoad]:
+        """The closed seconds of `key` from `since` on, oldest first.
+
+        A second in which nothing happened to `key` is there with zeros. One in which no worker
+        reported is left out. Latencies and copies are there for `DETAILS_S` only.
+        """
+        with self._lock:
+            found = []
+            for second, loads in reversed(self._closed):
+                if second < since:
+                    break
+                found.append(loads.get(key) or SecondLoad(key=key, second=second))
+        return found[::-1]
+
+    def keys(self) -> list[LoadKey]:
+        """Every name that something happened to in the last `HISTORY_S` seconds."""
+        with self._lock:
+            return list(self._last_seen)
+
+    def seconds(self, since: int) -> list[tuple[int, tuple[SecondLoad, ...]]]:
+        """The closed seconds from `since` on, oldest first, each with what happened in it."""
+        with self._lock:
+            return [
+                (second, tuple(loads.values())) for second, loads in self._closed if second >= since
+            ]
+
+    def late(self) -> list[SecondLoad]:
+        """What was counted for seconds that were closed before, since this was last asked."""
+        with self._lock:
+            found = list(self._late)
+            self._late.clear()
+        return found
+
+    def is_reporting(self, now: float) -> bool:
+        """Whether a worker has told of itself in the last `LIVE_S` seconds."""
+        with self._lock:
+            return any(True for _ in self._live(now))
+
+    @property
+    def closed_through(self) -> int:
+        """The newest second that is closed; 0 before the first."""
+        with self._lock:
+            return self._closed_through
+
+    def subscribe(self, listener: Listener) -> None:
+        """Have `listener` called with each second once it is closed, and what happened in it.
+
+        Names to which nothing happened are left out. Calls come one after the other, in order,
+        from whichever thread took the report; `listener` must be quick and must not raise.
+        """
+        with self._lock:
+            self._listeners = (*self._listeners, listener)
+
+    def _know(self, report: LoadReport, now: float) -> bool | None:
+        """Note the report: None for one that came before, False where its time was told before."""
+        known = self._workers.get(report.worker)
+        is_same_life = known is not None and known.started_at == report.started_at
+        if known is not None and is_same_life and report.sequence <= known.sequence:
+            return None
+        if next(self._live(now), None) is None:  # the others that were silent will tell now too
+            self._begins_at = now + GRACE_S
+        through = min(report.through, math.floor(now))
+        self._workers[report.worker] = _Worker(
+            started_at=report.started_at, sequence=report.sequence, through=through, came_at=now
+        )
+        if len(self._workers) > MAX_WORKERS:
+            del self._workers[min(self._workers, key=lambda it: self._workers[it].came_at)]
+        first = max(report.first, through - HISTORY_S, self._closed_through + 1)
+        for second in range(first, through + 1):
+            self._open.setdefault(second, {})
+        # A life may begin at an earlier time than the last one did: clocks are set back.
+        return known is None or not is_same_life or report.through >= known.through
+
+    def _add(self, load: SecondLoad, now: float, is_new: bool) -> None:
+        second = min(load.second, math.floor(now))
+        if second != load.second:
+            load = replace(load, second=second)
+        if is_new and second > max(self._closed_through, now - HISTORY_S):
+            loads = self._open.setdefault(second, {})
+            known = loads.get(load.key)
+            loads[load.key] = load if known is None else side_by_side(known, load)
+            return
+        counts = counts_only(load)
+        self._late.append(counts)
+        for closed, loads in reversed(self._closed):
+            if closed <= second:
+                if closed == second:
+                    self._num_loads += load.key not in loads
+                    known = loads.get(load.key)
+                    loads[load.key] = counts if known is None else side_by_side(known, counts)
+                break
+
+    def _live(self, now: float) -> Iterator[_Worker]:
+        return (it for it in self._workers.values() if now - it.came_at <= LIVE_S)
+
+    def _close(self, now: float) -> None:
+        """Close, in order, each second that everybody has told of or that is waited for no more.
+
+        A second that no worker told of is not there: a gap, not a second of zeros.
+        """
+        if now < self._begins_at:
+            return
+        told_through = min((it.through for it in self._live(now)), default=0)
+        through = max(math.floor(now - 1 - GRACE_S), told_through)
+        for second in sorted(it for it in self._open if it <= through):
+            loads = self._open.pop(second)
+            self._closed.append((second, loads))
+            self._detailed.append((second, loads))
+            self._num_loads += len(loads)
+            self._last_seen.update(dict.fromkeys(loads, second))
+            self._untold.append((second, tuple(loads.values())))
+            self._closed_through = second
+        self._forget()
+
+    def _forget(self) -> None:
+        newest = self._closed_through
+        while self._closed and (
+            self._closed[0][0] <= newest - HISTORY_S or self._num_loads > self._max_loads
+        ):
+            self._num_loads -= len(self._closed.popleft()[1])
+        while self._detailed and self._detailed[0][0] <= newest - DETAILS_S:
+            _, loads = self._detailed.popleft()
+            loads.update({key: without_details(it) for key, it in loads.items()})
+        if newest - self._seen_checked_at >= FORGET_EVERY_S:
+            self._seen_checked_at = newest
+            seen = self._last_seen.items()
+            self._last_seen = {key: at for key, at in seen if at > newest - HISTORY_S}
+
+    def _follow_clock(self, now: float) -> None:
+        """After the clock was set back: what lies in the future never was."""
+        if now + SLACK_S >= self._closed_through:
+            return
+        present = math.floor(now) - 1  # the second that workers tell of now
+        while self._closed and self._closed[-1][0] >= present:
+            self._num_loads -= len(self._closed.pop()[1])
+        while self._detailed and self._detailed[-1][0] >= present:
+            self._detailed.pop()
+        self._open = {second: it for second, it in self._open.items() if second < present}
+        self._closed_through = present - 1
+        self._begins_at = min(self._begins_at, now + GRACE_S)
+        self._seen_checked_at = min(self._seen_checked_at, present)
+        self._last_seen = {key: min(at, present) for key, at in self._last_seen.items()}
+        for worker in self._workers.values():
+            worker.through = min(worker.through, present - 1)
+            worker.came_at = min(worker.came_at, now)
+
+    def _tell(self) -> None:
+        with self._telling:
+            while True:
+                with self._lock:
+                    if not self._untold:
+                        return
+                    told, listeners = self._untold.popleft(), self._listeners
+                for listener in listeners:
+                    listener(*told)
+
+
+def check_report(report: LoadReport) -> None:
+    """Raise ReportError where a number is negative or a count and its values do not fit."""
+    for load in report.seconds:
+        numbers = (
+            *(load.second, load.arrivals, load.finished, load.in_flight_mean, load.in_flight_min),
+            *(
+                load.on_copies_min,
+                load.on_copies_max,
+                load.on_copies_first,
+                load.seen_on_copies,
+                load.held_max,
+                load.in_flight_max,
+                load.held,
+                load.oldest_held_s,
+                load.delayed,
+                load.service_s,
+            ),
+            *(load.errors_4xx, load.errors_5xx, load.model_errors, load.no_capacity),
+            *(load.broken_streams, *load.in_flight_max_by_copy.values()),
+            *load.arrivals_by_copy.values(),
+            *(number for it in load.outcomes_by_copy.values() for number in it.numbers),
+        )
+        if not all(0 <= it < math.inf for it in numbers):
+            raise ReportError(f"the load of {load.key} in second {load.second} has {min(numbers)}")
+        for found in (
+            load.model_latency_us,
+            load.overhead_latency_us,
+            load.first_chunk_latency_us,
+            load.first_chunk_model_latency_us,
+            load.first_chunk_overhead_latency_us,
+        ):
+            if len(found.values) != len(found.counts):
+                raise ReportError(
+                    f"the load of {load.key} in second {load.second} has {len(found.values)} "
+                    f"values of a latency and {len(found.counts)} counts"
+                )

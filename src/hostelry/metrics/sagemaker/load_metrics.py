@@ -1,0 +1,301 @@
+"""Loads as the metrics of SageMaker: names, units and dimensions; values in, samples out.
+
+Source: SageMaker developer guide, "Monitor Amazon SageMaker AI with Amazon CloudWatch".
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hostelry.domain.load import Distribution, LoadKey, SecondLoad
+from hostelry.domain.metric import (
+    MODEL_NAMESPACE,
+    OWN_NAMESPACE,
+    Metric,
+    Sample,
+    StatisticSet,
+)
+from hostelry.domain.scope import Scope
+from hostelry.metrics.sagemaker.census import Census, hosts_of, metrics_of
+from hostelry.metrics.sagemaker.high_resolution import ScopedSample, paced
+
+GAUGE_PERIOD_S = 10
+MICROSECONDS = "Microseconds"
+Dimensions = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A metric of how long something took."""
+
+    name: str
+    field: str
+
+
+LATENCIES = (
+    Flow("ModelLatency", "model_latency_us"),
+    Flow("OverheadLatency", "overhead_latency_us"),
+    Flow("FirstChunkLatency", "first_chunk_latency_us"),
+    Flow("FirstChunkModelLatency", "first_chunk_model_latency_us"),
+    Flow("FirstChunkOverheadLatency", "first_chunk_overhead_latency_us"),
+)
+# Each request that ended counts 0 or 1.
+OUTCOMES = (
+    Flow("Invocation4XXErrors", "errors_4xx"),
+    Flow("Invocation5XXErrors", "errors_5xx"),
+    Flow("InvocationModelErrors", "model_errors"),
+    Flow("MidStreamErrors", "broken_streams"),
+)
+ONE_ZERO = ((0.0,), (1.0,))
+NO_CAPACITY = "NoCapacityInvocationFailures"
+
+
+def dimensions_of(key: LoadKey, census: Census) -> tuple[Dimensions, ...]:
+    """Every set of dimensions under which a name's requests are counted."""
+    if key.component_name is not None:
+        return ((("InferenceComponentName", key.component_name),),)
+    own = (("EndpointName", key.endpoint_name), ("VariantName", key.variant_name))
+    variant = census.variants.get(key)
+    if variant is None:
+        return (own,)
+    return (own, (("EndpointConfigName", variant.config_name), *own))
+
+
+def fleet_dimensions(key: LoadKey, census: Census) -> tuple[Dimensions, ...]:
+    """Under which a component's requests count once more: as those of its endpoint's present fleet.
+
+    Source: SageMaker developer guide, "Auto-Rollback Configuration and Monitoring": alarms on
+    metrics with EndpointConfigName watch the new fleet alone.
+    """
+    variant = census.variants.get(hosts_of(key))
+    if variant is None or not variant.takes_components:
+        return ()
+    return dimensions_of(variant.key, census)[1:]
+
+
+def requests(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
+    """What requests of one name came to in one second, or in several that were put together."""
+    key = load.key
+    if load.no_capacity and key.component_name is not None:
+        (own,) = dimensions_of(key, census)
+        found = _counted(NO_CAPACITY, own, load.second, (1.0,), (load.no_capacity,))
+        yield key.scope, replace(found, resolution_s=1)
+    period_s = metrics_of(key, census).request_period_s
+    for told in _of_requests(load, census):
+        yield paced(told, period_s)
+
+
+def _of_requests(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
+    key, at = load.key, load.second
+    for dimensions in (*dimensions_of(key, census), *fleet_dimensions(key, census)):
+        if load.arrivals:
+            yield key.scope, _counted("Invocations", dimensions, at, (1.0,), (load.arrivals,))
+        if load.finished:
+            for outcome in OUTCOMES:
+                bits = _bits(getattr(load, outcome.field), load.finished)
+                yield key.scope, _counted(outcome.name, dimensions, at, *bits)
+        for latency in LATENCIES:
+            seen: Distribution = getattr(load, latency.field)
+            if seen.values:
+                found = _counted(latency.name, dimensions, at, seen.values, seen.counts)
+                yield key.scope, replace(found, unit=MICROSECONDS)
+
+
+def shares(loads: Iterable[SecondLoad], census: Census) -> Iterator[ScopedSample]:
+    """Requests divided by what serves them: InvocationsPerInstance and InvocationsPerCopy.
+
+    An adapter's requests count for its base too, whose copies answer them. Without a copy or an
+    instance there is no such number.
+    """
+    arrivals: dict[tuple[LoadKey, int], int] = {}
+    for load in loads:
+        for key in bearers(load.key, census) if load.arrivals else ():
+            arrivals[key, load.second] = arrivals.get((key, load.second), 0) + load.arrivals
+    for (key, second), count in arrivals.items():
+        yield from _share(key, second, count, census)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFlight:
+    """Requests in flight over a period; a base's are those of its adapters too."""
+
+    mean: float = 0.0
+    least: int = 0
+    most: int = 0
+
+
+IDLE = InFlight()
+
+
+def concurrency(
+    period: int, seen: InFlight, key: LoadKey, census: Census
+) -> Iterator[ScopedSample]:
+    """Requests in flight over the period that begins at `period`, for each that could answer them.
+
+    ConcurrentRequestsPerModel is divided by a variant's instances, ConcurrentRequestsPerCopy by a
+    component's copies; where there are none there is no such number.
+    """
+    if key.component_name is None:
+        divisor, name = num_instances(key, census), "ConcurrentRequestsPerModel"
+    else:
+        divisor, name = num_copies(key, census), "ConcurrentRequestsPerCopy"
+    if not divisor:
+        return
+    found = StatisticSet(
+        sample_count=GAUGE_PERIOD_S,
+        sum=GAUGE_PERIOD_S * seen.mean / divisor,
+        minimum=seen.least / divisor,
+        maximum=seen.most / divisor,
+    )
+    for dimensions in dimensions_of(key, census):
+        metric = Metric(namespace=MODEL_NAMESPACE, name=name, dimensions=dimensions)
+        yield key.scope, Sample(metric=metric, at=period, statistics=found, resolution_s=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happened:
+    """What of one name there was in a minute, so that the rest of its metrics is zero.
+
+    `arrived` on its copies tells of its adapters' requests too.
+    """
+
+    arrived: bool = False
+    arrived_on_copies: bool = False
+    finished: bool = False
+    refused: bool = False
+
+
+NOTHING = Happened()
+
+
+def zeros(at: int, key: LoadKey, seen: Happened, census: Census) -> Iterator[ScopedSample]:
+    """What the metrics of a name lack in the period from `at`, as nothing of the kind happened."""
+    period_s = metrics_of(key, census).request_period_s
+    takes_components = key in census.variants and census.variants[key].takes_components
+    if not seen.arrived_on_copies and not takes_components:
+        yield from _share(key, at, 0, census)
+    for dimensions in (fleet_dimensions if takes_components else dimensions_of)(key, census):
+        for sample in _zeros(at, dimensions, seen):
+            yield paced((key.scope, sample), period_s)
+        if key.component_name is not None and not seen.refused:
+            none = _counted(NO_CAPACITY, dimensions, at, *ONE_ZERO)
+            yield key.scope, replace(none, resolution_s=1)
+
+
+def _zeros(at: int, dimensions: Dimensions, seen: Happened) -> Iterator[Sample]:
+    if not seen.arrived:
+        yield _counted("Invocations", dimensions, at, *ONE_ZERO)
+    if not seen.finished:
+        for outcome in OUTCOMES:
+            yield _counted(outcome.name, dimensions, at, *ONE_ZERO)
+
+
+def own(load: SecondLoad, with_copies: bool) -> Iterator[ScopedSample]:
+    """Hostelry's own metrics of one second, finer than AWS has any."""
+    key, at = load.key, float(load.second)
+    dimensions = dimensions_of(key, Census())[0]
+    values = {
+        "InFlight": (load.in_flight_mean, "Count"),
+        "Held": (float(load.held), "Count"),
+        "OldestHeld": (load.oldest_held_s, "Seconds"),
+        "Arrivals": (float(load.arrivals), "Count"),
+    }
+    if load.finished:
+        values["ServiceTime"] = (load.service_s / load.finished, "Seconds")
+    for name, (value, unit) in values.items():
+        yield key.scope, own_sample(name, dimensions, at, value, unit)
+    if with_copies:
+        for copy_id, most in sorted(load.in_flight_max_by_copy.items()):
+            by_copy = tuple(sorted((*dimensions, ("CopyId", copy_id))))
+            yield key.scope, own_sample("InFlightPerCopy", by_copy, at, float(most), "Count")
+
+
+def capacity(second: int, census: Census) -> Iterator[ScopedSample]:
+    """How much there is of everything in service: `Copies` and `Instances`."""
+    for key, component in census.components.items():
+        dimensions = dimensions_of(key, census)[0]
+        yield key.scope, own_sample("Copies", dimensions, second, component.num_copies, "Count")
+    for key, variant in census.variants.items():
+        dimensions = dimensions_of(key, Census())[0]
+        num = len(variant.instances)
+        yield key.scope, own_sample("Instances", dimensions, second, num, "Count")
+
+
+def own_sample(name: str, dimensions: Dimensions, at: float, value: float, unit: str) -> Sample:
+    """One value of a metric in our own namespace."""
+    metric = Metric(namespace=OWN_NAMESPACE, name=name, dimensions=dimensions)
+    return Sample(
+        metric=metric, at=float(at), values=(value,), counts=(1.0,), unit=unit, resolution_s=1
+    )
+
+
+def names_in_service(census: Census) -> list[LoadKey]:
+    """Who has requests, and metrics of them also while there are none."""
+    variants = [key for key, it in census.variants.items() if not it.takes_components]
+    return [*variants, *census.components]
+
+
+def num_copies(key: LoadKey, census: Census) -> int:
+    """Copies of a component that serve; 0 where it is not in service."""
+    component = census.components.get(key)
+    return 0 if component is None else component.num_copies
+
+
+def num_instances(key: LoadKey, census: Census) -> int:
+    """Instances of a variant; 0 where it is not in service."""
+    variant = census.variants.get(key)
+    return 0 if variant is None else len(variant.instances)
+
+
+def census_base(key: LoadKey, census: Census) -> LoadKey | None:
+    """The base of an adapter; None for any other name."""
+    component = census.components.get(key)
+    return None if component is None else component.base
+
+
+def by_scope(told: Iterable[ScopedSample]) -> Mapping[Scope, Sequence[Sample]]:
+    """The samples of each owner, in order."""
+    found: dict[Scope, list[Sample]] = {}
+    for scope, sample in told:
+        found.setdefault(scope, []).append(sample)
+    return found
+
+
+def bearers(key: LoadKey, census: Census) -> tuple[LoadKey, ...]:
+    """Whose copies a request for `key` is on: its own, and for an adapter its base's."""
+    base = census_base(key, census)
+    return (key,) if base is None else (key, base)
+
+
+def _share(key: LoadKey, second: int, count: int, census: Census) -> Iterator[ScopedSample]:
+    """`count` requests, each as its share of one; without any a zero."""
+    if key.component_name is None:
+        divisor, name = num_instances(key, census), "InvocationsPerInstance"
+    else:
+        divisor, name = num_copies(key, census), "InvocationsPerCopy"
+    if not divisor:
+        return
+    values = (1.0 / divisor if count else 0.0,)
+    for dimensions in dimensions_of(key, census):
+        told = key.scope, _counted(name, dimensions, second, values, (count or 1,))
+        yield paced(told, metrics_of(key, census).request_period_s)
+
+
+def _bits(num_ones: int, num: int) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """`num` values of which `num_ones` are 1 and the others 0."""
+    num_ones = min(num_ones, num)
+    if not num_ones:
+        return (0.0,), (num,)
+    if num_ones == num:
+        return (1.0,), (num,)
+    return (0.0, 1.0), (num - num_ones, num_ones)
+
+
+def _counted(
+    name: str,
+    dimensions: Dimensions,
+    at: int,
+    values: tuple[float, ...],
+    counts: Sequence[float],
+) -> Sample:
+    metric = Metric(namespace=MODEL_NAMESPACE, name=name, dimensions=dimensions)
+    return Sample(metric=metric, at=at, values=values, counts=tuple(counts))

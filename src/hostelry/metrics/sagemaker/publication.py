@@ -1,0 +1,195 @@
+"""What is to be published, period by period, of seconds as they close. Knows no clock and no store.
+
+Counts are published as they come, or in tens of seconds where very many names have some; gauges at
+the end of ten seconds; zeros at the end of a minute.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from hostelry.domain.load import LoadKey, SecondLoad
+from hostelry.domain.load_sums import one_after_the_other
+from hostelry.metrics.sagemaker.census import Census, hosts_of, metrics_of
+from hostelry.metrics.sagemaker.enhanced import (
+    Place,
+    arrived_at,
+    concurrency_by_place,
+    ended_at,
+    idle_places,
+    requests_by_place,
+)
+from hostelry.metrics.sagemaker.high_resolution import ScopedSample
+from hostelry.metrics.sagemaker.load_metrics import (
+    GAUGE_PERIOD_S,
+    IDLE,
+    Happened,
+    InFlight,
+    bearers,
+    capacity,
+    concurrency,
+    names_in_service,
+    own,
+    requests,
+    shares,
+    zeros,
+)
+
+MAX_NAMES_AT_ONCE = 50  # that counts are published of each second
+COUNT_PERIODS_S = (10, 30, 60)  # of counts: a minute, where no other is asked for
+
+
+@dataclass(slots=True)
+class _Gauge:
+    """In flight of one name over the seconds of a period that it had any in."""
+
+    num_seconds: int = 0
+    mean_sum: float = 0.0
+    least: int = 1 << 62
+    most: int = 0
+    most_by_copy: dict[str, list[int]] = field(default_factory=dict)  # of each second
+
+
+@dataclass(slots=True)
+class _Period:
+    """Ten seconds; `num_seconds` of them were told of."""
+
+    start: int
+    num_seconds: int = 0
+    gauges: dict[LoadKey, _Gauge] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Counts:
+    """Who had something to count in a period."""
+
+    start: int
+    arrived: set[LoadKey] = field(default_factory=set)
+    arrived_on_copies: set[LoadKey] = field(default_factory=set)
+    finished: set[LoadKey] = field(default_factory=set)
+    refused: set[LoadKey] = field(default_factory=set)
+    busy: set[Place] = field(default_factory=set)
+    ended: set[Place] = field(default_factory=set)
+
+
+class Publication:
+    """Turns closed seconds, in order, into samples."""
+
+    def __init__(self) -> None:
+        self._period: _Period | None = None
+        self._counts: dict[int, _Counts] = {}  # by the period's length
+        self._waiting: dict[LoadKey, SecondLoad] = {}
+
+    def take(
+        self, second: int, loads: Sequence[SecondLoad], census: Census
+    ) -> Iterator[ScopedSample]:
+        """The samples that this second, and what it ends, gives."""
+        yield from self._begin(second, census)
+        assert self._period is not None
+        self._period.num_seconds += 1
+        for load in loads:
+            self._note(load, census)
+        if len(self._waiting) <= MAX_NAMES_AT_ONCE:
+            yield from self._counted(census)
+        if second % GAUGE_PERIOD_S == GAUGE_PERIOD_S - 1:
+            yield from self._end_period(census)
+        for length_s in COUNT_PERIODS_S:
+            if second % length_s == length_s - 1:
+                yield from self._end_counts(length_s, census)
+
+    @staticmethod
+    def late(loads: Iterable[SecondLoad], census: Census) -> Iterator[ScopedSample]:
+        """What is to be added to seconds that were published before: counts, no gauges."""
+        for load in loads:
+            yield from requests(load, census)
+            yield from shares((load,), census)
+            yield from requests_by_place(load, census)
+
+    def _begin(self, second: int, census: Census) -> Iterator[ScopedSample]:
+        """End what a gap, or a jump of the clock, has left open."""
+        period = second - second % GAUGE_PERIOD_S
+        if self._period is not None and self._period.start != period:
+            yield from self._end_period(census)
+        self._period = self._period or _Period(period)
+        for length_s in COUNT_PERIODS_S:
+            start = second - second % length_s
+            if length_s in self._counts and self._counts[length_s].start != start:
+                yield from self._end_counts(length_s, census)
+            self._counts.setdefault(length_s, _Counts(start))
+
+    def _note(self, load: SecondLoad, census: Census) -> None:
+        assert self._period is not None
+        key = load.key
+        known = self._waiting.get(key)
+        self._waiting[key] = load if known is None else one_after_the_other(known, load)
+        on_copies = bearers(key, census)
+        self._note_counts(load, on_copies, census)
+        is_adapter = len(on_copies) > 1
+        gauge = self._period.gauges.setdefault(key, _Gauge())
+        gauge.num_seconds += 1
+        gauge.mean_sum += load.in_flight_mean
+        gauge.least = min(gauge.least, load.in_flight_min if is_adapter else load.on_copies_min)
+        gauge.most = max(gauge.most, load.in_flight_max if is_adapter else load.most_on_copies)
+        if metrics_of(key, census).is_enhanced:
+            for copy_id, most in load.in_flight_max_by_copy.items():
+                gauge.most_by_copy.setdefault(copy_id, []).append(most)
+        if is_adapter:
+            self._period.gauges.setdefault(on_copies[1], _Gauge()).mean_sum += load.in_flight_mean
+
+    def _note_counts(self, load: SecondLoad, on_copies: Iterable[LoadKey], census: Census) -> None:
+        """Remember that a name had something to count, and so had the variant that it is on."""
+        key = load.key
+        counts = self._counts[metrics_of(key, census).request_period_s]
+        both = {key, hosts_of(key)}
+        if load.arrivals:
+            counts.arrived |= both
+            counts.arrived_on_copies.update(on_copies)
+            counts.busy.update(arrived_at(load, census))
+        if load.finished:
+            counts.finished |= both
+            counts.ended.update(place for place, _ in ended_at(load, census))
+        if load.no_capacity:
+            counts.refused.add(key)
+
+    def _counted(self, census: Census) -> Iterator[ScopedSample]:
+        loads = tuple(self._waiting.values())
+        self._waiting.clear()
+        for load in loads:
+            yield from requests(load, census)
+            yield from requests_by_place(load, census)
+            yield from own(load, with_copies=True)
+        yield from shares(loads, census)
+
+    def _end_period(self, census: Census) -> Iterator[ScopedSample]:
+        period, self._period = self._period, None
+        if period is None or not period.num_seconds:
+            return
+        yield from self._counted(census)
+        for key in names_in_service(census):
+            gauge = period.gauges.get(key)
+            seen = IDLE if gauge is None else _in_flight(gauge, period.num_seconds)
+            yield from concurrency(period.start, seen, key, census)
+            most = {} if gauge is None else gauge.most_by_copy
+            yield from concurrency_by_place(period.start, key, most, period.num_seconds, census)
+        yield from capacity(period.start, census)
+
+    def _end_counts(self, length_s: int, census: Census) -> Iterator[ScopedSample]:
+        counts = self._counts.pop(length_s)
+        hosts = [key for key, it in census.variants.items() if it.takes_components]
+        for key in (*names_in_service(census), *hosts):
+            if metrics_of(key, census).request_period_s != length_s:
+                continue
+            seen = Happened(
+                arrived=key in counts.arrived,
+                arrived_on_copies=key in counts.arrived_on_copies,
+                finished=key in counts.finished,
+                refused=key in counts.refused,
+            )
+            yield from zeros(counts.start, key, seen, census)
+            yield from idle_places(counts.start, key, counts.busy, counts.ended, census)
+
+
+def _in_flight(gauge: _Gauge, num_seconds: int) -> InFlight:
+    """The gauge over a whole period: a second without a load is one without requests."""
+    least = gauge.least if gauge.num_seconds >= num_seconds else 0
+    mean = gauge.mean_sum / num_seconds
+    return InFlight(mean=min(max(mean, least), gauge.most), least=least, most=gauge.most)

@@ -1,0 +1,85 @@
+"""Writes what the load board closes to the metric store, as it closes, for as long as it runs."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from hostelry.base.clock import Clock
+from hostelry.domain.load import SecondLoad
+from hostelry.metrics.protocol import MetricWriter
+from hostelry.metrics.sagemaker.census import Census, told_each
+from hostelry.metrics.sagemaker.high_resolution import ScopedSample
+from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
+from hostelry.metrics.sagemaker.load_metrics import by_scope
+from hostelry.metrics.sagemaker.publication import Publication
+from hostelry.metrics.sagemaker.totals import Totals
+from hostelry.metrics.sagemaker.utilization import cpus_used, utilization
+
+PAUSE_S = 0.25
+MAX_SECONDS_BEHIND = 900
+
+
+class Publisher:
+    """Publishes `board`'s seconds to `store`, and adds them up in `totals`.
+
+    Args:
+        board: what gateway workers report.
+        store: where samples are emitted to.
+        census: everything in service now.
+        clock: seconds since the epoch, and waiting.
+    """
+
+    def __init__(
+        self,
+        board: LoadAggregator,
+        store: MetricWriter,
+        census: Callable[[], Census],
+        clock: Clock,
+    ) -> None:
+        self._board = board
+        self._store = store
+        self._census = census
+        self._clock = clock
+        self.totals = Totals()
+        self._publication = Publication()
+        self._closed: deque[tuple[int, Sequence[SecondLoad]]] = deque(maxlen=MAX_SECONDS_BEHIND)
+        self._due: list[ScopedSample] = []
+        self._use: dict[int, tuple[int, Census]] = {}  # by period: the present one's start
+        board.subscribe(lambda second, loads: self._closed.append((second, loads)))
+
+    async def run(self) -> None:
+        """Publish until cancelled."""
+        while True:
+            await asyncio.to_thread(self.publish)
+            await self._clock.sleep(PAUSE_S)
+
+    def publish(self) -> None:
+        """Publish what has closed since the last time."""
+        self._board.tick(self._clock.now())
+        if self._closed:
+            census = self._census()
+            while self._closed:
+                second, loads = self._closed.popleft()
+                self._due.extend(self._publication.take(second, loads, census))
+                self.totals.take(second, loads)
+            late = self._board.late()
+            self._due.extend(self._publication.late(late, census))
+            self.totals.take_late(late)
+            self._measure_use(census)
+        due, self._due = self._due, []
+        for scope, mine in by_scope(due).items():
+            self._store.emit(scope, mine)
+
+    def _measure_use(self, census: Census) -> None:
+        """At the end of each period that some endpoint asks for: what copies used in it."""
+        now = self._clock.now()
+        periods = {it.metrics.period_s for it in census.variants.values()}
+        self._use = {it: seen for it, seen in self._use.items() if it in periods}
+        for period_s in periods:
+            start = int(now // period_s) * period_s
+            since, before = self._use.setdefault(period_s, (start, census))
+            if start > since:
+                mine = told_each(period_s, census)
+                self._due.extend(utilization(start - period_s, mine, cpus_used(before, census)))
+            if start != since:
+                self._use[period_s] = (start, census)

@@ -1,0 +1,179 @@
+"""What copies use of their instances and reservations, in per cent, from one census to the next.
+
+Source: SageMaker developer guide, "Monitor Amazon SageMaker AI with Amazon CloudWatch", tables of
+/aws/sagemaker/Endpoints and /aws/sagemaker/InferenceComponents.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from hostelry.domain.copy import GpuUse
+from hostelry.domain.load import LoadKey
+from hostelry.domain.metric import COMPONENT_NAMESPACE, ENDPOINT_NAMESPACE, Metric, Sample
+from hostelry.metrics.sagemaker.census import (
+    Census,
+    ComponentCensus,
+    CopyUse,
+    InstanceRoom,
+    VariantCensus,
+    metrics_of,
+)
+from hostelry.metrics.sagemaker.enhanced import Place, accelerator_names
+from hostelry.metrics.sagemaker.high_resolution import ScopedSample, paced
+
+Used = Mapping[str, float]  # CPUs by copy id
+
+
+def cpus_used(before: Census, after: Census) -> dict[str, float]:
+    """How many CPUs each copy kept busy between two censuses; one that was begun anew, since then.
+
+    A copy that was not there before, or that nothing new is known of, is left out.
+    """
+    earlier = {it.copy_id: it for it in _copies(before)}
+    used = {}
+    for copy in _copies(after):
+        was = earlier.get(copy.copy_id)
+        if was is None or was.cpu_s is None or copy.cpu_s is None or copy.cpu_at <= was.cpu_at:
+            continue
+        spent_s = copy.cpu_s - was.cpu_s if copy.cpu_s >= was.cpu_s else copy.cpu_s
+        used[copy.copy_id] = spent_s / (copy.cpu_at - was.cpu_at)
+    return used
+
+
+def utilization(at: int, census: Census, used: Used) -> Iterator[ScopedSample]:
+    """Utilization and reservation of every variant and component; what is not known is left out."""
+    for key, variant in census.variants.items():
+        for told in _of_variant(at, key, variant, used, census.disk_use):
+            yield paced(told, variant.metrics.period_s)
+    for key, component in census.components.items():
+        metrics = metrics_of(key, census)
+        for told in _of_component(at, key, component, used):
+            yield paced(told, metrics.period_s)
+        for copy in component.copies if metrics.is_enhanced and component.base is None else ():
+            for told in _of_container(at, key, component, copy, used):
+                yield paced(told, metrics.period_s)
+
+
+def _of_variant(
+    at: int, key: LoadKey, variant: VariantCensus, used: Used, disk_use: float | None
+) -> Iterator[ScopedSample]:
+    dimensions = {"EndpointName": key.endpoint_name, "VariantName": key.variant_name}
+    by_instance: dict[str, list[CopyUse]] = {it.id: [] for it in variant.instances}
+    for copy in variant.copies:
+        by_instance.setdefault(copy.instance_id, []).append(copy)
+    found: dict[str, list[float]] = {}
+    disk = () if disk_use is None else (("DiskUtilization", 100 * disk_use),)
+    for room in variant.instances:
+        copies = by_instance[room.id]
+        parts = (*_of_instance(room, copies, used, variant.takes_components), *disk)
+        for name, value in parts:
+            found.setdefault(name, []).append(value)
+        if variant.metrics.is_enhanced:
+            own = Place(key, room.id).dimensions
+            for name, value in parts:
+                yield key.scope, _sample(ENDPOINT_NAMESPACE, name, own, at, (value,))
+            gpus = [gpu for copy in copies for gpu in copy.gpus]
+            for names, name, value in _of_each_gpu(own, gpus, variant.takes_components):
+                yield key.scope, _sample(ENDPOINT_NAMESPACE, name, names, at, (value,))
+    for name, values in found.items():
+        yield key.scope, _sample(ENDPOINT_NAMESPACE, name, dimensions, at, values)
+
+
+def _of_instance(
+    room: InstanceRoom, copies: Sequence[CopyUse], used: Used, takes_components: bool
+) -> Iterator[tuple[str, float]]:
+    shape, reserved = room.shape, room.reserved
+    known = [used[it.copy_id] for it in copies if it.copy_id in used]
+    if known or not copies:
+        yield "CPUUtilization", 100 * sum(known)
+        if takes_components and shape.cpus:
+            yield "CPUUtilizationNormalized", 100 * sum(known) / shape.cpus
+    held = [it.memory_bytes for it in copies if it.memory_bytes is not None]
+    if shape.memory_bytes and (held or not copies):
+        yield "MemoryUtilization", 100 * sum(held) / shape.memory_bytes
+    yield from _of_gpus([gpu for copy in copies for gpu in copy.gpus], takes_components)
+    if not takes_components:
+        return
+    parts = (
+        ("CPUReservation", reserved.cpus, shape.cpus),
+        ("MemoryReservation", reserved.memory_bytes, shape.memory_bytes),
+        ("GPUReservation", reserved.accelerators, shape.accelerators),
+    )
+    for name, part, whole in parts:
+        if whole:
+            yield name, 100 * part / whole
+
+
+def _of_gpus(seen: Iterable[GpuUse], takes_components: bool) -> Iterator[tuple[str, float]]:
+    """Of the devices that copies see, each once; nothing where nothing is known."""
+    gpus = {it.device: it for it in seen}.values()
+    if not gpus:
+        return
+    busy, memory = sum(it.busy_percent for it in gpus), sum(it.memory_percent for it in gpus)
+    yield "GPUUtilization", busy
+    yield "GPUMemoryUtilization", memory
+    if takes_components:
+        yield "GPUUtilizationNormalized", busy / len(gpus)
+        yield "GPUMemoryUtilizationNormalized", memory / len(gpus)
+
+
+def _of_each_gpu(
+    names: Mapping[str, str], seen: Iterable[GpuUse], takes_components: bool
+) -> Iterator[tuple[Mapping[str, str], str, float]]:
+    """Of each device by itself: dimensions, name and value."""
+    for gpu in {it.device: it for it in seen}.values():
+        for each in accelerator_names(names, gpu.device):
+            for name, value in _of_gpus((gpu,), takes_components):
+                yield each, name, value
+
+
+def _of_component(
+    at: int, key: LoadKey, component: ComponentCensus, used: Used
+) -> Iterator[ScopedSample]:
+    if component.base is not None or key.component_name is None:
+        return
+    dimensions = {"InferenceComponentName": key.component_name}
+    found: dict[str, list[float]] = {}
+    for copy in component.copies:
+        for name, value in _of_copy(component, copy, used):
+            found.setdefault(name, []).append(value)
+    for name, values in found.items():
+        yield key.scope, _sample(COMPONENT_NAMESPACE, name, dimensions, at, values)
+
+
+def _of_container(
+    at: int, key: LoadKey, component: ComponentCensus, copy: CopyUse, used: Used
+) -> Iterator[ScopedSample]:
+    own = Place(key, copy.instance_id, copy.copy_id).dimensions
+    for name, value in _of_copy(component, copy, used):
+        yield key.scope, _sample(COMPONENT_NAMESPACE, name, own, at, (value,))
+    for names, name, value in _of_each_gpu(own, copy.gpus, takes_components=True):
+        if name.endswith("Normalized"):
+            yield key.scope, _sample(COMPONENT_NAMESPACE, name, names, at, (value,))
+
+
+def _of_copy(component: ComponentCensus, copy: CopyUse, used: Used) -> Iterator[tuple[str, float]]:
+    """What one copy uses of its reservation."""
+    reserved = component.reserved
+    if copy.copy_id in used and reserved.cpus:
+        yield "CPUUtilizationNormalized", 100 * used[copy.copy_id] / reserved.cpus
+    if copy.memory_bytes is not None and reserved.memory_bytes:
+        yield "MemoryUtilizationNormalized", 100 * copy.memory_bytes / reserved.memory_bytes
+    for name, value in _of_gpus(copy.gpus, takes_components=True):
+        if name.endswith("Normalized"):
+            yield name, value
+
+
+def _copies(census: Census) -> Iterable[CopyUse]:
+    return (copy for variant in census.variants.values() for copy in variant.copies)
+
+
+def _sample(
+    namespace: str, name: str, dimensions: Mapping[str, str], at: int, values: Sequence[float]
+) -> Sample:
+    return Sample(
+        metric=Metric.of(namespace, name, dimensions),
+        at=at,
+        values=tuple(values),
+        counts=(1.0,) * len(values),
+        unit="Percent",
+    )

@@ -1,0 +1,1 @@
+"""Series in memory: samples in, statistics of periods out."""

@@ -1,0 +1,110 @@
+"""What is kept of the samples of one period: a summary that can be merged with another."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hostelry.domain.metric import Sample
+from hostelry.metrics.series import sketch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """Samples summed up; `sketch` is None where some came as summaries of different values."""
+
+    count: float
+    sum: float
+    minimum: float
+    maximum: float
+    sketch: bytes | None = None
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all its samples have one value, so that every percentile is known exactly."""
+        return self.minimum == self.maximum
+
+    def distribution(self) -> bytes | None:
+        """The sketch of its samples, or None where their distribution is unknown."""
+        if self.sketch is None and self.is_uniform:
+            return sketch.sketch_of((self.minimum,), (self.count,))
+        return self.sketch
+
+    def merge(self, other: "Bucket") -> "Bucket":
+        """Both together; the order of merges changes nothing but the sum's last bits."""
+        return merged((self, other))
+
+
+def merged(buckets: Sequence[Bucket], *, with_sketch: bool = True) -> Bucket:
+    """All of one or more buckets together; without the sketch where nobody asks for it."""
+    if len(buckets) == 1:
+        return buckets[0]
+    minimum = min(it.minimum for it in buckets)
+    maximum = max(it.maximum for it in buckets)
+    both: bytes | None = None
+    if with_sketch and minimum != maximum:
+        known = [it.distribution() for it in buckets]
+        both = None if None in known else sketch.merged([it for it in known if it is not None])
+    return Bucket(
+        count=sum(it.count for it in buckets),
+        sum=sum(it.sum for it in buckets),
+        minimum=minimum,
+        maximum=maximum,
+        sketch=both,
+    )
+
+
+def bucket_of(sample: Sample) -> Bucket | None:
+    """The summary of one sample; None where it counts nothing.
+
+    Raises ValueError for what is not a number of CloudWatch's range, for negative counts, and for
+    lengths that differ.
+    """
+    if sample.statistics is not None:
+        return _of_statistics(sample)
+    values, counts = sample.values, sample.counts or (1.0,) * len(sample.values)
+    if len(values) != len(counts):
+        raise ValueError(f"{len(values)} values of {sample.metric.name} have {len(counts)} counts.")
+    check_numbers(sample, (*values, *counts))
+    if any(count < 0 for count in counts):
+        raise ValueError(f"A count of {sample.metric.name} is below 0: {min(counts)}.")
+    kept = [(value, count) for value, count in zip(values, counts, strict=True) if count > 0]
+    if not kept:
+        return None
+    minimum, maximum = min(kept)[0], max(kept)[0]
+    total = sum(value * count for value, count in kept)
+    check_numbers(sample, (total,))
+    return Bucket(
+        count=sum(count for _, count in kept),
+        sum=total,
+        minimum=minimum,
+        maximum=maximum,
+        sketch=None if minimum == maximum else sketch.sketch_of(*zip(*kept, strict=True)),
+    )
+
+
+def _of_statistics(sample: Sample) -> Bucket | None:
+    known = sample.statistics
+    assert known is not None
+    check_numbers(sample, (known.sample_count, known.sum, known.minimum, known.maximum))
+    if known.sample_count < 0 or known.minimum > known.maximum:
+        raise ValueError(
+            f"The statistics of {sample.metric.name} contradict themselves: count"
+            f" {known.sample_count}, minimum {known.minimum}, maximum {known.maximum}."
+        )
+    if known.sample_count == 0:
+        return None
+    return Bucket(
+        count=known.sample_count, sum=known.sum, minimum=known.minimum, maximum=known.maximum
+    )
+
+
+def check_numbers(sample: Sample, numbers: tuple[float, ...]) -> None:
+    """Raise ValueError where one is not finite, or larger than CloudWatch takes.
+
+    So no sum of samples can leave the range of numbers. Source: MetricDatum, Value.
+    """
+    odd = next((it for it in numbers if not abs(it) <= sketch.LARGEST), None)
+    if odd is not None:
+        raise ValueError(
+            f"A sample of {sample.metric.name} holds {odd}; values are numbers from -2^360 to"
+            " 2^360."
+        )

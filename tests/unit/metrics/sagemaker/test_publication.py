@@ -1,0 +1,179 @@
+"""What is published of seconds: sums that are right, gauges of ten seconds, zeros, gaps."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from tests.unit.metrics.sagemaker.census_sample import ADAPTER, MODEL, census
+from tests.unit.metrics.sagemaker.load_sample import CHAT, T0, load
+
+from hostelry.domain.load import Distribution, LoadKey, SecondLoad
+from hostelry.domain.metric import Sample
+from hostelry.metrics.sagemaker.census import Census
+from hostelry.metrics.sagemaker.publication import MAX_NAMES_AT_ONCE, Publication
+
+M0 = T0 - T0 % 60
+
+
+def published(
+    loads: Iterable[SecondLoad], seconds: Iterable[int], place: Census | None = None
+) -> list[Sample]:
+    """Everything that those seconds give; a second that is not told of is a gap."""
+    by_second: dict[int, list[SecondLoad]] = {}
+    for it in loads:
+        by_second.setdefault(it.second, []).append(it)
+    publication, found = Publication(), []
+    for second in seconds:
+        told = publication.take(second, by_second.get(second, []), place or census())
+        found += [sample for _, sample in told]
+    return found
+
+
+def of(samples: list[Sample], name: str, key: LoadKey = CHAT) -> list[Sample]:
+    """A metric's samples, under the plain dimensions of the name."""
+    wanted = {("InferenceComponentName", key.component_name)}
+    if key.component_name is None:
+        wanted = {("EndpointName", key.endpoint_name), ("VariantName", key.variant_name)}
+    mine = [it for it in samples if it.metric.name == name]
+    return [it for it in mine if set(it.metric.dimensions) == wanted]
+
+
+def total(samples: list[Sample]) -> float:
+    return sum(
+        value * count for it in samples for value, count in zip(it.values, it.counts, strict=True)
+    )
+
+
+def num(samples: list[Sample]) -> float:
+    return sum(sum(it.counts) for it in samples)
+
+
+def test_a_minutes_sum_is_the_number_of_requests_and_its_average_the_error_rate() -> None:
+    loads = [load(M0 + it, arrivals=4, finished=4, errors_5xx=it % 2) for it in range(60)]
+    found = published(loads, range(M0, M0 + 60))
+    assert total(of(found, "Invocations")) == num(of(found, "Invocations")) == 240
+    errors = of(found, "Invocation5XXErrors")
+    assert (total(errors), num(errors)) == (30, 240)
+
+
+def test_requests_per_copy_and_instance_are_shares_of_one() -> None:
+    loads = [load(M0, arrivals=6), load(M0, MODEL, arrivals=8)]
+    found = published(loads, [M0])
+    assert total(of(found, "InvocationsPerCopy")) == 3.0
+    assert total(of(found, "InvocationsPerInstance", MODEL)) == 2.0
+
+
+def test_an_adapters_requests_weigh_on_its_base() -> None:
+    loads = [
+        load(M0, arrivals=2, on_copies_max=5, on_copies_min=1, in_flight_max=2),
+        load(M0, ADAPTER, arrivals=4, in_flight_max=4),
+    ]
+    found = published(loads, range(M0, M0 + 10))
+    assert total(of(found, "Invocations")) == 2
+    assert total(of(found, "InvocationsPerCopy")) == (2 + 4) / 2
+    base, adapter = (of(found, "ConcurrentRequestsPerCopy", it)[0] for it in (CHAT, ADAPTER))
+    assert base.statistics is not None
+    assert adapter.statistics is not None
+    assert (base.statistics.maximum, adapter.statistics.maximum) == (5 / 2, 4)
+
+
+def test_concurrency_is_the_extremes_and_the_mean_of_ten_seconds() -> None:
+    loads = [
+        load(M0 + it, in_flight_mean=3.0, on_copies_min=2, on_copies_max=4 + (it == 7))
+        for it in range(10)
+    ]
+    (sample,) = of(published(loads, range(M0, M0 + 10)), "ConcurrentRequestsPerCopy")
+    assert (sample.at, sample.resolution_s) == (M0, 1)
+    assert sample.statistics is not None
+    assert (sample.statistics.minimum, sample.statistics.maximum) == (1.0, 2.5)
+    assert sample.statistics.sum / sample.statistics.sample_count == 1.5
+
+
+def test_a_second_without_the_name_is_one_without_requests() -> None:
+    loads = [load(M0, in_flight_mean=4.0, on_copies_min=4, on_copies_max=4)]
+    (sample,) = of(published(loads, range(M0, M0 + 10)), "ConcurrentRequestsPerCopy")
+    assert sample.statistics is not None
+    assert (sample.statistics.minimum, sample.statistics.maximum) == (0.0, 2.0)
+
+
+def test_without_a_report_there_is_nothing_not_even_zeros() -> None:
+    found = published([], [M0, M0 + 9, M0 + 45])
+    assert {it.at for it in of(found, "ConcurrentRequestsPerCopy")} == {M0}
+
+
+def test_a_period_that_a_gap_cut_short_is_published_when_reports_come_again() -> None:
+    loads = [load(M0 + 3, on_copies_max=6, in_flight_mean=6.0)]
+    found = published(loads, [M0 + 3, M0 + 45])
+    (sample,) = of(found, "ConcurrentRequestsPerCopy")
+    assert sample.at == M0
+    assert sample.statistics is not None
+    assert sample.statistics.maximum == 3.0
+
+
+def test_at_zero_copies_there_is_no_concurrency_per_copy_and_refusals_are_counted() -> None:
+    loads = [load(M0, arrivals=1, finished=1, no_capacity=1)]
+    found = published(loads, range(M0, M0 + 60), census(num_copies=0))
+    assert of(found, "ConcurrentRequestsPerCopy") == of(found, "InvocationsPerCopy") == []
+    assert total(of(found, "NoCapacityInvocationFailures")) == 1
+    assert total(of(found, "Invocations")) == 1
+
+
+def test_a_minute_has_zeros_where_nothing_happened_and_only_there() -> None:
+    found = published([load(M0 + 5, arrivals=1, finished=1)], range(M0, M0 + 60))
+    assert num(of(found, "Invocations")) == num(of(found, "Invocation4XXErrors")) == 1
+    assert [it.values for it in of(found, "Invocations", MODEL)] == [(0.0,)]
+    assert [it.values for it in of(found, "InvocationsPerInstance", MODEL)] == [(0.0,)]
+    assert of(found, "ModelLatency", MODEL) == []
+
+
+def test_what_is_in_no_census_has_counts_and_no_shares() -> None:
+    gone = replace(CHAT, component_name="gone")
+    found = published([load(M0, gone, arrivals=3, finished=3)], range(M0, M0 + 10))
+    assert total(of(found, "Invocations", gone)) == 3
+    assert of(found, "InvocationsPerCopy", gone) == []
+
+
+def test_very_many_names_are_published_in_tens_of_seconds_with_the_same_sums() -> None:
+    keys = [replace(CHAT, component_name=f"c{it}") for it in range(MAX_NAMES_AT_ONCE + 1)]
+    latency = Distribution(values=(5.0,), counts=(2,))
+    loads = [
+        load(M0 + it, key, arrivals=2, finished=2, model_latency_us=latency)
+        for it in range(10)
+        for key in keys
+    ]
+    found = published(loads, range(M0, M0 + 10))
+    for key in (keys[0], keys[-1]):
+        assert total(of(found, "Invocations", key)) == 20
+        assert num(of(found, "ModelLatency", key)) == 20
+        assert len(of(found, "Invocations", key)) == 1
+
+
+def test_our_own_metrics_are_those_of_each_second() -> None:
+    loads = [
+        load(M0, arrivals=3, finished=2, service_s=1.0, in_flight_mean=1.5, held=4),
+        load(M0 + 1, in_flight_mean=2.5, in_flight_max_by_copy={"c-1": 3}),
+    ]
+    found = published(loads, range(M0, M0 + 10))
+    assert [it.values for it in of(found, "InFlight")] == [(1.5,), (2.5,)]
+    assert [it.values for it in of(found, "Held")] == [(4.0,), (0.0,)]
+    assert [it.values for it in of(found, "ServiceTime")] == [(0.5,)]
+    assert [it.values for it in of(found, "Copies")] == [(2.0,)]
+    by_copy = [it for it in found if it.metric.name == "InFlightPerCopy"]
+    assert [(dict(it.metric.dimensions)["CopyId"], it.values) for it in by_copy] == [
+        ("c-1", (3.0,))
+    ]
+
+
+@pytest.mark.parametrize("jump_s", [3600, -3600], ids=["forward", "backward"])
+def test_a_jump_of_the_clock_ends_what_was_open(jump_s: int) -> None:
+    loads = [load(M0 + 3, on_copies_max=2), load(M0 + jump_s, on_copies_max=4)]
+    seconds = [M0 + 3, *range(M0 + jump_s, M0 + jump_s + 10)]
+    samples = of(published(loads, seconds), "ConcurrentRequestsPerCopy")
+    assert [it.statistics and it.statistics.maximum for it in samples] == [1.0, 2.0]
+
+
+def test_what_came_late_adds_to_its_second() -> None:
+    late = list(Publication.late([load(M0, arrivals=2, finished=1)], census()))
+    found = [sample for _, sample in late]
+    assert total(of(found, "Invocations")) == 2
+    assert of(found, "ConcurrentRequestsPerCopy") == []

@@ -1,0 +1,146 @@
+"""The loop from the board to the store: what is emitted once, whatever the disk does."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from tests.unit.metrics.sagemaker.census_sample import HOSTS, MODEL, census
+from tests.unit.metrics.sagemaker.load_sample import CHAT, SCOPE, T0, load, report
+
+from hostelry.base.clock import ManualClock
+from hostelry.base.errors import RetryableError
+from hostelry.domain.load import LoadKey
+from hostelry.domain.metric import ENDPOINT_NAMESPACE, MODEL_NAMESPACE, Metric, MetricStat, Sample
+from hostelry.domain.metrics_config import MetricsConfig as Metrics
+from hostelry.domain.scope import Scope
+from hostelry.metrics.sagemaker.census import Census
+from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
+from hostelry.metrics.sagemaker.publisher import Publisher
+from hostelry.metrics.series.store import MemoryMetrics
+
+M0 = T0 - T0 % 60
+
+
+class FullAtTimes(MemoryMetrics):
+    """A store whose disk takes nothing while `is_full`."""
+
+    is_full = False
+
+    def record(self, scope: Scope, samples: Sequence[Sample]) -> None:
+        if self.is_full:
+            raise RetryableError("the disk is full")
+        super().record(scope, samples)
+
+    def emit(self, scope: Scope, samples: Sequence[Sample]) -> None:
+        super().record(scope, samples)
+
+
+class Rig:
+    """A board that one worker reports to, and what publishes it."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(M0 - 10.0)
+        self.store = FullAtTimes(self.clock)
+        self.board = LoadAggregator(self.clock.now())
+        self.publisher = Publisher(self.board, self.store, lambda: self.place, self.clock)
+        self.sequence = 0
+        self.place = census()
+        self.clock.advance(10)
+
+    def seconds(self, num: int, *, arrivals: int = 0, is_reported: bool = True) -> None:
+        for _ in range(num):
+            second = int(self.clock.now())
+            self.clock.advance(1)
+            if is_reported:
+                self.sequence += 1
+                told = [load(second, arrivals=arrivals, finished=arrivals, on_copies_max=2)]
+                self.board.take(report("gateway-1", self.sequence, *told), self.clock.now())
+            self.publisher.publish()
+
+    def use(self, name: str, key: LoadKey) -> dict[int, float]:
+        """By period of ten seconds, how many instances told of it."""
+        names = {"EndpointName": key.endpoint_name, "VariantName": key.variant_name}
+        metric = Metric.of(ENDPOINT_NAMESPACE, name, names)
+        stat = MetricStat(metric=metric, period_s=10, statistic="SampleCount")
+        found = self.store.datapoints(SCOPE, stat, M0 - 60, M0 + 7200)
+        return {int(it.at) - M0: it.value for it in found}
+
+    def sums(self, name: str, period_s: int, statistic: str) -> dict[int, float]:
+        metric = Metric.of(
+            MODEL_NAMESPACE, name, {"InferenceComponentName": CHAT.component_name or ""}
+        )
+        stat = MetricStat(metric=metric, period_s=period_s, statistic=statistic)
+        found = self.store.datapoints(SCOPE, stat, M0 - 60, M0 + 3600)
+        return {int(it.at) - M0: it.value for it in found}
+
+
+def asked(periods: Mapping[LoadKey, Metrics]) -> Census:
+    """The sample place, with the metrics that endpoints ask for; an idle model's use is known."""
+    found = census()
+    variants = {
+        key: replace(it, metrics=periods[key])
+        for key, it in found.variants.items()
+        if key in periods
+    }
+    return replace(found, variants=variants)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_two_minutes_of_requests_are_there_by_minute_and_by_ten_seconds(rig: Rig) -> None:
+    rig.seconds(60, arrivals=3)
+    rig.seconds(60)
+    assert rig.sums("Invocations", 60, "Sum") == {0: 180.0, 60: 0.0}
+    assert rig.sums("InvocationsPerCopy", 60, "Sum") == {0: 90.0, 60: 0.0}
+    by_period = rig.sums("ConcurrentRequestsPerCopy", 10, "Maximum")
+    assert by_period == {it * 10: 1.0 for it in range(12)}
+
+
+def test_no_gateway_no_datapoint(rig: Rig) -> None:
+    rig.seconds(20, arrivals=1)
+    rig.seconds(160, is_reported=False)
+    rig.seconds(10)
+    assert sorted(rig.sums("ConcurrentRequestsPerCopy", 10, "Maximum")) == [0, 10, 180]
+
+
+def test_a_full_disk_does_not_keep_from_seeing_what_is_published(rig: Rig) -> None:
+    rig.seconds(20, arrivals=1)
+    rig.store.is_full = True
+    rig.seconds(20, arrivals=1)
+    assert rig.sums("Invocations", 60, "Sum") == {0: 40.0}
+    rig.store.is_full = False
+    rig.seconds(20, arrivals=1)
+    assert rig.sums("Invocations", 60, "Sum") == {0: 60.0}
+
+
+def test_what_a_worker_told_late_is_added(rig: Rig) -> None:
+    rig.seconds(10, arrivals=1)
+    rig.board.take(report("gateway-2", 1, load(M0, arrivals=5, finished=5)), rig.clock.now())
+    rig.seconds(50, arrivals=1)
+    assert rig.sums("Invocations", 60, "Sum") == {0: 65.0}
+
+
+def test_use_is_told_at_the_end_of_each_period_that_is_asked_for() -> None:
+    # api.md 6.1: a value an instance (SampleCount is their number), at the period asked for
+    fast, slow = Metrics(is_enhanced=True, period_s=10), Metrics(period_s=60)
+    rig = Rig()
+    rig.place = asked({HOSTS: fast, MODEL: slow})
+    rig.seconds(121)
+    found = {key: rig.use("MemoryUtilization", key) for key in (HOSTS, MODEL)}
+    assert found[HOSTS] == {it * 10: 1.0 for it in range(12)}
+    assert found[MODEL] == {0: 4.0, 60: 4.0}
+
+
+def test_use_is_told_once_for_a_period_also_where_the_clock_is_set() -> None:
+    rig = Rig()
+    rig.place = asked({HOSTS: Metrics(period_s=10)})
+    rig.seconds(20)
+    rig.clock.advance(3600)
+    rig.seconds(20)
+    rig.clock.advance(-3600)
+    rig.seconds(20)
+    found = rig.use("MemoryUtilization", HOSTS)
+    assert found == dict.fromkeys((0, 10, 40, 50, 3610, 3620, 3630), 1.0)

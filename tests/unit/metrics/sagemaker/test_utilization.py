@@ -1,0 +1,104 @@
+"""Use of instances and reservations, in per cent."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from tests.unit.metrics.sagemaker.census_sample import HOSTS, MODEL, census
+from tests.unit.metrics.sagemaker.load_sample import CHAT, T0
+
+from hostelry.domain.copy import GpuUse
+from hostelry.domain.load import LoadKey
+from hostelry.domain.metric import COMPONENT_NAMESPACE, ENDPOINT_NAMESPACE
+from hostelry.metrics.sagemaker.census import Census, CopyUse
+from hostelry.metrics.sagemaker.utilization import cpus_used, utilization
+
+
+def use(copy_id: str, cpu_s: float | None, cpu_at: float = 160.0) -> CopyUse:
+    return CopyUse(copy_id=copy_id, instance_id="i-0", cpu_s=cpu_s, cpu_at=cpu_at)
+
+
+def later(*copies: CopyUse) -> Census:
+    """The place a minute later, with those copies."""
+    before = census()
+    hosts = replace(before.variants[HOSTS], copies=copies)
+    return replace(before, variants={**before.variants, HOSTS: hosts})
+
+
+@pytest.mark.parametrize(
+    ("copy", "used"),
+    [
+        pytest.param(use("c-0", 40.0), {"c-0": 0.5}, id="30 s of CPU in 60 s are half a CPU"),
+        pytest.param(use("c-0", 6.0), {"c-0": 0.1}, id="a process begun anew"),
+        pytest.param(use("c-0", 40.0, 100.0), {}, id="nothing new is known"),
+        pytest.param(use("c-0", 40.0, 5.0), {}, id="the machine was started again"),
+        pytest.param(use("c-0", None), {}, id="the agent cannot tell"),
+        pytest.param(use("c-9", 40.0), {}, id="a copy that was not there before"),
+    ],
+)
+def test_cpus_are_what_was_spent_between_two_looks(
+    copy: CopyUse, used: Mapping[str, float]
+) -> None:
+    assert cpus_used(census(), later(copy)) == used
+
+
+def values(name: str, key: LoadKey, used: Mapping[str, float]) -> list[tuple[float, ...]]:
+    wanted = {key.component_name, None} if key.component_name else {key.endpoint_name}
+    return [
+        sample.values
+        for _, sample in utilization(T0, census(disk_use=0.25), used)
+        if sample.metric.name == name and wanted & {value for _, value in sample.metric.dimensions}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "expected"),
+    [
+        pytest.param("CPUUtilization", HOSTS, [(75.0,)], id="per cent of one core"),
+        pytest.param("CPUUtilizationNormalized", HOSTS, [(18.75,)], id="per cent of all four"),
+        pytest.param("MemoryUtilization", HOSTS, [(12.5,)], id="2 of 16 GiB"),
+        pytest.param("CPUReservation", HOSTS, [(25.0,)], id="one of four cores is reserved"),
+        pytest.param("MemoryReservation", HOSTS, [(25.0,)], id="4 of 16 GiB are reserved"),
+        pytest.param("GPUReservation", HOSTS, [(100.0,)], id="both accelerators are reserved"),
+        pytest.param("DiskUtilization", MODEL, [(25.0,) * 4], id="a value for each instance"),
+        pytest.param("CPUReservation", MODEL, [], id="models reserve nothing"),
+        pytest.param("CPUUtilizationNormalized", CHAT, [(50.0, 100.0)], id="over the reservation"),
+        pytest.param("MemoryUtilizationNormalized", CHAT, [(50.0, 50.0)], id="1 of 2 GiB each"),
+    ],
+)
+def test_use_is_told_in_per_cent(
+    name: str, key: LoadKey, expected: list[tuple[float, ...]]
+) -> None:
+    assert values(name, key, {"c-0": 0.25, "c-1": 0.5}) == expected
+
+
+def test_accelerators_are_told_of_where_a_copy_sees_some() -> None:
+    gpus = (
+        GpuUse(device="0", busy_percent=90.0, memory_percent=50.0),
+        GpuUse(device="1", busy_percent=30.0, memory_percent=10.0),
+    )
+    place = census()
+    busy = replace(place.variants[HOSTS].copies[0], gpus=gpus)
+    hosts = replace(place.variants[HOSTS], copies=(busy, replace(busy, copy_id="c-1")))
+    component = replace(place.components[CHAT], copies=(busy,))
+    place = replace(
+        place,
+        variants={HOSTS: hosts},
+        components={CHAT: component},
+    )
+    told = {
+        (it.metric.namespace, it.metric.name): it.values for _, it in utilization(T0, place, {})
+    }
+    assert {key: value for key, value in told.items() if "GPUU" in key[1] or "GPUM" in key[1]} == {
+        (ENDPOINT_NAMESPACE, "GPUUtilization"): (120.0,),
+        (ENDPOINT_NAMESPACE, "GPUMemoryUtilization"): (60.0,),
+        (ENDPOINT_NAMESPACE, "GPUUtilizationNormalized"): (60.0,),
+        (ENDPOINT_NAMESPACE, "GPUMemoryUtilizationNormalized"): (30.0,),
+        (COMPONENT_NAMESPACE, "GPUUtilizationNormalized"): (60.0,),
+        (COMPONENT_NAMESPACE, "GPUMemoryUtilizationNormalized"): (30.0,),
+    }
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    assert values("CPUUtilization", HOSTS, {}) == []
+    assert values("CPUUtilizationNormalized", CHAT, {}) == []
