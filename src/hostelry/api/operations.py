@@ -2,31 +2,30 @@
 
 from collections.abc import Callable, Mapping
 
-from hostelry.api import (
+from hostelry.api import identity
+from hostelry.api.application_autoscaling import activity, policy, scalable_target, scheduled_action
+from hostelry.api.application_autoscaling import tag as autoscaling_tag
+from hostelry.api.cloudwatch import (
     alarm,
     alarm_describe,
     alarm_history,
     alarm_state,
     alarm_tag,
+    metric_data,
+    metric_list,
+    metric_query,
+    metric_statistics,
+)
+from hostelry.api.context import Context, Params, Result
+from hostelry.api.sagemaker import (
     component,
     component_update,
     endpoint,
     endpoint_config,
     endpoint_update,
-    identity,
-    metric_data,
-    metric_list,
-    metric_query,
-    metric_statistics,
     model,
-    scalable_target,
-    scaling_activity,
-    scaling_policy,
-    scaling_tag,
-    scheduled_action,
     tag,
 )
-from hostelry.api.context import Context, Params, Result
 from hostelry.api.values import check_values
 from hostelry.base.errors import Conflict, ServiceError
 
@@ -87,12 +86,12 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "application-autoscaling",
         "DeregisterScalableTarget",
     ): scalable_target.deregister_scalable_target,
-    ("application-autoscaling", "PutScalingPolicy"): scaling_policy.put_scaling_policy,
+    ("application-autoscaling", "PutScalingPolicy"): policy.put_scaling_policy,
     (
         "application-autoscaling",
         "DescribeScalingPolicies",
-    ): scaling_policy.describe_scaling_policies,
-    ("application-autoscaling", "DeleteScalingPolicy"): scaling_policy.delete_scaling_policy,
+    ): policy.describe_scaling_policies,
+    ("application-autoscaling", "DeleteScalingPolicy"): policy.delete_scaling_policy,
     ("application-autoscaling", "PutScheduledAction"): scheduled_action.put_scheduled_action,
     (
         "application-autoscaling",
@@ -102,10 +101,10 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     (
         "application-autoscaling",
         "DescribeScalingActivities",
-    ): scaling_activity.describe_scaling_activities,
-    ("application-autoscaling", "TagResource"): scaling_tag.tag_resource,
-    ("application-autoscaling", "UntagResource"): scaling_tag.untag_resource,
-    ("application-autoscaling", "ListTagsForResource"): scaling_tag.list_tags_for_resource,
+    ): activity.describe_scaling_activities,
+    ("application-autoscaling", "TagResource"): autoscaling_tag.tag_resource,
+    ("application-autoscaling", "UntagResource"): autoscaling_tag.untag_resource,
+    ("application-autoscaling", "ListTagsForResource"): autoscaling_tag.list_tags_for_resource,
     ("sts", "GetCallerIdentity"): identity.get_caller_identity,
     ("iam", "GetRole"): identity.get_role,
 }

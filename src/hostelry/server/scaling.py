@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from starlette.routing import Route
 
-from hostelry.api.component_room import check_room_for_copies
+from hostelry.api.application_autoscaling.tracking_alarm import renew_alarms
 from hostelry.api.context import Context
-from hostelry.api.tracking_alarm import renew_alarms
+from hostelry.api.sagemaker.component_capacity import check_room_for_copies
 from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.base.errors import RetryableError, ServiceError, TerminalError
 from hostelry.base.recurring import survives

@@ -5,14 +5,14 @@ from typing import Any
 
 from botocore.model import ListShape, StructureShape
 
-from hostelry.api.alarm_rule import (
+from hostelry.api.application_autoscaling.policy_configuration import stepping_of, tracking_of
+from hostelry.api.cloudwatch.alarm_rule import (
     comparison_of,
     metric_of,
     missing_of,
     num_to_alarm,
     stat_of,
 )
-from hostelry.api.scaling_configuration import stepping_of, tracking_of
 from hostelry.autoscaling.schedule import parse_schedule, time_zone
 from hostelry.autoscaling.tracking_alarms import PREDEFINED
 from hostelry.aws.constraints import check_params

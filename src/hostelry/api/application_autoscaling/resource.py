@@ -1,0 +1,156 @@
+"""What Application Auto Scaling can scale here: resource ids, dimensions, and whether they exist.
+
+Source: RegisterScalableTarget (ResourceId, ScalableDimension) in the Application Auto Scaling API
+reference.
+"""
+
+from hostelry.api.context import Context, Params
+from hostelry.api.refusals import unsupported
+from hostelry.api.sagemaker.component import find_component
+from hostelry.api.sagemaker.endpoint import find_endpoint
+from hostelry.base.errors import ServiceError, validation_error
+from hostelry.domain.component import ComponentStatus
+from hostelry.domain.endpoint import Endpoint, EndpointStatus
+from hostelry.domain.scaling import Dimension, ScalableTarget, target_name
+from hostelry.domain.validation import MAX_COPIES, MAX_INSTANCES
+from hostelry.store.records import Versioned
+
+NAMESPACE = "sagemaker"
+UNSUPPORTED = "Unsupported service namespace, resource type or scalable dimension"
+IN_SERVICE = (EndpointStatus.IN_SERVICE, EndpointStatus.UPDATING)
+COMPONENT_IN_SERVICE = (ComponentStatus.IN_SERVICE, ComponentStatus.UPDATING)
+
+
+def dimension_of(params: Params) -> Dimension | None:
+    """The dimension asked for; None where it is another service's."""
+    given = params.get("ScalableDimension")
+    known = {it.value: it for it in Dimension}
+    return known.get(given or "") if params["ServiceNamespace"] == NAMESPACE else None
+
+
+def names_of(resource_id: str, dimension: Dimension) -> tuple[str, ...]:
+    """(endpoint, variant) or (component,) of a ResourceId; raises ValidationException."""
+    match resource_id.split("/"):
+        case ["endpoint", endpoint, "variant", variant] if dimension is not Dimension.COPIES:
+            return endpoint, variant
+        case ["inference-component", component] if dimension is Dimension.COPIES:
+            return (component,)
+    raise validation_error(
+        f'{UNSUPPORTED}: "{resource_id}" with {dimension.value}. Hostelry scales'
+        f" endpoint/NAME/variant/NAME with {Dimension.INSTANCES.value}, and"
+        f" inference-component/NAME with {Dimension.COPIES.value}."
+    )
+
+
+def check_resource(context: Context, resource_id: str, dimension: Dimension) -> None:
+    """Refuse what does not exist, does not serve, or has no number that could be scaled."""
+    names = names_of(resource_id, dimension)
+    if dimension is Dimension.PROVISIONED_CONCURRENCY:
+        raise unsupported(
+            f"ScalableDimension {dimension.value}",
+            "Serverless variants, which have such concurrency, do not exist here yet.",
+        )
+    if dimension is Dimension.COPIES:
+        check_component(context, names[0])
+    else:
+        check_variant(find_endpoint(context, names[0]).value, names[1])
+
+
+def check_component(context: Context, name: str) -> None:
+    """Refuse adapters, and components that do not serve."""
+    component = find_component(context, name).value
+    if component.adapter is not None:
+        raise validation_error(
+            f'Inference component "{component.arn}" is an adapter, which has no copies of its own;'
+            f" scale its base, inference-component/{component.adapter.base_name}."
+        )
+    if component.status not in COMPONENT_IN_SERVICE:
+        raise not_in_service("inference component", component.arn, component.status.value)
+
+
+def check_variant(endpoint: Endpoint, name: str) -> None:
+    """Refuse variants that are not there, do not serve, or follow their components."""
+    variants = {it.variant.name: it.variant for it in endpoint.active.variants}
+    if name not in variants:
+        raise validation_error(
+            f'Could not find variant "{name}" of endpoint "{endpoint.arn}"; its variants are'
+            f" {', '.join(variants)}."
+        )
+    if endpoint.status not in IN_SERVICE:
+        raise not_in_service("endpoint", endpoint.arn, endpoint.status.value)
+    scaling = variants[name].scaling
+    if scaling is not None and scaling.enabled:
+        raise validation_error(
+            f'Variant "{name}" of endpoint "{endpoint.arn}" has ManagedInstanceScaling ENABLED, so'
+            " that its instances follow the copies of inference components. Register those instead:"
+            f" inference-component/NAME with {Dimension.COPIES.value}."
+        )
+
+
+def check_bounds(low: int, high: int, dimension: Dimension) -> None:
+    """Refuse bounds that contradict, or that the dimension cannot have."""
+    most = MAX_COPIES if dimension is Dimension.COPIES else MAX_INSTANCES
+    least = least_capacity(dimension)
+    if high < low:
+        raise validation_error(
+            "Maximum capacity cannot be less than minimum capacity:"
+            f" MaxCapacity is {high}, MinCapacity {low}."
+        )
+    if low < 0:
+        raise validation_error(f"MinCapacity is {low}; it cannot be less than 0.")
+    if low < least:
+        raise validation_error(
+            f"MinCapacity is {low}; a real-time variant needs at least {least} instance. Inference"
+            " components can be scaled to 0 copies."
+        )
+    if high > most:
+        raise validation_error(f"MaxCapacity is {high}; at most {most} are possible.")
+
+
+def least_capacity(dimension: Dimension) -> int:
+    """The least that a number may be: only copies can go to zero."""
+    return 0 if dimension is Dimension.COPIES else 1
+
+
+def find_target(context: Context, params: Params) -> Versioned[ScalableTarget]:
+    """The registered target that the request names; raises ObjectNotFoundException."""
+    found = lookup_target(context, params)
+    if found is None:
+        raise not_found("No scalable target registered", params)
+    return found
+
+
+def lookup_target(context: Context, params: Params) -> Versioned[ScalableTarget] | None:
+    """The registered target that the request names, or None."""
+    dimension = dimension_of(params)
+    if dimension is None:
+        return None
+    name = target_name(params["ResourceId"], dimension)
+    return context.state.scalable_targets.get(context.scope, name)
+
+
+def not_found(what: str, params: Params, name: str = "") -> ServiceError:
+    """The answer for what nothing is registered as; `name` is a further part of it."""
+    return ServiceError(
+        "ObjectNotFoundException",
+        f"{what} for service namespace: {params['ServiceNamespace']}, resource ID:"
+        f" {params['ResourceId']}, scalable dimension: {params['ScalableDimension']}{name}",
+    )
+
+
+def not_in_service(kind: str, arn: str, status: str) -> ServiceError:
+    """The answer for a resource that does not serve."""
+    return validation_error(
+        f'Cannot register {kind} "{arn}" as a scalable target in status {status}; wait until it is'
+        " InService."
+    )
+
+
+def resource_filter(params: Params) -> tuple[str | None, Dimension | None]:
+    """ResourceId and ScalableDimension of a Describe; the second needs the first."""
+    resource_id = params.get("ResourceId")
+    if params.get("ScalableDimension") is None:
+        return resource_id, None
+    if resource_id is None and not params.get("ResourceIds"):
+        raise validation_error("ScalableDimension can only be given together with a resource ID.")
+    return resource_id, dimension_of(params)

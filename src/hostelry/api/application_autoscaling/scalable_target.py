@@ -1,0 +1,162 @@
+"""RegisterScalableTarget, DescribeScalableTargets and DeregisterScalableTarget.
+
+These write what is wanted. The scaler sees the record change, and moves a number that is outside of
+its new bounds inside.
+"""
+
+from dataclasses import replace
+
+from hostelry.api.application_autoscaling.page import scaling_page
+from hostelry.api.application_autoscaling.policy import delete_policies_of
+from hostelry.api.application_autoscaling.resource import (
+    NAMESPACE,
+    UNSUPPORTED,
+    check_bounds,
+    check_resource,
+    dimension_of,
+    lookup_target,
+    not_found,
+    resource_filter,
+)
+from hostelry.api.application_autoscaling.scheduled_action import delete_actions_of
+from hostelry.api.application_autoscaling.tag import tags_with
+from hostelry.api.context import Context, Params, Result
+from hostelry.api.tags import write_tags
+from hostelry.base.errors import validation_error
+from hostelry.base.ids import new_uuid
+from hostelry.domain.scaling import Dimension, ScalableTarget, Suspended, target_name
+from hostelry.domain.scope import Scope
+
+ROLE = (
+    "arn:aws:iam::{account}:role/aws-service-role/sagemaker.application-autoscaling.amazonaws.com/"
+    "AWSServiceRoleForApplicationAutoScaling_SageMakerEndpoint"
+)
+SUSPENSIONS = {
+    "DynamicScalingInSuspended": "scale_in",
+    "DynamicScalingOutSuspended": "scale_out",
+    "ScheduledScalingSuspended": "scheduled",
+}
+
+
+def register_scalable_target(context: Context, params: Params) -> Result:
+    """RegisterScalableTarget: a new target, or what is given of one that is registered already."""
+    dimension = dimension_of(params)
+    if dimension is None:
+        raise validation_error(
+            f"{UNSUPPORTED}: {params['ServiceNamespace']}, {params['ScalableDimension']}. Hostelry"
+            f" scales {NAMESPACE}: {', '.join(it.value for it in Dimension)}."
+        )
+    resource_id = params["ResourceId"]
+    check_resource(context, resource_id, dimension)
+    found = lookup_target(context, params)
+    before = new_target(context, params, dimension) if found is None else found.value
+    target = replace(
+        before,
+        min_capacity=given_or(params, "MinCapacity", before.min_capacity),
+        max_capacity=given_or(params, "MaxCapacity", before.max_capacity),
+        role_arn=params.get("RoleARN") or before.role_arn,
+        suspended=suspended_of(params, before.suspended),
+    )
+    check_bounds(target.min_capacity, target.max_capacity, dimension)
+    tags = tags_with(context, target.arn, params.get("Tags") or {})
+    name, expect = target_name(resource_id, dimension), found.version if found else None
+    # Written even where it is the same: the scaler then looks at the number again.
+    context.state.scalable_targets.put(context.scope, name, target, expect=expect)
+    if params.get("Tags"):
+        write_tags(context, target.arn, tags)
+    return {"ScalableTargetARN": target.arn}
+
+
+def new_target(context: Context, params: Params, dimension: Dimension) -> ScalableTarget:
+    """A target that was not registered before; both bounds are required for it."""
+    for name in ("MinCapacity", "MaxCapacity"):
+        if params.get(name) is None:
+            raise validation_error(
+                f"{name} is required: {params['ResourceId']} is not yet registered with"
+                f" {dimension.value}."
+            )
+    return ScalableTarget(
+        scope=context.scope,
+        resource_id=params["ResourceId"],
+        dimension=dimension,
+        arn=target_arn(context.scope),
+        min_capacity=params["MinCapacity"],
+        max_capacity=params["MaxCapacity"],
+        role_arn=ROLE.format(account=context.scope.account),
+        created_at=context.now,
+    )
+
+
+def target_arn(scope: Scope) -> str:
+    """A new target's ARN, of the form that AWS gives them."""
+    place = f"{scope.region}:{scope.account}"
+    unique = new_uuid().replace("-", "")[:30]
+    return f"arn:aws:application-autoscaling:{place}:scalable-target/0ec5{unique}"
+
+
+def given_or(params: Params, name: str, before: int) -> int:
+    """A number of the request, or what it was before."""
+    given = params.get(name)
+    return before if given is None else int(given)
+
+
+def suspended_of(params: Params, before: Suspended) -> Suspended:
+    """SuspendedState: what is not named stays as it is."""
+    given = params.get("SuspendedState") or {}
+    changes = {field: given[name] for name, field in SUSPENSIONS.items() if name in given}
+    return replace(before, **changes)
+
+
+def describe_scalable_targets(context: Context, params: Params) -> Result:
+    """DescribeScalableTargets: in the order of resource ids."""
+    _, dimension = resource_filter(params)
+    asked = params.get("ResourceIds")
+    rows = [
+        ((target.resource_id, target.dimension.value), target_members(target))
+        for target in targets_of(context, params)
+        if (not asked or target.resource_id in asked)
+        and (params.get("ScalableDimension") is None or target.dimension is dimension)
+    ]
+    shown, following = scaling_page(context, "DescribeScalableTargets", params, rows)
+    return {"ScalableTargets": shown, **following}
+
+
+def targets_of(context: Context, params: Params) -> list[ScalableTarget]:
+    """Every target of the service namespace asked for."""
+    if params["ServiceNamespace"] != NAMESPACE:
+        return []
+    return [it.value for it in context.state.scalable_targets.list(context.scope)]
+
+
+def target_members(target: ScalableTarget) -> Result:
+    """A ScalableTarget of the answer."""
+    return {
+        "ServiceNamespace": NAMESPACE,
+        "ResourceId": target.resource_id,
+        "ScalableDimension": target.dimension.value,
+        "MinCapacity": target.min_capacity,
+        "MaxCapacity": target.max_capacity,
+        "RoleARN": target.role_arn,
+        "CreationTime": target.created_at,
+        "SuspendedState": {
+            name: getattr(target.suspended, field) for name, field in SUSPENSIONS.items()
+        },
+        "ScalableTargetARN": target.arn,
+    }
+
+
+def deregister_scalable_target(context: Context, params: Params) -> Result:
+    """DeregisterScalableTarget: with its policies, their alarms and its scheduled actions.
+
+    The record goes last, so that a call that was cut short can be made again.
+    """
+    found = lookup_target(context, params)
+    if found is None:
+        raise not_found("No scalable target found", params)
+    target = found.value
+    delete_policies_of(context, target.resource_id, target.dimension)
+    delete_actions_of(context, target.resource_id, target.dimension)
+    write_tags(context, target.arn, {})
+    name = target_name(target.resource_id, target.dimension)
+    context.state.scalable_targets.delete(context.scope, name, expect=found.version)
+    return {}

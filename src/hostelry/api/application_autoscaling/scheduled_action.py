@@ -1,0 +1,201 @@
+"""PutScheduledAction, DescribeScheduledActions and DeleteScheduledAction."""
+
+from dataclasses import replace
+
+from hostelry.api.application_autoscaling.page import scaling_page
+from hostelry.api.application_autoscaling.resource import (
+    NAMESPACE,
+    check_bounds,
+    dimension_of,
+    find_target,
+    least_capacity,
+    not_found,
+    resource_filter,
+)
+from hostelry.api.context import Context, Params, Result
+from hostelry.autoscaling.schedule import next_due, parse_schedule, time_zone
+from hostelry.base.errors import ServiceError, validation_error
+from hostelry.base.ids import new_uuid
+from hostelry.domain.scaling import Dimension, ScalableTarget, ScheduledAction, policy_key
+from hostelry.store.records import Versioned
+
+MAX_ACTIONS = 200  # of a target
+
+
+def put_scheduled_action(context: Context, params: Params) -> Result:
+    """PutScheduledAction: a new action, or what is given of one; times not given are deleted.
+
+    A schedule that would never fire from now on is refused, where AWS accepts it and does nothing.
+    """
+    target = find_target(context, params).value
+    found = lookup_action(context, params)
+    if found is None:
+        check_number(context, target)
+    before = new_action(context, params, target) if found is None else found.value
+    bounds = params.get("ScalableTargetAction") or {}
+    action = replace(
+        before,
+        schedule=params.get("Schedule") or before.schedule,
+        timezone=params.get("Timezone") or before.timezone,
+        start_at=params.get("StartTime"),
+        end_at=params.get("EndTime"),
+        min_capacity=bounds.get("MinCapacity") if bounds else before.min_capacity,
+        max_capacity=bounds.get("MaxCapacity") if bounds else before.max_capacity,
+    )
+    check_action(action)
+    if found is None or when(action) != when(found.value):
+        # What the new schedule would have done in the past is not made up for.
+        action = replace(action, fired_at=None if found is None else context.now)
+        check_fires(action, context.now)
+    name = policy_key(action.resource_id, action.dimension, action.name)
+    expect = found.version if found else None
+    context.state.scheduled_actions.put(context.scope, name, action, expect=expect)
+    return {}
+
+
+def new_action(context: Context, params: Params, target: ScalableTarget) -> ScheduledAction:
+    """An action that was not there before."""
+    if not params.get("Schedule"):
+        raise validation_error(
+            f"Schedule is required: there is no scheduled action"
+            f' "{params["ScheduledActionName"]}" yet.'
+        )
+    name, scope = params["ScheduledActionName"], context.scope
+    return ScheduledAction(
+        scope=scope,
+        name=name,
+        arn=(
+            f"arn:aws:autoscaling:{scope.region}:{scope.account}:scheduledAction:{new_uuid()}"
+            f":resource/{NAMESPACE}/{target.resource_id}:scheduledActionName/{name}"
+        ),
+        resource_id=target.resource_id,
+        dimension=target.dimension,
+        schedule=params["Schedule"],
+        timezone="UTC",
+        created_at=context.now,
+    )
+
+
+def when(action: ScheduledAction) -> tuple[object, ...]:
+    """What decides when an action fires."""
+    return action.schedule, action.timezone, action.start_at, action.end_at
+
+
+def check_action(action: ScheduledAction) -> None:
+    """Refuse an action that means nothing, or that sets impossible bounds."""
+    try:
+        parse_schedule(action.schedule)
+    except ValueError as error:
+        raise validation_error(f"Schedule {action.schedule!r} is not valid: {error}.") from None
+    try:
+        time_zone(action.timezone)
+    except ValueError as error:
+        raise validation_error(f"Timezone {error}.") from None
+    start, end = action.start_at, action.end_at
+    if start is not None and end is not None and start >= end:
+        raise validation_error("StartTime must be before EndTime.")
+    low, high = action.min_capacity, action.max_capacity
+    if low is None and high is None:
+        raise validation_error(
+            "ScalableTargetAction is required, with MinCapacity, MaxCapacity or both."
+        )
+    low = least_capacity(action.dimension) if low is None else low
+    check_bounds(low, low if high is None else high, action.dimension)
+
+
+def check_fires(action: ScheduledAction, now: float) -> None:
+    """Refuse a schedule that is over, or that no calendar meets."""
+    if next_due(action, now) is None:
+        raise validation_error(
+            f"Schedule {action.schedule!r} in {action.timezone} would not fire any more between"
+            " now (or StartTime) and EndTime."
+        )
+
+
+def check_number(context: Context, target: ScalableTarget) -> None:
+    """Refuse more actions of a target than there may be."""
+    num = len(actions_of(context, target.resource_id, target.dimension))
+    if num >= MAX_ACTIONS:
+        raise ServiceError(
+            "LimitExceededException",
+            f"{target.resource_id} has {num} scheduled actions; at most {MAX_ACTIONS} are"
+            " possible.",
+        )
+
+
+def describe_scheduled_actions(context: Context, params: Params) -> Result:
+    """DescribeScheduledActions: in the order of resource ids and names."""
+    resource_id, dimension = resource_filter(params)
+    names = params.get("ScheduledActionNames")
+    stored = context.state.scheduled_actions.list(context.scope)
+    rows = [
+        ((action.resource_id, f"{action.dimension.value}|{action.name}"), action_members(action))
+        for action in (it.value for it in stored)
+        if params["ServiceNamespace"] == NAMESPACE
+        and (not names or action.name in names)
+        and resource_id in (None, action.resource_id)
+        and (params.get("ScalableDimension") is None or action.dimension is dimension)
+    ]
+    shown, following = scaling_page(context, "DescribeScheduledActions", params, rows)
+    return {"ScheduledActions": shown, **following}
+
+
+def action_members(action: ScheduledAction) -> Result:
+    """A ScheduledAction of the answer."""
+    bounds = {"MinCapacity": action.min_capacity, "MaxCapacity": action.max_capacity}
+    times = {"StartTime": action.start_at, "EndTime": action.end_at}
+    return {
+        "ScheduledActionName": action.name,
+        "ScheduledActionARN": action.arn,
+        "ServiceNamespace": NAMESPACE,
+        "Schedule": action.schedule,
+        "Timezone": action.timezone,
+        "ResourceId": action.resource_id,
+        "ScalableDimension": action.dimension.value,
+        "ScalableTargetAction": {key: it for key, it in bounds.items() if it is not None},
+        "CreationTime": action.created_at,
+        **{key: it for key, it in times.items() if it is not None},
+    }
+
+
+def delete_scheduled_action(context: Context, params: Params) -> Result:
+    """DeleteScheduledAction."""
+    found = lookup_action(context, params)
+    if found is None:
+        name = f", scheduled action name: {params['ScheduledActionName']}"
+        raise not_found("No scheduled action found", params, name)
+    delete_action(context, found)
+    return {}
+
+
+def delete_actions_of(context: Context, resource_id: str, dimension: Dimension) -> None:
+    """Delete every scheduled action of a target."""
+    for found in actions_of(context, resource_id, dimension):
+        delete_action(context, found)
+
+
+def delete_action(context: Context, found: Versioned[ScheduledAction]) -> None:
+    """Delete one."""
+    action = found.value
+    name = policy_key(action.resource_id, action.dimension, action.name)
+    context.state.scheduled_actions.delete(context.scope, name, expect=found.version)
+
+
+def actions_of(
+    context: Context, resource_id: str, dimension: Dimension
+) -> list[Versioned[ScheduledAction]]:
+    """Every scheduled action of a target."""
+    return [
+        it
+        for it in context.state.scheduled_actions.list(context.scope)
+        if (it.value.resource_id, it.value.dimension) == (resource_id, dimension)
+    ]
+
+
+def lookup_action(context: Context, params: Params) -> Versioned[ScheduledAction] | None:
+    """The scheduled action that the request names, or None."""
+    dimension = dimension_of(params)
+    if dimension is None:
+        return None
+    name = policy_key(params["ResourceId"], dimension, params["ScheduledActionName"])
+    return context.state.scheduled_actions.get(context.scope, name)

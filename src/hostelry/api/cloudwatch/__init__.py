@@ -1,0 +1,1 @@
+"""CloudWatch's operations: alarms and metrics."""

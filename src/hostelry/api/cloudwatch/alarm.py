@@ -1,0 +1,189 @@
+"""PutMetricAlarm and PutCompositeAlarm: create, or replace and keep the state."""
+
+from typing import TypeVar
+
+from hostelry.api.cloudwatch.alarm_action import actions_of
+from hostelry.api.cloudwatch.alarm_rule import rule_of
+from hostelry.api.context import Context, Params, Result
+from hostelry.api.tags import tags_of, write_tags
+from hostelry.autoscaling.alarm_events import configured, new_status
+from hostelry.autoscaling.alarm_target import TargetKind
+from hostelry.autoscaling.composite import (
+    Expression,
+    RuleError,
+    alarm_name,
+    children,
+    cycle_through,
+    parse,
+)
+from hostelry.base.errors import ServiceError, validation_error
+from hostelry.domain.alarm import (
+    AlarmStatus,
+    CompositeAlarm,
+    MetricAlarm,
+    alarm_arn,
+)
+from hostelry.domain.tags import MAX_TAGS
+from hostelry.store.alarm_log import append_history
+from hostelry.store.records import Records, Versioned
+
+MAX_ALARMS = 10_000  # of one kind, for an account in a region
+MAX_PARENTS = 150
+MAX_WAIT_S = 86_400  # of a suppressor
+NOT_ECHOED = ("Tags",)
+A = TypeVar("A", MetricAlarm, CompositeAlarm)
+
+
+def put_metric_alarm(context: Context, params: Params) -> Result:
+    """PutMetricAlarm; an alarm that a scaling policy made stays its policy's."""
+    name, records = params["AlarmName"], context.state.metric_alarms
+    check_name(name)
+    rule, actions = rule_of(context, params), actions_of(params)
+    if context.state.composite_alarms.get(context.scope, name) is not None:
+        raise other_kind(name, "composite")
+    found = records.get(context.scope, name)
+    alarm = MetricAlarm(
+        scope=context.scope,
+        name=name,
+        arn=alarm_arn(context.scope, name),
+        rule=rule,
+        actions=actions,
+        status=status_after(context, found),
+        configured_at=context.now,
+        owner=found.value.owner if found else None,
+        given=given_of(params),
+    )
+    return put(context, records, found, alarm, params)
+
+
+def put_composite_alarm(context: Context, params: Params) -> Result:
+    """PutCompositeAlarm; a rule that would lead back to the alarm itself is refused."""
+    name, records = params["AlarmName"], context.state.composite_alarms
+    check_name(name)
+    if params.get("ActionConfiguration") is not None:
+        raise validation_error("ActionConfiguration is not supported by this version of Hostelry.")
+    actions = actions_of(params, (TargetKind.TOPIC, TargetKind.ADDRESS))
+    if context.state.metric_alarms.get(context.scope, name) is not None:
+        raise other_kind(name, "metric")
+    check_rule(context, name, rule_expression(params["AlarmRule"]))
+    found = records.get(context.scope, name)
+    alarm = CompositeAlarm(
+        scope=context.scope,
+        name=name,
+        arn=alarm_arn(context.scope, name),
+        expression=params["AlarmRule"],
+        actions=actions,
+        status=status_after(context, found),
+        configured_at=context.now,
+        suppressor=suppressor_of(context, params),
+        suppressor_wait_s=float(params.get("ActionsSuppressorWaitPeriod") or 0),
+        suppressor_extension_s=float(params.get("ActionsSuppressorExtensionPeriod") or 0),
+        given=given_of(params),
+    )
+    return put(context, records, found, alarm, params)
+
+
+def put(
+    context: Context, records: Records[A], found: Versioned[A] | None, alarm: A, params: Params
+) -> Result:
+    """Write the alarm, its tags where it is new, and what its history says of that."""
+    if found is None:
+        check_number(len(records.list(context.scope)))
+        tags = tags_of(params.get("Tags"))
+        if len(tags) > MAX_TAGS:
+            raise validation_error(f"{len(tags)} tags; an alarm has at most {MAX_TAGS}.")
+        write_tags(context, alarm.arn, tags)
+    records.put(context.scope, alarm.name, alarm, expect=found.version if found else None)
+    item = configured(alarm, "Update" if found else "Create", context.now)
+    append_history(context.state, context.scope, [item])
+    return {}
+
+
+def status_after(context: Context, found: Versioned[A] | None) -> AlarmStatus:
+    """The status of the alarm that is replaced, or of a new one."""
+    return new_status(context.now) if found is None else found.value.status
+
+
+def given_of(params: Params) -> Params:
+    """What is echoed of a request."""
+    return {name: value for name, value in params.items() if name not in NOT_ECHOED}
+
+
+def check_name(name: str) -> None:
+    """Refuse names with control characters."""
+    if any(ord(it) < 32 or ord(it) == 127 for it in name):
+        raise validation_error(f"AlarmName {name!r} must not contain ASCII control characters.")
+
+
+def check_number(num: int) -> None:
+    """Refuse more alarms than there may be."""
+    if num >= MAX_ALARMS:
+        raise ServiceError(
+            "LimitExceeded", f"There are {num} alarms; at most {MAX_ALARMS} are possible."
+        )
+
+
+def other_kind(name: str, kind: str) -> ServiceError:
+    """The answer where a name belongs to an alarm of the other kind."""
+    return validation_error(
+        f'There is a {kind} alarm named "{name}"; names of alarms are unique in a region.'
+    )
+
+
+def rule_expression(text: str) -> Expression:
+    """The rule that `text` says; raises ValidationError."""
+    try:
+        return parse(text)
+    except RuleError as error:
+        raise validation_error(f"AlarmRule cannot be used: {error}.") from None
+
+
+def check_rule(context: Context, name: str, rule: Expression) -> None:
+    """Refuse a rule of alarms that do not exist, that leads back to itself, or asks too much."""
+    state, scope = context.state, context.scope
+    composites = {it.value.name: it.value for it in state.composite_alarms.list(scope)}
+
+    def children_of(other: str) -> tuple[str, ...]:
+        return children(parse(composites[other].expression)) if other in composites else ()
+
+    way = cycle_through(name, rule, children_of)
+    if way:
+        raise validation_error(
+            f"AlarmRule leads back to the alarm itself: {' -> '.join(way)}. Name other alarms."
+        )
+    named = children(rule)
+    absent = [
+        it for it in named if it not in composites and state.metric_alarms.get(scope, it) is None
+    ]
+    if absent:
+        raise validation_error(
+            f"Could not save the composite alarm as alarms [{', '.join(absent)}] in the alarm rule"
+            " do not exist."
+        )
+    others = [children(parse(it.expression)) for it in composites.values() if it.name != name]
+    for child in named:
+        if sum(1 for it in others if child in it) >= MAX_PARENTS:
+            raise validation_error(
+                f'The alarm "{child}" is in the rules of {MAX_PARENTS} composite alarms, the most'
+                " that are possible."
+            )
+
+
+def suppressor_of(context: Context, params: Params) -> str | None:
+    """The name of the suppressor; its two periods come with it or not at all."""
+    given = params.get("ActionsSuppressor")
+    periods = ("ActionsSuppressorWaitPeriod", "ActionsSuppressorExtensionPeriod")
+    for field in periods:
+        if (given is None) != (params.get(field) is None):
+            raise validation_error(f"ActionsSuppressor and {field} must be given together.")
+        if not 0 <= (params.get(field) or 0) <= MAX_WAIT_S:
+            raise validation_error(f"{field} must be 0 to {MAX_WAIT_S} seconds.")
+    if given is None:
+        return None
+    name = alarm_name(given)
+    state, scope = context.state, context.scope
+    if name == params["AlarmName"]:
+        raise validation_error("ActionsSuppressor must be another alarm than the one itself.")
+    if (state.metric_alarms.get(scope, name) or state.composite_alarms.get(scope, name)) is None:
+        raise validation_error(f'ActionsSuppressor: there is no alarm "{given}".')
+    return name

@@ -1,0 +1,40 @@
+"""ListTagsForResource, TagResource and UntagResource of alarms."""
+
+from hostelry.api.cloudwatch.alarm_state import lookup
+from hostelry.api.context import Context, Params, Result
+from hostelry.api.tags import read_tags, tag_list, tags_of, tags_without, write_tags
+from hostelry.autoscaling.composite import alarm_name
+from hostelry.base.errors import ServiceError
+from hostelry.domain.alarm import alarm_arn
+
+
+def list_tags_for_resource(context: Context, params: Params) -> Result:
+    """ListTagsForResource."""
+    return {"Tags": tag_list(read_tags(context, existing_arn(context, params["ResourceARN"])))}
+
+
+def tag_resource(context: Context, params: Params) -> Result:
+    """TagResource: adds or overwrites."""
+    arn = existing_arn(context, params["ResourceARN"])
+    write_tags(context, arn, {**read_tags(context, arn), **tags_of(params["Tags"])})
+    return {}
+
+
+def untag_resource(context: Context, params: Params) -> Result:
+    """UntagResource: keys that the alarm does not have are no error."""
+    arn = existing_arn(context, params["ResourceARN"])
+    write_tags(context, arn, tags_without(context, arn, params["TagKeys"]))
+    return {}
+
+
+def existing_arn(context: Context, arn: str) -> str:
+    """`arn`, which is an alarm's; raises ResourceNotFoundException or InvalidParameterValue."""
+    name = alarm_name(arn)
+    if name == arn:
+        raise ServiceError(
+            "InvalidParameterValueException",
+            f'"{arn}" is not the ARN of an alarm; nothing else of CloudWatch has tags here.',
+        )
+    if arn != alarm_arn(context.scope, name) or lookup(context, name) is None:
+        raise ServiceError("ResourceNotFoundException", f'There is no alarm "{arn}".', 404)
+    return arn

@@ -1,0 +1,168 @@
+"""PutMetricData.
+
+Source: PutMetricData and MetricDatum in the CloudWatch API reference.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from hostelry.api.cloudwatch.metric_values import (
+    check_name,
+    dimensions_of,
+    invalid_combination,
+    invalid_value,
+    missing,
+)
+from hostelry.api.context import Context, Params, Result
+from hostelry.base.errors import RetryableError, ServiceError
+from hostelry.domain.metric import Metric, Sample, StatisticSet
+
+MAX_METRICS = 1000
+MAX_VALUES = 150
+MAX_REQUEST_BYTES = 1024 * 1024
+OLDEST_S = 14 * 24 * 3600
+NEWEST_S = 2 * 3600
+LARGEST = 2.0**360
+RESERVED = "AWS/"
+
+
+def put_metric_data(context: Context, params: Params) -> Result:
+    """Every datum, or none where one of them is refused, or where they cannot be kept."""
+    if len(msgspec.json.encode(params)) > MAX_REQUEST_BYTES:
+        raise ServiceError(
+            "RequestEntityTooLarge",
+            f"A request of PutMetricData has at most {MAX_REQUEST_BYTES} bytes.",
+            413,
+        )
+    namespace = params["Namespace"]
+    if namespace.upper().startswith(RESERVED):
+        raise invalid_value(
+            f"The value {namespace} for parameter Namespace is invalid: names that begin with"
+            f" {RESERVED} are the platform's own."
+        )
+    check_name("Namespace", namespace)
+    data = list(_data(params))
+    if not data:
+        raise missing("The parameter MetricData is required.")
+    if len(data) > MAX_METRICS:
+        raise invalid_value(
+            f"The collection MetricData must not have a size greater than {MAX_METRICS}; it has"
+            f" {len(data)}."
+        )
+    samples = [_sample(context, namespace, datum, path) for path, datum in data]
+    try:
+        context.metrics.record(context.scope, samples)
+    except RetryableError as error:
+        raise ServiceError("InternalServiceFault", str(error), 500) from None
+    return {}
+
+
+def _data(params: Params) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every datum with its path; those of entities are as the others, as nothing shows entities."""
+    lists = [("MetricData", params.get("MetricData") or ())]
+    for number, entity in enumerate(params.get("EntityMetricData") or (), start=1):
+        path = f"EntityMetricData.member.{number}.MetricData"
+        lists.append((path, entity.get("MetricData") or ()))
+    for path, data in lists:
+        for number, datum in enumerate(data, start=1):
+            yield f"{path}.member.{number}", datum
+
+
+def _sample(context: Context, namespace: str, datum: Mapping[str, Any], path: str) -> Sample:
+    given = [it for it in ("Value", "Values", "StatisticValues") if datum.get(it) is not None]
+    if not given:
+        raise missing(
+            f"The parameter {path}.Value, {path}.Values or {path}.StatisticValues is required."
+        )
+    if len(given) > 1:
+        raise invalid_combination(
+            f"The parameters {' and '.join(f'{path}.{it}' for it in given)} are mutually exclusive."
+        )
+    check_name(f"{path}.MetricName", datum["MetricName"])
+    values, counts = _values(datum, path)
+    dimensions = dimensions_of(datum.get("Dimensions") or (), f"{path}.Dimensions")
+    return Sample(
+        metric=Metric.of(namespace, datum["MetricName"], dimensions),
+        at=_instant(context, datum, path),
+        values=values,
+        counts=counts,
+        statistics=_statistics(datum, path),
+        unit=datum.get("Unit") or "None",
+        resolution_s=_resolution(datum, path),
+    )
+
+
+def _values(datum: Mapping[str, Any], path: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    if datum.get("Counts") is not None and datum.get("Values") is None:
+        raise invalid_combination(
+            f"The parameter {path}.Counts is only valid together with {path}.Values."
+        )
+    if datum.get("Value") is not None:
+        return (_number(datum["Value"], f"{path}.Value"),), ()
+    if datum.get("Values") is None:
+        return (), ()
+    values = tuple(_number(it, f"{path}.Values") for it in datum["Values"])
+    counts = tuple(_number(it, f"{path}.Counts") for it in datum.get("Counts") or ())
+    if not 1 <= len(values) <= MAX_VALUES:
+        raise invalid_value(
+            f"The collection {path}.Values must have 1 to {MAX_VALUES} values; it has"
+            f" {len(values)}."
+        )
+    if counts and len(counts) != len(values):
+        raise invalid_value(
+            f"The parameters {path}.Values and {path}.Counts must have the same size; they have"
+            f" {len(values)} and {len(counts)}."
+        )
+    if any(count < 0 for count in counts):
+        raise invalid_value(f"The parameter {path}.Counts must not hold a number below 0.")
+    return values, counts
+
+
+def _statistics(datum: Mapping[str, Any], path: str) -> StatisticSet | None:
+    given = datum.get("StatisticValues")
+    if given is None:
+        return None
+    count, total, minimum, maximum = (
+        _number(given[name], f"{path}.StatisticValues.{name}")
+        for name in ("SampleCount", "Sum", "Minimum", "Maximum")
+    )
+    if count <= 0 or minimum > maximum:
+        raise invalid_value(
+            f"The parameter {path}.StatisticValues must have a SampleCount over 0 and a Minimum"
+            f" not over its Maximum; it has {count}, {minimum} and {maximum}."
+        )
+    return StatisticSet(sample_count=count, sum=total, minimum=minimum, maximum=maximum)
+
+
+def _instant(context: Context, datum: Mapping[str, Any], path: str) -> float:
+    at = datum.get("Timestamp")
+    if at is None:
+        return context.now
+    if not context.now - OLDEST_S <= at <= context.now + NEWEST_S:
+        raise invalid_value(
+            f"The parameter {path}.Timestamp must specify a time within the past two weeks, and"
+            " not more than two hours in the future."
+        )
+    return float(at)
+
+
+def _resolution(datum: Mapping[str, Any], path: str) -> int:
+    resolution_s: int = datum.get("StorageResolution") or 60
+    if resolution_s not in (1, 60):
+        raise invalid_value(
+            f"The value {resolution_s} for parameter {path}.StorageResolution is invalid: it is 1"
+            " or 60."
+        )
+    return resolution_s
+
+
+def _number(value: float, path: str) -> float:
+    if not math.isfinite(value) or abs(value) > LARGEST:
+        raise invalid_value(
+            f"The value {value} for parameter {path} is invalid: values are numbers from -2^360 to"
+            " 2^360."
+        )
+    return float(value)

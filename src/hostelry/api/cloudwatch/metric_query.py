@@ -1,0 +1,199 @@
+"""GetMetricData.
+
+Source: GetMetricData in the CloudWatch API reference.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hostelry.api.cloudwatch.metric_values import (
+    DAY_S,
+    check_period,
+    dimensions_of,
+    invalid_value,
+    missing,
+)
+from hostelry.api.context import Context, Params, Result
+from hostelry.api.page import read_token, request_digest, write_token
+from hostelry.base.errors import ServiceError, validation_error
+from hostelry.domain.metric import Datapoint, Metric, MetricQuery, MetricStat
+from hostelry.metrics.query.queries import results
+from hostelry.metrics.query.search import MAX_FOUND
+
+MAX_QUERIES = 500
+MAX_DATAPOINTS = 100_800
+DROPPED: Result = {
+    "Code": "ArithmeticError",
+    "Value": (
+        "One or more data-points have been dropped due to non-numeric values (NaN, -Infinite,"
+        " +Infinite)"
+    ),
+}
+"""Of a result with such points. Source: GetMetricData, as Grafana's tests have recorded it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One series of the answer, or what of it a page shows."""
+
+    place: str
+    id: str
+    label: str
+    points: Sequence[Datapoint]
+    has_dropped: bool = False
+    is_whole: bool = True
+
+
+def get_metric_data(context: Context, params: Params) -> Result:
+    """The series of every query that returns data, in pages of MaxDatapoints.
+
+    StartTime is rounded down to the period of each query.
+    """
+    queries = _queries(context, params)
+    start, end = params["StartTime"], params["EndTime"]
+    if start >= end:
+        raise validation_error("The parameter StartTime must be less than the parameter EndTime.")
+    size = params.get("MaxDatapoints") or MAX_DATAPOINTS
+    if not 1 <= size <= MAX_DATAPOINTS:
+        raise invalid_value(f"The parameter MaxDatapoints is 1 to {MAX_DATAPOINTS}; it is {size}.")
+    digest = request_digest(context, "GetMetricData", {**params, "MaxDatapoints": None})
+    last = read_next(params, digest)
+    found = results(
+        context.metrics, context.scope, queries, float(start), float(end), is_rounded=True
+    )
+    is_ascending = params.get("ScanBy") == "TimestampAscending"
+    parts = [
+        Part(
+            place=f"{at:04}/{number:06}",
+            id=query.id,
+            label=series.label,
+            points=series.points if is_ascending else series.points[::-1],
+            has_dropped=series.has_dropped,
+        )
+        for at, query in enumerate(queries)
+        if query.return_data
+        for number, series in enumerate(found.series[query.id])
+    ]
+    page, following = _page(_behind(parts, last, is_ascending=is_ascending), size, digest)
+    return {
+        "MetricDataResults": [_shown(it) for it in page],
+        "Messages": _messages(found.cut),
+        **following,
+    }
+
+
+def read_next(params: Params, digest: str) -> tuple[str | float, str] | None:
+    """The place that NextToken leads behind; raises InvalidNextToken."""
+    if not params.get("NextToken"):
+        return None
+    try:
+        return read_token(params["NextToken"], digest)
+    except ServiceError as error:
+        raise ServiceError("InvalidNextToken", error.message) from None
+
+
+def _queries(context: Context, params: Params) -> list[MetricQuery]:
+    given = params["MetricDataQueries"]
+    if not 1 <= len(given) <= MAX_QUERIES:
+        raise validation_error(
+            f"The collection MetricDataQueries must have 1 to {MAX_QUERIES} queries; it has"
+            f" {len(given)}."
+        )
+    return [
+        _query(context, query, f"MetricDataQueries.member.{number}")
+        for number, query in enumerate(given, start=1)
+    ]
+
+
+def _query(context: Context, given: Mapping[str, Any], path: str) -> MetricQuery:
+    if given.get("AccountId") not in (None, context.scope.account):
+        raise invalid_value(
+            f"The value {given['AccountId']} for parameter {path}.AccountId is invalid: only"
+            " metrics of the caller's own account can be read."
+        )
+    if given.get("Period") is not None:
+        _check_period(f"{path}.Period", given["Period"])
+    stat = given.get("MetricStat")
+    return MetricQuery(
+        id=given["Id"],
+        stat=None if stat is None else _stat(stat, f"{path}.MetricStat"),
+        expression=given.get("Expression"),
+        label=given.get("Label"),
+        return_data=given.get("ReturnData") is not False,
+        period_s=given.get("Period"),
+    )
+
+
+def _stat(given: Mapping[str, Any], path: str) -> MetricStat:
+    metric = given["Metric"]
+    for name in ("Namespace", "MetricName"):
+        if metric.get(name) is None:
+            raise missing(f"The parameter {path}.Metric.{name} is required.")
+    _check_period(f"{path}.Period", given["Period"])
+    dimensions = dimensions_of(metric.get("Dimensions") or (), f"{path}.Metric.Dimensions")
+    return MetricStat(
+        metric=Metric.of(metric["Namespace"], metric["MetricName"], dimensions),
+        period_s=given["Period"],
+        statistic=given["Stat"],
+        unit=given.get("Unit"),
+    )
+
+
+def _check_period(path: str, period_s: int) -> None:
+    check_period(path, period_s)
+    if period_s > DAY_S:
+        raise invalid_value(f"The parameter {path} is at most {DAY_S} seconds; it is {period_s}.")
+
+
+def _behind(
+    parts: Sequence[Part], last: tuple[str | float, str] | None, *, is_ascending: bool
+) -> list[Part]:
+    """What comes after the last point of the page before."""
+    if last is None:
+        return list(parts)
+    at, place = float(last[0]), last[1]
+    rest = []
+    for part in parts:
+        points = part.points
+        if part.place == place:
+            points = [it for it in points if (it.at > at if is_ascending else it.at < at)]
+        if part.place > place or (part.place == place and points):
+            rest.append(replace(part, points=points))
+    return rest
+
+
+def _page(parts: Sequence[Part], size: int, digest: str) -> tuple[list[Part], Result]:
+    """As many points as fit, and the member that leads to the rest."""
+    num_left = sum(len(part.points) for part in parts)
+    page: list[Part] = []
+    for part in parts:
+        points = part.points[:size]
+        size -= len(points)
+        num_left -= len(points)
+        page.append(replace(part, points=points, is_whole=len(points) == len(part.points)))
+        if size == 0 and num_left > 0:
+            return page, {"NextToken": write_token((points[-1].at, part.place), digest)}
+    return page, {}
+
+
+def _messages(cut: Sequence[str]) -> list[Result]:
+    """What the whole call is told; Source: GetMetricData, Messages."""
+    if not cut:
+        return []
+    text = (
+        f"Maximum number of allowed metrics exceeded: SEARCH in {', '.join(cut):.500} finds more"
+        f" than {MAX_FOUND} time series, and gives the first {MAX_FOUND}. Make the search narrower."
+    )
+    return [{"Code": "MaxMetricsExceeded", "Value": text}]
+
+
+def _shown(part: Part) -> Result:
+    shown = {
+        "Id": part.id,
+        "Label": part.label,
+        "Timestamps": [it.at for it in part.points],
+        "Values": [it.value for it in part.points],
+        "StatusCode": "Complete" if part.is_whole else "PartialData",
+    }
+    return {**shown, "Messages": [DROPPED]} if part.has_dropped else shown

@@ -1,0 +1,274 @@
+"""CreateInferenceComponent, DescribeInferenceComponent, ListInferenceComponents and Delete."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hostelry.api.context import Context, Params, Result, new_generation
+from hostelry.api.page import Row, list_page
+from hostelry.api.refusals import already_exists, not_found
+from hostelry.api.sagemaker.at_zero import at_zero_of
+from hostelry.api.sagemaker.component_move import check_fits_pending
+from hostelry.api.sagemaker.component_pin import is_pinned
+from hostelry.api.sagemaker.component_spec import (
+    adapter_spec,
+    component_spec,
+    resolved_container,
+)
+from hostelry.api.sagemaker.component_summary import component_summary
+from hostelry.api.sagemaker.endpoint import find_endpoint
+from hostelry.api.sagemaker.specifications import Given, specifications_of
+from hostelry.api.tags import tags_of, write_tags
+from hostelry.base.errors import validation_error
+from hostelry.domain.component import ComponentSpec, ComponentStatus, InferenceComponent
+from hostelry.domain.deadline import delete_deadline, start_deadline
+from hostelry.domain.endpoint import Endpoint, EndpointStatus
+from hostelry.domain.endpoint_config import Variant
+from hostelry.domain.resize import copies_deadline
+from hostelry.domain.status import Event, next_status
+from hostelry.domain.validation import MAX_COPIES, check_limit
+from hostelry.store.records import Versioned
+
+KIND = "inference-component"
+# Components may be created while their endpoint still comes up: they wait for its instances.
+HOSTING = {
+    EndpointStatus.CREATING,
+    EndpointStatus.IN_SERVICE,
+    EndpointStatus.UPDATING,
+}
+
+
+def create_inference_component(context: Context, params: Params) -> Result:
+    """CreateInferenceComponent: a base, or with BaseInferenceComponentName an adapter of one."""
+    scope, name = context.scope, params["InferenceComponentName"]
+    tags = tags_of(params.get("Tags"))
+    if context.state.components.has_name(scope, name):
+        raise already_exists(scope, KIND, name)
+    endpoint = find_endpoint(context, params["EndpointName"]).value
+    variant = hosting_variant(endpoint, params.get("VariantName"))
+    given = specifications_of(params, variant)
+    common: dict[str, Any] = {
+        "scope": scope,
+        "name": name,
+        "arn": scope.arn(KIND, name),
+        "endpoint_name": endpoint.name,
+        "variant_name": variant.name,
+        "created_at": context.now,
+        "modified_at": context.now,
+        "status": ComponentStatus.CREATING,
+        "pinned": is_pinned(tags),
+        "at_zero": at_zero_of(tags),
+        "given": dict(params),
+    }
+    make = new_adapter if is_of_adapter(given) else new_base
+    component = make(context, params, given, variant, common)
+    check_fits_pending(context, component, endpoint)
+    context.state.components.put(scope, name, component, expect=None)
+    write_tags(context, component.arn, tags)
+    return {"InferenceComponentArn": component.arn}
+
+
+def is_of_adapter(given: Sequence[Given]) -> bool:
+    """Whether specifications are an adapter's, which has one."""
+    bases = [one.get("BaseInferenceComponentName") for one in given]
+    if all(base is None for base in bases):
+        return False
+    if len(given) > 1:
+        raise validation_error(
+            "An adapter (BaseInferenceComponentName is given) has one Specification: it is on every"
+            " copy of its base inference component, whatever its instance."
+        )
+    return True
+
+
+def new_base(
+    context: Context,
+    params: Params,
+    given: Sequence[Given],
+    variant: Variant,
+    common: dict[str, Any],
+) -> InferenceComponent:
+    """The component that reserves resources for its own copies."""
+    copies = (params.get("RuntimeConfig") or {"CopyCount": 1})["CopyCount"]
+    if copies < 1:
+        raise validation_error(
+            f"RuntimeConfig.CopyCount is {copies}; at creation the copy count must be an integer"
+            " larger than 0."
+        )
+    check_limit("RuntimeConfig.CopyCount", copies, MAX_COPIES)
+    containers = [resolved_container(context, one) for one in given]
+    spec = component_spec(context, given, containers, variant, new_generation(context))
+    return InferenceComponent(
+        **common,
+        desired_copies=copies,
+        spec=spec,
+        deadline_at=spec_deadline(context, spec, variant),
+    )
+
+
+def new_adapter(
+    context: Context,
+    params: Params,
+    given: Sequence[Given],
+    variant: Variant,
+    common: dict[str, Any],
+) -> InferenceComponent:
+    """The component that lives in every copy of its base and reserves nothing."""
+    refuse_runtime_config(params, "RuntimeConfig")
+    base_name = given[0]["BaseInferenceComponentName"]
+    base = find_base(context, base_name, common["endpoint_name"])
+    adapter = adapter_spec(given[0], base.name, new_generation(context))
+    return InferenceComponent(
+        **{**common, "variant_name": base.variant_name},
+        desired_copies=0,
+        adapter=adapter,
+        deadline_at=adapter_deadline(context, base, variant),
+    )
+
+
+def describe_inference_component(context: Context, params: Params) -> Result:
+    """DescribeInferenceComponent."""
+    component = find_component(context, params["InferenceComponentName"]).value
+    return component_summary(context, component)
+
+
+def list_inference_components(context: Context, params: Params) -> Result:
+    """ListInferenceComponents."""
+    components = (stored.value for stored in context.state.components.list(context.scope))
+    rows = [
+        Row(
+            name=component.name,
+            created_at=component.created_at,
+            modified_at=component.modified_at,
+            status=component.status.value,
+            summary={
+                "InferenceComponentName": component.name,
+                "InferenceComponentArn": component.arn,
+                "InferenceComponentStatus": component.status.value,
+                "EndpointName": component.endpoint_name,
+                "EndpointArn": context.scope.arn("endpoint", component.endpoint_name),
+                "VariantName": component.variant_name,
+                "CreationTime": component.created_at,
+                "LastModifiedTime": component.modified_at,
+            },
+        )
+        for component in components
+        if params.get("EndpointNameEquals") in (None, component.endpoint_name)
+        and params.get("VariantNameEquals") in (None, component.variant_name)
+    ]
+    shown, following = list_page(context, "ListInferenceComponents", params, rows)
+    return {"InferenceComponents": shown, **following}
+
+
+def delete_inference_component(context: Context, params: Params) -> Result:
+    """DeleteInferenceComponent: from every status, and once more while it is being deleted.
+
+    A delete cancels a create or an update under way, which AWS may refuse. The record goes when
+    every copy is stopped.
+    """
+    found = find_component(context, params["InferenceComponentName"])
+    component = found.value
+    check_no_adapters(context, component)
+    deleting = replace(
+        component,
+        status=next_status(component.status, Event.DELETE),
+        modified_at=context.now,
+        deadline_at=delete_deadline(context.now),
+        rollout=None,
+        placement_note=None,
+    )
+    if deleting.status is component.status:
+        return {}
+    context.state.components.put(context.scope, component.name, deleting, expect=found.version)
+    write_tags(context, component.arn, {})
+    return {}
+
+
+def find_component(context: Context, name: str) -> Versioned[InferenceComponent]:
+    """The component; raises ValidationException where there is none of that name."""
+    found = context.state.components.get(context.scope, name)
+    if found is None:
+        raise not_found(context.scope, KIND, name)
+    return found
+
+
+def hosting_variant(endpoint: Endpoint, name: str | None) -> Variant:
+    """The variant that hosts the endpoint's components, which `name` must name if given."""
+    if not endpoint.takes_components:
+        raise validation_error(
+            "Inference Components are not supported in this Endpoint. Please make sure this"
+            " endpoint can deploy inference components."
+        )
+    if endpoint.status not in HOSTING:
+        raise validation_error(
+            f'Cannot create an inference component on endpoint "{endpoint.arn}" in status'
+            f" {endpoint.status.value}."
+        )
+    variant = endpoint.active.variants[0].variant
+    if name not in (None, variant.name):
+        raise validation_error(
+            f'Could not find variant "{name}" of endpoint "{endpoint.arn}"; its variant is'
+            f' "{variant.name}".'
+        )
+    return variant
+
+
+def find_base(context: Context, base_name: str, endpoint_name: str) -> InferenceComponent:
+    """The component an adapter on `endpoint_name` can live in; raises ValidationException."""
+    base = find_component(context, base_name).value
+    arn = base.arn
+    if base.endpoint_name != endpoint_name:
+        raise validation_error(
+            f'Base inference component "{arn}" is on endpoint "{base.endpoint_name}"; its adapters'
+            f' must be on the same, not on "{endpoint_name}".'
+        )
+    if base.spec is None:
+        raise validation_error(
+            f'Inference component "{arn}" is an adapter itself and cannot be a base.'
+        )
+    if base.status in (ComponentStatus.DELETING, ComponentStatus.FAILED):
+        raise validation_error(
+            f'Base inference component "{arn}" is in status {base.status.value}.'
+        )
+    return base
+
+
+def refuse_runtime_config(params: Params, field: str) -> None:
+    """Refuse a copy count for an adapter."""
+    if params.get(field) is not None:
+        raise validation_error(
+            f"{field} cannot be given for an adapter: it is on every copy of its base inference"
+            " component; change the copy count of the base."
+        )
+
+
+def check_no_adapters(context: Context, component: InferenceComponent) -> None:
+    """Refuse to delete a base with adapters that are not being deleted themselves."""
+    adapters = [
+        other.name
+        for other in (stored.value for stored in context.state.components.list(context.scope))
+        if other.adapter is not None
+        and other.adapter.base_name == component.name
+        and other.status is not ComponentStatus.DELETING
+    ]
+    if adapters:
+        raise validation_error(
+            f'Cannot delete inference component "{component.arn}" as it has adapters:'
+            f" {', '.join(adapters[:10])}{', ...' if len(adapters) > 10 else ''}."
+            " Delete them first."
+        )
+
+
+def spec_deadline(context: Context, spec: ComponentSpec, variant: Variant) -> float:
+    """When bringing up copies of `spec` fails."""
+    return copies_deadline(spec, variant, context.now)
+
+
+def adapter_deadline(context: Context, base: InferenceComponent, variant: Variant) -> float:
+    """When registering an adapter fails: no sooner than its base, which may still be coming up."""
+    own = (
+        start_deadline(context.now, 0.0, 0.0)
+        if base.spec is None
+        else spec_deadline(context, base.spec, variant)
+    )
+    return max(own, base.deadline_at or own)

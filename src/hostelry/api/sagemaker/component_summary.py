@@ -1,0 +1,145 @@
+"""What DescribeInferenceComponent shows."""
+
+from collections import Counter
+from typing import Any
+
+from hostelry.api.context import Context, Result
+from hostelry.api.refusals import short_reason
+from hostelry.api.sagemaker.endpoint_summary import deployed_image
+from hostelry.api.sagemaker.specifications import Given, given_in_force
+from hostelry.domain.component import ComponentStatus, InferenceComponent
+from hostelry.domain.copy import Copy
+
+ECHOED = (
+    "InstanceType",
+    "ModelName",
+    "StartupParameters",
+    "ComputeResourceRequirements",
+    "BaseInferenceComponentName",
+    "DataCacheConfig",
+    "SchedulingConfig",
+)
+PLACING = {ComponentStatus.CREATING, ComponentStatus.UPDATING, ComponentStatus.IN_SERVICE}
+ECHOED_OF_CONTAINER = ("ArtifactUrl", "Environment", "ContainerMetricsConfig")
+
+
+def component_summary(context: Context, component: InferenceComponent) -> Result:
+    """DescribeInferenceComponent's answer."""
+    result: Result = {
+        "InferenceComponentName": component.name,
+        "InferenceComponentArn": component.arn,
+        "EndpointName": component.endpoint_name,
+        "EndpointArn": context.scope.arn("endpoint", component.endpoint_name),
+        "VariantName": component.variant_name,
+        "InferenceComponentStatus": component.status.value,
+        "CreationTime": component.created_at,
+        "LastModifiedTime": component.modified_at,
+        "RuntimeConfig": runtime_summary(context, component),
+        **specification_summaries(component),
+    }
+    reason = component.failure_reason or placement_note(component)
+    if reason:
+        result["FailureReason"] = short_reason(reason)
+    if component.given.get("DeploymentConfig"):
+        result["LastDeploymentConfig"] = component.given["DeploymentConfig"]
+    return result
+
+
+def placement_note(component: InferenceComponent) -> str | None:
+    """Why copies that are wanted have no place yet; AWS says so only once it gives up."""
+    return component.placement_note if component.status in PLACING else None
+
+
+def specification_summaries(component: InferenceComponent) -> Result:
+    """Specification or Specifications, as it was given."""
+    given = given_in_force(component)
+    several = given.get("Specifications")
+    if several:
+        return {"Specifications": [specification_summary(component, it) for it in several]}
+    return {"Specification": specification_summary(component, given["Specification"])}
+
+
+def specification_summary(component: InferenceComponent, given: Given) -> Result:
+    """What was given, and the image it came to."""
+    summary: Result = {name: given[name] for name in ECHOED if given.get(name) is not None}
+    container = container_summary(component, given)
+    return {**summary, "Container": container} if container else summary
+
+
+def container_summary(component: InferenceComponent, given: Given) -> dict[str, Any]:
+    """The container's given fields, and for a base its image."""
+    container = given.get("Container") or {}
+    summary = {
+        name: container[name] for name in ECHOED_OF_CONTAINER if container.get(name) is not None
+    }
+    image = container.get("Image") or image_of(component, given.get("InstanceType"))
+    if image:
+        summary["DeployedImage"] = deployed_image(image, component.created_at)
+    return summary
+
+
+def image_of(component: InferenceComponent, instance_type: str | None) -> str | None:
+    """The image that a base runs on instances of that type, of any where it says none."""
+    if component.spec is None:
+        return None
+    typed = component.spec.on(instance_type) if instance_type else None
+    return (typed or component.spec).container.image
+
+
+def runtime_summary(context: Context, component: InferenceComponent) -> Result:
+    """How many copies are wanted and serve, by instance type.
+
+    Those that an update of the endpoint brings up, or keeps to go back to, do not count.
+    """
+    types = serving_instance_types(context, component.endpoint_name)
+    copies = [
+        copy
+        for copy in (stored.value for stored in context.state.copies.list(context.scope))
+        if copy.endpoint_name == component.endpoint_name
+        and copy.instance_id in types
+        and counts_for(copy, component)
+    ]
+    by_type = Counter(types[it.instance_id] for it in copies)
+    summary: Result = {
+        "DesiredCopyCount": wanted_copies(context, component),
+        "CurrentCopyCount": len(copies),
+    }
+    if by_type:
+        summary["PlacementStatus"] = [
+            {"InstanceType": name, "CurrentCopyCount": count}
+            for name, count in sorted(by_type.items())
+        ]
+    return summary
+
+
+def serving_instance_types(context: Context, endpoint_name: str) -> dict[str, str]:
+    """The type of each instance of the deployment that the endpoint serves from, by id."""
+    scope, state = context.scope, context.state
+    endpoint = state.endpoints.get(scope, endpoint_name)
+    return {
+        it.value.id: it.value.instance_type
+        for it in state.instances.list(scope)
+        if endpoint is not None
+        and it.value.endpoint_name == endpoint_name
+        and it.value.generation == endpoint.value.active.generation
+    }
+
+
+def counts_for(copy: Copy, component: InferenceComponent) -> bool:
+    """Whether `copy` serves the component: its own, or one of its base's that has the adapter."""
+    if not copy.serves:
+        return False
+    if component.adapter is None:
+        return copy.component_name == component.name
+    proven = {it.id for it in copy.spec.adapters if it.alias == component.name}
+    return copy.component_name == component.adapter.base_name and bool(
+        proven & copy.proven_adapters
+    )
+
+
+def wanted_copies(context: Context, component: InferenceComponent) -> int:
+    """Copies wanted; an adapter is wanted on every copy of its base."""
+    if component.adapter is None:
+        return component.desired_copies
+    base = context.state.components.get(context.scope, component.adapter.base_name)
+    return base.value.desired_copies if base else 0

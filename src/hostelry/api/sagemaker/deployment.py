@@ -1,0 +1,88 @@
+"""From a configuration to a deployment of it on an endpoint."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hostelry.api.context import Context, new_generation
+from hostelry.api.refusals import unsupported
+from hostelry.api.sagemaker.model import find_model
+from hostelry.base.errors import validation_error
+from hostelry.domain.endpoint import Deployment, EndpointVariant, UpdateGuard
+from hostelry.domain.endpoint_config import EndpointConfig, Variant
+
+ALARMS = "DeploymentConfig.AutoRollbackConfiguration.Alarms"
+
+
+def deployment_of(context: Context, config: EndpointConfig) -> Deployment:
+    """`config` with copies of its models, as a new generation."""
+    return Deployment(
+        generation=new_generation(context),
+        config=config,
+        variants=tuple(endpoint_variant_of(context, variant) for variant in config.variants),
+        started_at=context.now,
+    )
+
+
+def endpoint_variant_of(context: Context, variant: Variant) -> EndpointVariant:
+    """The variant with a copy of its model; raises ValidationException where that is gone."""
+    name = variant.model_name
+    return EndpointVariant(
+        variant=variant,
+        model=None if name is None else find_model(context, name).value,
+        desired_instance_count=variant.initial_instance_count,
+        desired_weight=variant.weight,
+        pool_models={
+            pool.instance_type: find_model(context, pool.model_name).value
+            for pool in variant.pools
+            if pool.model_name is not None
+        },
+    )
+
+
+def check_deployment_config(given: Mapping[str, Any] | None) -> None:
+    """Refuse traffic in steps; all at once is what happens here."""
+    if not given:
+        return
+    if given.get("RollingUpdatePolicy"):
+        raise unsupported("DeploymentConfig.RollingUpdatePolicy")
+    blue_green = given.get("BlueGreenUpdatePolicy") or {}
+    kind = (blue_green.get("TrafficRoutingConfiguration") or {}).get("Type", "ALL_AT_ONCE")
+    if kind != "ALL_AT_ONCE":
+        raise unsupported(
+            f"DeploymentConfig.BlueGreenUpdatePolicy.TrafficRoutingConfiguration.Type={kind}",
+            "Use ALL_AT_ONCE.",
+        )
+    wait_s = blue_green.get("TerminationWaitInSeconds") or 0
+    limit_s = blue_green.get("MaximumExecutionTimeoutInSeconds")
+    if limit_s is not None and wait_s >= limit_s:
+        raise validation_error(
+            f"DeploymentConfig.BlueGreenUpdatePolicy: TerminationWaitInSeconds {wait_s} must be"
+            f" less than MaximumExecutionTimeoutInSeconds {limit_s}."
+        )
+
+
+def update_guard(context: Context, given: Mapping[str, Any] | None) -> UpdateGuard | None:
+    """What `given`, a DeploymentConfig that was checked, says may take an update back."""
+    if not given:
+        return None
+    blue_green = given.get("BlueGreenUpdatePolicy") or {}
+    limit_s = blue_green.get("MaximumExecutionTimeoutInSeconds")
+    return UpdateGuard(
+        alarm_names=rollback_alarms(context, given),
+        bake_s=float(blue_green.get("TerminationWaitInSeconds") or 0),
+        max_execution_s=None if limit_s is None else float(limit_s),
+    )
+
+
+def rollback_alarms(context: Context, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names in AutoRollbackConfiguration; raises ValidationException where one is no alarm."""
+    alarms = (given.get("AutoRollbackConfiguration") or {}).get("Alarms") or ()
+    names = tuple(dict.fromkeys(it["AlarmName"] for it in alarms if it.get("AlarmName")))
+    state, scope = context.state, context.scope
+    for name in names:
+        if not (state.metric_alarms.get(scope, name) or state.composite_alarms.get(scope, name)):
+            raise validation_error(
+                f'{ALARMS}: there is no alarm "{name}". Create it before the update that it is to'
+                " guard."
+            )
+    return names

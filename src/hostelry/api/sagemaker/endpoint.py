@@ -1,0 +1,141 @@
+"""CreateEndpoint, DescribeEndpoint, ListEndpoints and DeleteEndpoint."""
+
+from dataclasses import replace
+
+from hostelry.api.context import Context, Params, Result
+from hostelry.api.page import Row, list_page
+from hostelry.api.refusals import already_exists, not_found, short_reason
+from hostelry.api.sagemaker.at_zero import at_zero_of
+from hostelry.api.sagemaker.deployment import check_deployment_config, deployment_of
+from hostelry.api.sagemaker.endpoint_config import find_endpoint_config
+from hostelry.api.sagemaker.endpoint_summary import Presence, pending_summary, variant_summaries
+from hostelry.api.tags import tags_of, write_tags
+from hostelry.base.errors import validation_error
+from hostelry.domain.component import ComponentStatus
+from hostelry.domain.deadline import delete_deadline
+from hostelry.domain.endpoint import Endpoint, EndpointStatus
+from hostelry.domain.resize import deployment_deadline
+from hostelry.domain.status import Event, next_status
+from hostelry.store.records import Versioned
+
+KIND = "endpoint"
+
+
+def create_endpoint(context: Context, params: Params) -> Result:
+    """CreateEndpoint: the endpoint takes its own copy of the configuration and its models."""
+    scope, name = context.scope, params["EndpointName"]
+    tags = tags_of(params.get("Tags"))
+    check_deployment_config(params.get("DeploymentConfig"))
+    if context.state.endpoints.has_name(scope, name):
+        raise already_exists(scope, KIND, name)
+    config = find_endpoint_config(context, params["EndpointConfigName"]).value
+    active = deployment_of(context, config)
+    endpoint = Endpoint(
+        scope=scope,
+        name=name,
+        arn=scope.arn(KIND, name),
+        created_at=context.now,
+        modified_at=context.now,
+        status=EndpointStatus.CREATING,
+        active=active,
+        deadline_at=deployment_deadline(active, context.now),
+        at_zero=at_zero_of(tags),
+        given=dict(params),
+    )
+    context.state.endpoints.put(scope, name, endpoint, expect=None)
+    write_tags(context, endpoint.arn, tags)
+    return {"EndpointArn": endpoint.arn}
+
+
+def describe_endpoint(context: Context, params: Params) -> Result:
+    """DescribeEndpoint: the configuration is the old one until an update is finished."""
+    endpoint = find_endpoint(context, params["EndpointName"]).value
+    presence = Presence.of(context, endpoint.name)
+    before, coming = endpoint.active, endpoint.pending
+    if endpoint.bake is not None:
+        before, coming = endpoint.bake.before, endpoint.active
+    result: Result = {
+        "EndpointName": endpoint.name,
+        "EndpointArn": endpoint.arn,
+        "EndpointConfigName": before.config.name,
+        "ProductionVariants": variant_summaries(endpoint, before, presence),
+        "EndpointStatus": endpoint.status.value,
+        "CreationTime": endpoint.created_at,
+        "LastModifiedTime": endpoint.modified_at,
+    }
+    if endpoint.failure_reason:
+        result["FailureReason"] = short_reason(endpoint.failure_reason)
+    if endpoint.given.get("DeploymentConfig"):
+        result["LastDeploymentConfig"] = endpoint.given["DeploymentConfig"]
+    if coming is not None:
+        result["PendingDeploymentSummary"] = pending_summary(endpoint, coming, presence)
+    if before.config.given.get("MetricsConfig"):
+        result["MetricsConfig"] = before.config.given["MetricsConfig"]
+    return result
+
+
+def list_endpoints(context: Context, params: Params) -> Result:
+    """ListEndpoints."""
+    rows = [
+        Row(
+            name=endpoint.name,
+            created_at=endpoint.created_at,
+            modified_at=endpoint.modified_at,
+            status=endpoint.status.value,
+            summary={
+                "EndpointName": endpoint.name,
+                "EndpointArn": endpoint.arn,
+                "CreationTime": endpoint.created_at,
+                "LastModifiedTime": endpoint.modified_at,
+                "EndpointStatus": endpoint.status.value,
+            },
+        )
+        for endpoint in (stored.value for stored in context.state.endpoints.list(context.scope))
+    ]
+    shown, following = list_page(context, "ListEndpoints", params, rows)
+    return {"Endpoints": shown, **following}
+
+
+def delete_endpoint(context: Context, params: Params) -> Result:
+    """DeleteEndpoint: from every status, and once more while it is being deleted.
+
+    AWS refuses while the endpoint is being created or updated; here a delete cancels that. The
+    record goes when everything of the endpoint is stopped.
+    """
+    found = find_endpoint(context, params["EndpointName"])
+    endpoint = found.value
+    check_no_components(context, endpoint)
+    deleting = replace(
+        endpoint,
+        status=next_status(endpoint.status, Event.DELETE),
+        modified_at=context.now,
+        deadline_at=delete_deadline(context.now),
+    )
+    if deleting.status is endpoint.status:
+        return {}
+    context.state.endpoints.put(context.scope, endpoint.name, deleting, expect=found.version)
+    write_tags(context, endpoint.arn, {})
+    return {}
+
+
+def find_endpoint(context: Context, name: str) -> Versioned[Endpoint]:
+    """The endpoint; raises ValidationException where there is none of that name."""
+    found = context.state.endpoints.get(context.scope, name)
+    if found is None:
+        raise not_found(context.scope, KIND, name)
+    return found
+
+
+def check_no_components(context: Context, endpoint: Endpoint) -> None:
+    """Refuse to delete an endpoint that hosts components not being deleted themselves."""
+    hosted = [
+        stored.value.name
+        for stored in context.state.components.list(context.scope)
+        if stored.value.endpoint_name == endpoint.name
+        and stored.value.status is not ComponentStatus.DELETING
+    ]
+    if hosted:
+        raise validation_error(
+            f'Cannot delete endpoint "{endpoint.arn}" as it has inference components:'
+            f" {', '.join(hosted[:10])}{', ...' if len(hosted) > 10 else ''}. Delete them first."
+        )

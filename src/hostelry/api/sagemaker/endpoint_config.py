@@ -1,0 +1,122 @@
+"""CreateEndpointConfig, DescribeEndpointConfig, ListEndpointConfigs and DeleteEndpointConfig."""
+
+from hostelry.api.context import Context, Params, Result
+from hostelry.api.page import Row, list_page
+from hostelry.api.refusals import (
+    already_exists,
+    not_found,
+    refuse_fields,
+    refuse_isolation,
+    unsupported,
+)
+from hostelry.api.sagemaker.model import find_model
+from hostelry.api.sagemaker.variant import variant_of
+from hostelry.api.tags import tags_of, write_tags
+from hostelry.domain.endpoint_config import EndpointConfig
+from hostelry.domain.metrics_config import metrics_config_of
+from hostelry.domain.validation import check_metrics, check_variants
+from hostelry.store.records import Versioned
+
+KIND = "endpoint-config"
+UNSUPPORTED = (
+    "ShadowProductionVariants",
+    "AsyncInferenceConfig",
+    "ExplainerConfig",
+    "CrossRegionTrafficConfig",
+)
+ECHOED = (
+    "ProductionVariants",
+    "DataCaptureConfig",
+    "KmsKeyId",
+    "ExecutionRoleArn",
+    "VpcConfig",
+    "EnableNetworkIsolation",
+    "MetricsConfig",
+)
+
+
+def create_endpoint_config(context: Context, params: Params) -> Result:
+    """CreateEndpointConfig."""
+    scope, name = context.scope, params["EndpointConfigName"]
+    tags = tags_of(params.get("Tags"))
+    config = config_of(context, params)
+    for variant in config.variants:
+        for model_name in (variant.model_name, *(pool.model_name for pool in variant.pools)):
+            if model_name is not None:
+                find_model(context, model_name)
+    if context.state.endpoint_configs.has_name(scope, name):
+        raise already_exists(scope, KIND, name)
+    context.state.endpoint_configs.put(scope, name, config, expect=None)
+    write_tags(context, config.arn, tags)
+    return {"EndpointConfigArn": config.arn}
+
+
+def describe_endpoint_config(context: Context, params: Params) -> Result:
+    """DescribeEndpointConfig: what was given, and when."""
+    config = find_endpoint_config(context, params["EndpointConfigName"]).value
+    echoed = {name: config.given[name] for name in ECHOED if config.given.get(name) is not None}
+    return {
+        "EndpointConfigName": config.name,
+        "EndpointConfigArn": config.arn,
+        "CreationTime": config.created_at,
+        "EnableNetworkIsolation": False,
+        **echoed,
+    }
+
+
+def list_endpoint_configs(context: Context, params: Params) -> Result:
+    """ListEndpointConfigs."""
+    rows = [
+        Row(
+            name=config.name,
+            created_at=config.created_at,
+            summary={
+                "EndpointConfigName": config.name,
+                "EndpointConfigArn": config.arn,
+                "CreationTime": config.created_at,
+            },
+        )
+        for config in (it.value for it in context.state.endpoint_configs.list(context.scope))
+    ]
+    shown, following = list_page(context, "ListEndpointConfigs", params, rows)
+    return {"EndpointConfigs": shown, **following}
+
+
+def delete_endpoint_config(context: Context, params: Params) -> Result:
+    """DeleteEndpointConfig: forgets the entry; endpoints made from it keep their own copy."""
+    found = find_endpoint_config(context, params["EndpointConfigName"])
+    context.state.endpoint_configs.delete(context.scope, found.value.name, expect=found.version)
+    write_tags(context, found.value.arn, {})
+    return {}
+
+
+def find_endpoint_config(context: Context, name: str) -> Versioned[EndpointConfig]:
+    """The configuration; raises ValidationException where there is none of that name."""
+    found = context.state.endpoint_configs.get(context.scope, name)
+    if found is None:
+        raise not_found(context.scope, KIND, name)
+    return found
+
+
+def config_of(context: Context, params: Params) -> EndpointConfig:
+    """The configuration that a request describes, checked."""
+    refuse_fields(params, UNSUPPORTED)
+    refuse_isolation(params)
+    capture = params.get("DataCaptureConfig")
+    if capture and capture.get("EnableCapture", True):
+        raise unsupported("DataCaptureConfig", "Leave it out, or set EnableCapture to false.")
+    variants = tuple(
+        variant_of(given, f"ProductionVariants.{number}")
+        for number, given in enumerate(params["ProductionVariants"], start=1)
+    )
+    check_variants(variants, has_execution_role=bool(params.get("ExecutionRoleArn")))
+    check_metrics(metrics_config_of(params))
+    name = params["EndpointConfigName"]
+    return EndpointConfig(
+        scope=context.scope,
+        name=name,
+        arn=context.scope.arn(KIND, name),
+        created_at=context.now,
+        variants=variants,
+        given=dict(params),
+    )

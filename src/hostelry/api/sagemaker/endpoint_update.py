@@ -1,0 +1,202 @@
+"""UpdateEndpoint and UpdateEndpointWeightsAndCapacities."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from hostelry.api.context import Context, Params, Result
+from hostelry.api.refusals import in_progress, refuse_fields
+from hostelry.api.sagemaker.component_capacity import check_room_for_copies
+from hostelry.api.sagemaker.component_move import check_components_fit
+from hostelry.api.sagemaker.deployment import check_deployment_config, deployment_of, update_guard
+from hostelry.api.sagemaker.endpoint import KIND, find_endpoint
+from hostelry.api.sagemaker.endpoint_config import find_endpoint_config
+from hostelry.base.errors import validation_error
+from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant
+from hostelry.domain.resize import deployment_deadline, with_active
+from hostelry.domain.scaling import Dimension, target_name
+from hostelry.domain.status import Event, can, is_final, next_status
+from hostelry.domain.validation import check_instance_count, possible_instance_count
+
+
+def update_endpoint(context: Context, params: Params) -> Result:
+    """UpdateEndpoint: a new deployment beside the one that serves, which goes on meanwhile."""
+    found = find_endpoint(context, params["EndpointName"])
+    endpoint = found.value
+    check_deployment_config(params.get("DeploymentConfig"))
+    check_updatable(endpoint)
+    config = find_endpoint_config(context, params["EndpointConfigName"]).value
+    active = endpoint.active.config
+    if (config.arn, config.created_at) == (active.arn, active.created_at):
+        raise validation_error(
+            f'The endpoint configuration "{config.arn}" is already in use by endpoint'
+            f' "{endpoint.arn}"; create a new endpoint configuration to update it.'
+        )
+    shown = deployment_config(endpoint, params)
+    guard = update_guard(context, shown["DeploymentConfig"])
+    pending = retained(
+        replace(deployment_of(context, config), guard=guard), endpoint.active, params
+    )
+    check_same_kind(context, endpoint, pending)
+    check_keeps_scaled_variants(context, endpoint, pending)
+    updated = replace(
+        updating(context, endpoint, pending),
+        pending=pending,
+        given={**endpoint.given, **shown},
+    )
+    context.state.endpoints.put(context.scope, endpoint.name, updated, expect=found.version)
+    return {"EndpointArn": endpoint.arn}
+
+
+def update_endpoint_weights_and_capacities(context: Context, params: Params) -> Result:
+    """UpdateEndpointWeightsAndCapacities: of any number of variants at once."""
+    found = find_endpoint(context, params["EndpointName"])
+    endpoint = found.value
+    changes = changes_by_variant(endpoint, params)
+    check_updatable(endpoint)
+    variants = tuple(
+        resized(wanted, changes.get(wanted.variant.name, {})) for wanted in endpoint.active.variants
+    )
+    active = replace(endpoint.active, variants=variants)
+    check_room_for_copies(context, endpoint, active)
+    updated = with_active(endpoint, active, context.now)
+    context.state.endpoints.put(context.scope, endpoint.name, updated, expect=found.version)
+    return {"EndpointArn": endpoint.arn}
+
+
+def updating(context: Context, endpoint: Endpoint, wanted: Deployment) -> Endpoint:
+    """The endpoint on its way to `wanted`."""
+    return replace(
+        endpoint,
+        status=next_status(endpoint.status, Event.UPDATE),
+        modified_at=context.now,
+        deadline_at=deployment_deadline(wanted, context.now),
+        failure_reason=None,
+    )
+
+
+def check_updatable(endpoint: Endpoint) -> None:
+    """Refuse an update that the endpoint's status has no row for."""
+    if can(endpoint.status, Event.UPDATE):
+        return
+    if not is_final(endpoint.status):
+        raise in_progress(KIND, endpoint.arn)
+    raise validation_error(
+        f'Cannot update endpoint "{endpoint.arn}" in status {endpoint.status.value}; delete it and'
+        " create it again."
+    )
+
+
+def retained(pending: Deployment, active: Deployment, params: Params) -> Deployment:
+    """`pending` with the live counts and weights that the request asks to keep, by variant name."""
+    if not params.get("RetainAllVariantProperties"):
+        return pending
+    excluded = {
+        it["VariantPropertyType"] for it in params.get("ExcludeRetainedVariantProperties") or ()
+    }
+    live = {it.variant.name: it for it in active.variants}
+    return replace(
+        pending,
+        variants=tuple(
+            with_retained(it, live[it.variant.name], excluded) if it.variant.name in live else it
+            for it in pending.variants
+        ),
+    )
+
+
+def with_retained(
+    wanted: EndpointVariant, live: EndpointVariant, excluded: set[str]
+) -> EndpointVariant:
+    """`wanted` with what `live` has of the properties that are not `excluded`."""
+    if "DesiredInstanceCount" not in excluded:
+        count = possible_instance_count(wanted.variant, live.desired_instance_count)
+        wanted = replace(wanted, desired_instance_count=count)
+    if "DesiredWeight" not in excluded:
+        wanted = replace(wanted, desired_weight=live.desired_weight)
+    return wanted
+
+
+def check_same_kind(context: Context, endpoint: Endpoint, pending: Deployment) -> None:
+    """Refuse another kind of endpoint, and one that its components could not move to."""
+    if endpoint.takes_components != pending.config.takes_components:
+        kinds = ("models", "inference components")
+        now, then = kinds if not endpoint.takes_components else reversed(kinds)
+        raise validation_error(
+            f'Endpoint "{endpoint.arn}" hosts {now}; an update cannot make it host {then}.'
+        )
+    if not endpoint.takes_components:
+        return
+    (old,), (new,) = endpoint.active.variants, pending.variants
+    if old.variant.name != new.variant.name:
+        raise validation_error(
+            f'Endpoint "{endpoint.arn}" hosts inference components on variant'
+            f' "{old.variant.name}"; an update must keep that name, not "{new.variant.name}".'
+        )
+    check_components_fit(context, endpoint, pending)
+    check_room_for_copies(context, endpoint, pending)
+
+
+def deployment_config(endpoint: Endpoint, params: Params) -> Mapping[str, Any]:
+    """What DescribeEndpoint shows as LastDeploymentConfig from now on."""
+    given = params.get("DeploymentConfig")
+    if given is None and params.get("RetainDeploymentConfig"):
+        given = endpoint.given.get("DeploymentConfig")
+    return {"DeploymentConfig": given}
+
+
+def changes_by_variant(endpoint: Endpoint, params: Params) -> dict[str, Mapping[str, Any]]:
+    """The changes asked for, checked, by variant name."""
+    live = {it.variant.name: it for it in endpoint.active.variants}
+    changes: dict[str, Mapping[str, Any]] = {}
+    for number, change in enumerate(params["DesiredWeightsAndCapacities"], start=1):
+        name, path = change["VariantName"], f"DesiredWeightsAndCapacities.{number}."
+        if name not in live:
+            raise validation_error(
+                f'Could not find variant "{name}" of endpoint "{endpoint.arn}"; its variants are'
+                f" {', '.join(live)}."
+            )
+        if name in changes:
+            raise validation_error(f'Variant "{name}" is named twice; give its changes together.')
+        refuse_fields(change, ("ServerlessUpdateConfig",), path)
+        check_change(change, live[name], path)
+        changes[name] = change
+    return changes
+
+
+def check_change(change: Mapping[str, Any], live: EndpointVariant, path: str) -> None:
+    """Refuse a change of nothing, and a count the variant cannot have."""
+    count = change.get("DesiredInstanceCount")
+    if count is None and change.get("DesiredWeight") is None:
+        raise validation_error(f"{path}DesiredWeight or {path}DesiredInstanceCount is required.")
+    if count is not None:
+        check_instance_count(live.variant, count)
+
+
+def resized(wanted: EndpointVariant, change: Mapping[str, Any]) -> EndpointVariant:
+    """`wanted` with the weight and count that `change` gives."""
+    return replace(
+        wanted,
+        desired_weight=float(change.get("DesiredWeight", wanted.desired_weight)),
+        desired_instance_count=change.get("DesiredInstanceCount", wanted.desired_instance_count),
+    )
+
+
+def check_keeps_scaled_variants(context: Context, endpoint: Endpoint, pending: Deployment) -> None:
+    """Refuse an update of an endpoint that takes a variant away from the scaler.
+
+    Source: "Update endpoints that use auto scaling" in the SageMaker developer guide.
+    """
+    kept = {it.variant.name: it.variant for it in pending.variants}
+    for variant in (it.variant for it in endpoint.active.variants):
+        resource_id = f"endpoint/{endpoint.name}/variant/{variant.name}"
+        name = target_name(resource_id, Dimension.INSTANCES)
+        if context.state.scalable_targets.get(context.scope, name) is None:
+            continue
+        scaling = kept[variant.name].scaling if variant.name in kept else None
+        if variant.name not in kept or (scaling is not None and scaling.enabled):
+            what = "has no such variant" if variant.name not in kept else "manages its instances"
+            raise validation_error(
+                f'Variant "{variant.name}" of endpoint "{endpoint.arn}" is registered as a scalable'
+                f' target, but endpoint configuration "{pending.config.arn}" {what}. Deregister'
+                f" {resource_id} from Application Auto Scaling first, or keep the variant."
+            )

@@ -1,0 +1,110 @@
+"""CreateModel, DescribeModel, ListModels and DeleteModel."""
+
+from hostelry.api.context import Context, Params, Result
+from hostelry.api.page import Row, list_page
+from hostelry.api.refusals import already_exists, not_found, refuse_isolation, unsupported
+from hostelry.api.sagemaker.container import container_of
+from hostelry.api.tags import tags_of, write_tags
+from hostelry.base.errors import validation_error
+from hostelry.domain.model import Container, Model
+from hostelry.domain.validation import check_environment
+from hostelry.store.records import Versioned
+
+KIND = "model"
+ECHOED = (
+    "PrimaryContainer",
+    "Containers",
+    "InferenceExecutionConfig",
+    "ExecutionRoleArn",
+    "VpcConfig",
+    "EnableNetworkIsolation",
+)
+
+
+def create_model(context: Context, params: Params) -> Result:
+    """CreateModel; whether the artifacts exist shows when a model server needs them."""
+    scope, name = context.scope, params["ModelName"]
+    tags = tags_of(params.get("Tags"))
+    refuse_isolation(params)
+    containers = containers_of(params)
+    check_environment(containers)
+    if context.state.models.has_name(scope, name):
+        raise already_exists(scope, KIND, name)
+    arn = scope.arn(KIND, name)
+    model = Model(
+        scope=scope,
+        name=name,
+        arn=arn,
+        created_at=context.now,
+        containers=containers,
+        given=dict(params),
+    )
+    context.state.models.put(scope, name, model, expect=None)
+    write_tags(context, arn, tags)
+    return {"ModelArn": arn}
+
+
+def describe_model(context: Context, params: Params) -> Result:
+    """DescribeModel: what was given, and when."""
+    model = find_model(context, params["ModelName"]).value
+    echoed = {name: model.given[name] for name in ECHOED if model.given.get(name) is not None}
+    return {
+        "ModelName": model.name,
+        "ModelArn": model.arn,
+        "CreationTime": model.created_at,
+        "EnableNetworkIsolation": False,
+        **echoed,
+    }
+
+
+def list_models(context: Context, params: Params) -> Result:
+    """ListModels."""
+    rows = [
+        Row(
+            name=model.name,
+            created_at=model.created_at,
+            summary={
+                "ModelName": model.name,
+                "ModelArn": model.arn,
+                "CreationTime": model.created_at,
+            },
+        )
+        for model in (stored.value for stored in context.state.models.list(context.scope))
+    ]
+    shown, following = list_page(context, "ListModels", params, rows)
+    return {"Models": shown, **following}
+
+
+def delete_model(context: Context, params: Params) -> Result:
+    """DeleteModel: forgets the entry; endpoints and components that use it keep their own copy."""
+    found = find_model(context, params["ModelName"])
+    context.state.models.delete(context.scope, found.value.name, expect=found.version)
+    write_tags(context, found.value.arn, {})
+    return {}
+
+
+def find_model(context: Context, name: str) -> Versioned[Model]:
+    """The model; raises ValidationException where there is none of that name."""
+    found = context.state.models.get(context.scope, name)
+    if found is None:
+        raise not_found(context.scope, KIND, name)
+    return found
+
+
+def containers_of(params: Params) -> tuple[Container, ...]:
+    """The model's one container."""
+    primary, several = params.get("PrimaryContainer"), params.get("Containers")
+    if (primary is None) == (several is None):
+        given = "both were" if primary is not None else "none was"
+        raise validation_error(
+            f"Exactly one of PrimaryContainer and Containers is required; {given} given."
+        )
+    if (params.get("InferenceExecutionConfig") or {}).get("Mode") == "Direct":
+        raise unsupported("InferenceExecutionConfig.Mode=Direct")
+    if primary is not None:
+        return (container_of(primary, "PrimaryContainer"),)
+    if not several:
+        raise validation_error("Containers is empty; a model needs a container.")
+    if len(several) > 1:
+        raise unsupported(f"Containers with {len(several)} entries", "Give one container.")
+    return (container_of(several[0], "Containers.1"),)

@@ -1,0 +1,72 @@
+"""AddTags, ListTags and DeleteTags of SageMaker."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hostelry.api.context import Context, Params, Result
+from hostelry.api.refusals import KIND_WORDS
+from hostelry.api.sagemaker.at_zero import at_zero_of, write_at_zero
+from hostelry.api.sagemaker.component_pin import is_pinned, write_pin
+from hostelry.api.tags import read_tags, tag_list, tags_of, tags_without, write_tags
+from hostelry.base.errors import validation_error
+from hostelry.store.records import Records
+
+
+def add_tags(context: Context, params: Params) -> Result:
+    """AddTags: adds or overwrites; answers every tag the resource has then."""
+    arn = existing_arn(context, params["ResourceArn"])
+    tags = {**read_tags(context, arn), **tags_of(params["Tags"])}
+    retag(context, arn, tags)
+    return {"Tags": tag_list(tags)}
+
+
+def list_tags(context: Context, params: Params) -> Result:
+    """ListTags: all on one page, since a resource has at most 50."""
+    if params.get("NextToken"):
+        raise validation_error("NextToken is not valid for this request: tags fill one page.")
+    return {"Tags": tag_list(read_tags(context, existing_arn(context, params["ResourceArn"])))}
+
+
+def delete_tags(context: Context, params: Params) -> Result:
+    """DeleteTags: keys that the resource does not have are no error."""
+    arn = existing_arn(context, params["ResourceArn"])
+    retag(context, arn, tags_without(context, arn, params["TagKeys"]))
+    return {}
+
+
+def retag(context: Context, arn: str, tags: Mapping[str, str]) -> None:
+    """Make `tags` those of a resource that is there, and what they say true of it."""
+    kind = kind_of(arn)
+    hosts = kind in ("endpoint", "inference-component")
+    pinned = kind == "inference-component" and is_pinned(tags)
+    at_zero = at_zero_of(tags) if hosts else None
+    write_tags(context, arn, tags)
+    if kind == "inference-component":
+        write_pin(context, arn, pinned=pinned)
+    if hosts:
+        write_at_zero(context, arn, at_zero)
+
+
+def existing_arn(context: Context, arn: str) -> str:
+    """`arn` in the form it is stored under; raises ValidationException where nothing has it."""
+    records_of: Mapping[str, Records[Any]] = {
+        "model": context.state.models,
+        "endpoint-config": context.state.endpoint_configs,
+        "endpoint": context.state.endpoints,
+        "inference-component": context.state.components,
+    }
+    kind = kind_of(arn)
+    name = arn.partition("/")[2]
+    if kind not in records_of:
+        raise validation_error(
+            f'"{arn}" is not a resource that Hostelry can tag; it tags {", ".join(KIND_WORDS)}.'
+        )
+    stored = context.scope.arn(kind, name)
+    if arn.lower() != stored or not records_of[kind].has_name(context.scope, name):
+        raise validation_error(f'Could not find {KIND_WORDS[kind]} "{arn}".')
+    return stored
+
+
+def kind_of(arn: str) -> str:
+    """The kind of resource that an ARN of SageMaker names, as it stands there."""
+    return arn.partition("sagemaker:")[2].split(":", 2)[-1].partition("/")[0]

@@ -1,0 +1,60 @@
+"""The tags of a resource: read from a request, checked, stored."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from hostelry.api.context import Context, Result
+from hostelry.autoscaling.responsive.opt_in import OFF, RESPONSIVE_TAG, options_of_tag
+from hostelry.base.errors import validation_error
+from hostelry.domain.tags import MAX_TAGS, TagSet
+
+
+def read_tags(context: Context, arn: str) -> Mapping[str, str]:
+    """The resource's tags; empty where it has none."""
+    stored = context.state.tags.get(context.scope, arn)
+    return stored.value.tags if stored else {}
+
+
+def write_tags(context: Context, arn: str, tags: Mapping[str, str]) -> None:
+    """Make `tags` the resource's tags, whatever they were."""
+    if len(tags) > MAX_TAGS:
+        raise validation_error(f"{len(tags)} tags on {arn}; a resource has at most {MAX_TAGS}.")
+    records, scope = context.state.tags, context.scope
+    stored = records.get(scope, arn)
+    if tags:
+        value = TagSet(scope=scope, arn=arn, tags=dict(tags))
+        records.put(scope, arn, value, expect=stored.version if stored else None)
+    elif stored:
+        records.delete(scope, arn, expect=stored.version)
+
+
+def tag_list(tags: Mapping[str, str]) -> list[Result]:
+    """Tags in AWS's form."""
+    return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+
+def tags_of(given: Sequence[Mapping[str, str]] | None) -> dict[str, str]:
+    """The tags of a request, checked."""
+    tags: dict[str, str] = {}
+    for tag in given or ():
+        key = tag["Key"]
+        if key in tags:
+            raise validation_error(f'Tag keys must be unique; "{key}" was given twice.')
+        if key.lower().startswith("aws:"):
+            raise validation_error(f'Tag key "{key}" begins with "aws:", which is reserved.')
+        tags[key] = tag["Value"]
+    check_responsive(tags)
+    return tags
+
+
+def tags_without(context: Context, arn: str, keys: Collection[str]) -> Mapping[str, str]:
+    """The tags that a resource has, without those of these keys."""
+    return {key: value for key, value in read_tags(context, arn).items() if key not in keys}
+
+
+def check_responsive(tags: Mapping[str, str]) -> None:
+    """Raise ValidationException for a tag that chooses the responsive policy, and cannot."""
+    try:
+        options_of_tag(tags.get(RESPONSIVE_TAG, OFF))
+    except ValueError as error:
+        said = tags[RESPONSIVE_TAG]
+        raise validation_error(f'Tag {RESPONSIVE_TAG} is "{said}": {error}.') from None
