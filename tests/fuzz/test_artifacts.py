@@ -10,7 +10,7 @@ from random import Random
 from tests.fuzz.conftest import Cases, assert_short
 from tests.unit.fleet.tars import Member, header, padded, pax_targz, tar
 
-from hostelry.containers.lmi.adapter_archive import ADAPTER_FILES, unpack_adapter
+from hostelry.containers.lmi.adapters.archive import ADAPTER_FILES, unpack_adapter
 from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.fleet.artifacts.archive import ArchiveLimits, unpack

@@ -9,10 +9,14 @@ from tests.fuzz.conftest import Cases, assert_short
 
 from hostelry.base.errors import TerminalError
 from hostelry.containers.lmi.artifact_path import path_inside
-from hostelry.containers.lmi.config import ConfigurationError, LmiConfig, resolve_config
-from hostelry.containers.lmi.model_source import local_model
-from hostelry.containers.lmi.option_table import HONOURED, HONOURED_PROPERTIES, WITHOUT_EFFECT
-from hostelry.containers.lmi.options import OVERWRITING, PLAIN_NAMES
+from hostelry.containers.lmi.settings.config import ConfigurationError, LmiConfig, resolve_config
+from hostelry.containers.lmi.settings.model_source import local_model
+from hostelry.containers.lmi.settings.option_table import (
+    HONOURED,
+    HONOURED_PROPERTIES,
+    WITHOUT_EFFECT,
+)
+from hostelry.containers.lmi.settings.options import OVERWRITING, PLAIN_NAMES
 from hostelry.fleet.given_variables import (
     BUILT_IN_NAMES,
     STEERING_NAMES,

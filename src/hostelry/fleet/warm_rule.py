@@ -16,7 +16,7 @@ from hostelry.fleet.sources import hub_model_of
 
 # What a copy of each command imports; the first module is the one whose main() runs it.
 WARM_MODULES: Mapping[tuple[str, ...], tuple[str, ...]] = {
-    LMI_COMMAND: ("hostelry.containers.lmi.__main__", "hostelry.containers.lmi.engine_process"),
+    LMI_COMMAND: ("hostelry.containers.lmi.__main__", "hostelry.containers.lmi.engine.process"),
 }
 READ_LATE_PREFIXES = ("OPTION_", "SERVING_", "SAGEMAKER_", "HOSTELRY_", "AWS_")
 # Thread counts are set again by the engine, devices are looked for when the first is used. Where

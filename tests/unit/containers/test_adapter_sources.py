@@ -10,8 +10,8 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 from tests.unit.fleet.tars import Member, targz
 
-from hostelry.containers.lmi.adapter_archive import unpack_adapter
-from hostelry.containers.lmi.s3_fetcher import S3Fetcher, parse_s3_uri
+from hostelry.containers.lmi.adapters.archive import unpack_adapter
+from hostelry.containers.lmi.adapters.s3_fetcher import S3Fetcher, parse_s3_uri
 from hostelry.engine.lora.errors import AdapterError
 
 CONFIG = Member(name="adapter_config.json", body=b"{}")

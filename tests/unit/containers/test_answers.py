@@ -7,7 +7,7 @@ import pytest
 from tests.unit.containers.tiny import EOS, ask, config, fake, ids, service
 
 from hostelry.containers.lmi.fake import LOGPROB, FakeBackend
-from hostelry.containers.lmi.service import Service
+from hostelry.containers.lmi.http.service import Service
 from hostelry.engine.request import FinishReason, Output, Request
 
 HI = {None: "Hi", "es": "hola", "fr": "salut"}

@@ -9,8 +9,8 @@ from tests.unit.containers.tiny import SPECIAL, TEMPLATE, byte_tokenizer, write_
 from transformers import PreTrainedTokenizerFast
 
 from hostelry.base.clock import ManualClock
-from hostelry.containers.lmi.chat_template import ChatTemplate, load_chat_template
 from hostelry.containers.lmi.refusal import Refusal
+from hostelry.containers.lmi.request.chat_template import ChatTemplate, load_chat_template
 
 CLOCK = ManualClock()
 USER = {"role": "user", "content": "¿Qué tal?"}

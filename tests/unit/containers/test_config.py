@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from hostelry.containers.lmi.config import ConfigurationError, resolve_config
-from hostelry.containers.lmi.options import parse_properties
 from hostelry.containers.lmi.refusal import Surface
+from hostelry.containers.lmi.settings.config import ConfigurationError, resolve_config
+from hostelry.containers.lmi.settings.options import parse_properties
 from hostelry.engine.scheduler.tenants import TenantPolicy
 
 MACHINE_CPUS = 4

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.unit.containers.test_engine_process import CompilingEngine, asking, ended, running
 
-from hostelry.containers.lmi import preparations
-from hostelry.containers.lmi.engine_loop import adapter_fault_of, fault_of
-from hostelry.containers.lmi.messages import Add, Done, GiveUp, RegisterAdapter
+from hostelry.containers.lmi.engine import preparations
+from hostelry.containers.lmi.engine.loop import adapter_fault_of, fault_of
+from hostelry.containers.lmi.engine.messages import Add, Done, GiveUp, RegisterAdapter
 from hostelry.engine.engine import (
     AdapterError,
     AdapterTooLargeError,

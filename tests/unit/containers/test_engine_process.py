@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from hostelry.containers.lmi.engine_channel import Channel, ParentGoneError
-from hostelry.containers.lmi.engine_loop import EngineLoop, lacks_memory
-from hostelry.containers.lmi.messages import (
+from hostelry.containers.lmi.engine.channel import Channel, ParentGoneError
+from hostelry.containers.lmi.engine.loop import EngineLoop, lacks_memory
+from hostelry.containers.lmi.engine.messages import (
     FROM_ENGINE,
     Abort,
     Add,

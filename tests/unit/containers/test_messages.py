@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostelry.containers.lmi.config import ConfigurationError, LmiConfig, resolve_config
-from hostelry.containers.lmi.messages import (
+from hostelry.containers.lmi.engine.messages import (
     FROM_ENGINE,
     TO_ENGINE,
     Abort,
@@ -18,7 +17,8 @@ from hostelry.containers.lmi.messages import (
     Unframer,
     frame,
 )
-from hostelry.containers.lmi.model_source import adapter_folders, local_model, model_folder
+from hostelry.containers.lmi.settings.config import ConfigurationError, LmiConfig, resolve_config
+from hostelry.containers.lmi.settings.model_source import adapter_folders, local_model, model_folder
 from hostelry.engine.request import FinishReason, Output, Request, SamplingParams, TokenLogprob
 
 REQUEST = Request(

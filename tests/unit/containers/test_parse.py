@@ -8,12 +8,12 @@ import pytest
 from tests.unit.containers.tiny import TEMPLATE
 
 from hostelry.base.clock import ManualClock
-from hostelry.containers.lmi.adapter_choice import Caller
-from hostelry.containers.lmi.chat_template import ChatTemplate
-from hostelry.containers.lmi.invocation import Formatter, Invocation, PromptText
-from hostelry.containers.lmi.parse_body import parse_invocation
-from hostelry.containers.lmi.parse_context import ParseContext
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface
+from hostelry.containers.lmi.request.adapter_choice import Caller
+from hostelry.containers.lmi.request.body import parse_invocation
+from hostelry.containers.lmi.request.chat_template import ChatTemplate
+from hostelry.containers.lmi.request.context import ParseContext
+from hostelry.containers.lmi.request.invocation import Formatter, Invocation, PromptText
 
 CONTEXT = ParseContext(
     dialect=Surface.ASYNC,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.containers.test_parse import MESSAGES, inputs, parse
 
-from hostelry.containers.lmi.invocation import Sequences
+from hostelry.containers.lmi.request.invocation import Sequences
 from hostelry.engine.request import Structure
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "null"}, "a": {"type": "null"}}}

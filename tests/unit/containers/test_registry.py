@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tests.unit.containers.tiny import ask, config, fake, ids, service
 
-from hostelry.containers.lmi import registry as registry_module
 from hostelry.containers.lmi.fake import FakeBackend
+from hostelry.containers.lmi.http import adapter_registry as registry_module
+from hostelry.containers.lmi.http.adapter_registry import AdapterRecord, AdapterRegistry
 from hostelry.containers.lmi.refusal import Cause, Refusal
-from hostelry.containers.lmi.registry import AdapterRecord, AdapterRegistry
 
 SLOW = "s3://bucket/slow"
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.unit.containers.tiny import CODEC, Answer, ask, ask_all, config, fake, ids, service
 
-from hostelry.containers.lmi.app import build_app
 from hostelry.containers.lmi.fake import FakeBackend
-from hostelry.containers.lmi.service import Phase, Service
+from hostelry.containers.lmi.http.app import build_app
+from hostelry.containers.lmi.http.service import Phase, Service
 from hostelry.containers.lmi.text_codec import TextCodec
 
 LORA = config("option.enable_lora=true")

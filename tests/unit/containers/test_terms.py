@@ -6,7 +6,7 @@ import pytest
 from tests.unit.containers.tiny import ask, config, fake, service
 
 from hostelry.containers.lmi.refusal import Cause, Refusal
-from hostelry.containers.lmi.terms import Terms, terms_of
+from hostelry.containers.lmi.request.terms import Terms, terms_of
 
 ROUTES: list[Any] = [
     pytest.param("/invocations", {"inputs": "a"}, "", id="invocations, async"),

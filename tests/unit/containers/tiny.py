@@ -11,12 +11,12 @@ import httpx
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from hostelry.base.clock import ManualClock
-from hostelry.containers.lmi.app import build_app
-from hostelry.containers.lmi.chat_template import ChatTemplate
-from hostelry.containers.lmi.config import LmiConfig, resolve_config
 from hostelry.containers.lmi.fake import FakeBackend
-from hostelry.containers.lmi.registry import AdapterRegistry
-from hostelry.containers.lmi.service import LoadedModel, Phase, Service
+from hostelry.containers.lmi.http.adapter_registry import AdapterRegistry
+from hostelry.containers.lmi.http.app import build_app
+from hostelry.containers.lmi.http.service import LoadedModel, Phase, Service
+from hostelry.containers.lmi.request.chat_template import ChatTemplate
+from hostelry.containers.lmi.settings.config import LmiConfig, resolve_config
 from hostelry.containers.lmi.text_codec import TextCodec
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")

@@ -16,16 +16,16 @@ import uvloop
 from hostelry.base.clock import SystemClock
 from hostelry.base.copy_key import take_key
 from hostelry.base.logging import configure_logging
-from hostelry.containers.lmi.config import ConfigurationError, LmiConfig, resolve_config
-from hostelry.containers.lmi.engine_child import ForkedEngine, ForkedHere, fork_engine
+from hostelry.containers.lmi.engine.child import ForkedEngine, ForkedHere, fork_engine
+from hostelry.containers.lmi.http.service import Service
 from hostelry.containers.lmi.lifecycle import serve
-from hostelry.containers.lmi.service import Service
+from hostelry.containers.lmi.settings.config import ConfigurationError, LmiConfig, resolve_config
 
 DEFAULT_MODEL_DIR = "/opt/ml/model"
 DEFAULT_PORT = 8080
 DEFAULT_HOST = "127.0.0.1"
 BACKLOG = 1024
-ENGINE_MODULE = "hostelry.containers.lmi.engine_process"
+ENGINE_MODULE = "hostelry.containers.lmi.engine.process"
 EXIT_FAILURE = 1
 EXIT_CONFIGURATION = 2
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from hostelry.containers.lmi.backend import (
+from hostelry.containers.lmi.engine.backend import (
     AdapterCapacityError,
     AdapterExistsError,
     AdapterMissingError,

@@ -13,19 +13,19 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from hostelry.base.rebinding import OwnHostsOnly
-from hostelry.containers.lmi.app import build_app
-from hostelry.containers.lmi.backend import EngineFailedError
-from hostelry.containers.lmi.chat_template import load_chat_template
-from hostelry.containers.lmi.config import DEFAULT_ADAPTERS, ConfigurationError, LmiConfig
-from hostelry.containers.lmi.engine_child import ForkedEngine
-from hostelry.containers.lmi.http_protocol import BoundedHeadProtocol
-from hostelry.containers.lmi.keyed import keyed
-from hostelry.containers.lmi.messages import EngineSettings, Start
-from hostelry.containers.lmi.model_source import adapter_folders, model_folder
-from hostelry.containers.lmi.parse_sampling import MAX_ALL_SEQUENCES
-from hostelry.containers.lmi.process_backend import ProcessBackend
-from hostelry.containers.lmi.registry import AdapterRegistry
-from hostelry.containers.lmi.service import LoadedModel, Phase, Service
+from hostelry.containers.lmi.engine.backend import EngineFailedError
+from hostelry.containers.lmi.engine.child import ForkedEngine
+from hostelry.containers.lmi.engine.messages import EngineSettings, Start
+from hostelry.containers.lmi.engine.process_backend import ProcessBackend
+from hostelry.containers.lmi.http.adapter_registry import AdapterRegistry
+from hostelry.containers.lmi.http.app import build_app
+from hostelry.containers.lmi.http.keyed import keyed
+from hostelry.containers.lmi.http.protocol import BoundedHeadProtocol
+from hostelry.containers.lmi.http.service import LoadedModel, Phase, Service
+from hostelry.containers.lmi.request.chat_template import load_chat_template
+from hostelry.containers.lmi.request.sampling import MAX_ALL_SEQUENCES
+from hostelry.containers.lmi.settings.config import DEFAULT_ADAPTERS, ConfigurationError, LmiConfig
+from hostelry.containers.lmi.settings.model_source import adapter_folders, model_folder
 from hostelry.containers.lmi.text_codec import TextCodec
 
 DRAIN_S = 8.0

@@ -1,0 +1,1 @@
+"""Where adapters' files come from."""

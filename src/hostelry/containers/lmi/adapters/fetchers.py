@@ -1,0 +1,48 @@
+"""The remote places that adapters are brought from, by the scheme of their URI.
+
+Clients of these places are imported with the first adapter that needs them: a server without remote
+adapters starts without them.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from hostelry.engine.lora.sources import Fetcher
+
+SCHEMES = ("s3", "hf")
+
+
+class LateFetcher:
+    """Another fetcher, made by `make` when it is first needed."""
+
+    def __init__(self, make: Callable[[], Fetcher]) -> None:
+        self._make = make
+        self._made: Fetcher | None = None
+        self._making = threading.Lock()
+
+    def fetch(self, uri: str, into: Path) -> None:
+        """Copy the adapter's files into `into`; see Fetcher."""
+        with self._making:
+            if self._made is None:
+                self._made = self._make()
+        self._made.fetch(uri, into)
+
+
+def adapter_fetchers() -> Mapping[str, Fetcher]:
+    """Fetchers with the credentials and endpoints of this process's environment."""
+    return {"s3": LateFetcher(new_s3_fetcher), "hf": LateFetcher(new_hub_fetcher)}
+
+
+def new_s3_fetcher() -> Fetcher:
+    """From S3, as boto3 finds it: AWS_*, AWS_ENDPOINT_URL_S3 and the shared files."""
+    from hostelry.containers.lmi.adapters.s3_fetcher import S3Fetcher, new_client
+
+    return S3Fetcher(new_client())
+
+
+def new_hub_fetcher() -> Fetcher:
+    """From the Hugging Face hub, as HF_* say."""
+    from hostelry.engine.lora.hub import HubFetcher
+
+    return HubFetcher()

@@ -1,0 +1,109 @@
+"""Adapters from S3: a prefix with an adapter's files, or an archive of them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from hostelry.containers.lmi.adapters.archive import ADAPTER_FILES, unpack_adapter
+from hostelry.engine.lora.errors import AdapterError
+
+MAX_BYTES = 8 << 30
+BLOCK_BYTES = 1 << 20
+ARCHIVES = (".tar.gz", ".tgz")
+CONNECT_TIMEOUT_S = 5
+READ_TIMEOUT_S = 20
+ATTEMPTS = 3
+
+
+def new_client() -> Any:
+    """A client of S3 as boto3's own sources describe it, which gives up on what hangs."""
+    limits = Config(
+        connect_timeout=CONNECT_TIMEOUT_S,
+        read_timeout=READ_TIMEOUT_S,
+        retries={"mode": "standard", "max_attempts": ATTEMPTS},
+    )
+    return boto3.client("s3", config=limits)
+
+
+class S3Fetcher:
+    """Fetches `s3://bucket/prefix` and `s3://bucket/key.tar.gz`, at most `max_bytes`.
+
+    Of a prefix the files of an adapter are taken, and nothing else that lies there.
+    """
+
+    def __init__(self, client: Any, max_bytes: int = MAX_BYTES) -> None:
+        self._client = client
+        self._max_bytes = max_bytes
+
+    def fetch(self, uri: str, into: Path) -> None:
+        """Copy the adapter's files into `into`. Raises AdapterError saying what went wrong."""
+        bucket, key = parse_s3_uri(uri)
+        with reported(uri):
+            if key.endswith(ARCHIVES):
+                self._fetch_archive(bucket, key, into)
+            else:
+                self._fetch_prefix(bucket, key, into)
+
+    def _fetch_archive(self, bucket: str, key: str, into: Path) -> None:
+        packed = into / ".packed"
+        try:
+            self._download(bucket, key, packed, self._max_bytes)
+            unpack_adapter(packed, into, max_bytes=self._max_bytes)
+        finally:
+            packed.unlink(missing_ok=True)
+
+    def _fetch_prefix(self, bucket: str, key: str, into: Path) -> None:
+        prefix = f"{key.rstrip('/')}/" if key else ""
+        left = self._max_bytes
+        found = []
+        for name in ADAPTER_FILES:
+            try:
+                left -= self._download(bucket, prefix + name, into / name, left)
+            except ClientError as error:
+                if error.response.get("Error", {}).get("Code") not in ("404", "NoSuchKey"):
+                    raise
+            else:
+                found.append(name)
+        if not found:
+            raise AdapterError(f"there is none of {', '.join(ADAPTER_FILES)} under {prefix!r}")
+
+    def _download(self, bucket: str, key: str, path: Path, most: int) -> int:
+        """Copy one object; its bytes."""
+        answer = self._client.get_object(Bucket=bucket, Key=key)
+        num_bytes = 0
+        body = answer["Body"]
+        with body, path.open("wb") as file:
+            while block := body.read(BLOCK_BYTES):
+                num_bytes += len(block)
+                if num_bytes > most:
+                    raise AdapterError(f"{key!r} has more than the {most} bytes that may be taken")
+                file.write(block)
+        return num_bytes
+
+
+def parse_s3_uri(uri: str) -> tuple[str, str]:
+    """Bucket and key, the key perhaps empty. Raises AdapterError."""
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    if not bucket or not uri.startswith("s3://"):
+        raise AdapterError(f"{uri!r} is not of the form s3://bucket/prefix or s3://bucket/x.tar.gz")
+    return bucket, key
+
+
+@contextmanager
+def reported(uri: str) -> Iterator[None]:
+    """Let what S3 says surface as AdapterError naming the URI."""
+    try:
+        yield
+    except ClientError as error:
+        told = error.response.get("Error", {})
+        reason = f"{told.get('Code', 'error')}: {told.get('Message', error)}"
+        raise AdapterError(f"S3 does not give {uri}: {reason}") from error
+    except BotoCoreError as error:
+        raise AdapterError(f"S3 does not give {uri}: {error}") from error
+    except AdapterError as error:
+        raise AdapterError(f"{uri}: {error}") from error

@@ -1,0 +1,1 @@
+"""The engine process, and the seam that the server has to it."""

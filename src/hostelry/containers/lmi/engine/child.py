@@ -1,0 +1,120 @@
+"""The engine process as its server sees it: started as a program, or forked where that is cheaper.
+
+A server that was itself forked from an interpreter which had imported the engine forks its engine
+before it does anything else: afterwards it has threads, and a fork would not be safe.
+"""
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from hostelry.containers.lmi.engine.messages import EngineSettings
+
+EXIT_WAIT_S = 2.0
+
+
+class EngineChild(Protocol):
+    """The engine process, a child of this one."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code once it ended; raises subprocess.TimeoutExpired."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once."""
+        ...
+
+
+class ForkedEngine:
+    """An engine process that was forked, and waits for its first message at the end of `stream`."""
+
+    def __init__(self, pid: int, stream: socket.socket) -> None:
+        self.pid = pid
+        self.stream = stream
+        self._ended = os.pidfd_open(pid)
+        self._code: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code once it ended; raises subprocess.TimeoutExpired."""
+        if self._code is None:
+            if not select.select([self._ended], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("the engine process", timeout or 0.0)
+            self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            os.close(self._ended)
+        return self._code
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._code is None:
+            signal.pidfd_send_signal(self._ended, signal.SIGKILL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkedHere:
+    """What a fork gives to the engine's side: its end of the socket, and the server's pid."""
+
+    stream: socket.socket
+    parent: int
+
+
+def fork_engine() -> ForkedEngine | ForkedHere:
+    """Fork this process: the child for the server, `ForkedHere` in the child.
+
+    To be called while there is one thread.
+    """
+    ours, theirs = socket.socketpair()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        return ForkedHere(stream=theirs, parent=parent)
+    theirs.close()
+    return ForkedEngine(pid, ours)
+
+
+def spawn_engine(settings: EngineSettings) -> tuple[EngineChild, socket.socket]:
+    """Start the engine's program; it and our end of its socket."""
+    ours, theirs = socket.socketpair()
+    command = [
+        sys.executable, "-m", "hostelry.containers.lmi.engine.process",
+        "--socket-fd", str(theirs.fileno()), "--parent", str(os.getpid()),
+    ]  # fmt: skip
+    # Not asyncio's: the kernel's parent-death signal is tied to the thread that starts it.
+    process = subprocess.Popen(
+        command,
+        pass_fds=(theirs.fileno(),),
+        stdin=subprocess.DEVNULL,
+        env=engine_environment(os.environ, settings),
+    )
+    theirs.close()
+    return process, ours
+
+
+def engine_environment(inherited: Mapping[str, str], settings: EngineSettings) -> dict[str, str]:
+    """What must be set before the engine computes: threads and visible accelerators."""
+    environment = dict(inherited)
+    if settings.num_threads:
+        environment["OMP_NUM_THREADS"] = str(settings.num_threads)
+    if not settings.use_accelerators:
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    return environment
+
+
+def reap(process: EngineChild) -> None:
+    """Wait for the process to end by itself, then kill it."""
+    try:
+        process.wait(EXIT_WAIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

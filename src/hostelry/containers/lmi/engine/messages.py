@@ -1,0 +1,186 @@
+"""What the HTTP process and the engine process say to each other, and how it is framed.
+
+A frame is a four-byte big-endian length and that many bytes of MessagePack. The engine process
+sends at most one `Stepped` a step, whatever the number of running requests.
+"""
+
+import struct
+from typing import Literal
+
+import msgspec
+
+from hostelry.containers.lmi.engine.backend import AdapterView, BackendStats, ModelFacts
+from hostelry.engine.request import Output, Request
+from hostelry.engine.scheduler.tenants import TenantPolicy
+
+LENGTH = struct.Struct(">I")
+
+
+class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the engine is loaded; None leaves the choice to the engine."""
+
+    folder: str
+    dtype: str = "auto"
+    weight_dtype: str = "auto"
+    max_batch_size: int = 32
+    max_batched_tokens: int | None = None
+    max_model_len: int | None = None
+    num_threads: int | None = None
+    max_lora_rank: int = 64
+    max_loras: int | None = None
+    max_waiting: int | None = None
+    pool_bytes: int | None = None
+    prefix_cache: bool = True
+    adapter_host_bytes: int | None = None
+    adapter_cache_dir: str | None = None
+    adapter_cache_bytes: int | None = None
+    base_names: tuple[str, ...] = ()
+    tenants: dict[str, TenantPolicy] = {}
+    default_tenant: TenantPolicy = TenantPolicy()
+    use_accelerators: bool = True
+
+
+class Start(msgspec.Struct, frozen=True, tag=True):
+    """The first message: load the model, then these adapters (name, folder)."""
+
+    settings: EngineSettings
+    adapters: tuple[tuple[str, str], ...]
+
+
+class Add(msgspec.Struct, frozen=True, tag=True):
+    """Run these requests, all or none."""
+
+    requests: tuple[Request, ...]
+
+
+class Abort(msgspec.Struct, frozen=True, tag=True):
+    """End these requests; ids that are finished or unknown are skipped."""
+
+    request_ids: tuple[str, ...]
+
+
+class RegisterAdapter(msgspec.Struct, frozen=True, tag=True):
+    """Read the adapter at `src` and let `name` stand for it; answered by `Done`.
+
+    With `replace` the name may be taken, by a version that is then the old one.
+    """
+
+    call: int
+    name: str
+    src: str
+    pin: bool = False
+    replace: bool = False
+
+
+class GiveUp(msgspec.Struct, frozen=True, tag=True):
+    """A registration takes too long: unless it is done, its `Done` says so now."""
+
+    call: int
+
+
+class PinAdapter(msgspec.Struct, frozen=True, tag=True):
+    """Keep an adapter in the pool, or no longer; answered by `Done`."""
+
+    call: int
+    name: str
+    pin: bool
+
+
+class UnloadAdapter(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Done`."""
+
+    call: int
+    name: str
+
+
+class AskAdapter(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Done` with the adapter."""
+
+    call: int
+    name: str
+
+
+class AskStats(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Done` with stats."""
+
+    call: int
+
+
+class Loaded(msgspec.Struct, frozen=True, tag=True):
+    """The model and the adapters of `Start` are loaded."""
+
+    facts: ModelFacts
+
+
+class Stepped(msgspec.Struct, frozen=True, tag=True):
+    """Everything one step gave; empty to say that the engine still waits for an adapter."""
+
+    outputs: tuple[Output, ...]
+
+
+Fault = Literal[
+    "request", "adapter_missing", "adapter_refused", "adapter_exists", "capacity", "quota", "full",
+    "failed",
+]  # fmt: skip
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """None of the requests of one `Add` runs."""
+
+    request_ids: tuple[str, ...]
+    fault: Fault
+    message: str
+    retry_after_s: float = 0.0
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """The answer to the call of that number; `fault` None is success."""
+
+    call: int
+    fault: Fault | None = None
+    message: str = ""
+    stats: BackendStats | None = None
+    adapter: AdapterView | None = None
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The engine process ends now, and why."""
+
+    message: str
+
+
+Call = RegisterAdapter | UnloadAdapter | PinAdapter | AskAdapter | AskStats
+ToEngine = Start | Add | Abort | GiveUp | Call
+FromEngine = Loaded | Stepped | Refused | Done | Failed
+
+ENCODER = msgspec.msgpack.Encoder()
+TO_ENGINE: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
+FROM_ENGINE: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
+
+
+def frame(message: ToEngine | FromEngine) -> bytes:
+    """The bytes of `message` on the wire."""
+    body = ENCODER.encode(message)
+    return LENGTH.pack(len(body)) + body
+
+
+class Unframer:
+    """Collects bytes and gives back whole message bodies."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The bodies that `data` completes, in order."""
+        self._buffer += data
+        bodies: list[bytes] = []
+        start = 0
+        while len(self._buffer) - start >= LENGTH.size:
+            (size,) = LENGTH.unpack_from(self._buffer, start)
+            end = start + LENGTH.size + size
+            if len(self._buffer) < end:
+                break
+            bodies.append(bytes(self._buffer[start + LENGTH.size : end]))
+            start = end
+        del self._buffer[:start]
+        return bodies

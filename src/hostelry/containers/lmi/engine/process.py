@@ -1,0 +1,136 @@
+"""The engine process: loads the model, then loops add, abort and step over one socket.
+
+Started by `engine_child` with the socket as a file descriptor, or forked by it. It never outlives
+its parent: the kernel kills it when the parent dies, and a closed socket ends it too. Signals to
+the process group are left to the parent, which ends this process by closing the socket.
+"""
+
+import argparse
+import ctypes
+import logging
+import os
+import signal
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+from hostelry.base.logging import configure_logging
+from hostelry.containers.lmi.adapters.fetchers import adapter_fetchers
+from hostelry.containers.lmi.engine.channel import Channel, ParentGoneError
+from hostelry.containers.lmi.engine.child import engine_environment
+from hostelry.containers.lmi.engine.loop import EngineLoop
+from hostelry.containers.lmi.engine.messages import EngineSettings, Failed, Loaded, Start, ToEngine
+from hostelry.containers.lmi.engine.view import facts
+from hostelry.engine.engine import AdapterError, Engine, EngineConfig, TenantPolicies
+from hostelry.engine.sampling.grammar import GrammarError
+from hostelry.engine.sampling.xgrammar_binding import load_xgrammar
+
+# Imported before the first request, and by a warm interpreter once for all copies: later its import
+# would hold the interpreter's lock, and with it every request's next token, for 0.2 s.
+with suppress(GrammarError):
+    load_xgrammar()
+
+PR_SET_PDEATHSIG = 1
+
+log = logging.getLogger(__name__)
+
+
+def engine_config(settings: EngineSettings) -> EngineConfig:
+    """The engine's settings, its own defaults where nothing is said. Raises ValueError."""
+    defaults = EngineConfig()
+    cache_dir = settings.adapter_cache_dir
+    return EngineConfig(
+        dtype=settings.dtype,
+        weight_dtype=settings.weight_dtype,
+        max_batch_size=settings.max_batch_size,
+        max_batched_tokens=settings.max_batched_tokens or defaults.max_batched_tokens,
+        max_model_len=settings.max_model_len,
+        num_threads=settings.num_threads,
+        max_lora_rank=settings.max_lora_rank,
+        max_loras=settings.max_loras,
+        max_waiting=settings.max_waiting or defaults.max_waiting,
+        pool_bytes=settings.pool_bytes,
+        prefix_cache=settings.prefix_cache,
+        adapter_host_bytes=settings.adapter_host_bytes,
+        adapter_cache_folder=Path(cache_dir) if cache_dir else None,
+        adapter_cache_bytes=settings.adapter_cache_bytes or defaults.adapter_cache_bytes,
+        base_names=settings.base_names,
+    )
+
+
+def load(start: Start) -> Engine:
+    """The engine with its model and first adapters.
+
+    Raises what the engine raises; an adapter's failure names the adapter and its folder.
+    """
+    settings = start.settings
+    engine = Engine.load(
+        Path(settings.folder),
+        engine_config(settings),
+        tenants=TenantPolicies(default=settings.default_tenant, table=settings.tenants),
+        fetchers=adapter_fetchers(),
+    )
+    for name, folder in start.adapters:
+        try:
+            engine.load_adapter(name, Path(folder))
+        except (AdapterError, OSError) as error:
+            raise AdapterError(f"adapter {name} in {folder} cannot be loaded: {error}") from error
+        log.info("Registered adapter %s from %s successfully", name, folder)
+    return engine
+
+
+def first(channel: Channel) -> ToEngine:
+    """The first message, once it is whole. Raises ParentGoneError."""
+    while True:
+        for message in channel.receive(wait=True):
+            return message
+
+
+def serve(channel: Channel) -> int:
+    """Load on the first message and run until the parent goes away; the exit status."""
+    try:
+        start = first(channel)
+        if not isinstance(start, Start):
+            raise TypeError(f"the first message is {type(start).__name__}, not Start")  # noqa: TRY301 - one edge reports every failure
+        os.environ.update(engine_environment(os.environ, start.settings))
+        engine = load(start)
+        channel.send(Loaded(facts(engine, EngineConfig().page_tokens)))
+        EngineLoop(engine, channel).run()
+    except ParentGoneError:
+        return 0
+    except Exception as error:
+        log.exception("the engine failed")
+        with suppress(ParentGoneError):
+            channel.send(Failed(f"{type(error).__name__}: {error}"))
+        return 1
+    return 0
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent dies."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main() -> int:
+    """Run as `python -m hostelry.containers.lmi.engine.process --socket-fd N --parent PID`."""
+    parser = argparse.ArgumentParser(description="The engine process of the LLM model server.")
+    parser.add_argument("--socket-fd", type=int, required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    arguments = parser.parse_args()
+    return run(socket.socket(fileno=arguments.socket_fd), arguments.parent)
+
+
+def run(stream: socket.socket, parent: int) -> int:
+    """Serve the process `parent` on `stream`; the exit status."""
+    die_with_parent()
+    if os.getppid() != parent:
+        return 0
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    configure_logging("lmi-engine")
+    with stream:
+        return serve(Channel(stream))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,298 @@
+"""The engine process as an `EngineBackend`: starts it, speaks to it, notices its death.
+
+Only the event loop's thread touches this object.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Mapping, Sequence
+
+from hostelry.base.clock import monotonic_s
+from hostelry.containers.lmi.engine.backend import (
+    AdapterCapacityError,
+    AdapterExistsError,
+    AdapterMissingError,
+    AdapterRefusedError,
+    AdapterView,
+    BackendError,
+    BackendStats,
+    BusyError,
+    EngineFailedError,
+    EngineFullError,
+    ModelFacts,
+    QuotaReachedError,
+    RequestRefusedError,
+)
+from hostelry.containers.lmi.engine.child import (
+    EngineChild,
+    ForkedEngine,
+    reap,
+    spawn_engine,
+)
+from hostelry.containers.lmi.engine.messages import (
+    FROM_ENGINE,
+    Abort,
+    Add,
+    AskAdapter,
+    AskStats,
+    Call,
+    Done,
+    Failed,
+    Fault,
+    FromEngine,
+    GiveUp,
+    Loaded,
+    PinAdapter,
+    Refused,
+    RegisterAdapter,
+    Start,
+    Stepped,
+    ToEngine,
+    Unframer,
+    UnloadAdapter,
+    frame,
+)
+from hostelry.engine.request import Output, Request
+
+STALL_LIMIT_S = 120.0  # a step with work that says nothing for this long counts as a dead engine
+
+ERRORS: Mapping[Fault, type[BackendError]] = {
+    "request": RequestRefusedError,
+    "adapter_missing": AdapterMissingError,
+    "adapter_refused": AdapterRefusedError,
+    "adapter_exists": AdapterExistsError,
+    "capacity": AdapterCapacityError,
+    "quota": QuotaReachedError,
+    "full": EngineFullError,
+    "failed": EngineFailedError,
+}
+
+log = logging.getLogger(__name__)
+
+
+class RequestGroup:
+    """The requests of one `generate` call that still run, and what came for them."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self.unfinished = {request.id for request in requests}
+        self.inbox: asyncio.Queue[tuple[Output, ...] | BackendError] = asyncio.Queue()
+
+
+class ProcessBackend:
+    """One engine process. `start` it, `wait_ready`, use it, `close` it.
+
+    `forked` is one that is there already.
+    """
+
+    def __init__(self, forked: ForkedEngine | None = None) -> None:
+        self._forked = forked
+        self._process: EngineChild | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._facts: asyncio.Future[ModelFacts] = asyncio.get_running_loop().create_future()
+        self._groups: dict[str, RequestGroup] = {}
+        self._calls: dict[int, asyncio.Future[Done]] = {}
+        self._registrations: set[int] = set()  # calls that may take as long as they need
+        self._last_call = 0
+        self._failure: str | None = None
+        self._closing = False
+        self._heard_at = 0.0
+        self.died = asyncio.Event()
+
+    async def start(self, start: Start) -> None:
+        """Start the process and have it load; returns at once."""
+        forked = self._forked
+        if forked is not None:
+            self._process, ours = forked, forked.stream
+        else:
+            self._process, ours = spawn_engine(start.settings)
+        ours.setblocking(False)
+        reader, self._writer = await asyncio.open_unix_connection(sock=ours)
+        self._heard_at = monotonic_s()
+        self._reading = asyncio.create_task(self._read(reader))
+        self._send(start)
+
+    async def wait_ready(self) -> ModelFacts:
+        """The model's facts once it is loaded; raises EngineFailedError with the reason."""
+        return await asyncio.shield(self._facts)
+
+    @property
+    def pid(self) -> int | None:
+        """The engine process."""
+        return self._process.pid if self._process else None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the model is loaded and the engine is alive and stepping."""
+        loaded = self._facts.done() and not self._failure
+        silent_s = monotonic_s() - self._heard_at
+        return loaded and not (self._waiting and silent_s > STALL_LIMIT_S)
+
+    @property
+    def facts(self) -> ModelFacts:
+        """The loaded model; raises EngineFailedError before it is loaded."""
+        if not self._facts.done():
+            raise EngineFailedError("the model is not loaded yet")
+        return self._facts.result()
+
+    async def generate(self, requests: Sequence[Request]) -> AsyncGenerator[tuple[Output, ...]]:
+        """Run `requests` together; see EngineBackend."""
+        group = RequestGroup(requests)
+        self._send(Add(tuple(requests)))
+        self._groups.update(dict.fromkeys(group.unfinished, group))
+        try:
+            while group.unfinished:
+                item = await group.inbox.get()
+                if isinstance(item, BackendError):
+                    group.unfinished.clear()
+                    raise item
+                group.unfinished -= {each.request_id for each in item if each.finish_reason}
+                yield item
+        finally:
+            await self.abort(tuple(group.unfinished))
+
+    async def abort(self, request_ids: Sequence[str]) -> None:
+        """End these requests here at once and in the engine before its next step."""
+        for request_id in request_ids:
+            group = self._groups.pop(request_id, None)
+            if group:
+                group.unfinished.discard(request_id)
+        if request_ids and not self._failure:
+            self._send(Abort(tuple(request_ids)))
+
+    async def register_adapter(
+        self, name: str, src: str, *, pin: bool, replace: bool, limit_s: float
+    ) -> None:
+        """Let `name` stand for the adapter at `src`; see EngineBackend."""
+        call = self._next_call()
+        self._registrations.add(call)
+        loop = asyncio.get_running_loop()
+        late = loop.call_later(limit_s, lambda: self._give_up(call))
+        try:
+            await self._call(RegisterAdapter(call, name, src, pin, replace))
+        finally:
+            late.cancel()
+            self._registrations.discard(call)
+
+    async def pin_adapter(self, name: str, pin: bool) -> None:
+        """Keep it in the pool, or no longer; see EngineBackend."""
+        await self._call(PinAdapter(self._next_call(), name, pin))
+
+    async def adapter(self, name: str) -> AdapterView:
+        """What the engine knows of it; see EngineBackend."""
+        view = (await self._call(AskAdapter(self._next_call(), name))).adapter
+        assert view is not None, "the engine answers with the adapter or a fault"
+        return view
+
+    async def unload_adapter(self, name: str) -> None:
+        """Forget `name`; see EngineBackend."""
+        await self._call(UnloadAdapter(self._next_call(), name))
+
+    async def stats(self) -> BackendStats:
+        """The engine's present load."""
+        return (await self._call(AskStats(self._next_call()))).stats or BackendStats()
+
+    async def close(self) -> None:
+        """End the engine process and wait for it."""
+        self._closing = True
+        if self._writer:
+            self._writer.close()
+        if self._process:
+            await asyncio.to_thread(reap, self._process)
+        if self._reading:
+            await asyncio.gather(self._reading, return_exceptions=True)
+
+    @property
+    def _waiting(self) -> bool:
+        return bool(self._groups or self._calls.keys() - self._registrations)
+
+    def _next_call(self) -> int:
+        self._last_call += 1
+        return self._last_call
+
+    def _give_up(self, call: int) -> None:
+        if not self._failure:
+            self._send(GiveUp(call))
+
+    async def _call(self, message: Call) -> Done:
+        future: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
+        self._send(message)
+        self._calls[message.call] = future
+        try:
+            done = await future
+        finally:
+            self._calls.pop(message.call, None)
+        if done.fault:
+            raise error_of(done.fault, done.message)
+        return done
+
+    def _send(self, message: ToEngine) -> None:
+        if self._failure or self._writer is None:
+            raise EngineFailedError(self._failure or "the engine process is not started")
+        if not self._waiting:
+            self._heard_at = monotonic_s()
+        self._writer.write(frame(message))
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        unframer = Unframer()
+        try:
+            while data := await reader.read(1 << 18):
+                self._heard_at = monotonic_s()
+                for body in unframer.feed(data):
+                    self._take(FROM_ENGINE.decode(body))
+        except ConnectionError:
+            log.warning("the connection to the engine process broke")
+        self._fail("the engine process ended" + ("" if self._closing else " unexpectedly"))
+
+    def _take(self, message: FromEngine) -> None:
+        match message:
+            case Stepped(outputs):
+                self._deliver(outputs)
+            case Refused(request_ids, fault, text, retry_after_s):
+                self._refuse(request_ids, error_of(fault, text, retry_after_s))
+            case Done(call):
+                future = self._calls.get(call)
+                if future and not future.done():
+                    future.set_result(message)
+            case Loaded(facts):
+                self._facts.set_result(facts)
+            case Failed(text):
+                self._fail(text)
+
+    def _deliver(self, outputs: Sequence[Output]) -> None:
+        by_group: dict[int, tuple[RequestGroup, list[Output]]] = {}
+        for output in outputs:
+            group = self._groups.get(output.request_id)
+            if group is None:
+                continue
+            by_group.setdefault(id(group), (group, []))[1].append(output)
+            if output.finish_reason:
+                del self._groups[output.request_id]
+        for group, batch in by_group.values():
+            group.inbox.put_nowait(tuple(batch))
+
+    def _refuse(self, request_ids: Sequence[str], error: BackendError) -> None:
+        groups = [self._groups.pop(each) for each in request_ids if each in self._groups]
+        for group in {id(group): group for group in groups}.values():
+            group.inbox.put_nowait(error)
+
+    def _fail(self, reason: str) -> None:
+        if self._failure:
+            return
+        self._failure = reason
+        log.log(logging.INFO if self._closing else logging.ERROR, "engine: %s", reason)
+        if not self._facts.done():
+            self._facts.set_exception(EngineFailedError(reason))
+        for future in self._calls.values():
+            if not future.done():
+                future.set_exception(EngineFailedError(reason))
+        self._refuse(tuple(self._groups), EngineFailedError(reason))
+        self.died.set()
+
+
+def error_of(fault: Fault, message: str, retry_after_s: float = 1.0) -> BackendError:
+    """What the engine told, as an error."""
+    kind = ERRORS[fault]
+    if issubclass(kind, BusyError):
+        return kind(message, retry_after_s)
+    return kind(message)

@@ -1,0 +1,78 @@
+"""What the HTTP process is told of the engine: facts of the model, load, adapters."""
+
+from hostelry.containers.lmi.engine.backend import AdapterView, BackendStats, ModelFacts
+from hostelry.engine.engine import Engine, UnknownAdapterError
+
+
+def stats(engine: Engine) -> BackendStats:
+    """The engine's present load."""
+    now = engine.stats
+    pages, adapters = now.pages, now.adapters
+    return BackendStats(
+        kernels=now.kernels,
+        running_requests=now.num_running,
+        waiting_requests=now.num_waiting,
+        steps=now.num_steps,
+        free_pages=pages.num_free + pages.num_idle_prefix_pages + pages.num_idle_adapter_pages,
+        total_pages=pages.num_pages,
+        pinned_pages=pages.num_pinned_pages,
+        adapter_pages=pages.num_adapter_pages,
+        cached_pages=pages.num_cached_pages,
+        pool_bytes=now.pool_bytes,
+        prompt_tokens=now.num_prompt_tokens,
+        cached_tokens=now.num_cached_tokens,
+        generated_tokens=now.num_generated_tokens,
+        preemptions=now.num_preemptions,
+        expired_requests=now.num_expired,
+        adapters_in_pool=pages.num_adapters,
+        adapters_in_host=adapters.num_in_host,
+        host_bytes=adapters.host_bytes,
+        max_host_bytes=adapters.max_host_bytes,
+        disk_bytes=adapters.disk_bytes,
+        max_disk_bytes=adapters.max_disk_bytes,
+        adapter_loads_waiting=adapters.num_waiting_loads,
+        adapter_loads_running=adapters.num_running_loads,
+        adapter_loads_failed=adapters.num_failed_loads,
+    )
+
+
+def adapter_view(engine: Engine, name: str) -> AdapterView:
+    """One adapter. Raises UnknownAdapterError."""
+    registered = next((it for it in engine.adapters if it.version.name == name), None)
+    if registered is None:
+        raise UnknownAdapterError(f"adapter {name!r} is not loaded")
+    metrics = engine.adapter_metrics(name)
+    return AdapterView(
+        version=registered.version.content_id,
+        tier=engine.adapter_tier(name).value,
+        rank=registered.summary.rank,
+        num_bytes=registered.summary.num_bytes,
+        num_pages=registered.summary.num_pages,
+        requests=metrics.num_requests,
+        prompt_tokens=metrics.num_prompt_tokens,
+        generated_tokens=metrics.num_generated_tokens,
+        hits={tier.value: num for tier, num in metrics.hits.items()},
+        loads={tier.value: num for tier, num in metrics.num_loads.items()},
+        failed_loads=metrics.num_failed_loads,
+        uploads=metrics.num_uploads,
+        warnings=registered.warnings,
+    )
+
+
+def facts(engine: Engine, page_tokens: int) -> ModelFacts:
+    """What the HTTP process must know of the loaded model; a page holds `page_tokens`."""
+    model = engine.model
+    cached_tokens = engine.stats.pages.num_pages * page_tokens
+    warnings = list(engine.warnings)
+    if cached_tokens < model.max_model_len:
+        warnings.append(
+            f"the KV cache holds {cached_tokens} tokens, so that a request has at most as many and "
+            f"not the model's {model.max_model_len}"
+        )
+    return ModelFacts(
+        vocab_size=model.vocab_size,
+        max_model_len=min(model.max_model_len, cached_tokens),
+        eos_token_ids=tuple(model.eos_token_ids),
+        dtype=model.dtype,
+        warnings=tuple(warnings),
+    )

@@ -1,0 +1,1 @@
+"""The routes of the server, and the state that they serve from."""

@@ -1,0 +1,233 @@
+"""The routes that generate: /invocations and OpenAI's two."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+import msgspec
+from starlette.requests import Request
+from starlette.types import Send
+
+from hostelry.base.ids import new_request_id
+from hostelry.containers.lmi.engine.backend import (
+    AdapterMissingError,
+    BackendError,
+    BusyError,
+    DeadlineMissedError,
+    QuotaReachedError,
+    RequestRefusedError,
+)
+from hostelry.containers.lmi.http.answer import UntilDisconnect, send_chunks, send_whole
+from hostelry.containers.lmi.http.body import read_body
+from hostelry.containers.lmi.http.service import LoadedModel, Service
+from hostelry.containers.lmi.refusal import Cause, Refusal, Surface, bad_request, status_of
+from hostelry.containers.lmi.request.adapter_choice import Caller, unknown_adapter
+from hostelry.containers.lmi.request.body import parse_as, parse_invocation
+from hostelry.containers.lmi.request.context import ParseContext
+from hostelry.containers.lmi.request.invocation import Formatter, Invocation, Schema
+from hostelry.containers.lmi.request.terms import terms_of
+from hostelry.containers.lmi.response.answer import Running, prepare, run, told
+from hostelry.containers.lmi.response.error_form import error_answer
+from hostelry.containers.lmi.response.generated import Generated, Piece
+from hostelry.containers.lmi.response.lmi_form import LmiForm
+from hostelry.containers.lmi.response.openai_form import OpenAIForm
+from hostelry.containers.lmi.response.stream_form import JSON, LmiStream, OpenAIStream, StreamForm
+
+ADAPTER_HEADER = "x-amzn-sagemaker-adapter-identifier"
+ALIAS_HEADER = "x-amzn-sagemaker-adapter-alias"
+API_HEADER = "x-amzn-sagemaker-forwarded-api"
+MODEL_HEADER = "x-hostelry-model"
+VERSION_HEADER = "x-hostelry-adapter-version"
+STREAMING_API = "InvokeEndpointWithResponseStream"
+
+Steps = AsyncGenerator[list[tuple[Running, Piece]]]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One way in: the OpenAI schema it takes (None: the body decides) and its error form."""
+
+    schema: Schema | None
+    surface: Surface
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request to generate, from its body to its last byte."""
+
+    service: Service
+    request: Request
+    route: Route
+
+    async def answer(self) -> UntilDisconnect:
+        """Read the body; the answer then runs until the client has it or goes away."""
+        try:
+            body = await read_body(self.request, self.service.config.max_request_bytes)
+        except Refusal as error:
+            refusal = error
+            return UntilDisconnect(lambda send: self._refuse(send, refusal))
+        return UntilDisconnect(lambda send: self._run(send, body))
+
+    async def _run(self, send: Send, body: bytes) -> None:
+        try:
+            model = self.service.loaded()
+            with self.service.place():
+                await self._generate(send, model, self._parse(model, body))
+        except Refusal as refusal:
+            await self._refuse(send, refusal)
+
+    async def _refuse(self, send: Send, refusal: Refusal) -> None:
+        status, content = error_answer(refusal, self.route.surface, self.service.config.codes)
+        body = msgspec.json.encode(content)
+        await send_whole(send, status, {"content-type": JSON, **refusal.headers}, body)
+
+    def _parse(self, model: LoadedModel, body: bytes) -> Invocation:
+        config = self.service.config
+        context = ParseContext(
+            dialect=config.dialect,
+            caller=caller_of(self.request),
+            registered=model.registry.records.keys(),
+            served=config.served,
+            model_name=config.model_name,
+            tgi_compat=config.tgi_compat,
+            output_formatter=config.output_formatter,
+            chat=model.chat,
+            fresh_seed=secrets.randbelow(2**31),
+        )
+        if self.route.schema:
+            return parse_as(self.route.schema, body, context)
+        return parse_invocation(self.request.headers.get("content-type", ""), body, context)
+
+    async def _generate(self, send: Send, model: LoadedModel, invocation: Invocation) -> None:
+        terms = terms_of(self.request.headers, self.service.config.first_token_deadline_s)
+        await model.registry.ensure_loaded(invocation.adapters)
+        sequences = await prepare(invocation, model.codec, model.backend.facts, terms)
+        generated = [each.generated for each in sequences]
+        async with aclosing(run(sequences, model.backend)) as steps:
+            if invocation.stream:
+                await self._stream(send, self._stream_form(model, invocation), steps, generated)
+                return
+            await self._collect(steps)
+        body = self._whole(model, invocation, generated)
+        headers = {"content-type": JSON, **version_header(generated)}
+        await send_whole(send, 200, headers, body)
+
+    async def _collect(self, steps: Steps) -> None:
+        limit_s = self.service.config.predict_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                while await self._next(steps) is not None:
+                    pass
+        except TimeoutError:
+            raise timed_out(limit_s) from None
+
+    async def _stream(
+        self, send: Send, form: StreamForm, steps: Steps, generated: Sequence[Generated]
+    ) -> None:
+        first = await self._next(steps) or []
+        opening = form.opening(generated) + form.step(generated, first)
+        headers = {"content-type": form.content_type}
+        await send_chunks(send, headers, opening, self._rest(form, steps, generated))
+
+    async def _rest(
+        self, form: StreamForm, steps: Steps, generated: Sequence[Generated]
+    ) -> AsyncGenerator[bytes]:
+        try:
+            while (pieces := await self._next(steps)) is not None:
+                yield form.step(generated, pieces)
+        except Refusal as refusal:
+            log.warning("a stream broke: %s", refusal.message)
+            status = status_of(refusal.cause, self.route.surface, self.service.config.codes)
+            yield form.broken(generated, status, refusal.message)
+            return
+        except Exception:
+            log.exception("a stream broke by a defect of ours")
+            yield form.broken(generated, 500, "the server failed at this answer; its log says why")
+            return
+        yield form.closing(generated)
+
+    async def _next(self, steps: Steps) -> list[tuple[Running, Piece]] | None:
+        limit_s = self.service.config.predict_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                return await anext(steps, None)
+        except TimeoutError:
+            raise timed_out(limit_s) from None
+        except BackendError as error:
+            raise refusal_of(error) from error
+
+    def _whole(
+        self, model: LoadedModel, invocation: Invocation, generated: Sequence[Generated]
+    ) -> bytes:
+        chosen = told(invocation, generated)
+        if invocation.form.schema is Schema.INPUTS:
+            content = self._lmi_form(model, invocation).whole(chosen)
+        else:
+            content = self._openai_form(model, invocation).whole(chosen, generated)
+        end = b"\n" if self.route.surface is Surface.ASYNC else b""
+        return msgspec.json.encode(content) + end
+
+    def _stream_form(self, model: LoadedModel, invocation: Invocation) -> StreamForm:
+        if invocation.form.schema is Schema.INPUTS:
+            sse = invocation.form.formatter is Formatter.SSE
+            return LmiStream(self._lmi_form(model, invocation), sse)
+        sse = self.route.surface is Surface.OPENAI
+        return OpenAIStream(self._openai_form(model, invocation), sse)
+
+    def _lmi_form(self, model: LoadedModel, invocation: Invocation) -> LmiForm:
+        return LmiForm(
+            invocation.form,
+            self.service.config.dialect,
+            model.codec.token_text,
+            model.codec.is_special,
+        )
+
+    def _openai_form(self, model: LoadedModel, invocation: Invocation) -> OpenAIForm:
+        prefix = "chatcmpl-" if invocation.form.schema is Schema.CHAT else "cmpl-"
+        return OpenAIForm(
+            form=invocation.form,
+            id=prefix + new_request_id(),
+            created=int(self.service.clock.now()),
+            token_text=model.codec.token_text,
+            lmi_names=self.route.surface is Surface.LEGACY,
+        )
+
+
+def caller_of(request: Request) -> Caller:
+    """What headers and query say beside the body."""
+    return Caller(
+        adapter=request.headers.get(ADAPTER_HEADER),
+        alias=request.headers.get(ALIAS_HEADER),
+        query_adapter=request.query_params.get("adapter"),
+        model=request.headers.get(MODEL_HEADER),
+        streaming_api=request.headers.get(API_HEADER) == STREAMING_API,
+    )
+
+
+def version_header(generated: Sequence[Generated]) -> dict[str, str]:
+    """The contents of the adapters that answered, in order of the inputs, each once."""
+    versions = dict.fromkeys(it.adapter_version for it in generated if it.adapter_version)
+    return {VERSION_HEADER: ",".join(versions)} if versions else {}
+
+
+def refusal_of(error: BackendError) -> Refusal:
+    """The client's side of what the backend refused or failed at."""
+    if isinstance(error, BusyError):
+        cause = Cause.QUOTA if isinstance(error, QuotaReachedError) else Cause.QUEUE_FULL
+        cause = Cause.DEADLINE if isinstance(error, DeadlineMissedError) else cause
+        return Refusal(cause, str(error), retry_after_s=error.retry_after_s)
+    if isinstance(error, AdapterMissingError):
+        return unknown_adapter(str(error))
+    if isinstance(error, RequestRefusedError):
+        return bad_request(str(error))
+    return Refusal(Cause.ENGINE, str(error))
+
+
+def timed_out(limit_s: float) -> Refusal:
+    """The answer to a request that took longer than predict_timeout."""
+    return Refusal(Cause.TIMEOUT, f"Time out in: {limit_s:g} seconds (predict_timeout)")

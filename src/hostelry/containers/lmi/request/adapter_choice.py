@@ -1,0 +1,111 @@
+"""Which adapter a request runs with, from the four places that may name one."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
+from hostelry.containers.lmi.request.fields import SHOWN_CHARACTERS, Fields, shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """What the request's headers and query say beside its body; None where absent.
+
+    `model` is the door's own header: with it, the body's `model` is not read. `streaming_api` is
+    set when the call came through the platform's streaming operation.
+    """
+
+    adapter: str | None = None
+    alias: str | None = None
+    query_adapter: str | None = None
+    model: str | None = None
+    streaming_api: bool = False
+
+
+def unknown_adapter(name: str) -> Refusal:
+    """The answer to a name that nothing is registered under."""
+    told = name[:SHOWN_CHARACTERS]
+    return Refusal(Cause.UNKNOWN_ADAPTER, f"Adapter {told} is not registered", "adapters")
+
+
+def choose_adapters(
+    caller: Caller, body: Fields, count: int, registered: Collection[str]
+) -> tuple[str | None, ...]:
+    """The adapter of each of `count` prompts: the header's, else the query's, else the body's.
+
+    Empty text is the base model. Raises Refusal for a name that is not registered and for a list
+    whose length differs from the number of prompts.
+    """
+    if caller.adapter is not None:
+        names = (caller.adapter,) * count
+    elif caller.query_adapter is not None:
+        names = (caller.query_adapter,) * count
+    else:
+        names = body_adapters(body, count)
+    for name in names:
+        if name and name not in registered:
+            raise unknown_adapter((caller.alias if name == caller.adapter else None) or name)
+    return tuple(name or None for name in names)
+
+
+def body_adapters(body: Fields, count: int) -> tuple[str, ...]:
+    """What `adapters` (or `adapter`) of the body says for each prompt; empty for the base."""
+    value = body.raw("adapters") if "adapters" in body else body.raw("adapter")
+    if value is None:
+        return ("",) * count
+    if isinstance(value, str):
+        return (value,) * count
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise bad_request(
+            f"adapters is {shown(value)}; it must be a name or a list of one name per input",
+            "adapters",
+        )
+    if len(value) != count:
+        raise bad_request(
+            "Number of adapters is not equal to the number of inputs "
+            f"({len(value)} adapters, {count} inputs)",
+            "adapters",
+        )
+    return tuple(value)
+
+
+def check_same(caller: Caller, body: Fields) -> None:
+    """Refuse a body that names another adapter than the header, which decides."""
+    named = body_adapters(body, 1)[0] if names_adapter(body) else caller.adapter
+    if named not in (caller.adapter, caller.alias):
+        raise bad_request(
+            f"adapters is {shown(named)}, but the request was sent to adapter "
+            f"{caller.alias or caller.adapter or 'none'}; leave the field out",
+            "adapters",
+        )
+
+
+def names_adapter(body: Fields) -> bool:
+    """Whether the body has a say in which adapter it runs with."""
+    return "adapters" in body or "adapter" in body
+
+
+def choose_by_model(
+    caller: Caller, body: Fields, served: Collection[str], registered: Collection[str]
+) -> str | None:
+    """The adapter of an OpenAI request; its body's `model` may name the adapter.
+
+    `served` are the names of the base model. With the door's header, an absent adapter header
+    means the base or what the body's `adapters` names. Raises Refusal for a model that is neither,
+    and for a body that contradicts the adapter header.
+    """
+    if caller.adapter is not None:
+        check_same(caller, body)
+    if caller.adapter is not None or caller.query_adapter is not None or names_adapter(body):
+        return choose_adapters(caller, body, 1, registered)[0]
+    model = body.text("model")
+    if caller.model is not None or not model or model in served:
+        return None
+    if model in registered:
+        return model
+    raise Refusal(
+        Cause.UNKNOWN_ADAPTER,
+        f"The model {shown(model)} does not exist here: it is neither the base model "
+        f"({', '.join(sorted(served))}) nor a registered adapter",
+        "model",
+    )

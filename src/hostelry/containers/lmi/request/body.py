@@ -1,0 +1,68 @@
+"""From the bytes of a request to an invocation: content type, schema, parser."""
+
+import csv
+import io
+from collections.abc import Callable, Mapping
+
+from hostelry.containers.lmi.refusal import Surface, bad_request
+from hostelry.containers.lmi.request.context import ParseContext
+from hostelry.containers.lmi.request.fields import Fields, parse_json
+from hostelry.containers.lmi.request.inputs import parse_inputs
+from hostelry.containers.lmi.request.invocation import Invocation, Schema
+from hostelry.containers.lmi.request.openai import parse_chat, parse_completion
+
+PARSERS: Mapping[Schema, Callable[[Fields, ParseContext], Invocation]] = {
+    Schema.COMPLETION: parse_completion,
+    Schema.INPUTS: parse_inputs,
+    Schema.CHAT: parse_chat,
+}
+ORDER: Mapping[Surface, tuple[Schema, ...]] = {
+    Surface.ASYNC: (Schema.COMPLETION, Schema.INPUTS, Schema.CHAT),
+    Surface.LEGACY: (Schema.CHAT, Schema.INPUTS, Schema.COMPLETION),
+}
+
+
+def parse_invocation(content_type: str, body: bytes, context: ParseContext) -> Invocation:
+    """What a body of `/invocations` asks for; its members decide the schema. Raises Refusal."""
+    fields = body_fields(content_type, body)
+    if "requestType" in fields:
+        raise bad_request("stateful sessions are not supported by this version", "requestType")
+    for schema in ORDER[context.dialect]:
+        if schema.value in fields:
+            return PARSERS[schema](fields, context)
+    raise bad_request("invalid payload. must contain prompt, inputs, or messages")
+
+
+def parse_as(schema: Schema, body: bytes, context: ParseContext) -> Invocation:
+    """What a body of an OpenAI route asks for. Raises Refusal."""
+    return PARSERS[schema](Fields(parse_json(body), "the body"), context)
+
+
+def body_fields(content_type: str, body: bytes) -> Fields:
+    """The members of a body of any accepted content type."""
+    kind = content_type.split(";")[0].strip().lower()
+    if kind == "text/plain":
+        return Fields({"inputs": [decode(body)]}, "the body")
+    if kind == "text/csv":
+        return Fields({"inputs": csv_inputs(decode(body))}, "the body")
+    return Fields(parse_json(body), "the body")
+
+
+def decode(body: bytes) -> str:
+    """The body as UTF-8 text."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise bad_request(f"the body is not UTF-8 text: {error}") from error
+
+
+def csv_inputs(text: str) -> list[str]:
+    """The `inputs` column of a CSV table with a header row."""
+    try:
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    except csv.Error as error:
+        raise bad_request(f"the body is not a CSV table: {error}") from error
+    inputs = [row.get("inputs") for row in rows]
+    if not inputs or None in inputs:
+        raise bad_request("a CSV body needs a header row with a column named inputs, and a row")
+    return [str(each) for each in inputs]

@@ -1,0 +1,111 @@
+"""LMI's own schema: inputs, parameters, stream, adapters."""
+
+from hostelry.containers.lmi.refusal import Surface, bad_request
+from hostelry.containers.lmi.request.adapter_choice import choose_adapters
+from hostelry.containers.lmi.request.context import ParseContext
+from hostelry.containers.lmi.request.fields import Fields, shown
+from hostelry.containers.lmi.request.invocation import (
+    AnswerForm,
+    Formatter,
+    Invocation,
+    PromptText,
+    Schema,
+)
+from hostelry.containers.lmi.request.sampling import (
+    MAX_LOGPROBS,
+    parse_sampling,
+    parse_sequences,
+    parse_temperature,
+    parse_texts,
+    refuse_unsupported,
+)
+
+MAX_INPUTS = 1024
+DEFAULT_MAX_NEW_TOKENS = 30
+
+
+def parse_inputs(body: Fields, context: ParseContext) -> Invocation:
+    """The invocation that a body with `inputs` asks for; raises Refusal."""
+    parameters = body.members("parameters")
+    refuse_unsupported(parameters)
+    prompts, listed = parse_prompts(body.raw("inputs"))
+    formatter = choose_formatter(body, parameters, context)
+    top_tokens = parameters.integer("top_n_tokens", 0, MAX_LOGPROBS)
+    logprobs = parameters.integer("logprobs", 0, MAX_LOGPROBS)
+    details = parameters.flag("details", context.tgi_compat)
+    reported = details or formatter is not Formatter.JSON
+    sampling = parse_sampling(
+        parameters,
+        temperature=lmi_temperature(parameters, context),
+        num_logprobs=max(top_tokens or 0, logprobs or 0) if reported else None,
+        seed=context.fresh_seed,
+    )
+    sequences = parse_sequences(
+        parameters, num_prompts=len(prompts), stream=formatter is not Formatter.JSON
+    )
+    if sequences.told > 1 and formatter is not Formatter.JSON:
+        raise bad_request(f"n is {sequences.told}, which cannot be streamed; leave out stream", "n")
+    return Invocation(
+        prompts=prompts,
+        adapters=choose_adapters(context.caller, body, len(prompts), context.registered),
+        max_new_tokens=parameters.integer("max_new_tokens", 1)
+        or parameters.integer("max_tokens", 1)
+        or DEFAULT_MAX_NEW_TOKENS,
+        sampling=sampling,
+        texts=parse_texts(parameters),
+        stream=formatter is not Formatter.JSON,
+        truncate=parameters.integer("truncate", 1),
+        sequences=sequences,
+        form=AnswerForm(
+            schema=Schema.INPUTS,
+            model=context.model_name,
+            formatter=formatter,
+            listed=listed,
+            details=details,
+            full_text=parameters.flag("return_full_text"),
+            tgi_compat=context.tgi_compat,
+            num_top_tokens=top_tokens,
+            seed=sampling.seed,
+            num_sequences=sequences.told,
+        ),
+    )
+
+
+def parse_prompts(inputs: object) -> tuple[tuple[PromptText, ...], bool]:
+    """The prompts, and whether they came as a list."""
+    texts = [inputs] if isinstance(inputs, str) else inputs
+    if not isinstance(texts, list) or not texts or not all(isinstance(it, str) for it in texts):
+        raise bad_request(
+            f"inputs is {shown(inputs)}; it must be a string or a non-empty list of strings",
+            "inputs",
+        )
+    if len(texts) > MAX_INPUTS:
+        raise bad_request(f"inputs has {len(texts)} members; at most {MAX_INPUTS}", "inputs")
+    return tuple(PromptText(text) for text in texts), isinstance(inputs, list)
+
+
+def lmi_temperature(parameters: Fields, context: ParseContext) -> float:
+    """Zero (greedy) where the dialect does not sample, else the request's temperature.
+
+    The rolling batch samples only with do_sample true; the async handler unless it is false.
+    """
+    sample = parameters.flag("do_sample", context.dialect is not Surface.LEGACY)
+    temperature = parse_temperature(parameters, 1.0)
+    return temperature if sample else 0.0
+
+
+def choose_formatter(body: Fields, parameters: Fields, context: ParseContext) -> Formatter:
+    """The request's own formatter, else the configured one, else what `stream` implies."""
+    name = parameters.text("output_formatter") or context.output_formatter
+    streaming = body.flag("stream", parameters.flag("stream", context.caller.streaming_api))
+    if name is None:
+        if not streaming:
+            return Formatter.JSON
+        return Formatter.SSE if context.tgi_compat else Formatter.JSONLINES
+    try:
+        return Formatter(name)
+    except ValueError:
+        allowed = ", ".join(each.value for each in Formatter)
+        raise bad_request(
+            f"output_formatter is {shown(name)}; it must be one of {allowed}", "output_formatter"
+        ) from None

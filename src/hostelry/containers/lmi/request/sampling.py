@@ -1,0 +1,136 @@
+"""Sampling values out of a request, with LMI's and OpenAI's names and ranges."""
+
+import math
+
+from hostelry.containers.lmi.refusal import bad_request
+from hostelry.containers.lmi.request.fields import MAX_INTEGER, Fields, shown
+from hostelry.containers.lmi.request.invocation import Sequences, Texts
+from hostelry.containers.lmi.request.structure import parse_structure
+from hostelry.engine.request import (
+    LEAST_REPETITION_PENALTY,
+    MAX_TOKEN_ID,
+    MOST_REPETITION_PENALTY,
+    SamplingParams,
+)
+
+MAX_STOP_STRINGS = 64
+MAX_STOP_CHARACTERS = 1000
+MAX_STOP_TOKEN_IDS = 1024
+MAX_TEMPERATURE = 100
+MAX_LOGPROBS = 20
+SMALLEST = math.ulp(0.0)  # stands for "greater than zero"
+
+MAX_BIASED_TOKENS = 1024
+MAX_BIAS = 100
+MAX_SEQUENCES = 128  # of one input
+MAX_ALL_SEQUENCES = 1024
+
+NO_BEAMS = "beams are not searched; n and best_of make several sequences"
+NO_PROMPT_LOGPROBS = "log-probabilities of prompt tokens are not reported; leave it out"
+NOT_IN_THIS_VERSION = "not supported by this version; leave it out"
+
+
+def refuse_unsupported(fields: Fields) -> None:
+    """Refuse what would change the answer and cannot be done."""
+    fields.refuse("num_beams", (1,), NO_BEAMS)
+    fields.refuse("use_beam_search", (False,), NO_BEAMS)
+    for name in ("decoder_input_details", "prompt_logprobs"):
+        fields.refuse(name, (False, 0), NO_PROMPT_LOGPROBS)
+    fields.refuse("bad_words", ([],), NOT_IN_THIS_VERSION)
+    fields.refuse("suffix", ("",), NOT_IN_THIS_VERSION)
+
+
+def parse_sampling(
+    fields: Fields, *, temperature: float, num_logprobs: int | None, seed: int
+) -> SamplingParams:
+    """Everything about choosing tokens but how many; `temperature` is the one to use.
+
+    `seed` is used where the request gives none. Raises Refusal naming the field and its range.
+    """
+    fewest = fields.integer("min_new_tokens", 0) or fields.integer("min_tokens", 0) or 0
+    given_seed = fields.integer("seed", -MAX_INTEGER, MAX_INTEGER)
+    try:
+        return SamplingParams(
+            temperature=temperature,
+            top_k=max(0, fields.integer("top_k", -1, MAX_TOKEN_ID) or 0),
+            top_p=or_default(fields.number("top_p", SMALLEST, 1), 1.0),
+            min_p=fields.number("min_p", 0, 1) or 0.0,
+            repetition_penalty=or_default(
+                fields.number(
+                    "repetition_penalty", LEAST_REPETITION_PENALTY, MOST_REPETITION_PENALTY
+                ),
+                1.0,
+            ),
+            presence_penalty=fields.number("presence_penalty", -2, 2) or 0.0,
+            frequency_penalty=fields.number("frequency_penalty", -2, 2) or 0.0,
+            seed=(seed if given_seed is None else given_seed) & MAX_INTEGER,
+            stop_token_ids=fields.integers("stop_token_ids", most=MAX_STOP_TOKEN_IDS),
+            ignore_eos=fields.flag("ignore_eos_token") or fields.flag("ignore_eos"),
+            num_logprobs=num_logprobs,
+            logit_bias=parse_bias(fields),
+            min_new_tokens=fewest,
+            structure=parse_structure(fields),
+        )
+    except ValueError as error:
+        raise bad_request(str(error)) from error
+
+
+def parse_bias(fields: Fields) -> tuple[tuple[int, float], ...]:
+    """Token ids, as the names of an object's members, with what is added to their logits."""
+    members = fields.raw("logit_bias")
+    if members is None:
+        return ()
+    bias = Fields(members, "logit_bias")
+    if len(members) > MAX_BIASED_TOKENS:
+        raise bad_request(
+            f"logit_bias has {len(members)} members; at most {MAX_BIASED_TOKENS}", "logit_bias"
+        )
+    for name in members:
+        if not (name.isascii() and name.isdigit() and len(name) < 10):
+            raise bad_request(f"logit_bias has the name {shown(name)}, no token id", "logit_bias")
+    values = ((name, bias.number(name, -MAX_BIAS, MAX_BIAS)) for name in members)
+    return tuple((int(name), float(value)) for name, value in values if value is not None)
+
+
+def parse_sequences(fields: Fields, *, num_prompts: int, stream: bool) -> Sequences:
+    """`n` sequences of each prompt, the best of `best_of`."""
+    told = fields.integer("n", 1, MAX_SEQUENCES) or 1
+    made = fields.integer("best_of", 1, MAX_SEQUENCES) or told
+    if made < told:
+        raise bad_request(f"best_of is {made}; it must be at least n, {told}", "best_of")
+    if made > told and stream:
+        raise bad_request(
+            f"best_of is {made} and n {told}: the best are known at the end only; leave out stream",
+            "best_of",
+        )
+    if made * num_prompts > MAX_ALL_SEQUENCES:
+        raise bad_request(
+            f"{made} sequences of each of {num_prompts} inputs are {made * num_prompts}; at most "
+            f"{MAX_ALL_SEQUENCES} in one request",
+            "n",
+        )
+    return Sequences(told, made)
+
+
+def parse_texts(fields: Fields) -> Texts:
+    """Stop strings under both of their names, and how special tokens are shown."""
+    stops = tuple(
+        stop
+        for name in ("stop_sequences", "stop")
+        for stop in fields.texts(name, most=MAX_STOP_STRINGS, longest=MAX_STOP_CHARACTERS)
+    )
+    return Texts(
+        stop=tuple(dict.fromkeys(stops)),
+        include_stop=fields.flag("include_stop_str_in_output"),
+        skip_special_tokens=fields.flag("skip_special_tokens", True),
+    )
+
+
+def parse_temperature(fields: Fields, default: float, high: float = MAX_TEMPERATURE) -> float:
+    """The temperature, `default` where the request gives none."""
+    return or_default(fields.number("temperature", 0, high), default)
+
+
+def or_default(value: float | None, default: float) -> float:
+    """`value`, or `default` in place of None."""
+    return default if value is None else float(value)

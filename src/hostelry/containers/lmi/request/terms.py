@@ -1,0 +1,53 @@
+"""On which terms a request runs, beside what its body says: for whom, and by when."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hostelry.containers.lmi.refusal import bad_request
+from hostelry.containers.lmi.request.fields import shown
+
+TENANT_HEADER = "x-hostelry-tenant"
+DEADLINE_HEADER = "x-hostelry-first-token-deadline-s"
+MAX_TENANT_CHARACTERS = 256  # also of the names in option.tenants
+MAX_DEADLINE_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """`tenant` None is the adapter's name; no deadline is None."""
+
+    tenant: str | None = None
+    first_token_deadline_s: float | None = None
+
+
+def terms_of(headers: Mapping[str, str], default_deadline_s: float | None) -> Terms:
+    """What the request's headers ask for. Raises Refusal for values that cannot be."""
+    tenant = headers.get(TENANT_HEADER)
+    if tenant is not None and not is_tenant_name(tenant):
+        raise bad_request(
+            f"the header X-Hostelry-Tenant is {shown(tenant)}; it must be 1 to "
+            f"{MAX_TENANT_CHARACTERS} printable characters"
+        )
+    text = headers.get(DEADLINE_HEADER)
+    deadline_s = default_deadline_s if text is None else parse_deadline(text)
+    return Terms(tenant=tenant, first_token_deadline_s=deadline_s)
+
+
+def is_tenant_name(name: str) -> bool:
+    """Whether a tenant may be called that."""
+    return 0 < len(name) <= MAX_TENANT_CHARACTERS and name.isprintable()
+
+
+def parse_deadline(text: str) -> float:
+    """Seconds. Raises Refusal."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= MAX_DEADLINE_S:
+        raise bad_request(
+            f"the header X-Hostelry-First-Token-Deadline-S is {shown(text)}; it must be a number "
+            f"of seconds greater than 0 and at most {MAX_DEADLINE_S:g}"
+        )
+    return value

@@ -1,0 +1,1 @@
+"""From generated tokens to the answer of each schema."""

@@ -1,0 +1,140 @@
+"""Answers in LMI's own schema, in both of its dialects, as JSON values.
+
+The rolling batch's dialect (LEGACY) calls a token's log-probability `log_prob`, the async
+handler's `logprob`; their details differ as well. `finish_reason` is the real one in both.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hostelry.containers.lmi.refusal import Surface
+from hostelry.containers.lmi.request.invocation import AnswerForm
+from hostelry.containers.lmi.response.generated import Generated, Piece
+from hostelry.engine.request import FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class LmiForm:
+    """One answer's form; `token_text` shows a token id alone, `is_special` tells control tokens."""
+
+    form: AnswerForm
+    dialect: Surface
+    token_text: Callable[[int], str]
+    is_special: Callable[[int], bool]
+
+    @property
+    def _legacy(self) -> bool:
+        return self.dialect is Surface.LEGACY
+
+    def whole(self, sequences: Sequence[Generated]) -> Any:
+        """The body of an answer that is not streamed."""
+        count = self.form.num_sequences
+        answers = [
+            self._answer(sequences[start], sequences[start + 1 : start + count])
+            for start in range(0, len(sequences), count)
+        ]
+        return answers if self.form.listed or self.form.tgi_compat else answers[0]
+
+    def line(self, piece: Piece, sequence: Generated) -> dict[str, Any]:
+        """One line of a stream of one sequence; the last one carries the whole text."""
+        ended = piece.finish_reason is not None
+        line: dict[str, Any] = {} if self._legacy else {"index": 0}
+        line["token"] = None if piece.token_id is None else self._token(piece)
+        if self.form.num_top_tokens:
+            line["top_tokens"] = self._top_tokens(piece)
+        if ended or not self._legacy:
+            line["generated_text"] = self._text(sequence) if ended else None
+        if not self._legacy or (ended and self.form.details):
+            line["details"] = self._stream_details(sequence) if ended else None
+        return line
+
+    def step_line(self, count: int, pieces: Sequence[tuple[int, Piece]]) -> dict[str, Any]:
+        """One line of a stream of several sequences: what a step added to each."""
+        outputs = [""] * count
+        for index, piece in pieces:
+            outputs[index] = piece.text
+        return {"outputs": outputs}
+
+    def error_line(self, sequence: Generated, status: int, message: str) -> dict[str, Any]:
+        """The last line of a stream that broke after its status was sent."""
+        if not self._legacy:
+            return {"code": status, "error": message}
+        return {
+            "token": {"id": -1, "text": "", "log_prob": -1, "special_token": True},
+            "generated_text": self._text(sequence),
+            "error": message,
+            "code": status,
+            "details": {"finish_reason": "error", "generated_tokens": sequence.num_tokens},
+        }
+
+    def _answer(self, sequence: Generated, others: Sequence[Generated]) -> dict[str, Any]:
+        answer: dict[str, Any] = {"generated_text": self._text(sequence)}
+        if self.form.details:
+            answer["details"] = self._details(sequence)
+            if others:
+                answer["details"]["best_of_sequences"] = [
+                    {"generated_text": self._text(other), **self._details(other)}
+                    for other in others
+                ]
+        return answer
+
+    def _text(self, sequence: Generated) -> str:
+        prefix = sequence.prompt_text if self.form.full_text else ""
+        return prefix + sequence.text
+
+    def _details(self, sequence: Generated) -> dict[str, Any]:
+        tokens = [piece for piece in sequence.pieces if piece.token_id is not None]
+        details: dict[str, Any] = {
+            "finish_reason": lmi_finish(sequence.finish_reason),
+            "generated_tokens": sequence.num_tokens,
+            "prefill": [],
+            "tokens": [self._token(piece) for piece in tokens],
+        }
+        if self._legacy:
+            details["inputs"] = sequence.prompt_text
+        if not self._legacy or self.form.tgi_compat:
+            details["seed"] = self.form.seed if sequence.seed is None else sequence.seed
+        if self.form.num_top_tokens:
+            details["top_tokens"] = [self._top_tokens(piece) for piece in tokens]
+        return details
+
+    def _stream_details(self, sequence: Generated) -> dict[str, Any] | None:
+        if not self.form.details:
+            return None
+        details: dict[str, Any] = {"generated_tokens": sequence.num_tokens}
+        if self._legacy:
+            details["finish_reason"] = lmi_finish(sequence.finish_reason)
+            details["inputs"] = sequence.prompt_text
+        else:
+            details["finish_reason"] = openai_finish(sequence.finish_reason)
+            details["seed"] = self.form.seed
+            details["input_length"] = len(sequence.prompt_token_ids)
+        return details
+
+    def _token(self, piece: Piece) -> dict[str, Any]:
+        return self._named(piece.token_id or 0, piece.text, piece.logprob)
+
+    def _top_tokens(self, piece: Piece) -> list[dict[str, Any]]:
+        top = piece.top_logprobs[: self.form.num_top_tokens or 0]
+        return [self._named(it.token_id, self.token_text(it.token_id), it.logprob) for it in top]
+
+    def _named(self, token_id: int, text: str, logprob: float | None) -> dict[str, Any]:
+        short = self.form.tgi_compat or not self._legacy
+        token: dict[str, Any] = {"id": token_id, "text": text}
+        token["logprob" if short else "log_prob"] = logprob
+        if self.form.tgi_compat:
+            token["special"] = self.is_special(token_id)
+        return token
+
+
+def lmi_finish(reason: FinishReason | None) -> str | None:
+    """LMI's name of a finish reason."""
+    return reason.value if reason else None
+
+
+def openai_finish(reason: FinishReason | None) -> str | None:
+    """OpenAI's name of a finish reason."""
+    if reason in (FinishReason.EOS, FinishReason.STOP):
+        return "stop"
+    return lmi_finish(reason)
