@@ -16,7 +16,7 @@ def tiny_model(folder: Path) -> Path:
     """A random Llama of two layers that reads bytes, with its tokenizer."""
     # These need transformers, which a run on a model that is already there does without.
     from tests.models import tiny_llama
-    from tests.unit.containers.tiny import write_tokenizer
+    from tests.unit.containers.lmi.tiny import write_tokenizer
 
     tiny_llama(folder, vocab_size=259)
     write_tokenizer(folder)

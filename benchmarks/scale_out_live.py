@@ -136,7 +136,7 @@ def receipts_started(platform: Platform) -> list[Mapping[str, Any]]:
 def small_model(folder: Path) -> Path:
     """A random Llama whose token takes some milliseconds, with a tokenizer of bytes."""
     from tests.models import tiny_llama
-    from tests.unit.containers.tiny import write_tokenizer
+    from tests.unit.containers.lmi.tiny import write_tokenizer
 
     tiny_llama(folder, **MODEL)
     write_tokenizer(folder)

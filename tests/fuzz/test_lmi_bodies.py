@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from tests.fuzz.bodies import PATHS, mutated
 from tests.fuzz.conftest import Cases
-from tests.unit.containers.test_parse import CONTEXT
-from tests.unit.containers.tiny import CODEC
+from tests.unit.containers.lmi.request.test_parse import CONTEXT
+from tests.unit.containers.lmi.tiny import CODEC
 
 from hostelry.containers.lmi.engine.backend import ModelFacts
 from hostelry.containers.lmi.engine.messages import TO_ENGINE, Add, Unframer, frame

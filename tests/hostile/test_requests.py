@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.hostile.neighbours import undisturbed
 from tests.integration.lmi_rig import Server, byte_model, eventually, is_idle, serving
-from tests.unit.containers.test_parse import nested
+from tests.unit.containers.lmi.request.test_parse import nested
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 from tests.models import random_adapter, tiny_llama
-from tests.unit.containers.tiny import write_tokenizer
+from tests.unit.containers.lmi.tiny import write_tokenizer
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.copy_key import HEADER, VARIABLE

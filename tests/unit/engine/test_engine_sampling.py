@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.models import tiny_llama
-from tests.unit.containers.tiny import byte_tokenizer, write_tokenizer
+from tests.unit.containers.lmi.tiny import byte_tokenizer, write_tokenizer
 from tokenizers import Tokenizer
 
 from hostelry.cli.demo_model import demo_model_folder

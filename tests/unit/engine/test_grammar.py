@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.unit.containers.tiny import EOS, byte_tokenizer, write_tokenizer
+from tests.unit.containers.lmi.tiny import EOS, byte_tokenizer, write_tokenizer
 from tokenizers import Tokenizer
 
 from hostelry.base.clock import monotonic_s

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.containers.tiny import CODEC, Answer, ask, ask_all, config, fake, ids, service
+from tests.unit.containers.lmi.tiny import CODEC, Answer, ask, ask_all, config, fake, ids, service
 
 from hostelry.containers.lmi.fake import FakeBackend
 from hostelry.containers.lmi.http.app import build_app

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.containers.tiny import ask, config, fake, service
+from tests.unit.containers.lmi.tiny import ask, config, fake, service
 
 from hostelry.containers.lmi.refusal import Cause, Refusal
 from hostelry.containers.lmi.request.terms import Terms, terms_of

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.containers.tiny import TEMPLATE
+from tests.unit.containers.lmi.tiny import TEMPLATE
 
 from hostelry.base.clock import ManualClock
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface

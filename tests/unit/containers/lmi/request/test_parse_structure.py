@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.containers.test_parse import MESSAGES, inputs, parse
+from tests.unit.containers.lmi.request.test_parse import MESSAGES, inputs, parse
 
 from hostelry.containers.lmi.request.invocation import Sequences
 from hostelry.engine.request import Structure

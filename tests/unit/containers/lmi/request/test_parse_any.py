@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.containers.test_parse import CONTEXT, LEGACY, parse
+from tests.unit.containers.lmi.request.test_parse import CONTEXT, LEGACY, parse
 
 from hostelry.containers.lmi.refusal import Refusal
 

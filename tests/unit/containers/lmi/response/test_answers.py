@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.containers.tiny import EOS, ask, config, fake, ids, service
+from tests.unit.containers.lmi.tiny import EOS, ask, config, fake, ids, service
 
 from hostelry.containers.lmi.fake import LOGPROB, FakeBackend
 from hostelry.containers.lmi.http.service import Service

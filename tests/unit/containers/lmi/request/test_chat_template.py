@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.containers.tiny import SPECIAL, TEMPLATE, byte_tokenizer, write_tokenizer
+from tests.unit.containers.lmi.tiny import SPECIAL, TEMPLATE, byte_tokenizer, write_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from hostelry.base.clock import ManualClock

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.containers.tiny import ask, config, fake, ids, service
+from tests.unit.containers.lmi.tiny import ask, config, fake, ids, service
 
 from hostelry.containers.lmi.fake import FakeBackend
 from hostelry.containers.lmi.http import adapter_registry as registry_module

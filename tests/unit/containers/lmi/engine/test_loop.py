@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.containers.test_engine_process import CompilingEngine, asking, ended, running
+from tests.unit.containers.lmi.engine.test_process import CompilingEngine, asking, ended, running
 
 from hostelry.containers.lmi.engine import preparations
 from hostelry.containers.lmi.engine.loop import adapter_fault_of, fault_of
