@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import print_table, write_result
-from hostelry.autoscaling.alarm_events import new_status
+from hostelry.autoscaler.alarm_actions import Around
+from hostelry.autoscaler.alarm_addresses import Addresses
+from hostelry.autoscaler.alarm_watch import AlarmWatch, Watched
+from hostelry.autoscaler.protocol import Proposal, Trigger
 from hostelry.base.clock import ManualClock
 from hostelry.domain.alarm import (
     AlarmActions,
@@ -31,10 +34,7 @@ from hostelry.domain.load import Wake
 from hostelry.domain.metric import Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.series.store import MemoryMetrics
-from hostelry.scaling.alarm_actions import Around
-from hostelry.scaling.alarm_addresses import Addresses
-from hostelry.scaling.alarm_watch import AlarmWatch, Watched
-from hostelry.scaling.protocol import Proposal, Trigger
+from hostelry.scaling_policy.alarm_events import new_status
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state
 from hostelry.store.sqlite import SqliteStore

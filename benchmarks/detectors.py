@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from benchmarks.detection_streams import Seconds
-from hostelry.autoscaling.decision import Capacity
-from hostelry.autoscaling.responsive.options import ResponsiveOptions
-from hostelry.autoscaling.responsive.policy import step
-from hostelry.autoscaling.responsive.state import State
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.scope import Scope
+from hostelry.scaling_policy.decision import Capacity
+from hostelry.scaling_policy.responsive.options import ResponsiveOptions
+from hostelry.scaling_policy.responsive.policy import step
+from hostelry.scaling_policy.responsive.state import State
 from hostelry.sim.peers import (
     KnativeRule,
     KnativeState,

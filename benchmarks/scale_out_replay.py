@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hostelry.autoscaling.responsive.options import ResponsiveOptions
+from hostelry.scaling_policy.responsive.options import ResponsiveOptions
 from hostelry.sim.deployment import Deployment
 from hostelry.sim.outcome import Outcome, replayed
 from hostelry.sim.peers import KnativeRule, RayServeRule

@@ -4,9 +4,6 @@ import pytest
 from tests.fuzz.conftest import Cases
 from tests.fuzz.mutation import mutated_text
 
-from hostelry.autoscaling.composite import RuleError, children, holds
-from hostelry.autoscaling.composite import parse as parse_rule
-from hostelry.autoscaling.schedule import Window, newest_fire, next_fire, parse_schedule, time_zone
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.metric import Metric, MetricQuery, MetricStat, Sample
@@ -15,6 +12,15 @@ from hostelry.metrics.query.math_syntax import ExpressionError
 from hostelry.metrics.query.queries import check_queries, evaluate
 from hostelry.metrics.query.search import parse_search
 from hostelry.metrics.series.store import MemoryMetrics
+from hostelry.scaling_policy.composite import RuleError, children, holds
+from hostelry.scaling_policy.composite import parse as parse_rule
+from hostelry.scaling_policy.schedule import (
+    Window,
+    newest_fire,
+    next_fire,
+    parse_schedule,
+    time_zone,
+)
 
 HERE = Scope("123456789012", "us-west-2")
 T = 1_700_006_400.0

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from hostelry.api.context import Context, Result
-from hostelry.autoscaling.responsive.opt_in import OFF, RESPONSIVE_TAG, options_of_tag
 from hostelry.base.errors import validation_error
 from hostelry.domain.tags import MAX_TAGS, TagSet
+from hostelry.scaling_policy.responsive.opt_in import OFF, RESPONSIVE_TAG, options_of_tag
 
 
 def read_tags(context: Context, arn: str) -> Mapping[str, str]:

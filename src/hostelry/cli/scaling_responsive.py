@@ -9,12 +9,12 @@ import httpx
 import msgspec
 import typer
 
-from hostelry.autoscaling.responsive.opt_in import OFF, RESPONSIVE_TAG, tag_of_options
-from hostelry.autoscaling.responsive.options import ResponsiveOptions
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.cli.home_option import HomeOption, home_at, settled
 from hostelry.domain.scope import Scope
+from hostelry.scaling_policy.responsive.opt_in import OFF, RESPONSIVE_TAG, tag_of_options
+from hostelry.scaling_policy.responsive.options import ResponsiveOptions
 from hostelry.server.home import Credentials, UpConfig
 
 TIMEOUT_S = 30.0

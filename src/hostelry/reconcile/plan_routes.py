@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from hostelry.autoscaling.wake import wakeable
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, Instance
@@ -23,6 +22,7 @@ from hostelry.domain.scaling import Dimension, ScalableTarget
 from hostelry.domain.scope import Scope
 from hostelry.reconcile.adapters import adapter_id, routed_adapter
 from hostelry.reconcile.world import LIVE_COMPONENT, World, is_routable
+from hostelry.scaling_policy.wake import wakeable
 
 SERVING = frozenset({EndpointStatus.IN_SERVICE, EndpointStatus.UPDATING})
 MAX_WAITING_FOR_CHARS = 300

@@ -1,12 +1,12 @@
 """Whether a name exists and copies of it are wanted, by the records: routes come a moment later."""
 
-from hostelry.autoscaling.wake import wakeable
 from hostelry.domain.at_zero import Wakeable
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.load import LoadKey
 from hostelry.domain.scaling import Dimension, target_name
 from hostelry.domain.scope import Scope
 from hostelry.reconcile.plan_routes import SERVING
+from hostelry.scaling_policy.wake import wakeable
 from hostelry.store.records import State
 
 IN_USE = frozenset({ComponentStatus.IN_SERVICE, ComponentStatus.UPDATING})

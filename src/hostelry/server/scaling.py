@@ -16,6 +16,14 @@ from starlette.routing import Route
 from hostelry.api.application_autoscaling.tracking_alarm import renew_alarms
 from hostelry.api.context import Context
 from hostelry.api.sagemaker.component_capacity import check_room_for_copies
+from hostelry.autoscaler.alarm_actions import AlarmActionDeps, WebPoster
+from hostelry.autoscaler.alarm_addresses import AddressFile
+from hostelry.autoscaler.alarm_watch import AlarmWatch, AlarmWatchDeps
+from hostelry.autoscaler.history import History
+from hostelry.autoscaler.responsive_watch import ResponsiveWatch, ResponsiveWatchDeps
+from hostelry.autoscaler.scaler import ScalerDeps, TargetScaler
+from hostelry.autoscaler.schedule_watch import ScheduleWatch
+from hostelry.autoscaler.target_watch import TargetWatch
 from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.base.errors import RetryableError, ServiceError, TerminalError
 from hostelry.base.recurring import survives
@@ -27,14 +35,6 @@ from hostelry.metrics.persistence.durable import DurableMetrics
 from hostelry.metrics.sagemaker.census import Census
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.metrics.sagemaker.publisher import Publisher
-from hostelry.scaling.alarm_actions import Around, WebPoster
-from hostelry.scaling.alarm_addresses import AddressFile
-from hostelry.scaling.alarm_watch import AlarmWatch, Watched
-from hostelry.scaling.history import History
-from hostelry.scaling.responsive_watch import Overlooked, ResponsiveWatch
-from hostelry.scaling.scaler import Given, TargetScaler
-from hostelry.scaling.schedule_watch import ScheduleWatch
-from hostelry.scaling.target_watch import TargetWatch
 from hostelry.server.exposition import Exposition, ExpositionRoute
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.otel import OtelExport, is_wanted
@@ -81,7 +81,7 @@ class Scaling:
         self._context_of = self._contexts(credentials, shape_of, config.pace)
         self.board = LoadAggregator(clock.now())
         self.scaler = TargetScaler(
-            Given(
+            ScalerDeps(
                 state=state,
                 loads=self.board,
                 clock=clock,
@@ -94,8 +94,8 @@ class Scaling:
         self.routes = ScalingRoutes(state, self.scaler, self.history, clock).routes()
         self._poster = WebPoster()
         self._alarms = AlarmWatch(
-            Watched(state=state, metrics=self.metrics, scaler=self.scaler, clock=clock),
-            Around(
+            AlarmWatchDeps(state=state, metrics=self.metrics, scaler=self.scaler, clock=clock),
+            AlarmActionDeps(
                 state=state,
                 clock=clock,
                 addresses_of=AddressFile(home.actions).of,
@@ -109,7 +109,7 @@ class Scaling:
         scrape = ExpositionRoute(self.exposition).serve
         self.routes = (*self.routes, Route("/internal/metrics", scrape, methods=["GET"]))
         self._responsive = ResponsiveWatch(
-            Overlooked(
+            ResponsiveWatchDeps(
                 state=state,
                 scaler=self.scaler,
                 clock=clock,

@@ -9,8 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hostelry.autoscaling.responsive.opt_in import tag_of_options
-from hostelry.autoscaling.schedule import next_due
+from hostelry.autoscaler.capacity import names_in
+from hostelry.autoscaler.history import NAMES, History
+from hostelry.autoscaler.responsive_targets import choices
+from hostelry.autoscaler.scaler import TargetScaler
 from hostelry.base.clock import Clock
 from hostelry.domain.scaling import (
     Dimension,
@@ -19,10 +21,8 @@ from hostelry.domain.scaling import (
     ScalingPolicy,
     ScheduledAction,
 )
-from hostelry.scaling.capacity import names_in
-from hostelry.scaling.history import NAMES, History
-from hostelry.scaling.responsive_targets import choices
-from hostelry.scaling.scaler import TargetScaler
+from hostelry.scaling_policy.responsive.opt_in import tag_of_options
+from hostelry.scaling_policy.schedule import next_due
 from hostelry.store.records import State
 
 JSON_HEADERS = {"Content-Type": "application/json"}

@@ -3,18 +3,18 @@
 import math
 from dataclasses import dataclass, replace
 
-from hostelry.autoscaling import step, target_tracking
-from hostelry.autoscaling.alarm import evaluate, evaluation_range
-from hostelry.autoscaling.alarm_times import evaluation_interval_s, next_evaluation_at
-from hostelry.autoscaling.combine import Vote, Voter
-from hostelry.autoscaling.decision import Direction, Situation, unchanged
-from hostelry.autoscaling.tracking_alarms import Side, alarm_name, alarm_rule
 from hostelry.domain.alarm import AlarmRule, AlarmState, AlarmStatus
 from hostelry.domain.load import SecondLoad
 from hostelry.domain.metric import Datapoint
 from hostelry.domain.scaling import ScalingPolicy
 from hostelry.domain.scope import Scope
 from hostelry.metrics.query.queries import evaluate as evaluate_queries
+from hostelry.scaling_policy import step, target_tracking
+from hostelry.scaling_policy.alarm import evaluate, evaluation_range
+from hostelry.scaling_policy.alarm_times import evaluation_interval_s, next_evaluation_at
+from hostelry.scaling_policy.combine import Vote, Voter
+from hostelry.scaling_policy.decision import Direction, Situation, unchanged
+from hostelry.scaling_policy.tracking_alarms import Side, alarm_name, alarm_rule
 from hostelry.sim.policy_set import PolicySet
 from hostelry.sim.published import PublishedMetrics
 from hostelry.sim.target import SimulatedTarget

@@ -4,10 +4,10 @@ import math
 from collections import deque
 from typing import Protocol
 
-from hostelry.autoscaling.responsive.options import ResponsiveOptions
-from hostelry.autoscaling.responsive.policy import kept_up, step
-from hostelry.autoscaling.responsive.state import State
 from hostelry.domain.load import SecondLoad
+from hostelry.scaling_policy.responsive.options import ResponsiveOptions
+from hostelry.scaling_policy.responsive.policy import kept_up, step
+from hostelry.scaling_policy.responsive.state import State
 from hostelry.sim.peers import (
     KnativeRule,
     KnativeState,

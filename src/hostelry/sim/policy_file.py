@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from hostelry.autoscaling.responsive.options import ResponsiveOptions
 from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.base.json import convert
 from hostelry.domain.scaling import Dimension
+from hostelry.scaling_policy.responsive.options import ResponsiveOptions
 from hostelry.sim.peers import KnativeRule, RayServeRule
 from hostelry.sim.policy_requests import (
     AUTOSCALING,

@@ -13,8 +13,6 @@ from hostelry.api.cloudwatch.alarm_rule import (
     num_to_alarm,
     stat_of,
 )
-from hostelry.autoscaling.schedule import parse_schedule, time_zone
-from hostelry.autoscaling.tracking_alarms import PREDEFINED
 from hostelry.aws.constraints import check_params
 from hostelry.aws.models import operation_model
 from hostelry.aws.tree import JSON_READERS, read_tree
@@ -24,6 +22,8 @@ from hostelry.domain.metric import MetricQuery, MetricStat
 from hostelry.domain.scaling import Dimension, ScalingPolicy, ScheduledAction
 from hostelry.domain.scope import Scope
 from hostelry.metrics.query.queries import check_queries
+from hostelry.scaling_policy.schedule import parse_schedule, time_zone
+from hostelry.scaling_policy.tracking_alarms import PREDEFINED
 from hostelry.sim.policy_set import NamedAlarm
 from hostelry.sim.published import READINGS, STATISTICS
 

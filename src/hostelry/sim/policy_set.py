@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from hostelry.autoscaling.responsive.options import ResponsiveOptions
 from hostelry.domain.alarm import AlarmRule
 from hostelry.domain.scaling import Dimension, ScalingPolicy, ScheduledAction
+from hostelry.scaling_policy.responsive.options import ResponsiveOptions
 from hostelry.sim.peers import KnativeRule, RayServeRule
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hostelry.autoscaling.schedule import next_due
 from hostelry.base.errors import TerminalError
 from hostelry.domain.load import LoadKey
 from hostelry.domain.scaling import ScheduledAction
+from hostelry.scaling_policy.schedule import next_due
 from hostelry.sim.aws_controller import SCOPE, AwsController
 from hostelry.sim.component import SimulatedComponent, Surroundings
 from hostelry.sim.controllers import (

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hostelry.autoscaling import wake
-from hostelry.autoscaling.combine import Outcome, Vote, Voter, combine
-from hostelry.autoscaling.decision import Capacity, Decision, LastAct, LastActs, Situation
-from hostelry.autoscaling.guard import Health, unless_vetoed, veto
 from hostelry.domain.load import SecondLoad
+from hostelry.scaling_policy import wake
+from hostelry.scaling_policy.combine import Outcome, Vote, Voter, combine
+from hostelry.scaling_policy.decision import Capacity, Decision, LastAct, LastActs, Situation
+from hostelry.scaling_policy.guard import Health, unless_vetoed, veto
 from hostelry.sim.component import SimulatedComponent
 from hostelry.sim.ledger import Act, Ledger
 

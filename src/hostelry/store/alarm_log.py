@@ -3,11 +3,11 @@
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from hostelry.autoscaling.alarm_events import KEPT_S, kept_items
 from hostelry.base.errors import Conflict
 from hostelry.base.json import decode
 from hostelry.domain.alarm import AlarmHistory, AlarmHistoryItem
 from hostelry.domain.scope import Scope
+from hostelry.scaling_policy.alarm_events import KEPT_S, kept_items
 from hostelry.store.records import State
 
 ATTEMPTS = 20

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.scaling.alarm_rig import ALARM, SCOPE, Rig
+from tests.unit.autoscaler.alarm_rig import ALARM, SCOPE, Rig
 
+from hostelry.autoscaler.alarm_actions import AlarmActionDeps
+from hostelry.autoscaler.alarm_addresses import Addresses
+from hostelry.autoscaler.alarm_watch import AlarmWatch, AlarmWatchDeps
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
 from hostelry.domain.metric import Metric, MetricStat, Sample
@@ -18,9 +21,6 @@ from hostelry.domain.scope import Scope
 from hostelry.metrics.persistence.durable import SNAPSHOT_RETRY_S, DurableMetrics
 from hostelry.metrics.persistence.outage import RETRY_S
 from hostelry.metrics.protocol import MetricFilter
-from hostelry.scaling.alarm_actions import Around
-from hostelry.scaling.alarm_addresses import Addresses
-from hostelry.scaling.alarm_watch import AlarmWatch, Watched
 
 HERE = Scope("123456789012", "us-west-2")
 T = 1_700_000_040.0
@@ -244,10 +244,10 @@ def test_a_snapshot_that_does_not_fit_after_an_outage_is_tried_again_later(
 def test_alarms_and_their_policies_go_on_during_an_outage(tmp_path: Path) -> None:
     rig = Rig()
     store = DurableMetrics(tmp_path / "metrics", rig.clock)
-    around = Around(
+    around = AlarmActionDeps(
         state=rig.state, clock=rig.clock, addresses_of=Addresses().of, post=rig.web.post
     )
-    watched = Watched(
+    watched = AlarmWatchDeps(
         state=rig.state, metrics=store, scaler=rig.scaler, clock=rig.clock, steady=rig.steady
     )
     rig.watch = AlarmWatch(watched, around)

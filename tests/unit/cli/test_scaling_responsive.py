@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from hostelry.autoscaling.responsive.opt_in import options_of_tag
 from hostelry.base.errors import TerminalError
 from hostelry.cli.scaling import scaling
 from hostelry.cli.scaling_responsive import wanted_tag
+from hostelry.scaling_policy.responsive.opt_in import options_of_tag
 from hostelry.server.home import (
     Home,
     UpConfig,

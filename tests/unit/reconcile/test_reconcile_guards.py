@@ -23,7 +23,6 @@ from tests.unit.reconcile.test_reconcile_faults import (
 )
 from tests.unit.reconcile.test_reconciler import beside
 
-from hostelry.autoscaling.alarm_events import moved, new_status
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import Conflict
 from hostelry.domain.alarm import (
@@ -50,6 +49,7 @@ from hostelry.reconcile.plan import next_look_at
 from hostelry.reconcile.reconciler import Reconciler
 from hostelry.reconcile.record import guarded_keys, load_all
 from hostelry.reconcile.world import GroupKey
+from hostelry.scaling_policy.alarm_events import moved, new_status
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state
 

@@ -5,12 +5,12 @@ import json
 import logging
 
 import pytest
-from tests.unit.scaling.scaling_town import ScalingTown
+from tests.unit.autoscaler.scaling_town import ScalingTown
 
+from hostelry.autoscaler.history import History
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
 from hostelry.metrics.series.store import MemoryMetrics
-from hostelry.scaling.history import History
 from hostelry.server.scaling import Part, kept_up
 from hostelry.server.scaling_routes import ScalingRoutes
 

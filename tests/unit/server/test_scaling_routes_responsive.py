@@ -1,13 +1,13 @@
 """What control answers of targets that chose the responsive policy."""
 
+from tests.unit.autoscaler.scaling_town import NAME, ScalingTown
 from tests.unit.reconcile.samples import NOW, SCOPE
-from tests.unit.scaling.scaling_town import NAME, ScalingTown
 
+from hostelry.autoscaler.history import History
 from hostelry.base.clock import ManualClock
 from hostelry.cli.scaling_text import status_lines
 from hostelry.domain.tags import TagSet
 from hostelry.metrics.series.store import MemoryMetrics
-from hostelry.scaling.history import History
 from hostelry.server.scaling_routes import ScalingRoutes
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from hostelry.autoscaling.responsive.options import ResponsiveOptions
 from hostelry.base.errors import TerminalError
 from hostelry.domain.scaling import Dimension
+from hostelry.scaling_policy.responsive.options import ResponsiveOptions
 from hostelry.sim.peers import KnativeRule, RayServeRule
 from hostelry.sim.policy_file import read_policy
 

@@ -20,11 +20,11 @@ from hostelry.api.application_autoscaling.tracking_alarm import (
     put_alarms,
 )
 from hostelry.api.context import Context, Params, Result
-from hostelry.autoscaling.tracking_alarms import same_metric
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.base.ids import new_uuid
 from hostelry.domain.alarm import alarm_arn
 from hostelry.domain.scaling import Dimension, ScalableTarget, ScalingPolicy, policy_key
+from hostelry.scaling_policy.tracking_alarms import same_metric
 from hostelry.store.records import Versioned
 
 MAX_POLICIES = 50  # of a target

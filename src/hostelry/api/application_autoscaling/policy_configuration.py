@@ -10,11 +10,11 @@ from itertools import pairwise
 from typing import Any
 
 from hostelry.api.cloudwatch.alarm_rule import metric_of
-from hostelry.autoscaling.tracking_alarms import CUSTOMIZED_PERIOD_S, PREDEFINED
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.metric import MetricQuery, MetricStat
 from hostelry.domain.scaling import Adjustment, Dimension, Step, StepScaling, TargetTracking
 from hostelry.metrics.query.queries import check_queries, is_single, uses_search
+from hostelry.scaling_policy.tracking_alarms import CUSTOMIZED_PERIOD_S, PREDEFINED
 
 DEFAULT_COOLDOWN_S = 300
 MAX_STEPS = 20

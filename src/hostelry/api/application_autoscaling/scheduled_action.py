@@ -13,10 +13,10 @@ from hostelry.api.application_autoscaling.resource import (
     resource_filter,
 )
 from hostelry.api.context import Context, Params, Result
-from hostelry.autoscaling.schedule import next_due, parse_schedule, time_zone
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.base.ids import new_uuid
 from hostelry.domain.scaling import Dimension, ScalableTarget, ScheduledAction, policy_key
+from hostelry.scaling_policy.schedule import next_due, parse_schedule, time_zone
 from hostelry.store.records import Versioned
 
 MAX_ACTIONS = 200  # of a target

@@ -6,13 +6,13 @@ from hostelry.api.cloudwatch.alarm import check_number, put, status_after
 from hostelry.api.cloudwatch.alarm_describe import rule_members
 from hostelry.api.context import Context
 from hostelry.api.tags import write_tags
-from hostelry.autoscaling.alarm_events import configured
-from hostelry.autoscaling.tracking_alarms import Side, alarm_name, alarm_rule, side_of
 from hostelry.base.errors import ServiceError
 from hostelry.base.ids import new_uuid
 from hostelry.domain.alarm import AlarmActions, MetricAlarm, alarm_arn
 from hostelry.domain.scaling import ScalingPolicy, TargetTracking
 from hostelry.domain.scope import Scope
+from hostelry.scaling_policy.alarm_events import configured
+from hostelry.scaling_policy.tracking_alarms import Side, alarm_name, alarm_rule, side_of
 from hostelry.store.alarm_log import append_history
 from hostelry.store.records import State
 

@@ -6,16 +6,6 @@ from hostelry.api.cloudwatch.alarm_action import actions_of
 from hostelry.api.cloudwatch.alarm_rule import rule_of
 from hostelry.api.context import Context, Params, Result
 from hostelry.api.tags import tags_of, write_tags
-from hostelry.autoscaling.alarm_events import configured, new_status
-from hostelry.autoscaling.alarm_target import TargetKind
-from hostelry.autoscaling.composite import (
-    Expression,
-    RuleError,
-    alarm_name,
-    children,
-    cycle_through,
-    parse,
-)
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.alarm import (
     AlarmStatus,
@@ -24,6 +14,16 @@ from hostelry.domain.alarm import (
     alarm_arn,
 )
 from hostelry.domain.tags import MAX_TAGS
+from hostelry.scaling_policy.alarm_events import configured, new_status
+from hostelry.scaling_policy.alarm_target import TargetKind
+from hostelry.scaling_policy.composite import (
+    Expression,
+    RuleError,
+    alarm_name,
+    children,
+    cycle_through,
+    parse,
+)
 from hostelry.store.alarm_log import append_history
 from hostelry.store.records import Records, Versioned
 

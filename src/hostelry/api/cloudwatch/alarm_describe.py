@@ -6,8 +6,6 @@ from typing import Any
 from hostelry.api.cloudwatch.alarm_page import page_of
 from hostelry.api.cloudwatch.alarm_rule import metric_of
 from hostelry.api.context import Context, Params, Result
-from hostelry.autoscaling.alarm_events import Alarm
-from hostelry.autoscaling.composite import alarm_name, children, parse, suppression
 from hostelry.base.errors import validation_error
 from hostelry.domain.alarm import (
     COMPOSITE_ALARM,
@@ -21,6 +19,8 @@ from hostelry.domain.alarm import (
 )
 from hostelry.domain.metric import MetricQuery, MetricStat
 from hostelry.metrics.series.statistic import is_simple
+from hostelry.scaling_policy.alarm_events import Alarm
+from hostelry.scaling_policy.composite import alarm_name, children, parse, suppression
 
 PAGE_SIZE = 50
 FILTERS = (

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from hostelry.api.cloudwatch.alarm_page import page_of
 from hostelry.api.context import Context, Params, Result
 from hostelry.api.refusals import refuse_fields
-from hostelry.autoscaling.composite import alarm_name
 from hostelry.domain.alarm import METRIC_ALARM, AlarmHistory, AlarmHistoryItem
+from hostelry.scaling_policy.composite import alarm_name
 from hostelry.store.alarm_log import histories as all_histories
 
 PAGE_SIZE = 100

@@ -7,10 +7,10 @@ from typing import Any
 
 from hostelry.api.context import Context, Params, Result
 from hostelry.api.tags import write_tags
-from hostelry.autoscaling.alarm_events import Alarm, configured, moved, transition
-from hostelry.autoscaling.composite import children, parse
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.alarm import AlarmState, CompositeAlarm, MetricAlarm
+from hostelry.scaling_policy.alarm_events import Alarm, configured, moved, transition
+from hostelry.scaling_policy.composite import children, parse
 from hostelry.store.alarm_log import append_history
 from hostelry.store.records import Records, Versioned
 

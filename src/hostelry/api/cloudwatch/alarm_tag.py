@@ -3,9 +3,9 @@
 from hostelry.api.cloudwatch.alarm_state import lookup
 from hostelry.api.context import Context, Params, Result
 from hostelry.api.tags import read_tags, tag_list, tags_of, tags_without, write_tags
-from hostelry.autoscaling.composite import alarm_name
 from hostelry.base.errors import ServiceError
 from hostelry.domain.alarm import alarm_arn
+from hostelry.scaling_policy.composite import alarm_name
 
 
 def list_tags_for_resource(context: Context, params: Params) -> Result:

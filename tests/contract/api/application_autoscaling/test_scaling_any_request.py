@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from hostelry.api.context import Context
 from hostelry.api.operations import OPERATIONS, perform
-from hostelry.autoscaling.schedule import due, next_due
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
 from hostelry.metrics.series.store import MemoryMetrics
+from hostelry.scaling_policy.schedule import due, next_due
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state
 

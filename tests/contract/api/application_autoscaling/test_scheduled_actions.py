@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from hostelry.autoscaling.schedule import due
 from hostelry.base.clock import ManualClock
 from hostelry.domain.scaling import ScheduledAction
 from hostelry.domain.scope import Scope
+from hostelry.scaling_policy.schedule import due
 from hostelry.store.records import State
 
 Call = Callable[..., dict[str, Any]]

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from hostelry.api.context import Context
 from hostelry.api.operations import perform
+from hostelry.autoscaler.alarm_actions import AlarmActionDeps
+from hostelry.autoscaler.alarm_addresses import Addresses
+from hostelry.autoscaler.alarm_watch import AlarmWatch, AlarmWatchDeps
+from hostelry.autoscaler.protocol import Proposal, Trigger
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.load import Wake
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
 from hostelry.metrics.series.store import MemoryMetrics
-from hostelry.scaling.alarm_actions import Around
-from hostelry.scaling.alarm_addresses import Addresses
-from hostelry.scaling.alarm_watch import AlarmWatch, Watched
-from hostelry.scaling.protocol import Proposal, Trigger
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state
 
@@ -168,14 +168,14 @@ def test_any_request_about_alarms_is_answered_or_refused(
         code = error.code
     event(code or "answered")
     assert code in CODES
-    watched = Watched(
+    watched = AlarmWatchDeps(
         state=state, metrics=metrics, scaler=Nobody(), clock=clock, steady=ManualClock()
     )
 
     async def post(address: str, headers: Mapping[str, str], body: bytes) -> int:
         return 200
 
-    around = Around(state=state, clock=clock, addresses_of=Addresses().of, post=post)
+    around = AlarmActionDeps(state=state, clock=clock, addresses_of=Addresses().of, post=post)
     AlarmWatch(watched, around).look()
     types = ["MetricAlarm", "CompositeAlarm"]
     for reading in ("DescribeAlarms", "DescribeAlarmHistory"):

@@ -1,0 +1,127 @@
+"""The web addresses that are told of alarms: the operator's actions.toml, and what alarms name.
+
+    [topics]
+    alerts = "http://127.0.0.1:9000/alerts"
+    "arn:aws:sns:us-west-2:123456789012:pages" = ["https://a.example/", "https://b.example/"]
+
+    [webhooks]
+    allow = ["https://hooks.example", "http://127.0.0.1:9000"]
+
+A topic is named by its ARN, or by its last part for every account and region. Without `allow`, an
+alarm may name any address.
+"""
+
+import logging
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from hostelry.base.errors import TerminalError
+from hostelry.base.file_stamp import Stamp, stamp_of
+from hostelry.scaling_policy.alarm_target import TargetKind, target_kind
+
+LOG = logging.getLogger(__name__)
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+Origin = tuple[str, str, int]  # scheme, host, port
+
+
+class AddressError(Exception):
+    """Why nobody can be told; the message is for the alarm's history."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addresses:
+    """What actions.toml says; `allowed` None allows every address."""
+
+    topics: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    allowed: frozenset[Origin] | None = None
+
+    @classmethod
+    def load(cls, path: Path) -> "Addresses":
+        """What the file says; raises TerminalError naming what is wrong with it."""
+        try:
+            content = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return cls()
+        except (OSError, ValueError) as error:
+            raise TerminalError(f"{path} cannot be read: {error}") from error
+        try:
+            return cls(topics=_topics(content), allowed=_allowed(content))
+        except ValueError as error:
+            raise TerminalError(f"{path}: {error}") from error
+
+    def of(self, action: str) -> Sequence[str]:
+        """The addresses behind a topic or address; raises AddressError where there are none."""
+        if target_kind(action) is TargetKind.ADDRESS:
+            if self.allowed is not None and _origin(action) not in self.allowed:
+                raise AddressError("actions.toml does not allow this address under [webhooks]")
+            return (action,)
+        found = self.topics.get(action) or self.topics.get(action.rpartition(":")[2])
+        if not found:
+            raise AddressError("the topic has no address under [topics] of actions.toml")
+        return found
+
+
+class AddressFile:
+    """The addresses of one actions.toml, read again at a use that finds the file changed.
+
+    A file that cannot be read says why in the log, once a change; until it is mended the last good
+    content holds.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._addresses = Addresses()
+        self._seen: Stamp | None = None
+
+    def of(self, action: str) -> Sequence[str]:
+        """As `Addresses.of`, as the file is now."""
+        seen = stamp_of(self._path)
+        if seen != self._seen:
+            self._seen = seen
+            try:
+                self._addresses = Addresses.load(self._path)
+            except TerminalError as error:
+                LOG.warning("the addresses of alarm actions stay as they were: %s", error)
+        return self._addresses.of(action)
+
+
+def _topics(content: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
+    topics: dict[str, Sequence[str]] = {}
+    for name, given in _table(content, "topics").items():
+        addresses = [given] if isinstance(given, str) else given
+        if not isinstance(addresses, list) or not addresses:
+            raise ValueError(f"[topics] {name} must be an address or a list of addresses")
+        for address in addresses:
+            if not isinstance(address, str) or target_kind(address) is not TargetKind.ADDRESS:
+                raise ValueError(f"[topics] {name}: {address!r} is not an http(s) address")
+        topics[name] = tuple(addresses)
+    return topics
+
+
+def _allowed(content: Mapping[str, Any]) -> frozenset[Origin] | None:
+    given = _table(content, "webhooks").get("allow")
+    if given is None:
+        return None
+    if not isinstance(given, list):
+        raise ValueError("[webhooks] allow must be a list of addresses")  # noqa: TRY004 - a file's
+    for address in given:
+        if not isinstance(address, str) or target_kind(address) is not TargetKind.ADDRESS:
+            raise ValueError(f"[webhooks] allow: {address!r} is not an http(s) address")
+    return frozenset(_origin(it) for it in given)
+
+
+def _table(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = content.get(name, {})
+    if not isinstance(found, dict):
+        raise ValueError(f"{name} must be a table")  # noqa: TRY004 - a fault of the file
+    return found
+
+
+def _origin(address: str) -> Origin:
+    parts = urlsplit(address)
+    return parts.scheme, parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]

@@ -1,0 +1,349 @@
+"""Watches every alarm: evaluates what is due, writes a state that changed, and has it acted on.
+
+    watch = AlarmWatch(
+        AlarmWatchDeps(state=state, metrics=metrics, scaler=scaler, clock=clock),
+        AlarmActionDeps(
+            state=state, clock=clock, addresses_of=AddressFile(home.actions).of, post=...
+        ),
+    )
+    await watch.run()  # until cancelled; raises what an evaluation raises, and may be run again
+
+The state is written before anything is done for it. Scaling policies are asked again as long as it
+lasts, so that none is lost with the process; what is told by the web is marked in the state.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TypeVar
+
+from hostelry.autoscaler.alarm_actions import AlarmActionDeps, AlarmActions, Job, job_of
+from hostelry.autoscaler.alarm_composites import Composites, arns_of, statuses_of
+from hostelry.autoscaler.alarm_look import forced_values, look_at
+from hostelry.autoscaler.protocol import Scaler, Trigger
+from hostelry.base.clock import Clock, MonotonicClock
+from hostelry.base.errors import Conflict, RetryableError
+from hostelry.domain.alarm import AlarmHistoryItem, AlarmStatus, CompositeAlarm, MetricAlarm
+from hostelry.metrics.protocol import MetricReader
+from hostelry.scaling_policy.alarm import Verdict
+from hostelry.scaling_policy.alarm_events import Alarm, action_done, is_pending, moved, transition
+from hostelry.scaling_policy.alarm_target import TargetKind, target_kind
+from hostelry.scaling_policy.alarm_times import evaluation_interval_s, hold_s, next_evaluation_at
+from hostelry.scaling_policy.composite import suppression
+from hostelry.store.alarm_log import append_history, forget_histories
+from hostelry.store.records import State, Versioned
+
+LOG = logging.getLogger(__name__)
+A = TypeVar("A", MetricAlarm, CompositeAlarm)
+TICK_S = 1.0
+JUMP_S = 5.0  # how far the clock may be from what has passed before it counts as set
+MAX_BATCH = 500  # evaluations between two looks at anything else
+MAX_ROUNDS = 10  # of composite alarms on composite alarms
+HOUSEKEEPING_S = 3600.0
+EARLY_S = 1.5  # an action that repeats may be so much before its interval is over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmWatchDeps:
+    """What a watch works with; `steady` never jumps."""
+
+    state: State
+    metrics: MetricReader
+    scaler: Scaler
+    clock: Clock
+    steady: Clock = field(default_factory=MonotonicClock)
+
+
+@dataclass(slots=True, kw_only=True)
+class Turn:
+    """What is kept of one alarm in memory."""
+
+    due_at: float
+    configured_at: float
+    asked_at: float | None = None  # when its scaling policies were asked last
+    asked_for: Job | None = None  # the state that they were asked for
+
+
+class AlarmWatch:
+    """One process's watching of alarms; `look` is one pass, `run` goes on until cancelled.
+
+    `is_behind` is set by a pass that left some of what is due to the next one.
+    """
+
+    def __init__(self, watched: AlarmWatchDeps, around: AlarmActionDeps) -> None:
+        self._watched = watched
+        self._actions = AlarmActions(around)
+        self._composites = Composites()
+        self._composites_seen: tuple[int, ...] = ()  # versions that they were evaluated on
+        self._has_written = False  # metric alarms, in this pass
+        self._turns: dict[str, Turn] = {}  # by the alarm's ARN
+        self._entered: list[Alarm] = []  # in this pass, with something to be told by the web
+        self._instants = (watched.clock.now(), watched.steady.now())
+        self._set_at: float | None = None  # when the clock was set last
+        self._tidied_at: float | None = None
+        self.is_behind = False
+
+    async def run(self) -> None:
+        """Look each second; what is told by the web runs beside."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self.is_behind = False
+                try:
+                    for alarm in await asyncio.to_thread(self.look):
+                        tasks.create_task(self._actions.tell(alarm))
+                except RetryableError as error:
+                    LOG.warning("alarms will be looked at again: %s", error)
+                if not self.is_behind:
+                    await self._watched.clock.sleep(TICK_S)
+
+    def look(self) -> list[Alarm]:
+        """One pass over what is due; the alarms whose web actions have to be done now."""
+        now = self._watched.clock.now()
+        self._notice_jump(now)
+        stored = self._watched.state.metric_alarms.list()
+        self._forget(stored)
+        self._entered, self._has_written = [], False
+        for it in stored:
+            if is_pending(it.value):
+                self._act_on_pending(it, now)
+        due = [it for it in stored if self._is_due(it.value, now)]
+        self.is_behind = len(due) > MAX_BATCH
+        for it in islice(due, MAX_BATCH):
+            self._evaluate(it, now)
+        self._evaluate_composites(stored, now)
+        self._tidy(now)
+        told = {job_of(it): it for it in self._entered}
+        return [it for it in told.values() if self._actions.is_free_for(it)]
+
+    def _notice_jump(self, now: float) -> None:
+        """After the clock was set, states are kept until alarms have seen new periods."""
+        before, steady_before = self._instants
+        steady = self._watched.steady.now()
+        self._instants = (now, steady)
+        if abs((now - before) - (steady - steady_before)) < JUMP_S:
+            return
+        LOG.warning(
+            "the clock was set by %.0f s: alarms keep their states for a while", now - before
+        )
+        self._set_at = now
+        for turn in self._turns.values():
+            turn.due_at, turn.asked_at = now, None
+
+    def _is_due(self, alarm: MetricAlarm, now: float) -> bool:
+        turn = self._turns.get(alarm.arn)
+        if turn is None or turn.configured_at != alarm.configured_at:
+            asked = (None, None) if turn is None else (turn.asked_at, turn.asked_for)
+            turn = Turn(
+                due_at=now,
+                configured_at=alarm.configured_at,
+                asked_at=asked[0],
+                asked_for=asked[1],
+            )
+            self._turns[alarm.arn] = turn
+        if turn.due_at > now:
+            return False
+        held_until = self._held_until(alarm, now)
+        if held_until is not None:
+            turn.due_at = held_until
+            return False
+        return True
+
+    def _held_until(self, alarm: MetricAlarm, now: float) -> float | None:
+        if self._set_at is None:
+            return None
+        until = self._set_at + hold_s(alarm.rule)
+        return until if now < until else None
+
+    def _evaluate(self, stored: Versioned[MetricAlarm], now: float) -> None:
+        alarm = stored.value
+        turn = self._turns[alarm.arn]
+        # Before anything can go wrong: one alarm that fails does not keep the others from theirs.
+        turn.due_at = next_evaluation_at(alarm.rule, alarm.name, now)
+        verdict = look_at(self._watched.metrics, alarm, now)
+        if not verdict.is_settled:
+            turn.due_at = next_evaluation_at(alarm.rule, alarm.name, now, is_settled=False)
+        items: list[AlarmHistoryItem] = []
+        if verdict.state is not alarm.status.state:
+            entered = self._enter(stored, verdict, now)
+            if entered is None:
+                turn.due_at = now  # somebody wrote it just now: look again at what is there
+                return
+            items = [transition(entered, alarm.status, now)]
+            alarm = entered
+        items = [*self._ask_policies(alarm, turn, verdict, now), *items]
+        if items:
+            append_history(self._watched.state, alarm.scope, items)
+
+    def _enter(
+        self, stored: Versioned[MetricAlarm], verdict: Verdict, now: float
+    ) -> MetricAlarm | None:
+        """The alarm in its new state, as it is written now; None where a race was lost."""
+        before = stored.value
+        self._has_written = True
+        status = moved(before.status, verdict.state, verdict.reason, verdict.reason_data, now)
+        entered = replace(before, status=status)
+        if not (is_pending(entered) and _has_web(entered)):
+            entered = replace(before, status=replace(status, acted_at=now))
+        try:
+            self._watched.state.metric_alarms.put(
+                before.scope, before.name, entered, expect=stored.version
+            )
+        except Conflict:
+            return None
+        if is_pending(entered):
+            self._entered.append(entered)
+        return entered
+
+    def _act_on_pending(self, stored: Versioned[MetricAlarm], now: float) -> None:
+        """See to the actions of a state that was set by hand, or entered before a restart."""
+        alarm = stored.value
+        turn = Turn(due_at=now, configured_at=alarm.configured_at)
+        turn = self._turns.setdefault(alarm.arn, turn)
+        if turn.asked_for != job_of(alarm) and _policies(alarm):
+            verdict = look_at(self._watched.metrics, alarm, now)
+            values = forced_values(alarm.status) or verdict.values
+            items = self._ask_policies(alarm, turn, replace(verdict, values=values), now)
+            append_history(self._watched.state, alarm.scope, items)
+        if _has_web(alarm):
+            self._entered.append(alarm)
+            return
+        self._has_written = True
+        acted = replace(alarm, status=replace(alarm.status, acted_at=now))
+        with contextlib.suppress(Conflict):  # it is seen again at the next look
+            self._watched.state.metric_alarms.put(
+                alarm.scope, alarm.name, acted, expect=stored.version
+            )
+
+    def _ask_policies(
+        self, alarm: MetricAlarm, turn: Turn, verdict: Verdict, now: float
+    ) -> list[AlarmHistoryItem]:
+        """Ask the scaling policies of the alarm's state, when it is time to; what history tells.
+
+        The first time for a transition is told, and every repetition is not.
+        """
+        policies = _policies(alarm)
+        if not policies:
+            return []
+        is_first = turn.asked_for != job_of(alarm)
+        interval_s = evaluation_interval_s(alarm.rule) - EARLY_S
+        if not is_first and turn.asked_at is not None and 0 <= now - turn.asked_at < interval_s:
+            return []
+        is_news = is_first and alarm.status.acted_at in (None, now)
+        turn.asked_for, turn.asked_at = job_of(alarm), now
+        items = [self._ask(alarm, it, verdict, now) for it in policies]
+        return items if is_news else []
+
+    def _ask(
+        self, alarm: MetricAlarm, policy_arn: str, verdict: Verdict, now: float
+    ) -> AlarmHistoryItem:
+        trigger = Trigger(
+            scope=alarm.scope,
+            policy_arn=policy_arn,
+            alarm_name=alarm.name,
+            state=alarm.status.state,
+            threshold=alarm.rule.threshold,
+            values=verdict.values,
+            at=now,
+        )
+        problem = None
+        try:
+            self._watched.scaler.trigger(trigger)
+        except RetryableError as error:
+            LOG.info("alarm %s: %s will be asked again: %s", alarm.name, policy_arn, error)
+            problem = str(error)
+        return action_done(alarm, policy_arn, problem, now)
+
+    def _evaluate_composites(self, stored: Sequence[Versioned[MetricAlarm]], now: float) -> None:
+        """Evaluate composite alarms until none changes; each may ask for others."""
+        state = self._watched.state
+        composites = state.composite_alarms.list()
+        for _ in range(MAX_ROUNDS if composites else 0):
+            metric = state.metric_alarms.list() if self._has_written else stored
+            seen = (*_newest(metric), *_newest(composites))
+            if seen == self._composites_seen or not self._move_composites(metric, composites, now):
+                self._composites_seen = seen
+                break
+            composites = state.composite_alarms.list()
+        self._entered += [it.value for it in composites if self._is_to_tell(it.value, now)]
+
+    def _move_composites(
+        self,
+        metric: Sequence[Versioned[MetricAlarm]],
+        composites: Sequence[Versioned[CompositeAlarm]],
+        now: float,
+    ) -> bool:
+        """Write every composite alarm that is in another state now; whether there was one."""
+        alarms: list[Alarm] = [it.value for it in metric]
+        alarms += [it.value for it in composites]
+        statuses, arns = statuses_of(alarms), arns_of(alarms)
+        self._composites.keep([it.value for it in composites])
+        changes = [
+            (it, self._composites.changed(it.value, statuses, arns, now)) for it in composites
+        ]
+        moves = [(it, after) for it, after in changes if after is not None]
+        for stored, after in moves:
+            self._put_composite(stored, after, now)
+        return bool(moves)
+
+    def _put_composite(
+        self, stored: Versioned[CompositeAlarm], after: CompositeAlarm, now: float
+    ) -> None:
+        if not is_pending(after):
+            after = replace(after, status=replace(after.status, acted_at=now))
+        state = self._watched.state
+        try:
+            state.composite_alarms.put(after.scope, after.name, after, expect=stored.version)
+        except Conflict:
+            self._composites.forget(after)
+            return
+        append_history(state, after.scope, [transition(after, stored.value.status, now)])
+
+    def _is_to_tell(self, alarm: CompositeAlarm, now: float) -> bool:
+        if not is_pending(alarm):
+            return False
+        return suppression(alarm, self._suppressor(alarm), now) is None
+
+    def _suppressor(self, alarm: CompositeAlarm) -> AlarmStatus | None:
+        if alarm.suppressor is None:
+            return None
+        state, scope = self._watched.state, alarm.scope
+        metric = state.metric_alarms.get(scope, alarm.suppressor)
+        if metric is not None:
+            return metric.value.status
+        composite = state.composite_alarms.get(scope, alarm.suppressor)
+        return None if composite is None else composite.value.status
+
+    def _forget(self, stored: Sequence[Versioned[MetricAlarm]]) -> None:
+        if len(self._turns) <= len(stored):
+            return
+        arns = {it.value.arn for it in stored}
+        self._turns = {arn: turn for arn, turn in self._turns.items() if arn in arns}
+
+    def _tidy(self, now: float) -> None:
+        steady = self._watched.steady.now()
+        if self._tidied_at is None:
+            self._tidied_at = steady
+        if steady - self._tidied_at >= HOUSEKEEPING_S:
+            self._tidied_at = steady
+            forget_histories(self._watched.state, now)
+
+
+def _newest(stored: Sequence[Versioned[A]]) -> tuple[int, int]:
+    """What changes whenever one of the records does."""
+    return len(stored), max((it.version for it in stored), default=0)
+
+
+def _policies(alarm: MetricAlarm) -> Sequence[str]:
+    if not alarm.actions.enabled:
+        return ()
+    actions = alarm.actions.on(alarm.status.state)
+    return [it for it in actions if target_kind(it) is TargetKind.POLICY]
+
+
+def _has_web(alarm: Alarm) -> bool:
+    """Whether the state that the alarm is in is told to somebody by the web."""
+    actions = alarm.actions.on(alarm.status.state)
+    return any(target_kind(it) is not TargetKind.POLICY for it in actions)

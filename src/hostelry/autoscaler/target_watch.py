@@ -1,0 +1,38 @@
+"""Tells of what the store says about scaling: targets with other bounds, other schedules."""
+
+from collections.abc import Callable
+
+from hostelry.autoscaler.scaler import TargetScaler
+from hostelry.store.errors import RevisionTooOld
+from hostelry.store.records import State
+
+
+class TargetWatch:
+    """Follows a store from where it stands now; `rescheduled` is called when a schedule changed."""
+
+    def __init__(self, state: State, scaler: TargetScaler, rescheduled: Callable[[], None]) -> None:
+        self._state = state
+        self._scaler = scaler
+        self._rescheduled = rescheduled
+        self._followed = state.store.revision()
+
+    def follow(self, wait_s: float) -> None:
+        """Handle what changed since the last call, or changes within `wait_s`."""
+        store, since = self._state.store, self._followed
+        if not store.wait(since, wait_s):
+            return
+        try:
+            changes = store.changes(since)
+        except RevisionTooOld:
+            newest = store.revision()
+            self._rescheduled()
+            self._scaler.settle_all()
+            self._followed = newest
+            return
+        kinds = (self._state.scalable_targets.kind, self._state.scheduled_actions.kind)
+        for change in changes:
+            if change.key.kind == kinds[0] and change.record is not None:
+                self._scaler.settle(change.key.scope, change.key.name)
+            elif change.key.kind == kinds[1]:
+                self._rescheduled()
+        self._followed = max([since, *(it.revision for it in changes)])

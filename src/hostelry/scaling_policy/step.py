@@ -1,0 +1,126 @@
+"""Step scaling: a change by how far the alarm's metric is from its threshold.
+
+Source: "Step scaling policies" (Step adjustments, Scaling adjustment types, Cooldown period) in the
+Application Auto Scaling user guide; PutScalingPolicy (StepAdjustment) in its API reference.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from hostelry.domain.scaling import Adjustment, Step, StepScaling
+from hostelry.scaling_policy.cooldown import act_in_force, remaining_s
+from hostelry.scaling_policy.decision import Decision, Direction, Situation, towards, unchanged
+
+
+def decide(
+    policy: StepScaling, threshold: float, values: Sequence[float], at: Situation
+) -> Decision:
+    """The capacity that the step wants which the metric's newest `values` lead to.
+
+    An alarm that was set by hand may have no values: its metric then counts as being at the
+    threshold. During the cooldown of a scale-out only what goes beyond it is added; during that of
+    a scale-in nothing is taken away.
+    """
+    capacity = at.capacity
+    finite = [value for value in values if math.isfinite(value)]
+    metric = aggregated(policy.aggregation, finite) if finite else threshold
+    signal = {"metric": metric, "threshold": threshold, "desired": float(capacity.desired)}
+    said = f"The metric is {metric:.6g}, the threshold {threshold:.6g}"
+    step = step_for(policy.steps, metric - threshold)
+    if step is None:
+        return unchanged(capacity, f"{said}: no step adjustment covers the difference.", signal)
+    wanted = adjusted(policy, step, capacity.desired)
+    if wanted < capacity.desired:
+        return scaled_in(policy, wanted, said, at, signal)
+    earlier = act_in_force(at.acts, Direction.OUT, policy.cooldown_s, at.pace, at.now)
+    since = capacity.desired if earlier is None else earlier.since_capacity
+    wanted = adjusted(policy, step, since)
+    reason = f"{said}: {described(policy, step)} from {since} makes {wanted}"
+    if earlier is not None:
+        left_s = remaining_s(earlier, policy.cooldown_s, at.pace, at.now)
+        reason += f", counted from before the last scale-out (cooldown: {left_s:.0f} s more)"
+    return towards(Direction.OUT, wanted, capacity, f"{reason}.", signal)
+
+
+def scaled_in(
+    policy: StepScaling, wanted: int, said: str, at: Situation, signal: Mapping[str, float]
+) -> Decision:
+    """`wanted`, which is less than there is, unless the cooldown of a scale-in lasts."""
+    capacity = at.capacity
+    earlier = act_in_force(at.acts, Direction.IN, policy.cooldown_s, at.pace, at.now)
+    if earlier is None:
+        reason = f"{said}: from {capacity.desired} to {wanted}."
+        return towards(Direction.IN, wanted, capacity, reason, signal)
+    left_s = remaining_s(earlier, policy.cooldown_s, at.pace, at.now)
+    reason = f"{said}: the cooldown of the last scale-in lasts {left_s:.0f} s more."
+    return unchanged(capacity, reason, signal)
+
+
+def aggregated(aggregation: str, values: Sequence[float]) -> float:
+    """MetricAggregationType of `values`, of which there is at least one."""
+    if aggregation == "Minimum":
+        return min(values)
+    if aggregation == "Maximum":
+        return max(values)
+    return math.fsum(value / len(values) for value in values)
+
+
+def step_for(steps: Sequence[Step], difference: float) -> Step | None:
+    """The step whose interval has `difference` = metric - threshold; None where none has.
+
+    From the threshold upwards an interval has its lower bound and not its upper one; below the
+    threshold it has its upper bound and not its lower one, and so the threshold itself where no
+    step begins there.
+    """
+    upwards = (it for it in steps if difference >= 0.0 and above(it, difference))
+    downwards = (it for it in steps if difference <= 0.0 and below(it, difference))
+    return next(upwards, None) or next(downwards, None)
+
+
+def above(step: Step, difference: float) -> bool:
+    """Whether `difference` is in [lower, upper)."""
+    lower, upper = bounds(step)
+    return lower <= difference < upper
+
+
+def below(step: Step, difference: float) -> bool:
+    """Whether `difference` is in (lower, upper]."""
+    lower, upper = bounds(step)
+    return lower < difference <= upper
+
+
+def bounds(step: Step) -> tuple[float, float]:
+    """The step's interval; None is without end."""
+    return (
+        -math.inf if step.lower is None else step.lower,
+        math.inf if step.upper is None else step.upper,
+    )
+
+
+def adjusted(policy: StepScaling, step: Step, capacity: int) -> int:
+    """What the step makes of `capacity`; may be below 0."""
+    if policy.adjustment is Adjustment.EXACT:
+        return step.adjustment
+    if policy.adjustment is Adjustment.CHANGE:
+        return capacity + step.adjustment
+    change = percent_change(capacity * step.adjustment)
+    least = policy.min_magnitude or 0
+    if step.adjustment > 0:
+        return capacity + max(change, least)
+    return capacity + min(change, -least) if step.adjustment < 0 else capacity
+
+
+def percent_change(hundredfold: int) -> int:
+    """A hundredth, towards 0; but a change that is less than 1 either way is 1 that way."""
+    if hundredfold == 0:
+        return 0
+    size = max(1, abs(hundredfold) // 100)
+    return size if hundredfold > 0 else -size
+
+
+def described(policy: StepScaling, step: Step) -> str:
+    """The step's adjustment in words."""
+    if policy.adjustment is Adjustment.EXACT:
+        return f"exactly {step.adjustment}"
+    unit = " %" if policy.adjustment is Adjustment.PERCENT else ""
+    return f"{step.adjustment:+d}{unit}"
