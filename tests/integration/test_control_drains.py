@@ -17,7 +17,7 @@ from tests.integration.control_rig import (
     is_running,
 )
 
-from hostelry.reconcile.plan_drains import UNTOLD_S
+from hostelry.reconcile.plan.drains import UNTOLD_S
 
 pytestmark = pytest.mark.integration
 

@@ -1,6 +1,6 @@
 """Work that goes on for as long as its process: one step that fails is not the last.
 
-Every loop that nobody waits for is one of these, or takes its steps with `survives`.
+Every loop that nobody waits for is one of these, or takes its steps with `run_guarded`.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 Step = Callable[[], Awaitable[None]]
 
 
-async def survives(name: str, step: Step, *, quiet: bool = False) -> bool:
+async def run_guarded(name: str, step: Step, *, quiet: bool = False) -> bool:
     """Run `step`; True when it ended well. What it raises is logged with `name`, never passed on.
 
     A retryable error is one line; anything else is a defect and leaves its traceback, unless
@@ -32,9 +32,9 @@ async def survives(name: str, step: Step, *, quiet: bool = False) -> bool:
     return True
 
 
-async def again_and_again(name: str, step: Step, pause_s: float) -> None:
+async def run_periodically(name: str, step: Step, pause_s: float) -> None:
     """`step` after each `pause_s`, until cancelled; what fails is logged once, until it works."""
     failing = False
     while True:
         await asyncio.sleep(pause_s)
-        failing = not await survives(name, step, quiet=failing)
+        failing = not await run_guarded(name, step, quiet=failing)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hostelry.reconcile.reasons import LAST_LINES, server_lines
+from hostelry.reconcile.plan.reasons import LAST_LINES, server_lines
 
 KEPT_NUMBER = re.compile(r"\b(?P<word>code|signal|status|errno|HTTP)[ =:]*(?P<number>\d+)", re.I)
 RESTART = re.compile(r"It is started again (at once|in [\d.]+ s)\.")

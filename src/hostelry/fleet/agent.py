@@ -14,7 +14,7 @@ import msgspec
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.base.recurring import again_and_again, survives
+from hostelry.base.recurring import run_guarded, run_periodically
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.cpu import cpu_seconds
@@ -75,7 +75,7 @@ class InstanceAgent:
                     await self._changed.wait()
         except TimeoutError:
             log.warning("copies are still being proven %g s after the start", timeout_s)
-        await survives("counting connections", self._count_connections)
+        await run_guarded("counting connections", self._count_connections)
 
     async def apply(self, copies: Sequence[CopySpec]) -> None:
         """Run exactly `copies`; returns once the wish is on disk.
@@ -117,8 +117,8 @@ class InstanceAgent:
     async def measure(self) -> None:
         """Measure memory, bound the logs and count what holds on to draining copies, for ever."""
         async with asyncio.TaskGroup() as tasks:
-            memory = again_and_again("measuring memory", self._measure_memory, MEASURE_EVERY_S)
-            drains = again_and_again("counting connections", self._follow_drains, COUNT_EVERY_S)
+            memory = run_periodically("measuring memory", self._measure_memory, MEASURE_EVERY_S)
+            drains = run_periodically("counting connections", self._follow_drains, COUNT_EVERY_S)
             tasks.create_task(memory)
             tasks.create_task(drains)
 

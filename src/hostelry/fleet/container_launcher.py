@@ -22,7 +22,7 @@ from hostelry.base.copy_key import VARIABLE as KEY_VARIABLE
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.private_file import write_whole
-from hostelry.base.recurring import survives
+from hostelry.base.recurring import run_guarded
 from hostelry.fleet.container_arguments import (
     ContainerPlan,
     ContainerState,
@@ -168,7 +168,7 @@ class WatchedContainer:
 
         name, failing = f"keeping {argv[0]} of {self._record.name}", False
         for ends in itertools.count(1):
-            failing = not await survives(name, one_life, quiet=failing)
+            failing = not await run_guarded(name, one_life, quiet=failing)
             process = None
             await asyncio.sleep(DOOR_PAUSES_S[min(ends, len(DOOR_PAUSES_S) - 1)])
 

@@ -23,7 +23,7 @@ import msgspec
 
 from hostelry.base.json import decode
 from hostelry.base.private_file import write_whole
-from hostelry.base.recurring import again_and_again
+from hostelry.base.recurring import run_periodically
 from hostelry.fleet.cgroups import CopyGroup, Place, make_group, remove_groups
 from hostelry.fleet.copy_user import Seat
 from hostelry.fleet.disk import remove_written, written_bytes
@@ -167,7 +167,7 @@ class LimitedProcess:
                 self._enclose()
                 await asyncio.to_thread(self._judge_disk)
 
-        await again_and_again("watching what a copy takes", look, pause_s)
+        await run_periodically("watching what a copy takes", look, pause_s)
 
     async def _look(self) -> None:
         """One look; kills the copy when it is over its limit, or the kernel took a part of it."""

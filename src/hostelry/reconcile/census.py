@@ -14,12 +14,12 @@ from hostelry.metrics.sagemaker.census import (
     Reserved,
     VariantCensus,
 )
-from hostelry.reconcile.adapters import adapter_id, routed_adapter
-from hostelry.reconcile.world import (
+from hostelry.reconcile.plan.adapters import adapter_id, routed_adapter
+from hostelry.reconcile.plan.endpoint_state import (
     LIVE_COMPONENT,
     NOTHING_KNOWN,
+    EndpointState,
     InstanceFacts,
-    World,
     is_routable,
 )
 
@@ -28,7 +28,9 @@ Statuses = Mapping[str, CopyStatus]
 
 
 def take_census(
-    worlds: Iterable[World], facts: Mapping[str, InstanceFacts], disk_use: float | None = None
+    worlds: Iterable[EndpointState],
+    facts: Mapping[str, InstanceFacts],
+    disk_use: float | None = None,
 ) -> Census:
     """Every variant and component of the endpoints that serve.
 
@@ -36,34 +38,36 @@ def take_census(
     """
     variants: dict[LoadKey, VariantCensus] = {}
     components: dict[LoadKey, ComponentCensus] = {}
-    for world in worlds:
-        endpoint = world.endpoint
+    for state in worlds:
+        endpoint = state.endpoint
         if endpoint is None or endpoint.status not in SERVING:
             continue
-        statuses = _statuses(world, facts)
-        variants.update((it.key, it) for it in _variants(world, endpoint, statuses))
-        components.update((it.key, it) for it in _components(world, endpoint, statuses))
+        statuses = _statuses(state, facts)
+        variants.update((it.key, it) for it in _variants(state, endpoint, statuses))
+        components.update((it.key, it) for it in _components(state, endpoint, statuses))
     return Census(variants=variants, components=components, disk_use=disk_use)
 
 
-def _statuses(world: World, facts: Mapping[str, InstanceFacts]) -> Statuses:
+def _statuses(state: EndpointState, facts: Mapping[str, InstanceFacts]) -> Statuses:
     """The newest status of each copy that an agent told of."""
     found = {}
-    for instance_id in world.instances:
+    for instance_id in state.instances:
         observation = facts.get(instance_id, NOTHING_KNOWN).observation
         if observation is not None:
             found.update({it.id: it for it in observation.copies})
     return found
 
 
-def _variants(world: World, endpoint: Endpoint, statuses: Statuses) -> Iterator[VariantCensus]:
+def _variants(
+    state: EndpointState, endpoint: Endpoint, statuses: Statuses
+) -> Iterator[VariantCensus]:
     active = endpoint.active
     for wanted in active.variants:
         name = wanted.variant.name
         running = [
-            it for it in world.hosts(active.generation, name) if it.state is InstanceState.RUNNING
+            it for it in state.hosts(active.generation, name) if it.state is InstanceState.RUNNING
         ]
-        copies = {it.id: [c for c in world.copies_at(it.id) if is_routable(c)] for it in running}
+        copies = {it.id: [c for c in state.copies_at(it.id) if is_routable(c)] for it in running}
         serving = running if endpoint.takes_components else [it for it in running if copies[it.id]]
         yield VariantCensus(
             key=LoadKey(scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=name),
@@ -91,14 +95,16 @@ def _room(instance: Instance, copies: Iterable[Copy]) -> InstanceRoom:
     )
 
 
-def _components(world: World, endpoint: Endpoint, statuses: Statuses) -> Iterator[ComponentCensus]:
-    for component in world.components.values():
+def _components(
+    state: EndpointState, endpoint: Endpoint, statuses: Statuses
+) -> Iterator[ComponentCensus]:
+    for component in state.components.values():
         adapter = routed_adapter(component)
-        base = component if adapter is None else world.components.get(adapter.base_name)
+        base = component if adapter is None else state.components.get(adapter.base_name)
         if base is None or base.spec is None or component.status not in LIVE_COMPONENT:
             continue
-        hosts = world.hosts(endpoint.active.generation, base.variant_name)
-        copies = [it for it in world.copies_on(hosts, base.name) if is_routable(it)]
+        hosts = state.hosts(endpoint.active.generation, base.variant_name)
+        copies = [it for it in state.copies_on(hosts, base.name) if is_routable(it)]
         if adapter is not None:
             wanted = adapter_id(component.name, adapter)
             copies = [it for it in copies if wanted in it.proven_adapters]

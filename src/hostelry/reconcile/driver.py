@@ -1,6 +1,6 @@
 """Drives one instance to what is wanted of it, and knows what was last seen of it.
 
-The only code that talks to the fleet and to an agent. It is told the whole wish, never a step.
+The only code that talks to the fleet and to an agent. It gets all desired copies, never a step.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from typing import Any
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import CapacityError, RetryableError, TerminalError
-from hostelry.base.recurring import survives
+from hostelry.base.recurring import run_guarded
 from hostelry.domain.copy import CopySpec, Instance, InstanceState
 from hostelry.fleet.protocol import Agent, Fleet, Observation, RunningInstance
+from hostelry.reconcile.plan.endpoint_state import InstanceFacts
 from hostelry.reconcile.queue import backoff_s
-from hostelry.reconcile.world import InstanceFacts
 
 LOG = logging.getLogger(__name__)
 POLL_S = 5.0
@@ -45,34 +45,34 @@ class InstanceDriver:
         self._connect = connect
         self._clock = clock
         self._changed = changed
-        self._wish: tuple[CopySpec, ...] | None = ()
+        self._desired: tuple[CopySpec, ...] | None = ()
         self._told: tuple[CopySpec, ...] | None = None
         self._agent: Agent | None = None
         self._failures = 0
-        self._new_wish = asyncio.Event()
+        self._desired_changed = asyncio.Event()
         self._step_under_way: asyncio.Task[bool] | None = None
 
-    def want(self, wish: Sequence[CopySpec] | None) -> None:
-        """Have the agent run exactly `wish`; None: end the instance, whatever is under way."""
-        wanted = None if wish is None else tuple(wish)
-        if self._wish is None or wanted == self._wish:
+    def want(self, desired: Sequence[CopySpec] | None) -> None:
+        """Have the agent run exactly `desired`; None: end the instance, whatever is under way."""
+        wanted = None if desired is None else tuple(desired)
+        if self._desired is None or wanted == self._desired:
             return
-        self._wish = wanted
-        self._new_wish.set()
+        self._desired = wanted
+        self._desired_changed.set()
         if wanted is None and self._step_under_way is not None:
             self._step_under_way.cancel()
 
     async def run(self) -> None:
         """Drive the instance until it has ended, or this is cancelled."""
         while not self.facts.gone:
-            self._new_wish.clear()  # the step reads the wish after this
+            self._desired_changed.clear()  # the step reads the desired copies after this
             if not await self._step_survived():
                 await self._pause()
 
     async def _step_survived(self) -> bool:
-        """One step; False when it failed. A wish to end the instance breaks it off."""
+        """One step; False when it failed. Desiring its end breaks it off."""
         name = f"instance {self.instance.id}"
-        step = asyncio.ensure_future(survives(name, lambda: self.step(POLL_S)))
+        step = asyncio.ensure_future(run_guarded(name, lambda: self.step(POLL_S)))
         self._step_under_way = step
         try:
             await asyncio.wait({step})
@@ -85,9 +85,9 @@ class InstanceDriver:
         return ended_well
 
     async def _pause(self) -> None:
-        """Wait before the next attempt; a wish that came since the last one began ends the wait."""
+        """Wait before the next attempt, or until other copies are desired."""
         sleep = asyncio.ensure_future(self._clock.sleep(backoff_s(self._failures)))
-        woken = asyncio.ensure_future(self._new_wish.wait())
+        woken = asyncio.ensure_future(self._desired_changed.wait())
         try:
             await asyncio.wait({sleep, woken}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -95,11 +95,11 @@ class InstanceDriver:
             woken.cancel()
 
     async def step(self, wait_s: float) -> None:
-        """Bring the instance one step nearer to its wish, waiting up to `wait_s` for news of it.
+        """Bring the instance one step nearer to what is desired; wait up to `wait_s` for news.
 
         Raises RetryableError or TerminalError when that failed; `facts` says so too.
         """
-        if self._wish is None:
+        if self._desired is None:
             await self._terminate()
             return
         agent = self._agent or await self._launch()
@@ -151,19 +151,19 @@ class InstanceDriver:
             raise RetryableError(f"its agent did not start within {LAUNCH_S:g} s") from None
 
     async def _tell_and_look(self, agent: Agent, wait_s: float) -> None:
-        """Give the agent its wish if it does not have it, then wait for news or another wish."""
-        wish = self._wish
-        assert wish is not None, "an instance that is to end is not told anything"
-        self._new_wish.clear()
-        if wish != self._told:
+        """Give the agent the desired copies if they are new, then wait for news or a change."""
+        desired = self._desired
+        assert desired is not None, "an instance that is to end is not told anything"
+        self._desired_changed.clear()
+        if desired != self._told:
             async with asyncio.timeout(CALL_S):
-                await agent.apply(wish)
-            self._told = wish
+                await agent.apply(desired)
+            self._told = desired
             wait_s = 0.0
         seen = self.facts.observation
         have = None if seen is None else seen.version
         observing = asyncio.ensure_future(agent.observe(have, wait_s))
-        woken = asyncio.ensure_future(self._new_wish.wait())
+        woken = asyncio.ensure_future(self._desired_changed.wait())
         try:
             await asyncio.wait(
                 {observing, woken},
@@ -171,7 +171,7 @@ class InstanceDriver:
                 timeout=wait_s + CALL_S,
             )
             if observing.done():
-                self._see(await observing, frozenset(it.id for it in wish))
+                self._see(await observing, frozenset(it.id for it in desired))
             elif not woken.done():
                 raise RetryableError(f"no answer within {wait_s + CALL_S:g} s")
         finally:

@@ -7,7 +7,7 @@ from hostelry.base.clock import Clock
 from hostelry.domain.copy import CopySpec, Instance
 from hostelry.fleet.protocol import Fleet
 from hostelry.reconcile.driver import Connect, InstanceDriver
-from hostelry.reconcile.world import GroupKey, InstanceFacts
+from hostelry.reconcile.plan.endpoint_state import GroupKey, InstanceFacts
 
 
 class Instances:
@@ -34,11 +34,11 @@ class Instances:
         drivers = tuple(self._drivers.items())
         return {instance_id: it.facts for instance_id, it in drivers if instance_id in self._seen}
 
-    def want(self, instance: Instance, wish: Sequence[CopySpec] | None) -> None:
-        """Have the instance run exactly `wish`; None: have it end."""
+    def want(self, instance: Instance, desired: Sequence[CopySpec] | None) -> None:
+        """Have the instance run exactly `desired`; None: have it end."""
         if instance.id not in self._drivers:
             self._start(instance)
-        self._drivers[instance.id].want(wish)
+        self._drivers[instance.id].want(desired)
 
     def forget(self, instance_id: str) -> None:
         """Let go of an instance whose record is gone."""

@@ -8,25 +8,27 @@ from hostelry.domain.copy import Copy, Instance, LastEnd
 from hostelry.domain.endpoint import Bake, EndpointVariant
 from hostelry.domain.shape import Requirements
 from hostelry.placement.explain import HostUse, uses
-from hostelry.reconcile.plan_growth import managed_scaling
-from hostelry.reconcile.room import held_on, hosts_of
-from hostelry.reconcile.world import InstanceFacts, World, is_routable
+from hostelry.reconcile.plan.endpoint_state import EndpointState, InstanceFacts, is_routable
+from hostelry.reconcile.plan.growth import managed_scaling
+from hostelry.reconcile.plan.placement_request import held_on, hosts_of
 
 
-def overview(worlds: Iterable[World], facts: Mapping[str, InstanceFacts]) -> list[dict[str, Any]]:
+def overview(
+    worlds: Iterable[EndpointState], facts: Mapping[str, InstanceFacts]
+) -> list[dict[str, Any]]:
     """One object an endpoint, with its components, instances and copies.
 
     What is in memory now (problems, memory in use) comes from `facts`, all else from the records.
     """
-    return [_endpoint(world, facts) for world in worlds if world.endpoint is not None]
+    return [_endpoint(state, facts) for state in worlds if state.endpoint is not None]
 
 
-def _endpoint(world: World, facts: Mapping[str, InstanceFacts]) -> dict[str, Any]:
-    endpoint = world.endpoint
+def _endpoint(state: EndpointState, facts: Mapping[str, InstanceFacts]) -> dict[str, Any]:
+    endpoint = state.endpoint
     assert endpoint is not None, "only worlds with an endpoint are shown"
-    instances = sorted(world.instances.values(), key=lambda it: (it.created_at, it.id))
-    copies = sorted(world.copies.values(), key=lambda it: (it.created_at, it.spec.id))
-    free = {it.host.instance_id: it for it in uses(hosts_of(instances), held_on(world, instances))}
+    instances = sorted(state.instances.values(), key=lambda it: (it.created_at, it.id))
+    copies = sorted(state.copies.values(), key=lambda it: (it.created_at, it.spec.id))
+    free = {it.host.instance_id: it for it in uses(hosts_of(instances), held_on(state, instances))}
     return {
         "name": endpoint.name,
         "account": endpoint.scope.account,
@@ -40,7 +42,7 @@ def _endpoint(world: World, facts: Mapping[str, InstanceFacts]) -> dict[str, Any
         "pending_config": endpoint.pending.config.name if endpoint.pending else None,
         "bake": None if endpoint.bake is None else _bake(endpoint.bake),
         "variants": [_variant(it) for it in endpoint.active.variants],
-        "components": [_component(world, world.components[it]) for it in sorted(world.components)],
+        "components": [_component(state, state.components[it]) for it in sorted(state.components)],
         "instances": [
             _instance(it, facts.get(it.id, InstanceFacts()), free[it.id]) for it in instances
         ],
@@ -74,10 +76,10 @@ def _variant(wanted: EndpointVariant) -> dict[str, Any]:
     }
 
 
-def _component(world: World, component: InferenceComponent) -> dict[str, Any]:
-    assert world.endpoint is not None, "only worlds with an endpoint are shown"
-    hosts = world.hosts(world.endpoint.active.generation, component.variant_name)
-    copies = world.copies_on(hosts, component.name)
+def _component(state: EndpointState, component: InferenceComponent) -> dict[str, Any]:
+    assert state.endpoint is not None, "only worlds with an endpoint are shown"
+    hosts = state.hosts(state.endpoint.active.generation, component.variant_name)
+    copies = state.copies_on(hosts, component.name)
     shown = {
         "name": component.name,
         "status": component.status.value,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
 from hostelry.base.clock import Clock
-from hostelry.base.recurring import survives
+from hostelry.base.recurring import run_guarded
 
 K = TypeVar("K", bound=Hashable)
 
@@ -107,7 +107,7 @@ class WorkQueue(Generic[K]):
         async def work() -> None:
             again_at[0] = await self._work(key)
 
-        if await survives(f"reconciling {key}", work):
+        if await run_guarded(f"reconciling {key}", work):
             self._failures.pop(key, None)
         else:
             self._failures[key] = self._failures.get(key, 0) + 1

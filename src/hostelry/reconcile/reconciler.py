@@ -8,16 +8,23 @@ from dataclasses import dataclass, replace
 
 from hostelry.base.clock import Clock
 from hostelry.base.ids import new_copy_id, new_instance_id
-from hostelry.base.recurring import survives
+from hostelry.base.recurring import run_guarded
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.domain.shape import Shape
 from hostelry.fleet.protocol import Fleet
 from hostelry.reconcile.driver import Connect
-from hostelry.reconcile.guards import guarding_alarms
 from hostelry.reconcile.instances import Instances
-from hostelry.reconcile.plan import next_look_at, plan, wishes
-from hostelry.reconcile.plan_routes import Waking, plan_routes
+from hostelry.reconcile.plan.endpoint_state import (
+    MAX_DRAIN_S,
+    EndpointState,
+    GroupKey,
+    InstanceFacts,
+    PlanContext,
+)
+from hostelry.reconcile.plan.guards import guarding_alarms
+from hostelry.reconcile.plan.plan import desired_by_instance, next_look_at, plan
+from hostelry.reconcile.plan.routes import Waking, plan_routes
 from hostelry.reconcile.queue import WorkQueue
 from hostelry.reconcile.record import (
     ALARM_KINDS,
@@ -30,7 +37,6 @@ from hostelry.reconcile.record import (
     writes,
 )
 from hostelry.reconcile.route_board import RouteBoard
-from hostelry.reconcile.world import MAX_DRAIN_S, Givens, GroupKey, InstanceFacts, World
 from hostelry.store.errors import RevisionTooOld
 from hostelry.store.protocol import Change
 from hostelry.store.records import State
@@ -43,7 +49,7 @@ FIRST_LOOK_S = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ReconcilerDeps:
     """What the reconcilers work with, beside the store."""
 
     fleet: Fleet
@@ -57,25 +63,25 @@ class Surroundings:
 
 
 def one_pass(
-    state: State, key: GroupKey, facts: Mapping[str, InstanceFacts], givens: Givens
-) -> World:
-    """Load, plan and write one endpoint; the world that is recorded then.
+    state: State, key: GroupKey, facts: Mapping[str, InstanceFacts], context: PlanContext
+) -> EndpointState:
+    """Load, plan and write one endpoint; the state that is recorded then.
 
     Raises Conflict when a record moved meanwhile: the pass is made again from what is there.
     """
     loaded = load(state, key, facts)
-    names = guarding_alarms(loaded.world)
+    names = guarding_alarms(loaded.state)
     if names:
-        givens = replace(givens, alarms=load_alarms(state, key.scope, names))
-    after = plan(loaded.world, givens)
-    write(state, loaded, writes(loaded.world, after))
+        context = replace(context, alarms=load_alarms(state, key.scope, names))
+    after = plan(loaded.state, context)
+    write(state, loaded, writes(loaded.state, after))
     return after
 
 
 class Reconciler:
     """One control process's reconciling; `run` until cancelled."""
 
-    def __init__(self, state: State, around: Surroundings) -> None:
+    def __init__(self, state: State, around: ReconcilerDeps) -> None:
         self.routes = RouteBoard()
         self.queue: WorkQueue[GroupKey] = WorkQueue(self.reconcile, around.clock)
         self.instances = Instances(
@@ -102,7 +108,7 @@ class Reconciler:
     async def reconcile(self, key: GroupKey) -> float | None:
         """One pass over one endpoint; the instant at which time alone asks for another."""
         now = self._around.clock.now()
-        givens = Givens(
+        context = PlanContext(
             now=now,
             new_instance_id=new_instance_id,
             new_copy_id=new_copy_id,
@@ -112,13 +118,13 @@ class Reconciler:
             watched_since=self._started_at,
         )
         facts = self.instances.facts
-        after = await asyncio.to_thread(one_pass, self._state, key, facts, givens)
-        for instance_id, wish in wishes(after, now).items():
-            self.instances.want(after.instances[instance_id], wish)
+        after = await asyncio.to_thread(one_pass, self._state, key, facts, context)
+        for instance_id, desired in desired_by_instance(after, now).items():
+            self.instances.want(after.instances[instance_id], desired)
         for instance_id in self.instances.known(key):
             if instance_id not in after.instances:
                 self.instances.forget(instance_id)
-        return next_look_at(after, givens)
+        return next_look_at(after, context)
 
     async def publish(self) -> None:
         """Show the routes as they are recorded, once everything was looked at."""
@@ -157,17 +163,17 @@ class Reconciler:
         await self.publish()
 
     async def _resync(self) -> None:
-        while not await survives("first look", self.open):
+        while not await run_guarded("first look", self.open):
             await self._around.clock.sleep(1.0)
         while True:
             await self._around.clock.sleep(RESYNC_S)
-            await survives("resync", self._enqueue_all)
+            await run_guarded("resync", self._enqueue_all)
             # Image rules change without a record that would tell of it.
-            await survives("publishing routes", self.publish)
+            await run_guarded("publishing routes", self.publish)
 
     async def _tidy(self) -> None:
         while True:
-            await survives("ending orphans", self.end_orphans)
+            await run_guarded("ending orphans", self.end_orphans)
             await self._around.clock.sleep(RESYNC_S)
 
     async def _enqueue_all(self) -> None:
@@ -176,7 +182,7 @@ class Reconciler:
 
     async def _watch(self) -> None:
         while True:
-            if not await survives("watching the store", self._follow):
+            if not await run_guarded("watching the store", self._follow):
                 await self._around.clock.sleep(1.0)
 
     async def _follow(self) -> None:

@@ -1,4 +1,4 @@
-"""Reads one endpoint's world from the store, and writes the difference to the next one.
+"""Reads one endpoint's state from the store, and writes the difference to the next one.
 
 Writes go in an order in which a stop after any of them leaves a state that serves what it served
 and can be planned from again: what is new or was observed, then statuses, then what leaves.
@@ -12,8 +12,8 @@ from hostelry.domain.alarm import AlarmState
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, Instance, InstanceState
 from hostelry.domain.scope import Scope
-from hostelry.reconcile.guards import component_alarms, endpoint_alarms
-from hostelry.reconcile.world import GroupKey, InstanceFacts, World
+from hostelry.reconcile.plan.endpoint_state import EndpointState, GroupKey, InstanceFacts
+from hostelry.reconcile.plan.guards import component_alarms, endpoint_alarms
 from hostelry.store.records import Records, State
 
 T = TypeVar("T")
@@ -25,10 +25,10 @@ RANK_NEW, RANK_ENDPOINT, RANK_COMPONENT, RANK_LEAVING, RANK_SETTLED, RANK_GONE =
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A world, and the version of each of its records when it was read."""
+    """An endpoint's state, and the version of each of its records when it was read."""
 
     key: GroupKey
-    world: World
+    state: EndpointState
     versions: Mapping[Address, int]
 
 
@@ -50,14 +50,14 @@ def load(state: State, key: GroupKey, facts: Mapping[str, InstanceFacts]) -> Loa
     if endpoint is not None:
         versions["endpoint", key.endpoint_name] = endpoint.version
     instances = _mine(state.instances, key, versions, lambda it: it.id)
-    world = World(
+    loaded = EndpointState(
         endpoint=None if endpoint is None else endpoint.value,
         components=_mine(state.components, key, versions, lambda it: it.name),
         instances=instances,
         copies=_mine(state.copies, key, versions, lambda it: it.spec.id),
         facts={it: facts[it] for it in instances if it in facts},
     )
-    return Loaded(key=key, world=world, versions=versions)
+    return Loaded(key=key, state=loaded, versions=versions)
 
 
 def _mine(
@@ -99,8 +99,8 @@ def guarded_keys(state: State, scope: Scope, alarm_name: str) -> set[GroupKey]:
     }
 
 
-def load_all(state: State) -> list[World]:
-    """Every endpoint's world, without facts; for the routes and for showing."""
+def load_all(state: State) -> list[EndpointState]:
+    """Every endpoint's state, without facts; for the routes and for showing."""
     worlds: dict[GroupKey, dict[str, dict[str, Any]]] = {}
     for kind, records in _groups(state).items():
         for record in records.list():
@@ -108,12 +108,12 @@ def load_all(state: State) -> list[World]:
             key = GroupKey(value.scope, value.endpoint_name)
             group = worlds.setdefault(key, {"component": {}, "instance": {}, "copy": {}})
             group[kind][_name(value)] = value
-    found: list[World] = []
+    found: list[EndpointState] = []
     for stored in state.endpoints.list():
         endpoint = stored.value
         group = worlds.get(GroupKey(endpoint.scope, endpoint.name), {})
         found.append(
-            World(
+            EndpointState(
                 endpoint=endpoint,
                 components=group.get("component", {}),
                 instances=group.get("instance", {}),
@@ -141,7 +141,7 @@ def _name(value: Any) -> str:
     return value.id if isinstance(value, Instance) else str(value.name)
 
 
-def writes(before: World, after: World) -> list[Write]:
+def writes(before: EndpointState, after: EndpointState) -> list[Write]:
     """What to write, in order, to take the records from `before` to `after`."""
     found = [
         *_endpoint_write(before, after),
@@ -155,7 +155,7 @@ def writes(before: World, after: World) -> list[Write]:
 RANK_OF_REMOVAL = ("copy", "instance", "component", "endpoint")
 
 
-def _endpoint_write(before: World, after: World) -> Iterator[Write]:
+def _endpoint_write(before: EndpointState, after: EndpointState) -> Iterator[Write]:
     old, new = before.endpoint, after.endpoint
     if old is None or old == new:
         return

@@ -5,7 +5,7 @@ from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.load import LoadKey
 from hostelry.domain.scaling import Dimension, target_name
 from hostelry.domain.scope import Scope
-from hostelry.reconcile.plan_routes import SERVING
+from hostelry.reconcile.plan.routes import SERVING
 from hostelry.scaling_policy.wake import wakeable
 from hostelry.store.records import State
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from hostelry.metrics.sagemaker.census import NOTHING_IN_SERVICE, Census
 from hostelry.reconcile.census import take_census
+from hostelry.reconcile.plan.endpoint_state import InstanceFacts
 from hostelry.reconcile.record import load_all
-from hostelry.reconcile.world import InstanceFacts
 from hostelry.store.records import State
 
 GOOD_FOR_S = 5.0  # while no record changes; copies' use of their instances moves always

@@ -26,7 +26,7 @@ from hostelry.fleet.client import HttpAgent
 from hostelry.fleet.devices import real_devices
 from hostelry.fleet.local import LocalFleet
 from hostelry.fleet.shapes import shape_of
-from hostelry.reconcile.reconciler import Reconciler, Surroundings
+from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
 from hostelry.server.census import CensusTaker
 from hostelry.server.control_app import Served, control_app
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
@@ -109,11 +109,11 @@ async def _serve(
 
 def _surroundings(
     home: Home, config: UpConfig, credentials: Credentials, clock: SystemClock
-) -> Surroundings:
+) -> ReconcilerDeps:
     command = [sys.executable, "-m", "hostelry.server.agent", "--home", str(home.root)]
     images = ImageFile(home.images)
     images.rules()  # a fault of the file is told at the start, not at the first component
-    return Surroundings(
+    return ReconcilerDeps(
         fleet=LocalFleet(
             home.instances,
             command,

@@ -26,7 +26,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.http import HttpRequest
 from hostelry.base.logging import configure_logging
 from hostelry.base.private_file import write_whole
-from hostelry.base.recurring import again_and_again
+from hostelry.base.recurring import run_periodically
 from hostelry.domain.scope import Scope
 from hostelry.gateway.balancing.load_balancer import LoadBalancer
 from hostelry.gateway.balancing.outstanding import Counts, Outstanding
@@ -275,7 +275,7 @@ async def tidy(routes: RouteSource, counts: Counts) -> None:
             counts.retain(table.copy_ids())
             seen = table
 
-    await again_and_again("forgetting copies that have gone", look, TIDY_PAUSE_S)
+    await run_periodically("forgetting copies that have gone", look, TIDY_PAUSE_S)
 
 
 def raise_file_limit() -> None:

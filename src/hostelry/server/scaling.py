@@ -26,7 +26,7 @@ from hostelry.autoscaler.schedule_watch import ScheduleWatch
 from hostelry.autoscaler.target_watch import TargetWatch
 from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.base.errors import RetryableError, ServiceError, TerminalError
-from hostelry.base.recurring import survives
+from hostelry.base.recurring import run_guarded
 from hostelry.domain.endpoint import Deployment, Endpoint
 from hostelry.domain.load import Wake
 from hostelry.domain.scope import Scope
@@ -58,7 +58,7 @@ class Part:
 async def kept_up(part: Part, clock: Clock) -> None:
     """Run `part`, and again whenever it ends, until cancelled."""
     while True:
-        await survives(part.name, part.run)
+        await run_guarded(part.name, part.run)
         await clock.sleep(AGAIN_S)
 
 
@@ -123,9 +123,9 @@ class Scaling:
 
     async def run(self) -> None:
         """Run every part until cancelled."""
-        while not await survives("taking up acts of scaling", self._recover):
+        while not await run_guarded("taking up acts of scaling", self._recover):
             await self._clock.sleep(AGAIN_S)
-        await survives("renewing the alarms of scaling policies", self._renew)
+        await run_guarded("renewing the alarms of scaling policies", self._renew)
         async with asyncio.TaskGroup() as tasks:
             for part in self._parts():
                 tasks.create_task(kept_up(part, self._clock), name=part.name)

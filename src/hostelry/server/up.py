@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.base.recurring import again_and_again
+from hostelry.base.recurring import run_periodically
 from hostelry.fleet.copy_log import CopyLog
 from hostelry.fleet.sweep import stop_everything
 from hostelry.server.adoption import Act, Fate, adoption_sentence, fates
@@ -291,7 +291,7 @@ async def bound_logs(
     async def look() -> None:
         await asyncio.to_thread(bound_each_log, logs, max_bytes)
 
-    await again_and_again("bounding logs", look, pause_s)
+    await run_periodically("bounding logs", look, pause_s)
 
 
 def bound_each_log(logs: Path, max_bytes: int) -> None:

@@ -21,7 +21,7 @@ LOADS_KEPT_S = 900
 
 
 @dataclass(slots=True, kw_only=True)
-class Surroundings:
+class ReconcilerDeps:
     """What all components of a simulation share."""
 
     deployment: Deployment
@@ -46,7 +46,7 @@ class SimulatedComponent:
         self,
         model: int,
         key: LoadKey,
-        around: Surroundings,
+        around: ReconcilerDeps,
         begins_at: float,
         woken: Callable[["SimulatedComponent", int], None],
     ) -> None:

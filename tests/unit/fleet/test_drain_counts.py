@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hostelry.base.recurring import again_and_again, survives
+from hostelry.base.recurring import run_guarded, run_periodically
 from hostelry.fleet.drain_counts import DrainCounts
 
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -115,7 +115,7 @@ def test_a_count_that_fails_leaves_the_last_one_and_is_made_again(
     enough = asyncio.Event()
 
     async def work() -> None:
-        task = asyncio.create_task(again_and_again("counting", look, 0.0))
+        task = asyncio.create_task(run_periodically("counting", look, 0.0))
         await enough.wait()
         task.cancel()
 
@@ -130,7 +130,7 @@ def test_a_look_that_is_cancelled_is_no_failure(caplog: pytest.LogCaptureFixture
         await asyncio.Event().wait()
 
     async def work() -> None:
-        task = asyncio.create_task(survives("waiting", look))
+        task = asyncio.create_task(run_guarded("waiting", look))
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait([task])

@@ -31,11 +31,11 @@ from hostelry.domain.shape import Requirements, Shape
 from hostelry.domain.tags import TagSet
 from hostelry.fleet.fake import FakeFleet, FakeSwitches
 from hostelry.reconcile.driver import InstanceDriver
-from hostelry.reconcile.plan import wishes
-from hostelry.reconcile.plan_routes import plan_routes
+from hostelry.reconcile.plan.endpoint_state import GroupKey, InstanceFacts, PlanContext
+from hostelry.reconcile.plan.plan import desired_by_instance
+from hostelry.reconcile.plan.routes import plan_routes
 from hostelry.reconcile.reconciler import one_pass
 from hostelry.reconcile.record import all_keys, load_all
-from hostelry.reconcile.world import Givens, GroupKey, InstanceFacts
 from hostelry.store.memory import MemoryStore
 from hostelry.store.protocol import Store
 from hostelry.store.records import State, open_state
@@ -210,8 +210,8 @@ class Town:
     def close(self) -> None:
         self._runner.close()
 
-    def givens(self) -> Givens:
-        return Givens(
+    def givens(self) -> PlanContext:
+        return PlanContext(
             now=self.clock.now(),
             new_instance_id=lambda: f"i-{next(self._ids):03}",
             new_copy_id=lambda: f"c-{next(self._ids):03}",
@@ -251,7 +251,7 @@ class Town:
         givens = self.givens()
         for key in sorted(all_keys(self.state), key=str):
             after = one_pass(self.state, key, self.facts(), givens)
-            for instance_id, wish in wishes(after, givens.now).items():
+            for instance_id, desired in desired_by_instance(after, givens.now).items():
                 if instance_id not in self.drivers:
                     self.drivers[instance_id] = InstanceDriver(
                         after.instances[instance_id],
@@ -260,7 +260,7 @@ class Town:
                         self.clock,
                         lambda _: None,
                     )
-                self.drivers[instance_id].want(wish)
+                self.drivers[instance_id].want(desired)
             for instance_id in set(self.drivers) - set(after.instances):
                 del self.drivers[instance_id]
 
@@ -326,7 +326,7 @@ class Town:
             for copy_id, status in machine.copies.items()
         }
 
-    def wishes(self) -> list[CopySpec]:
+    def desired_by_instance(self) -> list[CopySpec]:
         """What every agent was told to run."""
         return [spec for machine in self.fleet.machines.values() for spec in machine.wish]
 

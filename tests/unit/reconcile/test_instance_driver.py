@@ -13,7 +13,7 @@ from hostelry.domain.copy import CopyPhase, CopySpec, Instance, InstanceState
 from hostelry.fleet.fake import FakeFleet
 from hostelry.reconcile.driver import InstanceDriver
 from hostelry.reconcile.instances import Instances
-from hostelry.reconcile.world import GroupKey
+from hostelry.reconcile.plan.endpoint_state import GroupKey
 
 INSTANCE = Instance(
     id="i-1",

@@ -78,7 +78,7 @@ def test_an_adapter_that_a_copy_refuses_fails_with_its_reason_and_leaves_the_bas
     assert reason(town) == "rank 64 is larger than the limit of 16"
     assert town.component_route("spanish") is None
     assert town.routed_copies() == before
-    assert all(spec.adapters == () for spec in town.wishes())
+    assert all(spec.adapters == () for spec in town.desired_by_instance())
 
 
 def test_a_new_base_copy_takes_traffic_only_with_its_adapters(town: Town) -> None:

@@ -16,7 +16,7 @@ from tests.unit.reconcile.samples import (
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import CopyPhase
 from hostelry.domain.endpoint import EndpointStatus
-from hostelry.reconcile.world import DELETE_DRAIN_S, DRAIN_S, MAX_DRAIN_S
+from hostelry.reconcile.plan.endpoint_state import DELETE_DRAIN_S, DRAIN_S, MAX_DRAIN_S
 
 
 def begin(town: Town, still_open: int) -> str:
@@ -162,7 +162,7 @@ def test_a_clock_that_is_set_back_starts_nothing_that_was_stopped_again(town: To
     town.pass_once()
     town.clock.advance(-HOUR_S)
     town.turn(3)
-    assert town.wishes() == []
+    assert town.desired_by_instance() == []
     assert town.running_copies() == {}
 
 

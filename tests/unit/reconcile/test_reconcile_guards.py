@@ -45,10 +45,10 @@ from hostelry.domain.endpoint import Endpoint, EndpointStatus, UpdateGuard
 from hostelry.domain.metric import Metric, MetricStat
 from hostelry.domain.resize import is_only_resized
 from hostelry.fleet.fake import FakeFleet
-from hostelry.reconcile.plan import next_look_at
+from hostelry.reconcile.plan.endpoint_state import GroupKey
+from hostelry.reconcile.plan.plan import next_look_at
 from hostelry.reconcile.reconciler import Reconciler
 from hostelry.reconcile.record import guarded_keys, load_all
-from hostelry.reconcile.world import GroupKey
 from hostelry.scaling_policy.alarm_events import moved, new_status
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state

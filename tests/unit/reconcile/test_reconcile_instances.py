@@ -17,7 +17,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import CopyPhase, InstanceState
 from hostelry.domain.endpoint import EndpointStatus
-from hostelry.reconcile.plan_scale_in import IDLE_S
+from hostelry.reconcile.plan.scale_in import IDLE_S
 
 IN_SERVICE = EndpointStatus.IN_SERVICE
 UPDATING = ComponentStatus.UPDATING

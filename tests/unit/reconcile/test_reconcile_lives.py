@@ -39,7 +39,7 @@ def test_a_model_endpoint_is_in_service_once_a_copy_on_each_instance_is_ready(to
     route = town.endpoint_route()
     assert route is not None
     assert len(route.variants[0].copies) == 2
-    assert {it.owner for it in town.wishes()} == {"variant/AllTraffic"}
+    assert {it.owner for it in town.desired_by_instance()} == {"variant/AllTraffic"}
 
 
 def test_a_component_endpoint_is_in_service_once_its_agents_answer(town: Town) -> None:

@@ -7,8 +7,8 @@ from tests.unit.reconcile.samples import Town, component, deployment, endpoint, 
 
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import Copy, CopyPhase
-from hostelry.reconcile.plan_copies import RETRY_S
-from hostelry.reconcile.plan_moves import LOOPING_S
+from hostelry.reconcile.plan.model_copies import RETRY_S
+from hostelry.reconcile.plan.moves import LOOPING_S
 
 
 def serving(town: Town, *, instances: int = 2, pinned: bool = False) -> Copy:

@@ -1,6 +1,6 @@
 import pytest
 
-from hostelry.reconcile.reasons import MAX_REASON_CHARS, failure_reason, last_lines
+from hostelry.reconcile.plan.reasons import MAX_REASON_CHARS, failure_reason, last_lines
 
 
 @pytest.mark.parametrize(

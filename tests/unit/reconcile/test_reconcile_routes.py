@@ -12,7 +12,7 @@ from hostelry.domain.copy import CopyPhase
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import RouteSnapshot
-from hostelry.reconcile.plan_routes import plan_routes
+from hostelry.reconcile.plan.routes import plan_routes
 from hostelry.reconcile.record import load_all
 from hostelry.reconcile.route_board import RouteBoard
 

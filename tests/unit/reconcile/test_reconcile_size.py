@@ -17,15 +17,15 @@ from tests.unit.reconcile.samples import (
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import CopyPhase
 from hostelry.fleet.protocol import Observation
-from hostelry.reconcile.plan import next_look_at, plan, wishes
-from hostelry.reconcile.world import Givens, InstanceFacts, World
+from hostelry.reconcile.plan.endpoint_state import EndpointState, InstanceFacts, PlanContext
+from hostelry.reconcile.plan.plan import desired_by_instance, next_look_at, plan
 
 NUM_COMPONENTS, COPIES_EACH, NUM_INSTANCES = 50, 20, 100
 
 
-def givens(now: float) -> Givens:
+def givens(now: float) -> PlanContext:
     numbers = itertools.count(int((now - NOW) * 10_000))
-    return Givens(
+    return PlanContext(
         now=now,
         new_instance_id=lambda: f"i-{next(numbers):07}",
         new_copy_id=lambda: f"c-{next(numbers):07}",
@@ -33,7 +33,7 @@ def givens(now: float) -> Givens:
     )
 
 
-def town_hall() -> World:
+def town_hall() -> EndpointState:
     """What is wanted; nothing of it is there."""
     components = [
         component(
@@ -43,13 +43,13 @@ def town_hall() -> World:
         )
         for number in range(NUM_COMPONENTS)
     ]
-    return World(
+    return EndpointState(
         endpoint=endpoint(deployment(variant(count=NUM_INSTANCES))),
         components={it.name: it for it in components},
     )
 
 
-def observed(world: World) -> World:
+def observed(world: EndpointState) -> EndpointState:
     """The world with every copy seen ready by its agent."""
     facts = {}
     for instance_id in world.instances:
@@ -87,4 +87,6 @@ def test_a_plan_of_what_is_settled_makes_nothing_anew() -> None:
     assert again == world
     assert all(again.copies[it] is copy for it, copy in world.copies.items())
     assert next_look_at(world, givens(NOW + 2)) is None
-    assert sum(len(it or ()) for it in wishes(world, NOW + 2).values()) == len(world.copies)
+    assert sum(len(it or ()) for it in desired_by_instance(world, NOW + 2).values()) == len(
+        world.copies
+    )

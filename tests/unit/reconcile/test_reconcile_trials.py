@@ -30,8 +30,8 @@ from hostelry.domain.copy import CopyPhase
 from hostelry.domain.endpoint import EndpointStatus, UpdateGuard
 from hostelry.domain.resize import is_only_resized
 from hostelry.domain.routes import CopyRoute
-from hostelry.reconcile.guards import guarding_alarms
-from hostelry.reconcile.plan import next_look_at
+from hostelry.reconcile.plan.guards import guarding_alarms
+from hostelry.reconcile.plan.plan import next_look_at
 from hostelry.reconcile.record import load_all
 
 ALARM, OK = AlarmState.ALARM, AlarmState.OK

@@ -22,7 +22,7 @@ from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import ComponentRoute
 from hostelry.domain.scaling import Dimension, ScalableTarget, target_name
 from hostelry.domain.scope import Scope
-from hostelry.reconcile.plan_routes import Waking, plan_routes
+from hostelry.reconcile.plan.routes import Waking, plan_routes
 from hostelry.reconcile.record import load_all
 from hostelry.reconcile.wanted import is_wanted
 

@@ -32,7 +32,7 @@ from hostelry.domain.copy import CopyPhase
 from hostelry.domain.endpoint import EndpointStatus, UpdateGuard
 from hostelry.domain.shape import Requirements
 from hostelry.domain.status import is_final
-from hostelry.reconcile.world import LIVE_COMPONENT
+from hostelry.reconcile.plan.endpoint_state import LIVE_COMPONENT
 
 NAMES = ("alpha", "beta", "gamma", "delta")
 NUM_STEPS = 40

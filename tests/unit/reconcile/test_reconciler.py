@@ -22,7 +22,7 @@ from hostelry.domain.copy import Instance
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.fleet.fake import FakeFleet
 from hostelry.reconcile.overview import overview
-from hostelry.reconcile.reconciler import Reconciler, Surroundings
+from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
 from hostelry.reconcile.record import load_all
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state
@@ -30,8 +30,8 @@ from hostelry.store.records import State, open_state
 Scenario = Callable[[State, FakeFleet, Reconciler], Awaitable[None]]
 
 
-def around(fleet: FakeFleet, clock: Clock) -> Surroundings:
-    return Surroundings(
+def around(fleet: FakeFleet, clock: Clock) -> ReconcilerDeps:
+    return ReconcilerDeps(
         fleet=fleet,
         connect=fleet.connect,
         clock=clock,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hostelry.reconcile.update_step import Phase, Progress, Step, next_step
+from hostelry.reconcile.plan.update_step import Phase, Progress, Step, next_step
 
 COMING, BAKING, RETURNING = Phase.COMING, Phase.BAKING, Phase.RETURNING
 FLAGS = ("is_ready", "has_failed", "is_late", "is_guarded", "is_baked")

@@ -13,7 +13,7 @@ from hostelry.domain.routes import RouteSnapshot
 from hostelry.domain.shape import Shape
 from hostelry.fleet.fake import FakeFleet
 from hostelry.metrics.series.store import MemoryMetrics
-from hostelry.reconcile.reconciler import Reconciler, Surroundings
+from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
 from hostelry.server.control_app import Served, control_app
 from hostelry.server.home import Credentials
 from hostelry.store.errors import StoreUnavailable
@@ -56,7 +56,7 @@ class App:
         clock = ManualClock()
         fleet = FakeFleet()
         shape = Shape(cpus=4, memory_bytes=1 << 34)
-        around = Surroundings(
+        around = ReconcilerDeps(
             fleet=fleet,
             connect=fleet.connect,
             clock=clock,

@@ -28,7 +28,7 @@ MAX_GRID_POINTS = 100_800
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ReconcilerDeps:
     """What a function may know besides its arguments.
 
     With `is_rounded` the period that `start` lies in belongs to the time asked for. `metrics` are
@@ -46,7 +46,7 @@ class Surroundings:
 
 
 Arguments = Sequence[Value]
-Function = Callable[[Arguments, Surroundings], Value]
+Function = Callable[[Arguments, ReconcilerDeps], Value]
 Reducer = Callable[[list[float]], float]
 
 
@@ -82,7 +82,7 @@ _OF_INSTANTS: Mapping[str, Callable[[float], float]] = {
 }
 
 
-def apply(name: str, arguments: Arguments, around: Surroundings) -> Value:
+def apply(name: str, arguments: Arguments, around: ReconcilerDeps) -> Value:
     """What function `name` makes of its arguments; raises ExpressionError."""
     if name in REDUCERS:
         return _reduce(name, arguments, around)
@@ -106,7 +106,7 @@ def listed(items: Arguments) -> Value:
     return tuple(found)
 
 
-def _reduce(name: str, arguments: Arguments, around: Surroundings) -> Value:
+def _reduce(name: str, arguments: Arguments, around: ReconcilerDeps) -> Value:
     """One series becomes a number, several become one series."""
     if not arguments:
         raise ExpressionError(f"{name} takes a time series or an array of them.")
@@ -129,10 +129,10 @@ def _number(name: str, values: list[float]) -> float:
         return math.nan
 
 
-def _each(of: Callable[[Line, Surroundings], Line]) -> Function:
+def _each(of: Callable[[Line, ReconcilerDeps], Line]) -> Function:
     """A function of one series, for series and for arrays of them."""
 
-    def function(arguments: Arguments, around: Surroundings) -> Value:
+    def function(arguments: Arguments, around: ReconcilerDeps) -> Value:
         value = arguments[0]
         if isinstance(value, Line):
             around.work.spend(len(value.points))
@@ -145,7 +145,7 @@ def _each(of: Callable[[Line, Surroundings], Line]) -> Function:
 
 
 def _of_points(of: Callable[[float], float]) -> Function:
-    def function(arguments: Arguments, around: Surroundings) -> Value:
+    def function(arguments: Arguments, around: ReconcilerDeps) -> Value:
         value = arguments[0]
         if isinstance(value, float):
             try:
@@ -168,7 +168,7 @@ def _of_instants(of: Callable[[float], float]) -> Function:
 def _steps(of: Callable[[float, float], float]) -> Function:
     """A function of how much later and how much more each point is than the one before."""
 
-    def stepped(line: Line, _: Surroundings) -> Line:
+    def stepped(line: Line, _: ReconcilerDeps) -> Line:
         pairs = pairwise(line.points.items())
         points = {at: of(at - last, value - was) for (last, was), (at, value) in pairs}
         return computed(line.label, line.period_s, points, (line,))
@@ -176,7 +176,7 @@ def _steps(of: Callable[[float, float], float]) -> Function:
     return _each(stepped)
 
 
-def _running_sum(line: Line, _: Surroundings) -> Line:
+def _running_sum(line: Line, _: ReconcilerDeps) -> Line:
     total = 0.0
     points = {}
     for at, value in line.points.items():
@@ -185,11 +185,11 @@ def _running_sum(line: Line, _: Surroundings) -> Line:
     return computed(line.label, line.period_s, points, (line,))
 
 
-def _period(arguments: Arguments, _: Surroundings) -> Value:
+def _period(arguments: Arguments, _: ReconcilerDeps) -> Value:
     return float(_line("PERIOD", arguments[0]).period_s)
 
 
-def _time_series(arguments: Arguments, around: Surroundings) -> Value:
+def _time_series(arguments: Arguments, around: ReconcilerDeps) -> Value:
     value = arguments[0]
     if not isinstance(value, float):
         raise ExpressionError(f"TIME_SERIES takes a number, not {kind_of(value)}.")
@@ -197,14 +197,14 @@ def _time_series(arguments: Arguments, around: Surroundings) -> Value:
     return computed("", around.period_s or 60, dict.fromkeys(grid, value))
 
 
-def _fill(arguments: Arguments, around: Surroundings) -> Value:
+def _fill(arguments: Arguments, around: ReconcilerDeps) -> Value:
     value, filler = arguments
     if isinstance(value, Line):
         return _filled(value, filler, around)
     return tuple(_filled(line, filler, around) for line in _lines("FILL", value))
 
 
-def _filled(line: Line, filler: Value, around: Surroundings) -> Line:
+def _filled(line: Line, filler: Value, around: ReconcilerDeps) -> Line:
     grid = _grid(line.period_s, around)
     known = line.points
     if isinstance(filler, float):
@@ -247,7 +247,7 @@ def _interpolated(known: Mapping[float, float], grid: Sequence[float]) -> dict[f
     return points
 
 
-def _grid(period_s: int, around: Surroundings) -> list[float]:
+def _grid(period_s: int, around: ReconcilerDeps) -> list[float]:
     """The starts of the periods in the time asked for; those of no series are of the query's."""
     period_s = period_s or around.period_s or 60
     first, last = -(-around.start // period_s), -(-around.end // period_s)
@@ -262,7 +262,7 @@ def _grid(period_s: int, around: Surroundings) -> list[float]:
     return [float(number * period_s) for number in range(int(first), int(last))]
 
 
-def _if(arguments: Arguments, around: Surroundings) -> Value:
+def _if(arguments: Arguments, around: ReconcilerDeps) -> Value:
     """IF of a number chooses one value; of a series, point by point."""
     condition = arguments[0]
     yes, *rest = (_branch(it) for it in arguments[1:])
@@ -276,7 +276,7 @@ def _if(arguments: Arguments, around: Surroundings) -> Value:
     return _chosen(_line("IF", condition), yes, no, around)
 
 
-def _chosen(condition: Line, yes: float | Line, no: float | Line, around: Surroundings) -> Line:
+def _chosen(condition: Line, yes: float | Line, no: float | Line, around: ReconcilerDeps) -> Line:
     around.work.spend(len(condition.points))
     points = {}
     for at, truth in condition.points.items():
@@ -293,14 +293,14 @@ def _branch(value: Value) -> float | Line | Lines:
     return value
 
 
-def _metrics(arguments: Arguments, around: Surroundings) -> Value:
+def _metrics(arguments: Arguments, around: ReconcilerDeps) -> Value:
     part = arguments[0] if arguments else ""
     if not isinstance(part, str):
         raise ExpressionError(f"METRICS takes a part of an id in quotes, not {kind_of(part)}.")
     return tuple(line for id, lines in around.metrics.items() if part in id for line in lines)
 
 
-def _search(arguments: Arguments, around: Surroundings) -> Value:
+def _search(arguments: Arguments, around: ReconcilerDeps) -> Value:
     text, stat = arguments[0], arguments[1]
     period_s = arguments[2] if len(arguments) == 3 else None
     if not isinstance(text, str) or not isinstance(stat, str):
@@ -312,7 +312,7 @@ def _search(arguments: Arguments, around: Surroundings) -> Value:
     return around.search(text, stat, None if period_s is None else int(period_s))
 
 
-def _slice(arguments: Arguments, _: Surroundings) -> Value:
+def _slice(arguments: Arguments, _: ReconcilerDeps) -> Value:
     lines = _lines("SLICE", arguments[0])
     bounds = [_index("SLICE", it) for it in arguments[1:]]
     if len(bounds) == 1:
@@ -320,7 +320,7 @@ def _slice(arguments: Arguments, _: Surroundings) -> Value:
     return lines[bounds[0] : bounds[1]]
 
 
-def _sort(arguments: Arguments, around: Surroundings) -> Value:
+def _sort(arguments: Arguments, around: ReconcilerDeps) -> Value:
     lines = _lines("SORT", arguments[0])
     by, order = arguments[1], arguments[2]
     if not isinstance(by, Word) or by.text not in REDUCERS:
@@ -337,18 +337,18 @@ def _sort(arguments: Arguments, around: Surroundings) -> Value:
 
 
 def _end(name: str, at: int) -> Function:
-    def function(arguments: Arguments, _: Surroundings) -> Value:
+    def function(arguments: Arguments, _: ReconcilerDeps) -> Value:
         lines = _lines(name, arguments[0])
         return lines[at] if lines else Line("", 0, {})
 
     return function
 
 
-def _metric_count(arguments: Arguments, _: Surroundings) -> Value:
+def _metric_count(arguments: Arguments, _: ReconcilerDeps) -> Value:
     return float(len(_lines("METRIC_COUNT", arguments[0])))
 
 
-def _remove_empty(arguments: Arguments, _: Surroundings) -> Value:
+def _remove_empty(arguments: Arguments, _: ReconcilerDeps) -> Value:
     return tuple(line for line in _lines("REMOVE_EMPTY", arguments[0]) if line.points)
 
 

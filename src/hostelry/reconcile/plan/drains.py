@@ -4,18 +4,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from hostelry.domain.copy import Copy, CopyPhase
-from hostelry.reconcile.world import DRAIN_S, Givens, World, stopped
+from hostelry.reconcile.plan.endpoint_state import DRAIN_S, EndpointState, PlanContext, stopped
 
 UNTOLD_S = 4.0  # how long an agent may take to say which connections are open
 # One that an agent's successor has taken over is proven again while it answers.
 ANSWERING = frozenset({CopyPhase.READY, CopyPhase.UNHEALTHY, CopyPhase.PROVING})
 
 
-def plan_drains(world: World, givens: Givens) -> World:
-    """The world in which copies that have drained are stopped."""
-    leaving = [_begun(it, givens.now) for it in world.copies.values() if it.draining]
-    return world.with_copies(
-        stopped(it, givens.now) if _is_drained(it, givens.now) else it for it in leaving
+def plan_drains(state: EndpointState, context: PlanContext) -> EndpointState:
+    """The state in which copies that have drained are stopped."""
+    leaving = [_begun(it, context.now) for it in state.copies.values() if it.draining]
+    return state.with_copies(
+        stopped(it, context.now) if _is_drained(it, context.now) else it for it in leaving
     )
 
 

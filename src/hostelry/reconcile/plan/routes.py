@@ -20,8 +20,8 @@ from hostelry.domain.routes import (
 )
 from hostelry.domain.scaling import Dimension, ScalableTarget
 from hostelry.domain.scope import Scope
-from hostelry.reconcile.adapters import adapter_id, routed_adapter
-from hostelry.reconcile.world import LIVE_COMPONENT, World, is_routable
+from hostelry.reconcile.plan.adapters import adapter_id, routed_adapter
+from hostelry.reconcile.plan.endpoint_state import LIVE_COMPONENT, EndpointState, is_routable
 from hostelry.scaling_policy.wake import wakeable
 
 SERVING = frozenset({EndpointStatus.IN_SERVICE, EndpointStatus.UPDATING})
@@ -47,7 +47,7 @@ class Waking:
 
 
 def plan_routes(
-    worlds: Iterable[World], is_llm: Callable[[str], bool], waking: Waking | None = None
+    worlds: Iterable[EndpointState], is_llm: Callable[[str], bool], waking: Waking | None = None
 ) -> RouteSnapshot:
     """Every endpoint that serves, with its ready copies; equal content has an equal version.
 
@@ -55,7 +55,7 @@ def plan_routes(
     """
     rules = waking or Waking()
     found = [
-        _endpoint_route(world, world.endpoint, is_llm, rules) for world in worlds if world.endpoint
+        _endpoint_route(state, state.endpoint, is_llm, rules) for state in worlds if state.endpoint
     ]
     routes = [it for it in found if it is not None]
     ordered = tuple(sorted(routes, key=lambda it: (it.scope.account, it.scope.region, it.name)))
@@ -64,13 +64,13 @@ def plan_routes(
 
 
 def _endpoint_route(
-    world: World, endpoint: Endpoint, is_llm: Callable[[str], bool], waking: Waking
+    state: EndpointState, endpoint: Endpoint, is_llm: Callable[[str], bool], waking: Waking
 ) -> EndpointRoute | None:
     if endpoint.status not in SERVING:
         return None
     active = endpoint.active
     if not endpoint.takes_components:
-        variants = tuple(_variant_route(world, active, it) for it in active.variants)
+        variants = tuple(_variant_route(state, active, it) for it in active.variants)
         return EndpointRoute(
             scope=endpoint.scope,
             name=endpoint.name,
@@ -78,8 +78,8 @@ def _endpoint_route(
             variants=variants,
             at_zero=endpoint.at_zero or waking.at_zero,
         )
-    components = [world.components[name] for name in sorted(world.components)]
-    routes = [_component_route(world, endpoint, it, is_llm, waking) for it in components]
+    components = [state.components[name] for name in sorted(state.components)]
+    routes = [_component_route(state, endpoint, it, is_llm, waking) for it in components]
     return EndpointRoute(
         scope=endpoint.scope,
         name=endpoint.name,
@@ -89,9 +89,11 @@ def _endpoint_route(
     )
 
 
-def _variant_route(world: World, active: Deployment, wanted: EndpointVariant) -> VariantRoute:
-    hosts = world.hosts(active.generation, wanted.variant.name)
-    copies = world.copies_on(hosts, None)
+def _variant_route(
+    state: EndpointState, active: Deployment, wanted: EndpointVariant
+) -> VariantRoute:
+    hosts = state.hosts(active.generation, wanted.variant.name)
+    copies = state.copies_on(hosts, None)
     routes = _copy_routes(copies)
     return VariantRoute(
         name=wanted.variant.name,
@@ -103,18 +105,18 @@ def _variant_route(world: World, active: Deployment, wanted: EndpointVariant) ->
 
 
 def _component_route(
-    world: World,
+    state: EndpointState,
     endpoint: Endpoint,
     component: InferenceComponent,
     is_llm: Callable[[str], bool],
     waking: Waking,
 ) -> ComponentRoute | None:
     adapter = routed_adapter(component)
-    base = component if adapter is None else world.components.get(adapter.base_name)
+    base = component if adapter is None else state.components.get(adapter.base_name)
     if base is None or base.spec is None or component.status not in LIVE_COMPONENT:
         return None
-    hosts: list[Instance] = world.hosts(endpoint.active.generation, base.variant_name)
-    copies = world.copies_on(hosts, base.name)
+    hosts: list[Instance] = state.hosts(endpoint.active.generation, base.variant_name)
+    copies = state.copies_on(hosts, base.name)
     told = component.failure_reason or base.failure_reason
     why = _waiting_for(base.placement_note, copies, told)
     wanted_id = None if adapter is None else adapter_id(component.name, adapter)

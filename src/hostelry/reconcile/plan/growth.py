@@ -8,45 +8,45 @@ from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, Endpo
 from hostelry.domain.endpoint_config import ManagedInstanceScaling, Variant
 from hostelry.domain.status import Event, next_status
 from hostelry.placement.fleet_size import fleet_growth, with_growth
-from hostelry.reconcile.room import Unplaced, pools_of
-from hostelry.reconcile.world import Givens, World
+from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext
+from hostelry.reconcile.plan.placement_request import Unplaced, pools_of
 
 
 def grown(
-    world: World,
+    state: EndpointState,
     deployment: Deployment,
     variant: EndpointVariant,
     unplaced: Sequence[Unplaced],
-    givens: Givens,
-) -> tuple[World, list[Unplaced]]:
-    """The world with the instances that `unplaced` need, and those that get none, with the why."""
-    scaling, endpoint = managed_scaling(variant.variant), world.endpoint
+    context: PlanContext,
+) -> tuple[EndpointState, list[Unplaced]]:
+    """The state with the instances that `unplaced` need, and those that get none, with the why."""
+    scaling, endpoint = managed_scaling(variant.variant), state.endpoint
     if not unplaced or endpoint is None:
-        return world, []
+        return state, []
     if scaling is None:
-        return world, list(unplaced)
-    hosts = world.hosts(deployment.generation, variant.variant.name)
+        return state, list(unplaced)
+    hosts = state.hosts(deployment.generation, variant.variant.name)
     wanted = variant.desired_instance_count
     if wanted > len(hosts):
-        return world, []  # those that are coming may be room enough
+        return state, []  # those that are coming may be room enough
     growth = fleet_growth(
         [it.wanted for it in unplaced],
-        pools_of(variant.variant, givens.shape_of),
+        pools_of(variant.variant, context.shape_of),
         max_more=max(0, scaling.max_instances - max(wanted, len(hosts))),
-        unavailable=unavailable_types(variant, givens),
+        unavailable=unavailable_types(variant, context),
     )
     refused = [
         replace(unplaced[it], why=with_growth(unplaced[it].why, why))
         for it, why in growth.why_not.items()
     ]
     if not growth.instances:
-        return world, refused
+        return state, refused
     for it in growth.instances:
-        new = new_instance(world, deployment, variant, it.instance_type, givens)
-        world = world.with_instances([new])
+        new = new_instance(state, deployment, variant, it.instance_type, context)
+        state = state.with_instances([new])
     count = max(wanted, len(hosts)) + len(growth.instances)
     more = replace(variant, desired_instance_count=count)
-    return replace(world, endpoint=rescaled(endpoint, deployment, more, givens)), refused
+    return replace(state, endpoint=rescaled(endpoint, deployment, more, context)), refused
 
 
 def managed_scaling(variant: Variant) -> ManagedInstanceScaling | None:
@@ -55,18 +55,18 @@ def managed_scaling(variant: Variant) -> ManagedInstanceScaling | None:
     return scaling if scaling is not None and scaling.enabled else None
 
 
-def unavailable_types(variant: EndpointVariant, givens: Givens) -> frozenset[str]:
+def unavailable_types(variant: EndpointVariant, context: PlanContext) -> frozenset[str]:
     """The types that are passed over now, since none of them came up a while ago.
 
     None where that would leave no type to try.
     """
-    passed = {it.instance_type for it in variant.passed_over if givens.now < it.until}
+    passed = {it.instance_type for it in variant.passed_over if context.now < it.until}
     return frozenset(passed) if set(variant.variant.instance_types) - passed else frozenset()
 
 
-def next_type(variant: EndpointVariant, givens: Givens) -> str:
+def next_type(variant: EndpointVariant, context: PlanContext) -> str:
     """The type that the next instance has, where no copy asks for another."""
-    unavailable = unavailable_types(variant, givens)
+    unavailable = unavailable_types(variant, context)
     return next(it for it in variant.variant.instance_types if it not in unavailable)
 
 
@@ -76,34 +76,34 @@ def deployment_in(endpoint: Endpoint, generation: int) -> Deployment:
 
 
 def new_instance(
-    world: World,
+    state: EndpointState,
     deployment: Deployment,
     variant: EndpointVariant,
     instance_type: str,
-    givens: Givens,
+    context: PlanContext,
 ) -> Instance:
     """An instance to be launched, in the zone that has the fewest of its variant."""
-    endpoint = world.endpoint
+    endpoint = state.endpoint
     assert endpoint is not None, "only an endpoint has deployments"
-    hosts = world.hosts(deployment.generation, variant.variant.name)
+    hosts = state.hosts(deployment.generation, variant.variant.name)
     used = [it.zone for it in hosts]
-    zones = [endpoint.scope.region + letter for letter in givens.zone_letters]
+    zones = [endpoint.scope.region + letter for letter in context.zone_letters]
     return Instance(
-        id=givens.new_instance_id(),
+        id=context.new_instance_id(),
         scope=endpoint.scope,
         endpoint_name=endpoint.name,
         variant_name=variant.variant.name,
         generation=deployment.generation,
         instance_type=instance_type,
-        shape=givens.shape_of(instance_type),
+        shape=context.shape_of(instance_type),
         state=InstanceState.LAUNCHING,
-        created_at=givens.now,
+        created_at=context.now,
         zone=min(zones, key=used.count, default=""),
     )
 
 
 def rescaled(
-    endpoint: Endpoint, deployment: Deployment, changed: EndpointVariant, givens: Givens
+    endpoint: Endpoint, deployment: Deployment, changed: EndpointVariant, context: PlanContext
 ) -> Endpoint:
     """The endpoint with a variant's new instance count, Updating until its instances are so."""
     endpoint = with_variant(endpoint, deployment, changed)
@@ -112,8 +112,8 @@ def rescaled(
     return replace(
         endpoint,
         status=next_status(endpoint.status, Event.UPDATE),
-        modified_at=givens.now,
-        deadline_at=givens.came_up_by(givens.now, changed.variant.provisioning_s),
+        modified_at=context.now,
+        deadline_at=context.came_up_by(context.now, changed.variant.provisioning_s),
     )
 
 

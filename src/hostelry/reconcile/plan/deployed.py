@@ -5,82 +5,89 @@ from collections.abc import Sequence
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, EndpointVariant
-from hostelry.reconcile.adapters import adapter_id, routed_adapter
-from hostelry.reconcile.reasons import copy_failure, what_is_missing
-from hostelry.reconcile.room import cannot_ever_fit, shortage
-from hostelry.reconcile.world import LIVE_COMPONENT, Givens, World, is_routable
+from hostelry.reconcile.plan.adapters import adapter_id, routed_adapter
+from hostelry.reconcile.plan.endpoint_state import (
+    LIVE_COMPONENT,
+    EndpointState,
+    PlanContext,
+    is_routable,
+)
+from hostelry.reconcile.plan.placement_request import cannot_ever_fit, shortage
+from hostelry.reconcile.plan.reasons import copy_failure, what_is_missing
 
 SERVING = frozenset({ComponentStatus.IN_SERVICE, ComponentStatus.UPDATING})
 
 
-def is_up(world: World, deployment: Deployment) -> bool:
+def is_up(state: EndpointState, deployment: Deployment) -> bool:
     """Whether a deployment can take the endpoint's traffic: every instance, and every copy."""
     return all(
-        len(up_instances(world, deployment, it)) >= it.desired_instance_count
+        len(up_instances(state, deployment, it)) >= it.desired_instance_count
         for it in deployment.variants
-    ) and all(_has_moved(world, it, deployment) for it in _to_move(world, deployment))
+    ) and all(_has_moved(state, it, deployment) for it in _to_move(state, deployment))
 
 
-def up_instances(world: World, deployment: Deployment, wanted: EndpointVariant) -> list[Instance]:
+def up_instances(
+    state: EndpointState, deployment: Deployment, wanted: EndpointVariant
+) -> list[Instance]:
     """The variant's instances that run, each with its model server ready where it has a model."""
-    hosts = world.hosts(deployment.generation, wanted.variant.name)
+    hosts = state.hosts(deployment.generation, wanted.variant.name)
     running = [it for it in hosts if it.state is InstanceState.RUNNING]
     if wanted.model is None:
         return running
-    serving = {it.instance_id for it in world.copies_on(hosts, None) if is_routable(it)}
+    serving = {it.instance_id for it in state.copies_on(hosts, None) if is_routable(it)}
     return [it for it in running if it.id in serving]
 
 
-def _to_move(world: World, deployment: Deployment) -> list[InferenceComponent]:
+def _to_move(state: EndpointState, deployment: Deployment) -> list[InferenceComponent]:
     """Base components whose copies must be on a pending deployment before it takes over."""
-    endpoint = world.endpoint
+    endpoint = state.endpoint
     if endpoint is None or deployment is not endpoint.pending:
         return []
-    return _live_bases(world)
+    return _live_bases(state)
 
 
-def _live_bases(world: World) -> list[InferenceComponent]:
-    living = [it for it in world.components.values() if it.status in LIVE_COMPONENT]
+def _live_bases(state: EndpointState) -> list[InferenceComponent]:
+    living = [it for it in state.components.values() if it.status in LIVE_COMPONENT]
     return [it for it in living if it.spec is not None]
 
 
-def can_serve_again(world: World, before: Deployment) -> bool:
+def can_serve_again(state: EndpointState, before: Deployment) -> bool:
     """Whether requests can go back to the deployment that was kept during a trial.
 
     Each component that serves now, adapters too, has as many copies there, and each model one.
     """
-    endpoint = world.endpoint
+    endpoint = state.endpoint
     assert endpoint is not None, "only an endpoint has a deployment to go back to"
     if not endpoint.takes_components:
-        return all(up_instances(world, before, it) for it in before.variants)
-    return all(_can_return(world, it, endpoint.active, before) for it in world.components.values())
+        return all(up_instances(state, before, it) for it in before.variants)
+    return all(_can_return(state, it, endpoint.active, before) for it in state.components.values())
 
 
 def _can_return(
-    world: World, component: InferenceComponent, active: Deployment, before: Deployment
+    state: EndpointState, component: InferenceComponent, active: Deployment, before: Deployment
 ) -> bool:
     base, adapter_name = component, None
     adapter = routed_adapter(component)
     if adapter is not None:
-        base = world.components.get(adapter.base_name, component)
+        base = state.components.get(adapter.base_name, component)
         adapter_name = adapter_id(component.name, adapter)
     if component.status not in LIVE_COMPONENT:
         return True
-    now, then = (_serving(world, base, it, adapter_name) for it in (active, before))
+    now, then = (_serving(state, base, it, adapter_name) for it in (active, before))
     return then >= min(base.desired_copies, now)
 
 
-def stopped_serving(world: World, before: Deployment) -> str | None:
+def stopped_serving(state: EndpointState, before: Deployment) -> str | None:
     """Which component has ceased to serve on trial, and serves where it was before; None: none."""
-    endpoint = world.endpoint
+    endpoint = state.endpoint
     assert endpoint is not None, "only an endpoint has a deployment on trial"
-    for it in _live_bases(world):
+    for it in _live_bases(state):
         if it.status is not ComponentStatus.IN_SERVICE or not it.desired_copies:
             continue
-        now, then = (_serving(world, it, place) for place in (endpoint.active, before))
+        now, then = (_serving(state, it, place) for place in (endpoint.active, before))
         if then and not now:
-            hosts = world.hosts(endpoint.active.generation, it.variant_name)
-            missing = what_is_missing(it.desired_copies, world.copies_on(hosts, it.name))
+            hosts = state.hosts(endpoint.active.generation, it.variant_name)
+            missing = what_is_missing(it.desired_copies, state.copies_on(hosts, it.name))
             return (
                 f"Inference component {it.name} does not serve on the new instances any more:"
                 f" {missing}; the update was rolled back."
@@ -88,42 +95,42 @@ def stopped_serving(world: World, before: Deployment) -> str | None:
     return None
 
 
-def stranded(world: World, pending: Deployment, givens: Givens) -> str | None:
+def stranded(state: EndpointState, pending: Deployment, context: PlanContext) -> str | None:
     """Why a component can never move to a pending deployment; None where all can."""
-    for component in _to_move(world, pending):
+    for component in _to_move(state, pending):
         for wanted in pending.variants:
-            why = cannot_ever_fit(component, wanted.variant, givens)
+            why = cannot_ever_fit(component, wanted.variant, context)
             if why is not None and component.desired_copies > 0 and component.status in SERVING:
                 return f"CapacityError: inference component {component.name}: {why}"
     return None
 
 
-def _has_moved(world: World, component: InferenceComponent, pending: Deployment) -> bool:
+def _has_moved(state: EndpointState, component: InferenceComponent, pending: Deployment) -> bool:
     """Whether as many copies are ready on the pending deployment as serve on the active one.
 
     Of what is in service at least one; what is being created holds no update up.
     """
-    endpoint = world.endpoint
+    endpoint = state.endpoint
     assert endpoint is not None, "only an endpoint has a pending deployment"
-    now_serving = _serving(world, component, endpoint.active)
+    now_serving = _serving(state, component, endpoint.active)
     least = 1 if component.status in SERVING else 0
     wanted = min(component.desired_copies, max(least, now_serving))
-    return _serving(world, component, pending) >= wanted
+    return _serving(state, component, pending) >= wanted
 
 
 def _serving(
-    world: World,
+    state: EndpointState,
     base: InferenceComponent,
     deployment: Deployment,
     adapter_name: str | None = None,
 ) -> int:
     """How many copies of a base serve on a deployment; with the adapter, where one is named."""
-    hosts = world.hosts(deployment.generation, base.variant_name)
-    serving = [it for it in world.copies_on(hosts, base.name) if is_routable(it)]
+    hosts = state.hosts(deployment.generation, base.variant_name)
+    serving = [it for it in state.copies_on(hosts, base.name) if is_routable(it)]
     return sum(1 for it in serving if adapter_name is None or adapter_name in it.proven_adapters)
 
 
-def deployment_failure(world: World, deployment: Deployment) -> str | None:
+def deployment_failure(state: EndpointState, deployment: Deployment) -> str | None:
     """Why a deployment that is coming up will not: the first failed copy or instance."""
     for wanted in deployment.variants:
         for model in wanted.models:
@@ -132,21 +139,21 @@ def deployment_failure(world: World, deployment: Deployment) -> str | None:
                     f"Model {model.name} has {len(model.containers)} containers; "
                     f"a variant of this endpoint can run a model of one container."
                 )
-        hosts = world.hosts(deployment.generation, wanted.variant.name)
-        failure = _launch_failure(world, hosts) or _failed_copy(_copies(world, hosts))
+        hosts = state.hosts(deployment.generation, wanted.variant.name)
+        failure = _launch_failure(state, hosts) or _failed_copy(_copies(state, hosts))
         if failure is not None:
             return failure
     return None
 
 
-def _copies(world: World, hosts: Sequence[Instance]) -> list[Copy]:
+def _copies(state: EndpointState, hosts: Sequence[Instance]) -> list[Copy]:
     """Copies whose failure is the deployment's: the model's."""
-    return world.copies_on(hosts, None)
+    return state.copies_on(hosts, None)
 
 
-def _launch_failure(world: World, hosts: Sequence[Instance]) -> str | None:
+def _launch_failure(state: EndpointState, hosts: Sequence[Instance]) -> str | None:
     for host in hosts:
-        facts = world.facts_of(host.id)
+        facts = state.facts_of(host.id)
         if facts.terminal and host.state is InstanceState.LAUNCHING:
             return f"Instance {host.id} ({host.instance_type}) could not start: {facts.problem}"
     return None
@@ -159,38 +166,40 @@ def _failed_copy(copies: Sequence[Copy]) -> str | None:
     return None
 
 
-def still_missing(world: World, deployment: Deployment) -> str:
+def still_missing(state: EndpointState, deployment: Deployment) -> str:
     """What a deployment lacks at its deadline; the first variant without all instances leads."""
-    lacks = [_variant_missing(world, deployment, it) for it in deployment.variants]
+    lacks = [_variant_missing(state, deployment, it) for it in deployment.variants]
     return " ".join(sorted(lacks, key=lambda it: not it.startswith("CapacityError")))
 
 
-def _variant_missing(world: World, deployment: Deployment, wanted: EndpointVariant) -> str:
-    hosts = world.hosts(deployment.generation, wanted.variant.name)
+def _variant_missing(state: EndpointState, deployment: Deployment, wanted: EndpointVariant) -> str:
+    hosts = state.hosts(deployment.generation, wanted.variant.name)
     launching = [it for it in hosts if it.state is InstanceState.LAUNCHING]
-    problems = [_launch_problem(world, it) for it in launching]
+    problems = [_launch_problem(state, it) for it in launching]
     name, count = wanted.variant.name, wanted.desired_instance_count
     if launching:
         running = len(hosts) - len(launching)
         start = f"CapacityError: timed out with {running} of {count} instances of variant {name}"
         return "; ".join([start, *problems]) + "."
-    waiting = [it for it in _to_move(world, deployment) if not _has_moved(world, it, deployment)]
+    waiting = [it for it in _to_move(state, deployment) if not _has_moved(state, it, deployment)]
     if waiting:
-        return _move_missing(world, waiting[0], hosts)
+        return _move_missing(state, waiting[0], hosts)
     if wanted.model is None:
         return f"Timed out; variant {name}: {len(hosts)} of {count} instances run."
-    return f"Timed out; variant {name}: {what_is_missing(count, world.copies_on(hosts, None))}."
+    return f"Timed out; variant {name}: {what_is_missing(count, state.copies_on(hosts, None))}."
 
 
-def _move_missing(world: World, component: InferenceComponent, hosts: list[Instance]) -> str:
-    copies = world.copies_on(hosts, component.name)
+def _move_missing(
+    state: EndpointState, component: InferenceComponent, hosts: list[Instance]
+) -> str:
+    copies = state.copies_on(hosts, component.name)
     missing = what_is_missing(component.desired_copies, copies)
-    short = shortage(world, component, hosts) if len(copies) < component.desired_copies else None
+    short = shortage(state, component, hosts) if len(copies) < component.desired_copies else None
     if short is None:
         return f"Timed out; inference component {component.name}: {missing}."
     return f"CapacityError: timed out; inference component {component.name}: {missing}; {short}."
 
 
-def _launch_problem(world: World, instance: Instance) -> str:
-    problem = world.facts_of(instance.id).problem or "its agent has not answered yet"
+def _launch_problem(state: EndpointState, instance: Instance) -> str:
+    problem = state.facts_of(instance.id).problem or "its agent has not answered yet"
     return f"{instance.id}: {problem}"

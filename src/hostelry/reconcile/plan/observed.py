@@ -13,18 +13,18 @@ from hostelry.domain.copy import (
     InstanceState,
 )
 from hostelry.fleet.protocol import Observation
-from hostelry.reconcile.world import InstanceFacts, World
+from hostelry.reconcile.plan.endpoint_state import EndpointState, InstanceFacts
 
 
-def with_observations(world: World, now: float) -> World:
-    """The world with every instance and copy as its agent saw it last."""
-    instances = [_seen_instance(it, world.facts_of(it.id)) for it in world.instances.values()]
-    seen = {it: _by_id(facts.observation) for it, facts in world.facts.items()}
+def with_observations(state: EndpointState, now: float) -> EndpointState:
+    """The state with every instance and copy as its agent saw it last."""
+    instances = [_seen_instance(it, state.facts_of(it.id)) for it in state.instances.values()]
+    seen = {it: _by_id(facts.observation) for it, facts in state.facts.items()}
     copies = [
-        _seen_copy(it, world.facts_of(it.instance_id), seen.get(it.instance_id, {}), now)
-        for it in world.copies.values()
+        _seen_copy(it, state.facts_of(it.instance_id), seen.get(it.instance_id, {}), now)
+        for it in state.copies.values()
     ]
-    return world.with_instances(instances).with_copies(copies)
+    return state.with_instances(instances).with_copies(copies)
 
 
 def _by_id(observation: Observation | None) -> Mapping[str, CopyStatus]:

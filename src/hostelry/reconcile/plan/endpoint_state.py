@@ -1,7 +1,7 @@
 """One endpoint and everything on it, as plain values: what every plan starts from and ends in.
 
-A plan is a function from a World to the World that should be recorded next; `reconciler` writes
-the difference. Only here is said which copies belong to what.
+A plan is a function from an EndpointState to the one that should be recorded next; `reconciler`
+writes the difference. Only here is said which copies belong to what.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -64,7 +64,7 @@ NOTHING_KNOWN = InstanceFacts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Givens:
+class PlanContext:
     """What a plan may not find out by itself: the time, fresh ids, declared shapes, and settings.
 
     `pace` divides the waits that last minutes on AWS (cooldowns, bakes, provisioning time-outs).
@@ -96,8 +96,8 @@ class Givens:
         return since + wait_s / self.pace
 
 
-@dataclass(frozen=True, kw_only=True)  # no slots: what is sorted out of a world is kept in it
-class World:
+@dataclass(frozen=True, kw_only=True)  # no slots: what is sorted out of a state is kept in it
+class EndpointState:
     """An endpoint (None once deleted), its components by name, instances and copies by id."""
 
     endpoint: Endpoint | None
@@ -106,18 +106,18 @@ class World:
     copies: Mapping[str, Copy] = field(default_factory=dict)
     facts: Mapping[str, InstanceFacts] = field(default_factory=dict)
 
-    def with_copies(self, copies: Iterable[Copy]) -> "World":
-        """This world with `copies` added or replaced; itself where that changes nothing."""
+    def with_copies(self, copies: Iterable[Copy]) -> "EndpointState":
+        """This state with `copies` added or replaced; itself where that changes nothing."""
         changed = {it.spec.id: it for it in copies if self.copies.get(it.spec.id) != it}
         return replace(self, copies={**self.copies, **changed}) if changed else self
 
-    def with_instances(self, instances: Iterable[Instance]) -> "World":
-        """This world with `instances` added or replaced; itself where that changes nothing."""
+    def with_instances(self, instances: Iterable[Instance]) -> "EndpointState":
+        """This state with `instances` added or replaced; itself where that changes nothing."""
         changed = {it.id: it for it in instances if self.instances.get(it.id) != it}
         return replace(self, instances={**self.instances, **changed}) if changed else self
 
-    def with_component(self, component: InferenceComponent) -> "World":
-        """This world with `component` replaced; the same world where nothing of it changed."""
+    def with_component(self, component: InferenceComponent) -> "EndpointState":
+        """This state with `component` replaced; the same state where nothing of it changed."""
         if self.components.get(component.name) == component:
             return self
         return replace(self, components={**self.components, component.name: component})
@@ -208,12 +208,12 @@ def is_lost(facts: InstanceFacts, now: float) -> bool:
     return facts.unreachable_since is not None and now >= facts.unreachable_since + LOST_S
 
 
-def drained(copy: Copy, givens: Givens, limit_s: float | None = None) -> Copy:
+def drained(copy: Copy, context: PlanContext, limit_s: float | None = None) -> Copy:
     """The copy on its way out; one that takes requests stays until they are done, or the limit.
 
     Another limit shortens a drain that is under way, and never makes it longer.
     """
-    now, limit_s = givens.now, givens.max_drain_s if limit_s is None else limit_s
+    now, limit_s = context.now, context.max_drain_s if limit_s is None else limit_s
     if copy.drain_deadline_at is not None:
         ends_at = min(copy.drain_deadline_at, (copy.drain_started_at or now) + limit_s)
         return replace(copy, drain_deadline_at=ends_at)

@@ -9,15 +9,15 @@ from collections.abc import Iterable, Iterator
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.component import InferenceComponent
 from hostelry.domain.endpoint import Bake, Deployment, Endpoint, EndpointStatus, UpdateGuard
-from hostelry.reconcile.world import Givens, World
+from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext
 
 FRESH_LOOK_S = 90.0  # each alarm is evaluated once a minute, some seconds after it is full
 
 
-def guarding_alarms(world: World) -> frozenset[str]:
+def guarding_alarms(state: EndpointState) -> frozenset[str]:
     """Names of the alarms that guard an update under way on the endpoint."""
-    names = set() if world.endpoint is None else set(endpoint_alarms(world.endpoint))
-    for component in world.components.values():
+    names = set() if state.endpoint is None else set(endpoint_alarms(state.endpoint))
+    for component in state.components.values():
         names.update(component_alarms(component))
     return frozenset(names)
 
@@ -33,9 +33,9 @@ def component_alarms(component: InferenceComponent) -> tuple[str, ...]:
     return () if component.rollout is None else component.rollout.policy.alarm_names
 
 
-def alarm_failure(names: Iterable[str], givens: Givens) -> str | None:
+def alarm_failure(names: Iterable[str], context: PlanContext) -> str | None:
     """Which of the alarms takes an update back; None where none does."""
-    alarming = [it for it in names if givens.alarms.get(it) is AlarmState.ALARM]
+    alarming = [it for it in names if context.alarms.get(it) is AlarmState.ALARM]
     if not alarming:
         return None
     told = ", ".join(f'"{it}"' for it in alarming)
@@ -43,41 +43,41 @@ def alarm_failure(names: Iterable[str], givens: Givens) -> str | None:
     return f"CloudWatch {plural} {told} went into ALARM state; the update was rolled back."
 
 
-def guard_failure(deployment: Deployment, givens: Givens) -> str | None:
+def guard_failure(deployment: Deployment, context: PlanContext) -> str | None:
     """Why an endpoint's update to `deployment` goes back; None where its guard lets it go on."""
     guard = deployment.guard
     if guard is None:
         return None
     limit_s = guard.max_execution_s
-    if limit_s is not None and givens.now >= deployment.started_at + limit_s:
+    if limit_s is not None and context.now >= deployment.started_at + limit_s:
         return (
             f"The update did not end within MaximumExecutionTimeoutInSeconds, {limit_s:g}; it was"
             " rolled back."
         )
-    return alarm_failure(guard.alarm_names, givens)
+    return alarm_failure(guard.alarm_names, context)
 
 
-def bake_ends_at(guard: UpdateGuard, bake: Bake, givens: Givens) -> float:
+def bake_ends_at(guard: UpdateGuard, bake: Bake, context: PlanContext) -> float:
     """When an endpoint's trial is over.
 
     Alarms that nobody evaluated while control was away are looked at first: as long as the trial
     lasts, at most until each has been evaluated.
     """
-    ends_at = givens.end_of(bake.since, guard.bake_s)
+    ends_at = context.end_of(bake.since, guard.bake_s)
     if not guard.alarm_names:
         return ends_at
-    return max(ends_at, givens.watched_since + min(FRESH_LOOK_S, guard.bake_s / givens.pace))
+    return max(ends_at, context.watched_since + min(FRESH_LOOK_S, guard.bake_s / context.pace))
 
 
-def bake_instants(world: World, givens: Givens) -> Iterator[float]:
+def bake_instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
     """When time alone ends an endpoint's trial, or its update."""
-    endpoint = world.endpoint
+    endpoint = state.endpoint
     guarded = None if endpoint is None else _guarded(endpoint)
     guard = None if guarded is None else guarded.guard
     if endpoint is None or guarded is None or guard is None:
         return
     if endpoint.bake is not None:
-        yield bake_ends_at(guard, endpoint.bake, givens)
+        yield bake_ends_at(guard, endpoint.bake, context)
     if guard.max_execution_s is not None:
         yield guarded.started_at + guard.max_execution_s
 

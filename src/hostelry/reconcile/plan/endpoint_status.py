@@ -6,50 +6,50 @@ from hostelry.domain.copy import InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.resize import is_only_resized
 from hostelry.domain.status import Event, next_status
-from hostelry.reconcile.deadlines import is_overdue
-from hostelry.reconcile.deployed import deployment_failure, is_up, still_missing, up_instances
-from hostelry.reconcile.plan_growth import managed_scaling
-from hostelry.reconcile.plan_update import in_service, updated
-from hostelry.reconcile.reasons import failure_reason
-from hostelry.reconcile.world import Givens, World
+from hostelry.reconcile.plan.deadlines import is_overdue
+from hostelry.reconcile.plan.deployed import deployment_failure, is_up, still_missing, up_instances
+from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext
+from hostelry.reconcile.plan.growth import managed_scaling
+from hostelry.reconcile.plan.reasons import failure_reason
+from hostelry.reconcile.plan.update import in_service, updated
 
 
-def plan_endpoint(world: World, givens: Givens) -> World:
-    """The world with the endpoint's status as what is up makes it; gone once nothing is left."""
-    endpoint = world.endpoint
+def plan_endpoint(state: EndpointState, context: PlanContext) -> EndpointState:
+    """The state with the endpoint's status as what is up makes it; gone once nothing is left."""
+    endpoint = state.endpoint
     if endpoint is None:
-        return world
+        return state
     after: Endpoint | None = endpoint
     if endpoint.status is EndpointStatus.CREATING:
-        after = _created(world, endpoint, givens)
+        after = _created(state, endpoint, context)
     elif endpoint.status is EndpointStatus.UPDATING and is_only_resized(endpoint):
-        after = _resized(world, endpoint, givens)
+        after = _resized(state, endpoint, context)
     elif endpoint.status is EndpointStatus.UPDATING:
-        after = updated(world, endpoint, givens)
+        after = updated(state, endpoint, context)
     elif endpoint.status is EndpointStatus.DELETING:
-        after = _deleted(world, endpoint, givens)
-    return replace(world, endpoint=after)
+        after = _deleted(state, endpoint, context)
+    return replace(state, endpoint=after)
 
 
-def reuse_instances(world: World) -> World:
-    """The world after an update that can keep the instances it finds, and the copies on them.
+def reuse_instances(state: EndpointState) -> EndpointState:
+    """The state after an update that can keep the instances it finds, and the copies on them.
 
     That is an update of a component endpoint to variants that may have each instance there is: none
     is of a type that is not wanted any more, and nothing guards the update, so that there is no
     need of old instances to go back to. It keeps the generation, and with that its instances, so
     that one write makes the change.
     """
-    endpoint = world.endpoint
+    endpoint = state.endpoint
     if endpoint is None or endpoint.pending is None:
-        return world
+        return state
     active, pending = endpoint.active, endpoint.pending
     if not endpoint.takes_components or (pending.guard is not None and pending.guard.may_go_back):
-        return world
-    if not _keeps_instances(world, active, pending):
-        return world
+        return state
+    if not _keeps_instances(state, active, pending):
+        return state
     variants = tuple(_not_fewer(it, active) for it in pending.variants)
     after = replace(pending, generation=active.generation, variants=variants)
-    return replace(world, endpoint=replace(endpoint, active=after, pending=None))
+    return replace(state, endpoint=replace(endpoint, active=after, pending=None))
 
 
 def _not_fewer(wanted: EndpointVariant, active: Deployment) -> EndpointVariant:
@@ -63,7 +63,7 @@ def _not_fewer(wanted: EndpointVariant, active: Deployment) -> EndpointVariant:
     return replace(wanted, desired_instance_count=min(count, scaling.max_instances))
 
 
-def _keeps_instances(world: World, active: Deployment, pending: Deployment) -> bool:
+def _keeps_instances(state: EndpointState, active: Deployment, pending: Deployment) -> bool:
     types = {it.variant.name: it.variant.instance_types for it in pending.variants}
     if not pending.config.takes_components or {it.variant.name for it in active.variants} != set(
         types
@@ -72,63 +72,65 @@ def _keeps_instances(world: World, active: Deployment, pending: Deployment) -> b
     return all(
         host.instance_type in types[name]
         for name in types
-        for host in world.hosts(active.generation, name)
+        for host in state.hosts(active.generation, name)
     )
 
 
-def _created(world: World, endpoint: Endpoint, givens: Givens) -> Endpoint:
-    failure = deployment_failure(world, endpoint.active)
-    if failure is None and is_up(world, endpoint.active):
-        return in_service(endpoint, None, givens.now)
-    if failure is None and is_overdue(endpoint, givens.now):
-        failure = still_missing(world, endpoint.active)
+def _created(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> Endpoint:
+    failure = deployment_failure(state, endpoint.active)
+    if failure is None and is_up(state, endpoint.active):
+        return in_service(endpoint, None, context.now)
+    if failure is None and is_overdue(endpoint, context.now):
+        failure = still_missing(state, endpoint.active)
     if failure is None:
         return endpoint
-    return _failed(endpoint, failure, givens.now)
+    return _failed(endpoint, failure, context.now)
 
 
-def _resized(world: World, endpoint: Endpoint, givens: Givens) -> Endpoint:
-    failure = deployment_failure(world, endpoint.active)
-    late = is_overdue(endpoint, givens.now)
-    is_going = _is_shrinking(world, endpoint) and not late
-    if failure is None and is_up(world, endpoint.active):
-        return endpoint if is_going else in_service(endpoint, None, givens.now)
+def _resized(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> Endpoint:
+    failure = deployment_failure(state, endpoint.active)
+    late = is_overdue(endpoint, context.now)
+    is_going = _is_shrinking(state, endpoint) and not late
+    if failure is None and is_up(state, endpoint.active):
+        return endpoint if is_going else in_service(endpoint, None, context.now)
     if failure is None and late:
-        failure = still_missing(world, endpoint.active)
+        failure = still_missing(state, endpoint.active)
     if failure is None:
         return endpoint
-    variants = tuple(_as_is(world, endpoint.active, it) for it in endpoint.active.variants)
+    variants = tuple(_as_is(state, endpoint.active, it) for it in endpoint.active.variants)
     kept = replace(endpoint, active=replace(endpoint.active, variants=variants))
-    return in_service(kept, failure, givens.now)
+    return in_service(kept, failure, context.now)
 
 
-def _is_shrinking(world: World, endpoint: Endpoint) -> bool:
+def _is_shrinking(state: EndpointState, endpoint: Endpoint) -> bool:
     """Whether instances of the active deployment are leaving, or managed scaling ends some."""
     managed = {it.variant.name for it in endpoint.active.variants if managed_scaling(it.variant)}
     return any(
         it.leaving or (it.state is InstanceState.TERMINATING and it.variant_name in managed)
-        for it in world.instances.values()
+        for it in state.instances.values()
         if it.generation == endpoint.active.generation
     )
 
 
-def _as_is(world: World, deployment: Deployment, wanted: EndpointVariant) -> EndpointVariant:
+def _as_is(
+    state: EndpointState, deployment: Deployment, wanted: EndpointVariant
+) -> EndpointVariant:
     """The variant with the instance count that is up; at least as many as it may have."""
-    up = up_instances(world, deployment, wanted)
+    up = up_instances(state, deployment, wanted)
     scaling = managed_scaling(wanted.variant)
     least = 1 if scaling is None else scaling.min_instances
     count = min(wanted.desired_instance_count, max(least, len(up)))
     return replace(wanted, desired_instance_count=count)
 
 
-def _deleted(world: World, endpoint: Endpoint, givens: Givens) -> Endpoint | None:
-    if not world.instances:
+def _deleted(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> Endpoint | None:
+    if not state.instances:
         return None
-    if not is_overdue(endpoint, givens.now):
+    if not is_overdue(endpoint, context.now):
         return endpoint
-    left = ", ".join(sorted(world.instances))
+    left = ", ".join(sorted(state.instances))
     late = f"Instances could not be terminated in time: {left}. Delete again."
-    return _failed(endpoint, late, givens.now)
+    return _failed(endpoint, late, context.now)
 
 
 def _failed(endpoint: Endpoint, failure: str, now: float) -> Endpoint:

@@ -2,7 +2,7 @@
 
 from hostelry.domain.component import AdapterSpec, ComponentStatus, InferenceComponent
 from hostelry.domain.copy import AdapterPlacement
-from hostelry.reconcile.world import DRAIN_S, LIVE_COMPONENT, World
+from hostelry.reconcile.plan.endpoint_state import DRAIN_S, LIVE_COMPONENT, EndpointState
 
 
 def adapter_id(name: str, adapter: AdapterSpec) -> str:
@@ -10,7 +10,9 @@ def adapter_id(name: str, adapter: AdapterSpec) -> str:
     return f"{name}--g{adapter.generation}"
 
 
-def wanted_adapters(world: World, base_name: str, now: float) -> tuple[AdapterPlacement, ...]:
+def wanted_adapters(
+    state: EndpointState, base_name: str, now: float
+) -> tuple[AdapterPlacement, ...]:
     """Adapters that every copy of the base must have, by id.
 
     One that is updated stays beside its successor, and one that is deleted stays a moment, until
@@ -18,7 +20,7 @@ def wanted_adapters(world: World, base_name: str, now: float) -> tuple[AdapterPl
     """
     wanted = [
         _placement(component, adapter)
-        for component in world.adapters_of(base_name)
+        for component in state.adapters_of(base_name)
         for adapter in _wanted_of(component, now)
     ]
     return tuple(sorted(wanted, key=lambda it: it.id))

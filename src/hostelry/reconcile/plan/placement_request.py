@@ -10,15 +10,15 @@ from hostelry.domain.shape import Shape
 from hostelry.placement.pack import place
 from hostelry.placement.shortage import too_small
 from hostelry.placement.values import Held, Host, Pool, Wanted, WhyNot
-from hostelry.reconcile.aims import Aim, is_moving
-from hostelry.reconcile.world import Givens, World, is_routable
+from hostelry.reconcile.plan.desired_copies import DesiredCopies, is_moving
+from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext, is_routable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unplaced:
     """A copy without a place: for what aim, what placement was asked, and why there is none."""
 
-    aim: Aim
+    aim: DesiredCopies
     wanted: Wanted
     why: WhyNot
 
@@ -31,16 +31,16 @@ def hosts_of(instances: Iterable[Instance]) -> list[Host]:
     ]
 
 
-def held_on(world: World, instances: Iterable[Instance]) -> list[Held]:
+def held_on(state: EndpointState, instances: Iterable[Instance]) -> list[Held]:
     """What copies hold of the instances, those on their way out too."""
-    copies = [copy for it in instances for copy in world.copies_at(it.id)]
-    return [found for found in (_held(world, it) for it in copies) if found is not None]
+    copies = [copy for it in instances for copy in state.copies_at(it.id)]
+    return [found for found in (_held(state, it) for it in copies) if found is not None]
 
 
-def _held(world: World, copy: Copy) -> Held | None:
+def _held(state: EndpointState, copy: Copy) -> Held | None:
     if copy.spec.requirements is None or copy.component_name is None:
         return None
-    component = world.components.get(copy.component_name)
+    component = state.components.get(copy.component_name)
     settled = component is not None and component.status is ComponentStatus.IN_SERVICE
     return Held(
         copy_id=copy.spec.id,
@@ -52,15 +52,15 @@ def _held(world: World, copy: Copy) -> Held | None:
         and component is not None
         and not component.pinned
         and is_routable(copy)
-        and not is_moving(world, copy),
+        and not is_moving(state, copy),
         leaving=copy.draining,
-        moved_bytes=_measured_bytes(world, copy) or None,
+        moved_bytes=_measured_bytes(state, copy) or None,
     )
 
 
-def _measured_bytes(world: World, copy: Copy) -> int:
+def _measured_bytes(state: EndpointState, copy: Copy) -> int:
     """The most memory a copy was seen to hold, by its agent now before its record."""
-    seen = world.facts_of(copy.instance_id).observation
+    seen = state.facts_of(copy.instance_id).observation
     known = [copy.status, *(() if seen is None else seen.copies)]
     mine = [it for it in known if it.id == copy.spec.id]
     return max((max(it.memory_bytes, it.peak_memory_bytes) for it in mine), default=0)
@@ -93,20 +93,22 @@ def pools_of(variant: Variant, shape_of: Callable[[str], Shape]) -> list[Pool]:
     return [Pool(instance_type=it, shape=shape_of(it)) for it in variant.instance_types]
 
 
-def cannot_ever_fit(component: InferenceComponent, variant: Variant, givens: Givens) -> str | None:
+def cannot_ever_fit(
+    component: InferenceComponent, variant: Variant, context: PlanContext
+) -> str | None:
     """Why a copy of the component fits on no instance of the variant's types; None if it does."""
     assert component.spec is not None, "a base component has a spec"
     wanted = wanted_copy(component, component.spec, variant.instance_types)
-    never = too_small(wanted, pools_of(variant, givens.shape_of))
+    never = too_small(wanted, pools_of(variant, context.shape_of))
     return None if never is None else never.text
 
 
 def shortage(
-    world: World, component: InferenceComponent, instances: Sequence[Instance]
+    state: EndpointState, component: InferenceComponent, instances: Sequence[Instance]
 ) -> str | None:
     """Why another copy of the component fits on none of `instances` now; None when one does."""
     assert component.spec is not None, "a base component has a spec"
     types = {it.instance_type for it in instances}
     wanted = wanted_copy(component, component.spec, types)
-    why = place([wanted], hosts_of(instances), held_on(world, instances)).first_obstacle
+    why = place([wanted], hosts_of(instances), held_on(state, instances)).first_obstacle
     return None if why is None else why.text

@@ -6,16 +6,16 @@ from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.deadline import delete_deadline, start_deadline
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.status import is_final
-from hostelry.reconcile.world import World
+from hostelry.reconcile.plan.endpoint_state import EndpointState
 
 
-def with_deadlines(world: World, now: float) -> World:
-    """The world in which every status that is not final has a deadline, and no final one has."""
-    if world.endpoint is not None:
-        world = replace(world, endpoint=_endpoint(world.endpoint, now))
-    for component in world.components.values():
-        world = world.with_component(_component(component, now))
-    return world
+def with_deadlines(state: EndpointState, now: float) -> EndpointState:
+    """The state in which every status that is not final has a deadline, and no final one has."""
+    if state.endpoint is not None:
+        state = replace(state, endpoint=_endpoint(state.endpoint, now))
+    for component in state.components.values():
+        state = state.with_component(_component(component, now))
+    return state
 
 
 def is_overdue(record: Endpoint | InferenceComponent, now: float) -> bool:

@@ -17,11 +17,11 @@ from hostelry.domain.component import (
 )
 from hostelry.domain.copy import Copy, CopyPhase
 from hostelry.domain.endpoint import Deployment
-from hostelry.reconcile.world import Givens, World, is_routable
+from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext, is_routable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Aim:
+class DesiredCopies:
     """What a component is to have on one deployment, beside what it has.
 
     `want` copies of `spec` and, until those serve, `keep` others. Where there is no room for a new
@@ -53,36 +53,39 @@ class Aim:
 
 
 def aim_of(
-    world: World, component: InferenceComponent, deployment: Deployment, givens: Givens
-) -> Aim:
+    state: EndpointState,
+    component: InferenceComponent,
+    deployment: Deployment,
+    context: PlanContext,
+) -> DesiredCopies:
     """What the component, which is a base, is to have on the deployment."""
     spec = next_spec(component)
-    hosts = world.hosts(deployment.generation, component.variant_name)
-    lost = {it.id for it in hosts} - {it.id for it in world.able(hosts, givens.now)}
+    hosts = state.hosts(deployment.generation, component.variant_name)
+    lost = {it.id for it in hosts} - {it.id for it in state.able(hosts, context.now)}
     current: list[Copy] = []
     others: list[Copy] = []
-    for copy in world.copies_on(hosts, component.name):
-        if is_moving(world, copy):
+    for copy in state.copies_on(hosts, component.name):
+        if is_moving(state, copy):
             continue
         is_current = copy.generation == spec.generation and copy.instance_id not in lost
         (current if is_current else others).append(copy)
     ready = sum(1 for it in current if is_routable(it))
     want, keep = component.desired_copies, component.desired_copies - ready
     floor: int | None = None
-    rollout = component.rollout if _is_active(world, deployment) else None
+    rollout = component.rollout if _is_active(state, deployment) else None
     if rollout is not None:
         want, keep = _in_batches(component, rollout, ready)
         # Where old copies have died, or stayed on another deployment, new ones stand in for them.
         want = max(want, component.desired_copies - len(others))
         floor = max(0, component.desired_copies - exchange_size(component, rollout))
-    return Aim(
+    return DesiredCopies(
         component=component,
         spec=spec,
         want=want,
         keep=max(0, keep),
         floor=floor,
-        current=tuple(_best_first(world, current, spec.scheduling.strategy, lost)),
-        others=tuple(_best_first(world, others, spec.scheduling.strategy, lost)),
+        current=tuple(_best_first(state, current, spec.scheduling.strategy, lost)),
+        others=tuple(_best_first(state, others, spec.scheduling.strategy, lost)),
     )
 
 
@@ -106,12 +109,12 @@ def exchange_size(component: InferenceComponent, rollout: Rollout) -> int:
     return (size or rollout.policy.max_batch).copies(component.desired_copies)
 
 
-def is_moving(world: World, copy: Copy) -> bool:
+def is_moving(state: EndpointState, copy: Copy) -> bool:
     """Whether a copy comes up on another instance for one that serves: it is not counted yet."""
     if copy.replaces is None or copy.component_name is None:
         return False
-    component = world.components.get(copy.component_name)
-    old = world.copies.get(copy.replaces)
+    component = state.components.get(copy.component_name)
+    old = state.copies.get(copy.replaces)
     settled = component is not None and component.status is ComponentStatus.IN_SERVICE
     return settled and old is not None and not old.draining
 
@@ -127,13 +130,13 @@ def _in_batches(component: InferenceComponent, rollout: Rollout, ready: int) -> 
     return rollout.new_copies, max(desired - proven, desired - ready)
 
 
-def _is_active(world: World, deployment: Deployment) -> bool:
-    endpoint = world.endpoint
+def _is_active(state: EndpointState, deployment: Deployment) -> bool:
+    endpoint = state.endpoint
     return endpoint is not None and deployment.generation == endpoint.active.generation
 
 
 def _best_first(
-    world: World, copies: Sequence[Copy], strategy: PlacementStrategy, lost: set[str]
+    state: EndpointState, copies: Sequence[Copy], strategy: PlacementStrategy, lost: set[str]
 ) -> list[Copy]:
     """Those that serve first; then as they are to lie: one on each instance, or close together."""
     packed = strategy is PlacementStrategy.BINPACK
@@ -142,7 +145,7 @@ def _best_first(
     for copy in copies:
         rank[copy.spec.id] = nth[copy.instance_id] = nth.get(copy.instance_id, 0) + 1
         if packed:
-            rank[copy.spec.id] = -len(world.copies_at(copy.instance_id))
+            rank[copy.spec.id] = -len(state.copies_at(copy.instance_id))
     return sorted(
         copies,
         key=lambda it: (

@@ -13,34 +13,34 @@ from hostelry.domain.copy import (
 )
 from hostelry.domain.endpoint import Deployment, EndpointVariant
 from hostelry.domain.model import Container
-from hostelry.reconcile.adapters import wanted_adapters
-from hostelry.reconcile.world import Givens, World, stopped
+from hostelry.reconcile.plan.adapters import wanted_adapters
+from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext, stopped
 
 RETRY_S = 30.0
 
 
-def plan_model_copies(world: World, givens: Givens) -> World:
-    """The world with one copy of the variant's model on each instance of each deployment."""
-    for deployment in world.deployments():
+def plan_model_copies(state: EndpointState, context: PlanContext) -> EndpointState:
+    """The state with one copy of the variant's model on each instance of each deployment."""
+    for deployment in state.deployments():
         for variant in deployment.variants:
-            hosts = world.hosts(deployment.generation, variant.variant.name)
-            world = world.with_copies(without_failed(world.copies_on(hosts, None), givens.now))
-            world = _one_on_each(world, deployment, variant, givens)
-    return world
+            hosts = state.hosts(deployment.generation, variant.variant.name)
+            state = state.with_copies(without_failed(state.copies_on(hosts, None), context.now))
+            state = _one_on_each(state, deployment, variant, context)
+    return state
 
 
 def _one_on_each(
-    world: World, deployment: Deployment, variant: EndpointVariant, givens: Givens
-) -> World:
-    hosts = world.hosts(deployment.generation, variant.variant.name)
-    taken = {it.instance_id for it in world.copies_on(hosts, None)}
+    state: EndpointState, deployment: Deployment, variant: EndpointVariant, context: PlanContext
+) -> EndpointState:
+    hosts = state.hosts(deployment.generation, variant.variant.name)
+    taken = {it.instance_id for it in state.copies_on(hosts, None)}
     found = []
     for host in hosts:
         model = variant.model_on(host.instance_type)
         if host.id not in taken and model is not None and len(model.containers) == 1:
             spec = _model_spec(variant, model.containers[0])
-            found.append(new_copy(host, None, host.generation, spec, givens))
-    return world.with_copies(found)
+            found.append(new_copy(host, None, host.generation, spec, context))
+    return state.with_copies(found)
 
 
 def _model_spec(variant: EndpointVariant, container: Container) -> CopySpec:
@@ -70,10 +70,10 @@ def new_copy(
     component_name: str | None,
     generation: int,
     spec: CopySpec,
-    givens: Givens,
+    context: PlanContext,
 ) -> Copy:
     """A copy that nothing was seen of yet; `spec` gets its id."""
-    copy_id = givens.new_copy_id()
+    copy_id = context.new_copy_id()
     return Copy(
         scope=instance.scope,
         endpoint_name=instance.endpoint_name,
@@ -83,20 +83,20 @@ def new_copy(
         instance_id=instance.id,
         spec=replace(spec, id=copy_id),
         status=CopyStatus(id=copy_id, phase=CopyPhase.PENDING),
-        created_at=givens.now,
+        created_at=context.now,
     )
 
 
-def plan_adapters_on_copies(world: World, givens: Givens) -> World:
-    """The world in which each copy of a base component has exactly the adapters wanted of it."""
+def plan_adapters_on_copies(state: EndpointState, context: PlanContext) -> EndpointState:
+    """The state in which each copy of a base component has exactly the adapters wanted of it."""
     changed: list[Copy] = []
     wanted: dict[str, tuple[AdapterPlacement, ...]] = {}
-    for copy in world.copies.values():
+    for copy in state.copies.values():
         base = copy.component_name
         if base is None or copy.draining:
             continue
         if base not in wanted:
-            wanted[base] = wanted_adapters(world, base, givens.now)
+            wanted[base] = wanted_adapters(state, base, context.now)
         if wanted[base] != copy.spec.adapters:
             changed.append(replace(copy, spec=replace(copy.spec, adapters=wanted[base])))
-    return world.with_copies(changed)
+    return state.with_copies(changed)

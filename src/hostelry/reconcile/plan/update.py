@@ -8,8 +8,8 @@ from dataclasses import replace
 from hostelry.domain.endpoint import Bake, Deployment, Endpoint
 from hostelry.domain.resize import deployment_deadline
 from hostelry.domain.status import Event, next_status
-from hostelry.reconcile.deadlines import is_overdue
-from hostelry.reconcile.deployed import (
+from hostelry.reconcile.plan.deadlines import is_overdue
+from hostelry.reconcile.plan.deployed import (
     can_serve_again,
     deployment_failure,
     is_up,
@@ -17,20 +17,20 @@ from hostelry.reconcile.deployed import (
     stopped_serving,
     stranded,
 )
-from hostelry.reconcile.guards import bake_ends_at, guard_failure
-from hostelry.reconcile.reasons import failure_reason
-from hostelry.reconcile.update_step import Phase, Progress, Step, next_step
-from hostelry.reconcile.world import Givens, World
+from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext
+from hostelry.reconcile.plan.guards import bake_ends_at, guard_failure
+from hostelry.reconcile.plan.reasons import failure_reason
+from hostelry.reconcile.plan.update_step import Phase, Progress, Step, next_step
 
 BAKE_SLACK_S = 60.0  # for the pass that ends it
 
 
-def updated(world: World, endpoint: Endpoint, givens: Givens) -> Endpoint:
+def updated(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> Endpoint:
     """The endpoint, which has a deployment beside its active one, after the next step."""
     if endpoint.pending is not None:
-        return _brought_up(world, endpoint, endpoint.pending, givens)
+        return _brought_up(state, endpoint, endpoint.pending, context)
     assert endpoint.bake is not None, "a deployment beside the active one comes up, or is kept"
-    return _tried(world, endpoint, endpoint.bake, givens)
+    return _tried(state, endpoint, endpoint.bake, context)
 
 
 def in_service(endpoint: Endpoint, failure: str | None, now: float) -> Endpoint:
@@ -45,65 +45,69 @@ def in_service(endpoint: Endpoint, failure: str | None, now: float) -> Endpoint:
     )
 
 
-def _brought_up(world: World, endpoint: Endpoint, pending: Deployment, givens: Givens) -> Endpoint:
+def _brought_up(
+    state: EndpointState, endpoint: Endpoint, pending: Deployment, context: PlanContext
+) -> Endpoint:
     """The endpoint whose new deployment comes up beside the one that serves."""
-    failure = guard_failure(pending, givens)
-    failure = failure or deployment_failure(world, pending) or stranded(world, pending, givens)
+    failure = guard_failure(pending, context)
+    failure = failure or deployment_failure(state, pending) or stranded(state, pending, context)
     step = next_step(
         Progress(
             phase=Phase.COMING,
             has_failed=failure is not None,
-            is_ready=failure is None and is_up(world, pending),
-            is_late=is_overdue(endpoint, givens.now),
+            is_ready=failure is None and is_up(state, pending),
+            is_late=is_overdue(endpoint, context.now),
             is_guarded=pending.guard is not None and pending.guard.bake_s > 0,
         )
     )
     if step is Step.WAIT:
         return endpoint
     if step is Step.DROP:
-        failure = failure or still_missing(world, pending)
-        return in_service(replace(endpoint, pending=None), failure, givens.now)
+        failure = failure or still_missing(state, pending)
+        return in_service(replace(endpoint, pending=None), failure, context.now)
     serving = replace(endpoint, active=pending, pending=None)
     if step is Step.TAKE_OVER:
-        return in_service(serving, None, givens.now)
+        return in_service(serving, None, context.now)
     bake_s = 0.0 if pending.guard is None else pending.guard.bake_s
     return replace(
         serving,
-        bake=Bake(before=endpoint.active, since=givens.now),
-        deadline_at=givens.end_of(givens.now, bake_s) + BAKE_SLACK_S,
+        bake=Bake(before=endpoint.active, since=context.now),
+        deadline_at=context.end_of(context.now, bake_s) + BAKE_SLACK_S,
     )
 
 
-def _tried(world: World, endpoint: Endpoint, bake: Bake, givens: Givens) -> Endpoint:
+def _tried(state: EndpointState, endpoint: Endpoint, bake: Bake, context: PlanContext) -> Endpoint:
     """The endpoint whose new deployment serves on trial, or until the one before can again."""
     guard = endpoint.active.guard
-    failure = bake.failure or _trial_failure(world, endpoint, bake, givens)
+    failure = bake.failure or _trial_failure(state, endpoint, bake, context)
     step = next_step(
         Progress(
             phase=Phase.BAKING if bake.failure is None else Phase.RETURNING,
             has_failed=failure is not None,
-            is_ready=failure is not None and can_serve_again(world, bake.before),
-            is_late=is_overdue(endpoint, givens.now),
-            is_baked=guard is None or givens.now >= bake_ends_at(guard, bake, givens),
+            is_ready=failure is not None and can_serve_again(state, bake.before),
+            is_late=is_overdue(endpoint, context.now),
+            is_baked=guard is None or context.now >= bake_ends_at(guard, bake, context),
         )
     )
     if step is Step.WAIT:
         return endpoint
     if step is Step.FINISH:
-        return in_service(replace(endpoint, bake=None), None, givens.now)
+        return in_service(replace(endpoint, bake=None), None, context.now)
     if step is Step.GO_BACK:
-        return in_service(replace(endpoint, active=bake.before, bake=None), failure, givens.now)
+        return in_service(replace(endpoint, active=bake.before, bake=None), failure, context.now)
     return replace(
         endpoint,
         bake=replace(bake, failure=failure),
-        deadline_at=deployment_deadline(bake.before, givens.now),
+        deadline_at=deployment_deadline(bake.before, context.now),
     )
 
 
-def _trial_failure(world: World, endpoint: Endpoint, bake: Bake, givens: Givens) -> str | None:
+def _trial_failure(
+    state: EndpointState, endpoint: Endpoint, bake: Bake, context: PlanContext
+) -> str | None:
     """Why the deployment on trial must go; None while it may stay."""
     return (
-        guard_failure(endpoint.active, givens)
-        or deployment_failure(world, endpoint.active)
-        or stopped_serving(world, bake.before)
+        guard_failure(endpoint.active, context)
+        or deployment_failure(state, endpoint.active)
+        or stopped_serving(state, bake.before)
     )

@@ -1,0 +1,206 @@
+"""Instances that are not needed go, where ManagedInstanceScaling allows.
+
+IDLE_RELEASE: one without a copy is released after a while. CONSOLIDATION: so are those whose copies
+fit on others. A copy moves by a new one that comes up beside it; the old one drains once that
+serves. Pinned components stay, and nothing moves while anything else changes.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from hostelry.domain.component import ComponentStatus, InferenceComponent
+from hostelry.domain.copy import Copy, Instance
+from hostelry.domain.endpoint import Deployment, EndpointStatus, EndpointVariant
+from hostelry.domain.endpoint_config import (
+    ManagedInstanceScaling,
+    ScaleInPolicy,
+    ScaleInStrategy,
+)
+from hostelry.placement.consolidation import consolidate
+from hostelry.placement.values import Move
+from hostelry.reconcile.plan.component_copies import component_copy
+from hostelry.reconcile.plan.desired_copies import aim_of, is_moving
+from hostelry.reconcile.plan.endpoint_state import (
+    LIVE_COMPONENT,
+    EndpointState,
+    PlanContext,
+    is_routable,
+)
+from hostelry.reconcile.plan.growth import deployment_in, managed_scaling, rescaled
+from hostelry.reconcile.plan.instances import retired
+from hostelry.reconcile.plan.placement_request import held_on, hosts_of, instance_types, wanted_copy
+
+IDLE_S = 300.0  # the shortest cooldown there is; AWS tells none for instances without copies
+
+
+def plan_scale_in(state: EndpointState, context: PlanContext) -> EndpointState:
+    """The state in which what nothing needs is leaving."""
+    if state.endpoint is None or not state.endpoint.takes_components:
+        return state
+    for deployment in state.deployments():
+        for variant in deployment.variants:
+            scaling = managed_scaling(variant.variant)
+            if scaling is not None:
+                state = _with_idle_times(state, deployment, variant, context)
+                state = _scaled_in(state, deployment.generation, variant, scaling, context)
+    return state
+
+
+def scale_in_instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
+    """When time alone may release an instance, or move a copy."""
+    endpoint = state.endpoint
+    if endpoint is None or not endpoint.takes_components:
+        return
+    for deployment in state.deployments():
+        for variant in deployment.variants:
+            if managed_scaling(variant.variant) is None:
+                continue
+            yield _cooled_at(state, variant, _policy(variant), context)
+            for host in state.hosts(deployment.generation, variant.variant.name):
+                if host.idle_since is not None:
+                    yield context.end_of(host.idle_since, IDLE_S)
+
+
+def _policy(variant: EndpointVariant) -> ScaleInPolicy:
+    scaling = managed_scaling(variant.variant)
+    return ScaleInPolicy() if scaling is None else scaling.scale_in
+
+
+def _with_idle_times(
+    state: EndpointState, deployment: Deployment, variant: EndpointVariant, context: PlanContext
+) -> EndpointState:
+    hosts = state.hosts(deployment.generation, variant.variant.name)
+    return state.with_instances(_with_idle_time(state, it, context.now) for it in hosts)
+
+
+def _with_idle_time(state: EndpointState, instance: Instance, now: float) -> Instance:
+    idle_since = None if state.copies_at(instance.id) else (instance.idle_since or now)
+    if idle_since == instance.idle_since:
+        return instance
+    return replace(instance, idle_since=idle_since)
+
+
+def _scaled_in(
+    state: EndpointState,
+    generation: int,
+    variant: EndpointVariant,
+    scaling: ManagedInstanceScaling,
+    context: PlanContext,
+) -> EndpointState:
+    endpoint = state.endpoint
+    assert endpoint is not None, "only an endpoint has deployments"
+    if endpoint.status is not EndpointStatus.IN_SERVICE or endpoint.pending is not None:
+        return state
+    deployment = deployment_in(endpoint, generation)
+    variant = next(it for it in deployment.variants if it.variant.name == variant.variant.name)
+    hosts = state.hosts(generation, variant.variant.name)
+    if any(it.leaving for it in hosts):
+        return state
+    may_go = max(0, len(hosts) - scaling.min_instances)
+    needless = [it for it in hosts if _is_idle(it, context) or _is_emptied(state, it)][:may_go]
+    if needless:
+        fewer = replace(
+            variant,
+            desired_instance_count=max(scaling.min_instances, len(hosts) - len(needless)),
+            scaled_in_at=context.now,
+        )
+        state = retired(state, needless, context)
+        return replace(state, endpoint=rescaled(endpoint, deployment, fewer, context))
+    if scaling.scale_in.strategy is ScaleInStrategy.CONSOLIDATION:
+        return _consolidated(state, deployment, variant, scaling, context)
+    return state
+
+
+def _is_idle(instance: Instance, context: PlanContext) -> bool:
+    return instance.idle_since is not None and context.after(instance.idle_since, IDLE_S)
+
+
+def _is_emptied(state: EndpointState, instance: Instance) -> bool:
+    """Whether all that is left on an instance is draining, its copies having moved away."""
+    left = state.copies_at(instance.id)
+    if not left or not all(it.draining for it in left):
+        return False
+    moved = {it.replaces for name in _owners(left) for it in state.copies_of(name)}
+    return any(it.spec.id in moved for it in left)
+
+
+def _owners(copies: Sequence[Copy]) -> set[str | None]:
+    return {it.component_name for it in copies}
+
+
+def _consolidated(
+    state: EndpointState,
+    deployment: Deployment,
+    variant: EndpointVariant,
+    scaling: ManagedInstanceScaling,
+    context: PlanContext,
+) -> EndpointState:
+    """The state with the copies that come up elsewhere, so that instances can be released."""
+    hosts = state.hosts(deployment.generation, variant.variant.name)
+    if context.now < _cooled_at(state, variant, scaling.scale_in, context):
+        return state
+    components = _living(state, variant)
+    if not _is_at_rest(state, deployment, components, hosts, context):
+        return state
+    types = instance_types(variant.variant, hosts)
+    found = consolidate(
+        hosts_of(hosts),
+        held_on(state, hosts),
+        {it.name: wanted_copy(it, it.spec, types) for it in components if it.spec is not None},
+        max_step=scaling.scale_in.max_step,
+        min_instances=scaling.min_instances,
+    )
+    moves = () if found is None else found.moves
+    return state.with_copies(_moved(state, deployment, it, context) for it in moves)
+
+
+def _living(state: EndpointState, variant: EndpointVariant) -> list[InferenceComponent]:
+    return [
+        it
+        for it in state.components.values()
+        if it.variant_name == variant.variant.name and it.status in LIVE_COMPONENT
+    ]
+
+
+def _cooled_at(
+    state: EndpointState, variant: EndpointVariant, policy: ScaleInPolicy, context: PlanContext
+) -> float:
+    """When the cooldown after the last operation on the endpoint is over."""
+    assert state.endpoint is not None, "only an endpoint has variants"
+    last = max(
+        state.endpoint.modified_at,
+        variant.scaled_in_at or 0.0,
+        *(it.modified_at for it in _living(state, variant)),
+        0.0,
+    )
+    return context.end_of(last, policy.cooldown_s)
+
+
+def _is_at_rest(
+    state: EndpointState,
+    deployment: Deployment,
+    components: list[InferenceComponent],
+    hosts: list[Instance],
+    context: PlanContext,
+) -> bool:
+    """Whether all is in service, in place and within reach, so that copies may move."""
+    if len(state.able(hosts, context.now)) < len(hosts):
+        return False
+    if any(it.status is not ComponentStatus.IN_SERVICE for it in components):
+        return False
+    copies = [it for host in hosts for it in state.copies_at(host.id)]
+    if not all(is_routable(it) and not is_moving(state, it) for it in copies):
+        return False
+    aims = [aim_of(state, it, deployment, context) for it in components if it.spec is not None]
+    return all(it.missing == 0 and not it.others for it in aims)
+
+
+def _moved(state: EndpointState, deployment: Deployment, move: Move, context: PlanContext) -> Copy:
+    """The copy that comes up where `move` says, for the one that is to leave."""
+    old = state.copies[move.copy_id]
+    assert old.component_name is not None, "only components' copies are moved"
+    aim = aim_of(state, state.components[old.component_name], deployment, context)
+    instance = state.instances[move.to.instance_id]
+    return replace(
+        component_copy(state, aim, instance, move.to.device_ids, context), replaces=old.spec.id
+    )
