@@ -27,13 +27,13 @@ from hostelry.base.clock import monotonic_s
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import Container
 from hostelry.domain.shape import Requirements, Shape
-from hostelry.fleet.environment import CopyPlace, passed_on, program_environment
-from hostelry.fleet.images import LMI_COMMAND, LMI_RULE
-from hostelry.fleet.launcher import LaunchOrder, ProcessLauncher, free_port
-from hostelry.fleet.memory import memory_use
-from hostelry.fleet.model_server import ModelServer, new_http
-from hostelry.fleet.processes import members, process_table
-from hostelry.fleet.warm import WarmForks
+from hostelry.fleet.agent.model_server import ModelServer, new_http
+from hostelry.fleet.host.memory import memory_use
+from hostelry.fleet.host.processes import members, process_table
+from hostelry.fleet.launch.environment import CopyPlace, passed_on, program_environment
+from hostelry.fleet.launch.launcher import LaunchOrder, ProcessLauncher, free_port
+from hostelry.fleet.launch.warm import WarmForks
+from hostelry.fleet.rules.images import LMI_COMMAND, LMI_RULE
 
 SEED = 20261121
 KINDS = ("cold", "first warm", "warm")

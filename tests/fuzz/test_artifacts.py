@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from tests.fuzz.conftest import Cases, assert_short
-from tests.unit.fleet.tars import Member, header, padded, pax_targz, tar
+from tests.unit.fleet.artifacts.tars import Member, header, padded, pax_targz, tar
 
 from hostelry.containers.lmi.adapters.archive import ADAPTER_FILES, unpack_adapter
 from hostelry.domain.model import ArtifactSource, SourceKind

@@ -17,14 +17,14 @@ from hostelry.containers.lmi.settings.option_table import (
     WITHOUT_EFFECT,
 )
 from hostelry.containers.lmi.settings.options import OVERWRITING, PLAIN_NAMES
-from hostelry.fleet.given_variables import (
+from hostelry.fleet.rules.given_variables import (
     BUILT_IN_NAMES,
     STEERING_NAMES,
     given_variables,
     is_among,
     left_out,
 )
-from hostelry.fleet.images import ImageRules
+from hostelry.fleet.rules.images import ImageRules
 
 WORDS = (
     "", "0", "1", "-1", "16", "1e9", "nan", "inf", "-inf", "true", "False", "auto", "None", "fp16",

@@ -45,8 +45,8 @@ from tests.integration.test_agent_copy_user import python_of_all, refused_here, 
 from hostelry.base.copy_key import HEADER, VARIABLE
 from hostelry.domain.copy import CopyPhase, CopyStatus
 from hostelry.domain.routes import CopyRoute
-from hostelry.fleet.client import HttpAgent
-from hostelry.fleet.copy_user import EACH_ITS_OWN
+from hostelry.fleet.local.client import HttpAgent
+from hostelry.fleet.rules.copy_user import EACH_ITS_OWN
 from hostelry.server.home import load_config, save_config
 
 pytestmark = pytest.mark.integration

@@ -31,13 +31,13 @@ from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Requirements
 from hostelry.fleet.artifacts.objects import new_client
 from hostelry.fleet.artifacts.protocol import ArtifactError, Fetch
-from hostelry.fleet.client import HttpAgent
-from hostelry.fleet.local import LocalFleet
-from hostelry.fleet.processes import identify
+from hostelry.fleet.host.processes import identify
+from hostelry.fleet.local.client import HttpAgent
+from hostelry.fleet.local.fleet import LocalFleet
+from hostelry.fleet.local.sweep import stop_everything
 from hostelry.fleet.protocol import Agent
 from hostelry.fleet.records import InstanceFolder
 from hostelry.fleet.shapes import shape_of
-from hostelry.fleet.sweep import stop_everything
 from hostelry.server.home import Home, UpConfig, new_credentials, save_config, save_credentials
 from hostelry.server.objectstore import prepare, remove_sockets
 

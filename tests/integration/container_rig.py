@@ -18,8 +18,8 @@ from tests.integration.agent_rig import Rig, echo, rig, run, until_failed
 from hostelry.base.copy_key import HEADER
 from hostelry.base.errors import TerminalError
 from hostelry.domain.copy import CopyStatus
-from hostelry.fleet.container_arguments import INSTANCE_LABEL, EngineFacts
-from hostelry.fleet.container_engine import find_engine
+from hostelry.fleet.launch.container_arguments import INSTANCE_LABEL, EngineFacts
+from hostelry.fleet.launch.container_engine import find_engine
 
 SOURCE = Path(__file__).parent / "servers" / "box_server.c"
 BOX = f"localhost/hostelry-box-{os.getpid()}"

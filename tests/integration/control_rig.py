@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 from tests.integration.agent_rig import IMAGES
 
 from hostelry.base.ports import free_ports
-from hostelry.fleet.local import LocalFleet
+from hostelry.fleet.local.fleet import LocalFleet
 from hostelry.fleet.records import InstanceFolder
 from hostelry.server.home import (
     Credentials,

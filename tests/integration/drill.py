@@ -11,7 +11,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 from tests.integration.platform import Platform, until
 
-from hostelry.fleet.images import DRILL_COMMAND
+from hostelry.fleet.rules.images import DRILL_COMMAND
 
 ENDPOINT, COMPONENT = "drill", "echo"
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"

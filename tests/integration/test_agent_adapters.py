@@ -18,12 +18,12 @@ from tests.integration.agent_rig import (
     until_gone,
     until_ready,
 )
-from tests.unit.fleet.tars import Member, targz
+from tests.unit.fleet.artifacts.tars import Member, targz
 
 from hostelry.base.ports import free_ports
 from hostelry.domain.copy import AdapterPhase, AdapterStatus, CopyPhase, CopyStatus
 from hostelry.domain.model import ArtifactSource, SourceKind
-from hostelry.fleet.client import HttpAgent
+from hostelry.fleet.local.client import HttpAgent
 
 pytestmark = pytest.mark.integration
 

@@ -20,7 +20,7 @@ from tests.integration.agent_rig import (
 
 from hostelry.base.errors import TerminalError
 from hostelry.domain.copy import CopyPhase
-from hostelry.fleet.agent_server import KEY_HEADER
+from hostelry.fleet.agent.server import KEY_HEADER
 
 pytestmark = pytest.mark.integration
 

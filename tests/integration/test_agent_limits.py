@@ -27,14 +27,14 @@ from tests.integration.echo_image import ECHO
 from hostelry.base.copy_key import HEADER
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.domain.shape import Requirements, Shape
-from hostelry.fleet.agent import InstanceAgent
-from hostelry.fleet.cgroups import Place, own_places
-from hostelry.fleet.launcher import ProcessLauncher
-from hostelry.fleet.limited_process import LimitRecord
-from hostelry.fleet.limits import limits_of
-from hostelry.fleet.local import LocalFleet
-from hostelry.fleet.means import Means
-from hostelry.fleet.model_server import new_http
+from hostelry.fleet.agent.agent import InstanceAgent
+from hostelry.fleet.agent.means import Means
+from hostelry.fleet.agent.model_server import new_http
+from hostelry.fleet.host.cgroups import Place, own_places
+from hostelry.fleet.launch.launcher import ProcessLauncher
+from hostelry.fleet.launch.limited_process import LimitRecord
+from hostelry.fleet.local.fleet import LocalFleet
+from hostelry.fleet.rules.limits import limits_of
 from hostelry.fleet.shapes import default_shape
 
 pytestmark = pytest.mark.integration

@@ -11,10 +11,9 @@ import pytest
 from tests.integration.agent_rig import kill, run, until_gone, until_true
 
 from hostelry.base.errors import TerminalError
-from hostelry.fleet.launcher import LaunchOrder, ProcessLauncher, free_port
-from hostelry.fleet.listeners import belongs_to_another
-from hostelry.fleet.memory import memory_use
-from hostelry.fleet.processes import (
+from hostelry.fleet.host.listeners import belongs_to_another
+from hostelry.fleet.host.memory import memory_use
+from hostelry.fleet.host.processes import (
     MARKER_VARIABLE,
     WatchedProcess,
     identify,
@@ -25,6 +24,7 @@ from hostelry.fleet.processes import (
     stop_all,
     stop_processes,
 )
+from hostelry.fleet.launch.launcher import LaunchOrder, ProcessLauncher, free_port
 
 pytestmark = pytest.mark.integration
 

@@ -28,16 +28,16 @@ from tests.integration.agent_rig import (
 
 from hostelry.base.errors import RetryableError
 from hostelry.domain.copy import CopyPhase, CopyStatus
-from hostelry.fleet.agent import InstanceAgent
-from hostelry.fleet.client import HttpAgent
-from hostelry.fleet.launcher import ProcessLauncher
-from hostelry.fleet.lifecycle import CopyPolicy
-from hostelry.fleet.means import Means
-from hostelry.fleet.model_server import new_http
-from hostelry.fleet.processes import identify, own_identity
+from hostelry.fleet.agent.agent import InstanceAgent
+from hostelry.fleet.agent.lifecycle import CopyPolicy
+from hostelry.fleet.agent.means import Means
+from hostelry.fleet.agent.model_server import new_http
+from hostelry.fleet.host.processes import identify, own_identity
+from hostelry.fleet.launch.launcher import ProcessLauncher
+from hostelry.fleet.local.client import HttpAgent
+from hostelry.fleet.local.sweep import stop_everything
 from hostelry.fleet.records import AgentRecord
 from hostelry.fleet.shapes import default_shape
-from hostelry.fleet.sweep import stop_everything
 
 pytestmark = pytest.mark.integration
 

@@ -31,10 +31,7 @@ from hostelry.base.copy_key import HEADER
 from hostelry.domain.copy import CopySpec, CopyStatus
 from hostelry.domain.model import ArtifactSource, Container
 from hostelry.domain.shape import Requirements
-from hostelry.fleet.launcher import LaunchOrder, ProcessLauncher
-from hostelry.fleet.limited_process import LimitedProcess
-from hostelry.fleet.limits import WAIT_VARIABLES, CopyLimits
-from hostelry.fleet.processes import (
+from hostelry.fleet.host.processes import (
     MARKER_VARIABLE,
     WatchedProcess,
     is_alive,
@@ -42,7 +39,10 @@ from hostelry.fleet.processes import (
     process_table,
     stop_all,
 )
-from hostelry.fleet.warm import WarmForks
+from hostelry.fleet.launch.launcher import LaunchOrder, ProcessLauncher
+from hostelry.fleet.launch.limited_process import LimitedProcess
+from hostelry.fleet.launch.warm import WarmForks
+from hostelry.fleet.rules.limits import WAIT_VARIABLES, CopyLimits
 
 pytestmark = pytest.mark.integration
 
@@ -390,7 +390,7 @@ def _parents(folder: Path) -> list[int]:
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             mine = os.readlink(cmdline.parent / "cwd") == str(folder)
-            if mine and b"hostelry.fleet.warm_process" in cmdline.read_bytes():
+            if mine and b"hostelry.fleet.launch.warm_process" in cmdline.read_bytes():
                 found.append(int(cmdline.parent.name))
         except OSError:
             continue

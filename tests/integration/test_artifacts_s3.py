@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.agent_rig import ObjectStore, object_store, run
-from tests.unit.fleet.tars import Member, targz
+from tests.unit.fleet.artifacts.tars import Member, targz
 
 from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.fleet.artifacts.archive import ArchiveLimits

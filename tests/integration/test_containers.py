@@ -34,13 +34,13 @@ from tests.integration.container_rig import (
     said,
     where_containers_run,
 )
-from tests.unit.fleet.tars import Member, targz
+from tests.unit.fleet.artifacts.tars import Member, targz
 
 from hostelry.domain.copy import AdapterPhase, CopyPhase, CopySpec, CopyStatus
 from hostelry.domain.shape import Requirements
-from hostelry.fleet.container_launcher import ContainerRecord
-from hostelry.fleet.processes import identify
-from hostelry.fleet.sweep import stop_everything
+from hostelry.fleet.host.processes import identify
+from hostelry.fleet.launch.container_launcher import ContainerRecord
+from hostelry.fleet.local.sweep import stop_everything
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,7 @@ from hostelry.chaos.play import lost_between
 from hostelry.chaos.process_drills import service
 from hostelry.chaos.scene import Scene
 from hostelry.chaos.sight import Platform, wait_for
-from hostelry.fleet.processes import send
+from hostelry.fleet.host.processes import send
 
 MOST_BYTES = 2 * 1024**3
 BALLAST = "drill-ballast"

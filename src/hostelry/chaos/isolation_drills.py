@@ -19,8 +19,8 @@ from hostelry.chaos.outcome import Limits, Outcome, judged, served
 from hostelry.chaos.scene import Scene
 from hostelry.chaos.sight import wait_for
 from hostelry.chaos.stage import Stage
-from hostelry.fleet.limited_process import LimitRecord
-from hostelry.fleet.limits import DISK_VARIABLE
+from hostelry.fleet.launch.limited_process import LimitRecord
+from hostelry.fleet.rules.limits import DISK_VARIABLE
 
 NEIGHBOURS = 2
 PAUSE_S = 0.05  # between a caller's calls: the neighbours themselves saturate no machine

@@ -18,7 +18,7 @@ from hostelry.chaos.sight import (
     stopped,
     wait_for,
 )
-from hostelry.fleet.processes import send
+from hostelry.fleet.host.processes import send
 from hostelry.fleet.records import ProcessIdentity
 from hostelry.server.process_table import process_stat, uptime_s
 

@@ -11,7 +11,7 @@ from hostelry.chaos.outcome import Limits, Outcome
 from hostelry.chaos.play import Fault, play, started_at
 from hostelry.chaos.scene import Scene
 from hostelry.chaos.sight import Platform, identity_of, ready_pids
-from hostelry.fleet.copy_log import CopyLog
+from hostelry.fleet.launch.copy_log import CopyLog
 from hostelry.fleet.records import ProcessIdentity
 from hostelry.server.run_file import RunFile, live_run_files
 

@@ -17,7 +17,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.chaos.beside import beside
 from hostelry.domain.routes import RouteSnapshot
-from hostelry.fleet.processes import boot_id, is_alive, send
+from hostelry.fleet.host.processes import boot_id, is_alive, send
 from hostelry.fleet.records import CopyFolder, CopyRecord, InstanceFolder, ProcessIdentity
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.run_file import RunFile, live_run_files

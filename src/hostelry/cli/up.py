@@ -33,7 +33,7 @@ from hostelry.cli.up_flags import (
     StreamTimeoutOption,
     WorkersOption,
 )
-from hostelry.fleet.copy_user import AUTO
+from hostelry.fleet.rules.copy_user import AUTO
 from hostelry.server.detached import Progress as Told
 from hostelry.server.detached import start_detached
 from hostelry.server.down import Leftover, stop_hostelry

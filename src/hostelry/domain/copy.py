@@ -130,7 +130,7 @@ class CopyStatus:
     how long that took until READY. `open_connections` is how many others hold to a copy that is
     draining; None while that is not known. `left_out` names the variables of the container's
     Environment that its server does not get. `last_end` is told for a while
-    (`fleet/lifecycle.py`), also once the copy is READY again. `cpu_s` is the CPU time of its
+    (`fleet/agent/lifecycle.py`), also once the copy is READY again. `cpu_s` is the CPU time of its
     processes, at `cpu_at` of its machine's clock that never goes back (0: not measured), `gpus`
     the use of the accelerators it sees; these move always, so they make no status another one.
     """

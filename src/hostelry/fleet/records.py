@@ -15,7 +15,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.private_file import write_whole
 from hostelry.domain.copy import CopySpec, LastEnd
-from hostelry.fleet.images import ImageRule
+from hostelry.fleet.rules.images import ImageRule
 
 T = TypeVar("T")
 SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

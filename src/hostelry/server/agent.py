@@ -21,22 +21,22 @@ from hostelry.base.json import decode
 from hostelry.base.logging import configure_logging
 from hostelry.base.private_file import write_whole
 from hostelry.domain.copy import Instance
-from hostelry.fleet.agent import InstanceAgent
-from hostelry.fleet.agent_server import AgentRoutes, loopback_socket
+from hostelry.fleet.agent.agent import InstanceAgent
+from hostelry.fleet.agent.means import Means
+from hostelry.fleet.agent.model_server import new_http
+from hostelry.fleet.agent.server import AgentRoutes, loopback_socket
 from hostelry.fleet.artifacts.cache import ArtifactCache
 from hostelry.fleet.artifacts.objects import LateClient, S3Objects, new_client
 from hostelry.fleet.artifacts.store import ArtifactStore
-from hostelry.fleet.cgroups import own_places, sweep_groups
-from hostelry.fleet.copy_launcher import CopyLauncher
-from hostelry.fleet.copy_seat import OpenArtifacts
-from hostelry.fleet.environment import passed_on
-from hostelry.fleet.launcher import ProcessLauncher
-from hostelry.fleet.limited_process import limit_files
-from hostelry.fleet.means import Means
-from hostelry.fleet.model_server import new_http
-from hostelry.fleet.processes import own_identity
+from hostelry.fleet.host.cgroups import own_places, sweep_groups
+from hostelry.fleet.host.processes import own_identity
+from hostelry.fleet.launch.copy_launcher import CopyLauncher
+from hostelry.fleet.launch.copy_seat import OpenArtifacts
+from hostelry.fleet.launch.environment import passed_on
+from hostelry.fleet.launch.launcher import ProcessLauncher
+from hostelry.fleet.launch.limited_process import limit_files
+from hostelry.fleet.launch.warm import WarmForks
 from hostelry.fleet.records import AgentRecord, InstanceFolder
-from hostelry.fleet.warm import WarmForks
 from hostelry.server.home import Home, load_config, load_credentials
 
 log = logging.getLogger(__name__)

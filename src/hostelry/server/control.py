@@ -22,9 +22,9 @@ from starlette.types import ASGIApp
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
-from hostelry.fleet.client import HttpAgent
-from hostelry.fleet.devices import real_devices
-from hostelry.fleet.local import LocalFleet
+from hostelry.fleet.local.client import HttpAgent
+from hostelry.fleet.local.fleet import LocalFleet
+from hostelry.fleet.rules.devices import real_devices
 from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
 from hostelry.server.census import CensusTaker

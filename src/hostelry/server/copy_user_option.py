@@ -9,8 +9,8 @@ from pathlib import Path
 
 import hostelry
 from hostelry.base.errors import TerminalError
-from hostelry.fleet.copy_seat import let_pass
-from hostelry.fleet.copy_user import (
+from hostelry.fleet.launch.copy_seat import let_pass
+from hostelry.fleet.rules.copy_user import (
     AUTO,
     EACH_ITS_OWN,
     FIRST_NUMBER,

@@ -10,7 +10,7 @@ from typing import IO
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.fleet.sweep import stop_everything
+from hostelry.fleet.local.sweep import stop_everything
 from hostelry.server.home import Home
 from hostelry.server.leftovers import AFTER_COPIES, BEFORE_COPIES, end_services, gone
 from hostelry.server.process_table import process_stat

@@ -14,7 +14,7 @@ import msgspec
 from hostelry.base.json import decode
 from hostelry.base.private_file import write_whole
 from hostelry.domain.at_zero import AtZero
-from hostelry.fleet.copy_user import CopyUser
+from hostelry.fleet.rules.copy_user import CopyUser
 from hostelry.server.ports import url_host
 
 ENVIRONMENT_VARIABLE = "HOSTELRY_HOME"

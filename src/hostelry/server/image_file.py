@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.file_stamp import Stamp, stamp_of
-from hostelry.fleet.images import ImageRules
+from hostelry.fleet.rules.images import ImageRules
 
 LOG = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hostelry.base.clock import monotonic_s
-from hostelry.fleet.processes import boot_id
+from hostelry.fleet.host.processes import boot_id
 from hostelry.server.home import Home
 from hostelry.server.objectstore import remove_sockets
 from hostelry.server.process_table import PROC, every_process, signal_group

@@ -8,7 +8,7 @@ import msgspec
 
 from hostelry.base.json import decode
 from hostelry.base.private_file import write_whole
-from hostelry.fleet.processes import boot_id
+from hostelry.fleet.host.processes import boot_id
 from hostelry.server.home import Home
 from hostelry.server.process_table import is_same_process, process_stat
 from hostelry.server.pulse import line_path

@@ -17,7 +17,7 @@ from typing import Any
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.fleet.processes import WatchedProcess, boot_id
+from hostelry.fleet.host.processes import WatchedProcess, boot_id
 from hostelry.fleet.records import ProcessIdentity
 from hostelry.server.home import Home
 from hostelry.server.leftovers import STOPPING, Stopping

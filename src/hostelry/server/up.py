@@ -14,8 +14,8 @@ from pathlib import Path
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.recurring import run_periodically
-from hostelry.fleet.copy_log import CopyLog
-from hostelry.fleet.sweep import stop_everything
+from hostelry.fleet.launch.copy_log import CopyLog
+from hostelry.fleet.local.sweep import stop_everything
 from hostelry.server.adoption import Act, Fate, adoption_sentence, fates
 from hostelry.server.gateway_workers import SharedDoor, shared_door
 from hostelry.server.home import Credentials, Home, UpConfig

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from hostelry.base.errors import TerminalError
 from hostelry.domain.at_zero import AtZero
-from hostelry.fleet.copy_user import AUTO, CopyUser
+from hostelry.fleet.rules.copy_user import AUTO, CopyUser
 from hostelry.gateway.shared.count_table import MAX_WORKERS
 from hostelry.server.home import Credentials, UpConfig, new_credentials
 from hostelry.server.port_choice import Ports

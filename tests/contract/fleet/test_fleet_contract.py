@@ -10,8 +10,8 @@ from tests.integration.agent_rig import Rig, echo, instance, kill, rig, until, u
 
 from hostelry.base.errors import CapacityError, HostelryError, RetryableError
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
-from hostelry.fleet.client import HttpAgent
 from hostelry.fleet.fake import FakeFleet, FakeSwitches
+from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.protocol import Agent, Fleet
 
 ID = "i-1"

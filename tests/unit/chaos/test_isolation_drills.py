@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from hostelry.chaos.isolation_drills import process_limit
-from hostelry.fleet.limited_process import LimitRecord
+from hostelry.fleet.launch.limited_process import LimitRecord
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from hostelry.domain.routes import (
     VariantRoute,
 )
 from hostelry.domain.scope import Scope
-from hostelry.fleet.processes import send
+from hostelry.fleet.host.processes import send
 from hostelry.server.home import Home, UpConfig, new_credentials
 from hostelry.server.process_table import PROC, process_stat
 from hostelry.server.run_file import RunFile, save_run_file

@@ -7,8 +7,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.private_file import write_whole
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import Container
-from hostelry.fleet.agent import worth_reporting
-from hostelry.fleet.images import LMI_RULE
+from hostelry.fleet.agent.agent import worth_reporting
 from hostelry.fleet.records import (
     CopyFolder,
     CopyRecord,
@@ -16,6 +15,7 @@ from hostelry.fleet.records import (
     ProcessIdentity,
     plain_name,
 )
+from hostelry.fleet.rules.images import LMI_RULE
 
 SPEC = CopySpec(
     id="c-1",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.fleet.copy_user import AUTO, EACH_ITS_OWN, NONE, CopyUser
+from hostelry.fleet.rules.copy_user import AUTO, EACH_ITS_OWN, NONE, CopyUser
 from hostelry.server import copy_user_option
 from hostelry.server.copy_user_option import admitted_copy_user, decided_copy_user, open_home
 from hostelry.server.home import Home, UpConfig, load_config, save_config

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hostelry.domain.copy import Copy, CopyPhase
-from hostelry.fleet.copy_log import NOTE
+from hostelry.fleet.launch.copy_log import NOTE
 
 MAX_REASON_CHARS = 1024
 MAX_CAUSE_CHARS = 700

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
-from tests.unit.fleet.tars import Member, targz
+from tests.unit.fleet.artifacts.tars import Member, targz
 
 from hostelry.containers.lmi.adapters.archive import unpack_adapter
 from hostelry.containers.lmi.adapters.s3_fetcher import S3Fetcher, parse_s3_uri

@@ -1,0 +1,1 @@
+"""The agent of one instance, and each copy that it hosts."""

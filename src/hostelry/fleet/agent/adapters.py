@@ -1,0 +1,239 @@
+"""The adapters of one copy: brought to what is wished while its model server is ready.
+
+A failed adapter never fails its copy. What is registered is noted in the copy's record, so that a
+successor of this agent knows what to take out.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from hostelry.base.errors import RetryableError, TerminalError
+from hostelry.domain.copy import AdapterPhase, AdapterPlacement, AdapterStatus
+from hostelry.fleet.agent.adapter_shelf import AdapterShelf
+from hostelry.fleet.agent.model_server import Answer, ModelServer
+from hostelry.fleet.artifacts.protocol import Artifacts, Fetch
+from hostelry.fleet.rules.images import Probe
+
+log = logging.getLogger(__name__)
+
+MAX_CONCURRENT = 4
+MAX_ATTEMPTS = 5
+FIRST_RETRY_S = 0.5
+MAX_ENDS = 3  # of model servers while one adapter was being registered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterPlan:
+    """What brings a model server's adapters to the wish."""
+
+    register: tuple[AdapterPlacement, ...] = ()
+    unregister: tuple[str, ...] = ()
+
+
+def plan_adapters(
+    wished: Sequence[AdapterPlacement], known: Mapping[str, AdapterStatus], registered: set[str]
+) -> AdapterPlan:
+    """Register what has no status yet; take out what is registered or known and not wished."""
+    names = {adapter.id for adapter in wished}
+    return AdapterPlan(
+        register=tuple(adapter for adapter in wished if adapter.id not in known),
+        unregister=tuple(sorted((set(known) | registered) - names)),
+    )
+
+
+def adapter_holder(copy_id: str, adapter_id: str) -> str:
+    """Under which name the artifact cache keeps this adapter of this copy."""
+    return f"{copy_id}/{hashlib.sha256(adapter_id.encode()).hexdigest()[:32]}"
+
+
+class CopyAdapters:
+    """The adapters of one copy, across the lives of its processes."""
+
+    def __init__(
+        self,
+        copy_id: str,
+        artifacts: Artifacts,
+        download_timeout_s: float,
+        note: Callable[[str], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self._copy_id = copy_id
+        self._download_timeout_s = download_timeout_s
+        self._artifacts = artifacts
+        self._note = note
+        self._changed = changed
+        self._wished: tuple[AdapterPlacement, ...] = ()
+        self._known: dict[str, AdapterStatus] = {}
+        self._registered: set[str] = set()
+        self._found: frozenset[str] = frozenset()
+        self._under_way: set[str] = set()  # those the model server is busy with
+        self._ends: dict[str, int] = {}  # how many model servers ended while they were
+        self._one_by_one = asyncio.Lock()
+        self._wish_moved = asyncio.Event()
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT)
+        self._shelf: AdapterShelf | None = None
+
+    def wish(self, wished: Sequence[AdapterPlacement]) -> None:
+        """What is wanted from now on."""
+        self._wished = tuple(wished)
+        self._wish_moved.set()
+
+    def process_started(self, registered: Sequence[str], shelf: AdapterShelf | None = None) -> None:
+        """A process is there that has only `registered` loaded, as far as is recorded.
+
+        `shelf` is where it sees files, when it does not see this machine's. An adapter during whose
+        registration `MAX_ENDS` processes ended has failed; to tell which it is, they are registered
+        one by one after the first such end.
+        """
+        for adapter_id in self._under_way:
+            self._ends[adapter_id] = self._ends.get(adapter_id, 0) + 1
+        self._under_way.clear()
+        self._shelf = shelf
+        self._known.clear()
+        self._registered = set(registered)
+        self._found = frozenset(registered)
+        for adapter in self._wished:
+            if self._ends.get(adapter.id, 0) >= MAX_ENDS:
+                self._fail(
+                    adapter, f"the model server ended {MAX_ENDS} times while it was registered"
+                )
+
+    @property
+    def registered(self) -> tuple[str, ...]:
+        """The ids the model server has, or may have, loaded."""
+        return tuple(sorted(self._registered))
+
+    @property
+    def settled(self) -> bool:
+        """Whether every wished adapter that an adopted process came with is proven, or failed."""
+        found = [status for status in self.statuses if status.id in self._found]
+        return all(status.phase is not AdapterPhase.PENDING for status in found)
+
+    @property
+    def statuses(self) -> tuple[AdapterStatus, ...]:
+        """Every wished adapter as it stands, in the order of the wish."""
+        return tuple(
+            self._known.get(it.id, AdapterStatus(id=it.id, phase=AdapterPhase.PENDING))
+            for it in self._wished
+        )
+
+    async def serve(self, server: ModelServer, probe: Probe, probe_timeout_s: float) -> None:
+        """Follow the wish until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            running: dict[str, asyncio.Task[None]] = {}
+            while True:
+                self._wish_moved.clear()
+                plan = plan_adapters(self._wished, self._known, self._registered)
+                for adapter_id in plan.unregister:
+                    await self._remove(server, adapter_id, running.pop(adapter_id, None))
+                for adapter in plan.register:
+                    self._set(adapter.id, AdapterPhase.PENDING)
+                    running[adapter.id] = group.create_task(
+                        self._add(server, probe, probe_timeout_s, adapter)
+                    )
+                await self._wish_moved.wait()
+
+    async def _add(
+        self, server: ModelServer, probe: Probe, probe_timeout_s: float, adapter: AdapterPlacement
+    ) -> None:
+        async with self._slots:
+            try:
+                async with asyncio.timeout(self._download_timeout_s):
+                    folder = await self._fetch(adapter)
+            except TimeoutError:
+                self._fail(adapter, f"not downloaded within {self._download_timeout_s:g} s")
+                return
+            except (TerminalError, RetryableError, OSError) as error:
+                self._fail(adapter, str(error))
+                return
+            self._registered.add(adapter.id)
+            self._changed()
+            async with self._one_by_one if self._ends else nullcontext():
+                self._under_way.add(adapter.id)  # and stays, where the server's end ends this task
+                answer = await self._load(server, probe, probe_timeout_s, adapter, folder)
+                self._forget_ends(adapter.id)
+            self._settle(adapter, answer)
+
+    async def _load(
+        self,
+        server: ModelServer,
+        probe: Probe,
+        probe_timeout_s: float,
+        adapter: AdapterPlacement,
+        folder: str,
+    ) -> Answer:
+        """Register and prove; a server that is busy or away for a moment is asked again."""
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            again = attempt > 1 or adapter.id in self._found
+            answer = await server.register(adapter, folder, again=again)
+            if answer.fault is None:
+                answer = await server.prove(probe, probe_timeout_s, adapter)
+            if answer.fault is None or not answer.passing or attempt == MAX_ATTEMPTS:
+                break
+            self._note(f"adapter {adapter.id}: {answer.fault}; trying again")
+            await asyncio.sleep(FIRST_RETRY_S * 2.0**attempt)
+        if answer.fault is not None and not answer.taken:
+            await server.unregister(adapter.id)
+        return answer
+
+    def _forget_ends(self, adapter_id: str) -> None:
+        self._under_way.discard(adapter_id)
+        self._ends.pop(adapter_id, None)
+
+    def _settle(self, adapter: AdapterPlacement, answer: Answer) -> None:
+        if answer.fault is None:
+            self._note(f"Registered adapter {adapter.alias} ({adapter.id})")
+            self._set(adapter.id, AdapterPhase.READY)
+        else:
+            self._registered.discard(adapter.id)
+            self._fail(adapter, answer.fault)
+
+    def _fail(self, adapter: AdapterPlacement, cause: str) -> None:
+        reason = f"Failed to register adapter {adapter.alias} from {adapter.source.uri}: {cause}"
+        self._note(reason)
+        self._set(adapter.id, AdapterPhase.FAILED, reason)
+
+    async def _fetch(self, adapter: AdapterPlacement) -> str:
+        """The adapter's folder; an object store that is away is asked again for a while."""
+        want = Fetch(
+            source=adapter.source,
+            holder=adapter_holder(self._copy_id, adapter.id),
+            note=self._note,
+        )
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            try:
+                files = await self._artifacts.fetch(want)
+                if self._shelf is None:
+                    return str(files)
+                return await self._shelf.place(adapter.id, files)
+            except RetryableError as error:
+                if attempt == MAX_ATTEMPTS:
+                    raise
+                self._note(f"{error}; trying again")
+                await asyncio.sleep(FIRST_RETRY_S * 2.0**attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _remove(
+        self, server: ModelServer, adapter_id: str, running: "asyncio.Task[None] | None"
+    ) -> None:
+        if running is not None:
+            running.cancel()
+            await asyncio.wait([running])
+        self._forget_ends(adapter_id)
+        if adapter_id in self._registered:
+            answer = await server.unregister(adapter_id)
+            self._note(answer.fault or f"Unregistered adapter {adapter_id}")
+        self._registered.discard(adapter_id)
+        if self._shelf is not None:
+            await self._shelf.remove(adapter_id)
+        self._known.pop(adapter_id, None)
+        self._artifacts.release(adapter_holder(self._copy_id, adapter_id))
+        self._changed()
+
+    def _set(self, adapter_id: str, phase: AdapterPhase, reason: str | None = None) -> None:
+        self._known[adapter_id] = AdapterStatus(id=adapter_id, phase=phase, reason=reason)
+        self._changed()

@@ -1,0 +1,258 @@
+"""An instance's agent: holds the wish and one hosted copy for each of its specs.
+
+Level-triggered: the wish is recorded, then whatever differs from it is started, adapted or stopped.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from hostelry.base.clock import monotonic_s
+from hostelry.base.errors import TerminalError
+from hostelry.base.recurring import run_guarded, run_periodically
+from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
+from hostelry.fleet.agent.drain_counts import DrainCounts
+from hostelry.fleet.agent.hosted_copy import HostedCopy
+from hostelry.fleet.agent.lifecycle import plan_copies
+from hostelry.fleet.agent.means import Means
+from hostelry.fleet.host.cpu import cpu_seconds
+from hostelry.fleet.host.gpu import gpu_uses
+from hostelry.fleet.host.memory import memory_use
+from hostelry.fleet.host.processes import members, process_table
+from hostelry.fleet.launch.copy_log import CopyLog
+from hostelry.fleet.protocol import Observation
+from hostelry.fleet.records import InstanceFolder, plain_name
+
+log = logging.getLogger(__name__)
+
+MEASURE_EVERY_S = 5.0
+COUNT_EVERY_S = 0.25
+MEMORY_STEP = 0.05
+MEMORY_FLOOR_BYTES = 16 * 1024 * 1024
+
+
+class InstanceAgent:
+    """Runs the copies of one instance; implements `fleet.protocol.Agent`."""
+
+    def __init__(
+        self,
+        instance_id: str,
+        folder: InstanceFolder,
+        means: Means,
+        drains: DrainCounts | None = None,
+    ) -> None:
+        self._instance_id = instance_id
+        self._folder = folder
+        self._means = means
+        # None: nobody has told yet, and nothing is started or stopped until somebody does.
+        self._wish: tuple[CopySpec, ...] | None = None
+        self._hosted: dict[str, HostedCopy] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._stopping: dict[str, asyncio.Task[None]] = {}
+        self._cleared: set[str] = set()
+        self._drains = drains or DrainCounts()
+        self._changed = asyncio.Event()
+        self._recording = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Take over what a predecessor left: its wish and its copies."""
+        self._wish = self._folder.load_wish()
+        self._pursue()
+
+    async def adopted(self, timeout_s: float) -> None:
+        """Return once every copy that was adopted is proven again, or `timeout_s` passed.
+
+        What holds on to those that drain is counted then: unknown, they would be stopped soon.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not all(hosted.settled for hosted in self._hosted.values()):
+                    await self._changed.wait()
+        except TimeoutError:
+            log.warning("copies are still being proven %g s after the start", timeout_s)
+        await run_guarded("counting connections", self._count_connections)
+
+    async def apply(self, copies: Sequence[CopySpec]) -> None:
+        """Run exactly `copies`; returns once the wish is on disk.
+
+        Raises TerminalError for ids that are no plain names or come twice.
+        """
+        wish = tuple(copies)
+        ids = [plain_name(spec.id) for spec in wish]
+        if len(set(ids)) != len(ids):
+            raise TerminalError(f"an id comes twice among the copies: {', '.join(sorted(ids))}")
+        async with self._recording:
+            if wish != self._wish:
+                await asyncio.to_thread(self._folder.save_wish, wish)
+                self._wish = wish
+        self._pursue()
+
+    async def observe(self, have: str | None = None, timeout_s: float = 0.0) -> Observation:
+        """The present state; waits up to `timeout_s` for one whose version is not `have`."""
+        observation = self._observation()
+        try:
+            async with asyncio.timeout(timeout_s):
+                while observation.version == have:
+                    await self._changed.wait()
+                    observation = self._observation()
+        except TimeoutError:
+            pass
+        return observation
+
+    async def log_tail(self, copy_id: str, max_lines: int = 100) -> str:
+        """The last lines of the copy's log; empty when there is none."""
+        return CopyLog(self._folder.copy(copy_id).log).tail(max_lines)
+
+    async def stop(self) -> None:
+        """Forget the wish and stop every copy; returns when none is left."""
+        await self.apply(())
+        while self._stopping:
+            await asyncio.wait(list(self._stopping.values()))
+
+    async def measure(self) -> None:
+        """Measure memory, bound the logs and count what holds on to draining copies, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            memory = run_periodically("measuring memory", self._measure_memory, MEASURE_EVERY_S)
+            drains = run_periodically("counting connections", self._follow_drains, COUNT_EVERY_S)
+            tasks.create_task(memory)
+            tasks.create_task(drains)
+
+    async def _follow_drains(self) -> None:
+        await self._count_connections()
+        if not self._draining():
+            await self._changed.wait()
+
+    async def _count_connections(self) -> None:
+        if await self._drains.look(self._draining()):
+            self._notify()
+
+    def _draining(self) -> dict[str, int]:
+        """The port of each copy that drains; the one of a process that is gone may be another's."""
+        return {
+            copy_id: it.record.port
+            for copy_id, it in self._hosted.items()
+            if it.spec.draining and it.record.process is not None
+        }
+
+    async def _measure_memory(self) -> None:
+        hosted = list(self._hosted.values())
+        uses = await asyncio.to_thread(_measure, hosted)
+        machine = await asyncio.to_thread(gpu_uses) if self._means.devices else {}
+        for copy, (memory_bytes, cpu_s) in zip(hosted, uses, strict=True):
+            copy.has_used(cpu_s, monotonic_s(), machine)
+            if worth_reporting(copy.status.memory_bytes, memory_bytes):
+                copy.measured(memory_bytes)
+
+    def _pursue(self) -> None:
+        """Start, adapt and stop until what runs is what is wished."""
+        if self._wish is None:
+            return
+        running = {
+            copy_id: hosted.spec
+            for copy_id, hosted in self._hosted.items()
+            if copy_id not in self._stopping
+        }
+        plan = plan_copies(self._wish, running, self._stopping)
+        for spec in plan.adapt:
+            self._hosted[spec.id].adapt(spec)
+        for copy_id in plan.stop:
+            self._stop(copy_id, self._stop_copy(copy_id))
+        for spec in plan.start:
+            self._host(spec)
+        for copy_id in set(self._folder.copy_ids()) - {*self._hosted, *self._stopping}:
+            # Once: a folder that cannot be removed is not worth a loop.
+            if copy_id not in self._cleared:
+                self._cleared.add(copy_id)
+                self._stop(copy_id, self._clear(copy_id))
+        self._means.artifacts.retain({*self._hosted, *self._stopping})
+        self._notify()
+
+    def _host(self, spec: CopySpec) -> None:
+        folder = self._folder.copy(spec.id)
+        hosted = HostedCopy(spec, folder, self._means, self._notify, lambda: self._wish or ())
+        self._hosted[spec.id] = hosted
+        self._cleared.discard(spec.id)
+        task = asyncio.create_task(hosted.run(), name=f"copy {spec.id}")
+        task.add_done_callback(lambda done: _report_defect(done, hosted))
+        self._running[spec.id] = task
+
+    def _stop(self, copy_id: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name=f"stop {copy_id}")
+        self._stopping[copy_id] = task
+
+        def stopped(done: "asyncio.Task[None]") -> None:
+            del self._stopping[copy_id]
+            if not done.cancelled() and (error := done.exception()) is not None:
+                log.error("stopping copy %s failed", copy_id, exc_info=error)
+            self._pursue()
+
+        task.add_done_callback(stopped)
+
+    async def _stop_copy(self, copy_id: str) -> None:
+        running = self._running.pop(copy_id)
+        running.cancel()
+        await asyncio.wait([running])
+        try:
+            await self._hosted[copy_id].stop()
+        finally:
+            del self._hosted[copy_id]
+
+    async def _clear(self, copy_id: str) -> None:
+        """End what a predecessor left of a copy that is not wished."""
+        folder = self._folder.copy(copy_id)
+        hosted = folder.load()
+        await self._means.launcher.stop(
+            folder.root, hosted.process if hosted else None, self._means.policy.stop_grace_s
+        )
+        self._means.artifacts.release(copy_id)
+        await asyncio.to_thread(folder.remove)
+
+    def _observation(self) -> Observation:
+        statuses = {
+            copy_id: replace(hosted.status, open_connections=self._drains.of(copy_id))
+            for copy_id, hosted in self._hosted.items()
+        }
+        for copy_id in self._stopping:
+            statuses.setdefault(copy_id, CopyStatus(id=copy_id, phase=CopyPhase.STOPPING))
+        copies = tuple(statuses[copy_id] for copy_id in sorted(statuses))
+        return Observation(instance_id=self._instance_id, version=version_of(copies), copies=copies)
+
+    def _notify(self) -> None:
+        """Wake everyone who waits for a change."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def version_of(copies: Sequence[CopyStatus]) -> str:
+    """A digest that changes whenever anything in `copies` does, except what always moves."""
+    copies = [replace(it, cpu_s=0.0, cpu_at=0.0, gpus=()) for it in copies]
+    return hashlib.sha256(msgspec.json.encode(copies)).hexdigest()[:32]
+
+
+def worth_reporting(known_bytes: int, measured_bytes: int) -> bool:
+    """Whether a copy's memory moved by more than a twentieth: every report wakes control."""
+    step_bytes = max(MEMORY_FLOOR_BYTES, known_bytes * MEMORY_STEP)
+    return abs(measured_bytes - known_bytes) > step_bytes
+
+
+def _measure(hosted: Sequence[HostedCopy]) -> list[tuple[int, float]]:
+    """Resident memory and CPU seconds of each copy, from one look at the process table.
+
+    Bounds their logs too.
+    """
+    table = process_table()
+    for copy in hosted:
+        CopyLog(copy.folder.log).bound()
+    mine = [members(table, copy.folder.root, copy.record.process) for copy in hosted]
+    return [(memory_use(processes).resident_bytes, cpu_seconds(processes)) for processes in mine]
+
+
+def _report_defect(done: "asyncio.Task[None]", hosted: HostedCopy) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        log.error("copy %s: its task broke", hosted.spec.id, exc_info=error)
+        hosted.crashed(error)

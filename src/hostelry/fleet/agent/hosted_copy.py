@@ -1,0 +1,477 @@
+"""One copy on this instance: from its artifacts to a proven model server, and back again.
+
+One task walks PENDING, DOWNLOADING, STARTING, PROVING, READY and starts over when the process ends.
+What to do next is decided in lifecycle.py; this module does it.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from hostelry.base.clock import monotonic_s
+from hostelry.base.errors import TerminalError
+from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus, GpuUse, LastEnd
+from hostelry.fleet.agent.adapter_shelf import shelf_of
+from hostelry.fleet.agent.adapters import CopyAdapters
+from hostelry.fleet.agent.lifecycle import (
+    Attempts,
+    Ending,
+    EndKind,
+    GiveUp,
+    Health,
+    Restart,
+    Verdict,
+    after_end,
+    after_ping,
+    ping_limit_s,
+    recent_end,
+    spec_digest,
+    start_limit,
+    starting_pause_s,
+    verdict,
+)
+from hostelry.fleet.agent.means import Means
+from hostelry.fleet.agent.model_files import ModelFiles
+from hostelry.fleet.agent.model_server import ModelServer
+from hostelry.fleet.agent.orders import launch_order, not_passed_on, order_title
+from hostelry.fleet.agent.reasons import (
+    GONE_MEANWHILE,
+    late_detail,
+    probe_detail,
+    proof_note,
+    restart_note,
+    start_failure,
+)
+from hostelry.fleet.host.gpu import uses_of
+from hostelry.fleet.host.listeners import belongs_to_another
+from hostelry.fleet.host.memory import memory_use
+from hostelry.fleet.host.processes import members, process_table
+from hostelry.fleet.host.read_ahead import read_model_ahead
+from hostelry.fleet.launch.copy_log import CopyLog
+from hostelry.fleet.launch.environment import CopyPlace
+from hostelry.fleet.launch.launcher import CopyProcess, free_port
+from hostelry.fleet.records import CopyFolder, CopyRecord, ProcessIdentity
+from hostelry.fleet.rules.devices import devices_of_copy
+from hostelry.fleet.rules.given_variables import given_variables, left_out_note
+from hostelry.fleet.rules.images import ImageRule, ImageRules, unknown_image, with_own_probe
+from hostelry.fleet.rules.limits import reserved_cpus
+
+log = logging.getLogger(__name__)
+
+LOG_TAIL_LINES = 20
+KEY_BYTES = 32
+LAST_END_LOG_BYTES = 4096
+LAST_END_CAUSE_CHARS = 1024
+ENDED = (CopyPhase.FAILED, CopyPhase.UNHEALTHY)
+
+
+class HostedCopy:
+    """A copy and the task that keeps it running."""
+
+    def __init__(
+        self,
+        spec: CopySpec,
+        folder: CopyFolder,
+        means: Means,
+        changed: Callable[[], None],
+        wish: Callable[[], Iterable[CopySpec]],
+    ) -> None:
+        self.spec = spec
+        self._wish = wish  # every copy of the instance, as it is now
+        self._folder = folder
+        self._means = means
+        self._changed = changed
+        self._log = CopyLog(folder.log)
+        self._status = CopyStatus(id=spec.id, phase=CopyPhase.PENDING)
+        self._record = CopyRecord(spec_digest=spec_digest(spec))
+        self._attempts = Attempts()
+        self._why_again: str | None = None  # the last end, until it is ready again
+        self._reading_ahead: asyncio.Task[int] | None = None  # nobody waits for it
+        self._started_at: float | None = None  # None: by a predecessor of this agent
+        self._ready_at: float | None = None
+        self._files = ModelFiles(
+            spec=spec,
+            model=folder.model,
+            artifacts=means.artifacts,
+            policy=means.policy,
+            note=self._log.note,
+            waiting=lambda cause: self._report(self._status.phase, cause),
+        )
+        self._adapters = CopyAdapters(
+            spec.id,
+            means.artifacts,
+            spec.download_timeout_s,
+            self._log.note,
+            self._adapters_changed,
+        )
+        self._adapters.wish(spec.adapters)
+
+    @property
+    def status(self) -> CopyStatus:
+        """The copy as it stands."""
+        end = recent_end(self._record.last_end, self._means.clock.now(), self._means.policy)
+        return replace(self._status, adapters=self._adapters.statuses, last_end=end)
+
+    @property
+    def folder(self) -> CopyFolder:
+        """Where the copy's record, log and model lie."""
+        return self._folder
+
+    @property
+    def record(self) -> CopyRecord:
+        """What a successor of this agent would read."""
+        return self._record
+
+    @property
+    def settled(self) -> bool:
+        """Whether the copy is past adoption: it is proven, failed, or being started anew."""
+        if self._status.phase is CopyPhase.READY:
+            return self._adapters.settled
+        return self._status.phase not in (CopyPhase.PENDING, CopyPhase.PROVING)
+
+    def adapt(self, spec: CopySpec) -> None:
+        """Follow a spec that differs in its adapters only."""
+        self.spec = spec
+        self._adapters.wish(spec.adapters)
+        self._changed()
+
+    def measured(self, memory_bytes: int) -> None:
+        """Report what the copy's processes hold in memory."""
+        peak_bytes = max(memory_bytes, self._status.peak_memory_bytes)
+        self._status = replace(
+            self._status, memory_bytes=memory_bytes, peak_memory_bytes=peak_bytes
+        )
+        self._changed()
+
+    def has_used(self, cpu_s: float, at_s: float, machine: Mapping[str, GpuUse]) -> None:
+        """Have the copy's use told with the next report; nobody is woken for it.
+
+        `machine` has the use of all accelerators of the machine.
+        """
+        needs = self.spec.requirements
+        accelerators = None if needs is None else needs.accelerators
+        devices = devices_of_copy(self.spec.device_ids, accelerators, self._means.devices)
+        gpus = uses_of(devices, machine)
+        self._status = replace(self._status, cpu_s=cpu_s, cpu_at=at_s, gpus=gpus)
+
+    async def run(self) -> None:
+        """Keep the copy running until cancelled; return once it has failed for good."""
+        try:
+            await self._walk()
+        except (TerminalError, OSError) as error:
+            self._fail(str(error))
+
+    async def stop(self) -> None:
+        """End every process of the copy, forget its artifacts and remove its folder."""
+        self._report(CopyPhase.STOPPING)
+        await self._end(self._record.process, self._means.policy.stop_grace_s)
+        self._means.artifacts.release(self.spec.id)
+        await asyncio.to_thread(self._folder.remove)
+
+    def crashed(self, error: BaseException) -> None:
+        """Report that the agent's own task for this copy broke: a defect of ours."""
+        self._fail(f"The agent failed on this copy: {type(error).__name__}: {error}")
+
+    async def _walk(self) -> None:
+        self._folder.root.mkdir(parents=True, exist_ok=True)
+        process = await self._adopt()
+        if self._record.failure is not None:
+            raise TerminalError(self._record.failure)
+        while True:
+            ending = await self._live(process)
+            process = None
+            self._log.note(ending.detail)
+            await self._end(self._record.process, grace_s=0.0)
+            self._attempts, step = after_end(self._attempts, ending, self._means.policy)
+            if isinstance(step, GiveUp):
+                raise TerminalError(start_failure(self.spec, ending))
+            await self._pause(step, ending)
+
+    async def _live(self, process: CopyProcess | None) -> Ending:
+        """One process from its start, or its adoption, to its end.
+
+        Raises TerminalError or OSError when a copy that was never ready cannot be started.
+        """
+        try:
+            process = process or await self._start()
+        except (TerminalError, OSError) as error:
+            if not self._attempts.ever_ready:
+                raise
+            return Ending(kind=EndKind.NOT_STARTED, detail=f"It cannot be started again: {error}")
+        assert self._record.rule is not None
+        return await self._attend(process, self._record.rule)
+
+    def _rule(self) -> ImageRule:
+        """The image's rule as the operator's file has it now."""
+        image, file = self.spec.container.image, self._means.images_file
+        rule = ImageRules.load(file).resolve(image)
+        if rule is None:
+            raise TerminalError(unknown_image(image, file))
+        return with_own_probe(rule, self.spec.container.environment)
+
+    async def _adopt(self) -> CopyProcess | None:
+        """The process a predecessor of this agent left, when it runs what is wished."""
+        found = self._folder.load()
+        if found is None or found.spec_digest != self._record.spec_digest:
+            await self._end(found.process if found else None, grace_s=1.0)
+            self._means.artifacts.release(self.spec.id)
+            return None
+        self._record = found
+        self._attempts = Attempts(ever_ready=found.ever_ready)
+        process = self._revived(found.process)
+        if process is None or found.rule is None:
+            if found.process is not None and process is None:
+                self._ended(GONE_MEANWHILE)
+            await self._end(found.process, grace_s=1.0)
+            return None
+        self._adapters.process_started(found.adapters, shelf_of(found.rule, self._folder.root))
+        self._log.note(f"adopted process {process.identity.pid}")
+        self._status = replace(self._status, left_out=not_passed_on(self.spec, found.rule))
+        self._report(
+            CopyPhase.PROVING,
+            pid=process.identity.pid,
+            address=self._address,
+            key=found.key,
+            restarts=found.restarts,
+            memory_limit=process.memory_limit,
+        )
+        return process
+
+    def _revived(self, process: ProcessIdentity | None) -> CopyProcess | None:
+        if process is None:
+            return None
+        return self._means.launcher.adopt(self._folder.root, process)
+
+    async def _end(self, leader: ProcessIdentity | None, grace_s: float) -> None:
+        await self._means.launcher.stop(self._folder.root, leader, grace_s)
+
+    async def _start(self) -> CopyProcess:
+        rule = self._rule()
+        if not self._attempts.ever_ready:
+            self._report(CopyPhase.DOWNLOADING, self._why_again)
+        if self._means.warm is not None:
+            # It imports while files are fetched.
+            given = given_variables(
+                self.spec.container.environment, rule.environment, self._means.machine_cpus
+            )
+            self._means.warm.prepare(rule.argv, given)
+        substitutes = await self._files.fetch()
+        reading = asyncio.to_thread(read_model_ahead, self._folder.model)
+        self._reading_ahead = asyncio.create_task(reading, name="read ahead")
+        port = free_port()
+        place = CopyPlace(
+            folder=self._folder.root,
+            model_folder=self._folder.model,
+            port=port,
+            region=self._means.region,
+            shape=self._means.shape,
+            machine_cpus=self._means.machine_cpus,
+            reserved_cpus=reserved_cpus(self._wish()),
+            devices=self._means.devices,
+            key=secrets.token_hex(KEY_BYTES),
+        )
+        self._tell_left_out(rule)
+        order = launch_order(self.spec, rule, place, substitutes, self._means.operator_environment)
+        self._log.note(f"starting {order_title(order)} on port {port}")
+        self._started_at = monotonic_s()
+        process = await self._means.launcher.start(order)
+        self._adapters.process_started((), shelf_of(rule, self._folder.root))
+        key = order.key
+        self._remember(process=process.identity, port=port, key=key, adapters=(), rule=rule)
+        self._report(
+            CopyPhase.STARTING,
+            self._why_again,
+            pid=process.identity.pid,
+            address=self._address,
+            key=key,
+            memory_limit=process.memory_limit,
+            peak_memory_bytes=0,
+            start_kind=process.start_kind,
+            start_s=None,
+        )
+        return process
+
+    def _tell_left_out(self, rule: ImageRule) -> None:
+        """Name the variables that its server does not get: in its log once, in its status."""
+        names = not_passed_on(self.spec, rule)
+        if names and names != self._status.left_out:
+            self._log.note(left_out_note(names))
+        self._status = replace(self._status, left_out=names)
+
+    async def _attend(self, process: CopyProcess, rule: ImageRule) -> Ending:
+        """Watch one process to its end, whichever way that comes."""
+        self._ready_at = None
+        exited = asyncio.create_task(process.wait())
+        followed = asyncio.create_task(self._follow(rule))
+        try:
+            await asyncio.wait([exited, followed], return_when=asyncio.FIRST_COMPLETED)
+            if exited.done():
+                detail = await self._means.launcher.explain_exit(self._folder.root, exited.result())
+                return self._ending(EndKind.EXITED, detail)
+            return followed.result()
+        finally:
+            await _cancel(exited, followed)
+
+    async def _follow(self, rule: ImageRule) -> Ending:
+        server = ModelServer(self._address, self._means.http, self._record.key)
+        deadline = monotonic_s() + start_limit(self.spec).seconds
+        ending = await self._bring_up(server, rule, deadline)
+        if ending is not None:
+            return ending
+        self.measured(await asyncio.to_thread(self._resident_bytes))
+        timeout_s = self._means.policy.probe_timeout_s
+        adapters = asyncio.create_task(self._adapters.serve(server, rule.probe, timeout_s))
+        pings = asyncio.create_task(self._watch(server, rule))
+        try:
+            await asyncio.wait([adapters, pings], return_when=asyncio.FIRST_COMPLETED)
+            if adapters.done():
+                adapters.result()  # it never returns: what it raised is ours to raise
+            return pings.result()
+        finally:
+            await _cancel(adapters, pings)
+
+    async def _bring_up(
+        self, server: ModelServer, rule: ImageRule, deadline: float
+    ) -> Ending | None:
+        """Wait for /ping, then prove; None once READY."""
+        policy, began_at = self._means.policy, monotonic_s()
+        while not await self._is_up(server):
+            if monotonic_s() >= deadline:
+                return self._too_late("GET /ping never answered 200")
+            await asyncio.sleep(starting_pause_s(monotonic_s() - began_at, policy))
+        self._report(CopyPhase.PROVING, self._why_again)
+        refusals = 0
+        while True:
+            left_s = max(0.1, deadline - monotonic_s())
+            answer = await server.prove(rule.probe, min(policy.probe_timeout_s, left_s))
+            if answer.fault is None:
+                self._log.note(proof_note(rule, answer.status))
+                self._proven()
+                return None
+            self._log.note(f"probe: {answer.fault}")
+            refusals = refusals + 1 if answer.refused else 0
+            if refusals >= policy.max_probe_refusals:
+                return self._ending(EndKind.PROBE_REFUSED, probe_detail(rule, answer.fault))
+            if monotonic_s() >= deadline:
+                return self._too_late(probe_detail(rule, answer.fault))
+            await asyncio.sleep(policy.ping_every_s)
+
+    async def _is_up(self, server: ModelServer) -> bool:
+        """Whether this copy's own model server answers pings."""
+        if not await server.ping(self._means.policy.ping_timeout_s):
+            return False
+        table = await asyncio.to_thread(process_table)
+        return not belongs_to_another(self._record.port, self._folder.root, table)
+
+    async def _watch(self, server: ModelServer, rule: ImageRule) -> Ending:
+        """Ping a ready copy until it hangs."""
+        policy, health = self._means.policy, Health()
+        ping_at = ended_at = monotonic_s()
+        while True:
+            ping_at = max(monotonic_s(), ping_at + policy.ping_every_s)
+            await asyncio.sleep(ping_at - monotonic_s())
+            answered = await server.ping(ping_limit_s(health, policy))
+            began_at, ended_at = ended_at, monotonic_s()
+            health = after_ping(health, answered, ended_at - began_at, policy)
+            match verdict(health, policy):
+                case Verdict.HUNG:
+                    return self._ending(
+                        EndKind.HUNG,
+                        f"The model server did not answer /ping for {policy.hung_after_s:g} s "
+                        "and was killed.",
+                    )
+                case Verdict.UNHEALTHY if self._status.phase is CopyPhase.READY:
+                    self._report(
+                        CopyPhase.UNHEALTHY,
+                        f"/ping failed {health.misses} times in a row, for "
+                        f"{health.silent_s:.0f} s.",
+                    )
+                case Verdict.HEALTHY if self._status.phase is CopyPhase.UNHEALTHY:
+                    answer = await server.prove(rule.probe, policy.probe_timeout_s)
+                    if answer.fault is None:
+                        self._proven()
+
+    def _resident_bytes(self) -> int:
+        mine = members(process_table(), self._folder.root, self._record.process)
+        return memory_use(mine).resident_bytes
+
+    def _proven(self) -> None:
+        if self._ready_at is None:
+            self._ready_at = monotonic_s()
+            if self._started_at is not None:
+                start_s = round(self._ready_at - self._started_at, 3)
+                self._status = replace(self._status, start_s=start_s)
+        self._attempts = replace(self._attempts, ever_ready=True)
+        self._why_again = None
+        self._remember(ever_ready=True)
+        self._report(CopyPhase.READY)
+
+    async def _pause(self, step: Restart, ending: Ending) -> None:
+        self._ended(ending.detail)
+        self._remember(process=None, restarts=self._record.restarts + 1)
+        self._why_again = f"{ending.detail} {restart_note(step)}"
+        self._report(
+            CopyPhase.UNHEALTHY if self._attempts.ever_ready else CopyPhase.STARTING,
+            self._why_again,
+            restarts=self._record.restarts,
+            pid=None,
+            memory_bytes=0,
+        )
+        await asyncio.sleep(step.delay_s)
+
+    def _ended(self, cause: str) -> None:
+        """Keep how the process ended."""
+        end = LastEnd(
+            at=self._means.clock.now(),
+            cause=cause[:LAST_END_CAUSE_CHARS],
+            log_tail=self._log.tail(LOG_TAIL_LINES, LAST_END_LOG_BYTES),
+        )
+        self._remember(last_end=end)
+
+    def _too_late(self, cause: str) -> Ending:
+        return self._ending(EndKind.STARTUP_TIMEOUT, late_detail(self.spec, cause))
+
+    def _ending(self, kind: EndKind, detail: str) -> Ending:
+        ready_for_s = None if self._ready_at is None else monotonic_s() - self._ready_at
+        return Ending(kind=kind, detail=detail, ready_for_s=ready_for_s)
+
+    def _fail(self, reason: str) -> None:
+        self._log.note(f"failed: {reason}")
+        self._remember(failure=reason)
+        self._report(CopyPhase.FAILED, reason, pid=None, address=None, memory_bytes=0)
+
+    def _remember(self, **members: Any) -> None:
+        """Change members of the copy's record, on disk too.
+
+        A disk that is full stops no copy: without its record it is found by its environment.
+        """
+        self._record = replace(self._record, **members)
+        try:
+            self._folder.save(self._record)
+        except OSError as error:
+            log.warning("copy %s: its record cannot be written: %s", self.spec.id, error)
+
+    def _report(self, phase: CopyPhase, reason: str | None = None, **members: Any) -> None:
+        """Change the status; a copy that is out of order shows its log's end."""
+        ended = phase in ENDED or self._why_again is not None
+        tail = self._log.tail(LOG_TAIL_LINES) if ended else ""
+        self._status = replace(self._status, phase=phase, reason=reason, log_tail=tail, **members)
+        self._changed()
+
+    @property
+    def _address(self) -> str:
+        return f"http://127.0.0.1:{self._record.port}"
+
+    def _adapters_changed(self) -> None:
+        if self._record.adapters != self._adapters.registered:
+            self._remember(adapters=self._adapters.registered)
+        self._changed()
+
+
+async def _cancel(*tasks: "asyncio.Task[Any]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,239 @@
+"""Decisions about copies, from plain values.
+
+What to do after a process ended, what pings say, which copies to start and stop. No clock and no
+I/O: instants and durations come in as arguments.
+"""
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import msgspec
+
+from hostelry.domain.copy import CopySpec, LastEnd
+from hostelry.fleet.artifacts.sources import hub_model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyPolicy:
+    """How patient an agent is. Source of the ping's time limit: SageMaker's container contract.
+
+    A ready copy is pinged every `ping_every_s`, counted from ping to ping. It is out of the routes
+    after so many misses, or once it has been silent for `unhealthy_after_s`, whichever is first.
+    """
+
+    first_backoff_s: float = 1.0
+    max_backoff_s: float = 60.0
+    max_failed_starts: int = 3
+    stable_after_s: float = 60.0
+    starting_ping_every_s: float = 0.2
+    first_ping_every_s: float = 0.03  # of a process that may be forked: ready within 0.1 s
+    first_pings_s: float = 1.0
+    ping_every_s: float = 1.0
+    ping_timeout_s: float = 2.0
+    misses_until_unhealthy: int = 3
+    unhealthy_after_s: float = 4.0
+    hung_after_s: float = 12.0
+    probe_timeout_s: float = 60.0
+    max_probe_refusals: int = 3
+    stop_grace_s: float = 30.0
+    last_end_told_s: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartLimit:
+    """How long a process may take from its start to READY, and what that time is for."""
+
+    seconds: float
+    covers: str
+
+
+def start_limit(spec: CopySpec) -> StartLimit:
+    """A server that fetches its model from the hub gets the time of a download as well."""
+    startup_s, download_s = spec.startup_timeout_s, spec.download_timeout_s
+    model_id = hub_model(spec.container)
+    if model_id is None:
+        return StartLimit(seconds=startup_s, covers=f"{startup_s:g} s for its start")
+    return StartLimit(
+        seconds=download_s + startup_s,
+        covers=(
+            f"it fetches {model_id} from the Hugging Face hub: {download_s:g} s for the download "
+            f"and {startup_s:g} s for its start"
+        ),
+    )
+
+
+def starting_pause_s(age_s: float, policy: CopyPolicy) -> float:
+    """Wait before the next ping of a process that was started `age_s` ago and is not up yet."""
+    soon = age_s < policy.first_pings_s
+    return policy.first_ping_every_s if soon else policy.starting_ping_every_s
+
+
+class EndKind(Enum):
+    """Why a process of a copy is no more."""
+
+    EXITED = "exited"
+    NOT_STARTED = "not started"  # the program could not be executed
+    STARTUP_TIMEOUT = "startup timeout"  # never became ready in time; we killed it
+    PROBE_REFUSED = "probe refused"  # healthy, and refuses the probe for what it is
+    HUNG = "hung"  # stopped answering pings; we killed it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """The end of one process; `ready_for_s` is None when it never became ready."""
+
+    kind: EndKind
+    detail: str
+    ready_for_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempts:
+    """What is remembered of a copy's processes so far.
+
+    `failed_starts` counts exits before the copy's first readiness, `crashes` ends after it since
+    the last time it was stable.
+    """
+
+    ever_ready: bool = False
+    failed_starts: int = 0
+    crashes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """Start the copy again after `delay_s`."""
+
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveUp:
+    """The copy failed for good."""
+
+
+def after_end(
+    attempts: Attempts, ending: Ending, policy: CopyPolicy
+) -> tuple[Attempts, Restart | GiveUp]:
+    """What to do once a process ended: a copy that was ready once is restarted for ever."""
+    if ending.ready_for_s is not None:
+        steady = ending.ready_for_s >= policy.stable_after_s
+        crashes = 1 if steady else attempts.crashes + 1
+        attempts = replace(attempts, ever_ready=True, crashes=crashes)
+        return attempts, Restart(delay_s=restart_wait_s(crashes, policy))
+    if attempts.ever_ready:
+        attempts = replace(attempts, crashes=attempts.crashes + 1)
+        return attempts, Restart(delay_s=restart_wait_s(attempts.crashes, policy))
+    attempts = replace(attempts, failed_starts=attempts.failed_starts + 1)
+    if ending.kind is EndKind.EXITED and attempts.failed_starts < policy.max_failed_starts:
+        return attempts, Restart(delay_s=restart_wait_s(attempts.failed_starts, policy))
+    return attempts, GiveUp()
+
+
+def restart_wait_s(deaths: int, policy: CopyPolicy) -> float:
+    """Wait after the `deaths`-th death in a row: none after the first, then 1, 2, 4 ... 60 s.
+
+    One death is most often an accident, and requests may be waiting; two are a loop.
+    Source: Kubernetes, "Pod Lifecycle", restartPolicy: the first restart is at once, each one after
+    it waits twice as long, up to a limit, and a container that ran for a while begins anew.
+    """
+    return 0.0 if deaths <= 1 else backoff_s(deaths - 1, policy)
+
+
+def backoff_s(failures: int, policy: CopyPolicy) -> float:
+    """Wait before the try that follows the `failures`-th failure in a row: 1, 2, 4 ... 60 s."""
+    # The exponent is bounded too: 2.0 ** 2000 is an error, not a long wait.
+    return min(policy.max_backoff_s, policy.first_backoff_s * 2.0 ** min(failures - 1, 30))
+
+
+def recent_end(end: LastEnd | None, now: float, policy: CopyPolicy) -> LastEnd | None:
+    """`end` while it is told; None once it is `last_end_told_s` old. `now` is since the epoch."""
+    if end is None or now - end.at >= policy.last_end_told_s:
+        return None
+    return end
+
+
+class Verdict(Enum):
+    """What the pings of a ready copy say."""
+
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"  # out of the routes, may recover
+    HUNG = "hung"  # to be killed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """Pings missed in a row, and the seconds since the last one that was answered.
+
+    The seconds are those that the agent waited for, not those of a clock: an agent that was stopped
+    itself, or a machine that slept, says nothing about a copy.
+    """
+
+    misses: int = 0
+    silent_s: float = 0.0
+
+
+def after_ping(health: Health, answered: bool, waited_s: float, policy: CopyPolicy) -> Health:
+    """The health after one more ping, `waited_s` after the end of the one before it."""
+    if answered:
+        return Health()
+    longest_s = policy.ping_every_s + policy.ping_timeout_s
+    silent_s = health.silent_s + min(waited_s, longest_s)
+    return Health(misses=health.misses + 1, silent_s=silent_s)
+
+
+def ping_limit_s(health: Health, policy: CopyPolicy) -> float:
+    """How long the next ping may take: no longer than until the copy's silence decides."""
+    left_s = policy.unhealthy_after_s - health.silent_s
+    return min(policy.ping_timeout_s, left_s) if left_s > 0 else policy.ping_timeout_s
+
+
+def verdict(health: Health, policy: CopyPolicy) -> Verdict:
+    """Whether a copy of this health may serve, must leave the routes, or must die."""
+    if health.silent_s >= policy.hung_after_s:
+        return Verdict.HUNG
+    silent = health.silent_s >= policy.unhealthy_after_s
+    if silent or health.misses >= policy.misses_until_unhealthy:
+        return Verdict.UNHEALTHY
+    return Verdict.HEALTHY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyPlan:
+    """What brings an instance to its wish; all empty when it is there."""
+
+    start: tuple[CopySpec, ...] = ()
+    adapt: tuple[CopySpec, ...] = ()
+    stop: tuple[str, ...] = ()
+
+
+def plan_copies(
+    wished: Sequence[CopySpec], running: Mapping[str, CopySpec], stopping: Collection[str]
+) -> CopyPlan:
+    """Start what is missing, pass on what a process follows, stop what is not named or is another.
+
+    An id that is still stopping starts once it is gone.
+    """
+    wanted = {spec.id: spec for spec in wished}
+    same = {
+        copy_id
+        for copy_id, spec in running.items()
+        if copy_id in wanted and spec_digest(wanted[copy_id]) == spec_digest(spec)
+    }
+    return CopyPlan(
+        start=tuple(
+            spec for spec in wanted.values() if spec.id not in running and spec.id not in stopping
+        ),
+        adapt=tuple(
+            wanted[copy_id] for copy_id in sorted(same) if wanted[copy_id] != running[copy_id]
+        ),
+        stop=tuple(sorted(copy_id for copy_id in running if copy_id not in same)),
+    )
+
+
+def spec_digest(spec: CopySpec) -> str:
+    """Equal for specs that the same process may go on for: but for adapters and draining."""
+    body = msgspec.json.encode(replace(spec, adapters=(), draining=False), order="deterministic")
+    return hashlib.sha256(body).hexdigest()[:32]

@@ -1,0 +1,33 @@
+"""What an agent gives each of its copies: where artifacts come from, how processes are started."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from hostelry.base.clock import Clock, SystemClock
+from hostelry.domain.shape import Shape
+from hostelry.fleet.agent.lifecycle import CopyPolicy
+from hostelry.fleet.artifacts.protocol import Artifacts
+from hostelry.fleet.launch.launcher import Launcher
+from hostelry.fleet.launch.warm import WarmForks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What every copy of an instance is made with."""
+
+    images_file: Path
+    artifacts: Artifacts
+    launcher: Launcher
+    http: httpx.AsyncClient
+    region: str
+    shape: Shape
+    operator_environment: Mapping[str, str] = field(repr=False)
+    policy: CopyPolicy = field(default_factory=CopyPolicy)
+    devices: tuple[str, ...] = ()
+    warm: WarmForks | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    machine_cpus: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))

@@ -1,0 +1,73 @@
+"""A copy's files: fetched through the instance's cache, and linked into the copy's folder."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostelry.base.errors import RetryableError, TerminalError
+from hostelry.domain.copy import CopySpec
+from hostelry.domain.model import ArtifactSource
+from hostelry.fleet.agent.lifecycle import CopyPolicy, backoff_s
+from hostelry.fleet.agent.reasons import download_failure
+from hostelry.fleet.artifacts.protocol import Artifacts, Fetch
+from hostelry.fleet.artifacts.sources import container_sources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFiles:
+    """Fetches what `spec` names; `model` is the path the model server will see.
+
+    `note` takes progress lines from any thread; `waiting` is told why a fetch is tried again.
+    """
+
+    spec: CopySpec
+    model: Path
+    artifacts: Artifacts
+    policy: CopyPolicy
+    note: Callable[[str], None]
+    waiting: Callable[[str], None]
+
+    async def fetch(self) -> Mapping[str, str]:
+        """Make `model` lead to the model's files; local folders for variables that named one.
+
+        Raises TerminalError in the form of a FailureReason.
+        """
+        model, named = container_sources(self.spec.container)
+        timeout_s = self.spec.download_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                folder = await self._fetch_one(model) if model else None
+                substitutes = {
+                    name: str(await self._fetch_one(source)) for name, source in named.items()
+                }
+        except TimeoutError as error:
+            uris = ", ".join(it.uri for it in (model, *named.values()) if it)
+            raise TerminalError(
+                download_failure(self.spec, uris, f"It was not there within {timeout_s:g} s.")
+            ) from error
+        self._link(folder)
+        return substitutes
+
+    async def _fetch_one(self, source: ArtifactSource) -> Path:
+        """The artifact's folder; a store that is away is asked again until the time is up."""
+        failures = 0
+        while True:
+            want = Fetch(source=source, holder=f"{self.spec.id}/model", note=self.note)
+            try:
+                return await self.artifacts.fetch(want)
+            except RetryableError as error:
+                failures += 1
+                self.note(f"{error}; trying again")
+                self.waiting(str(error))
+                await asyncio.sleep(min(10.0, backoff_s(failures, self.policy)))
+            except TerminalError as error:
+                raise TerminalError(download_failure(self.spec, source.uri, str(error))) from error
+
+    def _link(self, folder: Path | None) -> None:
+        if self.model.is_symlink():
+            self.model.unlink()
+        if folder is None:
+            self.model.mkdir(exist_ok=True)
+        else:
+            self.model.symlink_to(folder.resolve(), target_is_directory=True)

@@ -1,0 +1,203 @@
+"""What an agent says to a copy: ping, the probe that proves it, and its adapters.
+
+Source: SageMaker's container contract; DJL Serving's adapter routes, which take query parameters,
+and the model-hosting-container-standards package's, which take a JSON body. Both are sent.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from hostelry.base.copy_key import HEADER
+from hostelry.base.json import decode
+from hostelry.domain.copy import AdapterPlacement
+from hostelry.fleet.rules.images import Probe
+
+ADAPTER_ID_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
+ADAPTER_ALIAS_HEADER = "X-Amzn-SageMaker-Adapter-Alias"
+PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+MAX_ANSWER_BYTES = 1024 * 1024
+MAX_QUOTED_CHARS = 300
+ADAPTER_TIMEOUT_S = 120.0
+# Statuses that say that the request itself is wrong: trying again cannot help.
+REFUSALS = frozenset({400, 401, 403, 404, 405, 413, 415, 422})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """How a call ended; `fault` is None when it did what was asked.
+
+    `taken`: another adapter has the name, and it is not ours to take out.
+    """
+
+    status: int | None = None
+    fault: str | None = None
+    taken: bool = False
+
+    @property
+    def refused(self) -> bool:
+        """Whether the server understood the call and will not do it."""
+        return self.fault is not None and self.status in REFUSALS
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same call may do better in a moment."""
+        return self.fault is not None and (self.status is None or self.status in PASSING)
+
+
+class _Listed(msgspec.Struct):
+    """What is read of GET /adapters/NAME."""
+
+    src: str
+
+
+class ModelServer:
+    """One copy, as its agent calls it, showing `key`. No method raises for what the server does."""
+
+    def __init__(self, address: str, http: httpx.AsyncClient, key: str | None = None) -> None:
+        self._address = address
+        self._http = http
+        self._shown = {} if key is None else {HEADER: key}
+
+    async def ping(self, timeout_s: float) -> bool:
+        """Whether /ping answers 200 in time."""
+        answer, _ = await self._call("GET", "/ping", timeout_s=timeout_s)
+        return answer.status == 200
+
+    async def prove(
+        self, probe: Probe, timeout_s: float, adapter: AdapterPlacement | None = None
+    ) -> Answer:
+        """Send the probe as a real invocation, through `adapter` where one is given."""
+        headers = {"Content-Type": probe.content_type, "Accept": "application/json"}
+        if adapter is not None:
+            headers |= {ADAPTER_ID_HEADER: adapter.id, ADAPTER_ALIAS_HEADER: adapter.alias}
+        answer, body = await self._call(
+            "POST", "/invocations", timeout_s=timeout_s, headers=headers, body=probe.body
+        )
+        if probe.any_answer and answer.status is not None and proves_the_route(answer.status):
+            return Answer(status=answer.status)
+        if answer.fault is None and probe.json_field is not None:
+            return Answer(status=answer.status, fault=_field_fault(body, probe.json_field))
+        return answer
+
+    async def register(
+        self, adapter: AdapterPlacement, folder: str, *, again: bool = False
+    ) -> Answer:
+        """Load the adapter's weights under its id; the same adapter there already is well.
+
+        `again`: it was asked for before, so that a server which does not tell where its adapters
+        come from may well have it from us.
+        """
+        answer, _ = await self._call(
+            "POST",
+            f"/adapters?name={quote(adapter.id, safe='')}&src={quote(folder, safe='')}",
+            timeout_s=ADAPTER_TIMEOUT_S,
+            headers={"Content-Type": "application/json", ADAPTER_ALIAS_HEADER: adapter.alias},
+            body=msgspec.json.encode({"name": adapter.id, "src": folder}),
+        )
+        if answer.status != 409:
+            return answer
+        listed, body = await self._call(
+            "GET", f"/adapters/{quote(adapter.id, safe='')}", timeout_s=ADAPTER_TIMEOUT_S
+        )
+        if listed.status is None:
+            return listed
+        ours = _listed_source(body) == Path(folder) if listed.status == 200 else again
+        return Answer(status=409) if ours else _name_taken(adapter.id, answer)
+
+    async def unregister(self, adapter_id: str) -> Answer:
+        """Unload the adapter; one that is not there is well."""
+        answer, _ = await self._call(
+            "DELETE", f"/adapters/{quote(adapter_id, safe='')}", timeout_s=ADAPTER_TIMEOUT_S
+        )
+        return Answer(status=404) if answer.status == 404 else answer
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        timeout_s: float,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+    ) -> tuple[Answer, bytes]:
+        call = f"{method} {path.partition('?')[0]}"
+        headers = {**(headers or {}), **self._shown}
+        try:
+            # httpx's own limits count from byte to byte; this one holds for the whole call.
+            async with (
+                asyncio.timeout(timeout_s),
+                self._http.stream(
+                    method, self._address + path, headers=headers, content=body, timeout=timeout_s
+                ) as response,
+            ):
+                text = await _read_bounded(response)
+        except (TimeoutError, httpx.TimeoutException):
+            return Answer(fault=f"{call} did not answer within {timeout_s:g} s"), b""
+        except httpx.HTTPError as error:
+            return Answer(fault=f"{call} failed: {error or type(error).__name__}"), b""
+        if response.status_code == 200:
+            return Answer(status=200), text
+        quoted = text[:MAX_QUOTED_CHARS].decode("utf-8", "replace").strip()
+        fault = f"{call} answered {response.status_code}: {quoted or 'no body'}"
+        return Answer(status=response.status_code, fault=fault), text
+
+
+def proves_the_route(status: int) -> bool:
+    """Whether this answer to a request that means nothing shows that a server serves the route.
+
+    It does where the server took or refused the request itself; not where it has no such route, was
+    not ready, asks to come again, or broke.
+    """
+    return 200 <= status < 300 or status in REFUSALS - {404, 405}
+
+
+def new_http() -> httpx.AsyncClient:
+    """A client for loopback: no proxies, no TLS, no user's netrc."""
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+    return httpx.AsyncClient(
+        transport=httpx.AsyncHTTPTransport(verify=False, limits=limits), trust_env=False
+    )
+
+
+async def _read_bounded(response: httpx.Response) -> bytes:
+    """The body's first bytes; a server that never stops talking is cut off."""
+    read = bytearray()
+    async for piece in response.aiter_bytes():
+        read += piece
+        if len(read) > MAX_ANSWER_BYTES:
+            break
+    return bytes(read)
+
+
+def _listed_source(body: bytes) -> Path | None:
+    """The folder that an adapter's description names."""
+    try:
+        return Path(decode(body, _Listed).src)
+    except msgspec.DecodeError:
+        return None
+
+
+def _name_taken(adapter_id: str, answer: Answer) -> Answer:
+    fault = (
+        f"the model server already has an adapter named {adapter_id}, one of the model's archive; "
+        f"rename one of the two ({answer.fault})"
+    )
+    return Answer(status=409, fault=fault, taken=True)
+
+
+def _field_fault(body: bytes, field: str) -> str | None:
+    quoted = body[:MAX_QUOTED_CHARS].decode("utf-8", "replace")
+    try:
+        answer = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return f"POST /invocations answered 200 without JSON: {quoted}"
+    first = answer[0] if isinstance(answer, list) and answer else answer
+    if isinstance(first, dict) and field in first:
+        return None
+    return f"POST /invocations answered 200 without {field}: {quoted}"

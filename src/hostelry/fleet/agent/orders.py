@@ -1,0 +1,61 @@
+"""What a launcher is told to start one copy: a program with its variables, or a container."""
+
+from collections.abc import Mapping
+
+from hostelry.domain.copy import CopySpec
+from hostelry.fleet.launch.container_order import (
+    container_environment,
+    container_order,
+    refused_in_container,
+)
+from hostelry.fleet.launch.environment import CopyPlace, program_environment
+from hostelry.fleet.launch.launcher import LaunchOrder
+from hostelry.fleet.records import CopyFolder
+from hostelry.fleet.rules.given_variables import left_out
+from hostelry.fleet.rules.images import PROBE_BODY, PROBE_CONTENT_TYPE, ImageRule
+from hostelry.fleet.rules.limits import DISK_VARIABLE
+
+
+def launch_order(
+    spec: CopySpec,
+    rule: ImageRule,
+    place: CopyPlace,
+    substitutes: Mapping[str, str],
+    operator: Mapping[str, str],
+) -> LaunchOrder:
+    """The order of one copy at `place`; `operator` are the operator's own variables."""
+    folder = CopyFolder(place.folder)
+    if not rule.is_container:
+        return LaunchOrder(
+            argv=rule.argv,
+            environment=program_environment(operator, spec, rule, place, substitutes),
+            folder=folder.root,
+            log=folder.log,
+            limits=place.limits_of(spec),
+            key=place.key,
+        )
+    order = container_order(spec, rule, place, substitutes)
+    return LaunchOrder(
+        argv=rule.argv,
+        environment=container_environment(spec, order, place, substitutes),
+        folder=folder.root,
+        log=folder.log,
+        container=order,
+        key=order.key,
+    )
+
+
+def not_passed_on(spec: CopySpec, rule: ImageRule) -> tuple[str, ...]:
+    """The names in the container's Environment that its server does not get."""
+    if rule.is_container:
+        return tuple(refused_in_container(spec))
+    read = {PROBE_BODY, PROBE_CONTENT_TYPE, DISK_VARIABLE}  # by the agent, for this copy
+    names = left_out(spec.container.environment, rule.environment)
+    return tuple(name for name in names if name not in read)
+
+
+def order_title(order: LaunchOrder) -> str:
+    """What is started, for the log."""
+    if order.container is None:
+        return " ".join(order.argv)
+    return f"a container of {order.container.image} (network {order.container.network})"

@@ -1,0 +1,116 @@
+"""An agent's HTTP, as docs/architecture.md section 5 draws it. Every call carries the internal key.
+
+Listens on loopback, on a port of the kernel's choice.
+"""
+
+import hmac
+import logging
+import socket
+from collections.abc import Callable
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.background import BackgroundTask
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from hostelry.base.errors import TerminalError
+from hostelry.base.json import decode
+from hostelry.base.rebinding import OwnHostsOnly
+from hostelry.domain.copy import CopySpec
+from hostelry.fleet.agent.agent import InstanceAgent
+
+log = logging.getLogger(__name__)
+
+KEY_HEADER = "X-Hostelry-Key"
+MAX_WISH_BYTES = 32 * 1024 * 1024
+MAX_WAIT_S = 60.0
+MAX_LOG_LINES = 10_000
+
+
+class RequireKey:
+    """ASGI: refuses every request without the internal key before anything else is looked at."""
+
+    def __init__(self, app: ASGIApp, internal_key: str) -> None:
+        self._app = app
+        self._key = internal_key.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on a request that carries the key; answer 403 to any other."""
+        if scope["type"] == "http":
+            given = dict(scope["headers"]).get(KEY_HEADER.lower().encode(), b"")
+            if not hmac.compare_digest(given, self._key):
+                refusal = PlainTextResponse(f"{KEY_HEADER} is missing or wrong", status_code=403)
+                await refusal(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+class AgentRoutes:
+    """The agent's calls; `finish` ends the process once everything is stopped."""
+
+    def __init__(self, agent: InstanceAgent, finish: Callable[[], None]) -> None:
+        self._agent = agent
+        self._finish = finish
+
+    def app(self, internal_key: str) -> ASGIApp:
+        """The ASGI application."""
+        routes = [
+            Route("/copies", self.put_copies, methods=["PUT"]),
+            Route("/observe", self.observe, methods=["GET"]),
+            Route("/logs/{copy_id}", self.logs, methods=["GET"]),
+            Route("/shutdown", self.shutdown, methods=["POST"]),
+        ]
+        return OwnHostsOnly(RequireKey(Starlette(routes=routes), internal_key))
+
+    async def put_copies(self, request: Request) -> Response:
+        """PUT /copies: the whole wish; answers once it is on disk."""
+        body = bytearray()
+        async for piece in request.stream():
+            body += piece
+            if len(body) > MAX_WISH_BYTES:
+                return PlainTextResponse(f"more than {MAX_WISH_BYTES} bytes", status_code=413)
+        try:
+            await self._agent.apply(decode(body, tuple[CopySpec, ...]))
+        except (msgspec.DecodeError, TerminalError) as error:
+            return PlainTextResponse(str(error), status_code=400)
+        except OSError as error:
+            return PlainTextResponse(f"the wish cannot be recorded: {error}", status_code=503)
+        return Response(status_code=204)
+
+    async def observe(self, request: Request) -> Response:
+        """GET /observe?have=VERSION&wait_s=N."""
+        try:
+            wait_s = min(MAX_WAIT_S, max(0.0, float(request.query_params.get("wait_s", "0"))))
+        except ValueError as error:
+            return PlainTextResponse(f"wait_s: {error}", status_code=400)
+        observation = await self._agent.observe(request.query_params.get("have"), wait_s)
+        return Response(msgspec.json.encode(observation), media_type="application/json")
+
+    async def logs(self, request: Request) -> Response:
+        """GET /logs/COPY_ID?lines=N: text."""
+        try:
+            lines = min(MAX_LOG_LINES, int(request.query_params.get("lines", "100")))
+            tail = await self._agent.log_tail(request.path_params["copy_id"], lines)
+        except (ValueError, TerminalError) as error:
+            return PlainTextResponse(str(error), status_code=400)
+        return PlainTextResponse(tail)
+
+    async def shutdown(self, _request: Request) -> Response:
+        """POST /shutdown: answers at once; every copy is stopped, then this process."""
+        return Response(status_code=202, background=BackgroundTask(self._shut_down))
+
+    async def _shut_down(self) -> None:
+        log.info("shutting down: every copy is stopped")
+        await self._agent.stop()
+        self._finish()
+
+
+def loopback_socket() -> socket.socket:
+    """A listening socket on a free loopback port."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(128)
+    return listener

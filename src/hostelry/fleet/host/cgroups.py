@@ -1,0 +1,248 @@
+"""A control group for one copy, where the machine lets us make one: version 2, or version 1.
+
+In it the kernel keeps the copy's memory limit and its share of the CPUs, and ends a flood of
+processes. The groups are made beside or below the agent's own, which is all that a service manager
+or a container delegates; where even that is refused there is none, and memory.py watches instead.
+
+Source: the kernel's cgroup-v2.rst and cgroup-v1/memory.rst; cgroups(7) for the files in /proc.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostelry.fleet.rules.limits import CopyLimits
+
+MAX_PROCESSES = 4096  # with threads: no model server needs so many, and a fork bomb ends there
+SHARES_PER_CPU = 1024  # version 1's weight of an ordinary process
+WEIGHT_PER_CPU = 100
+MOST_SHARES = 262_144
+MOST_WEIGHT = 10_000
+BRANCH = "hostelry"  # holds the groups of all copies, so that their weights only weigh each other
+LEFTOVER_AFTER_S = 600.0
+REMOVE_TRIES = 20
+REMOVE_PAUSE_S = 0.05
+CONTROLLERS = ("memory", "cpu", "pids")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A folder of the hierarchy `version` below which groups with `controllers` may be made."""
+
+    folder: Path
+    version: int
+    controllers: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyGroup:
+    """One copy's group: a folder in each hierarchy; `memory` is the one that keeps its memory."""
+
+    folders: tuple[Path, ...]
+    memory: Path | None
+
+    def add(self, pid: int) -> None:
+        """Put a process in, with what it starts from now on; raises OSError."""
+        for folder in self.folders:
+            (folder / "cgroup.procs").write_text(str(pid))
+
+    def pids(self) -> frozenset[int]:
+        """The processes in it."""
+        if self.memory is None:
+            return frozenset()
+        with contextlib.suppress(OSError):
+            return frozenset(map(int, (self.memory / "cgroup.procs").read_text().split()))
+        return frozenset()
+
+    def memory_kills(self) -> int:
+        """How many of its processes the kernel has killed for the limit."""
+        if self.memory is None:
+            return 0
+        for name in ("memory.events", "memory.oom_control"):
+            with contextlib.suppress(OSError):
+                for line in (self.memory / name).read_text().splitlines():
+                    if line.startswith("oom_kill "):
+                        return int(line.split()[1])
+        return 0
+
+    def remove(self) -> None:
+        """Remove it; what the kernel still holds after a second stays."""
+        remove_groups(self.folders)
+
+
+def remove_groups(folders: Iterable[Path]) -> None:
+    """Remove the folders of groups whose processes are ended; harmless where there are none."""
+    for folder in folders:
+        for _ in range(REMOVE_TRIES):
+            try:
+                folder.rmdir()
+            except FileNotFoundError:
+                break
+            except OSError:
+                time.sleep(REMOVE_PAUSE_S)  # a process that is being reaped
+            else:
+                break
+        with contextlib.suppress(OSError):
+            if folder.parent.name == BRANCH:
+                folder.parent.rmdir()  # once the last copy is gone
+
+
+def sweep_groups(places: Iterable[Place], now: float) -> None:
+    """Remove groups that are long empty: their agents were killed, and nobody knew of them.
+
+    `now` is in seconds since the epoch. A group that holds a process cannot be removed.
+    """
+    for place in places:
+        with contextlib.suppress(OSError):
+            for folder in (place.folder / BRANCH).iterdir():
+                if folder.is_dir() and now - folder.stat().st_mtime > LEFTOVER_AFTER_S:
+                    with contextlib.suppress(OSError):
+                        folder.rmdir()
+
+
+def make_group(places: Sequence[Place], name: str, limits: CopyLimits) -> CopyGroup | None:
+    """A group called `name` that keeps `limits`; None where the machine allows no part of it.
+
+    A controller that refuses is left out: without the one for memory `CopyGroup.memory` is None.
+    """
+    made: dict[str, Path] = {}
+    for place in places:
+        wanted = [it for it in CONTROLLERS if it in place.controllers and it not in made]
+        if not wanted:
+            continue
+        with contextlib.suppress(OSError):
+            folder = _branch(place) / name
+            folder.mkdir(parents=True, exist_ok=True)
+            kept = [it for it in wanted if _set(folder, it, place.version, limits)]
+            made.update(dict.fromkeys(kept, folder))
+            if not kept:
+                folder.rmdir()
+    if not made:
+        return None
+    return CopyGroup(folders=tuple(dict.fromkeys(made.values())), memory=made.get("memory"))
+
+
+def own_places(proc: Path = Path("/proc/self")) -> list[Place]:
+    """Where this process may try to make groups; a read-only hierarchy offers none."""
+    try:
+        mine = (proc / "cgroup").read_text()
+        mounts = (proc / "mountinfo").read_text()
+    except OSError:
+        return []
+    return [place for it in hierarchies(mine, mounts) for place in _usable(it)]
+
+
+def hierarchies(mine: str, mounts: str) -> list[Place]:
+    """The folder of the own group in each mounted hierarchy, from the text of the two files.
+
+    Version 2's controllers are not in the text: its `controllers` are empty here.
+    """
+    found = []
+    for line in mine.splitlines():
+        number, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        wanted = frozenset(names.split(",")) & set(CONTROLLERS)
+        if number != "0" and not wanted:
+            continue
+        folder = _mounted(path, mounts, wanted)
+        if folder is not None:
+            version = 1 if number != "0" else 2
+            found.append(Place(folder=folder, version=version, controllers=wanted))
+    return found
+
+
+def _mounted(path: str, mounts: str, controllers: frozenset[str]) -> Path | None:
+    """Where the group `path` lies in the file system. Source: proc(5), mountinfo."""
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, (kind, *_, options) = before.split(), after.split()
+        named = set(options.split(","))
+        if kind == "cgroup2" if not controllers else kind == "cgroup" and controllers <= named:
+            root, point = fields[3], Path(fields[4])
+            inside = path.removeprefix(root) if root != "/" and path.startswith(root) else path
+            # In a container the path may be the host's: then the mount is the own group.
+            folder = point / inside.lstrip("/")
+            return folder if folder.is_dir() else point
+    return None
+
+
+def _usable(place: Place) -> Iterator[Place]:
+    """The folders below which a group can be tried."""
+    if place.version == 1:
+        yield place
+        return
+    # A group with processes cannot hand memory down: the agent's own can only where it is a root.
+    with contextlib.suppress(OSError):
+        _hand_down(place.folder)
+    for folder in (place.folder, place.folder.parent):
+        handed = _words(folder / "cgroup.subtree_control")
+        if handed and os.access(folder, os.W_OK):
+            yield Place(folder=folder, version=2, controllers=handed & set(CONTROLLERS))
+
+
+def _hand_down(folder: Path) -> None:
+    there = _words(folder / "cgroup.controllers") & set(CONTROLLERS)
+    missing = there - _words(folder / "cgroup.subtree_control")
+    if missing:
+        (folder / "cgroup.subtree_control").write_text(" ".join(f"+{it}" for it in sorted(missing)))
+
+
+def _branch(place: Place) -> Path:
+    """The group of all copies; together they weigh what the machine's CPUs in processes would."""
+    branch = place.folder / BRANCH
+    branch.mkdir(exist_ok=True)
+    if place.version == 2:
+        _hand_down(branch)
+    if "cpu" in place.controllers:
+        weight = _weight(place.version, os.cpu_count() or 1)
+        (branch / weight[0]).write_text(weight[1])
+    return branch
+
+
+def _weight(version: int, cpus: float) -> tuple[str, str]:
+    """The file of the share of the CPUs, and what to write for `cpus` of them."""
+    cpus = cpus or 1.0  # nothing reserved is not nothing allowed
+    if version == 1:
+        return "cpu.shares", str(min(MOST_SHARES, max(2, round(cpus * SHARES_PER_CPU))))
+    return "cpu.weight", str(min(MOST_WEIGHT, max(1, round(cpus * WEIGHT_PER_CPU))))
+
+
+def _words(path: Path) -> frozenset[str]:
+    with contextlib.suppress(OSError):
+        return frozenset(path.read_text().split())
+    return frozenset()
+
+
+def _set(folder: Path, controller: str, version: int, limits: CopyLimits) -> bool:
+    """Whether the controller keeps its part of the limits in the group."""
+    try:
+        for name, value in _settings(controller, version, limits):
+            (folder / name).write_text(value)
+        if controller == "memory" and limits.max_memory_bytes is not None:
+            _refuse_swap(folder, version, limits.max_memory_bytes)
+    except OSError:
+        return False
+    return controller != "memory" or limits.max_memory_bytes is not None
+
+
+def _settings(controller: str, version: int, limits: CopyLimits) -> list[tuple[str, str]]:
+    """The files that say it, in the order in which they are written."""
+    if controller == "pids":
+        return [("pids.max", str(MAX_PROCESSES))]
+    if controller == "cpu":
+        return [_weight(version, limits.cpus)]
+    if limits.max_memory_bytes is None:
+        return []
+    if version == 1:
+        return [("memory.limit_in_bytes", str(limits.max_memory_bytes))]
+    return [("memory.max", str(limits.max_memory_bytes)), ("memory.oom.group", "1")]
+
+
+def _refuse_swap(folder: Path, version: int, limit_bytes: int) -> None:
+    """Have swap count, where the kernel was built to count it."""
+    name = "memory.memsw.limit_in_bytes" if version == 1 else "memory.swap.max"
+    with contextlib.suppress(OSError):
+        (folder / name).write_text(str(limit_bytes) if version == 1 else "0")

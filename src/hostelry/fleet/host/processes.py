@@ -1,0 +1,290 @@
+"""Processes of this machine, told apart beyond doubt, watched through pidfds and stopped whole.
+
+Linux only: reads /proc. A copy is every process of its leader's session, and every process that
+carries the copy's folder in its environment, so that a child which left the session is found too.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from hostelry.base.clock import monotonic_s
+from hostelry.fleet.records import ProcessIdentity
+from hostelry.fleet.rules.copy_user import Seat
+
+MARKER_VARIABLE = "HOSTELRY_COPY_FOLDER"
+PROC = Path("/proc")
+SCAN_PAUSE_S = 0.05
+ORPHAN_GRACE_S = 1.0
+KILL_PATIENCE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRow:
+    """One line of the process table."""
+
+    pid: int
+    session: int
+    start_ticks: int
+    marker: str | None
+
+
+@cache
+def boot_id() -> str:
+    """The kernel's id of this boot."""
+    return (PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def identify(pid: int) -> ProcessIdentity | None:
+    """The identity of the living process `pid`; None when there is none (a zombie is none)."""
+    stat = _stat(pid)
+    if stat is None:
+        return None
+    return ProcessIdentity(pid=pid, start_ticks=stat[1], boot_id=boot_id())
+
+
+def is_alive(process: ProcessIdentity) -> bool:
+    """Whether this very process still runs."""
+    return identify(process.pid) == process
+
+
+def own_identity() -> ProcessIdentity:
+    """The identity of the calling process."""
+    mine = identify(os.getpid())
+    assert mine is not None
+    return mine
+
+
+def process_table() -> list[ProcessRow]:
+    """Every living process, with the copy folder its environment names (where readable)."""
+    pids = [int(entry) for entry in os.listdir(PROC) if entry.isdigit()]
+    return [
+        ProcessRow(pid=pid, session=stat[0], start_ticks=stat[1], marker=_marker(pid))
+        for pid in pids
+        if (stat := _stat(pid)) is not None
+    ]
+
+
+def members(
+    table: Iterable[ProcessRow], folder: Path, leader: ProcessIdentity | None
+) -> list[ProcessIdentity]:
+    """The processes of the copy in `folder`, whose recorded leader may be dead or unknown.
+
+    A pid of the leader that now belongs to another program says that the session is gone: the
+    kernel does not give out a pid while a session of that number lives.
+    """
+    rows = list(table)
+    session = _living_session(rows, leader)
+    return [
+        ProcessIdentity(pid=row.pid, start_ticks=row.start_ticks, boot_id=boot_id())
+        for row in rows
+        if row.marker == str(folder) or (session is not None and row.session == session)
+    ]
+
+
+def send(processes: Iterable[ProcessIdentity], number: signal.Signals) -> None:
+    """Signal each of the processes that still is what it was; the others are passed over."""
+    for process in processes:
+        with contextlib.suppress(OSError):
+            pidfd = os.pidfd_open(process.pid)
+            try:
+                if is_alive(process):
+                    signal.pidfd_send_signal(pidfd, number)
+            finally:
+                os.close(pidfd)
+
+
+class WatchedProcess:
+    """A process whose end is noticed at once; a child of ours, or one that was adopted."""
+
+    memory_limit = ""  # nobody keeps one
+    start_kind = "cold"
+
+    def __init__(
+        self, identity: ProcessIdentity, child: "subprocess.Popen[bytes] | None" = None
+    ) -> None:
+        self.identity = identity
+        self._child = child
+
+    @classmethod
+    def adopt(cls, identity: ProcessIdentity) -> "WatchedProcess | None":
+        """The recorded process, if it still runs."""
+        return cls(identity) if is_alive(identity) else None
+
+    @classmethod
+    def start(
+        cls,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        log: Path,
+        pass_fds: Sequence[int] = (),
+        seat: Seat | None = None,
+    ) -> "WatchedProcess":
+        """Start `argv` in a session of its own, printing to the end of `log`.
+
+        With `seat` it is that user's, in no other group than the seat's.
+        Raises OSError when the program cannot be started.
+        """
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            child = subprocess.Popen(
+                list(argv),
+                env=dict(environment),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=descriptor,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=pass_fds,
+                user=seat.uid if seat else None,
+                group=seat.gid if seat else None,
+                extra_groups=() if seat else None,
+            )
+        finally:
+            os.close(descriptor)
+        reap(child)
+        # A child that is dead already is a zombie until it is waited for: no identity but its pid.
+        identity = identify(child.pid) or ProcessIdentity(
+            pid=child.pid, start_ticks=-1, boot_id=boot_id()
+        )
+        return cls(identity, child)
+
+    async def wait(self) -> int | None:
+        """Return when the process is gone: its exit code (negative: the signal), if it was ours."""
+        try:
+            pidfd = os.pidfd_open(self.identity.pid)
+        except OSError:
+            return self._exit_code()
+        try:
+            if self._child is not None or is_alive(self.identity):
+                await _readable(pidfd)
+        finally:
+            os.close(pidfd)
+        return self._exit_code()
+
+    def _exit_code(self) -> int | None:
+        return self._child.wait() if self._child is not None else None
+
+
+def reap(child: "subprocess.Popen[bytes]") -> None:
+    """Take the child's exit status when it ends, so that no zombie is left; it may outlive us."""
+    threading.Thread(target=child.wait, name=f"reap {child.pid}", daemon=True).start()
+
+
+async def stop_processes(
+    folder: Path, leader: ProcessIdentity | None, grace_s: float
+) -> list[ProcessIdentity]:
+    """End every process of the copy in `folder`: TERM, KILL after `grace_s`.
+
+    Returns those the kernel still holds after that: none, as a rule.
+    """
+    stopping = _Stopping([(folder, leader)], grace_s)
+    for _ in stopping.looks():
+        await asyncio.sleep(SCAN_PAUSE_S)
+    return stopping.left
+
+
+def stop_all(
+    groups: Sequence[tuple[Path, ProcessIdentity | None]], grace_s: float
+) -> list[ProcessIdentity]:
+    """As `stop_processes` for every (folder, leader) at once, blocking."""
+    stopping = _Stopping(groups, grace_s)
+    for _ in stopping.looks():
+        time.sleep(SCAN_PAUSE_S)
+    return stopping.left
+
+
+class _Stopping:
+    """The end of some copies, one look at the process table after the other."""
+
+    def __init__(
+        self, groups: Sequence[tuple[Path, ProcessIdentity | None]], grace_s: float
+    ) -> None:
+        self._groups = groups
+        self._kill_at = monotonic_s() + grace_s
+        self._give_up_at: float | None = None
+        self._told: set[ProcessIdentity] = set()
+        self.left: list[ProcessIdentity] = []
+
+    def looks(self) -> Iterator[None]:
+        """One look for each item; the caller pauses between them."""
+        while self._goes_on():
+            yield
+
+    def _goes_on(self) -> bool:
+        """Signal what is there; False once nothing is, or nothing can be done about it."""
+        table = process_table()
+        found = {it for folder, leader in self._groups for it in members(table, folder, leader)}
+        self.left = sorted(found, key=lambda it: it.pid)
+        now = monotonic_s()
+        if not found or (self._give_up_at is not None and now >= self._give_up_at):
+            return False
+        if not any(leader in found for _, leader in self._groups):
+            # What outlives its model server has nobody left to end it in good order.
+            self._kill_at = min(self._kill_at, now + ORPHAN_GRACE_S)
+        if now >= self._kill_at:
+            # Killed again at every look, since it may have forked meanwhile.
+            self._give_up_at = self._give_up_at or now + KILL_PATIENCE_S
+            send(found, signal.SIGKILL)
+        else:
+            send(found - self._told, signal.SIGTERM)
+            self._told |= found
+        return True
+
+
+async def _readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+
+    def resolve() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    loop.add_reader(descriptor, resolve)
+    try:
+        await done
+    finally:
+        loop.remove_reader(descriptor)
+
+
+def _living_session(rows: Iterable[ProcessRow], leader: ProcessIdentity | None) -> int | None:
+    if leader is None or leader.boot_id != boot_id():
+        return None
+    for row in rows:
+        if row.pid == leader.pid and row.start_ticks != leader.start_ticks:
+            return None
+    return leader.pid
+
+
+def _stat(pid: int) -> tuple[int, int] | None:
+    """(session, start ticks) of a living process. Source: proc(5), fields 3, 6 and 22."""
+    try:
+        text = (PROC / str(pid) / "stat").read_bytes()
+    except OSError:
+        return None
+    # The name in parentheses may itself hold spaces and parentheses.
+    fields = text[text.rfind(b")") + 2 :].split()
+    if fields[0] in (b"Z", b"X", b"x"):
+        return None
+    return int(fields[3]), int(fields[19])
+
+
+def _marker(pid: int) -> str | None:
+    prefix = MARKER_VARIABLE.encode() + b"="
+    try:
+        environment = (PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return None
+    for entry in environment.split(b"\0"):
+        if entry.startswith(prefix):
+            return os.fsdecode(entry[len(prefix) :])
+    return None

@@ -1,0 +1,1 @@
+"""Starting copies: as processes, forks and containers."""

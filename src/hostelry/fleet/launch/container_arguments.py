@@ -1,0 +1,298 @@
+"""What a container engine is told, and what its answers mean: pure functions of plain values.
+
+Source: docs.podman.io podman-run(1) and docs.docker.com `docker run`; SageMaker's container
+contract for `serve`, port 8080, /opt/ml/model and the label.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath, PurePosixPath
+
+from hostelry.base.errors import TerminalError
+from hostelry.fleet.host.processes import MARKER_VARIABLE
+from hostelry.fleet.launch.container_order import (
+    INNER_PORT,
+    MODEL_PATH,
+    ContainerOrder,
+    fits_a_line,
+)
+
+COPY_LABEL = "hostelry.copy"
+INSTANCE_LABEL = "hostelry.instance"
+BIND_LABEL = "com.amazonaws.sagemaker.capabilities.accept-bind-to-port"
+MAX_PROCESSES = 4096
+SHARED_MEMORY = "1g"
+KILLED = 128 + 9
+MIB = 1024**2
+# What a server that starts as root needs to prepare its files and to become another user.
+CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
+NO_PROGRAM = ("executable file not found", "no such file or directory", "no command or entrypoint")
+
+# [registry[:port]/]path[:tag][@digest]. Podman takes more, such as dir:/etc, which is not an image.
+_NAME = r"[A-Za-z0-9]+(?:[._-]+[A-Za-z0-9]+)*"
+REFERENCE = re.compile(
+    rf"(?:{_NAME}(?::[0-9]{{1,5}})?/)?{_NAME}(?:/{_NAME})*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFacts:
+    """A container engine that answered.
+
+    kind: "podman" or "docker". program: its path. runtime: the OCI runtime to ask for, None for
+    the engine's own. rootless: it runs without root. keeps_limits: whether its containers are held
+    to their memory and CPUs. max_files, max_processes: the agent's own
+    hard limits, which an engine without the right to raise them must not exceed.
+    """
+
+    kind: str
+    program: str
+    version: str
+    runtime: str | None = None
+    rootless: bool = False
+    keeps_limits: bool = True
+    max_files: int = 1024
+    max_processes: int = 1024
+
+    @property
+    def argv(self) -> list[str]:
+        """The program with the options that come before a command."""
+        runtime = ["--runtime", self.runtime] if self.runtime and self.kind == "podman" else []
+        return [self.program, *runtime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageFacts:
+    """An image that is on this machine; `id` names its content."""
+
+    id: str
+    labels: Mapping[str, str]
+
+    @property
+    def binds_to_port(self) -> bool:
+        """Whether its server listens on SAGEMAKER_BIND_TO_PORT."""
+        return self.labels.get(BIND_LABEL, "").lower() == "true"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerState:
+    """What the engine says of a container; `pid` is None once it runs no more."""
+
+    running: bool
+    pid: int | None
+    exit_code: int
+    out_of_memory: bool
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerPlan:
+    """One container: its order, its copy's folder, its arguments and the files written for it."""
+
+    order: ContainerOrder
+    folder: Path
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+
+    @property
+    def environment_file(self) -> Path:
+        """Its variables: on the command line every user of this machine could read them."""
+        return self.folder / "container.env"
+
+
+def container_name(folder: Path) -> str:
+    """The name of the container of the copy in `folder`: the same in every life of its agent."""
+    return f"hostelry-{folder.name[:40]}-{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
+
+
+def check_reference(image: str) -> None:
+    """Raise TerminalError unless `image` is an image's name and nothing else."""
+    if not REFERENCE.fullmatch(image):
+        raise TerminalError(
+            f'"{image}" is not the name of a container image. Use [registry[:port]/]name[:tag] or '
+            "name@sha256:digest."
+        )
+
+
+def run_arguments(engine: EngineFacts, image: ImageFacts, plan: ContainerPlan) -> list[str]:
+    """The command that makes and starts the container, detached.
+
+    Raises TerminalError for what this engine or image cannot have.
+    """
+    order = plan.order
+    return [
+        *engine.argv,
+        "run",
+        "--detach",
+        f"--name={container_name(plan.folder)}",
+        f"--label={COPY_LABEL}={plan.folder}",
+        f"--label={INSTANCE_LABEL}={plan.folder.parent.parent}",
+        "--pull=never",
+        "--restart=no",
+        "--stop-signal=SIGTERM",
+        *_engine_options(engine),
+        *_network(order, image),
+        *_confinement(),
+        *_limits(order),
+        *_devices(engine, order.devices),
+        *_environment(plan),
+        *_mounts({MODEL_PATH: order.model_folder, **order.mounts}),
+        image.id,
+        *plan.arguments,
+    ]
+
+
+def environment_file(environment: Mapping[str, str]) -> str:
+    """The text of an engine's --env-file, without the variables such a file cannot hold."""
+    return "".join(f"{k}={v}\n" for k, v in environment.items() if fits_a_line(v))
+
+
+def inherited_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a container takes from the environment of the engine's own command."""
+    return {name: value for name, value in environment.items() if not fits_a_line(value)}
+
+
+def parse_images(text: bytes) -> ImageFacts:
+    """The image of `image inspect`; raises ValueError for anything else."""
+    row = json.loads(text)[0]
+    labels = (row.get("Config") or {}).get("Labels") or {}
+    return ImageFacts(id=str(row["Id"]), labels={str(k): str(v) for k, v in labels.items()})
+
+
+def parse_state(text: bytes) -> ContainerState:
+    """The state of `inspect`; raises ValueError for anything else."""
+    state = json.loads(text)[0]["State"]
+    pid = int(state.get("Pid") or 0)
+    return ContainerState(
+        running=bool(state.get("Running")),
+        pid=pid if pid > 0 else None,
+        exit_code=int(state.get("ExitCode") or 0),
+        out_of_memory=bool(state.get("OOMKilled")),
+        error=str(state.get("Error") or ""),
+    )
+
+
+def exit_words(state: ContainerState, max_memory_bytes: int | None, kernel_kills: int = 0) -> str:
+    """How a container ended, in a sentence.
+
+    `kernel_kills` counts what the kernel killed for want of memory in the container's last second:
+    Podman misses it where the first process itself is killed.
+    """
+    starved = state.out_of_memory or (state.exit_code == KILLED and kernel_kills > 0)
+    if starved and max_memory_bytes is not None:
+        return (
+            "The container was killed for its memory: it needed more than its limit of "
+            f"{max_memory_bytes // MIB} MB (MaxMemoryRequiredInMb). Raise the limit, or have the "
+            "model hold less."
+        )
+    if starved:
+        return (
+            "The container was killed for its memory: this machine ran out of it. Give the model a "
+            "larger instance type, or have it hold less."
+        )
+    if state.error:
+        return f"The container ended: {state.error}."
+    if state.exit_code > 128:
+        return f"The container was ended by signal {state.exit_code - 128}."
+    return f"The container exited with code {state.exit_code}."
+
+
+def start_words(image: str, words: str) -> str:
+    """Why an engine could not start a container, with what to do where that is known."""
+    text = f'The container of image "{image}" cannot be started: {words}'
+    if any(sign in words.lower() for sign in NO_PROGRAM):
+        text += (
+            " (the image needs an ENTRYPOINT that takes the argument serve, or an executable named "
+            "serve on its PATH)"
+        )
+    return text
+
+
+def last_words(printed: bytes) -> str:
+    """The end of what an engine printed, as one line."""
+    lines = [line.strip() for line in printed.decode("utf-8", "replace").splitlines()]
+    return " ".join(line for line in lines[-4:] if line)[-600:] or "it printed nothing"
+
+
+def _engine_options(engine: EngineFacts) -> list[str]:
+    if engine.kind == "docker":
+        return ["--log-driver=local", "--log-opt=max-size=8m", "--log-opt=max-file=2"]
+    # The container writes to the copy's log itself: nothing to follow, a full disk ends nothing.
+    return [
+        "--log-driver=passthrough",
+        "--http-proxy=false",
+        f"--ulimit=nofile={engine.max_files}:{engine.max_files}",
+        f"--ulimit=nproc={engine.max_processes}:{engine.max_processes}",
+    ]
+
+
+def _network(order: ContainerOrder, image: ImageFacts) -> list[str]:
+    if order.network == "none":
+        return ["--network=none"]
+    if order.network == "bridge":
+        return ["--network=bridge", f"--publish=127.0.0.1:{order.port}:{INNER_PORT}"]
+    if not image.binds_to_port:
+        raise TerminalError(
+            f'The image "{order.image}" has no label {BIND_LABEL}=true, so its server listens on '
+            f"{INNER_PORT} and would collide with other copies on the machine's own network. Add "
+            'the label and listen on SAGEMAKER_BIND_TO_PORT, or set network = "none" or "bridge".'
+        )
+    return ["--network=host"]
+
+
+def _confinement() -> list[str]:
+    return [
+        "--cap-drop=ALL",
+        *(f"--cap-add={name}" for name in CAPABILITIES),
+        "--security-opt=no-new-privileges",
+        f"--pids-limit={MAX_PROCESSES}",
+        f"--shm-size={SHARED_MEMORY}",
+    ]
+
+
+def _limits(order: ContainerOrder) -> list[str]:
+    limits = []
+    if order.cpus is not None:
+        limits.append(f"--cpus={order.cpus:g}")
+    if order.max_memory_bytes is not None:
+        # The same for memory and swap together: no swap.
+        memory = order.max_memory_bytes
+        limits += [f"--memory={memory}b", f"--memory-swap={memory}b"]
+    return limits
+
+
+def _devices(engine: EngineFacts, devices: Sequence[str]) -> list[str]:
+    if not devices:
+        return []
+    if engine.kind == "docker":
+        # Docker reads the value as CSV: a list of devices is one quoted field.
+        return [f'--gpus="device={",".join(devices)}"']
+    return [f"--device=nvidia.com/gpu={name}" for name in devices]
+
+
+def _environment(plan: ContainerPlan) -> list[str]:
+    return [
+        f"--env-file={plan.environment_file}",
+        *(f"--env={name}" for name in inherited_variables(plan.environment)),
+        f"--env={MARKER_VARIABLE}={plan.folder}",
+    ]
+
+
+def _mounts(mounts: Mapping[str, Path]) -> list[str]:
+    return [
+        f"--mount=type=bind,source={_plain(source)},target={_plain(PurePosixPath(target))},readonly"
+        for target, source in mounts.items()
+    ]
+
+
+def _plain(path: PurePath) -> PurePath:
+    if any(sign in str(path) for sign in ',"\n'):
+        raise TerminalError(
+            f"{path} has a comma, quote or line break in it and cannot be mounted into a container;"
+            " move the home folder"
+        )
+    return path

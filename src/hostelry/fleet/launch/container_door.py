@@ -1,0 +1,231 @@
+"""The door of a container that has no network: ``python -m hostelry.fleet.launch.container_door``.
+
+Listens on this machine's loopback, enters the container's network namespace, which holds a loopback
+of its own and nothing else, and passes bytes both ways. What goes in can be answered; nothing
+inside can call out. With the copy's key, which is all it knows, it passes on only requests that
+show it, and those without it. Lives as long as the container's first process.
+
+Source: setns(2); pidfd_open(2). A socket belongs to the namespace it was made in, so the listener,
+made first, stays outside.
+"""
+
+import argparse
+import asyncio
+import ctypes
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import cast
+
+import uvloop
+
+from hostelry.base.copy_key import take_key
+from hostelry.fleet.launch.keyed_requests import KeyedRequests, RefusedError
+
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWNET = 0x40000000
+BACKLOG = 1024
+CONNECT_TIMEOUT_S = 5.0
+LAST_WORDS_S = 1.0
+MAX_KEPT_BYTES = 64 * 1024
+PORT_TAKEN = 3  # this program's exit codes
+NOT_ENTERED = 4
+
+
+class Side(asyncio.Protocol):
+    """One end of a connection through the door; `other` is set once both ends are there."""
+
+    def __init__(self, other: "Side | None" = None) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.other = other
+        self.ended = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        # uvloop's transports are no subclasses of asyncio's.
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass the bytes on."""
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.write(data)
+
+    def eof_received(self) -> bool:
+        """Pass the end of what is sent on; answers may still come the other way."""
+        self.ended = True
+        other = self.other
+        if other is None or other.transport is None or other.transport.is_closing():
+            return self.other is None
+        if other.ended:
+            # Both have said all they will; what is still to be written is written first.
+            other.transport.close()
+            return False
+        other.transport.write_eof()
+        return True
+
+    def pause_writing(self) -> None:
+        """Read no more than can be written here."""
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Read on."""
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """A broken connection breaks its other side; a closed one is closed once it is written."""
+        other = self.other.transport if self.other is not None else None
+        if other is None or other.is_closing():
+            return
+        if error is None:
+            other.close()
+        else:
+            other.abort()
+
+
+class OuterSide(Side):
+    """The caller's end: keeps what it says until the server inside is reached.
+
+    With `key` nobody inside is called before a request showed it.
+    """
+
+    def __init__(
+        self, port: int, connecting: "set[asyncio.Task[None]]", key: str | None = None
+    ) -> None:
+        super().__init__()
+        self._port = port
+        self._connecting = connecting
+        self._requests = None if key is None else KeyedRequests(key)
+        self._called = False
+        self._kept = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Call the server inside, where nothing has to be shown first."""
+        super().connection_made(transport)
+        if self._requests is None:
+            self._call()
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on what may be passed, once that can be done; no more is read before."""
+        if self._requests is not None:
+            try:
+                data = self._requests.feed(data)
+            except RefusedError as refusal:
+                assert self.transport is not None
+                self.transport.write(refusal.answer)
+                self.transport.close()
+                return
+            if not data:
+                return
+            self._call()
+        if self.other is not None:
+            super().data_received(data)
+            return
+        self._kept += data
+        if len(self._kept) >= MAX_KEPT_BYTES and self.transport is not None:
+            self.transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        """Pass the end on; of a caller that showed nothing it is the end of all."""
+        return super().eof_received() if self._called else False
+
+    def _call(self) -> None:
+        """Call the server inside, once."""
+        if self._called:
+            return
+        self._called = True
+        task = asyncio.get_running_loop().create_task(self._connect())
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        assert self.transport is not None
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                _, inner = await loop.create_connection(lambda: Side(self), "127.0.0.1", self._port)
+        except (OSError, TimeoutError):
+            # Nobody listens inside yet: the caller sees what a closed port looks like.
+            self.transport.abort()
+            return
+        self.other = inner
+        if self.transport.is_closing():
+            self.connection_lost(None)
+            return
+        super().data_received(bytes(self._kept))
+        if self.ended:
+            super().eof_received()
+        if len(self._kept) >= MAX_KEPT_BYTES:
+            self.transport.resume_reading()
+        self._kept.clear()
+
+
+def enter_network(pid: int) -> None:
+    """Make this process a member of the network namespace of `pid`; raises OSError.
+
+    Without root the way leads through the user namespace that owns it; one thread only.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    namespaces = Path("/proc") / str(pid) / "ns"
+    user, network = namespaces / "user", namespaces / "net"
+    foreign = os.stat(user).st_ino != os.stat("/proc/self/ns/user").st_ino
+    opened = [(os.open(network, os.O_RDONLY), CLONE_NEWNET)]
+    if foreign:
+        opened.insert(0, (os.open(user, os.O_RDONLY), CLONE_NEWUSER))
+    try:
+        for descriptor, kind in opened:
+            if libc.setns(descriptor, kind) != 0:
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), str(namespaces))
+    finally:
+        for descriptor, _ in opened:
+            os.close(descriptor)
+
+
+async def serve(listener: socket.socket, container: int, port: int, key: str | None = None) -> None:
+    """Pass connections to `port` inside until the process behind the pidfd `container` is gone.
+
+    With `key` only requests that show it are passed on.
+    """
+    loop = asyncio.get_running_loop()
+    connecting: set[asyncio.Task[None]] = set()
+    gone = asyncio.Event()
+    loop.add_reader(container, gone.set)
+    server = await loop.create_server(
+        lambda: OuterSide(port, connecting, key), sock=listener, backlog=BACKLOG
+    )
+    await gone.wait()
+    loop.remove_reader(container)
+    server.close()
+    await asyncio.sleep(LAST_WORDS_S)  # what the server said last is still on its way
+
+
+def main() -> None:
+    """Parse the arguments and serve."""
+    parser = argparse.ArgumentParser(prog="container_door", description=__doc__)
+    parser.add_argument("--pid", type=int, required=True, help="the container's first process")
+    parser.add_argument("--port", type=int, required=True, help="on this machine's loopback")
+    parser.add_argument("--inner-port", type=int, required=True, help="of the server inside")
+    arguments = parser.parse_args()
+    key = take_key(os.environ)
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", arguments.port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        print(f"[door] port {arguments.port}: {error}", file=sys.stderr)
+        sys.exit(PORT_TAKEN)
+    try:
+        container = os.pidfd_open(arguments.pid)
+        enter_network(arguments.pid)
+    except OSError as error:
+        print(f"[door] the container cannot be entered: {error}", file=sys.stderr)
+        sys.exit(NOT_ENTERED)
+    uvloop.run(serve(listener, container, arguments.inner_port, key))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,402 @@
+"""Copies whose image is run itself, by a container engine of this machine.
+
+The engine keeps a container alive without its agent; what a successor must know of it lies in the
+copy's folder before the container is made. Its first process is watched like any other copy's. A
+container without a network is reached through its door (container_door.py).
+"""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import math
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from hostelry.base.copy_key import VARIABLE as KEY_VARIABLE
+from hostelry.base.errors import TerminalError
+from hostelry.base.json import decode
+from hostelry.base.private_file import write_whole
+from hostelry.base.recurring import run_guarded
+from hostelry.fleet.host.memory import machine_kills
+from hostelry.fleet.host.processes import (
+    MARKER_VARIABLE,
+    WatchedProcess,
+    boot_id,
+    identify,
+    stop_processes,
+)
+from hostelry.fleet.launch.container_arguments import (
+    ContainerPlan,
+    ContainerState,
+    EngineFacts,
+    ImageFacts,
+    check_reference,
+    container_name,
+    environment_file,
+    exit_words,
+    inherited_variables,
+    run_arguments,
+    start_words,
+)
+from hostelry.fleet.launch.container_engine import (
+    Printed,
+    call,
+    call_detached,
+    find_engine,
+    find_image,
+    find_state,
+)
+from hostelry.fleet.launch.container_order import ContainerOrder, adapters_folder
+from hostelry.fleet.launch.copy_log import CopyLog
+from hostelry.fleet.launch.exit_detail import exit_detail
+from hostelry.fleet.launch.launcher import LaunchOrder
+from hostelry.fleet.records import ProcessIdentity
+
+log = logging.getLogger(__name__)
+
+RUN_TIMEOUT_S = 120.0
+STOP_MARGIN_S = 30.0
+ENDED_WITHIN_S = 10.0
+LOOK_EVERY_S = 0.1
+KERNEL_LOOK_S = 1.0
+DOOR_PAUSES_S = (0.0, 0.2, 1.0, 5.0)  # by how often it ended
+RECORD = "container.json"
+DOOR_MODULE = "hostelry.fleet.launch.container_door"
+NO_PID = 2**22 + 1  # above the kernel's own bound: no process ever has it
+OPERATORS = ("HOME", "LANG", "PATH", "PYTHONPATH", "XDG_RUNTIME_DIR")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerRecord:
+    """container.json: the container of a copy, from just before it is made until it is removed.
+
+    `followers` are the processes of ours that belong to it: its door, and what copies its log.
+    `key` is what its door asks to be shown; None of one that an older agent made.
+    """
+
+    name: str
+    engine: EngineFacts
+    port: int
+    inner_port: int
+    network: str
+    max_memory_bytes: int | None = None
+    followers: tuple[ProcessIdentity | None, ...] = (None, None)
+    key: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def load(cls, folder: Path) -> "ContainerRecord | None":
+        """The record of the copy in `folder`; None where it is no container."""
+        try:
+            return decode((folder / RECORD).read_bytes(), cls)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def save(self, folder: Path) -> None:
+        """Write the record; raises OSError."""
+        write_whole(folder / RECORD, msgspec.json.encode(self), durable=False)
+
+
+class WatchedContainer:
+    """A container's first process; its followers are started, and started again, while it runs."""
+
+    def __init__(self, identity: ProcessIdentity, folder: Path, record: ContainerRecord) -> None:
+        self.identity = identity
+        self._folder = folder
+        self._record = record
+        self._kernel_kills = machine_kills()
+
+    @property
+    def kernel_kills(self) -> int:
+        """What the kernel killed for want of memory since the last look, a second ago at most."""
+        return machine_kills() - self._kernel_kills
+
+    @property
+    def memory_limit(self) -> str:
+        """How its memory limit is kept: by the container's own control group."""
+        kept = self._record.max_memory_bytes is not None and self._record.engine.keeps_limits
+        return "container" if kept else ""
+
+    @property
+    def start_kind(self) -> str:
+        """How it was started: no container is forked from another."""
+        return "cold"
+
+    async def wait(self) -> int | None:
+        """Return when it is gone; only the engine knows its exit code (`explain_exit`)."""
+        following = [
+            asyncio.create_task(self._follow(at, argv))
+            for at, argv in enumerate(followers_of(self._record, self.identity.pid))
+        ]
+        following.append(asyncio.create_task(self._look()))
+        try:
+            return await WatchedProcess(self.identity).wait()
+        finally:
+            for task in following:
+                task.cancel()
+            await asyncio.gather(*following, return_exceptions=True)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(KERNEL_LOOK_S)
+            seen = machine_kills()
+            # A kill is looked at again a moment later: it may have been this one.
+            await asyncio.sleep(LOOK_EVERY_S)
+            self._kernel_kills = seen
+
+    async def _follow(self, at: int, argv: list[str]) -> None:
+        """Keep one follower running; what a predecessor of this agent started is taken over."""
+        known = self._record.followers[at]
+        process = WatchedProcess.adopt(known) if known is not None else None
+        key = self._record.key if DOOR_MODULE in argv else None
+        environment = follower_environment(self._folder, key)
+
+        async def one_life() -> None:
+            nonlocal process
+            if process is None:
+                process = WatchedProcess.start(
+                    argv, environment, self._folder, self._folder / "log"
+                )
+                self._remember(at, process.identity)
+            await process.wait()
+            log.warning("%s: %s ended and is started again", self._record.name, argv[0])
+
+        name, failing = f"keeping {argv[0]} of {self._record.name}", False
+        for ends in itertools.count(1):
+            failing = not await run_guarded(name, one_life, quiet=failing)
+            process = None
+            await asyncio.sleep(DOOR_PAUSES_S[min(ends, len(DOOR_PAUSES_S) - 1)])
+
+    def _remember(self, at: int, identity: ProcessIdentity) -> None:
+        known = [*self._record.followers[:at], identity, *self._record.followers[at + 1 :]]
+        self._record = replace(self._record, followers=tuple(known))
+        with contextlib.suppress(OSError):
+            self._record.save(self._folder)
+
+
+class ContainerLauncher:
+    """Starts, finds, explains and ends containers; implements `launcher.Launcher`."""
+
+    def __init__(self) -> None:
+        self._engines: dict[str | None, EngineFacts] = {}
+        self._making: dict[Path, asyncio.Task[WatchedContainer]] = {}
+        self._watched: dict[Path, WatchedContainer] = {}
+
+    async def start(self, order: LaunchOrder) -> WatchedContainer:
+        """The started container.
+
+        Raises TerminalError where no engine works, the image cannot be had or it does not start.
+        """
+        assert order.container is not None
+        check_reference(order.container.image)
+        engine = await self._engine(order.container.engine)
+        image = await _available(engine, order.container, CopyLog(order.log))
+        # What was begun is finished: a container that comes up after `stop` looked would stay.
+        making = asyncio.create_task(_make(engine, image, order, order.container))
+        self._making[order.folder] = making
+        making.add_done_callback(lambda done: self._made(order.folder, done))
+        self._watched[order.folder] = await asyncio.shield(making)
+        return self._watched[order.folder]
+
+    def adopt(self, folder: Path, identity: ProcessIdentity) -> WatchedContainer | None:
+        """The recorded container if its first process still runs."""
+        record = ContainerRecord.load(folder)
+        if record is None or WatchedProcess.adopt(identity) is None:
+            return None
+        self._watched[folder] = WatchedContainer(identity, folder, record)
+        return self._watched[folder]
+
+    async def explain_exit(self, folder: Path, code: int | None) -> str:
+        """How the container ended, as its engine knows it."""
+        record, watched = ContainerRecord.load(folder), self._watched.get(folder)
+        kernel_kills = watched.kernel_kills if watched is not None else 0
+        state = await _ended(record) if record is not None else None
+        if record is None or state is None:
+            return exit_detail(code)
+        return exit_words(state, record.max_memory_bytes, kernel_kills)
+
+    async def stop(self, folder: Path, leader: ProcessIdentity | None, grace_s: float) -> None:
+        """End and remove the container: TERM to its first process, KILL after `grace_s`."""
+        making = self._making.get(folder)
+        if making is not None:
+            await asyncio.wait([making])
+        self._watched.pop(folder, None)
+        if is_container(folder):
+            await end_container(folder, leader, grace_s)
+
+    def _made(self, folder: Path, done: "asyncio.Task[WatchedContainer]") -> None:
+        if self._making.get(folder) is done:
+            del self._making[folder]
+        if not done.cancelled():
+            done.exception()  # whoever waited for it has it, or went away
+
+    async def _engine(self, wanted: str | None) -> EngineFacts:
+        """The engine; one that was found once is not looked for again."""
+        if wanted not in self._engines:
+            self._engines[wanted] = await find_engine(wanted)
+        return self._engines[wanted]
+
+
+def is_container(folder: Path) -> bool:
+    """Whether the copy in `folder` is, or was, a container that is not removed yet."""
+    return (folder / RECORD).exists()
+
+
+async def end_container(folder: Path, leader: ProcessIdentity | None, grace_s: float) -> None:
+    """End and remove the container of the copy in `folder` and all processes that go with it.
+
+    An engine that does not answer leaves the container's remains behind, and nothing that runs.
+    """
+    record = ContainerRecord.load(folder)
+    if record is not None:
+        stop = ["stop", "-t", str(math.ceil(grace_s)), record.name]
+        await _quietly(record, stop, grace_s + STOP_MARGIN_S)
+    await stop_processes(folder, leader, grace_s=0.0)
+    if record is not None:
+        await _quietly(record, ["rm", "--force", "--volumes", record.name], STOP_MARGIN_S)
+        await asyncio.to_thread((folder / RECORD).unlink, missing_ok=True)
+
+
+def followers_of(record: ContainerRecord, pid: int) -> list[list[str]]:
+    """The commands of the processes that go with the container whose first process is `pid`."""
+    commands: list[list[str]] = []
+    if record.network == "none":
+        door = [sys.executable, "-m", DOOR_MODULE, f"--pid={pid}"]
+        ports = [f"--port={record.port}", f"--inner-port={record.inner_port}"]
+        commands.append([*door, *ports])
+    if record.engine.kind == "docker":
+        commands.append([*record.engine.argv, "logs", "--follow", record.name])
+    return commands
+
+
+async def _available(engine: EngineFacts, order: ContainerOrder, notes: CopyLog) -> ImageFacts:
+    """The image, fetched where it may be and must; raises TerminalError."""
+    found = await find_image(engine, order.image)
+    if isinstance(found, ImageFacts):
+        return found
+    cause = found
+    if order.pull:
+        notes.note(f"the image {order.image} is not on this machine; {engine.kind} fetches it")
+        pull = [*engine.argv, "pull", "--quiet", order.image]
+        pulled = await call(pull, timeout_s=order.pull_timeout_s)
+        if pulled.code == 0:
+            found = await find_image(engine, order.image)
+            if isinstance(found, ImageFacts):
+                return found
+        late = f"it was not there within {order.pull_timeout_s:g} s"
+        cause = late if pulled.code is None else pulled.words
+    tried = "cannot be pulled" if order.pull else "images.toml allows no pull"
+    raise TerminalError(
+        f'The image "{order.image}" is not on this machine and {tried}: {cause}. Build or import '
+        f"it here ({engine.kind} build -t NAME FOLDER, {engine.kind} load -i FILE), or map it to a "
+        "program of this machine with an [[image]] in images.toml."
+    )
+
+
+async def _make(
+    engine: EngineFacts, image: ImageFacts, order: LaunchOrder, container: ContainerOrder
+) -> WatchedContainer:
+    """Make and start the container; raises TerminalError, and OSError on a full disk."""
+    plan = ContainerPlan(
+        order=replace(container, model_folder=container.model_folder.resolve()),
+        folder=order.folder,
+        arguments=order.argv,
+        environment=order.environment,
+    )
+    command = run_arguments(engine, image, plan)
+    if not engine.keeps_limits:
+        CopyLog(order.log).note(
+            f"{engine.kind} without root keeps no limits of memory and CPUs on this machine's "
+            "control groups (version 1)"
+        )
+    record = ContainerRecord(
+        name=container_name(order.folder),
+        engine=engine,
+        port=container.port,
+        inner_port=container.inner_port,
+        network=container.network,
+        max_memory_bytes=container.max_memory_bytes,
+        key=container.key,
+    )
+    record.save(order.folder)
+    adapters_folder(order.folder).mkdir(exist_ok=True)
+    write_whole(plan.environment_file, environment_file(plan.environment).encode(), durable=False)
+    started = await _run(command, order)
+    if started.code != 0 and "already in use" in started.words:
+        # Of a folder that was removed by hand; the name tells that it was this one.
+        await _quietly(record, ["rm", "--force", record.name], STOP_MARGIN_S)
+        started = await _run(command, order)
+    with contextlib.suppress(OSError):
+        plan.environment_file.unlink()
+    if started.code != 0:
+        raise TerminalError(start_words(container.image, started.words))
+    return WatchedContainer(await _first_process(record), order.folder, record)
+
+
+async def _run(command: list[str], order: LaunchOrder) -> Printed:
+    return await call_detached(
+        command,
+        timeout_s=RUN_TIMEOUT_S,
+        environment={
+            **client_environment(order.folder),
+            **inherited_variables(order.environment),  # never the operator's of that name
+        },
+        log=order.log,
+    )
+
+
+def follower_environment(folder: Path, key: str | None = None) -> dict[str, str]:
+    """What a follower needs; no secret but a door's `key`: it lives next to a user's code."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in OPERATORS or name.startswith("DOCKER_")
+    }
+    shown = {} if key is None else {KEY_VARIABLE: key}
+    return {**kept, **shown, MARKER_VARIABLE: str(folder)}
+
+
+def client_environment(folder: Path) -> Mapping[str, str]:
+    """The engine's own command gets the operator's variables; it is found as one of the copy's."""
+    return {**os.environ, MARKER_VARIABLE: str(folder)}
+
+
+async def _first_process(record: ContainerRecord) -> ProcessIdentity:
+    """The container's first process; one that is dead already has no identity but a pid of none."""
+    state = await find_state(record.engine, record.name)
+    if state is not None and state.pid is not None:
+        found = identify(state.pid)
+        return found or ProcessIdentity(pid=state.pid, start_ticks=-1, boot_id=boot_id())
+    if state is not None and not state.running:
+        return ProcessIdentity(pid=NO_PID, start_ticks=-1, boot_id=boot_id())
+    raise TerminalError(
+        f"{record.engine.kind} started the container {record.name} and says nothing of its process"
+    )
+
+
+async def _ended(record: ContainerRecord) -> ContainerState | None:
+    """The container's state once the engine has seen its end, which takes it a moment."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(ENDED_WITHIN_S):
+            while True:
+                state = await find_state(record.engine, record.name)
+                if state is None or not state.running:
+                    return state
+                await asyncio.sleep(LOOK_EVERY_S)
+    return None
+
+
+async def _quietly(record: ContainerRecord, arguments: list[str], timeout_s: float) -> None:
+    """A call whose failure is only worth a line: mostly there is no such container any more."""
+    try:
+        done = await call([*record.engine.argv, *arguments], timeout_s=timeout_s)
+    except OSError as error:
+        log.warning("%s: %s", record.name, error)
+        return
+    if done.code != 0 and "no such container" not in done.words.lower():
+        log.warning("%s %s: %s", record.engine.kind, " ".join(arguments), done.words)

@@ -1,0 +1,157 @@
+"""What a container needs beyond a program, and the variables it gets: pure functions of values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hostelry.base.copy_key import VARIABLE as KEY_VARIABLE
+from hostelry.domain.copy import CopySpec
+from hostelry.fleet.host.processes import MARKER_VARIABLE
+from hostelry.fleet.launch.environment import CopyPlace, contract_variables, visible_devices
+from hostelry.fleet.rules.given_variables import VARIABLE, is_among, is_steering
+from hostelry.fleet.rules.images import ImageRule
+from hostelry.fleet.rules.limits import thread_variables
+
+INNER_PORT = 8080  # where a server listens that has a network of its own
+MODEL_PATH = "/opt/ml/model"
+ARTIFACT_PATH = "/opt/ml/artifacts"
+ADAPTERS_PATH = "/opt/ml/models"
+# A value of several lines fits no file of variables, and on a command line every user of the
+# machine reads it: it reaches the container through the environment of the engine's own command.
+# So what that command, and what it starts, might read is left out.
+ENGINE_NAMES = (
+    "BUILDAH_*", "BUILDKIT_*", "CNI_*", "CONMON*", "CONTAINER*", "CRUN*", "DBUS_*", "DOCKER*",
+    "GO*", "GNUPGHOME", "GPG*", "KUBE*", "LIBPOD*", "LISTEN_*", "MOBY_*", "NETAVARK*", "NOTIFY_*",
+    "OCI_*", "OTEL_*", "PODMAN*", "REGISTR*", "REMOTE*", "RUNC*", "SSH_*", "STORAGE_*",
+    "SYSTEMD_*", "_*",
+)  # fmt: skip
+OWN_PREFIX = "HOSTELRY_"
+# Inside, the devices that a container was given are counted from 0; its door asks for the key.
+HOST_ONLY = frozenset({"CUDA_VISIBLE_DEVICES", MARKER_VARIABLE, KEY_VARIABLE})
+OURS = frozenset({"SAGEMAKER_BIND_TO_PORT", "NVIDIA_VISIBLE_DEVICES"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerOrder:
+    """What a container needs beyond a program.
+
+    image: the reference as the model names it.
+    network: "none", "host" or "bridge" (`images.ImageRule.network`).
+    port: on this machine's loopback; wherever the server listens inside, it answers there.
+    model_folder: mounted read-only at /opt/ml/model.
+    mounts: further folders of this machine, read-only, by their path in the container.
+    cpus: cores it may use; None for no limit.
+    max_memory_bytes: it is killed above this; None for no limit.
+    devices: the real accelerators it sees, as the machine names them.
+    pull: whether an image that is not on this machine may be fetched, within pull_timeout_s.
+    engine: the container engine, a name or a path; None for the first that answers.
+    key: what its door asks to be shown; None where it has a network and no door.
+    """
+
+    image: str
+    network: str
+    port: int
+    model_folder: Path
+    mounts: Mapping[str, Path]
+    cpus: float | None
+    max_memory_bytes: int | None
+    devices: tuple[str, ...]
+    pull: bool
+    pull_timeout_s: float
+    engine: str | None = None
+    key: str | None = field(default=None, repr=False)
+
+    @property
+    def inner_port(self) -> int:
+        """Where the server inside listens."""
+        return self.port if self.network == "host" else INNER_PORT
+
+
+def container_order(
+    spec: CopySpec, rule: ImageRule, place: CopyPlace, substitutes: Mapping[str, str]
+) -> ContainerOrder:
+    """The order of a copy whose image is run itself.
+
+    `substitutes` name the folders of artifacts that its variables named by URI.
+    """
+    reserved = 0.0 if spec.requirements is None else spec.requirements.cpus
+    mounts = {inner_path(name): Path(folder) for name, folder in substitutes.items()}
+    mounts[ADAPTERS_PATH] = adapters_folder(place.folder)
+    return ContainerOrder(
+        image=spec.container.image,
+        network=rule.network,
+        port=place.port,
+        model_folder=place.model_folder,
+        mounts=mounts,
+        # All CPUs, or more, are no limit; the declared shape may exceed the machine.
+        cpus=reserved if 0 < reserved < place.machine_cpus else None,
+        max_memory_bytes=place.limits_of(spec).max_memory_bytes,
+        devices=visible_devices(spec, place.devices),
+        pull=rule.pull,
+        pull_timeout_s=spec.download_timeout_s,
+        engine=rule.engine,
+        key=place.key if rule.network == "none" else None,
+    )
+
+
+def container_environment(
+    spec: CopySpec, order: ContainerOrder, place: CopyPlace, substitutes: Mapping[str, str]
+) -> dict[str, str]:
+    """Every variable the container gets beside those of its image.
+
+    Nothing of the operator's own environment is among them: the image is its user's. It may set
+    PATH and the like, which are its own in there.
+    """
+    given = {
+        name: value
+        for name, value in spec.container.environment.items()
+        if not name.startswith(OWN_PREFIX) and name not in OURS and can_reach(name, value)
+    }
+    inner = {name: inner_path(name) for name in substitutes}
+    made = {
+        **thread_variables(place.limits_of(spec).num_threads),
+        "PYTHONUNBUFFERED": "1",
+        **contract_variables(spec, place, inner),
+    }
+    chosen = {
+        **{name: value for name, value in made.items() if name not in HOST_ONLY},
+        **given,
+        **inner,
+        "SAGEMAKER_BIND_TO_PORT": str(order.inner_port),
+        "HOSTELRY_MODEL_DIR": MODEL_PATH,
+    }
+    return {name: value for name, value in chosen.items() if VARIABLE.fullmatch(name)}
+
+
+def adapters_folder(copy_folder: Path) -> Path:
+    """Where the adapters of a copy lie that a container sees at /opt/ml/models."""
+    return copy_folder / "adapters"
+
+
+def inner_path(variable: str) -> str:
+    """Where the artifact that a variable names lies in the container."""
+    return f"{ARTIFACT_PATH}/{variable}"
+
+
+def refused_in_container(spec: CopySpec) -> list[str]:
+    """The names in the container's Environment that are not passed on to it."""
+    read = {"HOSTELRY_PROBE_BODY", "HOSTELRY_PROBE_CONTENT_TYPE"}
+    return sorted(
+        name
+        for name in spec.container.environment
+        if (name.startswith(OWN_PREFIX) and name not in read)
+        or name in OURS
+        or not can_reach(name, spec.container.environment[name])
+    )
+
+
+def can_reach(name: str, value: str) -> bool:
+    """Whether a container can be given this value of its variable `name`."""
+    if "\0" in value:
+        return False
+    return fits_a_line(value) or not (is_steering(name) or is_among(name, ENGINE_NAMES))
+
+
+def fits_a_line(value: str) -> bool:
+    """Whether an engine's --env-file can hold the value."""
+    return "\n" not in value and "\r" not in value

@@ -1,0 +1,103 @@
+"""Folders of copies that run as another user: opened to the one copy, as little as it needs.
+
+A copy's own folder stays the agent's: its records say which processes and groups the agent ends.
+The copy may pass through it, and write in `work` below it.
+"""
+
+import asyncio
+import os
+import secrets
+import shutil
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+from hostelry.fleet.artifacts.protocol import Artifacts, Fetch
+from hostelry.fleet.records import CopyFolder
+from hostelry.fleet.rules.copy_user import PASS, WORK, CopyUser, Seat, own_number
+
+READ = 0o004
+OTHERS = 0o007
+
+
+def make_seat(folder: Path, user: CopyUser) -> Seat:
+    """Make the copy's folder, its log and its work folder fit for `user`; raises OSError."""
+    gid = own_number(folder.stat().st_gid, _numbers_near(folder), secrets.randbelow)
+    for above in (folder.parent.parent, folder.parent):
+        let_pass(above)
+    os.chown(folder, -1, gid)
+    folder.chmod(0o710)
+    paths = CopyFolder(folder)
+    if paths.model.is_dir() and not paths.model.is_symlink():
+        paths.model.chmod(0o755)
+    # Opened again by its name, as /dev/stdout, it needs the right to be written.
+    descriptor = os.open(paths.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.fchown(descriptor, -1, gid)
+        os.fchmod(descriptor, 0o620)
+    finally:
+        os.close(descriptor)
+    seat = Seat(user=user, gid=gid, work=folder / WORK)
+    if seat.work.exists() and seat.work.stat().st_uid != seat.uid:
+        shutil.rmtree(seat.work)  # of the user that copies had before
+    seat.work.mkdir(mode=0o700, exist_ok=True)
+    os.chown(seat.work, seat.uid, gid)
+    return seat
+
+
+def _numbers_near(folder: Path) -> set[int]:
+    """The numbers of all copies of this home."""
+    numbers = set()
+    for other in folder.parent.parent.parent.glob("*/copies/*"):
+        with suppress(FileNotFoundError):
+            numbers.add(other.stat().st_gid)
+    return numbers
+
+
+def let_pass(folder: Path) -> None:
+    """Let others pass through the folder and list nothing in it; raises OSError."""
+    folder.chmod(folder.stat().st_mode & 0o7777 & ~OTHERS | PASS)
+
+
+class OpenArtifacts:
+    """Artifacts that every user of the machine can read who knows where they are.
+
+    They lie below a folder that nobody can list, under names that are digests.
+    """
+
+    def __init__(self, within: Artifacts) -> None:
+        self._within = within
+
+    async def fetch(self, want: Fetch) -> Path:
+        """The folder with the artifact's files, readable; raises what the store raises."""
+        files = await self._within.fetch(want)
+        await asyncio.to_thread(open_artifact, files)
+        return files
+
+    def retain(self, copy_ids: Collection[str]) -> None:
+        """Release every holder that is none of these copies and none below one."""
+        self._within.retain(copy_ids)
+
+    def release(self, holder: str) -> None:
+        """Give back all that `holder` and the holders below it hold."""
+        self._within.release(holder)
+
+
+def open_artifact(files: Path) -> None:
+    """Let everybody read what is in the folder `cache/KEY/files`; blocks; raises OSError.
+
+    The folder itself comes last: once it is open all below it is.
+    """
+    for above in (files.parent.parent, files.parent):
+        let_pass(above)
+    if files.stat().st_mode & READ:
+        return
+    for folder, _, names in os.walk(files, topdown=False):
+        for name in names:
+            with suppress(FileNotFoundError):
+                _open(os.path.join(folder, name), READ)
+        _open(folder, READ | PASS)
+
+
+def _open(path: str, bits: int) -> None:
+    os.chmod(path, os.stat(path).st_mode & 0o7777 | bits)

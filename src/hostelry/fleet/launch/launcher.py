@@ -1,0 +1,192 @@
+"""The seam that starts one copy, and its first implementation: a program of this machine.
+
+A copy's server is a plain process, or a container where its image has one; hosted_copy.py does not
+know which. A launcher keeps in the copy's folder whatever it must know to find and end the copy
+after everything died.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from hostelry.base.errors import TerminalError
+from hostelry.base.ports import free_ports
+from hostelry.fleet.host.cgroups import Place
+from hostelry.fleet.host.processes import WatchedProcess, stop_processes
+from hostelry.fleet.launch.container_order import ContainerOrder
+from hostelry.fleet.launch.copy_log import CopyLog
+from hostelry.fleet.launch.copy_seat import make_seat
+from hostelry.fleet.launch.exit_detail import exit_detail
+from hostelry.fleet.launch.limited_process import (
+    LimitedProcess,
+    LimitRecord,
+    confine,
+    release,
+    start_unprivileged,
+)
+from hostelry.fleet.launch.warm import ColdStartError, ForkedProcess, WarmForks
+from hostelry.fleet.records import ProcessIdentity
+from hostelry.fleet.rules.copy_user import CopyUser, Seat
+from hostelry.fleet.rules.limits import CopyLimits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchOrder:
+    """One copy to be started.
+
+    argv: the program and its arguments; of a container the arguments of its entry point.
+    environment: every variable it gets, and none else.
+    folder: the copy's own folder; a program's working folder.
+    log: the file that gets what it prints.
+    container: set where the copy is a container.
+    limits: what a program may take of the machine; None for no limits.
+    key: what its server, or its door, asks to be shown; None where nobody asks.
+    """
+
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    folder: Path
+    log: Path
+    container: ContainerOrder | None = None
+    limits: CopyLimits | None = None
+    key: str | None = field(default=None, repr=False)
+
+
+class CopyProcess(Protocol):
+    """The first process of a copy's server."""
+
+    @property
+    def identity(self) -> ProcessIdentity:
+        """The process, beyond doubt."""
+        ...
+
+    @property
+    def memory_limit(self) -> str:
+        """How its memory limit is kept: "cgroup", "watched", "container"; "" without a limit."""
+        ...
+
+    @property
+    def start_kind(self) -> str:
+        """How it was started: "cold", or "warm" from an interpreter that had its libraries."""
+        ...
+
+    async def wait(self) -> int | None:
+        """Return when it is gone: its exit code (negative: the signal), where it can be known."""
+        ...
+
+
+class Launcher(Protocol):
+    """Starts one copy, finds one again that outlived its agent, and ends it."""
+
+    async def start(self, order: LaunchOrder) -> CopyProcess:
+        """The started copy; raises TerminalError when it cannot be started.
+
+        A start that is cancelled leaves nothing behind that `stop` does not end.
+        """
+        ...
+
+    def adopt(self, folder: Path, identity: ProcessIdentity) -> CopyProcess | None:
+        """The recorded process of the copy in `folder`, if it still runs."""
+        ...
+
+    async def explain_exit(self, folder: Path, code: int | None) -> str:
+        """How the copy in `folder` ended, in words; asked before `stop`."""
+        ...
+
+    async def stop(self, folder: Path, leader: ProcessIdentity | None, grace_s: float) -> None:
+        """End all of the copy in `folder`: TERM, KILL after `grace_s`; harmless where none is."""
+        ...
+
+
+class ProcessLauncher:
+    """Starts built-in model servers and operators' commands as plain processes.
+
+    `places` are where control groups may be made for them (`cgroups.own_places`); with `warm` they
+    are forked from an interpreter that has imported their libraries, where that can be done. They
+    are processes of `user`, and without one of the agent's own.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[Place] = (),
+        warm: WarmForks | None = None,
+        user: CopyUser | None = None,
+    ) -> None:
+        self._places = tuple(places)
+        self._warm = warm
+        self._user = user
+        self._processes: dict[Path, LimitedProcess] = {}
+
+    async def start(self, order: LaunchOrder) -> LimitedProcess:
+        """The started process; raises TerminalError when it cannot be executed."""
+        limits = order.limits or CopyLimits(cpus=0.0)
+        seat = None if self._user is None else _seat(order.folder, self._user)
+        forked = await self._forked(order, seat)
+        if forked is None:
+            cold = _cold(order, seat)
+            return self._keep(confine(cold, order.folder, limits, self._places), order)
+        limited = self._keep(confine(forked, order.folder, limits, self._places), order)
+        forked.let_go()
+        return limited
+
+    def adopt(self, folder: Path, identity: ProcessIdentity) -> LimitedProcess | None:
+        """The recorded process if it still runs."""
+        process = WatchedProcess.adopt(identity)
+        if process is None:
+            return None
+        limited = LimitedProcess(process, folder, LimitRecord.load(folder))
+        self._processes[folder] = limited
+        return limited
+
+    async def explain_exit(self, folder: Path, code: int | None) -> str:
+        """The exit code or signal in words, or that memory or disk was the cause."""
+        process = self._processes.get(folder)
+        return (process.limit_cause(code) if process else None) or exit_detail(code)
+
+    async def stop(self, folder: Path, leader: ProcessIdentity | None, grace_s: float) -> None:
+        """End every process of the copy."""
+        await stop_processes(folder, leader, grace_s)
+        ended = self._processes.pop(folder, None)
+        await asyncio.to_thread(release, folder, ended.groups if ended else ())
+        if ended is not None:
+            await asyncio.to_thread(ended.clear)
+
+    async def _forked(self, order: LaunchOrder, seat: Seat | None) -> ForkedProcess | None:
+        """The copy, forked and waiting to be let go; None where it has to be started cold."""
+        if self._warm is None:
+            return None
+        try:
+            return await self._warm.fork(
+                order.argv, order.environment, order.folder, order.log, seat
+            )
+        except ColdStartError as error:
+            CopyLog(order.log).note(f"a cold start, since {error}")
+            return None
+
+    def _keep(self, process: LimitedProcess, order: LaunchOrder) -> LimitedProcess:
+        self._processes[order.folder] = process
+        return process
+
+
+def _seat(folder: Path, user: CopyUser) -> Seat:
+    try:
+        return make_seat(folder, user)
+    except OSError as error:
+        raise TerminalError(f"{folder} cannot be given to the user {user.name}: {error}") from error
+
+
+def _cold(order: LaunchOrder, seat: Seat | None) -> WatchedProcess:
+    environment = seat.environment(order.environment) if seat else order.environment
+    folder = seat.work if seat else order.folder
+    try:
+        return start_unprivileged(order.argv, environment, folder, order.log, seat)
+    except (OSError, ValueError) as error:
+        user = f" as {seat.user.name}" if seat else ""
+        raise TerminalError(f"cannot start {order.argv[0]}{user}: {error}") from error
+
+
+def free_port() -> int:
+    """A loopback port that nothing listens on at this moment."""
+    return free_ports(1)[0]

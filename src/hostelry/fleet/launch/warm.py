@@ -1,0 +1,281 @@
+"""The agent's side of warm starts: one pre-imported interpreter, and the copies forked from it.
+
+Whatever goes wrong with it - it dies, hangs, talks nonsense, cannot fork - costs the copy in
+question a cold start, and nothing else; copies that were forked before go on without it.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from hostelry.base.clock import monotonic_s
+from hostelry.base.json import decode
+from hostelry.fleet.host.processes import MARKER_VARIABLE, WatchedProcess, identify, send
+from hostelry.fleet.launch.warm_messages import ForkOrder, FromParent, ToParent, line
+from hostelry.fleet.launch.warm_rule import (
+    WARM_MODULES,
+    cold_cause,
+    own_home_cause,
+    parent_environment,
+)
+from hostelry.fleet.records import ProcessIdentity
+from hostelry.fleet.rules.copy_user import Seat
+from hostelry.fleet.rules.interpreter import PYTHON
+
+log = logging.getLogger(__name__)
+
+IMPORT_S = 60.0
+FORK_S = 5.0
+CODE_S = 3.0  # between a copy's end and its exit code
+RETRY_AFTER_S = 60.0  # a warm interpreter that failed is not tried again at once
+MAX_LINE_BYTES = 1 << 20
+
+T = TypeVar("T")
+
+
+class ColdStartError(Exception):
+    """This copy cannot be forked; the message says why."""
+
+
+class ForkedProcess(WatchedProcess):
+    """A copy that is a child of the warm interpreter, which tells its exit code."""
+
+    start_kind = "warm"
+
+    def __init__(self, process: WatchedProcess, parent: "WarmParent") -> None:
+        super().__init__(process.identity)
+        self._parent = parent
+        self._code = parent.code_of(process.identity.pid)
+
+    def let_go(self) -> None:
+        """Have it begin; until then it waits, and ends when nobody lets it."""
+        self._parent.let_go(self.identity.pid)
+
+    async def wait(self) -> int | None:
+        """Return when it is gone: its exit code, if the interpreter still was there to tell."""
+        await super().wait()
+        with suppress(TimeoutError):
+            return await asyncio.wait_for(asyncio.shield(self._code), CODE_S)
+        return None
+
+
+class WarmForks:
+    """Warm interpreters, one a command that has something to import ahead.
+
+    `folder` gets their log; `operator` is what every copy gets of the operator's environment;
+    `commands` says what to import for which.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        operator: Mapping[str, str],
+        commands: Mapping[tuple[str, ...], tuple[str, ...]] = WARM_MODULES,
+    ) -> None:
+        self._folder = folder
+        self._commands = commands
+        self._environment = parent_environment(operator)
+        self._parents: dict[tuple[str, ...], WarmParent] = {}
+        self._not_before = 0.0
+        self._last_number = 0
+
+    def prepare(self, argv: Sequence[str], given: Mapping[str, str]) -> None:
+        """Begin to import for a copy of `argv` and its own variables; returns at once."""
+        expected = {**self._environment, MARKER_VARIABLE: "", **given}
+        if cold_cause(self._environment, expected) is None:
+            self._prepare(self._commands.get(tuple(argv), ()))
+
+    def _prepare(self, modules: tuple[str, ...]) -> None:
+        there = self._parents.get(modules)
+        if not modules or (there is not None and there.usable) or monotonic_s() < self._not_before:
+            return
+        try:
+            self._parents[modules] = WarmParent(modules, self._environment, self._folder)
+        except OSError as error:
+            self._failed(f"it cannot be started: {error}")
+
+    async def fork(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        copy_log: Path,
+        seat: Seat | None = None,
+    ) -> ForkedProcess | None:
+        """A copy that waits for `let_go`, then runs as `seat` says; None for other programs.
+
+        Raises ColdStartError.
+        """
+        modules = self._commands.get(tuple(argv), ())
+        if not modules:
+            return None
+        cause = cold_cause(self._environment, environment)
+        if cause is None and seat is not None:
+            cause = own_home_cause(environment)
+        if cause is not None:
+            raise ColdStartError(cause)
+        self._prepare(modules)
+        parent = self._parents.get(modules)
+        if parent is None or not parent.usable:
+            raise ColdStartError("the warm interpreter failed a short time ago")
+        self._last_number += 1
+        order = ForkOrder(
+            number=self._last_number,
+            arguments=(),
+            environment=seat.environment(environment) if seat else dict(environment),
+            folder=str(seat.work if seat else folder),
+            log=str(copy_log),
+            uid=seat.uid if seat else None,
+            gid=seat.gid if seat else None,
+        )
+        try:
+            return await parent.fork(order)
+        except ColdStartError as error:
+            self._failed(str(error))
+            raise
+
+    @property
+    def processes(self) -> list[ProcessIdentity]:
+        """The interpreters that are there."""
+        return [parent.process.identity for parent in self._parents.values() if parent.usable]
+
+    def close(self) -> None:
+        """End the interpreters; the copies go on."""
+        for parent in self._parents.values():
+            parent.end("the agent ends")
+
+    def _failed(self, reason: str) -> None:
+        log.warning("warm interpreter: %s; copies are started cold for a while", reason)
+        self._not_before = monotonic_s() + RETRY_AFTER_S
+
+
+class WarmParent:
+    """One warm interpreter, from its start to its end."""
+
+    def __init__(
+        self, modules: tuple[str, ...], environment: Mapping[str, str], folder: Path
+    ) -> None:
+        self._ours, theirs = socket.socketpair()
+        argv = [
+            *PYTHON, "-m", "hostelry.fleet.launch.warm_process",
+            "--socket-fd", str(theirs.fileno()), "--parent", str(os.getpid()), *modules,
+        ]  # fmt: skip
+        try:
+            # By this thread, which lives as long as the agent: the kernel ends it with the thread.
+            self.process = WatchedProcess.start(
+                argv, environment, folder, folder / "warm.log", (theirs.fileno(),)
+            )
+        except OSError:
+            self._ours.close()
+            raise
+        finally:
+            theirs.close()
+        loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[None] = loop.create_future()
+        self._answer: asyncio.Future[FromParent] | None = None
+        self._asked = 0
+        self._codes: dict[int, asyncio.Future[int | None]] = {}
+        self._failure: str | None = None
+        self._forking = asyncio.Lock()
+        self._writer: asyncio.StreamWriter | None = None
+        self._reading = asyncio.create_task(self._read(), name="warm interpreter")
+
+    @property
+    def usable(self) -> bool:
+        """Whether it still may be asked."""
+        return self._failure is None
+
+    async def fork(self, order: ForkOrder) -> ForkedProcess:
+        """A copy that waits to be let go; raises ColdStartError, and is of no use after that."""
+        async with self._forking:
+            await self._within(self._ready, IMPORT_S, "it did not finish importing")
+            self._answer, self._asked = asyncio.get_running_loop().create_future(), order.number
+            self._send(ToParent(fork=order))
+            try:
+                answer = await self._within(self._answer, FORK_S, "it did not fork")
+            finally:
+                self._answer = None
+            if answer.forked is None:
+                self.end(answer.refused or "it answered neither yes nor no")
+                raise ColdStartError(answer.refused)
+            identity = identify(answer.forked)
+            if identity is None:
+                raise ColdStartError("the forked process was gone at once")
+            return ForkedProcess(WatchedProcess(identity), self)
+
+    def let_go(self, pid: int) -> None:
+        """Have a forked copy begin."""
+        self._send(ToParent(go=pid))
+
+    def code_of(self, pid: int) -> "asyncio.Future[int | None]":
+        """The exit code of a forked copy, once it is told; None once nobody can tell it."""
+        future = self._codes.setdefault(pid, asyncio.get_running_loop().create_future())
+        if self._failure is not None and not future.done():
+            future.set_result(None)
+        return future
+
+    def end(self, reason: str) -> None:
+        """Kill it; its copies go on."""
+        if self._failure is not None:
+            return
+        self._failure = reason
+        send([self.process.identity], signal.SIGKILL)
+        self._reading.cancel()
+        if self._writer is None:
+            self._ours.close()
+        if not self._ready.done():
+            self._ready.set_exception(ColdStartError(reason))
+            self._ready.exception()  # it need not be waited for
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ColdStartError(reason))
+        for code in self._codes.values():
+            if not code.done():
+                code.set_result(None)
+
+    async def _within(self, future: "asyncio.Future[T]", limit_s: float, otherwise: str) -> T:
+        try:
+            return await asyncio.wait_for(asyncio.shield(future), limit_s)
+        except TimeoutError:
+            reason = f"{otherwise} within {limit_s:g} s"
+            self.end(reason)
+            raise ColdStartError(reason) from None
+
+    def _send(self, message: ToParent) -> None:
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(line(message))
+
+    async def _read(self) -> None:
+        self._ours.setblocking(False)
+        reader, writer = await asyncio.open_unix_connection(sock=self._ours, limit=MAX_LINE_BYTES)
+        self._writer = writer
+        try:
+            while received := await reader.readline():
+                self._take(decode(received, FromParent))
+            self.end("it ended")
+        except (OSError, ValueError, msgspec.DecodeError) as error:
+            self.end(f"it answered nonsense: {error}")
+        finally:
+            writer.close()
+
+    def _take(self, message: FromParent) -> None:
+        if message.ready and not self._ready.done():
+            self._ready.set_result(None)
+        if message.ended is not None:
+            code = self.code_of(message.ended)
+            if not code.done():
+                code.set_result(message.exit_code)
+        if message.forked is None and message.refused is None:
+            return
+        awaited = self._answer is not None and message.number == self._asked
+        if awaited and self._answer is not None and not self._answer.done():
+            self._answer.set_result(message)
+        elif message.forked is not None and (nobodys := identify(message.forked)) is not None:
+            send([nobodys], signal.SIGKILL)  # its start was cancelled

@@ -1,0 +1,220 @@
+"""The process that copies are forked from; an agent starts and owns it.
+
+    python -m hostelry.fleet.launch.warm_process --socket-fd N --parent PID MODULE...
+
+Imports the modules once and forks a copy on request, which runs ``main()`` of the first module.
+Nothing may run in it but one thread, and nothing may have touched a GPU: it refuses to fork
+otherwise. It ends with its agent, and by itself once it has been of no use for a while.
+"""
+
+import argparse
+import ctypes
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hostelry.base.json import decode
+from hostelry.fleet.host.processes import MARKER_VARIABLE
+from hostelry.fleet.launch.warm_messages import ForkOrder, FromParent, ToParent, line
+
+IDLE_S = 120.0
+RECEIVE_BYTES = 1 << 18
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_SET_NO_NEW_PRIVS = 38
+ENV_START = 50 - 3  # proc(5): field 50 of stat, counted from the third
+EXIT_ABANDONED = 0
+
+
+@dataclass(slots=True)
+class WarmProcess:
+    """The loop: orders in, pids and exit codes out."""
+
+    stream: socket.socket
+    woken: int
+    gates: dict[int, int] = field(default_factory=dict)
+    children: set[int] = field(default_factory=set)
+    received: bytes = b""
+
+    def run(self) -> "Birth | None":
+        """None when the agent is gone or nothing is asked; in each copy its birth, at once."""
+        self._tell(FromParent(ready=True))
+        while True:
+            asked = self.stream.fileno()
+            ready, _, _ = select.select([asked, self.woken], [], [], IDLE_S)
+            if self.woken in ready:
+                os.read(self.woken, 4096)
+                self._reap()
+            if asked in ready:
+                data = self.stream.recv(RECEIVE_BYTES)
+                if not data:
+                    return None
+                *messages, self.received = (self.received + data).split(b"\n")
+                for message in messages:
+                    birth = self._take(decode(message, ToParent))
+                    if birth is not None:
+                        return birth
+            if not ready and not self.children:
+                return None
+
+    def _take(self, message: ToParent) -> "Birth | None":
+        if message.go is not None and (gate := self.gates.pop(message.go, None)) is not None:
+            with suppress(OSError):
+                os.write(gate, b"!")
+            os.close(gate)
+        return self._fork(message.fork) if message.fork is not None else None
+
+    def _fork(self, order: ForkOrder) -> "Birth | None":
+        """Fork; the birth in the copy, None here."""
+        self._forget_gates()
+        if not is_alone():
+            refusal = "the warm interpreter runs more than one thread"
+            self._tell(FromParent(number=order.number, refused=refusal))
+            return None
+        opened, gate = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(gate)
+            os.close(self.woken)
+            self.stream.close()
+            return Birth(order=order, gate=opened)
+        os.close(opened)
+        self.gates[pid] = gate
+        self.children.add(pid)
+        self._tell(FromParent(number=order.number, forked=pid))
+        return None
+
+    def _forget_gates(self) -> None:
+        """End copies that were never let go: their agent has thought better of it."""
+        for gate in self.gates.values():
+            os.close(gate)
+        self.gates.clear()
+
+    def _reap(self) -> None:
+        while self.children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            self.children.discard(pid)
+            code = os.waitstatus_to_exitcode(status)
+            self._tell(FromParent(ended=pid, exit_code=code))
+
+    def _tell(self, message: FromParent) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.stream.sendall(line(message))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Birth:
+    """A copy that was just forked: what it is to be, and where it waits for its agent's word."""
+
+    order: ForkOrder
+    gate: int
+
+    def complete(self) -> None:
+        """Become a process of its own, then wait until the agent has set its limits.
+
+        Ends the process when the agent does not let it go.
+        """
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.chdir(self.order.folder)
+        redirect(self.order.log)
+        os.environ.clear()
+        os.environ.update(self.order.environment)
+        mark(self.order.environment[MARKER_VARIABLE])
+        word = os.read(self.gate, 1)
+        os.close(self.gate)
+        if not word:
+            os._exit(EXIT_ABANDONED)
+        # Not before its limits are set: those of another user's process take one privilege more.
+        if self.order.uid is not None and self.order.gid is not None:
+            become(self.order.uid, self.order.gid)
+
+
+def become(uid: int, gid: int) -> None:
+    """Be that user for good, in that group only; raises OSError when the kernel refuses."""
+    os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    tempfile.tempdir = None  # TMPDIR is another one now
+    # What changed its user may not look at itself in /proc until it says so.
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
+def is_alone() -> bool:
+    """Whether this process has one thread, for the kernel as for Python."""
+    return threading.active_count() == 1 and len(os.listdir("/proc/self/task")) == 1
+
+
+def redirect(log: str) -> None:
+    """Read from nowhere and print to the end of `log`."""
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    sink = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for source, target in ((nowhere, 0), (sink, 1), (sink, 2)):
+        os.dup2(source, target)
+    os.close(nowhere)
+    os.close(sink)
+
+
+def mark(folder: str) -> None:
+    """Write `folder` into the marker's room of this process's first environment.
+
+    /proc/PID/environ shows the memory that the program was started with, whatever os.environ says
+    since; that is where an agent looks for a copy's processes (processes.py).
+    """
+    shown = Path("/proc/self/environ").read_bytes()
+    begin = (b"\0" + shown).index(b"\0" + MARKER_VARIABLE.encode() + b"=")
+    begin += len(MARKER_VARIABLE) + 1
+    room = shown.index(b"\0", begin) - begin
+    value = os.fsencode(folder)
+    if len(value) > room:
+        raise ValueError(f"the copy's folder {folder} has more than {room} bytes")
+    stat = Path("/proc/self/stat").read_bytes()
+    start = int(stat[stat.rindex(b")") + 2 :].split()[ENV_START])
+    ctypes.memmove(start + begin, value.ljust(room, b"\0"), room)
+
+
+def main() -> int:
+    """Import, serve, and in each forked copy run it."""
+    parser = argparse.ArgumentParser(prog="python -m hostelry.fleet.launch.warm_process")
+    parser.add_argument("--socket-fd", type=int, required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("modules", nargs="+")
+    given = parser.parse_args()
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != given.parent:
+        return 0
+    entry, *_ = [importlib.import_module(name) for name in given.modules]
+    gc.collect()
+    gc.freeze()  # so that a collection in a copy does not write to pages that are shared
+    woken, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    with socket.socket(fileno=given.socket_fd) as stream:
+        birth = WarmProcess(stream, woken).run()
+    if birth is None:
+        return 0
+    os.close(waker)
+    birth.complete()
+    sys.argv = [str(entry.__file__), *birth.order.arguments]
+    code: int = entry.main()
+    return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

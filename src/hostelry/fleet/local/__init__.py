@@ -1,0 +1,1 @@
+"""The fleet of this machine: agents as processes."""

@@ -1,0 +1,75 @@
+"""Control's end of an agent's HTTP."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+import msgspec
+
+from hostelry.base.errors import RetryableError, TerminalError
+from hostelry.base.json import decode
+from hostelry.domain.copy import CopySpec
+from hostelry.fleet.agent.model_server import new_http
+from hostelry.fleet.agent.server import KEY_HEADER
+from hostelry.fleet.protocol import Observation
+
+CALL_TIMEOUT_S = 10.0
+
+
+class HttpAgent:
+    """The agent at `address`; implements `fleet.protocol.Agent`.
+
+    Every call opens its own connection, so that one instance serves any thread and event loop.
+    """
+
+    def __init__(
+        self, address: str, internal_key: str, call_timeout_s: float = CALL_TIMEOUT_S
+    ) -> None:
+        self._address = address
+        self._headers = {KEY_HEADER: internal_key}
+        self._call_timeout_s = call_timeout_s
+
+    async def apply(self, copies: Sequence[CopySpec]) -> None:
+        """Run exactly `copies`; returns when the agent has the wish on disk."""
+        await self._call("PUT", "/copies", content=msgspec.json.encode(tuple(copies)))
+
+    async def observe(self, have: str | None = None, timeout_s: float = 0.0) -> Observation:
+        """The present state; waits up to `timeout_s` for one whose version is not `have`."""
+        asked = {"wait_s": f"{timeout_s:g}"} | ({"have": have} if have is not None else {})
+        body = await self._call("GET", "/observe", params=asked, patience_s=timeout_s)
+        try:
+            return decode(body, Observation)
+        except msgspec.DecodeError as error:
+            raise RetryableError(f"agent {self._address}: no observation: {error}") from error
+
+    async def log_tail(self, copy_id: str, max_lines: int = 100) -> str:
+        """The last lines of the copy's log; empty when it never started."""
+        body = await self._call("GET", f"/logs/{copy_id}", params={"lines": str(max_lines)})
+        return body.decode("utf-8", "replace")
+
+    async def shutdown(self) -> None:
+        """Have every copy stopped, then the agent; returns before that is done."""
+        await self._call("POST", "/shutdown")
+
+    async def _call(
+        self, method: str, path: str, *, patience_s: float = 0.0, **request: Any
+    ) -> bytes:
+        timeout_s = self._call_timeout_s + patience_s
+        try:
+            async with new_http() as http:
+                answer = await http.request(
+                    method,
+                    self._address + path,
+                    headers=self._headers,
+                    timeout=timeout_s,
+                    **request,
+                )
+        except httpx.HTTPError as error:
+            cause = str(error) or type(error).__name__
+            raise RetryableError(f"agent {self._address}: {method} {path}: {cause}") from error
+        if answer.is_success:
+            return answer.content
+        fault = f"agent {self._address}: {method} {path}: {answer.status_code} {answer.text[:300]}"
+        if answer.status_code in (400, 413):
+            raise TerminalError(fault)
+        raise RetryableError(fault)

@@ -1,0 +1,239 @@
+"""The local fleet: every ML instance is an agent process on this machine.
+
+An agent runs in a session of its own and outlives the process that started it; what runs is found
+again by the records in the instances' folders, never by a bare pid.
+"""
+
+import asyncio
+import fcntl
+import logging
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from hostelry.base.clock import monotonic_s
+from hostelry.base.errors import RetryableError, TerminalError
+from hostelry.base.private_file import write_whole
+from hostelry.domain.copy import Instance
+from hostelry.fleet.host.processes import identify, is_alive, reap, send
+from hostelry.fleet.launch.copy_launcher import end_copy
+from hostelry.fleet.launch.copy_log import CopyLog
+from hostelry.fleet.launch.limited_process import release
+from hostelry.fleet.local.client import HttpAgent
+from hostelry.fleet.protocol import RunningInstance
+from hostelry.fleet.records import InstanceFolder, ProcessIdentity, plain_name
+from hostelry.fleet.rules.devices import assign_devices
+
+log = logging.getLogger(__name__)
+
+START_TIMEOUT_S = 60.0
+ANSWER_TIMEOUT_S = 8.0
+KILL_TIMEOUT_S = 5.0
+STOP_TIMEOUT_S = 14.0
+POLL_S = 0.05
+LOG_TAIL_LINES = 20
+
+
+class LocalFleet:
+    """Instances as folders under `root`, agents as processes; implements `fleet.protocol.Fleet`.
+
+    Args:
+        root: the folder that holds one folder an instance.
+        command: what starts an agent; ``--instance-id ID`` is appended.
+        internal_key: the key of every internal call.
+        answer_timeout_s: an agent that does not answer for so long is hung, and replaced.
+        devices: the machine's accelerators, which instances that declare some are given.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        command: Sequence[str],
+        internal_key: str,
+        answer_timeout_s: float = ANSWER_TIMEOUT_S,
+        devices: Sequence[str] = (),
+    ) -> None:
+        self._root = root.resolve()
+        self._command = tuple(command)
+        self._key = internal_key
+        self._answer_timeout_s = answer_timeout_s
+        self._devices = tuple(devices)
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def launch(self, instance: Instance) -> RunningInstance:
+        """Start the instance's agent, or return the one that already runs.
+
+        Raises TerminalError when the agent cannot start, RetryableError when it does not answer.
+        """
+        async with self._lock(instance.id):
+            folder = self._folder(instance.id)
+            folder.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_whole(folder.instance, msgspec.json.encode(instance))
+            self._give_devices(folder, instance.shape.accelerators)
+            running = await self._running(folder)
+            if running is not None:
+                return running
+            await self._end_hung_agent(folder)
+            # An agent that found the lock taken would end, as one that cannot start at all does.
+            if not await _holds(lambda: _is_free(folder.lock), self._answer_timeout_s):
+                raise RetryableError(
+                    f"the last agent of instance {instance.id} still holds {folder.lock} after "
+                    f"{self._answer_timeout_s:g} s"
+                )
+            return await self._start(instance.id, folder)
+
+    async def terminate(self, instance_id: str) -> None:
+        """Stop the agent and every copy on it and remove its folder; no error if it is gone."""
+        async with self._lock(instance_id):
+            folder = self._folder(instance_id)
+            if not folder.root.exists():
+                return
+            await self._ask_to_stop(folder)
+            await self._end_hung_agent(folder)
+            await asyncio.gather(*(_end_copy(folder, it) for it in folder.copy_ids()))
+            await asyncio.to_thread(shutil.rmtree, folder.root, ignore_errors=True)
+
+    async def list(self) -> Sequence[RunningInstance]:
+        """Every instance whose agent answers now."""
+        if not self._root.is_dir():
+            return []
+        found = await asyncio.gather(*(self._running(folder) for folder in self._folders()))
+        return [running for running in found if running is not None]
+
+    def _folder(self, instance_id: str) -> InstanceFolder:
+        return InstanceFolder(self._root / plain_name(instance_id))
+
+    def _lock(self, instance_id: str) -> asyncio.Lock:
+        return self._locks.setdefault(instance_id, asyncio.Lock())
+
+    def _give_devices(self, folder: InstanceFolder, declared: int) -> None:
+        """Choose the instance's real accelerators, once for its life."""
+        if folder.load_devices() is None:
+            others = [it.load_devices() or () for it in self._folders()]
+            chosen = assign_devices(declared, self._devices, others)
+            write_whole(folder.devices, msgspec.json.encode(chosen), durable=False)
+
+    def _folders(self) -> Sequence[InstanceFolder]:
+        """The folders of all instances there are."""
+        return [InstanceFolder(path) for path in sorted(self._root.iterdir()) if path.is_dir()]
+
+    async def _running(self, folder: InstanceFolder) -> RunningInstance | None:
+        """The instance, if its agent lives and answers."""
+        record = folder.load_agent()
+        if record is None or record.port == 0 or not is_alive(record.process):
+            return None
+        agent = HttpAgent(record.address, self._key, call_timeout_s=self._answer_timeout_s)
+        try:
+            observation = await agent.observe()
+        except RetryableError:
+            return None
+        if observation.instance_id != folder.root.name:
+            return None
+        return RunningInstance(id=folder.root.name, address=record.address)
+
+    async def _end_hung_agent(self, folder: InstanceFolder) -> None:
+        """Kill an agent that lives and does not answer; its copies go on."""
+        for agent in agents_of(folder):
+            if is_alive(agent):
+                log.warning("agent of %s (pid %d) is killed", folder.root.name, agent.pid)
+                send([agent], signal.SIGKILL)
+                await _gone(agent, KILL_TIMEOUT_S)
+
+    async def _start(self, instance_id: str, folder: InstanceFolder) -> RunningInstance:
+        child = self._spawn(instance_id, folder)
+        deadline = monotonic_s() + START_TIMEOUT_S
+        while monotonic_s() < deadline:
+            running = await self._running(folder)
+            if running is not None:
+                return running
+            if child.returncode is not None:
+                tail = CopyLog(folder.agent_log).tail(LOG_TAIL_LINES)
+                raise TerminalError(
+                    f"The agent of instance {instance_id} exited with code {child.returncode}: "
+                    f"{tail or 'it printed nothing'}"
+                )
+            await asyncio.sleep(POLL_S)
+        raise RetryableError(
+            f"The agent of instance {instance_id} does not answer after {START_TIMEOUT_S:g} s"
+        )
+
+    def _spawn(self, instance_id: str, folder: InstanceFolder) -> "subprocess.Popen[bytes]":
+        CopyLog(folder.agent_log).bound()
+        descriptor = os.open(folder.agent_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            child = subprocess.Popen(
+                [*self._command, "--instance-id", instance_id],
+                stdin=subprocess.DEVNULL,
+                stdout=descriptor,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise TerminalError(f"cannot start {self._command[0]}: {error}") from error
+        finally:
+            os.close(descriptor)
+        identity = identify(child.pid)
+        if identity is not None:
+            write_whole(folder.starting, msgspec.json.encode(identity), durable=False)
+        reap(child)
+        return child
+
+    async def _ask_to_stop(self, folder: InstanceFolder) -> None:
+        """Give the agent the time its copies have to end by themselves."""
+        record = folder.load_agent()
+        if record is None or record.port == 0 or not is_alive(record.process):
+            return
+        try:
+            await HttpAgent(record.address, self._key, self._answer_timeout_s).shutdown()
+        except (RetryableError, TerminalError) as error:
+            log.warning("instance %s: %s", folder.root.name, error)
+            return
+        await _gone(record.process, STOP_TIMEOUT_S)
+
+
+def agents_of(folder: InstanceFolder) -> list[ProcessIdentity]:
+    """The agent processes recorded in the folder, whether they live or not."""
+    record = folder.load_agent()
+    recorded = [folder.load_starting(), record.process if record is not None else None]
+    return [identity for identity in recorded if identity is not None]
+
+
+async def _gone(process: ProcessIdentity, timeout_s: float) -> bool:
+    """Wait until the process is gone; False when it still is there after `timeout_s`."""
+    return await _holds(lambda: not is_alive(process), timeout_s)
+
+
+async def _holds(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Wait until the condition holds; False when it does not after `timeout_s`."""
+    deadline = monotonic_s() + timeout_s
+    while not condition():
+        if monotonic_s() >= deadline:
+            return False
+        await asyncio.sleep(POLL_S)
+    return True
+
+
+def _is_free(lock: Path) -> bool:
+    """Whether no agent holds the lock.
+
+    A killed process lets go of it with its last thread, which may be waiting for the disk while
+    the process already counts as dead.
+    """
+    with lock.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+async def _end_copy(folder: InstanceFolder, copy_id: str) -> None:
+    copy = folder.copy(copy_id)
+    record = copy.load()
+    await end_copy(copy.root, record.process if record else None, grace_s=1.0)
+    await asyncio.to_thread(release, copy.root)

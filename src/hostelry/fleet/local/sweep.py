@@ -1,0 +1,36 @@
+"""The last resort of `hostelry down`: nothing of the local fleet is left running."""
+
+import signal
+from pathlib import Path
+
+from hostelry.fleet.host.processes import is_alive, send
+from hostelry.fleet.launch.copy_launcher import end_copies
+from hostelry.fleet.launch.limited_process import release
+from hostelry.fleet.local.fleet import agents_of
+from hostelry.fleet.records import InstanceFolder, ProcessIdentity
+
+GRACE_S = 10.0
+
+
+def stop_everything(root: Path, grace_s: float = GRACE_S) -> None:
+    """End every agent and copy recorded under `root`, the folder of instances; blocks.
+
+    Copies get `grace_s` after the TERM, agents none: they hold nothing that is not on disk. Works
+    where agents are dead, hung or were never answered; calling it again is harmless.
+    """
+    if not root.is_dir():
+        return
+    folders = [InstanceFolder(path) for path in root.resolve().iterdir() if path.is_dir()]
+    # Agents first: a living one would start its copies again.
+    agents = [agent for folder in folders for agent in agents_of(folder) if is_alive(agent)]
+    send(agents, signal.SIGKILL)
+    copies = [group for folder in folders for group in _copies(folder)]
+    end_copies(copies, grace_s)
+    for folder, _ in copies:
+        release(folder)
+
+
+def _copies(folder: InstanceFolder) -> list[tuple[Path, ProcessIdentity | None]]:
+    copies = [folder.copy(copy_id) for copy_id in folder.copy_ids()]
+    records = [(copy.root, copy.load()) for copy in copies]
+    return [(path, record.process if record else None) for path, record in records]

@@ -1,0 +1,265 @@
+"""Which model server an image stands for: a built-in one, an operator's (images.toml), its own.
+
+    [[image]]                              # an operator's own program
+    pattern = "*/my-server:*"
+    command = ["python", "-m", "my_server"]
+    [image.probe]
+    content_type = "application/json"
+    body = '{"instances": [1]}'
+
+    [[image]]                              # a container, other than by default
+    pattern = "*/fetches:*"
+    container = true
+    network = "bridge"
+
+    [containers]                           # of every image without a rule of its own
+    network = "none"
+
+A program's rule must say how readiness is proven: `probe` is a request that a working server
+answers with 200. Of a container that nobody gave a probe, an answer below 500 to an empty object
+is proof enough.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from hostelry.base.errors import TerminalError
+from hostelry.base.json import convert
+from hostelry.fleet.rules.given_variables import BUILT_IN_NAMES
+from hostelry.fleet.rules.interpreter import PYTHON
+
+LMI_REPOSITORY = re.compile(r"(^|[-_./])(djl-inference|djl-lmi|lmi|vllm)($|[-_./])")
+LMI_COMMAND = (*PYTHON, "-m", "hostelry.containers.lmi")
+LMI_PROBE_BODY = (
+    b'{"inputs": "Hello", "parameters": {"max_new_tokens": 1, "output_formatter": "json"}}'
+)
+DRILL_REPOSITORY = re.compile(r"hostelry/drill$")
+DRILL_COMMAND = (*PYTHON, "-m", "hostelry.containers.drill")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """A real request to /invocations that proves readiness.
+
+    The answer must be 200; where `json_field` is set it must be JSON that has this field, at the
+    top or in the first element of a list. With `any_answer` an answer below 500 is enough that
+    shows that the server has the route: nobody knows a request which it answers with 200.
+    """
+
+    content_type: str
+    body: bytes
+    json_field: str | None = None
+    any_answer: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageRule:
+    """How copies of an image are started (`argv`) and proven (`probe`).
+
+    kind: "lmi", "drill", "operator" or "container".
+    argv: a program; of a container the arguments of its entry point.
+    network: what a container reaches: "none", "host" or "bridge".
+    engine: the container engine, a name or a path; None for what is found.
+    pull: whether an image that is not on this machine is fetched.
+    environment: names that a container's Environment may set for a program, a star for any ending;
+    None for all that are not known to steer programs.
+    """
+
+    kind: str
+    argv: tuple[str, ...]
+    probe: Probe
+    network: str = "none"
+    engine: str | None = None
+    pull: bool = True
+    environment: tuple[str, ...] | None = None
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether it is one of Hostelry's own servers."""
+        return self.kind in ("lmi", "drill")
+
+    @property
+    def is_container(self) -> bool:
+        """Whether the image itself is run."""
+        return self.kind == "container"
+
+
+LMI_RULE = ImageRule(
+    kind="lmi",
+    argv=LMI_COMMAND,
+    probe=Probe(content_type="application/json", body=LMI_PROBE_BODY, json_field="generated_text"),
+    environment=BUILT_IN_NAMES,
+)
+# What drills break on purpose (`hostelry chaos`).
+DRILL_RULE = ImageRule(
+    kind="drill",
+    argv=DRILL_COMMAND,
+    probe=Probe(content_type="application/json", body=b"{}"),
+    environment=BUILT_IN_NAMES,
+)
+
+UNKNOWN_PROBE = Probe(content_type="application/json", body=b"{}", any_answer=True)
+SERVE = ("serve",)
+PROBE_BODY = "HOSTELRY_PROBE_BODY"
+PROBE_CONTENT_TYPE = "HOSTELRY_PROBE_CONTENT_TYPE"
+
+
+class _ProbeRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    content_type: str
+    body: str
+
+
+Network = Literal["none", "host", "bridge"]
+
+
+class _ImageRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pattern: str
+    command: tuple[str, ...] | None = None
+    probe: _ProbeRow | None = None
+    container: bool = False
+    network: Network | None = None
+    environment: tuple[str, ...] | None = None
+
+
+class _Containers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How images run that have no rule of their own, and what all containers share."""
+
+    enabled: bool = True
+    engine: str | None = None
+    pull: bool = True
+    network: Network = "none"
+
+
+class _ImagesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    image: tuple[_ImageRow, ...] = ()
+    containers: _Containers = _Containers()
+
+
+class ImageRules:
+    """The rule table: the operator's rules in their order, the built-in ones, then containers."""
+
+    def __init__(
+        self,
+        operator: Sequence[tuple[str, ImageRule]] = (),
+        otherwise: ImageRule | None = None,
+    ) -> None:
+        self._operator = tuple(operator)
+        self._otherwise = otherwise
+
+    @classmethod
+    def load(cls, operator_file: Path | None) -> "ImageRules":
+        """The built-in rules and those of `operator_file`, which need not exist.
+
+        Raises TerminalError naming the file and the fault.
+        """
+        if operator_file is None or not operator_file.exists():
+            return cls(otherwise=_container(_Containers()))
+        try:
+            document = tomllib.loads(operator_file.read_text(encoding="utf-8"))
+            file = convert(document, _ImagesFile)
+            return cls(
+                [(row.pattern, _rule(row, file.containers)) for row in file.image],
+                _container(file.containers) if file.containers.enabled else None,
+            )
+        except (OSError, ValueError, RecursionError) as error:
+            raise TerminalError(
+                f"{operator_file}: {error}. Each [[image]] needs pattern, and either command (a "
+                "list) and [image.probe] with content_type and body, or container = true."
+            ) from error
+
+    def resolve(self, image: str) -> ImageRule | None:
+        """The first rule that holds for `image`; None where the operator allows no containers."""
+        for pattern, rule in self._operator:
+            if fnmatchcase(image, pattern):
+                return rule
+        repository = repository_of(image)
+        if DRILL_REPOSITORY.match(repository):
+            return DRILL_RULE
+        return LMI_RULE if LMI_REPOSITORY.search(repository) else self._otherwise
+
+
+def with_own_probe(rule: ImageRule, environment: Mapping[str, str]) -> ImageRule:
+    """The rule with the probe that a container's Environment gives, where the operator gave none.
+
+    Whoever made the image knows a request that it answers; the operator need not.
+    """
+    body = environment.get(PROBE_BODY)
+    if body is None or not rule.is_container or not rule.probe.any_answer:
+        return rule
+    content_type = environment.get(PROBE_CONTENT_TYPE) or "application/json"
+    return replace(rule, probe=Probe(content_type=content_type, body=body.encode()))
+
+
+def repository_of(image: str) -> str:
+    """The image's repository: without registry, tag and digest."""
+    path = image.partition("@")[0]
+    first, slash, rest = path.partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        path = rest
+    return path.partition(":")[0]
+
+
+def unknown_image(image: str, operator_file: Path) -> str:
+    """The failure of a copy whose image has no rule, and the way out."""
+    return (
+        f'No rule for the image "{image}", and {operator_file} allows no containers ([containers] '
+        "enabled = false). Images of djl-inference, djl-lmi, lmi and vllm run on the built-in LLM "
+        "server; for any other, add an [[image]] with pattern, command and probe, or with "
+        "container = true, to that file."
+    )
+
+
+def _rule(row: _ImageRow, containers: _Containers) -> ImageRule:
+    if not row.pattern.strip():
+        raise ValueError("an [[image]] has an empty pattern")
+    if row.command is not None and (not row.command or not row.command[0]):
+        raise ValueError(f'the command of the image pattern "{row.pattern}" is empty')
+    probe = _probe(row)
+    if row.container:
+        if row.environment is not None:
+            raise ValueError(
+                f'the image pattern "{row.pattern}" has environment and is a container, which gets '
+                "its whole Environment"
+            )
+        return replace(
+            _container(containers),
+            argv=row.command or SERVE,
+            probe=probe or UNKNOWN_PROBE,
+            network=row.network or containers.network,
+        )
+    if row.network is not None:
+        raise ValueError(f'the image pattern "{row.pattern}" has a network and is no container')
+    if row.command is None or probe is None:
+        raise ValueError(f'the image pattern "{row.pattern}" has no command or no probe')
+    return ImageRule(kind="operator", argv=row.command, probe=probe, environment=row.environment)
+
+
+def _probe(row: _ImageRow) -> Probe | None:
+    if row.probe is None:
+        return None
+    if "/" not in row.probe.content_type:
+        raise ValueError(
+            f'probe.content_type of the image pattern "{row.pattern}" is '
+            f'"{row.probe.content_type}", which is not a media type such as application/json'
+        )
+    return Probe(content_type=row.probe.content_type, body=row.probe.body.encode())
+
+
+def _container(containers: _Containers) -> ImageRule:
+    if containers.engine is not None and not containers.engine.strip():
+        raise ValueError("containers.engine is empty; name podman, docker or a path")
+    return ImageRule(
+        kind="container",
+        argv=SERVE,
+        probe=UNKNOWN_PROBE,
+        network=containers.network,
+        engine=containers.engine,
+        pull=containers.pull,
+    )

@@ -1,0 +1,62 @@
+import pytest
+
+from hostelry.domain.copy import AdapterPhase, AdapterPlacement, AdapterStatus
+from hostelry.domain.model import ArtifactSource, SourceKind
+from hostelry.fleet.agent.adapters import AdapterPlan, adapter_holder, plan_adapters
+from hostelry.fleet.records import SAFE_ID
+
+
+def placement(adapter_id: str) -> AdapterPlacement:
+    source = ArtifactSource(uri=f"s3://b/{adapter_id}.tar.gz", kind=SourceKind.ARCHIVE)
+    return AdapterPlacement(id=adapter_id, alias=adapter_id, source=source)
+
+
+def known(*ids: str, phase: AdapterPhase = AdapterPhase.READY) -> dict[str, AdapterStatus]:
+    return {it: AdapterStatus(id=it, phase=phase) for it in ids}
+
+
+@pytest.mark.parametrize(
+    ("wished", "statuses", "registered", "expected"),
+    [
+        pytest.param(["a"], known(), set(), AdapterPlan(register=(placement("a"),)), id="new"),
+        pytest.param(["a"], known("a"), {"a"}, AdapterPlan(), id="there already"),
+        pytest.param(
+            ["a"],
+            known("a", phase=AdapterPhase.FAILED),
+            set(),
+            AdapterPlan(),
+            id="one that failed stays failed: a repaired one has a new id",
+        ),
+        pytest.param([], known("a"), {"a"}, AdapterPlan(unregister=("a",)), id="not wanted"),
+        pytest.param(
+            [], known(), {"a"}, AdapterPlan(unregister=("a",)), id="left by another agent"
+        ),
+        pytest.param(
+            ["a"],
+            known(),
+            {"a"},
+            AdapterPlan(register=(placement("a"),)),
+            id="adopted: proven anew",
+        ),
+        pytest.param(
+            [],
+            known("a", phase=AdapterPhase.PENDING),
+            set(),
+            AdapterPlan(unregister=("a",)),
+            id="taken back while it was under way",
+        ),
+    ],
+)
+def test_plan_adapters(
+    wished: list[str],
+    statuses: dict[str, AdapterStatus],
+    registered: set[str],
+    expected: AdapterPlan,
+) -> None:
+    assert plan_adapters([placement(it) for it in wished], statuses, registered) == expected
+
+
+@pytest.mark.parametrize("adapter_id", ["es-1", "../../x", "a/b", "ü" * 200])
+def test_a_holders_name_is_safe_whatever_the_adapter_is_called(adapter_id: str) -> None:
+    holder = adapter_holder("c-1", adapter_id)
+    assert all(SAFE_ID.fullmatch(part) for part in holder.split("/"))

@@ -1,0 +1,62 @@
+"""Where a container sees its adapters: linked, whole, and removable."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from hostelry.fleet.agent.adapter_shelf import AdapterShelf, shelf_of
+from hostelry.fleet.rules.images import LMI_RULE, ImageRules
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """An adapter as the cache keeps it: folders that nobody may write to."""
+    folder = tmp_path / "cache" / "k"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "adapter_config.json").write_text("{}")
+    (folder / "deep" / "weights").write_text("w")
+    for path in (folder / "deep", folder):
+        path.chmod(0o555)
+    return folder
+
+
+def shelf(tmp_path: Path) -> AdapterShelf:
+    root = tmp_path / "copy" / "adapters"
+    root.mkdir(parents=True)
+    return AdapterShelf(root)
+
+
+def test_an_adapter_is_linked_and_named_by_its_path_in_the_container(
+    tmp_path: Path, files: Path
+) -> None:
+    place = shelf(tmp_path)
+    inner = asyncio.run(place.place("es@1", files))
+    assert inner.startswith("/opt/ml/models/")
+    placed = place.root / Path(inner).name
+    assert (placed / "deep" / "weights").samefile(files / "deep" / "weights"), "no room is used"
+    assert asyncio.run(place.place("es@1", files)) == inner, "again is well"
+    assert asyncio.run(place.place("../../etc", files)) != inner
+    assert sorted(path.parent for path in place.root.iterdir()) == [place.root] * 2
+    asyncio.run(place.remove("es@1"))
+    assert not placed.exists()
+    assert (files / "deep" / "weights").read_text() == "w", "the cache's files stay"
+    asyncio.run(place.remove("es@1"))
+
+
+def test_half_of_an_adapter_is_never_shown(tmp_path: Path, files: Path) -> None:
+    place = shelf(tmp_path)
+    inner = asyncio.run(place.place("es@1", files))
+    placed = place.root / Path(inner).name
+    placed.rename(placed.with_name(f"{placed.name}.half"))
+    (place.root / f"{placed.name}.half" / "adapter_config.json").unlink()
+    asyncio.run(place.place("es@1", files))
+    assert (placed / "adapter_config.json").exists()
+    assert [path.name for path in place.root.iterdir()] == [placed.name]
+
+
+def test_a_program_sees_the_files_themselves(tmp_path: Path) -> None:
+    container = ImageRules.load(None).resolve("mine:1")
+    assert container is not None
+    assert shelf_of(container, tmp_path) == AdapterShelf(tmp_path / "adapters")
+    assert shelf_of(LMI_RULE, tmp_path) is None

@@ -1,0 +1,140 @@
+"""What holds on to a copy that drains is counted again, whatever happened to the count before."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from hostelry.base.recurring import run_guarded, run_periodically
+from hostelry.fleet.agent.drain_counts import DrainCounts
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+
+
+class Kernel:
+    """Says what is open, or fails."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, int] = {}
+        self.fault: Exception | None = None
+        self.asked: list[set[int]] = []
+
+    def count(self, ports: Collection[int]) -> Mapping[int, int]:
+        self.asked.append(set(ports))
+        if self.fault is not None:
+            raise self.fault
+        return {it: self.open.get(it, 0) for it in ports}
+
+
+def run(work: Work) -> None:
+    asyncio.run(work())
+
+
+def test_it_is_news_only_where_a_count_or_who_drains_has_changed() -> None:
+    kernel = Kernel()
+    counts = DrainCounts(kernel.count)
+
+    async def work() -> None:
+        assert counts.of("c-1") is None
+        kernel.open = {8080: 2}
+        assert await counts.look({"c-1": 8080, "c-2": 9090})
+        assert (counts.of("c-1"), counts.of("c-2")) == (2, 0)
+        assert not await counts.look({"c-1": 8080, "c-2": 9090})
+        kernel.open = {}
+        assert await counts.look({"c-1": 8080, "c-2": 9090})
+        assert counts.of("c-1") == 0
+        assert await counts.look({})
+        assert counts.of("c-1") is None
+        assert not await counts.look({})
+
+    run(work)
+    assert kernel.asked == [{8080, 9090}] * 3, "the kernel is not asked for nothing"
+
+
+def test_two_copies_that_had_one_port_one_after_the_other_are_both_told() -> None:
+    kernel = Kernel()
+    kernel.open = {8080: 3}
+    counts = DrainCounts(kernel.count)
+
+    async def work() -> None:
+        await counts.look({"old": 8080, "new": 8080})
+
+    run(work)
+    assert (counts.of("old"), counts.of("new")) == (3, 3)
+
+
+def test_threads_that_hang_with_the_object_store_do_not_keep_it_from_counting() -> None:
+    kernel, store_answers = Kernel(), threading.Event()
+    counts = DrainCounts(kernel.count)
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        fetching = loop.run_in_executor(None, store_answers.wait)
+        try:
+            assert await counts.look({"c-1": 8080})
+        finally:
+            store_answers.set()
+        await fetching
+
+    run(work)
+    assert counts.of("c-1") == 0
+
+
+FAULTS = [
+    pytest.param(OSError(24, "Too many open files"), id="no descriptor is left"),
+    pytest.param(RuntimeError("can't start new thread"), id="no thread is left"),
+    pytest.param(ValueError("invalid literal for int()"), id="a table that cannot be read"),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_count_that_fails_leaves_the_last_one_and_is_made_again(
+    fault: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Or a copy would drain to its limit for what was open at that moment."""
+    kernel = Kernel()
+    kernel.open = {8080: 1}
+    counts = DrainCounts(kernel.count)
+    told: list[int | None] = []
+
+    async def look() -> None:
+        try:
+            await counts.look({"c-1": 8080})
+        finally:
+            told.append(counts.of("c-1"))
+            kernel.fault = fault if len(told) in (1, 2) else None
+            kernel.open = {}
+            if len(told) == 5:
+                enough.set()
+
+    enough = asyncio.Event()
+
+    async def work() -> None:
+        task = asyncio.create_task(run_periodically("counting", look, 0.0))
+        await enough.wait()
+        task.cancel()
+
+    with caplog.at_level(logging.ERROR):
+        run(work)
+    assert told == [1, 1, 1, 0, 0]
+    assert [it.message for it in caplog.records] == ["counting: failed; will be tried again"]
+
+
+def test_a_look_that_is_cancelled_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    async def look() -> None:
+        await asyncio.Event().wait()
+
+    async def work() -> None:
+        task = asyncio.create_task(run_guarded("waiting", look))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    run(work)
+    assert not caplog.records

@@ -1,0 +1,300 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostelry.domain.copy import AdapterPlacement, CopySpec, LastEnd
+from hostelry.domain.model import ArtifactSource, Container, SourceKind
+from hostelry.fleet.agent.lifecycle import (
+    Attempts,
+    CopyPlan,
+    CopyPolicy,
+    Ending,
+    EndKind,
+    GiveUp,
+    Health,
+    Restart,
+    Verdict,
+    after_end,
+    after_ping,
+    backoff_s,
+    ping_limit_s,
+    plan_copies,
+    recent_end,
+    spec_digest,
+    start_limit,
+    starting_pause_s,
+    verdict,
+)
+
+POLICY = CopyPolicy()
+ADAPTER = AdapterPlacement(
+    id="es@1",
+    alias="es",
+    source=ArtifactSource(uri="s3://b/es.tar.gz", kind=SourceKind.ARCHIVE),
+)
+
+
+def spec(copy_id: str, image: str = "lmi", adapters: tuple[AdapterPlacement, ...] = ()) -> CopySpec:
+    return CopySpec(
+        id=copy_id,
+        owner="component/x",
+        container=Container(image=image),
+        requirements=None,
+        download_timeout_s=60.0,
+        startup_timeout_s=60.0,
+        adapters=adapters,
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment", "seconds", "covers"),
+    [
+        pytest.param({}, 60, "its start", id="a model that was downloaded before"),
+        pytest.param({"HF_MODEL_ID": "org/m"}, 100, "hub: 40 s for the download", id="a hub id"),
+        pytest.param({"OPTION_MODEL_ID": "gpt2"}, 100, "gpt2", id="a hub id of one word"),
+        pytest.param({"HF_MODEL_ID": "/opt/ml/model"}, 60, "its start", id="a folder"),
+        pytest.param({"HF_MODEL_ID": "./m"}, 60, "its start", id="a folder beside the server"),
+        pytest.param({"HF_MODEL_ID": "s3://b/p"}, 60, "its start", id="a prefix, fetched before"),
+        pytest.param(
+            {"OPTION_MODEL_ID": "/opt/ml/model", "HF_MODEL_ID": "org/m"}, 60, "its start",
+            id="OPTION_MODEL_ID decides where both are set",
+        ),
+        pytest.param({"HF_MODEL_ID": ""}, 60, "its start", id="an empty variable is unset"),
+    ],
+)  # fmt: skip
+def test_how_long_a_start_may_take(
+    environment: dict[str, str], seconds: float, covers: str
+) -> None:
+    container = Container(image="lmi", environment=environment)
+    limit = start_limit(replace(spec("c"), container=container, download_timeout_s=40.0))
+    assert limit.seconds == seconds
+    assert covers in limit.covers
+
+
+def ending(kind: EndKind, ready_for_s: float | None = None) -> Ending:
+    return Ending(kind=kind, detail="because", ready_for_s=ready_for_s)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "end", "expected"),
+    [
+        pytest.param(
+            Attempts(),
+            ending(EndKind.EXITED),
+            Restart(delay_s=0),
+            id="a first failed start is tried again at once",
+        ),
+        pytest.param(
+            Attempts(failed_starts=1),
+            ending(EndKind.EXITED),
+            Restart(delay_s=1),
+            id="a second failed start waits a moment",
+        ),
+        pytest.param(
+            Attempts(failed_starts=2),
+            ending(EndKind.EXITED),
+            GiveUp(),
+            id="a third failed start in a row is the last",
+        ),
+        pytest.param(
+            Attempts(),
+            ending(EndKind.STARTUP_TIMEOUT),
+            GiveUp(),
+            id="a copy that never becomes ready in time is given up",
+        ),
+        pytest.param(
+            Attempts(), ending(EndKind.PROBE_REFUSED), GiveUp(), id="one that refuses the probe too"
+        ),
+        pytest.param(
+            Attempts(), ending(EndKind.NOT_STARTED), GiveUp(), id="a program that is not there"
+        ),
+        pytest.param(
+            Attempts(ever_ready=True),
+            ending(EndKind.HUNG, ready_for_s=5),
+            Restart(delay_s=0),
+            id="the first death of a copy that was ready waits for nothing",
+        ),
+        pytest.param(
+            Attempts(ever_ready=True),  # as its agent's successor knows it
+            ending(EndKind.NOT_STARTED),
+            Restart(delay_s=0),
+            id="nor does that of an adopted copy",
+        ),
+        pytest.param(
+            Attempts(ever_ready=True, crashes=1),
+            ending(EndKind.EXITED),
+            Restart(delay_s=1),
+            id="a restart that does not get ready is the second death",
+        ),
+        pytest.param(
+            Attempts(ever_ready=True, crashes=3),
+            ending(EndKind.EXITED, ready_for_s=5),
+            Restart(delay_s=4),
+            id="a crash loop waits longer each time",
+        ),
+        pytest.param(
+            Attempts(ever_ready=True, crashes=9),
+            ending(EndKind.EXITED, ready_for_s=60),
+            Restart(delay_s=0),
+            id="a copy that was stable is restarted at once",
+        ),
+        pytest.param(
+            Attempts(ever_ready=True, crashes=20),
+            ending(EndKind.STARTUP_TIMEOUT),
+            Restart(delay_s=60),
+            id="a copy that was ready once is never given up",
+        ),
+        pytest.param(
+            Attempts(ever_ready=True, crashes=5000),
+            ending(EndKind.HUNG, ready_for_s=1),
+            Restart(delay_s=60),
+            id="thousands of crashes overflow nothing",
+        ),
+    ],
+)
+def test_after_end(attempts: Attempts, end: Ending, expected: Restart | GiveUp) -> None:
+    assert after_end(attempts, end, POLICY)[1] == expected
+
+
+def test_a_copy_that_crashes_once_ready_counts_no_failed_start() -> None:
+    attempts, _ = after_end(Attempts(failed_starts=2), ending(EndKind.EXITED, 3.0), POLICY)
+    assert attempts == Attempts(ever_ready=True, failed_starts=2, crashes=1)
+    assert isinstance(after_end(attempts, ending(EndKind.EXITED), POLICY)[1], Restart)
+
+
+def test_a_crash_loop_waits_longer_each_time_and_one_that_was_stable_begins_anew() -> None:
+    """Source: Kubernetes, "Pod Lifecycle": at once, then twice as long each time, to a limit."""
+    attempts, waits_s = Attempts(), []
+    for ready_for_s in [2.0] * 9 + [60.0, 2.0]:
+        attempts, step = after_end(attempts, ending(EndKind.EXITED, ready_for_s), POLICY)
+        assert isinstance(step, Restart)
+        waits_s.append(step.delay_s)
+    assert waits_s == [0, 1, 2, 4, 8, 16, 32, 60, 60, 0, 1]
+
+
+@given(st.lists(st.none() | st.floats(0, 1e6), max_size=50))
+def test_no_two_restarts_in_a_row_are_at_once_unless_a_stable_life_lies_between(
+    lives_s: list[float | None],
+) -> None:
+    attempts, before_s = Attempts(ever_ready=True), POLICY.first_backoff_s
+    for ready_for_s in lives_s:
+        attempts, step = after_end(attempts, ending(EndKind.EXITED, ready_for_s), POLICY)
+        assert isinstance(step, Restart)
+        assert step.delay_s <= POLICY.max_backoff_s
+        steady = ready_for_s is not None and ready_for_s >= POLICY.stable_after_s
+        assert step.delay_s > 0 or before_s > 0 or steady
+        before_s = step.delay_s
+
+
+def test_backoff_grows_from_one_to_sixty_seconds() -> None:
+    assert [backoff_s(n, POLICY) for n in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+ANSWER, REFUSED, SLEPT = (True, 1.0), (False, 1.0), (False, 3600.0)
+
+
+@pytest.mark.parametrize(
+    ("pings", "expected"),
+    [
+        pytest.param([ANSWER], Verdict.HEALTHY, id="an answer"),
+        pytest.param([REFUSED, REFUSED], Verdict.HEALTHY, id="two quick misses are forgiven"),
+        pytest.param([REFUSED] * 3, Verdict.UNHEALTHY, id="three misses are not"),
+        pytest.param([(False, 3.0)], Verdict.HEALTHY, id="three seconds of silence are forgiven"),
+        pytest.param([(False, 3.0), (False, 1.0)], Verdict.UNHEALTHY, id="four are not"),
+        pytest.param([*[REFUSED] * 3, ANSWER], Verdict.HEALTHY, id="it comes back"),
+        pytest.param([REFUSED] * 11, Verdict.UNHEALTHY, id="eleven seconds away"),
+        pytest.param([REFUSED] * 12, Verdict.HUNG, id="twelve seconds away"),
+        pytest.param([*[REFUSED] * 11, ANSWER, REFUSED], Verdict.HEALTHY, id="a new count"),
+        pytest.param([SLEPT], Verdict.HEALTHY, id="an agent that slept for an hour blames nobody"),
+    ],
+)
+def test_health(pings: list[tuple[bool, float]], expected: Verdict) -> None:
+    health = Health()
+    for answered, waited_s in pings:
+        health = after_ping(health, answered, waited_s, POLICY)
+    assert verdict(health, POLICY) is expected
+
+
+def test_a_copy_that_stops_at_the_worst_moment_is_out_of_the_routes_within_five_seconds() -> None:
+    """It stops right after an answer, and the next ping is sent a whole pause later."""
+    health, now = Health(), 0.0
+    while verdict(health, POLICY) is Verdict.HEALTHY:
+        limit_s = ping_limit_s(health, POLICY)
+        waited_s = limit_s if health.misses else POLICY.ping_every_s + limit_s
+        health, now = after_ping(health, False, waited_s, POLICY), now + waited_s
+    assert (now, health.misses) == (4.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "expected"),
+    [
+        pytest.param(0.0, 2.0, id="the contract's two seconds"),
+        pytest.param(3.0, 1.0, id="no longer than the decision waits"),
+        pytest.param(4.0, 2.0, id="once it is out, two seconds again"),
+        pytest.param(60.0, 2.0, id="and for ever"),
+    ],
+)
+def test_how_long_a_ping_may_take(silent_s: float, expected: float) -> None:
+    assert ping_limit_s(Health(misses=1, silent_s=silent_s), POLICY) == expected
+
+
+@pytest.mark.parametrize(
+    ("age_s", "expected"),
+    [
+        pytest.param(0.0, 0.03, id="a forked process is ready soon"),
+        pytest.param(1.0, 0.2, id="any other takes its time"),
+        pytest.param(500.0, 0.2, id="a large model too"),
+    ],
+)
+def test_how_often_a_process_that_starts_is_asked(age_s: float, expected: float) -> None:
+    assert starting_pause_s(age_s, POLICY) == expected
+
+
+def test_plan_starts_what_is_missing_and_stops_what_is_not_named() -> None:
+    plan = plan_copies([spec("a"), spec("b")], {"b": spec("b"), "c": spec("c")}, set())
+    assert plan == CopyPlan(start=(spec("a"),), stop=("c",))
+
+
+def test_the_same_wish_twice_is_nothing_to_do() -> None:
+    assert plan_copies([spec("a")], {"a": spec("a")}, set()) == CopyPlan()
+
+
+def test_changed_adapters_are_passed_on_to_the_running_copy() -> None:
+    changed = spec("a", adapters=(ADAPTER,))
+    assert plan_copies([changed], {"a": spec("a")}, set()) == CopyPlan(adapt=(changed,))
+
+
+def test_another_container_under_the_same_id_stops_first_and_starts_once_it_is_gone() -> None:
+    wished = [spec("a", image="new")]
+    assert plan_copies(wished, {"a": spec("a")}, set()) == CopyPlan(stop=("a",))
+    assert plan_copies(wished, {}, {"a"}) == CopyPlan()
+    assert plan_copies(wished, {}, set()) == CopyPlan(start=(wished[0],))
+
+
+def test_digest_ignores_adapters_and_nothing_else() -> None:
+    assert spec_digest(spec("a")) == spec_digest(spec("a", adapters=(ADAPTER,)))
+    others = [spec("a", image="x"), replace(spec("a"), startup_timeout_s=61.0)]
+    assert spec_digest(spec("a")) not in [spec_digest(other) for other in others]
+
+
+def test_digest_does_not_depend_on_the_order_of_variables() -> None:
+    one = replace(spec("a"), container=Container(image="i", environment={"A": "1", "B": "2"}))
+    two = replace(spec("a"), container=Container(image="i", environment={"B": "2", "A": "1"}))
+    assert spec_digest(one) == spec_digest(two)
+
+
+@pytest.mark.parametrize(
+    ("age_s", "told"),
+    [
+        pytest.param(0.0, True, id="just now"),
+        pytest.param(3599.0, True, id="almost an hour ago"),
+        pytest.param(3600.0, False, id="an hour ago"),
+        pytest.param(-5.0, True, id="later than now: the clock was set back"),
+    ],
+)
+def test_how_a_copy_ended_is_told_for_an_hour(age_s: float, told: bool) -> None:
+    end = LastEnd(at=50_000.0, cause="It ended.")
+    assert recent_end(end, end.at + age_s, POLICY) == (end if told else None)
+    assert recent_end(None, end.at, POLICY) is None

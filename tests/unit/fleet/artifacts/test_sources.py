@@ -1,0 +1,107 @@
+from dataclasses import replace
+
+import pytest
+
+from hostelry.domain.copy import CopySpec
+from hostelry.domain.model import ArtifactSource, Container, SourceKind
+from hostelry.fleet.agent.lifecycle import Ending, EndKind
+from hostelry.fleet.agent.reasons import download_failure, late_detail, start_failure
+from hostelry.fleet.artifacts.sources import container_sources
+from hostelry.fleet.launch.exit_detail import exit_detail
+
+ARCHIVE = ArtifactSource(uri="s3://b/m.tar.gz", kind=SourceKind.ARCHIVE)
+
+
+@pytest.mark.parametrize(
+    ("environment", "named"),
+    [
+        pytest.param({}, {}, id="no variables"),
+        pytest.param({"HF_MODEL_ID": "org/model"}, {}, id="a hub id is the model server's"),
+        pytest.param({"HF_MODEL_ID": "/opt/ml/model"}, {}, id="a local folder too"),
+        pytest.param(
+            {"HF_MODEL_ID": "s3://b/p"},
+            {"HF_MODEL_ID": ArtifactSource(uri="s3://b/p/", kind=SourceKind.PREFIX)},
+            id="a prefix without its slash",
+        ),
+        pytest.param(
+            {"OPTION_MODEL_ID": "s3://b/p/", "HF_MODEL_ID": "s3://b/m.tar.gz"},
+            {
+                "OPTION_MODEL_ID": ArtifactSource(uri="s3://b/p/", kind=SourceKind.PREFIX),
+                "HF_MODEL_ID": ARCHIVE,
+            },
+            id="a prefix and an archive",
+        ),
+        pytest.param({"OTHER": "s3://b/p/"}, {}, id="other variables are left alone"),
+    ],
+)
+def test_container_sources(environment: dict[str, str], named: dict[str, ArtifactSource]) -> None:
+    container = Container(image="lmi", source=ARCHIVE, environment=environment)
+    assert container_sources(container) == (ARCHIVE, named)
+
+
+def spec(owner: str) -> CopySpec:
+    return CopySpec(
+        id="c-1",
+        owner=owner,
+        container=Container(image="lmi"),
+        requirements=None,
+        download_timeout_s=60.0,
+        startup_timeout_s=60.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("owner", "kind", "said"),
+    [
+        (
+            "variant/AllTraffic",
+            EndKind.STARTUP_TIMEOUT,
+            "The primary container for production variant AllTraffic did not pass the ping health "
+            "check. because",
+        ),
+        (
+            "component/es",
+            EndKind.STARTUP_TIMEOUT,
+            "The container for inference component es did not pass the ping health check. because",
+        ),
+        (
+            "variant/AllTraffic",
+            EndKind.EXITED,
+            "CannotStartContainerError. Please ensure the model container for variant AllTraffic "
+            "starts correctly. because",
+        ),
+        (
+            "component/es",
+            EndKind.PROBE_REFUSED,
+            "The container for inference component es passes its health check but serves no "
+            "request. because",
+        ),
+    ],
+)
+def test_reasons_take_the_services_form_and_add_the_cause(
+    owner: str, kind: EndKind, said: str
+) -> None:
+    assert start_failure(spec(owner), Ending(kind=kind, detail="because")) == said
+
+
+def test_a_download_failure_names_the_url_and_the_cause() -> None:
+    reason = download_failure(spec("component/es"), ARCHIVE.uri, "NoSuchKey")
+    assert 'from URL: "s3://b/m.tar.gz"' in reason
+    assert reason.endswith("NoSuchKey")
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [(3, "exited with code 3"), (-9, "ended by signal 9"), (None, "process is gone")],
+)
+def test_exit_detail(code: int | None, said: str) -> None:
+    assert said in exit_detail(code)
+
+
+def test_a_late_start_says_what_was_waited_for() -> None:
+    container = Container(image="lmi", environment={"HF_MODEL_ID": "org/m"})
+    said = late_detail(replace(spec("component/x"), container=container), "no ping")
+    assert said == (
+        "It was not ready within 120 s (it fetches org/m from the Hugging Face hub: 60 s for the "
+        "download and 60 s for its start): no ping."
+    )

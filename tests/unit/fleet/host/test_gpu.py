@@ -1,0 +1,45 @@
+"""What NVIDIA's tool tells, and what is made of it where it is not there or in trouble."""
+
+from pathlib import Path
+
+import pytest
+
+from hostelry.domain.copy import GpuUse
+from hostelry.fleet.host.gpu import TOOL, gpu_uses, parsed, uses_of
+
+FIRST = GpuUse(device="0", busy_percent=37.0, memory_percent=25.0)
+TEXT = "0, GPU-a1, 37, 20480, 81920\n1, GPU-b2, 0, 0, 81920\n"
+
+
+def test_a_device_is_known_by_its_number_and_its_uuid() -> None:
+    found = parsed(TEXT)
+    assert found["0"] == found["GPU-a1"] == FIRST
+    assert uses_of(("GPU-a1",), found) == (FIRST,)
+    assert uses_of(("7",), found) == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["0, GPU-a1, [N/A], 20480, 81920", "0, GPU-a1, 37, 1, 0", "No devices were found", "", "0, x"],
+)
+def test_a_device_that_cannot_tell_is_left_out(line: str) -> None:
+    assert parsed(line) == {}
+
+
+@pytest.mark.parametrize(
+    ("script", "devices"),
+    [
+        pytest.param(f"printf '{TEXT}'", {"0", "1", "GPU-a1", "GPU-b2"}, id="a tool that tells"),
+        pytest.param("exit 9", set(), id="a driver in trouble"),
+        pytest.param(None, set(), id="no tool"),
+    ],
+)
+def test_the_tool_is_asked_where_there_is_one(
+    script: str | None, devices: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if script is not None:
+        tool = tmp_path / TOOL
+        tool.write_text(f"#!/bin/sh\n{script}\n")
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}")
+    assert set(gpu_uses()) == devices

@@ -1,0 +1,68 @@
+"""Connections to a copy, read from the kernel's table."""
+
+import socket
+from collections.abc import Mapping
+
+import pytest
+
+from hostelry.fleet.host.open_connections import count_connections, open_connections, own_sockets
+
+ROW = "{n}: {there}:{local:04X} {there}:{to:04X} {state} 0:0 00:0 0 0 0 {inode} 1 0"
+LOOPBACK, OUTSIDE = "0100007F", "0200000A"  # as proc(5) has them on a little-endian machine
+MAPPED = "0000000000000000FFFF0000" + LOOPBACK  # ::ffff:127.0.0.1
+
+
+def row(
+    to: int,
+    *,
+    local: int = 40_000,
+    state: str = "01",
+    inode: int = 7,
+    there: str = LOOPBACK,
+) -> str:
+    return ROW.format(n=0, local=local, to=to, state=state, inode=inode, there=there)
+
+
+@pytest.mark.parametrize(
+    ("lines", "own", "expected"),
+    [
+        pytest.param([], set(), {8080: 0}, id="an empty table has none"),
+        pytest.param([row(8080), row(8080)], set(), {8080: 2}, id="clients' ends are counted"),
+        pytest.param([row(40_000, local=8080)], set(), {8080: 0}, id="the copy's own end is not"),
+        pytest.param([row(8080, inode=9)], {9}, {8080: 0}, id="nor what this process holds"),
+        pytest.param(
+            [row(8080, state=it) for it in ("02", "06", "08", "0A")],
+            set(),
+            {8080: 0},
+            id="nor what is not established any more or yet",
+        ),
+        pytest.param([row(9090)], set(), {8080: 0}, id="nor what leads elsewhere"),
+        pytest.param(
+            [row(8080, local=443, there=OUTSIDE)],
+            set(),
+            {8080: 0},
+            id="nor a caller on another machine whose own port has the copy's number",
+        ),
+        pytest.param(
+            [row(8080, there="0" * 24 + "02000000")],
+            set(),
+            {8080: 0},
+            id="nor one that comes by IPv6",
+        ),
+        pytest.param([row(8080, there=MAPPED)], set(), {8080: 1}, id="IPv4 by an IPv6 socket is"),
+        pytest.param(["", "0: torn"], set(), {8080: 0}, id="a torn line is no connection"),
+    ],
+)
+def test_connections_are_counted_by_port(
+    lines: list[str], own: set[int], expected: Mapping[int, int]
+) -> None:
+    assert count_connections(lines, expected, own) == expected
+
+
+def test_ones_own_connections_are_known_and_left_out() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            assert open_connections([port]) == {port: 0}
+            assert client.fileno() >= 0
+            assert own_sockets()

@@ -1,0 +1,44 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from hostelry.fleet.host.read_ahead import MIN_FILE_BYTES, budget_bytes, read_ahead
+
+BIG = b"w" * MIN_FILE_BYTES
+
+
+def test_large_files_are_asked_for_also_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "cache" / "part").mkdir(parents=True)
+    for name in ("a.safetensors", "part/b.safetensors"):
+        (tmp_path / "cache" / name).write_bytes(BIG)
+    (tmp_path / "cache" / "config.json").write_text("{}")
+    (tmp_path / "model").symlink_to(tmp_path / "cache")
+    assert read_ahead(tmp_path / "model", 10 * len(BIG)) == 2 * len(BIG)
+
+
+def test_no_more_is_asked_for_than_the_budget(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / name).write_bytes(BIG)
+    assert read_ahead(tmp_path, 2 * len(BIG)) == 2 * len(BIG)
+    assert read_ahead(tmp_path, 0) == 0
+
+
+def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "z").write_bytes(BIG)
+    assert read_ahead(tmp_path, 10 * len(BIG)) == len(BIG)
+    assert read_ahead(tmp_path / "nothing", 10) == 0
+
+
+@pytest.mark.parametrize(
+    ("meminfo", "expected"),
+    [
+        pytest.param("MemFree: 1 kB\nMemAvailable:  2000 kB\n", 1_024_000, id="half of it"),
+        pytest.param("MemFree: 1 kB\n", 0, id="an old kernel"),
+        pytest.param("", 0, id="nothing"),
+    ],
+)
+def test_the_budget_is_a_share_of_what_is_available(meminfo: str, expected: int) -> None:
+    assert budget_bytes(meminfo) == expected

@@ -1,0 +1,267 @@
+"""What a container engine is told, and what its answers mean."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostelry.base.errors import TerminalError
+from hostelry.fleet.launch.container_arguments import (
+    BIND_LABEL,
+    ContainerPlan,
+    ContainerState,
+    EngineFacts,
+    ImageFacts,
+    check_reference,
+    container_name,
+    environment_file,
+    exit_words,
+    inherited_variables,
+    last_words,
+    parse_images,
+    parse_state,
+    run_arguments,
+    start_words,
+)
+from hostelry.fleet.launch.container_order import ContainerOrder
+
+MIB = 1024**2
+PODMAN = EngineFacts(
+    kind="podman", program="/usr/bin/podman", version="4", max_files=20, max_processes=30
+)
+DOCKER = EngineFacts(kind="docker", program="/usr/bin/docker", version="28")
+IMAGE = ImageFacts(id="sha256:abc", labels={})
+BINDING = ImageFacts(id="sha256:abc", labels={BIND_LABEL: "true"})
+FOLDER = Path("/home/me/instances/i-1/copies/c-1")
+ORDER = ContainerOrder(
+    image="mine:1",
+    network="none",
+    port=5001,
+    model_folder=Path("/cache/k"),
+    mounts={},
+    cpus=None,
+    max_memory_bytes=None,
+    devices=(),
+    pull=True,
+    pull_timeout_s=60.0,
+)
+PLAN = ContainerPlan(
+    order=ORDER, folder=FOLDER, arguments=["serve"], environment={"A": "1", "B": "x\ny"}
+)
+
+
+def argv(engine: EngineFacts = PODMAN, image: ImageFacts = IMAGE, **order: Any) -> list[str]:
+    plan = replace(PLAN, order=replace(ORDER, **order))
+    return run_arguments(engine, image, plan)
+
+
+def test_a_container_is_told_what_the_contract_says() -> None:
+    told = argv()
+    assert told[:3] == ["/usr/bin/podman", "run", "--detach"]
+    assert told[-2:] == ["sha256:abc", "serve"], "the image that was looked at, and its arguments"
+    assert "--mount=type=bind,source=/cache/k,target=/opt/ml/model,readonly" in told
+    assert "--stop-signal=SIGTERM" in told
+    assert "--pull=never" in told
+    assert f"--label=hostelry.copy={FOLDER}" in told
+    assert "--label=hostelry.instance=/home/me/instances/i-1" in told
+
+
+def test_a_container_is_shut_in() -> None:
+    told = argv()
+    for option in ("--network=none", "--cap-drop=ALL", "--security-opt=no-new-privileges"):
+        assert option in told
+    assert "--pids-limit=4096" in told
+    assert not [it for it in told if it.startswith(("--privileged", "--publish", "--device"))]
+
+
+@pytest.mark.parametrize(
+    ("order", "engine", "options"),
+    [
+        pytest.param({"cpus": 1.5}, PODMAN, ["--cpus=1.5"], id="a share of the CPUs"),
+        pytest.param(
+            {"max_memory_bytes": 64 * MIB},
+            PODMAN,
+            [f"--memory={64 * MIB}b", f"--memory-swap={64 * MIB}b"],
+            id="a bound on memory, without swap",
+        ),
+        pytest.param(
+            {"devices": ("0", "3")},
+            PODMAN,
+            ["--device=nvidia.com/gpu=0", "--device=nvidia.com/gpu=3"],
+            id="devices for Podman",
+        ),
+        pytest.param(
+            {"devices": ("0", "3")}, DOCKER, ['--gpus="device=0,3"'], id="devices for Docker"
+        ),
+        pytest.param(
+            {"network": "bridge"},
+            DOCKER,
+            ["--network=bridge", "--publish=127.0.0.1:5001:8080"],
+            id="a bridge, reached on loopback only",
+        ),
+        pytest.param({}, PODMAN, ["--log-driver=passthrough"], id="Podman's containers log"),
+        pytest.param({}, PODMAN, ["--ulimit=nofile=20:20"], id="no more files than the agent may"),
+        pytest.param(
+            {},
+            DOCKER,
+            ["--log-driver=local", "--log-opt=max-file=2"],  # it refuses 1
+            id="Docker's log is bounded and followed",
+        ),
+        pytest.param(
+            {"mounts": {"/opt/ml/artifacts/HF_MODEL_ID": Path("/cache/h")}},
+            PODMAN,
+            ["--mount=type=bind,source=/cache/h,target=/opt/ml/artifacts/HF_MODEL_ID,readonly"],
+            id="an artifact that a variable named",
+        ),
+    ],
+)
+def test_options(order: dict[str, Any], engine: EngineFacts, options: list[str]) -> None:
+    told = argv(engine, **order)
+    assert [it for it in options if it not in told] == []
+
+
+def test_the_runtime_is_asked_for_before_the_command() -> None:
+    assert argv(replace(PODMAN, runtime="runc"))[:4] == [
+        "/usr/bin/podman",
+        "--runtime",
+        "runc",
+        "run",
+    ]
+    assert "--runtime" not in argv(replace(DOCKER, runtime="runc"))
+
+
+def test_the_machines_network_is_for_images_that_listen_where_they_are_told() -> None:
+    assert "--network=host" in argv(image=BINDING, network="host")
+    with pytest.raises(TerminalError, match="accept-bind-to-port=true"):
+        argv(network="host")
+
+
+def test_variables_are_in_a_file_and_not_for_every_user_to_read() -> None:
+    told = argv()
+    assert f"--env-file={FOLDER}/container.env" in told
+    assert "--env=A=1" not in told
+    assert "--env=B" in told, "a file cannot hold it, and others read a command line"
+    assert not any("x\ny" in argument for argument in told)
+    assert inherited_variables({"A": "1", "B": "x\ny"}) == {"B": "x\ny"}
+    assert environment_file({"A": "1", "B": "x\ny", "C": "# =", "D": ""}) == "A=1\nC=# =\nD=\n"
+    assert f"--env=HOSTELRY_COPY_FOLDER={FOLDER}" in told
+
+
+@pytest.mark.parametrize("path", ["/a,b", '/a"b', "/a\nb"])
+def test_a_folder_that_cannot_be_named_to_the_engine_is_refused(path: str) -> None:
+    with pytest.raises(TerminalError, match="move the home folder"):
+        argv(model_folder=Path(path))
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "a",
+        "mine:1",
+        "team/mine:1.0-rc_1",
+        "localhost/mine",
+        "localhost:5000/a/b-c/d__e:x",
+        "123456789012.dkr.ecr.us-west-2.amazonaws.com/mine:latest",
+        "a@sha256:" + "0" * 64,
+        "r.example:443/a:t@sha256:" + "f" * 64,
+    ],
+)
+def test_names_of_images_are_taken(image: str) -> None:
+    check_reference(image)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        pytest.param("", id="nothing"),
+        pytest.param("--privileged", id="an option"),
+        pytest.param("-v=/:/host", id="a short option"),
+        pytest.param("dir:/etc", id="a folder, to Podman"),
+        pytest.param("docker-archive:/tmp/x.tar", id="a file, to Podman"),
+        pytest.param("docker://a", id="a transport"),
+        pytest.param("../../etc", id="a path"),
+        pytest.param("/etc/passwd", id="a file"),
+        pytest.param("a b", id="two words"),
+        pytest.param("a\n--privileged", id="a line break"),
+        pytest.param("a:1:2", id="two tags"),
+        pytest.param("a@sha256:12", id="half a digest"),
+    ],
+)
+def test_whatever_is_no_name_of_an_image_is_refused(image: str) -> None:
+    with pytest.raises(TerminalError, match="is not the name of a container image"):
+        check_reference(image)
+
+
+def test_names_of_containers_are_stable_and_apart() -> None:
+    assert container_name(FOLDER) == container_name(Path(str(FOLDER)))
+    other = Path("/home/you/instances/i-1/copies/c-1")
+    assert container_name(FOLDER) != container_name(other), "two homes on one engine"
+    assert len(container_name(FOLDER.parent / ("x" * 128))) < 80
+
+
+STATE = ContainerState(running=False, pid=None, exit_code=0, out_of_memory=False, error="")
+
+
+@pytest.mark.parametrize(
+    ("state", "limit", "kills", "words"),
+    [
+        pytest.param({"exit_code": 3}, None, 0, "exited with code 3", id="an exit code"),
+        pytest.param({"exit_code": 139}, None, 0, "ended by signal 11", id="a signal"),
+        pytest.param(
+            {"exit_code": 137, "out_of_memory": True},
+            64 * MIB,
+            0,
+            "memory: it needed more than its limit of 64 MB (MaxMemoryRequiredInMb)",
+            id="its memory, as the engine saw",
+        ),
+        pytest.param(
+            {"exit_code": 137}, 64 * MIB, 1, "64 MB", id="its memory, as the kernel counted"
+        ),
+        pytest.param({"exit_code": 137}, 64 * MIB, 0, "signal 9", id="somebody's KILL"),
+        pytest.param({"exit_code": 1}, 64 * MIB, 1, "code 1", id="an end beside another's"),
+        pytest.param(
+            {"exit_code": 137}, None, 1, "this machine ran out of it", id="the machine's memory"
+        ),
+        pytest.param({"error": "no such device"}, None, 0, "no such device", id="an error"),
+    ],
+)
+def test_ends_in_words(state: dict[str, object], limit: int | None, kills: int, words: str) -> None:
+    ended = replace(STATE, **state)  # type: ignore[arg-type]
+    assert words in exit_words(ended, limit, kills)
+
+
+def test_an_engines_answers_are_read() -> None:
+    image = [{"Id": "abc", "Config": {"Labels": {"k": "v"}}}]
+    assert parse_images(json.dumps(image).encode()) == ImageFacts(id="abc", labels={"k": "v"})
+    bare = [{"Id": "abc", "Config": {"Labels": None}}]
+    assert parse_images(json.dumps(bare).encode()).labels == {}
+    running = [{"State": {"Running": True, "Pid": 7, "ExitCode": 0, "OOMKilled": False}}]
+    assert parse_state(json.dumps(running).encode()).pid == 7
+    ended = [{"State": {"Running": False, "Pid": 0, "ExitCode": 137, "OOMKilled": True}}]
+    state = parse_state(json.dumps(ended).encode())
+    assert (state.running, state.pid, state.exit_code) == (False, None, 137)
+    assert state.out_of_memory
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ('exec: "serve": executable file not found in $PATH', True),
+        ("no command or entrypoint provided", True),
+        ("rlimit type 6: operation not permitted", False),
+    ],
+)
+def test_a_start_that_failed_says_what_the_image_lacks(words: str, hint: bool) -> None:
+    text = start_words("mine:1", words)
+    assert '"mine:1"' in text
+    assert words in text
+    assert ("ENTRYPOINT" in text) == hint
+
+
+def test_the_last_words_are_one_line_of_bounded_length() -> None:
+    assert last_words(b"a\n\n b \nc\n") == "a b c"
+    assert last_words(b"") == "it printed nothing"
+    assert len(last_words(b"x" * 10_000)) == 600
+    assert last_words(b"\xff") == "�"

@@ -1,0 +1,192 @@
+"""The door of a shut-in container: bytes pass both ways, in full, until the container is gone."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from hostelry.fleet.launch import container_door
+from hostelry.fleet.launch.container_door import NOT_ENTERED, PORT_TAKEN, serve
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+BIG = bytes(range(256)) * 8192  # 2 MiB: more than any buffer on the way
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Read to the end of what is sent, then send it all back."""
+    writer.write(await reader.read())
+    await writer.drain()
+    writer.close()
+
+
+@asynccontextmanager
+async def door(
+    inner_port: int, sleeper: "subprocess.Popen[bytes]", key: str | None = None
+) -> AsyncIterator[int]:
+    """The port of a door to `inner_port`; it ends with `sleeper`."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    container = os.pidfd_open(sleeper.pid)
+    serving = asyncio.create_task(serve(listener, container, inner_port, key))
+    try:
+        yield listener.getsockname()[1]
+        sleeper.kill()
+        sleeper.wait()
+        async with asyncio.timeout(10):
+            await serving
+    finally:
+        serving.cancel()
+        os.close(container)
+
+
+def through(
+    handler: Handler | None, talk: Callable[[int], Awaitable[None]], key: str | None = None
+) -> None:
+    """Run `talk` with the port of a door to a server that does `handler`; None: nobody listens."""
+
+    async def work() -> None:
+        server = await asyncio.start_server(handler or echo, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        if handler is None:
+            server.close()
+            await server.wait_closed()
+        sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])  # noqa: ASYNC220
+        try:
+            async with door(port, sleeper, key) as outer:
+                await talk(outer)
+        finally:
+            sleeper.kill()
+            sleeper.wait()
+            server.close()
+            await server.wait_closed()
+
+    asyncio.run(work())
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container_door, "LAST_WORDS_S", 0.0)
+
+
+@pytest.mark.parametrize("sent", [b"hello", b"", BIG], ids=["a word", "nothing", "2 MiB"])
+def test_what_goes_in_comes_out_after_its_end(sent: bytes) -> None:
+    async def talk(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        writer.write_eof()
+        assert await reader.read() == sent
+        writer.close()
+
+    through(echo, talk)
+
+
+def test_a_conversation_goes_on_both_ways_at_once() -> None:
+    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            writer.write(b"you said " + line)
+        writer.close()
+
+    async def talk(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for word in (b"one\n", b"two\n"):
+            writer.write(word)
+            assert await reader.readline() == b"you said " + word
+        writer.close()
+
+    through(answers, talk)
+
+
+def test_while_nobody_listens_inside_the_caller_is_cut_off() -> None:
+    async def talk(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"is there anybody")
+        try:
+            assert await reader.read() == b""
+        except ConnectionResetError as error:
+            assert error.errno is not None  # noqa: PT017 - either way the connection has ended
+        writer.close()
+
+    through(None, talk)
+
+
+def test_a_caller_that_leaves_is_noticed_inside() -> None:
+    left = asyncio.Event()
+
+    async def notices(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        left.set()
+        writer.close()
+
+    async def talk(port: int) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"x")
+        writer.close()
+        async with asyncio.timeout(10):
+            await left.wait()
+
+    through(notices, talk)
+
+
+KEY = "c0ffee" * 10
+PING = b"GET /ping HTTP/1.1\r\nHost: h\r\n"
+SHOWN = f"X-Hostelry-Copy-Key: {KEY}\r\n".encode()
+
+
+def test_with_a_key_only_what_shows_it_is_passed_on() -> None:
+    called: list[bytes] = []
+
+    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        called.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        await reader.read()
+        writer.close()
+
+    async def told(port: int, *sent: bytes) -> list[bytes]:
+        """The first line of each answer; nothing was passed on where there is a 403."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        lines = []
+        for piece in sent:
+            writer.write(piece)
+            lines.append((await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")[0])
+        writer.close()
+        return lines
+
+    async def talk(port: int) -> None:
+        refused = [b"HTTP/1.1 403 Forbidden"]
+        assert await told(port, PING + b"\r\n") == refused
+        assert await told(port, PING + SHOWN[:-3] + b"\r\n\r\n") == refused
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write_eof()
+        assert await reader.read() == b"", "who says nothing hears nothing"
+        writer.close()
+        assert called == [], "nobody inside is called for them"
+        assert await told(port, PING + SHOWN + b"\r\n") == [b"HTTP/1.1 200 OK"]
+        assert called == [PING + b"\r\n"]
+        first, second = await told(port, PING + SHOWN + b"\r\n", PING + b"\r\n")
+        assert (first, second) == (b"HTTP/1.1 200 OK", *refused)
+
+    through(answers, talk, KEY)
+
+
+def program(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    argv = [sys.executable, "-m", "hostelry.fleet.launch.container_door", *arguments]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_port_that_is_taken_and_a_container_that_is_gone_have_their_own_codes() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = program("--pid=1", f"--port={port}", "--inner-port=1")
+        assert done.returncode == PORT_TAKEN
+        assert f"port {port}" in done.stderr
+    done = program(f"--pid={2**22 + 1}", "--port=0", "--inner-port=1")
+    assert done.returncode == NOT_ENTERED
+    assert "cannot be entered" in done.stderr

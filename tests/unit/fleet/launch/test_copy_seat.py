@@ -1,0 +1,133 @@
+import asyncio
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+
+from hostelry.domain.model import ArtifactSource, SourceKind
+from hostelry.fleet.artifacts.protocol import Fetch
+from hostelry.fleet.launch.copy_seat import OpenArtifacts, make_seat
+from hostelry.fleet.rules.copy_user import EACH_ITS_OWN, FIRST_NUMBER, CopyUser
+
+SOURCE = ArtifactSource(uri="s3://b/m.tar.gz", kind=SourceKind.ARCHIVE)
+WANT = Fetch(source=SOURCE, holder="c-1/model", note=lambda _: None)
+# Another user is root's to choose; whoever is not tries it with itself.
+USER = CopyUser(uid=61_234 if os.geteuid() == 0 else os.geteuid(), name="it")
+
+
+class OnDisk:
+    """Artifacts as the cache leaves them under a private umask."""
+
+    def __init__(self, files: Path) -> None:
+        self.files = files
+        self.told: list[object] = []
+
+    async def fetch(self, want: Fetch) -> Path:
+        self.told.append(want)
+        return self.files
+
+    def retain(self, copy_ids: Collection[str]) -> None:
+        self.told.append(copy_ids)
+
+    def release(self, holder: str) -> None:
+        self.told.append(holder)
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Path:
+    files = tmp_path / "cache" / "KEY" / "files"
+    (files / "deep").mkdir(parents=True)
+    for path in (files / "config.json", files / "deep" / "weights"):
+        path.write_text("x")
+        path.chmod(0o400)
+    for folder in (files / "deep", files, files.parent, files.parent.parent):
+        folder.chmod(0o700)
+    return files
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_an_artifact_can_be_read_and_the_cache_not_listed(artifact: Path) -> None:
+    inner = OnDisk(artifact)
+    there = OpenArtifacts(inner)
+    for _ in range(2):
+        assert asyncio.run(there.fetch(WANT)) == artifact
+    there.retain(["c-1"])
+    there.release("c-1")
+    assert inner.told == [WANT, WANT, ["c-1"], "c-1"]
+    assert [mode(artifact.parent.parent), mode(artifact.parent)] == [0o701, 0o701]
+    assert [mode(artifact), mode(artifact / "deep")] == [0o705, 0o705]
+    assert [mode(artifact / "config.json"), mode(artifact / "deep" / "weights")] == [0o404, 0o404]
+
+
+def test_an_artifact_that_was_half_opened_is_opened_whole(artifact: Path) -> None:
+    (artifact / "config.json").chmod(0o404)
+    asyncio.run(OpenArtifacts(OnDisk(artifact)).fetch(WANT))
+    assert mode(artifact / "deep" / "weights") == 0o404
+
+
+def copy_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "i-1" / "copies" / "c-1"
+    (folder / "model").mkdir(parents=True)
+    for it in (folder / "model", folder, folder.parent, folder.parent.parent):
+        it.chmod(0o700)
+    return folder
+
+
+def refused_here(folder: Path) -> bool:
+    """Whether this machine refuses the seat, as it does to whoever is not root."""
+    if os.geteuid() == 0:
+        return False
+    with pytest.raises(PermissionError):
+        make_seat(folder, USER)
+    return True
+
+
+def test_a_copy_owns_one_folder_and_passes_through_the_others(tmp_path: Path) -> None:
+    folder = copy_folder(tmp_path)
+    if refused_here(folder):
+        return
+    seat = make_seat(folder, USER)
+    assert seat.gid >= FIRST_NUMBER
+    assert (folder.stat().st_uid, folder.stat().st_gid, mode(folder)) == (0, seat.gid, 0o710)
+    assert (seat.work.stat().st_uid, seat.work.stat().st_gid) == (USER.uid, seat.gid)
+    assert mode(seat.work) == 0o700
+    assert (folder / "log").stat().st_uid == 0
+    assert mode(folder / "log") == 0o620
+    assert mode(folder / "model") == 0o755
+    assert [mode(folder.parent), mode(folder.parent.parent)] == [0o701, 0o701]
+
+
+def test_what_a_copy_keeps_outlives_its_restart_and_not_a_change_of_the_user(
+    tmp_path: Path,
+) -> None:
+    folder = copy_folder(tmp_path)
+    if refused_here(folder):
+        return
+    kept = make_seat(folder, USER).work / "kept"
+    kept.touch()
+    make_seat(folder, USER)
+    assert kept.exists()
+    for other in (CopyUser(uid=61_235, name="other"), EACH_ITS_OWN, USER):
+        make_seat(folder, other)
+        assert not kept.exists()
+        kept.touch()
+
+
+def test_each_copy_has_a_user_of_its_own_and_keeps_it(tmp_path: Path) -> None:
+    folder = copy_folder(tmp_path)
+    if refused_here(folder):
+        return
+    near = folder.with_name("c-2")
+    near.mkdir()
+    seats = [make_seat(it, EACH_ITS_OWN) for it in (folder, near)]
+    assert len({it.uid for it in seats} | {0}) == 3
+    for seat in seats:
+        assert (seat.work.stat().st_uid, seat.work.stat().st_gid) == (seat.uid, seat.gid)
+        assert (seat.uid, mode(seat.work)) == (seat.gid, 0o700)
+        (seat.work / "kept").touch()
+    assert [make_seat(it, EACH_ITS_OWN) for it in (folder, near)] == seats
+    assert all((it.work / "kept").exists() for it in seats)

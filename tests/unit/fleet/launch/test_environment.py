@@ -1,0 +1,208 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hostelry.domain.copy import CopySpec
+from hostelry.domain.model import Container
+from hostelry.domain.shape import Requirements, Shape
+from hostelry.fleet.launch.environment import CopyPlace, program_environment
+from hostelry.fleet.rules.images import LMI_RULE, ImageRule
+
+PLACE = CopyPlace(
+    folder=Path("/i/copies/c-1"),
+    model_folder=Path("/i/copies/c-1/model"),
+    port=4321,
+    region="eu-west-1",
+    shape=Shape(cpus=8, memory_bytes=1000, accelerators=2),
+    machine_cpus=4,
+)
+
+
+OPERATORS = ImageRule(kind="operator", argv=("/srv/x",), probe=LMI_RULE.probe)
+
+
+def made_of(
+    operator: dict[str, str],
+    given: CopySpec,
+    place: CopyPlace = PLACE,
+    rule: ImageRule = LMI_RULE,
+    **substitutes: str,
+) -> dict[str, str]:
+    return program_environment(operator, given, rule, place, substitutes)
+
+
+def spec(
+    environment: dict[str, str],
+    requirements: Requirements | None = None,
+    device_ids: tuple[int, ...] = (),
+) -> CopySpec:
+    return CopySpec(
+        id="c-1",
+        owner="component/x",
+        container=Container(image="lmi", environment=environment),
+        requirements=requirements,
+        download_timeout_s=60.0,
+        startup_timeout_s=60.0,
+        device_ids=device_ids,
+    )
+
+
+def test_a_copy_gets_what_the_architecture_promises() -> None:
+    reserved = Requirements(min_memory_bytes=512, cpus=0.5, accelerators=1)
+    made = made_of({}, spec({"OPTION_MODEL_ID": "hub/id"}, reserved))
+    assert made == {
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONSAFEPATH": "1",
+        "PYTHONNOUSERSITE": "1",
+        "AWS_CONFIG_FILE": "/dev/null",
+        "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "SAGEMAKER_BIND_HOST": "127.0.0.1",
+        "SAGEMAKER_BIND_TO_PORT": "4321",
+        "SAGEMAKER_REGION": "eu-west-1",
+        "AWS_REGION": "eu-west-1",
+        "AWS_DEFAULT_REGION": "eu-west-1",
+        "HOSTELRY_MODEL_DIR": "/i/copies/c-1/model",
+        "HOSTELRY_CPUS": "0.5",
+        "HOSTELRY_ACCELERATORS": "1",
+        "HOSTELRY_MEMORY_BYTES": "512",
+        "HOSTELRY_COPY_FOLDER": "/i/copies/c-1",
+        "OPTION_MODEL_ID": "hub/id",
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "NUMEXPR_NUM_THREADS": "1",
+        "RAYON_NUM_THREADS": "1",
+        "GOMP_SPINCOUNT": "5000",
+        "KMP_BLOCKTIME": "0",
+        "CUDA_VISIBLE_DEVICES": "",
+        "NVIDIA_VISIBLE_DEVICES": "void",
+    }
+
+
+def test_a_copy_without_requirements_has_its_instance_to_itself() -> None:
+    made = made_of({}, spec({}))
+    assert (made["HOSTELRY_CPUS"], made["HOSTELRY_ACCELERATORS"]) == ("8", "2")
+    assert made["HOSTELRY_MEMORY_BYTES"] == "1000"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AWS_ENDPOINT_URL",
+        "AWS_ENDPOINT_URL_S3",
+        "HOSTELRY_HOME",
+        "OPENAI_API_KEY",
+        "GITHUB_TOKEN",
+        "LD_PRELOAD",
+    ],
+)
+def test_the_operators_secrets_do_not_reach_a_copy(name: str) -> None:
+    assert name not in made_of({name: "secret"}, spec({}))
+
+
+@pytest.mark.parametrize("name", ["PATH", "HOME", "HF_HOME", "HF_TOKEN", "HF_HUB_OFFLINE"])
+def test_what_a_model_server_needs_is_passed_on(name: str) -> None:
+    assert made_of({name: "x"}, spec({}))[name] == "x"
+
+
+@pytest.mark.parametrize("rule", [LMI_RULE, OPERATORS], ids=lambda it: it.kind)
+@pytest.mark.parametrize(
+    ("name", "there"),
+    [
+        ("SAGEMAKER_BIND_HOST", "127.0.0.1"),
+        ("SAGEMAKER_BIND_TO_PORT", "4321"),
+        ("HOSTELRY_MODEL_DIR", "/i/copies/c-1/model"),
+        ("PATH", "/bin"),
+        ("HF_ENDPOINT", "https://hub.example"),
+        ("LD_PRELOAD", None),
+        ("PYTHONPYCACHEPREFIX", None),
+        ("https_proxy", None),
+    ],
+)
+def test_a_container_does_not_set_what_is_the_platforms(
+    name: str, there: str | None, rule: ImageRule
+) -> None:
+    operator = {"PATH": "/bin", "HF_ENDPOINT": "https://hub.example"}
+    made = made_of(operator, spec({name: "/tmp/evil", "SERVING_FINE": "1"}), rule=rule)
+    assert made.get(name) == there
+    assert made["SERVING_FINE"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("given", "token"),
+    [
+        pytest.param({}, {"HF_TOKEN": "operator's"}, id="the operator's without another"),
+        pytest.param({"HF_TOKEN": "own"}, {"HF_TOKEN": "own"}, id="the caller's own alone"),
+        pytest.param(
+            {"HUGGING_FACE_HUB_TOKEN": "own"}, {"HUGGING_FACE_HUB_TOKEN": "own"},
+            id="the caller's own under its older name, of which the hub's client asks last",
+        ),
+    ],
+)  # fmt: skip
+def test_one_token_is_in_a_copy(given: dict[str, str], token: dict[str, str]) -> None:
+    operator = {"HF_TOKEN": "operator's", "HF_TOKEN_PATH": "/root/token"}
+    made = made_of(operator, spec(given))
+    assert {name: it for name, it in made.items() if name.endswith("_TOKEN")} == token
+    assert ("HF_TOKEN_PATH" in made) == (not given)
+
+
+def test_an_operators_command_keeps_its_python() -> None:
+    made = made_of({}, spec({"MY_MODEL": "x"}), rule=OPERATORS)
+    assert made["MY_MODEL"] == "x"
+    assert "PYTHONSAFEPATH" not in made
+
+
+@pytest.mark.parametrize(
+    ("cpus", "operator", "container", "threads"),
+    [
+        pytest.param(0.0, {}, {}, "4", id="nothing reserved is every CPU"),
+        pytest.param(0.0, {"OMP_NUM_THREADS": "2"}, {}, "2", id="that the operator allows"),
+        pytest.param(1.5, {}, {}, "2", id="a part of a CPU is a thread"),
+        pytest.param(48.0, {}, {}, "4", id="not more than the machine has"),
+        pytest.param(3.0, {"OMP_NUM_THREADS": "2"}, {}, "2", id="not more than the operator says"),
+        pytest.param(3.0, {"OMP_NUM_THREADS": "2,1"}, {}, "3", id="nested counts do not bound"),
+        pytest.param(1.0, {}, {"OMP_NUM_THREADS": "3"}, "3", id="the container's own word"),
+        pytest.param(3.0, {}, {"OMP_NUM_THREADS": "99999"}, "4", id="which has a bound"),
+        pytest.param(3.0, {}, {"OMP_NUM_THREADS": "-1"}, "3", id="and must be a number"),
+    ],
+)
+def test_threads_follow_the_reservation(
+    cpus: float, operator: dict[str, str], container: dict[str, str], threads: str
+) -> None:
+    given = spec(container, Requirements(min_memory_bytes=1, cpus=cpus))
+    assert made_of(operator, given)["OMP_NUM_THREADS"] == threads
+
+
+@pytest.mark.parametrize(
+    ("accelerators", "device_ids", "own", "visible"),
+    [
+        pytest.param(2, (1, 3), "4567", "5,7", id="its own devices by their real names"),
+        pytest.param(2, (), "45", "4,5", id="a spec without ids sees the instance's"),
+        pytest.param(0, (), "45", "", id="a copy without accelerators sees none"),
+        pytest.param(1, (0,), "", "", id="a machine without accelerators has none to see"),
+    ],
+)
+def test_a_copy_sees_the_accelerators_it_reserved(
+    accelerators: int, device_ids: tuple[int, ...], own: str, visible: str
+) -> None:
+    reserved = Requirements(min_memory_bytes=1, accelerators=accelerators)
+    given = spec({"CUDA_VISIBLE_DEVICES": "0,1,2"}, reserved, device_ids)
+    place = replace(PLACE, devices=tuple(own))
+    made = made_of({"CUDA_VISIBLE_DEVICES": "9"}, given, place)
+    assert made["CUDA_VISIBLE_DEVICES"] == visible
+
+
+def test_a_copy_without_requirements_sees_every_accelerator_of_its_instance() -> None:
+    made = made_of({}, spec({}), replace(PLACE, devices=("2", "3")))
+    assert made["CUDA_VISIBLE_DEVICES"] == made["NVIDIA_VISIBLE_DEVICES"] == "2,3"
+
+
+def test_local_folders_replace_what_was_named_by_uri() -> None:
+    given = spec({"HF_MODEL_ID": "s3://b/p/"})
+    made = made_of({}, given, HF_MODEL_ID="/cache/x")
+    assert made["HF_MODEL_ID"] == made["HOSTELRY_ARTIFACT_HF_MODEL_ID"] == "/cache/x"

@@ -1,0 +1,59 @@
+import pytest
+
+from hostelry.fleet.host.processes import MARKER_VARIABLE
+from hostelry.fleet.launch.warm_rule import (
+    MARKER_ROOM,
+    WARM_MODULES,
+    cold_cause,
+    parent_environment,
+)
+from hostelry.fleet.rules.images import LMI_COMMAND
+from hostelry.fleet.rules.limits import thread_variables
+
+OPERATOR = {"PATH": "/bin", "HF_HOME": "/cache", "HF_TOKEN": "secret", "OMP_NUM_THREADS": "8"}
+PARENT = parent_environment(OPERATOR)
+COPY = {
+    **OPERATOR,
+    "PYTHONUNBUFFERED": "1",
+    **thread_variables(3),
+    "CUDA_VISIBLE_DEVICES": "1",
+    MARKER_VARIABLE: "/i/copies/c-1",
+}
+
+
+def test_the_interpreter_of_all_copies_holds_no_secret_and_computes_on_one_thread() -> None:
+    assert "secret" not in PARENT.values()
+    assert PARENT["OMP_NUM_THREADS"] == "1"
+    assert len(PARENT[MARKER_VARIABLE]) == MARKER_ROOM
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        pytest.param({}, None, id="threads, devices and tokens are read late"),
+        pytest.param({"OPTION_MODEL_ID": "m", "SERVING_X": "1"}, None, id="the server's options"),
+        pytest.param({"HF_MODEL_ID": "m", "SAGEMAKER_X": "1"}, None, id="the container contract"),
+        pytest.param({"PYTHONSAFEPATH": "1"}, None, id="what its options say already"),
+        pytest.param({"PYTHONHASHSEED": "1"}, "PYTHONHASHSEED", id="what Python reads first"),
+        pytest.param({"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE", id="what a library reads"),
+        pytest.param({"HF_HOME": "/other"}, "HF_HOME", id="another value than the operator's"),
+        pytest.param({"B": "", "A": "1"}, "A, B", id="whatever nobody knows"),
+        pytest.param({MARKER_VARIABLE: "/" * MARKER_ROOM}, "4096 bytes", id="a path without room"),
+    ],
+)
+def test_a_variable_that_imports_may_read_makes_the_start_cold(
+    changes: dict[str, str], named: str | None
+) -> None:
+    cause = cold_cause(PARENT, {**COPY, **changes})
+    assert (cause is None) == (named is None)
+    assert named is None or named in str(cause)
+
+
+def test_a_variable_that_the_copy_lacks_counts_too() -> None:
+    copy = {name: value for name, value in COPY.items() if name != "HF_HOME"}
+    assert "HF_HOME" in str(cold_cause(PARENT, copy))
+
+
+def test_the_built_in_server_is_warm_and_an_operators_is_not() -> None:
+    assert WARM_MODULES[LMI_COMMAND]
+    assert ("python3", "/srv/lengths.py") not in WARM_MODULES

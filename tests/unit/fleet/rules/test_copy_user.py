@@ -1,0 +1,175 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostelry.fleet.launch.warm_rule import own_home_cause
+from hostelry.fleet.rules.copy_user import (
+    EACH_ITS_OWN,
+    FIRST_NUMBER,
+    NEEDED_CAPABILITIES,
+    NUM_NUMBERS,
+    CopyUser,
+    FolderMode,
+    Seat,
+    closed_device,
+    closed_text,
+    closed_to,
+    device_text,
+    missing_capabilities,
+    own_number,
+    refusal,
+)
+
+ALL = (1 << 41) - 1
+# What Docker gives root unless told: without CAP_SYS_PTRACE. Source: Docker's documentation,
+# "Runtime privilege and Linux capabilities".
+DOCKERS = sum(1 << bit for bit in (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31))
+
+
+@pytest.mark.parametrize(
+    ("uid", "own_uid", "effective", "said"),
+    [
+        pytest.param(990, 0, ALL, None, id="root may"),
+        pytest.param(2**31 - 1, 0, ALL, None, id="the last number"),
+        pytest.param(None, 0, ALL, "has no such user; `useradd --system it`", id="a user unknown"),
+        pytest.param(0, 0, ALL, "that is root", id="root itself"),
+        pytest.param(2**31, 0, ALL, "from 1 to 2147483647", id="a number beyond all users"),
+        pytest.param(990, 1000, 0, "this hostelry runs as user 1000", id="a hostelry of a user"),
+        # Ambient capabilities would pass to the copy with all they allow.
+        pytest.param(990, 1000, ALL, "only root", id="a user with root's capabilities"),
+        pytest.param(990, 0, DOCKERS, "it lacks CAP_SYS_PTRACE;", id="a container's root"),
+        pytest.param(990, 0, 0, "CAP_CHOWN, CAP_DAC_OVERRIDE", id="a root of nothing"),
+    ],
+)
+def test_who_may_have_copies_of_which_user(
+    uid: int | None, own_uid: int, effective: int, said: str | None
+) -> None:
+    why_not = refusal("it", uid, own_uid, effective)
+    assert (why_not is None) == (said is None)
+    assert said is None or (said in str(why_not) and "--copy-user it" in str(why_not))
+
+
+def test_capabilities_are_looked_for_by_the_kernels_numbers() -> None:
+    assert missing_capabilities(ALL) == []
+    assert missing_capabilities(0) == list(NEEDED_CAPABILITIES)
+
+
+def folders(*modes: tuple[str, int, int]) -> list[FolderMode]:
+    return [FolderMode(path=Path(path), owner=owner, mode=mode) for path, owner, mode in modes]
+
+
+@pytest.mark.parametrize(
+    ("above", "closed"),
+    [
+        pytest.param([("/", 0, 0o755), ("/srv", 0, 0o711)], None, id="all open"),
+        pytest.param([("/", 0, 0o755), ("/root", 0, 0o700)], "/root", id="root's own folder"),
+        pytest.param([("/a", 0, 0o700), ("/a/b", 0, 0o700)], "/a", id="the first of two"),
+        pytest.param([("/srv", 0, 0o750)], "/srv", id="a group does not count: it is dropped"),
+        pytest.param([("/srv", 0, 0o754)], "/srv", id="to read names is not to pass"),
+        pytest.param([("/home/it", 990, 0o700)], None, id="its own folder"),
+        pytest.param([("/home/it", 990, 0o077)], "/home/it", id="its own, closed to itself"),
+        pytest.param([], None, id="nothing above"),
+    ],
+)
+def test_the_first_folder_that_the_user_cannot_pass(
+    above: list[tuple[str, int, int]], closed: str | None
+) -> None:
+    found = closed_to(990, folders(*above))
+    assert (found and str(found.path)) == closed
+
+
+def test_a_closed_folder_is_named_with_the_command_that_mends_it() -> None:
+    (root,) = folders(("/root", 0, 0o40700))
+    said = closed_text("it", root, Path("/root/.hostelry"))
+    assert "/root (mode 0700) to /root/.hostelry" in said
+    assert "`chmod o+x /root`" in said
+
+
+@pytest.mark.parametrize(
+    ("mode", "closed"),
+    [
+        pytest.param(0o20666, False, id="a driver's default"),
+        pytest.param(0o20660, True, id="a group's"),
+        pytest.param(0o20664, True, id="everybody's to read"),
+    ],
+)
+def test_an_accelerator_is_everybodys_or_named(mode: int, closed: bool) -> None:
+    devices = folders(("/dev/nvidia0", 0, 0o20666), ("/dev/nvidia1", 0, mode))
+    found = closed_device(devices)
+    assert found == (devices[1] if closed else None)
+    assert found is None or "`chmod o+rw /dev/nvidia1`" in device_text("auto", found)
+
+
+@given(drawn=st.integers(min_value=0, max_value=NUM_NUMBERS - 1))
+def test_every_copy_has_a_number_that_nobody_else_gives_out(drawn: int) -> None:
+    number = own_number(0, (), lambda _: drawn)
+    assert FIRST_NUMBER <= number < FIRST_NUMBER + NUM_NUMBERS < 2**31
+    assert own_number(number, {number}, lambda _: 0) == number, "it keeps it when started again"
+
+
+def test_no_two_copies_have_one_number() -> None:
+    numbers = iter((5, 5, 6, 6, 5, 7))
+    taken: set[int] = set()
+    for _ in range(3):
+        taken.add(own_number(0, taken, lambda _: next(numbers)))
+    assert taken == {FIRST_NUMBER + 5, FIRST_NUMBER + 6, FIRST_NUMBER + 7}
+
+
+HUB = {"HF_HOME": "/o/hf", "HF_HUB_CACHE": "/o/hub", "HF_TOKEN_PATH": "/o/token", "HF_TOKEN": "t"}
+
+
+@pytest.mark.parametrize(
+    ("user", "more", "kept"),
+    [
+        pytest.param(EACH_ITS_OWN, {}, {"HF_TOKEN"}, id="what it downloads is its own"),
+        pytest.param(EACH_ITS_OWN, {"HF_HUB_OFFLINE": "0"}, {"HF_TOKEN"}, id="not offline"),
+        pytest.param(EACH_ITS_OWN, {"HF_HUB_OFFLINE": "true"}, set(HUB), id="it only reads"),
+        pytest.param(CopyUser(uid=990, name="it"), {}, set(HUB), id="the user who was asked for"),
+    ],
+)
+def test_whose_folder_of_downloads_a_copy_uses(
+    user: CopyUser, more: dict[str, str], kept: set[str]
+) -> None:
+    seat = Seat(user=user, gid=FIRST_NUMBER, work=Path("/w"))
+    given = seat.environment({**HUB, **more})
+    assert {name for name in HUB if name in given} == kept
+
+
+@pytest.mark.parametrize(
+    ("user", "uid"),
+    [
+        pytest.param(EACH_ITS_OWN, FIRST_NUMBER + 3, id="of its own: its group's number"),
+        pytest.param(CopyUser(uid=990, name="it"), 990, id="one for all"),
+    ],
+)
+def test_which_user_a_copy_is(user: CopyUser, uid: int) -> None:
+    assert Seat(user=user, gid=FIRST_NUMBER + 3, work=Path("/w")).uid == uid
+
+
+def test_what_looks_for_the_users_home_finds_the_copys() -> None:
+    seat = Seat(user=CopyUser(uid=990, name="it"), gid=FIRST_NUMBER, work=Path("/i/c/work"))
+    assert seat.environment({"HOME": "/root", "PATH": "/bin"}) == {
+        "PATH": "/bin",
+        "HOME": "/i/c/work",
+        "TMPDIR": "/i/c/work",
+        "XDG_CACHE_HOME": "/i/c/work/.cache",
+        "USER": "it",
+        "LOGNAME": "it",
+    }
+
+
+@pytest.mark.parametrize(
+    ("environment", "cold"),
+    [
+        pytest.param({}, False, id="a model of its own folder"),
+        pytest.param({"HF_MODEL_ID": "/opt/ml/model"}, False, id="a path"),
+        pytest.param({"OPTION_MODEL_ID": "s3://b/p"}, False, id="an artifact"),
+        pytest.param({"HF_MODEL_ID": "org/model"}, True, id="a download from the hub"),
+    ],
+)
+def test_with_a_home_of_its_own_only_a_copy_that_downloads_starts_cold(
+    environment: dict[str, str], cold: bool
+) -> None:
+    assert (own_home_cause(environment) is not None) == cold

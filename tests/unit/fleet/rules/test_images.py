@@ -1,0 +1,240 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from hostelry.base.errors import TerminalError
+from hostelry.fleet.rules.images import (
+    UNKNOWN_PROBE,
+    ImageRules,
+    Probe,
+    repository_of,
+    unknown_image,
+    with_own_probe,
+)
+
+RULE = """
+[[image]]
+pattern = "*/my-server:*"
+command = ["python", "-m", "my_server"]
+[image.probe]
+content_type = "application/json"
+body = "{}"
+"""
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "763104351884.dkr.ecr.us-west-2.amazonaws.com/djl-inference:0.27.0-deepspeed0.12.6-cu121",
+        "763104351884.dkr.ecr.eu-north-1.amazonaws.com/djl-inference@sha256:0123",
+        "vllm/vllm-openai:latest",
+        "localhost:5000/lmi",
+        "localhost/team/lmi:dev",
+        "djl-lmi",
+        "public.ecr.aws/deep-learning-containers/vllm:0.11-gpu-py312",
+    ],
+)
+def test_llm_images_run_on_the_built_in_server(image: str) -> None:
+    rule = ImageRules.load(None).resolve(image)
+    assert rule is not None
+    assert rule.kind == "lmi"
+    assert rule.argv == (sys.executable, "-P", "-s", "-m", "hostelry.containers.lmi")
+    assert rule.probe.json_field == "generated_text"
+    assert b'"max_new_tokens": 1' in rule.probe.body
+
+
+@pytest.mark.parametrize(
+    ("image", "kind"),
+    [
+        pytest.param("hostelry/drill", "drill", id="as drills name it"),
+        pytest.param("localhost/hostelry/drill:1", "drill", id="with a registry and a tag"),
+        pytest.param("team/hostelry/drill", "container", id="somebody else's"),
+        pytest.param("hostelry/drills", "container", id="another name"),
+    ],
+)
+def test_what_drills_break_is_built_in(image: str, kind: str) -> None:
+    rule = ImageRules.load(None).resolve(image)
+    assert rule is not None
+    assert rule.kind == kind
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        pytest.param("filmivore:1", id="lmi inside a word"),
+        pytest.param("registry.example/sklearn:lmi", id="lmi in the tag only"),
+        pytest.param("lmi.example.com/sklearn:1", id="lmi in the registry only"),
+        pytest.param("sklearn@sha256:vllm", id="vllm in the digest only"),
+        pytest.param("", id="no image"),
+    ],
+)
+def test_other_images_run_as_containers(image: str) -> None:
+    rule = ImageRules.load(None).resolve(image)
+    assert rule is not None
+    assert rule.is_container
+    assert (rule.argv, rule.network, rule.engine, rule.pull) == (("serve",), "none", None, True)
+    assert rule.probe == UNKNOWN_PROBE
+    assert rule.probe.any_answer
+
+
+def test_the_operator_may_allow_no_containers(tmp_path: Path) -> None:
+    file = tmp_path / "images.toml"
+    file.write_text("[containers]\nenabled = false\n")
+    assert ImageRules.load(file).resolve("sklearn:1") is None
+    llm = ImageRules.load(file).resolve("lmi:1")
+    assert llm is not None
+    assert llm.kind == "lmi"
+
+
+def test_the_operator_says_how_containers_run(tmp_path: Path) -> None:
+    file = tmp_path / "images.toml"
+    file.write_text(
+        '[containers]\nengine = "docker"\npull = false\nnetwork = "bridge"\n'
+        '[[image]]\npattern = "alone:*"\ncontainer = true\nnetwork = "none"\n'
+        'command = ["run-me"]\n[image.probe]\ncontent_type = "text/csv"\nbody = "1,2"\n'
+        '[[image]]\npattern = "vllm:*"\ncontainer = true\n'
+    )
+    rules = ImageRules.load(file)
+    alone, other, llm = (rules.resolve(image) for image in ("alone:1", "other:1", "vllm:1"))
+    assert alone is not None
+    assert other is not None
+    assert llm is not None
+    assert (alone.engine, alone.pull, alone.network) == ("docker", False, "none")
+    assert alone.argv == ("run-me",)
+    assert alone.probe == Probe(content_type="text/csv", body=b"1,2")
+    assert (other.engine, other.pull, other.network) == ("docker", False, "bridge")
+    assert llm.is_container, "a rule of the operator comes before the built-in server"
+
+
+@pytest.mark.parametrize(
+    ("environment", "body", "content_type"),
+    [
+        pytest.param({}, b"{}", "application/json", id="nothing is known"),
+        pytest.param({"HOSTELRY_PROBE_BODY": "[1]"}, b"[1]", "application/json", id="a body"),
+        pytest.param(
+            {"HOSTELRY_PROBE_BODY": "1,2", "HOSTELRY_PROBE_CONTENT_TYPE": "text/csv"},
+            b"1,2",
+            "text/csv",
+            id="a body and its type",
+        ),
+        pytest.param(
+            {"HOSTELRY_PROBE_CONTENT_TYPE": "text/csv"},
+            b"{}",
+            "application/json",
+            id="a type without a body",
+        ),
+    ],
+)
+def test_a_container_may_bring_its_own_probe(
+    environment: dict[str, str], body: bytes, content_type: str
+) -> None:
+    rule = ImageRules.load(None).resolve("mine:1")
+    assert rule is not None
+    probe = with_own_probe(rule, environment).probe
+    assert (probe.body, probe.content_type) == (body, content_type)
+    assert probe.any_answer == (body == b"{}")
+
+
+@pytest.mark.parametrize("image", ["lmi:1", "x/my-server:1"])
+def test_a_probe_of_the_operators_is_not_replaced(tmp_path: Path, image: str) -> None:
+    file = tmp_path / "images.toml"
+    file.write_text(RULE)
+    rule = ImageRules.load(file).resolve(image)
+    assert rule is not None
+    assert with_own_probe(rule, {"HOSTELRY_PROBE_BODY": "[1]"}) == rule
+
+
+def test_the_failure_names_the_image_and_the_file() -> None:
+    text = unknown_image("sklearn:1", Path("/home/me/images.toml"))
+    assert '"sklearn:1"' in text
+    assert "[[image]]" in text
+    assert "/home/me/images.toml" in text
+
+
+@pytest.mark.parametrize(
+    ("image", "repository"),
+    [
+        ("host:5000/a/b:tag@sha256:1", "a/b"),
+        ("a/b:tag", "a/b"),
+        ("b", "b"),
+        ("x.y/b", "b"),
+    ],
+)
+def test_repository_of(image: str, repository: str) -> None:
+    assert repository_of(image) == repository
+
+
+def test_an_operators_rule_comes_before_the_built_in_ones(tmp_path: Path) -> None:
+    file = tmp_path / "images.toml"
+    file.write_text(RULE.replace("*/my-server:*", "*vllm*"))
+    rule = ImageRules.load(file).resolve("vllm:1")
+    assert rule is not None
+    assert rule.kind == "operator"
+    assert rule.argv == ("python", "-m", "my_server")
+    assert rule.probe.body == b"{}"
+
+
+def test_an_operators_rule_may_name_the_variables_it_takes(tmp_path: Path) -> None:
+    file = tmp_path / "images.toml"
+    file.write_text(RULE.replace("[image.probe]", 'environment = ["MY_*"]\n[image.probe]'))
+    rule = ImageRules.load(file).resolve("a/my-server:1")
+    assert rule is not None
+    assert (rule.environment, rule.is_built_in) == (("MY_*",), False)
+
+
+def test_a_missing_file_leaves_the_built_in_rules(tmp_path: Path) -> None:
+    assert ImageRules.load(tmp_path / "images.toml").resolve("lmi:1") is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        pytest.param("[[image]", "line 1", id="no TOML"),
+        pytest.param('[[image]]\npattern = "x"', "command", id="no command"),
+        pytest.param(
+            '[[image]]\npattern = "x"\ncommand = ["y"]', "probe", id="no probe: nothing is proven"
+        ),
+        pytest.param(RULE.replace('["python", "-m", "my_server"]', '"sh"'), "array", id="a string"),
+        pytest.param(RULE.replace('["python", "-m", "my_server"]', "[]"), "empty", id="no program"),
+        pytest.param(RULE.replace("*/my-server:*", " "), "empty pattern", id="an empty pattern"),
+        pytest.param(RULE.replace("application/json", "json"), "media type", id="no media type"),
+        pytest.param(RULE + "comand = 1\n", "comand", id="a misspelt key"),
+        pytest.param("[[images]]\n", "images", id="a misspelt table"),
+        pytest.param(
+            '[[image]]\npattern = "x"\ncontainer = true\nnetwork = "all"', "all", id="no network"
+        ),
+        pytest.param(
+            RULE.replace("[image.probe]", 'network = "host"\n[image.probe]'),
+            "no container",
+            id="the network of a program",
+        ),
+        pytest.param(
+            RULE.replace("[image.probe]", 'environment = "MY_*"\n[image.probe]'),
+            "array",
+            id="names that are no list",
+        ),
+        pytest.param(
+            '[[image]]\npattern = "x"\ncontainer = true\nenvironment = ["A"]',
+            "whole Environment",
+            id="a container's variables are its own",
+        ),
+        pytest.param("a = " + "[" * 5000, "recursion", id="endless nesting"),
+        pytest.param('[containers]\nengine = " "', "engine", id="an engine without a name"),
+        pytest.param('[containers]\nnetworks = "none"', "networks", id="a misspelt option"),
+    ],
+)
+def test_a_faulty_file_is_refused_with_its_fault(tmp_path: Path, text: str, fault: str) -> None:
+    file = tmp_path / "images.toml"
+    file.write_text(text)
+    with pytest.raises(TerminalError) as caught:
+        ImageRules.load(file)
+    assert str(file) in str(caught.value)
+    assert fault in str(caught.value)
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "images.toml"
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(TerminalError, match=r"images\.toml"):
+        ImageRules.load(file)
