@@ -21,7 +21,7 @@ LOADS_KEPT_S = 900
 
 
 @dataclass(slots=True, kw_only=True)
-class ReconcilerDeps:
+class ComponentDeps:
     """What all components of a simulation share."""
 
     deployment: Deployment
@@ -46,7 +46,7 @@ class SimulatedComponent:
         self,
         model: int,
         key: LoadKey,
-        around: ReconcilerDeps,
+        around: ComponentDeps,
         begins_at: float,
         woken: Callable[["SimulatedComponent", int], None],
     ) -> None:

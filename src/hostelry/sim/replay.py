@@ -18,7 +18,7 @@ from hostelry.domain.load import LoadKey
 from hostelry.domain.scaling import ScheduledAction
 from hostelry.scaling_policy.schedule import next_due
 from hostelry.sim.aws_controller import SCOPE, AwsController
-from hostelry.sim.component import ReconcilerDeps, SimulatedComponent
+from hostelry.sim.component import ComponentDeps, SimulatedComponent
 from hostelry.sim.controllers import (
     Controller,
     KnativeController,
@@ -90,7 +90,7 @@ class Replay:
         self.fleet = SimulatedFleet(
             setup.deployment, setup.service, self._timeline, random.Random(source.random()), self
         )
-        self._around = ReconcilerDeps(
+        self._around = ComponentDeps(
             deployment=setup.deployment,
             timeline=self._timeline,
             fleet=self.fleet,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from hostelry.metrics.query import math_functions
-from hostelry.metrics.query.math_functions import REDUCERS, ReconcilerDeps
+from hostelry.metrics.query.math_functions import REDUCERS, EvaluationContext
 from hostelry.metrics.query.math_syntax import (
     Apply,
     Binary,
@@ -21,7 +21,7 @@ WORDS = frozenset({"REPEAT", "LINEAR", "ASC", "DESC", *REDUCERS})
 """What functions name without being a query's id."""
 
 
-def value_of(node: Node, known: Mapping[str, Value], around: ReconcilerDeps) -> Value:
+def value_of(node: Node, known: Mapping[str, Value], around: EvaluationContext) -> Value:
     """The value of `node`; `known` are the values of ids. Raises ExpressionError."""
     match node:
         case Number(value):
@@ -51,6 +51,6 @@ def _named(id: str, known: Mapping[str, Value]) -> Value:
     raise ExpressionError(f"There is no query with the id '{id:.100}'.")
 
 
-def _listed(items: list[Value], around: ReconcilerDeps) -> Value:
+def _listed(items: list[Value], around: EvaluationContext) -> Value:
     around.work.spend(len(items))
     return math_functions.listed(items)

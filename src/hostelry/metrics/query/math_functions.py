@@ -28,7 +28,7 @@ MAX_GRID_POINTS = 100_800
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReconcilerDeps:
+class EvaluationContext:
     """What a function may know besides its arguments.
 
     With `is_rounded` the period that `start` lies in belongs to the time asked for. `metrics` are
@@ -46,7 +46,7 @@ class ReconcilerDeps:
 
 
 Arguments = Sequence[Value]
-Function = Callable[[Arguments, ReconcilerDeps], Value]
+Function = Callable[[Arguments, EvaluationContext], Value]
 Reducer = Callable[[list[float]], float]
 
 
@@ -82,10 +82,10 @@ _OF_INSTANTS: Mapping[str, Callable[[float], float]] = {
 }
 
 
-def apply(name: str, arguments: Arguments, around: ReconcilerDeps) -> Value:
+def apply(name: str, arguments: Arguments, context: EvaluationContext) -> Value:
     """What function `name` makes of its arguments; raises ExpressionError."""
     if name in REDUCERS:
-        return _reduce(name, arguments, around)
+        return _reduce(name, arguments, context)
     if name not in FUNCTIONS:
         raise ExpressionError(
             f"There is no function {name:.50} here; there are"
@@ -95,7 +95,7 @@ def apply(name: str, arguments: Arguments, around: ReconcilerDeps) -> Value:
     if not least <= len(arguments) <= most:
         wanted = str(least) if least == most else f"{least} to {most}"
         raise ExpressionError(f"{name} takes {wanted} arguments, not {len(arguments)}.")
-    return function(arguments, around)
+    return function(arguments, context)
 
 
 def listed(items: Arguments) -> Value:
@@ -106,18 +106,18 @@ def listed(items: Arguments) -> Value:
     return tuple(found)
 
 
-def _reduce(name: str, arguments: Arguments, around: ReconcilerDeps) -> Value:
+def _reduce(name: str, arguments: Arguments, context: EvaluationContext) -> Value:
     """One series becomes a number, several become one series."""
     if not arguments:
         raise ExpressionError(f"{name} takes a time series or an array of them.")
     only = arguments[0]
     if len(arguments) == 1 and isinstance(only, Line):
-        around.work.spend(len(only.points))
+        context.work.spend(len(only.points))
         return _number(name, list(only.points.values()))
     if all(isinstance(it, float) for it in arguments):
         return _number(name, [it for it in arguments if isinstance(it, float)])
     lines = [line for it in arguments for line in _lines(name, it)]
-    return across(lines, REDUCERS[name], around.work)
+    return across(lines, REDUCERS[name], context.work)
 
 
 def _number(name: str, values: list[float]) -> float:
@@ -129,30 +129,30 @@ def _number(name: str, values: list[float]) -> float:
         return math.nan
 
 
-def _each(of: Callable[[Line, ReconcilerDeps], Line]) -> Function:
+def _each(of: Callable[[Line, EvaluationContext], Line]) -> Function:
     """A function of one series, for series and for arrays of them."""
 
-    def function(arguments: Arguments, around: ReconcilerDeps) -> Value:
+    def function(arguments: Arguments, context: EvaluationContext) -> Value:
         value = arguments[0]
         if isinstance(value, Line):
-            around.work.spend(len(value.points))
-            return of(value, around)
+            context.work.spend(len(value.points))
+            return of(value, context)
         lines = _lines("It", value)
-        around.work.spend(sum(len(line.points) for line in lines))
-        return tuple(of(line, around) for line in lines)
+        context.work.spend(sum(len(line.points) for line in lines))
+        return tuple(of(line, context) for line in lines)
 
     return function
 
 
 def _of_points(of: Callable[[float], float]) -> Function:
-    def function(arguments: Arguments, around: ReconcilerDeps) -> Value:
+    def function(arguments: Arguments, context: EvaluationContext) -> Value:
         value = arguments[0]
         if isinstance(value, float):
             try:
                 return float(of(value))
             except (ValueError, OverflowError):
                 return math.nan
-        return _each(lambda line, here: mapped_line(line, of, here.work))(arguments, around)
+        return _each(lambda line, here: mapped_line(line, of, here.work))(arguments, context)
 
     return function
 
@@ -168,7 +168,7 @@ def _of_instants(of: Callable[[float], float]) -> Function:
 def _steps(of: Callable[[float, float], float]) -> Function:
     """A function of how much later and how much more each point is than the one before."""
 
-    def stepped(line: Line, _: ReconcilerDeps) -> Line:
+    def stepped(line: Line, _: EvaluationContext) -> Line:
         pairs = pairwise(line.points.items())
         points = {at: of(at - last, value - was) for (last, was), (at, value) in pairs}
         return computed(line.label, line.period_s, points, (line,))
@@ -176,7 +176,7 @@ def _steps(of: Callable[[float, float], float]) -> Function:
     return _each(stepped)
 
 
-def _running_sum(line: Line, _: ReconcilerDeps) -> Line:
+def _running_sum(line: Line, _: EvaluationContext) -> Line:
     total = 0.0
     points = {}
     for at, value in line.points.items():
@@ -185,27 +185,27 @@ def _running_sum(line: Line, _: ReconcilerDeps) -> Line:
     return computed(line.label, line.period_s, points, (line,))
 
 
-def _period(arguments: Arguments, _: ReconcilerDeps) -> Value:
+def _period(arguments: Arguments, _: EvaluationContext) -> Value:
     return float(_line("PERIOD", arguments[0]).period_s)
 
 
-def _time_series(arguments: Arguments, around: ReconcilerDeps) -> Value:
+def _time_series(arguments: Arguments, context: EvaluationContext) -> Value:
     value = arguments[0]
     if not isinstance(value, float):
         raise ExpressionError(f"TIME_SERIES takes a number, not {kind_of(value)}.")
-    grid = _grid(around.period_s or 60, around)
-    return computed("", around.period_s or 60, dict.fromkeys(grid, value))
+    grid = _grid(context.period_s or 60, context)
+    return computed("", context.period_s or 60, dict.fromkeys(grid, value))
 
 
-def _fill(arguments: Arguments, around: ReconcilerDeps) -> Value:
+def _fill(arguments: Arguments, context: EvaluationContext) -> Value:
     value, filler = arguments
     if isinstance(value, Line):
-        return _filled(value, filler, around)
-    return tuple(_filled(line, filler, around) for line in _lines("FILL", value))
+        return _filled(value, filler, context)
+    return tuple(_filled(line, filler, context) for line in _lines("FILL", value))
 
 
-def _filled(line: Line, filler: Value, around: ReconcilerDeps) -> Line:
-    grid = _grid(line.period_s, around)
+def _filled(line: Line, filler: Value, context: EvaluationContext) -> Line:
+    grid = _grid(line.period_s, context)
     known = line.points
     if isinstance(filler, float):
         points = {at: known.get(at, filler) for at in grid}
@@ -247,22 +247,22 @@ def _interpolated(known: Mapping[float, float], grid: Sequence[float]) -> dict[f
     return points
 
 
-def _grid(period_s: int, around: ReconcilerDeps) -> list[float]:
+def _grid(period_s: int, context: EvaluationContext) -> list[float]:
     """The starts of the periods in the time asked for; those of no series are of the query's."""
-    period_s = period_s or around.period_s or 60
-    first, last = -(-around.start // period_s), -(-around.end // period_s)
-    if around.is_rounded:
-        first = around.start // period_s
+    period_s = period_s or context.period_s or 60
+    first, last = -(-context.start // period_s), -(-context.end // period_s)
+    if context.is_rounded:
+        first = context.start // period_s
     if last - first > MAX_GRID_POINTS:
         raise ExpressionError(
             f"The time asked for has {int(last - first)} periods of {period_s} s; at most"
             f" {MAX_GRID_POINTS} can be filled."
         )
-    around.work.spend(max(int(last - first), 0))
+    context.work.spend(max(int(last - first), 0))
     return [float(number * period_s) for number in range(int(first), int(last))]
 
 
-def _if(arguments: Arguments, around: ReconcilerDeps) -> Value:
+def _if(arguments: Arguments, context: EvaluationContext) -> Value:
     """IF of a number chooses one value; of a series, point by point."""
     condition = arguments[0]
     yes, *rest = (_branch(it) for it in arguments[1:])
@@ -272,12 +272,14 @@ def _if(arguments: Arguments, around: ReconcilerDeps) -> Value:
     if isinstance(yes, tuple) or isinstance(no, tuple):
         raise ExpressionError("IF chooses between numbers and time series, not arrays.")
     if isinstance(condition, tuple):
-        return tuple(_chosen(line, yes, no, around) for line in condition)
-    return _chosen(_line("IF", condition), yes, no, around)
+        return tuple(_chosen(line, yes, no, context) for line in condition)
+    return _chosen(_line("IF", condition), yes, no, context)
 
 
-def _chosen(condition: Line, yes: float | Line, no: float | Line, around: ReconcilerDeps) -> Line:
-    around.work.spend(len(condition.points))
+def _chosen(
+    condition: Line, yes: float | Line, no: float | Line, context: EvaluationContext
+) -> Line:
+    context.work.spend(len(condition.points))
     points = {}
     for at, truth in condition.points.items():
         branch = yes if truth else no
@@ -293,14 +295,14 @@ def _branch(value: Value) -> float | Line | Lines:
     return value
 
 
-def _metrics(arguments: Arguments, around: ReconcilerDeps) -> Value:
+def _metrics(arguments: Arguments, context: EvaluationContext) -> Value:
     part = arguments[0] if arguments else ""
     if not isinstance(part, str):
         raise ExpressionError(f"METRICS takes a part of an id in quotes, not {kind_of(part)}.")
-    return tuple(line for id, lines in around.metrics.items() if part in id for line in lines)
+    return tuple(line for id, lines in context.metrics.items() if part in id for line in lines)
 
 
-def _search(arguments: Arguments, around: ReconcilerDeps) -> Value:
+def _search(arguments: Arguments, context: EvaluationContext) -> Value:
     text, stat = arguments[0], arguments[1]
     period_s = arguments[2] if len(arguments) == 3 else None
     if not isinstance(text, str) or not isinstance(stat, str):
@@ -309,10 +311,10 @@ def _search(arguments: Arguments, around: ReconcilerDeps) -> Value:
         not isinstance(period_s, float) or not period_s.is_integer() or not 1 <= period_s <= 86400
     ):
         raise ExpressionError("SEARCH's period is a whole number of seconds from 1 to 86400.")
-    return around.search(text, stat, None if period_s is None else int(period_s))
+    return context.search(text, stat, None if period_s is None else int(period_s))
 
 
-def _slice(arguments: Arguments, _: ReconcilerDeps) -> Value:
+def _slice(arguments: Arguments, _: EvaluationContext) -> Value:
     lines = _lines("SLICE", arguments[0])
     bounds = [_index("SLICE", it) for it in arguments[1:]]
     if len(bounds) == 1:
@@ -320,14 +322,14 @@ def _slice(arguments: Arguments, _: ReconcilerDeps) -> Value:
     return lines[bounds[0] : bounds[1]]
 
 
-def _sort(arguments: Arguments, around: ReconcilerDeps) -> Value:
+def _sort(arguments: Arguments, context: EvaluationContext) -> Value:
     lines = _lines("SORT", arguments[0])
     by, order = arguments[1], arguments[2]
     if not isinstance(by, Word) or by.text not in REDUCERS:
         raise ExpressionError(f"SORT orders by one of {', '.join(sorted(REDUCERS))}.")
     if not isinstance(order, Word) or order.text not in ("ASC", "DESC"):
         raise ExpressionError("SORT's order is ASC or DESC.")
-    around.work.spend(sum(len(line.points) for line in lines))
+    context.work.spend(sum(len(line.points) for line in lines))
     known = [line for line in lines if line.points]
     known.sort(
         key=lambda line: REDUCERS[by.text](list(line.points.values())), reverse=order.text == "DESC"
@@ -337,18 +339,18 @@ def _sort(arguments: Arguments, around: ReconcilerDeps) -> Value:
 
 
 def _end(name: str, at: int) -> Function:
-    def function(arguments: Arguments, _: ReconcilerDeps) -> Value:
+    def function(arguments: Arguments, _: EvaluationContext) -> Value:
         lines = _lines(name, arguments[0])
         return lines[at] if lines else Line("", 0, {})
 
     return function
 
 
-def _metric_count(arguments: Arguments, _: ReconcilerDeps) -> Value:
+def _metric_count(arguments: Arguments, _: EvaluationContext) -> Value:
     return float(len(_lines("METRIC_COUNT", arguments[0])))
 
 
-def _remove_empty(arguments: Arguments, _: ReconcilerDeps) -> Value:
+def _remove_empty(arguments: Arguments, _: EvaluationContext) -> Value:
     return tuple(line for line in _lines("REMOVE_EMPTY", arguments[0]) if line.points)
 
 

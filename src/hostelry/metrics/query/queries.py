@@ -10,7 +10,7 @@ from hostelry.domain.scope import Scope
 from hostelry.metrics.protocol import MetricFilter, MetricReader
 from hostelry.metrics.query.label import filled, is_dynamic
 from hostelry.metrics.query.math_evaluate import WORDS, value_of
-from hostelry.metrics.query.math_functions import ReconcilerDeps
+from hostelry.metrics.query.math_functions import EvaluationContext
 from hostelry.metrics.query.math_syntax import ExpressionError, functions_in, names_in, parse
 from hostelry.metrics.query.math_values import Line, Lines, Value, Work, kind_of
 from hostelry.metrics.query.search import MAX_FOUND, label_of, parse_search
@@ -125,7 +125,7 @@ class _Evaluation:
         return {query.id: _series(query, self.values[query.id]) for query in queries}
 
     def _expression(self, query: MetricQuery) -> Value:
-        around = ReconcilerDeps(
+        around = EvaluationContext(
             start=self._start,
             end=self._end,
             is_rounded=self.is_rounded,
