@@ -17,7 +17,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
@@ -146,7 +146,7 @@ def test_python_in_the_docs_parses(page: Path) -> None:
 
 SECTIONS = [
     section
-    for page in (ROOT / "docs" / "failures.md", ROOT / "SECURITY.md")
+    for page in (*sorted((ROOT / "docs" / "failures").glob("*.md")), ROOT / "SECURITY.md")
     for section in page.read_text(encoding="utf-8").split("\n## ")[1:]
 ]
 
