@@ -148,7 +148,7 @@ def test_only_a_create_sets_a_status_without_the_tables() -> None:
     found = [
         (path.name, text)
         for folder in ("api", "reconcile")
-        for path in sorted((package / folder).glob("*.py"))
+        for path in sorted((package / folder).rglob("*.py"))
         for text in statuses_set(path.read_text(encoding="utf-8"))
     ]
     assert found == [
