@@ -263,7 +263,7 @@ def test_whatever_comes_it_stays_within_bounds_and_limits(
         assert minimum <= decision.desired <= minimum + more
         assert decision.desired >= copies
         if one.oldest_held_s <= options.queue_slo_s:
-            assert decision.desired <= max(2 * copies, copies + 1)
+            assert decision.desired <= 2 * max(copies, 1)
         assert all(math.isfinite(it) for it in decision.signal.values())
         copies = decision.desired
     assert len(state.acts) <= options.acts_per_minute
