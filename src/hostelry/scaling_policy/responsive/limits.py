@@ -24,7 +24,7 @@ def may_act(acts: tuple[float, ...], options: ResponsiveOptions, now: float) -> 
 def within_limits(
     wanted: int, capacity: Capacity, options: ResponsiveOptions, oldest_held_s: float
 ) -> int:
-    """`wanted` copies within the target's bounds and the growth of one act; none grow as one does."""
+    """`wanted` copies within the target's bounds and the growth of one act; none grow as one."""
     if oldest_held_s <= options.queue_slo_s:
         most = math.floor(max(capacity.desired, 1) * options.max_growth)
         wanted = min(wanted, max(most, capacity.desired + 1))
