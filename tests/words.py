@@ -2,8 +2,8 @@
 
     python tests/words.py [PATH ...]      exit status 1 where a line breaks a rule
 
-Reads names, comments, docstrings and texts of Python files, and the prose of Markdown pages. In tests,
-texts are data and are not read. What is between backticks is a name of somebody else's, or code.
+Reads names, comments, docstrings and texts of Python files, and the prose of Markdown pages. In
+tests, texts are data and are not read. What is between backticks is code, or a name of others.
 """
 
 import ast
@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PATHS = ("src", "tests", "benchmarks", "examples", "docs", "README.md", "SECURITY.md", "CONTRIBUTING.md")
+FOLDERS = ("src", "tests", "benchmarks", "examples", "docs")
+PAGES = ("README.md", "SECURITY.md", "CONTRIBUTING.md")
 OWN = frozenset({Path(__file__).name, "test_words.py"})
 INSTEAD = {
     r"tell|tells|telling|told": "report, notify, publish, return, say",
@@ -38,7 +39,8 @@ IN_NAMES = {
     r"wish|wishes|wished": "desired",
     r"nobody|whom|somebody|anew|afar": "a noun",
     r"hear|heard": "receive, record",
-    r"stranger|strangers|guest|guests|fellow|fellows|door|doors": "connection, client, peer, gateway",
+    r"stranger|strangers|guest|guests": "connection, client, tenant",
+    r"fellow|fellows|door|doors": "peer; gateway, proxy",
 }
 OPENINGS = frozenset({"What", "Which", "How", "Whether", "When", "Where", "Who", "Whose", "Why"})
 WORDS = {re.compile(rf"\b(?:{words})\b", re.IGNORECASE): it for words, it in INSTEAD.items()}
@@ -145,7 +147,9 @@ def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
 def main(arguments: list[str]) -> int:
     """Print what is wrong; the exit status."""
     count = 0
-    for path in files([Path(it).resolve() for it in arguments] or [ROOT / it for it in PATHS]):
+    for path in files(
+        [Path(it).resolve() for it in arguments] or [ROOT / it for it in FOLDERS + PAGES]
+    ):
         for line, problem in findings(path):
             count += 1
             print(f"{path.relative_to(ROOT)}:{line}: {problem}")

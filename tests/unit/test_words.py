@@ -4,7 +4,6 @@ import textwrap
 from pathlib import Path
 
 import pytest
-
 from tests.words import findings, in_markdown, in_python, main
 
 PYTHON = {
@@ -15,7 +14,10 @@ PYTHON = {
     "a part of a name in capitals is found": ("UNTOLD_S = 4.0", ["name UNTOLD_S"]),
     "each of two names is found": ("telling_apart_is = untold = 1", ["name", "name"]),
     "a name between backticks is no prose": ('"""Reads `wish.json`."""', []),
-    "a module docstring that opens with a question word is found": ('"""What a copy is."""', ["opening"]),
+    "a module docstring that opens with a question is found": (
+        '"""What a copy is."""',
+        ["opening"],
+    ),
     "a module docstring that opens with a noun is not": ('"""Copies of a model."""', []),
     "`it` in a comprehension of one line is not found": ("a = [it for it in ()]", []),
     "`it` in one of two lines is found": ("a = [\n    it for it in ()\n]", ["`it`"]),
