@@ -24,6 +24,7 @@ from benchmarks.aims import Finding, finding_rows
 from benchmarks.models import model_folder
 from benchmarks.record import print_table, write_result
 from hostelry.base.clock import monotonic_s
+from hostelry.base.ports import free_port
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import Container
 from hostelry.domain.shape import Requirements, Shape
@@ -31,7 +32,7 @@ from hostelry.fleet.agent.model_server import ModelServer, new_http
 from hostelry.fleet.host.memory import memory_use
 from hostelry.fleet.host.processes import members, process_table
 from hostelry.fleet.launch.environment import CopyPlace, passed_on, program_environment
-from hostelry.fleet.launch.launcher import LaunchOrder, ProcessLauncher, free_port
+from hostelry.fleet.launch.launcher import LaunchOrder, ProcessLauncher
 from hostelry.fleet.launch.warm import WarmForks
 from hostelry.fleet.rules.images import LMI_COMMAND, LMI_RULE
 

@@ -19,9 +19,10 @@ from benchmarks.load import Load, Measured
 from benchmarks.peers import process_tree
 from benchmarks.peers.contestant import PeerMissingError
 from benchmarks.peers.gateway_peers import BODY, PEERS, Served, running_peer
-from benchmarks.stack import free_port, running_stack
+from benchmarks.stack import running_stack
 from benchmarks.wrk import has_wrk, run_wrk
 from hostelry.base.clock import monotonic_s
+from hostelry.base.ports import free_port
 
 OURS = "hostelry"
 NUM_REQUESTS = 64

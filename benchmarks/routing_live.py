@@ -17,7 +17,8 @@ from benchmarks.load import percentile
 from benchmarks.open_load import Due, Outcome, Plan
 from benchmarks.routing_simulation import WARM_UP_SHARE, Simulated
 from benchmarks.routing_trace import Asked, Fleet
-from benchmarks.stack import free_port, stopped_after, wait_for_door
+from benchmarks.stack import stopped_after, wait_for_door
+from hostelry.base.ports import free_port
 from hostelry.base.private_file import write_whole
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import ComponentRoute, CopyRoute, EndpointRoute, RouteSnapshot

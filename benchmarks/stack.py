@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import msgspec
 
 from hostelry.base.clock import monotonic_s
-from hostelry.base.ports import free_ports
+from hostelry.base.ports import free_port
 from hostelry.base.private_file import write_whole
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, EndpointRoute, RouteSnapshot, VariantRoute
@@ -152,11 +152,6 @@ def one_endpoint(credentials: Credentials, copies: tuple[CopyRoute, ...]) -> Rou
         variants=(variant,),
     )
     return RouteSnapshot(version="1", endpoints=(endpoint,))
-
-
-def free_port() -> int:
-    """A loopback port that is free now."""
-    return free_ports(1)[0]
 
 
 def wait_for_door(

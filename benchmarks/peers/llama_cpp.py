@@ -8,7 +8,8 @@ from benchmarks.peers.completions import Body, HttpBatches, openai_body
 from benchmarks.peers.contestant import Ask, Contestant
 from benchmarks.peers.gguf_files import adapter_gguf, model_gguf
 from benchmarks.peers.installed import llama_binaries
-from benchmarks.peers.served import Launch, free_port, start_server
+from benchmarks.peers.served import Launch, start_server
+from hostelry.base.ports import free_port
 
 NAME = "llama.cpp"
 NUM_SLOTS = 16

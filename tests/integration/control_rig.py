@@ -15,7 +15,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from tests.integration.agent_rig import IMAGES
 
-from hostelry.base.ports import free_ports
+from hostelry.base.ports import free_port
 from hostelry.fleet.local.fleet import LocalFleet
 from hostelry.fleet.records import InstanceFolder
 from hostelry.server.home import (
@@ -29,10 +29,6 @@ from hostelry.server.home import (
 
 WAIT_S = 60.0
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
-
-
-def free_port() -> int:
-    return free_ports(1)[0]
 
 
 class ControlUnderTest:

@@ -17,13 +17,14 @@ from urllib.request import urlopen
 
 import boto3
 import msgspec
-from benchmarks.stack import free_port, stopped_after, wait_for_door
+from benchmarks.stack import stopped_after, wait_for_door
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.credentials import Credentials as SigningCredentials
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.ports import free_port
 from hostelry.base.private_file import write_whole
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import (

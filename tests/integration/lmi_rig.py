@@ -15,7 +15,7 @@ from tests.unit.containers.lmi.tiny import write_tokenizer
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.copy_key import HEADER, VARIABLE
-from hostelry.base.ports import free_ports
+from hostelry.base.ports import free_port
 
 START_S = 90.0
 END_S = 30.0
@@ -53,10 +53,6 @@ def eventually(condition: Callable[[], bool], what: str, limit_s: float = END_S)
     while not condition():
         assert monotonic_s() < deadline, f"not within {limit_s:g} s: {what}"
         time.sleep(0.02)
-
-
-def free_port() -> int:
-    return free_ports(1)[0]
 
 
 def start(folder: Path, log: Path, **env: str) -> tuple[subprocess.Popen[bytes], int]:

@@ -20,7 +20,7 @@ from tests.integration.agent_rig import (
 )
 from tests.unit.fleet.artifacts.tars import Member, targz
 
-from hostelry.base.ports import free_ports
+from hostelry.base.ports import free_port
 from hostelry.domain.copy import AdapterPhase, AdapterStatus, CopyPhase, CopyStatus
 from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.fleet.local.client import HttpAgent
@@ -114,7 +114,7 @@ def test_a_copy_waits_for_a_store_that_is_away(tmp_path: Path) -> None:
         status = await until_ready(await there.launch())
         assert await ask(status, "/model") == {"config.json": 2}
 
-    [port] = free_ports(1)
+    port = free_port()
     with object_store(tmp_path, port) as store:
         store.put("late.tar.gz", targz([Member(name="config.json", body=b"{}")]))
     with rig(tmp_path, f"http://127.0.0.1:{port}") as there:

@@ -43,7 +43,12 @@ UID = 61_234
 USER = CopyUser(uid=UID, name="user61234")
 SOURCES = Path(__file__).parents[2] / "src"
 DRILL = "hostelry/containers/drill/__main__.py"
-IT_IMPORTS = ("hostelry/__init__.py", "hostelry/base/__init__.py", "hostelry/base/copy_key.py")
+IT_IMPORTS = (
+    "hostelry/__init__.py",
+    "hostelry/base/__init__.py",
+    "hostelry/base/copy_key.py",
+    "hostelry/base/key_guard.py",
+)
 # Run as a copy: reads and signals what it is given, and tells what came of it.
 TRIES = """
 import json, os, sys

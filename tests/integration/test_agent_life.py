@@ -19,8 +19,8 @@ from tests.integration.agent_rig import (
 )
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.key_guard import INTERNAL_KEY_HEADER as HEADER
 from hostelry.domain.copy import CopyPhase
-from hostelry.fleet.agent.server import KEY_HEADER
 
 pytestmark = pytest.mark.integration
 
@@ -161,9 +161,13 @@ def test_the_agent_answers_only_to_the_key_and_to_sense(tmp_path: Path) -> None:
     async def work() -> None:
         agent = await there.launch()
         address = (await there.fleet.list())[0].address
-        right = {KEY_HEADER: there.key}
+        right = {HEADER: there.key}
         async with httpx.AsyncClient(base_url=address, trust_env=False) as http:
-            for headers in ({}, {KEY_HEADER: "wrong"}, {KEY_HEADER: there.key + "x"}):
+            for headers in (
+                {},
+                {HEADER: "wrong"},
+                {HEADER: there.key + "x"},
+            ):
                 for method, path in (("GET", "/observe"), ("PUT", "/copies"), ("POST", "/nope")):
                     answer = await http.request(method, path, headers=headers)
                     assert answer.status_code == 403

@@ -11,6 +11,7 @@ import pytest
 from tests.integration.agent_rig import kill, run, until_gone, until_true
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.ports import free_port
 from hostelry.fleet.host.listeners import belongs_to_another
 from hostelry.fleet.host.memory import memory_use
 from hostelry.fleet.host.processes import (
@@ -24,7 +25,7 @@ from hostelry.fleet.host.processes import (
     stop_all,
     stop_processes,
 )
-from hostelry.fleet.launch.launcher import LaunchOrder, ProcessLauncher, free_port
+from hostelry.fleet.launch.launcher import LaunchOrder, ProcessLauncher
 
 pytestmark = pytest.mark.integration
 

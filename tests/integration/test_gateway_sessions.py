@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.stack import free_port, wait_for_door
+from benchmarks.stack import wait_for_door
 from botocore.exceptions import ClientError
 from tests.integration.gateway_rig import (
     FakeControl,
@@ -22,6 +22,7 @@ from tests.integration.gateway_rig import (
     until,
 )
 
+from hostelry.base.ports import free_port
 from hostelry.domain.routes import CopyRoute, RouteSnapshot
 from hostelry.server.ports import bind
 

@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 from botocore.session import Session
 from tests.integration.platform import clean_environment, until
 
-from hostelry.base.ports import free_ports
+from hostelry.base.ports import free_port
 from hostelry.server.home import Credentials, Home, new_credentials
 from hostelry.server.objectstore import INTERNAL_PORTS, SOCKETS, prepare, remove_sockets
 from hostelry.server.readiness import NO_CONFIGURATION, client, store_check
@@ -32,7 +32,7 @@ PART = os.urandom(5 * 1024 * 1024)
 def object_store(home: Home) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
     """The store's process and S3 port; killed at the end, which is also how `up` stops it."""
     home.make()
-    port = free_ports(1)[0]
+    port = free_port()
     command = prepare(home, port, KEYS, clean_environment())
     with (home.logs / "objectstore.log").open("ab") as log:
         process = subprocess.Popen(command.argv, env=dict(command.env), stdout=log, stderr=log)

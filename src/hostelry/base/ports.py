@@ -1,4 +1,4 @@
-"""Loopback ports that are free, away from those that the system gives to outgoing connections."""
+"""Free loopback ports, outside the system's range for outgoing connections."""
 
 import random
 import socket
@@ -11,11 +11,16 @@ FEWEST = 4_096  # fewer to choose from, and two programs would often choose the 
 TRIES = 64
 
 
-def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """`count` different ports that nobody listens on now.
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that no process listens on now; chosen as `free_ports` chooses."""
+    return free_ports(1, host)[0]
 
-    Not of those that the system gives to outgoing connections, where that leaves enough: one of
-    these might have the port before whoever asked for it listens on it.
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """`count` different ports that no process listens on now.
+
+    Outside the range of outgoing connections, where that leaves enough: otherwise a connection
+    might take the port before the caller listens on it.
     """
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
@@ -25,7 +30,7 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 
 
 def _bind(free: socket.socket, host: str) -> None:
-    """Bind to a free port, drawn so that programs that ask at once seldom draw the same."""
+    """Bind to a free port, drawn at random: programs that ask at once seldom draw the same."""
     own = own_range(OUTGOING)
     for _ in range(TRIES if own else 0):
         try:

@@ -1,12 +1,18 @@
-"""Work that goes on for as long as its process: one step that fails is not the last.
+"""Loops that outlive the failure of a step: run, log, repeat.
 
-Every loop that nobody waits for is one of these, or takes its steps with `run_guarded`.
+Every loop whose result no caller awaits is one of these, or takes its steps with `run_guarded`.
+
+step                     run_guarded returns   log
+ended                    True                  nothing
+RetryableError           False                 one line
+any other exception      False                 traceback; nothing where `quiet`
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError
 
 log = logging.getLogger(__name__)
@@ -15,11 +21,7 @@ Step = Callable[[], Awaitable[None]]
 
 
 async def run_guarded(name: str, step: Step, *, quiet: bool = False) -> bool:
-    """Run `step`; True when it ended well. What it raises is logged with `name`, never passed on.
-
-    A retryable error is one line; anything else is a defect and leaves its traceback, unless
-    `quiet`.
-    """
+    """Run `step`; True when it did not fail. An exception is logged with `name`, never raised."""
     try:
         await step()
     except RetryableError as error:
@@ -33,8 +35,21 @@ async def run_guarded(name: str, step: Step, *, quiet: bool = False) -> bool:
 
 
 async def run_periodically(name: str, step: Step, pause_s: float) -> None:
-    """`step` after each `pause_s`, until cancelled; what fails is logged once, until it works."""
+    """Run `step` after each `pause_s`, until cancelled; of failures in a row one is logged."""
     failing = False
     while True:
         await asyncio.sleep(pause_s)
         failing = not await run_guarded(name, step, quiet=failing)
+
+
+async def run_again(name: str, step: Step, pause_s: float, clock: Clock) -> None:
+    """Run `step`, and again `pause_s` after each end of it, until cancelled; logs each failure."""
+    while True:
+        await run_guarded(name, step)
+        await clock.sleep(pause_s)
+
+
+async def run_until_done(name: str, step: Step, pause_s: float, clock: Clock) -> None:
+    """Run `step` until it does not fail, `pause_s` after each failure; logs each failure."""
+    while not await run_guarded(name, step):
+        await clock.sleep(pause_s)

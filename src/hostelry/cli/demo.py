@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ import typer
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.base.ports import free_ports
 from hostelry.cli.demo_model import demo_model_folder
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -66,18 +66,6 @@ def platform(home: Path, *, keep: bool) -> Iterator[None]:
         else:
             say("Stopping the platform ...")
             run([*CLI, "down", *where])
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports on loopback that nothing listened on a moment ago, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 def run(command: list[str]) -> None:

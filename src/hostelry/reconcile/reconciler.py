@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from hostelry.base.clock import Clock
 from hostelry.base.ids import new_copy_id, new_instance_id
-from hostelry.base.recurring import run_guarded
+from hostelry.base.recurring import run_again, run_guarded, run_until_done
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.domain.shape import Shape
@@ -101,7 +101,8 @@ class Reconciler:
                 tasks.create_task(self.queue.run(NUM_WORKERS))
                 tasks.create_task(self._watch())
                 tasks.create_task(self._resync())
-                tasks.create_task(self._tidy())
+                clock = self._around.clock
+                tasks.create_task(run_again("ending orphans", self.end_orphans, RESYNC_S, clock))
         finally:
             await self.instances.close()
 
@@ -163,18 +164,12 @@ class Reconciler:
         await self.publish()
 
     async def _resync(self) -> None:
-        while not await run_guarded("first look", self.open):
-            await self._around.clock.sleep(1.0)
+        await run_until_done("first look", self.open, 1.0, self._around.clock)
         while True:
             await self._around.clock.sleep(RESYNC_S)
             await run_guarded("resync", self._enqueue_all)
             # Image rules change without a record that would tell of it.
             await run_guarded("publishing routes", self.publish)
-
-    async def _tidy(self) -> None:
-        while True:
-            await run_guarded("ending orphans", self.end_orphans)
-            await self._around.clock.sleep(RESYNC_S)
 
     async def _enqueue_all(self) -> None:
         for key in await asyncio.to_thread(all_keys, self._state):

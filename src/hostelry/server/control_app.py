@@ -4,7 +4,6 @@ docs/architecture.md section 5 lists the routes. Everything needs the internal k
 """
 
 import asyncio
-import hmac
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from hostelry.api.context import Context
 from hostelry.api.operations import implementation, perform
@@ -30,6 +29,7 @@ from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
+from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
 from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.domain.load import Wake
 from hostelry.domain.scope import Scope as Owner
@@ -90,23 +90,9 @@ def control_app(served: Served) -> ASGIApp:
             Route("/{path:path}", routes.call, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),
         ]
     )
-    return OwnHostsOnly(KeyRequired(app, served.credentials.internal_key))
-
-
-class KeyRequired:
-    """Answers 403 unless a request carries the internal key; looks at nothing else before."""
-
-    def __init__(self, app: ASGIApp, internal_key: str) -> None:
-        self._app = app
-        self._key = internal_key.encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it."""
-        given = dict(scope.get("headers", ())).get(b"x-hostelry-key", b"")
-        if hmac.compare_digest(given, self._key):
-            await self._app(scope, receive, send)
-            return
-        await Response("The internal key is missing or wrong.", 403)(scope, receive, send)
+    refusal = Response("The internal key is missing or wrong.", 403)
+    key = served.credentials.internal_key
+    return OwnHostsOnly(KeyGuard(app, INTERNAL_KEY_HEADER, key, refusal))
 
 
 class ControlRoutes:

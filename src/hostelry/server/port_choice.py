@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.ports import free_ports
+from hostelry.base.ports import free_port
 from hostelry.server.home import UpConfig
 from hostelry.server.ports import bind, is_free, require_free_port
 
@@ -109,11 +109,11 @@ def chosen_ports(
             return port == own_s3
 
         require_told(host, door, "--port", "door", inherited_port(inherited, host))
-        door_port, chosen_door = try_each(door, take_door, lambda: free_ports(1, host)[0])
+        door_port, chosen_door = try_each(door, take_door, lambda: free_port(host))
         s3_port, chosen_s3 = S3_PORT, None
         if s3 is not None:
             require_told(host, s3, "--s3-port", "object store", own_s3)
-            s3_port, chosen_s3 = try_each(s3, take_s3, lambda: free_ports(1, host)[0])
+            s3_port, chosen_s3 = try_each(s3, take_s3, lambda: free_port(host))
         yield Ports(
             door=doors[0],
             door_port=door_port,

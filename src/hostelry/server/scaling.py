@@ -26,7 +26,7 @@ from hostelry.autoscaler.schedule_watch import ScheduleWatch
 from hostelry.autoscaler.target_watch import TargetWatch
 from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.base.errors import RetryableError, ServiceError, TerminalError
-from hostelry.base.recurring import run_guarded
+from hostelry.base.recurring import run_again, run_guarded, run_until_done
 from hostelry.domain.endpoint import Deployment, Endpoint
 from hostelry.domain.load import Wake
 from hostelry.domain.scope import Scope
@@ -53,13 +53,6 @@ class Part:
 
     name: str
     run: Callable[[], Awaitable[None]]
-
-
-async def kept_up(part: Part, clock: Clock) -> None:
-    """Run `part`, and again whenever it ends, until cancelled."""
-    while True:
-        await run_guarded(part.name, part.run)
-        await clock.sleep(AGAIN_S)
 
 
 class Scaling:
@@ -123,12 +116,12 @@ class Scaling:
 
     async def run(self) -> None:
         """Run every part until cancelled."""
-        while not await run_guarded("taking up acts of scaling", self._recover):
-            await self._clock.sleep(AGAIN_S)
+        await run_until_done("taking up acts of scaling", self._recover, AGAIN_S, self._clock)
         await run_guarded("renewing the alarms of scaling policies", self._renew)
         async with asyncio.TaskGroup() as tasks:
             for part in self._parts():
-                tasks.create_task(kept_up(part, self._clock), name=part.name)
+                kept_up = run_again(part.name, part.run, AGAIN_S, self._clock)
+                tasks.create_task(kept_up, name=part.name)
 
     def wake(self, wake: Wake) -> None:
         """Give a name without a copy its first one; what cannot be now is asked for again."""

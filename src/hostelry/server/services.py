@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 
-from hostelry.base.ports import free_ports
+from hostelry.base.ports import free_port
 from hostelry.server import objectstore, watcher
 from hostelry.server.home import ENVIRONMENT_VARIABLE, Credentials, Home, UpConfig
 from hostelry.server.start import Start
@@ -25,7 +25,7 @@ def services(start: Start, env: Mapping[str, str]) -> list[Service]:
     if not config.has_s3_door:
         return [store_service(start.home, env, config.s3_port, start.credentials), control]
     living = start.found.get("objectstore")
-    inner_port = living.port if living and living.port else free_ports(1)[0]
+    inner_port = living.port if living and living.port else free_port()
     store = store_service(start.home, env, inner_port, start.credentials)
     return [store, s3_door_service(config, env, inner_port), control]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.ports import free_ports
+from hostelry.base.ports import free_port
 from hostelry.server.copy_user_option import decided_copy_user, open_home
 from hostelry.server.home import (
     Credentials,
@@ -109,7 +109,7 @@ def decide_control_port(before: UpConfig | None, living: RunFile | None) -> int:
         return living.port
     if before is not None and is_free("127.0.0.1", before.control_port):
         return before.control_port
-    return free_ports(1)[0]
+    return free_port()
 
 
 def earlier_config(home: Home) -> UpConfig | None:

@@ -11,12 +11,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from hostelry.base.ports import free_ports
+from hostelry.base.ports import free_port
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
-    (port,) = free_ports(1)
+    port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "hostelry.containers.drill"],
         env={**os.environ, "SAGEMAKER_BIND_TO_PORT": str(port)},

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hostelry.base.ports import free_ports
+from hostelry.base.ports import free_port
 from hostelry.gateway.shared.count_table import CountTable
 from hostelry.gateway.shared.counts import SharedCounts
 from hostelry.server.gateway_workers import SharedDoor, open_table, shared_door
@@ -30,7 +30,7 @@ def home(tmp_path: Path) -> Home:
 
 @pytest.fixture
 def config() -> UpConfig:
-    return UpConfig(control_port=1, door_port=free_ports(1)[0], gateway_workers=3)
+    return UpConfig(control_port=1, door_port=free_port(), gateway_workers=3)
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_counts_of_adopted_workers_are_kept_and_those_of_dead_ones_forgotten(
 
 
 def test_one_worker_needs_no_table(home: Home) -> None:
-    config = UpConfig(control_port=1, door_port=free_ports(1)[0])
+    config = UpConfig(control_port=1, door_port=free_port())
     with opened(home, config) as door:
         assert [it.name for it in door.services(home, {})] == ["gateway-1"]
         assert door.why_not_ready() is None

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.ports import free_ports
+from hostelry.base.ports import free_port, free_ports
 from hostelry.server.port_choice import Ports, Wish, chosen_ports, try_each
 from hostelry.server.ports import bind
 
@@ -87,7 +87,7 @@ def test_hostelries_that_start_at_once_choose_different_ports() -> None:
 def test_a_port_that_was_told_and_is_taken_is_named_with_its_flag(flag: str) -> None:
     with socket.create_server((HOST, 0)) as other:
         taken = other.getsockname()[1]
-        told = Wish(told=taken, default=1), Wish(told=None, default=free_ports(1)[0])
+        told = Wish(told=taken, default=1), Wish(told=None, default=free_port())
         door, s3 = told if flag == "--port" else reversed(told)
         with (
             pytest.raises(TerminalError, match=rf"port {taken} .* choose another with {flag}"),
@@ -97,7 +97,7 @@ def test_a_port_that_was_told_and_is_taken_is_named_with_its_flag(flag: str) -> 
 
 
 def test_the_door_never_takes_the_port_that_the_object_store_was_told() -> None:
-    port = free_ports(1)[0]
+    port = free_port()
     with chosen_ports(HOST, Wish(told=None, default=port), Wish(told=port, default=1)) as ports:
         assert ports.s3_port == port != ports.door_port
 
@@ -105,7 +105,7 @@ def test_the_door_never_takes_the_port_that_the_object_store_was_told() -> None:
 def test_an_inherited_door_and_the_port_of_its_object_store_are_kept() -> None:
     with socket.create_server((HOST, 0)) as store:
         s3 = store.getsockname()[1]
-        door = bind(HOST, free_ports(1)[0])
+        door = bind(HOST, free_port())
         port = door.getsockname()[1]
         with chosen_ports(
             HOST,

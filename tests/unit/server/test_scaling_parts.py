@@ -1,45 +1,12 @@
-"""What measures and scales in control: parts that fail come back; what the command line is told."""
+"""Routes that `hostelry scaling` reads."""
 
-import asyncio
 import json
-import logging
 
-import pytest
 from tests.unit.autoscaler.scaling_town import ScalingTown
 
 from hostelry.autoscaler.history import History
-from hostelry.base.clock import ManualClock
-from hostelry.base.errors import RetryableError
 from hostelry.metrics.series.store import MemoryMetrics
-from hostelry.server.scaling import Part, kept_up
 from hostelry.server.scaling_routes import ScalingRoutes
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(ValueError("a defect"), id="a defect"),
-        pytest.param(RetryableError("the disk is full"), id="a full disk"),
-        pytest.param(None, id="an end that nobody asked for"),
-    ],
-)
-def test_a_part_that_fails_is_told_of_and_begins_again(
-    fault: Exception | None, caplog: pytest.LogCaptureFixture
-) -> None:
-    began: list[float] = []
-    clock = ManualClock()
-
-    async def run() -> None:
-        began.append(clock.now())
-        if len(began) == 3:
-            raise asyncio.CancelledError
-        if fault is not None:
-            raise fault
-
-    with caplog.at_level(logging.INFO), pytest.raises(asyncio.CancelledError):
-        asyncio.run(kept_up(Part(name="the part", run=run), clock))
-    assert [it - began[0] for it in began] == [0.0, 1.0, 2.0]
-    assert ("the part" in caplog.text) is (fault is not None)
 
 
 def routes_of(town: ScalingTown) -> ScalingRoutes:

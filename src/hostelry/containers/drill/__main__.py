@@ -25,7 +25,8 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from hostelry.base.copy_key import HEADER, NOT_SHOWN, is_shown, take_key
+from hostelry.base.copy_key import HEADER, NOT_SHOWN, take_key
+from hostelry.base.key_guard import is_shown
 
 LAST_WORDS = 30
 TAKEN_AT_ONCE_BYTES = 4 * 1024 * 1024

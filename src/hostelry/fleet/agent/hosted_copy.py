@@ -13,6 +13,7 @@ from typing import Any
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.base.ports import free_port
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus, GpuUse, LastEnd
 from hostelry.fleet.agent.adapter_shelf import shelf_of
 from hostelry.fleet.agent.adapters import CopyAdapters
@@ -52,7 +53,7 @@ from hostelry.fleet.host.processes import members, process_table
 from hostelry.fleet.host.read_ahead import read_model_ahead
 from hostelry.fleet.launch.copy_log import CopyLog
 from hostelry.fleet.launch.environment import CopyPlace
-from hostelry.fleet.launch.launcher import CopyProcess, free_port
+from hostelry.fleet.launch.launcher import CopyProcess
 from hostelry.fleet.records import CopyFolder, CopyRecord, ProcessIdentity
 from hostelry.fleet.rules.devices import devices_of_copy
 from hostelry.fleet.rules.given_variables import given_variables, left_out_note

@@ -3,7 +3,6 @@
 Listens on loopback, on a port of the kernel's choice.
 """
 
-import hmac
 import logging
 import socket
 from collections.abc import Callable
@@ -14,38 +13,20 @@ from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
+from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
 from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.agent.agent import InstanceAgent
 
 log = logging.getLogger(__name__)
 
-KEY_HEADER = "X-Hostelry-Key"
 MAX_WISH_BYTES = 32 * 1024 * 1024
 MAX_WAIT_S = 60.0
 MAX_LOG_LINES = 10_000
-
-
-class RequireKey:
-    """ASGI: refuses every request without the internal key before anything else is looked at."""
-
-    def __init__(self, app: ASGIApp, internal_key: str) -> None:
-        self._app = app
-        self._key = internal_key.encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on a request that carries the key; answer 403 to any other."""
-        if scope["type"] == "http":
-            given = dict(scope["headers"]).get(KEY_HEADER.lower().encode(), b"")
-            if not hmac.compare_digest(given, self._key):
-                refusal = PlainTextResponse(f"{KEY_HEADER} is missing or wrong", status_code=403)
-                await refusal(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
 
 
 class AgentRoutes:
@@ -63,7 +44,9 @@ class AgentRoutes:
             Route("/logs/{copy_id}", self.logs, methods=["GET"]),
             Route("/shutdown", self.shutdown, methods=["POST"]),
         ]
-        return OwnHostsOnly(RequireKey(Starlette(routes=routes), internal_key))
+        refusal = PlainTextResponse(f"{INTERNAL_KEY_HEADER} is missing or wrong", status_code=403)
+        app = Starlette(routes=routes)
+        return OwnHostsOnly(KeyGuard(app, INTERNAL_KEY_HEADER, internal_key, refusal))
 
     async def put_copies(self, request: Request) -> Response:
         """PUT /copies: the whole wish; answers once it is on disk."""

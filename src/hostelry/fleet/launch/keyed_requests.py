@@ -5,7 +5,8 @@ Bytes in, bytes out. Takes requests as the platform sends them: HTTP/1.1, bodies
 
 import httptools
 
-from hostelry.base.copy_key import HEADER, NOT_SHOWN, is_shown
+from hostelry.base.copy_key import HEADER, NOT_SHOWN
+from hostelry.base.key_guard import is_shown
 
 NAME = HEADER.lower().encode()
 MAX_HEAD_BYTES = 64 * 1024

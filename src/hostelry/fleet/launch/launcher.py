@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Protocol
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.ports import free_ports
 from hostelry.fleet.host.cgroups import Place
 from hostelry.fleet.host.processes import WatchedProcess, stop_processes
 from hostelry.fleet.launch.container_order import ContainerOrder
@@ -185,8 +184,3 @@ def _cold(order: LaunchOrder, seat: Seat | None) -> WatchedProcess:
     except (OSError, ValueError) as error:
         user = f" as {seat.user.name}" if seat else ""
         raise TerminalError(f"cannot start {order.argv[0]}{user}: {error}") from error
-
-
-def free_port() -> int:
-    """A loopback port that nothing listens on at this moment."""
-    return free_ports(1)[0]

@@ -8,9 +8,9 @@ import msgspec
 
 from hostelry.base.errors import RetryableError, TerminalError
 from hostelry.base.json import decode
+from hostelry.base.key_guard import INTERNAL_KEY_HEADER
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.agent.model_server import new_http
-from hostelry.fleet.agent.server import KEY_HEADER
 from hostelry.fleet.protocol import Observation
 
 CALL_TIMEOUT_S = 10.0
@@ -26,7 +26,7 @@ class HttpAgent:
         self, address: str, internal_key: str, call_timeout_s: float = CALL_TIMEOUT_S
     ) -> None:
         self._address = address
-        self._headers = {KEY_HEADER: internal_key}
+        self._headers = {INTERNAL_KEY_HEADER: internal_key}
         self._call_timeout_s = call_timeout_s
 
     async def apply(self, copies: Sequence[CopySpec]) -> None:

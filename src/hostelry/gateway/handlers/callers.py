@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
-from hmac import compare_digest
 
 from hostelry.aws.sigv4 import Identity, Verifier
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
+from hostelry.base.key_guard import is_shown
 from hostelry.domain.scope import Scope
 
 # Hashing a body takes about 0.6 ms a megabyte: large ones do not hold up everybody's streams.
@@ -35,7 +35,7 @@ class Callers:
     ) -> None:
         self.owner = owner
         self._verifier = verifier
-        self._openai_key = openai_key.encode()
+        self._openai_key = openai_key
         self._allow_unsigned = allow_unsigned
         self._now = now
 
@@ -72,8 +72,7 @@ class Callers:
         if self._allow_unsigned and "authorization" not in request.headers:
             return True
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
-        held = compare_digest(key.strip().encode("utf-8", "replace"), self._openai_key)
-        return scheme.lower() == "bearer" and held
+        return is_shown(self._openai_key, [key.strip()]) and scheme.lower() == "bearer"
 
 
 def is_unsigned(request: HttpRequest) -> bool:

@@ -10,12 +10,13 @@ import httpx
 import msgspec
 import pytest
 
+from hostelry.base.key_guard import INTERNAL_KEY_HEADER
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.domain.model import Container
 from hostelry.fleet.agent.agent import InstanceAgent
 from hostelry.fleet.agent.hosted_copy import HostedCopy
 from hostelry.fleet.agent.means import Means
-from hostelry.fleet.agent.server import KEY_HEADER, AgentRoutes
+from hostelry.fleet.agent.server import AgentRoutes
 from hostelry.fleet.artifacts.protocol import ArtifactError, Fetch
 from hostelry.fleet.host.processes import WatchedProcess, own_identity
 from hostelry.fleet.launch.launcher import LaunchOrder
@@ -121,7 +122,7 @@ def test_a_wish_that_cannot_be_recorded_is_refused_and_changes_nothing(tmp_path:
     async def work(given: Means) -> None:
         agent = InstanceAgent("i-1", folder, given)
         transport = httpx.ASGITransport(AgentRoutes(agent, lambda: None).app(KEY))
-        headers = {KEY_HEADER: KEY}
+        headers = {INTERNAL_KEY_HEADER: KEY}
         async with httpx.AsyncClient(
             transport=transport, base_url="http://127.0.0.1", headers=headers
         ) as client:
