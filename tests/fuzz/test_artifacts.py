@@ -1,4 +1,4 @@
-"""Archives and keys of strangers: unpacked within their folder and limits, or refused."""
+"""Untrusted archives and keys: unpacked within their folder and limits, or refused."""
 
 import gzip
 import shutil
@@ -8,14 +8,14 @@ from pathlib import Path
 from random import Random
 
 from tests.fuzz.conftest import Cases, assert_short
-from tests.unit.fleet.artifacts.tars import Member, header, padded, pax_targz, tar
+from tests.unit.base.tars import Member, header, padded, pax_targz, tar
 
+from hostelry.base.archive import ArchiveLimits, unpack
+from hostelry.base.file_tree import UnsafeFilesError
 from hostelry.containers.lmi.adapters.archive import ADAPTER_FILES, unpack_adapter
 from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.engine.lora.errors import AdapterError
-from hostelry.fleet.artifacts.archive import ArchiveLimits, unpack
 from hostelry.fleet.artifacts.objects import ObjectFacts
-from hostelry.fleet.artifacts.protocol import ArtifactError
 from hostelry.fleet.artifacts.store import Version, local_paths
 
 LIMITS = ArchiveLimits(
@@ -42,7 +42,7 @@ def test_an_archive_stays_in_its_folder_and_limits(cases: Cases, tmp_path: Path)
         packed.write_bytes(archive(random))
         try:
             unpack(packed, target, LIMITS)
-        except ArtifactError as error:
+        except UnsafeFilesError as error:
             assert_short(error)
         if target.exists():
             found = list(target.rglob("*"))
@@ -78,7 +78,7 @@ def test_the_keys_of_a_prefix_are_paths_below_a_folder(cases: Cases, tmp_path: P
         source = ArtifactSource(uri="s3://b/p/", kind=SourceKind.PREFIX)
         try:
             found = local_paths(Version(key="k", source=source, objects=tuple(facts)))
-        except ArtifactError as error:
+        except UnsafeFilesError as error:
             assert_short(error)
         else:
             assert len(set(found)) == len(keys)

@@ -14,7 +14,7 @@ import pytest
 from tests.hostile.test_environment import copy, platform, run, settled
 from tests.integration.agent_rig import ObjectStore, object_store
 from tests.integration.lmi_rig import byte_model
-from tests.unit.fleet.artifacts.tars import Member, targz
+from tests.unit.base.tars import Member, targz
 
 from hostelry.domain.copy import CopyPhase, CopySpec
 from hostelry.domain.model import ArtifactSource, SourceKind

@@ -18,7 +18,7 @@ from tests.integration.agent_rig import (
     until_gone,
     until_ready,
 )
-from tests.unit.fleet.artifacts.tars import Member, targz
+from tests.unit.base.tars import Member, targz
 
 from hostelry.base.ports import free_port
 from hostelry.domain.copy import AdapterPhase, AdapterStatus, CopyPhase, CopyStatus

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from tests.integration.agent_rig import ObjectStore, object_store, run
-from tests.unit.fleet.artifacts.tars import Member, targz
+from tests.unit.base.tars import Member, targz
 
+from hostelry.base.archive import ArchiveLimits
 from hostelry.domain.model import ArtifactSource, SourceKind
-from hostelry.fleet.artifacts.archive import ArchiveLimits
 from hostelry.fleet.artifacts.cache import ArtifactCache
 from hostelry.fleet.artifacts.download import PART_BYTES
 from hostelry.fleet.artifacts.objects import ObjectFacts, S3Objects, new_client

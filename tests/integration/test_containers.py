@@ -34,7 +34,7 @@ from tests.integration.container_rig import (
     said,
     where_containers_run,
 )
-from tests.unit.fleet.artifacts.tars import Member, targz
+from tests.unit.base.tars import Member, targz
 
 from hostelry.domain.copy import AdapterPhase, CopyPhase, CopySpec, CopyStatus
 from hostelry.domain.shape import Requirements

@@ -14,7 +14,7 @@ import pytest
 from tests.integration.agent_rig import ObjectStore, object_store
 from tests.integration.lmi_rig import Server, byte_model, eventually, serving
 from tests.models import random_adapter
-from tests.unit.fleet.artifacts.tars import Member, targz
+from tests.unit.base.tars import Member, targz
 
 pytestmark = pytest.mark.integration
 

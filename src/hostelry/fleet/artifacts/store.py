@@ -13,15 +13,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from hostelry.base.archive import ArchiveLimits, unpack
+from hostelry.base.file_tree import FileTree, UnsafeFilesError, check_lengths, shown
 from hostelry.domain.model import ArtifactSource, SourceKind
-from hostelry.fleet.artifacts.archive import ArchiveLimits, unpack
 from hostelry.fleet.artifacts.cache import ArtifactCache
 from hostelry.fleet.artifacts.download import Progress, download
 from hostelry.fleet.artifacts.objects import MAX_LISTED, ObjectFacts, S3Objects, split_prefix
 from hostelry.fleet.artifacts.protocol import ArtifactError, ArtifactUnavailableError, Fetch
-from hostelry.fleet.artifacts.tree import Tree, check_lengths, shown
 
 MAX_FETCHES = 4
+CACHE_BOUND = ", all that the artifact cache may hold (`hostelry up --artifact-cache-gb`)"
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -56,7 +57,7 @@ class ArtifactStore:
     ) -> None:
         self._objects = objects
         self._cache = cache
-        self._limits = (limits or ArchiveLimits()).within_cache(cache.max_bytes)
+        self._limits = (limits or ArchiveLimits()).within(cache.max_bytes, CACHE_BOUND)
         self._flights: dict[str, _Flight] = {}
         self._threads = ThreadPoolExecutor(MAX_FETCHES, "artifact")
         self._asking = ThreadPoolExecutor(MAX_FETCHES, "artifact-version")
@@ -148,7 +149,7 @@ class ArtifactStore:
             if cancelled.is_set():
                 raise ArtifactUnavailableError(f"the download of {version.source.uri} was given up")
 
-        with _disk_faults(version.source.uri):
+        with _faults_reported(version.source.uri):
             self._cache.reserve(version.key, version.size_bytes)
             made = self._cache.making(version.key)
             try:
@@ -183,14 +184,14 @@ class ArtifactStore:
 
 
 def local_paths(version: Version) -> list[str]:
-    """Where each object goes below the model folder; raises ArtifactError for an unsafe key.
+    """Where each object goes below the model folder; raises UnsafeFilesError for an unsafe key.
 
     One object keeps its key's last part, those of a prefix what follows the prefix.
     """
     if version.source.kind is not SourceKind.PREFIX:
         return [_checked(version.objects[0].key.rpartition("/")[2], version.objects[0])]
     _, prefix = split_prefix(version.source.uri)
-    tree = Tree(MAX_LISTED)
+    tree = FileTree(MAX_LISTED)
     paths = []
     for facts in version.objects:
         path = _checked(facts.key.removeprefix(prefix), facts)
@@ -202,16 +203,20 @@ def local_paths(version: Version) -> list[str]:
 def _checked(path: str, facts: ObjectFacts) -> str:
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise ArtifactError(f"{shown(facts.uri)}: the key cannot be a path below the model folder")
+        raise UnsafeFilesError(
+            f"{shown(facts.uri)}: the key cannot be a path below the model folder"
+        )
     check_lengths(parts, path)
     return path
 
 
 @contextmanager
-def _disk_faults(uri: str) -> Iterator[None]:
-    """Let a full disk, and any other fault of it, surface as what it is."""
+def _faults_reported(uri: str) -> Iterator[None]:
+    """Let files that may not be stored, and faults of the disk, surface as ArtifactError."""
     try:
         yield
+    except UnsafeFilesError as error:
+        raise ArtifactError(str(error)) from error
     except OSError as error:
         if error.errno in NO_SPACE:
             raise ArtifactError(f"the disk is full: {uri} does not fit ({error})") from error

@@ -1,4 +1,4 @@
-"""Adapters from S3 and out of archives that nobody vouches for."""
+"""Adapters from S3 and out of untrusted archives."""
 
 import io
 import tarfile
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
-from tests.unit.fleet.artifacts.tars import Member, targz
+from tests.unit.base.tars import Member, tar, targz
 
 from hostelry.containers.lmi.adapters.archive import unpack_adapter
 from hostelry.containers.lmi.adapters.s3_fetcher import S3Fetcher, parse_s3_uri
@@ -54,32 +54,37 @@ def test_an_adapter_is_found_anywhere_in_its_archive(folder: str, tmp_path: Path
     ("packed", "told"),
     [
         pytest.param(lambda: b"no archive", "no .tar.gz", id="no archive"),
-        pytest.param(lambda: b"\x1f\x8b\x08", "no .tar.gz", id="a header that is cut off"),
-        pytest.param(lambda: b"", "no .tar.gz|one adapter", id="nothing"),
+        pytest.param(lambda: b"\x1f\x8b\x08", "cut off", id="a header that is cut off"),
+        pytest.param(lambda: b"", "no .tar.gz", id="nothing"),
         pytest.param(lambda: targz([CONFIG])[:-20], "cut off|one adapter", id="cut off"),
         pytest.param(lambda: targz([Member(name="x")]), "one adapter", id="no adapter"),
-        pytest.param(lambda: targz([CONFIG, under("b", CONFIG)]), "twice", id="two of them"),
+        pytest.param(lambda: targz([CONFIG, under("b", CONFIG)]), "files of one", id="two of them"),
         pytest.param(lambda: targz([CONFIG, CONFIG]), "twice", id="a file twice"),
-        pytest.param(lambda: targz([under("..", CONFIG)]), "leads out", id="a name that leads out"),
-        pytest.param(lambda: targz([under("/etc", CONFIG)]), "leads out", id="an absolute name"),
+        pytest.param(lambda: targz([under("..", CONFIG)]), "leaves", id="a name that leads out"),
+        pytest.param(lambda: targz([under("/etc", CONFIG)]), "absolute", id="an absolute name"),
         pytest.param(
             lambda: targz([Member(name="adapter_config.json", kind=b"2", link="/etc/passwd")]),
-            "neither a file nor a folder", id="a symbolic link",
+            "is a symbolic link", id="a symbolic link",
         ),
         pytest.param(
             lambda: targz([Member(name="adapter_config.json", kind=b"1", link="/etc/passwd")]),
-            "neither a file nor a folder", id="a hard link",
+            "is a hard link", id="a hard link",
         ),
         pytest.param(
-            lambda: targz([Member(name="fifo", kind=b"6")]), "neither a file", id="a named pipe"
+            lambda: targz([Member(name="fifo", kind=b"6")]), "is a named pipe", id="a named pipe"
         ),
         pytest.param(
             lambda: targz([CONFIG, Member(name="big", body=b"x" * 20_000)]),
-            "more than 10000 bytes", id="more than may be unpacked",
+            "10000 are allowed", id="more than may be unpacked",
         ),
         pytest.param(
+            lambda: targz([CONFIG, *(Member(name=it, body=b"x" * 6_000) for it in "ab")]),
+            "more than 10000 bytes", id="more in all than may be unpacked",
+        ),
+        pytest.param(lambda: tar([CONFIG]), "no .tar.gz", id="a tar that is not compressed"),
+        pytest.param(
             lambda: targz([Member(name="h", kind=tarfile.XHDTYPE, size=1 << 40)]),
-            "a header of", id="an endless header",
+            "an extended header of", id="an endless header",
         ),
     ],
 )  # fmt: skip

@@ -4,10 +4,11 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from tests.unit.fleet.artifacts.tars import Member, header, padded, pax_targz, tar, targz
+from tests.unit.base.tars import Member, header, padded, pax_targz, tar, targz
 
-from hostelry.fleet.artifacts.archive import ArchiveLimits, unpack
-from hostelry.fleet.artifacts.protocol import ArtifactError, ArtifactUnavailableError
+from hostelry.base.archive import ArchiveLimits, unpack
+from hostelry.base.errors import RetryableError
+from hostelry.base.file_tree import UnsafeFilesError
 
 SMALL = ArchiveLimits(
     max_members=5, max_total_bytes=10_000, max_member_bytes=6_000, ratio_floor_bytes=50_000
@@ -177,14 +178,14 @@ MID_JUNK = gzip.compress(
 def test_a_hostile_archive_is_refused_and_leaves_nothing(
     tmp_path: Path, archive: bytes, said: str
 ) -> None:
-    with pytest.raises(ArtifactError) as caught:
+    with pytest.raises(UnsafeFilesError) as caught:
         unpacked(tmp_path, archive)
     assert said in str(caught.value)
     assert sorted(it.name for it in tmp_path.iterdir()) == ["packed"]
 
 
 def test_a_bomb_is_refused_by_its_ratio_before_it_is_unpacked(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="more than 200 times its size"):
+    with pytest.raises(UnsafeFilesError, match="more than 200 times its size"):
         unpacked(tmp_path, BOMB, ArchiveLimits())
 
 
@@ -198,17 +199,17 @@ def test_a_bomb_is_refused_by_its_ratio_before_it_is_unpacked(tmp_path: Path) ->
 def test_an_archive_larger_than_the_cache_is_refused_with_the_caches_bound(
     tmp_path: Path, archive: bytes
 ) -> None:
-    with pytest.raises(ArtifactError, match=r"more than 3000 bytes, .*artifact cache may hold"):
-        unpacked(tmp_path, archive, SMALL.within_cache(3000))
+    with pytest.raises(UnsafeFilesError, match="more than 3000 bytes, of the cache"):
+        unpacked(tmp_path, archive, SMALL.within(3000, ", of the cache"))
     assert sorted(it.name for it in tmp_path.iterdir()) == ["packed"]
 
 
 def test_a_cache_larger_than_an_archive_may_be_changes_no_limit() -> None:
-    assert SMALL.within_cache(10_000) == SMALL
+    assert SMALL.within(10_000, ", of the cache") == SMALL
 
 
 def test_headers_upon_headers_upon_headers_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="unreadable header"):
+    with pytest.raises(UnsafeFilesError, match="unreadable header"):
         unpacked(tmp_path, nested_headers(3000), ArchiveLimits())
 
 
@@ -223,8 +224,8 @@ def test_cancelling_leaves_nothing(tmp_path: Path) -> None:
     packed.write_bytes(targz(HONEST))
 
     def cancel() -> None:
-        raise ArtifactUnavailableError("given up")
+        raise RetryableError("given up")
 
-    with pytest.raises(ArtifactUnavailableError):
+    with pytest.raises(RetryableError):
         unpack(packed, tmp_path / "target", SMALL, cancel)
     assert not (tmp_path / "target").exists()

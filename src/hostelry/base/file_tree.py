@@ -1,9 +1,9 @@
-"""The files and folders that an artifact unpacks to, held to limits as they are named."""
+"""Files and folders that an untrusted source names, held to limits one by one."""
 
 import unicodedata
 from dataclasses import dataclass, field
 
-from hostelry.fleet.artifacts.protocol import ArtifactError
+from hostelry.base.errors import TerminalError
 
 MAX_DEPTH = 64
 MAX_FOLDERS = 10_000
@@ -12,9 +12,13 @@ MAX_NAME_BYTES = 255
 SHOWN_CHARACTERS = 80
 
 
+class UnsafeFilesError(TerminalError):
+    """These files may not be stored; the message names the path and the limit."""
+
+
 @dataclass(slots=True)
-class Tree:
-    """What is there so far; names in one Unicode form, as some file systems store them.
+class FileTree:
+    """The paths so far; names in one Unicode form, as some file systems store them.
 
     `max_entries` bounds files and folders together, `max_folders` the latter, those included that
     a path only implies.
@@ -27,37 +31,39 @@ class Tree:
     folders: set[str] = field(default_factory=set)
 
     def enter(self, parts: list[str], *, is_folder: bool) -> None:
-        """Add a path; a folder may come again. Raises ArtifactError naming path and limit."""
+        """Add a path; a folder may come again. Raises UnsafeFilesError naming path and limit."""
         name = unicodedata.normalize("NFC", "/".join(parts))
-        told = shown(name)
+        quoted = shown(name)
         if len(parts) > self.max_depth:
-            raise ArtifactError(
-                f"{told} lies {len(parts)} folders deep; {self.max_depth} are allowed"
+            raise UnsafeFilesError(
+                f"{quoted} lies {len(parts)} folders deep; {self.max_depth} are allowed"
             )
         ends = name.split("/")
         above = {"/".join(ends[:depth]) for depth in range(1, len(ends))}
         if name in self.files or (name in self.folders and not is_folder):
-            raise ArtifactError(f"{told} comes twice")
+            raise UnsafeFilesError(f"{quoted} comes twice")
         if blocked := above & self.files:
-            raise ArtifactError(f"{told} lies below the file {shown(min(blocked))}")
+            raise UnsafeFilesError(f"{quoted} lies below the file {shown(min(blocked))}")
         self.folders |= above
         (self.folders if is_folder else self.files).add(name)
         if len(self.folders) > self.max_folders:
-            raise ArtifactError(f"its paths make more than {self.max_folders} folders, at {told}")
+            raise UnsafeFilesError(
+                f"its paths make more than {self.max_folders} folders, at {quoted}"
+            )
         if len(self.files) + len(self.folders) > self.max_entries:
-            raise ArtifactError(
-                f"its paths make more than {self.max_entries} files and folders, at {told}"
+            raise UnsafeFilesError(
+                f"its paths make more than {self.max_entries} files and folders, at {quoted}"
             )
 
 
 def check_lengths(parts: list[str], name: str) -> None:
-    """Raise ArtifactError for a path, or a part of one, that is too long or no UTF-8."""
+    """Raise UnsafeFilesError for a path, or a part of one, that is too long or no UTF-8."""
     try:
         sizes = [len(part.encode("utf-8")) for part in parts]
     except UnicodeEncodeError as error:
-        raise ArtifactError(f"{shown(name)} is not UTF-8") from error
+        raise UnsafeFilesError(f"{shown(name)} is not UTF-8") from error
     if max(sizes, default=0) > MAX_NAME_BYTES or sum(sizes) + len(sizes) > MAX_PATH_BYTES:
-        raise ArtifactError(
+        raise UnsafeFilesError(
             f"{shown(name)} is too long a name: {MAX_NAME_BYTES} bytes a part and "
             f"{MAX_PATH_BYTES} in all are allowed"
         )

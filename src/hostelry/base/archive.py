@@ -1,4 +1,4 @@
-"""Unpacks a tar archive that nobody vouches for, into a folder, or refuses it whole.
+"""Unpack an untrusted tar archive into a folder, or refuse it whole.
 
 Plain files and folders only. Every refusal names the member and the limit; after one, nothing of
 the archive is left. Bytes are counted as they come out of the decompressor, so that an archive is
@@ -16,8 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Self
 
-from hostelry.fleet.artifacts.protocol import ArtifactError
-from hostelry.fleet.artifacts.tree import MAX_DEPTH, Tree, check_lengths, shown
+from hostelry.base.file_tree import (
+    MAX_DEPTH,
+    FileTree,
+    UnsafeFilesError,
+    check_lengths,
+    shown,
+)
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -40,10 +45,11 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveLimits:
-    """What an archive may hold; the ratio is unpacked to packed bytes, past `ratio_floor_bytes`.
+    """Bounds of an archive; the ratio is unpacked to packed bytes, past `ratio_floor_bytes`.
 
     `max_members` bounds its members, and the files and folders that they make. `total_bound` names
-    what set `max_total_bytes`, where it is not the archive's own limit.
+    the source of `max_total_bytes`, where it is not the archive's own limit. A tar that is not
+    compressed is refused where `gzip_only` is set.
     """
 
     max_members: int = 100_000
@@ -53,20 +59,20 @@ class ArchiveLimits:
     max_ratio: float = 200.0
     ratio_floor_bytes: int = 8 * MIB
     max_depth: int = MAX_DEPTH
+    gzip_only: bool = False
 
-    def within_cache(self, cache_bytes: int) -> "ArchiveLimits":
-        """These limits for a cache of `cache_bytes`, which may be less than an archive may have."""
-        if cache_bytes >= self.max_total_bytes:
+    def within(self, max_bytes: int, bound: str) -> "ArchiveLimits":
+        """These limits, lowered to `max_bytes` in all where that is less; `bound` explains it."""
+        if max_bytes >= self.max_total_bytes:
             return self
-        bound = ", all that the artifact cache may hold (`hostelry up --artifact-cache-gb`)"
-        return replace(self, max_total_bytes=cache_bytes, total_bound=bound)
+        return replace(self, max_total_bytes=max_bytes, total_bound=bound)
 
 
 @dataclass(slots=True)
 class Contents:
-    """What has been unpacked so far."""
+    """The members unpacked so far."""
 
-    tree: Tree
+    tree: FileTree
     total_bytes: int = 0
     members: int = 0
 
@@ -76,16 +82,19 @@ def unpack(
     target: Path,
     limits: ArchiveLimits,
     check_cancelled: Callable[[], None] = lambda: None,
+    *,
+    takes: Callable[[str], bool] = lambda name: True,
 ) -> None:
     """Unpack the .tar.gz or .tar file into `target`, which must not exist.
 
-    Files become 0644, or 0755 when their owner may execute them. `check_cancelled` is called
-    between blocks and may raise. Raises ArtifactError; then `target` is gone again.
+    Files become 0644, or 0755 when their owner may execute them. A member whose path `takes`
+    declines is checked like the others, but not written. `check_cancelled` is called between
+    blocks and may raise. Raises UnsafeFilesError; then `target` is gone again.
     """
     target.mkdir()
     try:
         with _reported(archive), _plain_tar(archive, limits, check_cancelled) as stream:
-            _unpack_members(stream, target, limits)
+            _unpack_members(stream, target, limits, takes)
             stream.drain()
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
@@ -103,13 +112,13 @@ class _StrictInfo(tarfile.TarInfo):
         except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # typeshed leaves it out
             raise
         except UnicodeDecodeError as error:
-            raise ArtifactError(f"a member's name is not UTF-8: {bytes(buf[:100])!r}") from error
+            raise UnsafeFilesError(f"a member's name is not UTF-8: {bytes(buf[:100])!r}") from error
         except tarfile.HeaderError as error:
-            raise ArtifactError(f"the archive is cut off or corrupt: {error}") from error
+            raise UnsafeFilesError(f"the archive is cut off or corrupt: {error}") from error
         if info.size < 0:
-            raise ArtifactError(f"member {shown(info.name)} has a size of {info.size} bytes")
+            raise UnsafeFilesError(f"member {shown(info.name)} has a size of {info.size} bytes")
         if info.type in EXTENDED_HEADERS and info.size > MAX_HEADER_BYTES:
-            raise ArtifactError(
+            raise UnsafeFilesError(
                 f"an extended header of {info.size} bytes; at most {MAX_HEADER_BYTES} are read"
             )
         return info
@@ -146,19 +155,19 @@ class _PlainTar:
         self._bytes = 0
 
     def read(self, size: int = -1) -> bytes:
-        """Up to `size` bytes; raises ArtifactError once a limit is passed."""
+        """Up to `size` bytes; raises UnsafeFilesError once a limit is passed."""
         self._check_cancelled()
         block = self._stream.read(size)
         self._bytes += len(block)
         limits = self._limits
         # Headers and padding come on top of the members' own bytes.
         if self._bytes > limits.max_total_bytes + 1024 * (limits.max_members + 20):
-            raise ArtifactError(
+            raise UnsafeFilesError(
                 f"it unpacks to more than {limits.max_total_bytes} bytes{limits.total_bound}"
             )
         ratio = self._bytes / max(1, self._packed.bytes_read)
         if self._bytes > limits.ratio_floor_bytes and ratio > limits.max_ratio:
-            raise ArtifactError(
+            raise UnsafeFilesError(
                 f"it unpacks to more than {limits.max_ratio:g} times its size "
                 f"({self._bytes} bytes out of {self._packed.bytes_read})"
             )
@@ -183,17 +192,20 @@ def _plain_tar(
             with gzip.GzipFile(fileobj=source, mode="rb") as unpacked:
                 plain: Any = unpacked
                 yield _PlainTar(plain, packed, limits, check_cancelled)
-        elif start[257:262] == b"ustar":
+        elif start[257:262] == b"ustar" and not limits.gzip_only:
             counted: Any = packed
             yield _PlainTar(counted, packed, limits, check_cancelled)
         elif start[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
-            raise ArtifactError("it is a zip archive; model data must be a .tar.gz")
+            raise UnsafeFilesError("it is a zip archive; model data must be a .tar.gz")
         else:
-            raise ArtifactError("it is neither a .tar.gz nor a .tar")
+            kinds = "no .tar.gz" if limits.gzip_only else "neither a .tar.gz nor a .tar"
+            raise UnsafeFilesError(f"it is {kinds}")
 
 
-def _unpack_members(stream: _PlainTar, target: Path, limits: ArchiveLimits) -> None:
-    contents = Contents(Tree(limits.max_members, limits.max_depth))
+def _unpack_members(
+    stream: _PlainTar, target: Path, limits: ArchiveLimits, takes: Callable[[str], bool]
+) -> None:
+    contents = Contents(FileTree(limits.max_members, limits.max_depth))
     source: Any = stream
     with tarfile.open(
         fileobj=source,
@@ -204,73 +216,74 @@ def _unpack_members(stream: _PlainTar, target: Path, limits: ArchiveLimits) -> N
         errors="strict",
     ) as tar:
         while (member := tar.next()) is not None:
-            path = check_member(member, contents, limits)
-            if member.isdir():
-                (target / path).mkdir(parents=True, exist_ok=True)
-            else:
-                _write_file(tar, member, target / path)
+            path = _check_member(member, contents, limits)
+            if takes(path):
+                _write(tar, member, target / path)
             # tarfile keeps every header, for a search by name that is never made here.
             tar.members.clear()  # type: ignore[attr-defined]  # typeshed leaves `members` out
     if contents.members == 0:
-        raise ArtifactError("the archive is empty")
+        raise UnsafeFilesError("the archive is empty")
 
 
-def check_member(member: tarfile.TarInfo, contents: Contents, limits: ArchiveLimits) -> str:
+def _check_member(member: tarfile.TarInfo, contents: Contents, limits: ArchiveLimits) -> str:
     """The member's clean relative path, entered into `contents`; "" for the root folder itself.
 
-    Raises ArtifactError naming the member and what is wrong with it.
+    Raises UnsafeFilesError naming the member and what is wrong with it.
     """
     contents.members += 1
     if contents.members > limits.max_members:
-        raise ArtifactError(f"it has more than {limits.max_members} members")
+        raise UnsafeFilesError(f"it has more than {limits.max_members} members")
     _check_kind(member)
     parts = _clean_parts(member.name)
     _check_size(member, contents, limits)
     if parts:
         contents.tree.enter(parts, is_folder=member.isdir())
     elif not member.isdir():
-        raise ArtifactError(f"member {shown(member.name)} is a file without a name")
+        raise UnsafeFilesError(f"member {shown(member.name)} is a file without a name")
     return "/".join(parts)
 
 
 def _check_kind(member: tarfile.TarInfo) -> None:
     if member.issparse():
-        raise ArtifactError(
+        raise UnsafeFilesError(
             f"member {shown(member.name)} is a sparse file; only plain files are taken"
         )
     if member.isdir() or member.type in (tarfile.REGTYPE, tarfile.AREGTYPE):
         return
     kind = KINDS.get(member.type, f"of unknown type {member.type!r}")
-    raise ArtifactError(f"member {shown(member.name)} is {kind}; only plain files are taken")
+    raise UnsafeFilesError(f"member {shown(member.name)} is {kind}; only plain files are taken")
 
 
 def _clean_parts(name: str) -> list[str]:
     if name.startswith("/"):
-        raise ArtifactError(f"member {shown(name)} has an absolute path")
+        raise UnsafeFilesError(f"member {shown(name)} has an absolute path")
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise ArtifactError(f"member {shown(name)} leaves the archive's folder")
+        raise UnsafeFilesError(f"member {shown(name)} leaves the archive's folder")
     if "\0" in name:
-        raise ArtifactError(f"member {shown(name)} has a NUL in its name")
+        raise UnsafeFilesError(f"member {shown(name)} has a NUL in its name")
     check_lengths(parts, name)
     return parts
 
 
 def _check_size(member: tarfile.TarInfo, contents: Contents, limits: ArchiveLimits) -> None:
     if not 0 <= member.size <= limits.max_member_bytes:
-        raise ArtifactError(
+        raise UnsafeFilesError(
             f"member {shown(member.name)} has {member.size} bytes; {limits.max_member_bytes} are "
             "allowed"
         )
     contents.total_bytes += member.size
     if contents.total_bytes > limits.max_total_bytes:
-        raise ArtifactError(
+        raise UnsafeFilesError(
             f"it unpacks to more than {limits.max_total_bytes} bytes{limits.total_bound}, at "
             f"member {shown(member.name)}"
         )
 
 
-def _write_file(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    if member.isdir():
+        path.mkdir(parents=True, exist_ok=True)
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     source = tar.extractfile(member)
     assert source is not None
@@ -280,7 +293,7 @@ def _write_file(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> No
         shutil.copyfileobj(source, file, BLOCK_BYTES)
     written = path.stat().st_size
     if written != member.size:
-        raise ArtifactError(
+        raise UnsafeFilesError(
             f"the archive is cut off: member {shown(member.name)} has {written} of {member.size} "
             "bytes"
         )
@@ -288,12 +301,12 @@ def _write_file(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> No
 
 @contextmanager
 def _reported(archive: Path) -> Iterator[None]:
-    """Let every fault of the archive surface as ArtifactError."""
+    """Let every fault of the archive surface as UnsafeFilesError."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ArtifactError(f"the archive is cut off or corrupt: {error}") from error
+        raise UnsafeFilesError(f"the archive is cut off or corrupt: {error}") from error
     except tarfile.TarError as error:
-        raise ArtifactError(f"the archive is no readable tar: {error}") from error
+        raise UnsafeFilesError(f"the archive is no readable tar: {error}") from error
     except (UnicodeError, ValueError, OverflowError, RecursionError) as error:
-        raise ArtifactError(f"the archive has an unreadable header: {error}") from error
+        raise UnsafeFilesError(f"the archive has an unreadable header: {error}") from error
