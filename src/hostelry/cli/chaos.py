@@ -8,7 +8,7 @@ import typer
 
 from hostelry.chaos.outcome import Outcome
 from hostelry.cli.chaos_text import outcome_lines, table_lines
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 
 DEFAULT_THREADS = 4
 
@@ -89,6 +89,6 @@ def show(outcomes: Sequence[Outcome], *, as_json: bool) -> None:
     """JSON for programs, or a table where several drills were run."""
     if as_json:
         shown = [{"verdict": it.verdict, **msgspec.to_builtins(it)} for it in outcomes]
-        typer.echo(msgspec.json.format(msgspec.json.encode(shown)).decode())
+        print_json(shown)
     elif len(outcomes) > 1:
         typer.echo("\n".join(["", *table_lines(outcomes)]))

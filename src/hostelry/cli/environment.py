@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError
@@ -17,7 +16,7 @@ from hostelry.cli.client_environment import (
     shell_lines,
     without_users_aws,
 )
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.server.home import ENVIRONMENT_VARIABLE, Credentials, Home, UpConfig
 from hostelry.server.run_file import live_run_files
 
@@ -43,7 +42,7 @@ def env(
     config, credentials = settled(at)
     variables = client_variables(config, credentials)
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(variables)).decode())
+        print_json(variables)
     else:
         typer.echo("\n".join(shell_lines(shell, variables)))
     if not live_run_files(at):

@@ -1,8 +1,8 @@
-"""The --home option of every command, and what a command needs of the home it names."""
+"""The --home and --json options of commands, and the home that a command works on."""
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -29,11 +29,15 @@ HomeOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
-def home_at(given: Path | None) -> Home:
+def home_at(option: Path | None) -> Home:
     """The home named by --home or the environment, as an absolute path."""
-    if given is None:
-        given = Home.default().root
-    return Home(Path(os.path.abspath(given.expanduser())))
+    root = Home.default().root if option is None else option
+    return Home(Path(os.path.abspath(root.expanduser())))
+
+
+def print_json(value: Any) -> None:
+    """Print `value` as indented JSON."""
+    typer.echo(msgspec.json.format(msgspec.json.encode(value)).decode())
 
 
 def settled(home: Home) -> tuple[UpConfig, Credentials]:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import typer
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.cli.home_option import print_json
 from hostelry.cli.replay_calibrate import calibrate
 from hostelry.cli.replay_text import act_lines, comparison_lines
 from hostelry.domain.shape import Requirements
@@ -148,8 +148,7 @@ def telling(name: str, every_s: float = TOLD_EVERY_S) -> Progress:
 def show(outcomes: Sequence[Outcome], service: ServiceModel, *, as_json: bool, acts: bool) -> None:
     """JSON for programs, or the policies side by side."""
     if as_json:
-        told = {"service": service, "outcomes": outcomes}
-        typer.echo(msgspec.json.format(msgspec.json.encode(told)).decode())
+        print_json({"service": service, "outcomes": outcomes})
         return
     first = outcomes[0]
     hours = first.lasts_s / 3600

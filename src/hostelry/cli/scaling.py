@@ -5,21 +5,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import httpx
-import msgspec
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.json import decode
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
+from hostelry.cli.control_requests import control_answer
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.scaling_responsive import responsive
 from hostelry.cli.scaling_text import activity_lines, policy_lines, status_lines
 from hostelry.cli.timeline_chart import chart
-from hostelry.server.home import Credentials, UpConfig
 
-TIMEOUT_S = 30.0
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 PIPE_WIDTH = 100
 
@@ -45,7 +41,7 @@ def status(
 
     Example: hostelry scaling status
     """
-    targets = asked_for(home, endpoint, component)
+    targets = scaling_targets(home, endpoint, component)
     lines = [*status_lines(targets), *([] if as_json else not_responsive(home))]
     show(targets, lines, as_json=as_json)
 
@@ -61,7 +57,7 @@ def policies(
 
     Example: hostelry scaling policies --endpoint chat
     """
-    targets = asked_for(home, endpoint, component)
+    targets = scaling_targets(home, endpoint, component)
     show(targets, policy_lines(targets), as_json=as_json)
 
 
@@ -79,7 +75,7 @@ def activities(
 
     Example: hostelry scaling activities --component chat-base --not-scaled
     """
-    targets = asked_for(home, endpoint, component)
+    targets = scaling_targets(home, endpoint, component)
     show(targets, activity_lines(targets, not_scaled=not_scaled), as_json=as_json)
 
 
@@ -115,7 +111,7 @@ def timeline(
         if path is not None:
             draw(found, path, suffix)
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        print_json(found)
         return
     console = Console(highlight=False)
     width = console.width if console.is_terminal else PIPE_WIDTH
@@ -143,14 +139,13 @@ def draw(found: Mapping[str, Any], path: Path, suffix: str) -> None:
         raise TerminalError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def asked_for(
+def scaling_targets(
     home: Path | None, endpoint: str | None, component: str | None
 ) -> list[Mapping[str, Any]]:
-    """The targets of the endpoint and the component that are named, or all."""
-    every: Sequence[Mapping[str, Any]] = ask(home, "/internal/scaling", {})["targets"]
+    """The scalable targets of the endpoint and the component, or all."""
     return [
         it
-        for it in every
+        for it in ask(home, "/internal/scaling", {})["targets"]
         if endpoint in (None, it["endpoint"]) and component in (None, it["component"])
     ]
 
@@ -162,40 +157,17 @@ def not_responsive(home: Path | None) -> list[str]:
 
 
 def show(targets: Sequence[Mapping[str, Any]], lines: Sequence[str], *, as_json: bool) -> None:
-    """Print lines, or all that there is as JSON."""
+    """Print lines, or all targets as JSON."""
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode({"targets": targets})).decode())
-        return
-    typer.echo("\n".join(lines))
+        print_json({"targets": targets})
+    else:
+        typer.echo("\n".join(lines))
 
 
 def ask(home: Path | None, path: str, query: Mapping[str, str]) -> dict[str, Any]:
-    """Control's answer; raises TerminalError where there is none."""
+    """The answer of control; raises TerminalError where there is none."""
     config, credentials = settled(home_at(home))
-    return answer_of(config, credentials, path, query)
-
-
-def answer_of(
-    config: UpConfig, credentials: Credentials, path: str, query: Mapping[str, str]
-) -> dict[str, Any]:
-    """What control answers to a GET; raises TerminalError."""
-    try:
-        answer = httpx.get(
-            f"{config.control_url}{path}",
-            params=dict(query),
-            headers={"X-Hostelry-Key": credentials.internal_key},
-            timeout=TIMEOUT_S,
-            trust_env=False,
-        )
-    except httpx.HTTPError:
-        raise TerminalError(
-            f"control does not answer at {config.control_url}, and only it knows of scaling: start"
-            " it with `hostelry up`, or see `hostelry logs control`"
-        ) from None
-    if answer.status_code != 200:
-        raise TerminalError(f"control refused: {answer.text}")
-    found: dict[str, Any] = decode(answer.content, dict[str, Any])
-    return found
+    return control_answer(config, credentials, path, query, knows="of scaling")
 
 
 def seconds_of(text: str) -> float:

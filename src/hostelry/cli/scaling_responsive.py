@@ -5,19 +5,16 @@ It sets or takes away the tag that any AWS client can set too.
 
 from typing import Annotated, Any
 
-import httpx
 import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.json import decode
+from hostelry.cli.control_requests import document, send
 from hostelry.cli.home_option import HomeOption, home_at, settled
 from hostelry.domain.scope import Scope
 from hostelry.scaling_policy.responsive.opt_in import OFF, RESPONSIVE_TAG, tag_of_options
 from hostelry.scaling_policy.responsive.options import ResponsiveOptions
 from hostelry.server.home import Credentials, UpConfig
-
-TIMEOUT_S = 30.0
 
 
 def responsive(
@@ -113,27 +110,21 @@ def call(
     config: UpConfig, credentials: Credentials, operation: str, params: dict[str, Any]
 ) -> dict[str, Any]:
     """The answer to one operation of SageMaker's API; raises TerminalError with the refusal."""
-    try:
-        answer = httpx.post(
-            f"{config.control_url}/",
-            headers={
-                "X-Hostelry-Key": credentials.internal_key,
-                "X-Hostelry-Account": credentials.account_id,
-                "X-Hostelry-Region": credentials.region,
-                "X-Hostelry-Service": "sagemaker",
-                "X-Amz-Target": f"SageMaker.{operation}",
-                "Content-Type": "application/x-amz-json-1.1",
-            },
-            content=msgspec.json.encode(params),
-            timeout=TIMEOUT_S,
-            trust_env=False,
-        )
-    except httpx.HTTPError:
-        raise TerminalError(
-            f"control does not answer at {config.control_url}: start it with `hostelry up`, "
-            "or see `hostelry logs control`"
-        ) from None
-    document: dict[str, Any] = decode(answer.content or b"{}", dict[str, Any])
-    if answer.status_code != 200:
-        raise TerminalError(str(document.get("message") or document.get("Message") or answer.text))
-    return document
+    response = send(
+        config,
+        credentials,
+        "POST",
+        "/",
+        headers={
+            "X-Hostelry-Account": credentials.account_id,
+            "X-Hostelry-Region": credentials.region,
+            "X-Hostelry-Service": "sagemaker",
+            "X-Amz-Target": f"SageMaker.{operation}",
+            "Content-Type": "application/x-amz-json-1.1",
+        },
+        content=msgspec.json.encode(params),
+    )
+    found = document(response)
+    if response.status_code != 200:
+        raise TerminalError(str(found.get("message") or found.get("Message") or response.text))
+    return found

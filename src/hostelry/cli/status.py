@@ -1,14 +1,14 @@
 """`hostelry status`."""
 
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.reasons_once import reasons_once
 from hostelry.cli.state import PlatformProcess, control_state, platform_processes
 from hostelry.cli.status_text import MOST_ALIKE, endpoint_lines, process_lines
@@ -47,7 +47,7 @@ def status(
     processes = platform_processes(at, config)
     state = control_state(config, credentials) if processes_run(processes) else None
     if endpoint is not None and state is not None:
-        state = only_endpoint(state, endpoint)
+        state["endpoints"] = only_endpoint(state.get("endpoints", []), endpoint)
     door, s3 = config.door_url, config.s3_url
     if as_json:
         shown = {
@@ -57,7 +57,7 @@ def status(
             "processes": processes,
             "state": state,
         }
-        typer.echo(msgspec.json.format(msgspec.json.encode(shown)).decode())
+        print_json(shown)
     else:
         lines = [f"home {at.root}  door {door}  object store {s3}", "", *process_lines(processes)]
         running, alone = processes_run(processes), endpoint is not None
@@ -68,14 +68,13 @@ def status(
         raise typer.Exit(1)
 
 
-def only_endpoint(state: dict[str, Any], name: str) -> dict[str, Any]:
-    """`state` with the endpoint of that name alone; raises TerminalError where there is none."""
-    endpoints = state.get("endpoints", [])
+def only_endpoint(endpoints: Sequence[Mapping[str, Any]], name: str) -> Sequence[Mapping[str, Any]]:
+    """The endpoint of that name alone; raises TerminalError where there is none."""
     found = [it for it in endpoints if it["name"] == name]
     if not found:
         names = ", ".join(it["name"] for it in endpoints) or "none"
         raise TerminalError(f"there is no endpoint {name}. There are: {names}")
-    return {**state, "endpoints": found}
+    return found
 
 
 def processes_run(processes: list[PlatformProcess]) -> bool:

@@ -153,8 +153,7 @@ def copy_lines(copy: dict[str, Any], now: float, most_alike: int) -> list[str]:
 
     Of one that is ready again, how it ended last.
     """
-    phase = copy.get("phase", "-") + (" (draining)" if copy.get("draining") else "")
-    text = f"    copy {copy['id']}  {copy.get('owner', '-')}  {phase}"
+    text = f"    copy {copy['id']}  {copy.get('owner', '-')}  {phase_text(copy)}"
     if copy.get("pid"):
         text += f"  pid {copy['pid']}  {memory_text(copy.get('memory_bytes') or 0)}"
     if copy.get("start_s") is not None:
@@ -171,6 +170,11 @@ def copy_lines(copy: dict[str, Any], now: float, most_alike: int) -> list[str]:
         lines.append(f"      {named}  {first.get('phase', '-')}")
         lines += reason_lines(first.get("reason"), "        ")
     return lines
+
+
+def phase_text(copy: Mapping[str, Any]) -> str:
+    """The phase of a copy, and whether it is draining."""
+    return str(copy.get("phase", "-")) + (" (draining)" if copy.get("draining") else "")
 
 
 def trouble_lines(copy: Mapping[str, Any], now: float, indent: str) -> list[str]:

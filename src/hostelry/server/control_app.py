@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
@@ -42,6 +43,7 @@ from hostelry.reconcile.reconciler import Reconciler
 from hostelry.reconcile.record import load_all
 from hostelry.server.home import Credentials
 from hostelry.server.load_routes import LoadRoutes
+from hostelry.server.placement_report import explained_endpoints
 from hostelry.server.wake_routes import WakeRoutes
 from hostelry.store.records import State
 
@@ -81,6 +83,7 @@ def control_app(served: Served) -> ASGIApp:
         routes=[
             Route("/internal/routes", routes.routes, methods=["GET"]),
             Route("/internal/state", routes.state, methods=["GET"]),
+            Route("/internal/placement", routes.placement, methods=["GET"]),
             Route("/internal/health", routes.health, methods=["GET"]),
             Route("/internal/load", loads.take, methods=["POST"]),
             Route("/internal/wake", wakes.wake, methods=["POST"]),
@@ -132,6 +135,11 @@ class ControlRoutes:
         }
         return Response(msgspec.json.encode(shown), headers=JSON_HEADERS)
 
+    async def placement(self, request: Request) -> Response:
+        """What `hostelry explain` prints: the endpoints of `state`, each with its `placement`."""
+        shown = {"endpoints": await asyncio.to_thread(self._explained_endpoints)}
+        return Response(msgspec.json.encode(shown), headers=JSON_HEADERS)
+
     async def health(self, request: Request) -> Response:
         """200 while the process answers and its store does; `ready` once routes are published."""
         revision = await asyncio.to_thread(self._served.state.store.revision)
@@ -140,6 +148,10 @@ class ControlRoutes:
             msgspec.json.encode({"status": "ok", "ready": is_ready, "revision": revision}),
             headers=JSON_HEADERS,
         )
+
+    def _explained_endpoints(self) -> list[dict[str, Any]]:
+        served = self._served
+        return explained_endpoints(load_all(served.state), served.reconciler.instances.facts)
 
     def _answer(
         self, request: HttpRequest, owner: Owner, signed_for: str, request_id: str

@@ -5,31 +5,25 @@ import pytest
 from hostelry.base.errors import TerminalError
 from hostelry.cli.status import only_endpoint, state_lines
 
-STATE: dict[str, Any] = {
-    "routes_version": "7",
-    "endpoints": [{"name": it, "status": "InService"} for it in ("chat", "embed")],
-}
+ENDPOINTS = [{"name": it, "status": "InService"} for it in ("chat", "embed")]
 
 
 def test_one_endpoint_of_several() -> None:
-    assert only_endpoint(STATE, "embed") == {
-        "routes_version": "7",
-        "endpoints": [{"name": "embed", "status": "InService"}],
-    }
+    assert only_endpoint(ENDPOINTS, "embed") == [{"name": "embed", "status": "InService"}]
 
 
 @pytest.mark.parametrize(
-    ("state", "names"),
+    ("endpoints", "names"),
     [
-        pytest.param(STATE, "chat, embed", id="another name"),
-        pytest.param({"endpoints": []}, "none", id="no endpoint at all"),
+        pytest.param(ENDPOINTS, "chat, embed", id="another name"),
+        pytest.param([], "none", id="no endpoint at all"),
     ],
 )
 def test_an_endpoint_that_is_not_there_is_told_with_those_that_are(
-    state: dict[str, Any], names: str
+    endpoints: list[dict[str, Any]], names: str
 ) -> None:
     with pytest.raises(TerminalError, match=f"there is no endpoint chap. There are: {names}"):
-        only_endpoint(state, "chap")
+        only_endpoint(endpoints, "chap")
 
 
 @pytest.mark.parametrize(
@@ -38,7 +32,7 @@ def test_an_endpoint_that_is_not_there_is_told_with_those_that_are(
         pytest.param(None, False, "Not running: start it", id="nothing runs"),
         pytest.param(None, True, "Control does not answer", id="control is silent"),
         pytest.param({"endpoints": []}, True, "No endpoints.", id="nothing was created"),
-        pytest.param(STATE, True, "endpoint chat  InService", id="endpoints"),
+        pytest.param({"endpoints": ENDPOINTS}, True, "endpoint chat  InService", id="endpoints"),
     ],
 )
 def test_what_is_said_of_control(state: dict[str, Any] | None, running: bool, said: str) -> None:

@@ -275,5 +275,9 @@ def test_health_and_state_tell_what_is_there() -> None:
         state = (await app.client.get("/internal/state", headers=OWN)).json()
         assert state["routes_version"] is None
         assert [(it["name"], it["status"]) for it in state["endpoints"]] == [("e", "Creating")]
+        explained = (await app.client.get("/internal/placement", headers=OWN)).json()["endpoints"]
+        (placement,) = [it.pop("placement") for it in explained]
+        assert explained == state["endpoints"]
+        assert placement == {"instances": [], "why": {}, "unplaced": []}
 
     with_app(scenario)

@@ -1,0 +1,74 @@
+"""Requests of commands to the control process."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import msgspec
+
+from hostelry.base.errors import TerminalError
+from hostelry.base.json import decode
+from hostelry.server.home import Credentials, UpConfig
+
+TIMEOUT_S = 30.0
+
+
+def control_answer(
+    config: UpConfig,
+    credentials: Credentials,
+    path: str,
+    query: Mapping[str, str] | None = None,
+    *,
+    knows: str = "",
+) -> dict[str, Any]:
+    """The answer to a GET; raises TerminalError where there is none, or a refusal.
+
+    `knows` is what only control knows, for the error.
+    """
+    response = send(config, credentials, "GET", path, knows=knows, params=dict(query or {}))
+    if path.startswith("/internal/") and response.status_code in (403, 404):
+        # A control without this route takes the request for an AWS call that has no caller.
+        raise TerminalError(
+            f"control at {config.control_url} is of another version than this command and has no "
+            f"{path}: restart it with `hostelry down` and `hostelry up`"
+        )
+    if response.status_code != 200:
+        raise TerminalError(f"control refused: {response.text}")
+    return document(response)
+
+
+def send(
+    config: UpConfig,
+    credentials: Credentials,
+    method: str,
+    path: str,
+    *,
+    knows: str = "",
+    headers: Mapping[str, str] | None = None,
+    **request: Any,
+) -> httpx.Response:
+    """The response of control, of any status; raises TerminalError where it does not answer."""
+    try:
+        return httpx.request(
+            method,
+            f"{config.control_url}{path}",
+            headers={"X-Hostelry-Key": credentials.internal_key, **(headers or {})},
+            timeout=TIMEOUT_S,
+            trust_env=False,
+            **request,
+        )
+    except httpx.HTTPError:
+        known = f", and only it knows {knows}" if knows else ""
+        raise TerminalError(
+            f"control does not answer at {config.control_url}{known}: "
+            "start it with `hostelry up`, or see `hostelry logs control`"
+        ) from None
+
+
+def document(response: httpx.Response) -> dict[str, Any]:
+    """The JSON object of a response; raises TerminalError where it is none."""
+    try:
+        found: dict[str, Any] = decode(response.content or b"{}", dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise TerminalError(f"control's answer cannot be read: {error}") from None
+    return found

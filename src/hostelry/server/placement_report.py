@@ -1,0 +1,129 @@
+"""Explanation of each endpoint's placement, as JSON values for `hostelry explain`. Pure.
+
+Placement is asked again about what stands now. Why a copy has no place is given in the words that
+the reconciler has recorded for its component, where there are any.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from hostelry.domain.component import ComponentStatus, InferenceComponent
+from hostelry.domain.copy import Instance, InstanceState
+from hostelry.placement.explain import (
+    HostUse,
+    free_text,
+    reservation_text,
+    uses,
+    what_would_help,
+    why_here,
+)
+from hostelry.placement.pack import place
+from hostelry.placement.values import Held, Wanted, WhyNot
+from hostelry.placement.words import shape_text
+from hostelry.reconcile.overview import overview
+from hostelry.reconcile.plan.endpoint_state import EndpointState, InstanceFacts
+from hostelry.reconcile.plan.growth import managed_scaling
+from hostelry.reconcile.plan.placement_request import held_on, hosts_of, wanted_copy
+
+ABOUT_TO_BE_PLACED = "it is about to be placed"
+WHOLE_INSTANCE = "a model endpoint's copy has its instance to itself"
+
+
+def explained_endpoints(
+    states: Iterable[EndpointState], facts: Mapping[str, InstanceFacts]
+) -> list[dict[str, Any]]:
+    """The `overview` of each endpoint with its `placement_report` as the member `placement`."""
+    return [
+        {**shown, "placement": placement_report(replace(state, facts=facts))}
+        for state in states
+        for shown in overview([state], facts)
+    ]
+
+
+def placement_report(state: EndpointState) -> dict[str, Any]:
+    """Each instance's use, the reason of each copy's place by its id, and copies without a place.
+
+    | a copy | its reason |
+    | --- | --- |
+    | of a model endpoint, which reserves nothing | WHOLE_INSTANCE |
+    | of a component | what its placement strategy prefers, by what stands now |
+    """
+    instances = list(state.instances.values())
+    hosts, held = hosts_of(instances), held_on(state, instances)
+    wanted = _wanted_by_component(state, instances)
+    whole = [it.spec.id for it in state.copies.values() if it.spec.requirements is None]
+    why = {it.copy_id: why_here(it, hosts, held, wanted) for it in held}
+    unplaced = (_unplaced(state, state.components[it], wanted[it], held) for it in wanted)
+    return {
+        "instances": [_instance(it) for it in uses(hosts, held)],
+        "why": {**why, **dict.fromkeys(whole, WHOLE_INSTANCE)},
+        "unplaced": [it for it in unplaced if it is not None],
+    }
+
+
+def _wanted_by_component(state: EndpointState, instances: Sequence[Instance]) -> dict[str, Wanted]:
+    """A copy of each base component as placement is asked for it, by the component's name."""
+    types = {it.instance_type for it in instances}
+    if state.endpoint is not None:
+        variants = state.endpoint.active.variants
+        types |= {name for it in variants for name in it.variant.instance_types}
+    bases = (state.components[it] for it in sorted(state.components))
+    return {it.name: wanted_copy(it, it.spec, types) for it in bases if it.spec is not None}
+
+
+def _unplaced(
+    state: EndpointState, component: InferenceComponent, wanted: Wanted, held: Sequence[Held]
+) -> dict[str, Any] | None:
+    """Copies of a component that have no place: how many, why, and what would help; None: none."""
+    copies = [it for it in state.copies_of(component.name) if not it.draining]
+    count = component.desired_copies - len(copies)
+    if count <= 0 or component.status is ComponentStatus.DELETING:
+        return None
+    staying = [it for it in state.instances.values() if it.state is not InstanceState.TERMINATING]
+    why = place([wanted], hosts_of(staying), held).first_obstacle
+    text = ABOUT_TO_BE_PLACED if why is None else why.text
+    return {
+        "component": component.name,
+        "count": count,
+        "wanted": component.desired_copies,
+        "why_not": component.failure_reason or component.placement_note or text,
+        "would_help": None if why is None else _help(state, component, why, len(staying)),
+        "obstacle": None if why is None else why.obstacle.value,
+        "short_of": [] if why is None else list(why.binding),
+    }
+
+
+def _help(
+    state: EndpointState, component: InferenceComponent, why: WhyNot, num_instances: int
+) -> str:
+    assert state.endpoint is not None, "only endpoints that have a record are explained"
+    variants = {it.variant.name: it.variant for it in state.endpoint.active.variants}
+    variant = variants.get(component.variant_name)
+    scaling = None if variant is None else managed_scaling(variant)
+    return what_would_help(why, None if scaling is None else scaling.max_instances - num_instances)
+
+
+def _instance(use: HostUse) -> dict[str, Any]:
+    host = use.host
+    return {
+        "id": host.instance_id,
+        "type": host.instance_type,
+        "zone": host.zone,
+        "declared": msgspec.to_builtins(host.shape),
+        "free": msgspec.to_builtins(use.free),
+        "free_device_ids": list(use.free_device_ids),
+        "free_text": free_text(use),
+        "declared_text": shape_text(host.shape, zeros=False),
+        "copies": [
+            {
+                "id": it.held.copy_id,
+                "component": it.held.owner,
+                "device_ids": list(it.device_ids),
+                "reserved_text": reservation_text(it),
+            }
+            for it in use.copies
+        ],
+    }

@@ -1,0 +1,56 @@
+"""Requests of commands to control: its answers, and each way in which there is none."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from hostelry.base.errors import TerminalError
+from hostelry.cli import control_requests
+from hostelry.cli.control_requests import control_answer
+from hostelry.server.home import UpConfig, new_credentials
+
+CREDENTIALS = new_credentials("111122223333", "us-east-1")
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, response: httpx.Response | None) -> dict[str, Any]:
+    """Control's answer where it sends `response`, or refuses the connection."""
+
+    def request(method: str, url: str, **_: Any) -> httpx.Response:
+        assert (method, url) == ("GET", "http://127.0.0.1:9/internal/placement")
+        if response is None:
+            raise httpx.ConnectError("refused")
+        return response
+
+    monkeypatch.setattr(control_requests.httpx, "request", request)
+    config = UpConfig(control_port=9)
+    return control_answer(config, CREDENTIALS, "/internal/placement", knows="where copies are")
+
+
+def test_an_answer_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    response = httpx.Response(200, json={"endpoints": []})
+    assert answer(monkeypatch, response) == {"endpoints": []}
+
+
+@pytest.mark.parametrize(
+    ("response", "problem"),
+    [
+        pytest.param(
+            None,
+            "control does not answer at .*9, and only it knows where copies are: start it",
+            id="nothing listens",
+        ),
+        pytest.param(
+            httpx.Response(403, text='{"__type":"MissingAuthenticationToken"}'),
+            "of another version than this command and has no /internal/placement: restart it",
+            id="an older control, which takes the route for an AWS call",
+        ),
+        pytest.param(httpx.Response(500, text="defect"), "control refused: defect", id="a defect"),
+        pytest.param(httpx.Response(200, text="[]"), "cannot be read", id="no JSON object"),
+    ],
+)
+def test_each_failure_is_an_error_for_people(
+    monkeypatch: pytest.MonkeyPatch, response: httpx.Response | None, problem: str
+) -> None:
+    with pytest.raises(TerminalError, match=problem):
+        answer(monkeypatch, response)
