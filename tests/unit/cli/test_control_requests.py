@@ -6,7 +6,6 @@ import httpx
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli import control_requests
 from hostelry.cli.control_requests import control_answer
 from hostelry.server.home import UpConfig, new_credentials
 
@@ -22,7 +21,7 @@ def answer(monkeypatch: pytest.MonkeyPatch, response: httpx.Response | None) -> 
             raise httpx.ConnectError("refused")
         return response
 
-    monkeypatch.setattr(control_requests.httpx, "request", request)
+    monkeypatch.setattr(httpx, "request", request)
     config = UpConfig(control_port=9)
     return control_answer(config, CREDENTIALS, "/internal/placement", knows="where copies are")
 
