@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import print_table, write_result
-from hostelry.autoscaler.alarm_actions import Around
+from hostelry.autoscaler.alarm_actions import AlarmActionDeps
 from hostelry.autoscaler.alarm_addresses import Addresses
-from hostelry.autoscaler.alarm_watch import AlarmWatch, Watched
+from hostelry.autoscaler.alarm_watch import AlarmWatch, AlarmWatchDeps
 from hostelry.autoscaler.protocol import Proposal, Trigger
 from hostelry.base.clock import ManualClock
 from hostelry.domain.alarm import (
@@ -105,14 +105,16 @@ class Bench:
         for first in range(0, num_alarms, ALARMS_A_COMPOSITE):
             self._put_composite(self.names[first], self.names[first : first + 3])
         self.watch = AlarmWatch(
-            Watched(
+            AlarmWatchDeps(
                 state=state,
                 metrics=self.metrics,
                 scaler=Nobody(),
                 clock=self.clock,
                 steady=self.steady,
             ),
-            Around(state=state, clock=self.clock, addresses_of=Addresses().of, post=_never_posted),
+            AlarmActionDeps(
+                state=state, clock=self.clock, addresses_of=Addresses().of, post=_never_posted
+            ),
         )
 
     def measure(self, value: float) -> None:

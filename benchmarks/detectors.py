@@ -10,7 +10,7 @@ from hostelry.domain.scope import Scope
 from hostelry.scaling_policy.decision import Capacity
 from hostelry.scaling_policy.responsive.options import ResponsiveOptions
 from hostelry.scaling_policy.responsive.policy import step
-from hostelry.scaling_policy.responsive.state import State
+from hostelry.scaling_policy.responsive.state import ResponsiveState
 from hostelry.sim.peers import (
     KnativeRule,
     KnativeState,
@@ -51,7 +51,7 @@ class Detector(Protocol):
 class Responsive:
     """Ours."""
 
-    state: State
+    state: ResponsiveState
     late_s: float = REPORT_S
     reasons: list[str] = field(default_factory=list)
 
@@ -156,5 +156,7 @@ DETECTORS: dict[str, Callable[[Provisioned], Detector]] = {
     "Knative, panic and stable": lambda it: Knative(rule=KnativeRule(target=it.target)),
     "Ray Serve, defaults": lambda it: RayServe(rule=RayServeRule(target=it.target)),
     "mean of 2 s over the target": lambda it: Naive(target=it.target),
-    "responsive": lambda it: Responsive(state=State(options=ResponsiveOptions(target=it.target))),
+    "responsive": lambda it: Responsive(
+        state=ResponsiveState(options=ResponsiveOptions(target=it.target))
+    ),
 }

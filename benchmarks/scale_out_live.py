@@ -26,10 +26,10 @@ from benchmarks.scale_out_replay import HIGH_RESOLUTION, OURS, PREDEFINED
 from hostelry.base.clock import monotonic_s
 from hostelry.scaling_policy.responsive.options import ResponsiveOptions
 from hostelry.sim.arrivals import modulated
-from hostelry.sim.deployment import Deployment
-from hostelry.sim.outcome import Outcome, replayed
+from hostelry.sim.deployment import SimulatedDeployment
+from hostelry.sim.outcome import ReplayOutcome, replayed
 from hostelry.sim.policy_file import policy_set
-from hostelry.sim.replay import Setup
+from hostelry.sim.replay import ReplaySetup
 from hostelry.sim.service import ServiceModel
 from hostelry.sim.trace import FloatArray, Trace, block_of
 
@@ -297,7 +297,7 @@ def typical(calls: Sequence[Call], before_s: float) -> float:
     return median([it.took_s for it in calls if 5.0 <= it.sent_s < before_s and it.took_s > 0])
 
 
-def forecast_of(name: str, lived: Lived, arrivals: FloatArray, seed: int) -> Outcome:
+def forecast_of(name: str, lived: Lived, arrivals: FloatArray, seed: int) -> ReplayOutcome:
     """The replay of the load that was sent, with requests as long as they were before the step.
 
     It begins at the same wall time, so that periods of metrics have their ends where they had.
@@ -333,7 +333,7 @@ def forecast_of(name: str, lived: Lived, arrivals: FloatArray, seed: int) -> Out
     if name == OURS:
         responsive = ResponsiveOptions(target=TARGET)
         policies = replace(policies, policies=(), responsive=responsive)
-    deployment = Deployment(initial_copies=COPIES)
+    deployment = SimulatedDeployment(initial_copies=COPIES)
     return replayed(
-        trace, Setup(policies=policies, deployment=deployment, service=service, seed=seed)
+        trace, ReplaySetup(policies=policies, deployment=deployment, service=service, seed=seed)
     )

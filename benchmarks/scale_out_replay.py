@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from hostelry.scaling_policy.responsive.options import ResponsiveOptions
-from hostelry.sim.deployment import Deployment
-from hostelry.sim.outcome import Outcome, replayed
+from hostelry.sim.deployment import SimulatedDeployment
+from hostelry.sim.outcome import ReplayOutcome, replayed
 from hostelry.sim.peers import KnativeRule, RayServeRule
 from hostelry.sim.policy_file import policy_set
 from hostelry.sim.policy_set import PolicySet
-from hostelry.sim.replay import Setup
+from hostelry.sim.replay import ReplaySetup
 from hostelry.sim.scenario import stepped
 from hostelry.sim.service import ServiceModel
 from hostelry.sim.trace import Trace
@@ -124,23 +124,23 @@ def delay_s(case: Case, name: str, seed: int) -> float | None:
     return acts[0] - at_s if acts else None
 
 
-def steady_hour(case: Case, name: str, seed: int) -> Outcome:
+def steady_hour(case: Case, name: str, seed: int) -> ReplayOutcome:
     """An hour of the first rate, after some minutes that do not count."""
     source = np.random.default_rng(seed)
     trace = stepped(source, case.rate, 1.0, lasts_s=SETTLED_S + HOUR_S, cv=case.cv)
     return run(trace, case, name, seed)
 
 
-def run(trace: Trace, case: Case, name: str, seed: int) -> Outcome:
+def run(trace: Trace, case: Case, name: str, seed: int) -> ReplayOutcome:
     """The outcome of one replay."""
-    deployment = Deployment(initial_copies=case.copies)
+    deployment = SimulatedDeployment(initial_copies=case.copies)
     policies = policy_named(name, case)
-    setup = Setup(policies=policies, deployment=deployment, service=SERVICE, seed=seed)
+    setup = ReplaySetup(policies=policies, deployment=deployment, service=SERVICE, seed=seed)
     return replayed(trace, setup)
 
 
 def row(
-    case: Case, name: str, delays: Sequence[float | None], steady: Sequence[Outcome]
+    case: Case, name: str, delays: Sequence[float | None], steady: Sequence[ReplayOutcome]
 ) -> dict[str, Any]:
     """Detection and false alarms of one policy."""
     seen = [it for it in delays if it is not None]

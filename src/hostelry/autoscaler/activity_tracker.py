@@ -8,7 +8,7 @@ from dataclasses import replace
 from hostelry.autoscaler import activity_texts
 from hostelry.autoscaler.activities import UNDER_WAY, ActivityBook
 from hostelry.autoscaler.capacity import Capacities, Resource
-from hostelry.autoscaler.loads import LOOK_BACK_S, Loads, added_up, answered
+from hostelry.autoscaler.loads import LOOK_BACK_S, LoadReader, added_up, answered
 from hostelry.autoscaler.scaling_executor import ScalingExecutor
 from hostelry.domain.scaling import ActivityStatus, Receipt, ScalingActivity
 
@@ -23,7 +23,7 @@ class ActivityTracker:
     """
 
     def __init__(
-        self, book: ActivityBook, capacities: Capacities, loads: Loads, acts: ScalingExecutor
+        self, book: ActivityBook, capacities: Capacities, loads: LoadReader, acts: ScalingExecutor
     ) -> None:
         self._book = book
         self._capacities = capacities

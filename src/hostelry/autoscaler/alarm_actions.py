@@ -45,11 +45,11 @@ class AlarmActionDeps:
     post: Post
 
 
-class AlarmActions:
+class AlarmNotifier:
     """The tellings under way; used from one event loop, asked from any thread."""
 
-    def __init__(self, around: AlarmActionDeps) -> None:
-        self._around = around
+    def __init__(self, deps: AlarmActionDeps) -> None:
+        self._deps = deps
         self._under_way: set[Job] = set()
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
 
@@ -78,26 +78,26 @@ class AlarmActions:
 
     async def _item(self, alarm: Alarm, action: str) -> AlarmHistoryItem:
         try:
-            addresses = self._around.addresses_of(action)
+            addresses = self._deps.addresses_of(action)
         except AddressError as error:
-            return action_done(alarm, action, str(error), self._around.clock.now())
+            return action_done(alarm, action, str(error), self._deps.clock.now())
         told = [await self._told(alarm, action, it) for it in addresses]
         problems = [it for it in told if it is not None]
         if problems:
             LOG.warning("alarm %s: action %s failed: %s", alarm.name, action, problems[0])
         problem = "; ".join(problems) or None
-        return action_done(alarm, action, problem, self._around.clock.now())
+        return action_done(alarm, action, problem, self._deps.clock.now())
 
     async def _told(self, alarm: Alarm, action: str, address: str) -> str | None:
         """None once the address took it, else why it did not."""
-        headers, body = notification(alarm, action, self._around.clock.now())
+        headers, body = notification(alarm, action, self._deps.clock.now())
         problem = ""
         for delay_s in (0.0, *DELAYS_S):
             if delay_s:
-                await self._around.clock.sleep(delay_s)
+                await self._deps.clock.sleep(delay_s)
             try:
                 async with self._slots:
-                    code = await self._around.post(address, headers, body)
+                    code = await self._deps.post(address, headers, body)
             except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError) as error:
                 problem = f"{address}: {type(error).__name__} {error}".strip()
                 continue
@@ -109,7 +109,7 @@ class AlarmActions:
         return problem
 
     def _mark(self, alarm: Alarm, items: Sequence[AlarmHistoryItem]) -> None:
-        state, now = self._around.state, self._around.clock.now()
+        state, now = self._deps.state, self._deps.clock.now()
         if items:
             append_history(state, alarm.scope, list(reversed(items)))
         records: Records[Any] = (

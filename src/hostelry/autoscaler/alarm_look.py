@@ -10,10 +10,10 @@ from hostelry.domain.metric import Datapoint, MetricStat
 from hostelry.domain.scope import Scope
 from hostelry.metrics.protocol import MetricReader
 from hostelry.metrics.query import queries
-from hostelry.scaling_policy.alarm import Verdict, evaluate, evaluation_range, fewest_samples
+from hostelry.scaling_policy.alarm import AlarmVerdict, evaluate, evaluation_range, fewest_samples
 
 
-def look_at(metrics: MetricReader, alarm: MetricAlarm, now: float) -> Verdict:
+def look_at(metrics: MetricReader, alarm: MetricAlarm, now: float) -> AlarmVerdict:
     """The verdict on an alarm; an expression that cannot be computed gives no datapoints."""
     start, end = evaluation_range(alarm.rule, now)
     points = datapoints(metrics, alarm.scope, alarm.rule, start, end)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeVar
 
-from hostelry.autoscaler.alarm_actions import AlarmActionDeps, AlarmActions, Job, job_of
+from hostelry.autoscaler.alarm_actions import AlarmActionDeps, AlarmNotifier, Job, job_of
 from hostelry.autoscaler.alarm_composites import Composites, arns_of, statuses_of
 from hostelry.autoscaler.alarm_look import forced_values, look_at
 from hostelry.autoscaler.protocol import Scaler, Trigger
@@ -28,7 +28,7 @@ from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.base.errors import Conflict, RetryableError
 from hostelry.domain.alarm import AlarmHistoryItem, AlarmStatus, CompositeAlarm, MetricAlarm
 from hostelry.metrics.protocol import MetricReader
-from hostelry.scaling_policy.alarm import Verdict
+from hostelry.scaling_policy.alarm import AlarmVerdict
 from hostelry.scaling_policy.alarm_events import Alarm, action_done, is_pending, moved, transition
 from hostelry.scaling_policy.alarm_target import TargetKind, target_kind
 from hostelry.scaling_policy.alarm_times import evaluation_interval_s, hold_s, next_evaluation_at
@@ -73,15 +73,15 @@ class AlarmWatch:
     `is_behind` is set by a pass that left some of what is due to the next one.
     """
 
-    def __init__(self, watched: AlarmWatchDeps, around: AlarmActionDeps) -> None:
-        self._watched = watched
-        self._actions = AlarmActions(around)
+    def __init__(self, deps: AlarmWatchDeps, action_deps: AlarmActionDeps) -> None:
+        self._deps = deps
+        self._actions = AlarmNotifier(action_deps)
         self._composites = Composites()
         self._composites_seen: tuple[int, ...] = ()  # versions that they were evaluated on
         self._has_written = False  # metric alarms, in this pass
         self._turns: dict[str, Turn] = {}  # by the alarm's ARN
         self._entered: list[Alarm] = []  # in this pass, with something to be told by the web
-        self._instants = (watched.clock.now(), watched.steady.now())
+        self._instants = (deps.clock.now(), deps.steady.now())
         self._set_at: float | None = None  # when the clock was set last
         self._tidied_at: float | None = None
         self.is_behind = False
@@ -97,13 +97,13 @@ class AlarmWatch:
                 except RetryableError as error:
                     LOG.warning("alarms will be looked at again: %s", error)
                 if not self.is_behind:
-                    await self._watched.clock.sleep(TICK_S)
+                    await self._deps.clock.sleep(TICK_S)
 
     def look(self) -> list[Alarm]:
         """One pass over what is due; the alarms whose web actions have to be done now."""
-        now = self._watched.clock.now()
+        now = self._deps.clock.now()
         self._notice_jump(now)
-        stored = self._watched.state.metric_alarms.list()
+        stored = self._deps.state.metric_alarms.list()
         self._forget(stored)
         self._entered, self._has_written = [], False
         for it in stored:
@@ -121,7 +121,7 @@ class AlarmWatch:
     def _notice_jump(self, now: float) -> None:
         """After the clock was set, states are kept until alarms have seen new periods."""
         before, steady_before = self._instants
-        steady = self._watched.steady.now()
+        steady = self._deps.steady.now()
         self._instants = (now, steady)
         if abs((now - before) - (steady - steady_before)) < JUMP_S:
             return
@@ -162,7 +162,7 @@ class AlarmWatch:
         turn = self._turns[alarm.arn]
         # Before anything can go wrong: one alarm that fails does not keep the others from theirs.
         turn.due_at = next_evaluation_at(alarm.rule, alarm.name, now)
-        verdict = look_at(self._watched.metrics, alarm, now)
+        verdict = look_at(self._deps.metrics, alarm, now)
         if not verdict.is_settled:
             turn.due_at = next_evaluation_at(alarm.rule, alarm.name, now, is_settled=False)
         items: list[AlarmHistoryItem] = []
@@ -175,10 +175,10 @@ class AlarmWatch:
             alarm = entered
         items = [*self._ask_policies(alarm, turn, verdict, now), *items]
         if items:
-            append_history(self._watched.state, alarm.scope, items)
+            append_history(self._deps.state, alarm.scope, items)
 
     def _enter(
-        self, stored: Versioned[MetricAlarm], verdict: Verdict, now: float
+        self, stored: Versioned[MetricAlarm], verdict: AlarmVerdict, now: float
     ) -> MetricAlarm | None:
         """The alarm in its new state, as it is written now; None where a race was lost."""
         before = stored.value
@@ -188,7 +188,7 @@ class AlarmWatch:
         if not (is_pending(entered) and _has_web(entered)):
             entered = replace(before, status=replace(status, acted_at=now))
         try:
-            self._watched.state.metric_alarms.put(
+            self._deps.state.metric_alarms.put(
                 before.scope, before.name, entered, expect=stored.version
             )
         except Conflict:
@@ -203,22 +203,22 @@ class AlarmWatch:
         turn = Turn(due_at=now, configured_at=alarm.configured_at)
         turn = self._turns.setdefault(alarm.arn, turn)
         if turn.asked_for != job_of(alarm) and _policies(alarm):
-            verdict = look_at(self._watched.metrics, alarm, now)
+            verdict = look_at(self._deps.metrics, alarm, now)
             values = forced_values(alarm.status) or verdict.values
             items = self._ask_policies(alarm, turn, replace(verdict, values=values), now)
-            append_history(self._watched.state, alarm.scope, items)
+            append_history(self._deps.state, alarm.scope, items)
         if _has_web(alarm):
             self._entered.append(alarm)
             return
         self._has_written = True
         acted = replace(alarm, status=replace(alarm.status, acted_at=now))
         with contextlib.suppress(Conflict):  # it is seen again at the next look
-            self._watched.state.metric_alarms.put(
+            self._deps.state.metric_alarms.put(
                 alarm.scope, alarm.name, acted, expect=stored.version
             )
 
     def _ask_policies(
-        self, alarm: MetricAlarm, turn: Turn, verdict: Verdict, now: float
+        self, alarm: MetricAlarm, turn: Turn, verdict: AlarmVerdict, now: float
     ) -> list[AlarmHistoryItem]:
         """Ask the scaling policies of the alarm's state, when it is time to; what history tells.
 
@@ -237,7 +237,7 @@ class AlarmWatch:
         return items if is_news else []
 
     def _ask(
-        self, alarm: MetricAlarm, policy_arn: str, verdict: Verdict, now: float
+        self, alarm: MetricAlarm, policy_arn: str, verdict: AlarmVerdict, now: float
     ) -> AlarmHistoryItem:
         trigger = Trigger(
             scope=alarm.scope,
@@ -250,7 +250,7 @@ class AlarmWatch:
         )
         problem = None
         try:
-            self._watched.scaler.trigger(trigger)
+            self._deps.scaler.trigger(trigger)
         except RetryableError as error:
             LOG.info("alarm %s: %s will be asked again: %s", alarm.name, policy_arn, error)
             problem = str(error)
@@ -258,7 +258,7 @@ class AlarmWatch:
 
     def _evaluate_composites(self, stored: Sequence[Versioned[MetricAlarm]], now: float) -> None:
         """Evaluate composite alarms until none changes; each may ask for others."""
-        state = self._watched.state
+        state = self._deps.state
         composites = state.composite_alarms.list()
         for _ in range(MAX_ROUNDS if composites else 0):
             metric = state.metric_alarms.list() if self._has_written else stored
@@ -293,7 +293,7 @@ class AlarmWatch:
     ) -> None:
         if not is_pending(after):
             after = replace(after, status=replace(after.status, acted_at=now))
-        state = self._watched.state
+        state = self._deps.state
         try:
             state.composite_alarms.put(after.scope, after.name, after, expect=stored.version)
         except Conflict:
@@ -309,7 +309,7 @@ class AlarmWatch:
     def _suppressor(self, alarm: CompositeAlarm) -> AlarmStatus | None:
         if alarm.suppressor is None:
             return None
-        state, scope = self._watched.state, alarm.scope
+        state, scope = self._deps.state, alarm.scope
         metric = state.metric_alarms.get(scope, alarm.suppressor)
         if metric is not None:
             return metric.value.status
@@ -323,12 +323,12 @@ class AlarmWatch:
         self._turns = {arn: turn for arn, turn in self._turns.items() if arn in arns}
 
     def _tidy(self, now: float) -> None:
-        steady = self._watched.steady.now()
+        steady = self._deps.steady.now()
         if self._tidied_at is None:
             self._tidied_at = steady
         if steady - self._tidied_at >= HOUSEKEEPING_S:
             self._tidied_at = steady
-            forget_histories(self._watched.state, now)
+            forget_histories(self._deps.state, now)
 
 
 def _newest(stored: Sequence[Versioned[A]]) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hostelry.autoscaler.capacity import Capacities, Resource
-from hostelry.autoscaler.loads import Loads, added_up
+from hostelry.autoscaler.loads import LoadReader, added_up
 from hostelry.domain.load import SecondLoad
 from hostelry.domain.metric import OWN_NAMESPACE, Metric, MetricStat, Sample
 from hostelry.domain.scaling import ScalableTarget, target_name
@@ -51,7 +51,7 @@ class History:
     """Writes and reads; one thread writes."""
 
     def __init__(
-        self, state: State, metrics: MetricStore, loads: Loads, capacities: Capacities
+        self, state: State, metrics: MetricStore, loads: LoadReader, capacities: Capacities
     ) -> None:
         self._state = state
         self._metrics = metrics

@@ -7,7 +7,7 @@ from typing import Protocol
 from hostelry.domain.copy import Copy
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.load_sums import side_by_side
-from hostelry.scaling_policy.guard import Health
+from hostelry.scaling_policy.guard import TargetHealth
 
 WINDOW_S = 60
 LOOK_BACK_S = 600
@@ -15,7 +15,7 @@ LOOK_BACK_S = 600
 LULL_S = 5
 
 
-class Loads(Protocol):
+class LoadReader(Protocol):
     """Closed seconds of each name; `metrics.sagemaker.load_aggregator.LoadAggregator` is one."""
 
     def recent(self, key: LoadKey, since: int) -> Sequence[SecondLoad]:
@@ -24,7 +24,7 @@ class Loads(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class FirstAnswer:
     """What a receipt keeps of the requests: the first answer of new capacity, and what it took."""
 
     at: float | None
@@ -32,7 +32,7 @@ class Answered:
     num_failed: int
 
 
-def added_up(loads: Loads, keys: Iterable[LoadKey], since: float) -> list[SecondLoad]:
+def added_up(loads: LoadReader, keys: Iterable[LoadKey], since: float) -> list[SecondLoad]:
     """The seconds of several names together, oldest first."""
     by_second: dict[int, SecondLoad] = {}
     for key in keys:
@@ -42,9 +42,9 @@ def added_up(loads: Loads, keys: Iterable[LoadKey], since: float) -> list[Second
     return [by_second[second] for second in sorted(by_second)]
 
 
-def health_of(seconds: Sequence[SecondLoad], num_crashed: int) -> Health:
+def health_of(seconds: Sequence[SecondLoad], num_crashed: int) -> TargetHealth:
     """How a target fared in those seconds."""
-    return Health(
+    return TargetHealth(
         window_s=float(WINDOW_S),
         num_requests=sum(it.finished + it.no_capacity for it in seconds),
         num_errors=sum(num_failed_in(it) for it in seconds),
@@ -80,7 +80,7 @@ def rose_at(seconds: Sequence[SecondLoad], is_over: Callable[[SecondLoad], bool]
 
 def answered(
     seconds: Sequence[SecondLoad], before: Iterable[str], since: float, decided_at: float
-) -> Answered:
+) -> FirstAnswer:
     """The first answer of a copy that is not one of `before`, and what the requests since took."""
     known = frozenset(before)
     found = [
@@ -91,7 +91,7 @@ def answered(
     ]
     first = min(found, default=None)
     meanwhile = [it for it in seconds if int(since) <= it.second <= (first or it.second)]
-    return Answered(
+    return FirstAnswer(
         at=first,
         num_delayed=sum(it.delayed for it in meanwhile),
         num_failed=sum(num_failed_in(it) for it in meanwhile),

@@ -10,7 +10,7 @@ from hostelry.domain.scaling import ScalableTarget, ScalingPolicy, TargetTrackin
 from hostelry.scaling_policy import step, target_tracking
 from hostelry.scaling_policy.combine import Vote, Voter
 from hostelry.scaling_policy.decision import Capacity, Situation, unchanged
-from hostelry.scaling_policy.tracking_alarms import Side, side_of
+from hostelry.scaling_policy.tracking_alarms import AlarmSide, side_of
 from hostelry.store.records import State
 
 # A proposal is made again as long as its reason lasts; for so long it keeps capacity up.
@@ -60,7 +60,7 @@ class PolicyVotes:
                 if steady_now - floor.at <= PROPOSAL_S
             }
 
-    def of_alarm(self, policy: ScalingPolicy, side: Side) -> Trigger | None:
+    def of_alarm(self, policy: ScalingPolicy, side: AlarmSide) -> Trigger | None:
         """What one of a target-tracking policy's alarms said, while it still is in ALARM."""
         for name in policy.alarm_names:
             if side_of(name) is not side:
@@ -101,7 +101,7 @@ class PolicyVotes:
         return [Vote(by=made.by, voter=Voter.PROPOSAL, decision=within)]
 
     def _standing(self, policy: ScalingPolicy) -> Trigger | None:
-        return self.of_alarm(policy, Side.HIGH) or self.of_alarm(policy, Side.LOW)
+        return self.of_alarm(policy, AlarmSide.HIGH) or self.of_alarm(policy, AlarmSide.LOW)
 
 
 def tracking_vote(
@@ -111,7 +111,7 @@ def tracking_vote(
     if trigger is None:
         decision = unchanged(at.capacity, f"{policy.name} is not ready to scale in.", {})
     else:
-        side = side_of(trigger.alarm_name) or Side.HIGH
+        side = side_of(trigger.alarm_name) or AlarmSide.HIGH
         values = [it.value for it in trigger.values]
         decision = target_tracking.decide(tracking, side.direction, values, at)
     return Vote(

@@ -16,7 +16,7 @@ Target = tuple[Scope, str, Dimension]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class ResponsiveTarget:
     """A target that is watched: what it chose, and its number with its bounds.
 
     `is_tracked`: a target-tracking policy of AWS's sees to its scale-in.
@@ -30,10 +30,10 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
+class ResponsiveTargets:
     """Everything that chose the policy; `refused` says, by ARN, why it cannot have it."""
 
-    watched: Mapping[LoadKey, Watched] = field(default_factory=dict)
+    watched: Mapping[LoadKey, ResponsiveTarget] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -49,7 +49,7 @@ class _Resource:
     desired: int
 
 
-def choices(state: State) -> Choices:
+def responsive_targets(state: State) -> ResponsiveTargets:
     """What the records say now; one pass over each kind, however many there are."""
     targets = {_place(it.value): it.value for it in state.scalable_targets.list()}
     policies: dict[Target, list[ScalingPolicy]] = {}
@@ -57,7 +57,7 @@ def choices(state: State) -> Choices:
         policies.setdefault(_place(stored.value), []).append(stored.value)
     tags = {it.value.arn: it.value.tags for it in state.tags.list()}
     serving = _serving(state)
-    watched: dict[LoadKey, Watched] = {}
+    watched: dict[LoadKey, ResponsiveTarget] = {}
     refused: dict[str, str] = {}
     heeded: set[str] = set()
     for resource in _resources(state):
@@ -77,7 +77,7 @@ def choices(state: State) -> Choices:
                 refused[resource.arn] = _unregistered(resource)
             continue
         heeded.add(resource.endpoint_arn)
-        watched[key] = Watched(
+        watched[key] = ResponsiveTarget(
             resource_id=resource.resource_id,
             dimension=resource.dimension,
             options=options,
@@ -88,7 +88,7 @@ def choices(state: State) -> Choices:
         arn = resource.endpoint_arn
         if RESPONSIVE_TAG in tags.get(arn, {}) and arn not in heeded and arn not in refused:
             refused[arn] = _unregistered(resource)
-    return Choices(watched=watched, refused=refused)
+    return ResponsiveTargets(watched=watched, refused=refused)
 
 
 def _by_policy(policies: list[ScalingPolicy], key: LoadKey) -> ResponsiveOptions | None:

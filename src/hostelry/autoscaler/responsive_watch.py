@@ -14,7 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from hostelry.autoscaler.protocol import Proposal, Scaler
-from hostelry.autoscaler.responsive_targets import Choices, Watched, choices
+from hostelry.autoscaler.responsive_targets import (
+    ResponsiveTarget,
+    ResponsiveTargets,
+    responsive_targets,
+)
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
 from hostelry.domain.load import LoadKey, SecondLoad
@@ -24,7 +28,7 @@ from hostelry.metrics.protocol import MetricWriter
 from hostelry.scaling_policy.decision import Decision
 from hostelry.scaling_policy.responsive.expected import expected_sample
 from hostelry.scaling_policy.responsive.policy import expected, kept_up, learnt, step
-from hostelry.scaling_policy.responsive.state import State as Learnt
+from hostelry.scaling_policy.responsive.state import ResponsiveState
 from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
@@ -61,13 +65,13 @@ class ResponsiveWatchDeps:
 class ResponsiveWatch:
     """`wait` and `tick` are called by one thread, `record` and `overview` by any."""
 
-    def __init__(self, given: ResponsiveWatchDeps) -> None:
-        self._given = given
+    def __init__(self, deps: ResponsiveWatchDeps) -> None:
+        self._deps = deps
         self._heard: deque[tuple[int, Sequence[SecondLoad]]] = deque(maxlen=MAX_BEHIND)
         self._has_heard = threading.Event()
-        self._choices = Choices()
+        self._choices = ResponsiveTargets()
         self._revision: int | None = None
-        self._learnt: dict[LoadKey, Learnt] = {}
+        self._learnt: dict[LoadKey, ResponsiveState] = {}
         self._complained_at: dict[str, float] = {}
 
     def listen(self, board: Seconds) -> None:
@@ -94,17 +98,17 @@ class ResponsiveWatch:
             self._follow()
             self._see(second, {it.key: it for it in loads})
 
-    def overview(self) -> Mapping[LoadKey, tuple[Watched, Learnt | None]]:
+    def overview(self) -> Mapping[LoadKey, tuple[ResponsiveTarget, ResponsiveState | None]]:
         """Every target that is watched, and what is known of it."""
         found = self._choices.watched
         return {key: (watched, self._learnt.get(key)) for key, watched in found.items()}
 
     def _follow(self) -> None:
         """Read the records again where any changed; forget what is not watched any more."""
-        revision = self._given.state.store.revision()
+        revision = self._deps.state.store.revision()
         if revision == self._revision:
             return
-        before, found = self._choices, choices(self._given.state)
+        before, found = self._choices, responsive_targets(self._deps.state)
         self._choices, self._revision = found, revision
         for arn, why in found.refused.items():
             if before.refused.get(arn) != why:
@@ -112,11 +116,11 @@ class ResponsiveWatch:
         self._learnt = {key: it for key, it in self._learnt.items() if key in found.watched}
 
     def _see(self, second: int, loads: Mapping[LoadKey, SecondLoad]) -> None:
-        now = self._given.clock.now()
+        now = self._deps.clock.now()
         is_stale = abs(now - second) > STALE_S
         samples: dict[Scope, list[Sample]] = {}
         for key, watched in self._choices.watched.items():
-            known = self._learnt.get(key) or Learnt(options=watched.options)
+            known = self._learnt.get(key) or ResponsiveState(options=watched.options)
             if known.options != watched.options:
                 known = replace(known, options=watched.options)
             load = loads.get(key) or SecondLoad(key=key, second=second)
@@ -133,7 +137,9 @@ class ResponsiveWatch:
                 samples.setdefault(key.scope, []).append(sample)
         self._publish(samples)
 
-    def _act(self, known: Learnt, load: SecondLoad, watched: Watched, now: float) -> Learnt:
+    def _act(
+        self, known: ResponsiveState, load: SecondLoad, watched: ResponsiveTarget, now: float
+    ) -> ResponsiveState:
         after, decision = step(known, load, watched.capacity, now)
         if decision is not None:
             lowers = decision.desired < watched.capacity.desired
@@ -147,12 +153,12 @@ class ResponsiveWatch:
 
     def _propose(self, made: Proposal) -> None:
         try:
-            self._given.scaler.propose(made)
+            self._deps.scaler.propose(made)
         except HostelryError as error:
             self._complain(made.resource_id, f"could not be scaled: {error}")
 
     def _publish(self, samples: Mapping[Scope, Sequence[Sample]]) -> None:
-        metrics = self._given.metrics
+        metrics = self._deps.metrics
         if metrics is None:
             return
         for scope, found in samples.items():
@@ -160,14 +166,14 @@ class ResponsiveWatch:
 
     def _complain(self, what: str, problem: str) -> None:
         """Log it, once a minute for the same thing."""
-        now = self._given.steady.now()
+        now = self._deps.steady.now()
         if now - self._complained_at.get(what, -math.inf) >= COMPLAIN_EVERY_S:
             self._complained_at[what] = now
             LOG.warning("%s %s", what, problem)
 
 
 def proposal(
-    load: SecondLoad, watched: Watched, decision: Decision, now: float, *, may_lower: bool
+    load: SecondLoad, watched: ResponsiveTarget, decision: Decision, now: float, *, may_lower: bool
 ) -> Proposal:
     """What is proposed after a second of load."""
     rose_s_ago = decision.signal.get("rose_s_ago")
@@ -183,7 +189,7 @@ def proposal(
     )
 
 
-def _is_idle(known: Learnt) -> bool:
+def _is_idle(known: ResponsiveState) -> bool:
     """Whether a second without anything would teach nothing."""
     rates = known.rates
     if known.options.scale_in_after_s is not None:

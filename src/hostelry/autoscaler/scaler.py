@@ -19,7 +19,7 @@ from hostelry.autoscaler.loads import (
     LOOK_BACK_S,
     WINDOW_S,
     Crashes,
-    Loads,
+    LoadReader,
     added_up,
     health_of,
     is_over,
@@ -46,7 +46,7 @@ from hostelry.domain.scaling import (
 )
 from hostelry.domain.scope import Scope
 from hostelry.scaling_policy import wake as waking
-from hostelry.scaling_policy.combine import Outcome, Vote, Voter, combine, unless_suspended
+from hostelry.scaling_policy.combine import CombinedDecision, Vote, Voter, combine, unless_suspended
 from hostelry.scaling_policy.decision import Decision, Situation
 from hostelry.scaling_policy.guard import unless_vetoed, veto
 from hostelry.store.records import State
@@ -63,7 +63,7 @@ class ScalerDeps:
     """What the scaler works with; `steady` never jumps, and `pace` divides cooldowns."""
 
     state: State
-    loads: Loads
+    loads: LoadReader
     clock: Clock
     steady: Clock
     refuse_fewer: RefuseFewer
@@ -90,14 +90,14 @@ class Retry:
 class TargetScaler:
     """`Scaler` over the records of a store; the only one in the process that sets numbers."""
 
-    def __init__(self, given: ScalerDeps) -> None:
-        self._given = given
-        self._state = given.state
-        self.book = ActivityBook(given.state)
-        self.capacities = Capacities(given.state, given.refuse_fewer)
-        self._executor = ScalingExecutor(self.book, self.capacities, given.clock, given.new_id)
-        self._tracker = ActivityTracker(self.book, self.capacities, given.loads, self._executor)
-        self._votes = PolicyVotes(given.state)
+    def __init__(self, deps: ScalerDeps) -> None:
+        self._deps = deps
+        self._state = deps.state
+        self.book = ActivityBook(deps.state)
+        self.capacities = Capacities(deps.state, deps.refuse_fewer)
+        self._executor = ScalingExecutor(self.book, self.capacities, deps.clock, deps.new_id)
+        self._tracker = ActivityTracker(self.book, self.capacities, deps.loads, self._executor)
+        self._votes = PolicyVotes(deps.state)
         self._crashes = Crashes()
         self._lock = threading.Lock()
         self._turns: dict[Place, threading.Lock] = {}
@@ -126,7 +126,7 @@ class TargetScaler:
         ]
         ask = Ask(cause=activity_texts.by_alarm(trigger.alarm_name, policy.name), by=policy.name)
         again = Retry(
-            attempt=lambda: self.trigger(replace(trigger, at=self._given.clock.now())),
+            attempt=lambda: self.trigger(replace(trigger, at=self._deps.clock.now())),
             still=lambda: self._lasts(trigger),
         )
         with self._at(trigger.scope, policy.resource_id, policy.dimension, ask) as (target, found):
@@ -134,7 +134,7 @@ class TargetScaler:
                 return
             situation = self._situation(target, found)
             votes = self._votes.votes(beside, trigger, situation)
-            votes += self._votes.floor(target, situation.capacity, self._given.steady.now())
+            votes += self._votes.floor(target, situation.capacity, self._deps.steady.now())
             outcome = self._guarded(combine(votes, situation.capacity), target, found, policy)
             rose = self._rose_at(policy, trigger, found, outcome.decision)
             self._conclude(target, found, outcome, replace(ask, load_rose_at=rose), again)
@@ -144,7 +144,7 @@ class TargetScaler:
 
         It is lowered only where the proposal says so and no target-tracking policy sees to that.
         """
-        steady_now = self._given.steady.now()
+        steady_now = self._deps.steady.now()
         self._votes.record_proposal(proposal, steady_now)
         ask = Ask(
             cause=f"{proposal.by}: {proposal.decision.reason}"[: activity_texts.MAX_MESSAGE_CHARS],
@@ -157,7 +157,7 @@ class TargetScaler:
                 return
             capacity = found.capacity(target)
             wanted = replace(proposal.decision, desired=capacity.clamped(proposal.decision.desired))
-            outcome = Outcome(decision=wanted, by=proposal.by)
+            outcome = CombinedDecision(decision=wanted, by=proposal.by)
             if not proposal.may_lower or self._tracking(target):
                 vote = Vote(by=proposal.by, voter=Voter.PROPOSAL, decision=wanted)
                 outcome = combine([vote], capacity)
@@ -182,7 +182,7 @@ class TargetScaler:
                 return
             capacity = found.capacity(target)
             decision = waking.decide(self._waiting(wake, target, found), capacity)
-            outcome = Outcome(decision=decision, by=WAKE)
+            outcome = CombinedDecision(decision=decision, by=WAKE)
             self._conclude(target, found, outcome, ask, self._soon(lambda: self.wake(wake)))
 
     def settle(self, scope: Scope, name: str) -> None:
@@ -205,7 +205,7 @@ class TargetScaler:
                 return
             bound = Ask(cause=activity_texts.by_bound(known, capacity.desired), by="")
             decision = Decision(desired=within, reason=f"{bound.cause}.")
-            self._said[scope, name] = LastDecision(at=self._given.clock.now(), text=decision.reason)
+            self._said[scope, name] = LastDecision(at=self._deps.clock.now(), text=decision.reason)
             if not self._executor.do(known, found, decision, bound):
                 self._unsettled.add((scope, name))
 
@@ -224,7 +224,7 @@ class TargetScaler:
 
     def tick(self) -> None:
         """Look at everything under way; to be called about once a second, by one thread."""
-        now, steady_now = self._given.clock.now(), self._given.steady.now()
+        now, steady_now = self._deps.clock.now(), self._deps.steady.now()
         self._crashes.see((it.value for it in self._state.copies.list()), steady_now)
         for activity in self.book.open_ones():
             with self._turn(place_of(activity)):
@@ -251,14 +251,14 @@ class TargetScaler:
         self,
         target: ScalableTarget,
         found: Resource,
-        outcome: Outcome,
+        outcome: CombinedDecision,
         ask: Ask,
         again: Retry,
     ) -> None:
         """Do what was decided, or tell why nothing is."""
         place = (target.scope, target_name(target.resource_id, target.dimension))
         decision = outcome.decision
-        self._said[place] = LastDecision(at=self._given.clock.now(), text=decision.reason)
+        self._said[place] = LastDecision(at=self._deps.clock.now(), text=decision.reason)
         self._retries.pop((place, ask.by), None)
         if decision.desired == found.desired:
             if decision.not_scaled:
@@ -299,22 +299,22 @@ class TargetScaler:
             yield
 
     def _situation(self, target: ScalableTarget, found: Resource) -> Situation:
-        now = self._given.clock.now()
+        now = self._deps.clock.now()
         mine = self.book.of(target.scope, target.resource_id, target.dimension)
         return Situation(
             capacity=found.capacity(target),
             acts=last_acts(mine, now),
             now=now,
-            pace=self._given.pace,
+            pace=self._deps.pace,
         )
 
     def _guarded(
         self,
-        outcome: Outcome,
+        outcome: CombinedDecision,
         target: ScalableTarget,
         found: Resource,
         policy: ScalingPolicy | None,
-    ) -> Outcome:
+    ) -> CombinedDecision:
         """`outcome`, unless the target fares badly, was woken a short time ago or is suspended."""
         capacity = found.capacity(target)
         if outcome.decision.desired < capacity.desired:
@@ -323,14 +323,14 @@ class TargetScaler:
         return unless_suspended(outcome, capacity, target.suspended)
 
     def _veto(self, found: Resource) -> str | None:
-        now = self._given.clock.now()
-        seconds = added_up(self._given.loads, found.keys, now - WINDOW_S)
+        now = self._deps.clock.now()
+        seconds = added_up(self._deps.loads, found.keys, now - WINDOW_S)
         return veto(health_of(seconds, self._crashes.among(found.keys)))
 
     def _awake(
-        self, outcome: Outcome, target: ScalableTarget, policy: ScalingPolicy | None
+        self, outcome: CombinedDecision, target: ScalableTarget, policy: ScalingPolicy | None
     ) -> str | None:
-        now = self._given.clock.now()
+        now = self._deps.clock.now()
         mine = self.book.of(target.scope, target.resource_id, target.dimension)
         cooldown_s = 0.0
         if policy is not None and policy.tracking is not None:
@@ -338,7 +338,7 @@ class TargetScaler:
         elif policy is not None and policy.stepping is not None:
             cooldown_s = policy.stepping.cooldown_s
         return waking.keeps_awake(
-            outcome.decision.desired, last_wake(mine, now), cooldown_s, self._given.pace, now
+            outcome.decision.desired, last_wake(mine, now), cooldown_s, self._deps.pace, now
         )
 
     def _rose_at(
@@ -353,8 +353,8 @@ class TargetScaler:
             trigger.threshold if tracking is None else tracking.target_value,
             found.serving,
         )
-        now = self._given.clock.now()
-        since = rose_at(added_up(self._given.loads, found.keys, now - LOOK_BACK_S), over)
+        now = self._deps.clock.now()
+        since = rose_at(added_up(self._deps.loads, found.keys, now - LOOK_BACK_S), over)
         if since is not None:
             return since
         first: float | None = None
@@ -365,8 +365,8 @@ class TargetScaler:
         return first
 
     def _waiting(self, wake: Wake, target: ScalableTarget, found: Resource) -> waking.Waiting:
-        now = self._given.clock.now()
-        seconds = added_up(self._given.loads, found.keys, now - LOOK_BACK_S)
+        now = self._deps.clock.now()
+        seconds = added_up(self._deps.loads, found.keys, now - LOOK_BACK_S)
         at_once = max(
             (
                 it.target_value
@@ -398,8 +398,8 @@ class TargetScaler:
         return stored is not None and stored.value.status.state is AlarmState.ALARM
 
     def _soon(self, attempt: Callable[[], None]) -> Retry:
-        until = self._given.steady.now() + WAKE_RETRY_S
-        return Retry(attempt=attempt, still=lambda: self._given.steady.now() < until)
+        until = self._deps.steady.now() + WAKE_RETRY_S
+        return Retry(attempt=attempt, still=lambda: self._deps.steady.now() < until)
 
     def _try_again(self) -> None:
         for scope, name in list(self._unsettled):

@@ -55,7 +55,7 @@ def replay(  # noqa: PLR0913 - one parameter an option of the command
     """
     # The simulator and numpy are for this command alone: no other waits for them.
     from hostelry.cli import replay_run as at_work
-    from hostelry.sim.deployment import Deployment
+    from hostelry.sim.deployment import SimulatedDeployment
 
     if list_scenarios:
         at_work.show_scenarios()
@@ -69,7 +69,7 @@ def replay(  # noqa: PLR0913 - one parameter an option of the command
         at_work.write(fresh(), write_to)
         return
     with at_work.possible():
-        deployment = Deployment(
+        deployment = SimulatedDeployment(
             instance_type=instance_type,
             shape=shape_of(instance_type),
             requirements=at_work.requirements(copy_cpus, copy_memory_mib, copy_accelerators),

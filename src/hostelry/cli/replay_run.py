@@ -14,11 +14,11 @@ from hostelry.cli.home_option import print_json
 from hostelry.cli.replay_calibrate import calibrate
 from hostelry.cli.replay_text import act_lines, comparison_lines
 from hostelry.domain.shape import Requirements
-from hostelry.sim.deployment import Deployment
-from hostelry.sim.outcome import Outcome, replayed
+from hostelry.sim.deployment import SimulatedDeployment
+from hostelry.sim.outcome import ReplayOutcome, replayed
 from hostelry.sim.policy_file import read_policy
 from hostelry.sim.policy_set import PolicySet
-from hostelry.sim.replay import Progress, Setup
+from hostelry.sim.replay import Progress, ReplaySetup
 from hostelry.sim.scenario import DEFAULT_SEED, SCENARIOS, scenario_trace
 from hostelry.sim.service import ServiceModel, default_service, load_service, save_service
 from hostelry.sim.trace import Trace
@@ -31,7 +31,7 @@ TOLD_EVERY_S = 2.0
 class Against(NamedTuple):
     """What every policy is replayed on."""
 
-    deployment: Deployment
+    deployment: SimulatedDeployment
     service: ServiceModel
     seed: int
 
@@ -82,7 +82,7 @@ def compare(
             "examples/policies has some"
         )
     setups = [
-        Setup(
+        ReplaySetup(
             policies=it,
             deployment=against.deployment,
             service=against.service,
@@ -121,7 +121,7 @@ def named_apart(policies: Sequence[PolicySet]) -> list[PolicySet]:
     return found
 
 
-def run(fresh: Callable[[], Trace], setup: Setup) -> Outcome:
+def run(fresh: Callable[[], Trace], setup: ReplaySetup) -> ReplayOutcome:
     """One replay, its progress told where it takes long."""
     return replayed(fresh(), setup, telling(setup.policies.name))
 
@@ -145,7 +145,9 @@ def telling(name: str, every_s: float = TOLD_EVERY_S) -> Progress:
     return tell
 
 
-def show(outcomes: Sequence[Outcome], service: ServiceModel, *, as_json: bool, acts: bool) -> None:
+def show(
+    outcomes: Sequence[ReplayOutcome], service: ServiceModel, *, as_json: bool, acts: bool
+) -> None:
     """JSON for programs, or the policies side by side."""
     if as_json:
         print_json({"service": service, "outcomes": outcomes})

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from hostelry.sim.ledger import Act
-from hostelry.sim.outcome import Outcome
+from hostelry.sim.ledger import SimulatedAct
+from hostelry.sim.outcome import ReplayOutcome
 
 MAX_ACTS = 40
 
 
-def comparison_lines(outcomes: Sequence[Outcome]) -> list[str]:
+def comparison_lines(outcomes: Sequence[ReplayOutcome]) -> list[str]:
     """A row a figure, a column a policy."""
     rows = [("", *(it.policy for it in outcomes))]
     columns = [_cells(it) for it in outcomes]
@@ -17,7 +17,7 @@ def comparison_lines(outcomes: Sequence[Outcome]) -> list[str]:
     return aligned(rows)
 
 
-def _cells(outcome: Outcome) -> list[tuple[str, str]]:
+def _cells(outcome: ReplayOutcome) -> list[tuple[str, str]]:
     """Every figure's name and text."""
     return [
         ("requests", f"{outcome.num_requests:,}"),
@@ -56,7 +56,7 @@ def _median(spans_s: Sequence[float | None]) -> str:
     return f"{known[len(known) // 2]:.1f} s" if known else "-"
 
 
-def act_lines(outcome: Outcome) -> list[str]:
+def act_lines(outcome: ReplayOutcome) -> list[str]:
     """The acts of one replay, the first of many."""
     rows: list[tuple[str, ...]] = [("decided", "by", "copies", "t0->t1", "t1->t2", "", "why")]
     rows += [_act_row(it) for it in outcome.acts[:MAX_ACTS]]
@@ -65,7 +65,7 @@ def act_lines(outcome: Outcome) -> list[str]:
     return [f"{outcome.policy}:", *aligned(rows), *more]
 
 
-def _act_row(act: Act) -> tuple[str, ...]:
+def _act_row(act: SimulatedAct) -> tuple[str, ...]:
     reaction_s, start_s = (
         _between(act.rose_s, act.decided_s),
         _between(act.decided_s, act.answered_s),

@@ -25,7 +25,7 @@ BREACHES: Mapping[Comparison, Callable[[float, float], bool]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class AlarmVerdict:
     """The state an alarm should have, and why; the words are made when they are asked for.
 
     `values` are the real datapoints that were evaluated, oldest first. `is_settled` is False when
@@ -64,7 +64,7 @@ def evaluate(
     status: AlarmStatus,
     now: float,
     num_samples: float | None = None,
-) -> Verdict:
+) -> AlarmVerdict:
     """The verdict on `datapoints`; values that are no finite numbers count as missing.
 
     `num_samples` is how many samples the evaluated periods hold; only rules that ignore
@@ -77,7 +77,7 @@ def evaluate(
     state = _state(rule, evidence, status.state, end)
     if _has_few_samples(rule, num_samples):
         state = status.state
-    return Verdict(
+    return AlarmVerdict(
         rule=rule,
         state=state,
         evidence=evidence,

@@ -37,14 +37,14 @@ class Vote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class CombinedDecision:
     """The decision, and the name of whom it is by; empty where nothing changes."""
 
     decision: Decision
     by: str = ""
 
 
-def combine(votes: Sequence[Vote], capacity: Capacity) -> Outcome:
+def combine(votes: Sequence[Vote], capacity: Capacity) -> CombinedDecision:
     """One decision of all `votes`."""
     outwards = [it for it in votes if it.decision.desired > capacity.desired]
     if outwards:
@@ -59,10 +59,10 @@ def combine(votes: Sequence[Vote], capacity: Capacity) -> Outcome:
         names = ", ".join(it.by for it in waiting)
         wanting = held_up[0]
         reason = f"{wanting.decision.reason} Not scaled in: {names} is not ready for it."
-        return Outcome(decision=unchanged(capacity, reason, wanting.decision.signal))
+        return CombinedDecision(decision=unchanged(capacity, reason, wanting.decision.signal))
     refused = tuple(reason for it in votes for reason in it.decision.not_scaled)
     reason = " ".join(it.decision.reason for it in votes) or "No policy asks for a change."
-    return Outcome(decision=unchanged(capacity, reason, {}, *refused))
+    return CombinedDecision(decision=unchanged(capacity, reason, {}, *refused))
 
 
 def goes_in(vote: Vote, capacity: Capacity, *, tracking_agrees: bool) -> bool:
@@ -72,13 +72,15 @@ def goes_in(vote: Vote, capacity: Capacity, *, tracking_agrees: bool) -> bool:
     return vote.voter is Voter.STEP or (tracking_agrees and vote.may_scale_in)
 
 
-def won(votes: Sequence[Vote]) -> Outcome:
+def won(votes: Sequence[Vote]) -> CombinedDecision:
     """The vote for the largest number; the first of equals."""
     winner = max(votes, key=lambda it: it.decision.desired)
-    return Outcome(decision=winner.decision, by=winner.by)
+    return CombinedDecision(decision=winner.decision, by=winner.by)
 
 
-def kept_up(lowered: Outcome, votes: Sequence[Vote], capacity: Capacity) -> Outcome:
+def kept_up(
+    lowered: CombinedDecision, votes: Sequence[Vote], capacity: Capacity
+) -> CombinedDecision:
     """`lowered`, but not below what a proposal wants."""
     proposals = [it for it in votes if it.voter is Voter.PROPOSAL]
     if not proposals:
@@ -89,10 +91,12 @@ def kept_up(lowered: Outcome, votes: Sequence[Vote], capacity: Capacity) -> Outc
     reason = f"{lowered.decision.reason} Kept up by {floor.by}: {floor.decision.reason}"
     desired = min(capacity.desired, floor.decision.desired)
     decision = replace(lowered.decision, desired=desired, reason=reason)
-    return Outcome(decision=decision, by=lowered.by if desired < capacity.desired else "")
+    return CombinedDecision(decision=decision, by=lowered.by if desired < capacity.desired else "")
 
 
-def unless_suspended(outcome: Outcome, capacity: Capacity, suspended: Suspended) -> Outcome:
+def unless_suspended(
+    outcome: CombinedDecision, capacity: Capacity, suspended: Suspended
+) -> CombinedDecision:
     """`outcome`, or the present number where SuspendedState forbids that way.
 
     Source: "Suspend and resume scaling" in the Application Auto Scaling user guide.
@@ -104,4 +108,4 @@ def unless_suspended(outcome: Outcome, capacity: Capacity, suspended: Suspended)
         return outcome
     member = "DynamicScalingOutSuspended" if out_forbidden else "DynamicScalingInSuspended"
     reason = f"{outcome.decision.reason} Not done: {member} is set on the target."
-    return Outcome(decision=unchanged(capacity, reason, outcome.decision.signal))
+    return CombinedDecision(decision=unchanged(capacity, reason, outcome.decision.signal))

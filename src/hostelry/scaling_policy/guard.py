@@ -8,12 +8,12 @@ are looked at.
 
 from dataclasses import dataclass, replace
 
-from hostelry.scaling_policy.combine import Outcome
+from hostelry.scaling_policy.combine import CombinedDecision
 from hostelry.scaling_policy.decision import Capacity, unchanged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
+class TargetHealth:
     """What was seen of a target in the last `window_s` seconds.
 
     `num_errors` are answers of 5xx, broken streams and refusals for want of a copy, among the
@@ -29,7 +29,7 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class GuardLimits:
     """What is still no reason for a veto; raises ValueError for a limit that can never be met.
 
     An error rate counts from `min_errors` errors on: one failed request says nothing.
@@ -47,9 +47,9 @@ class Limits:
             raise ValueError(f"{self} has a limit below what can be: min_errors 1, others 0")
 
 
-def veto(health: Health, limits: Limits | None = None) -> str | None:
+def veto(health: TargetHealth, limits: GuardLimits | None = None) -> str | None:
     """Why capacity must not be taken away now; None where nothing speaks against it."""
-    limits = limits or Limits()
+    limits = limits or GuardLimits()
     window = f"in the last {health.window_s:.0f} s"
     if health.num_crashed > limits.max_crashed:
         return f"{health.num_crashed} copies died {window} (at most {limits.max_crashed} may)"
@@ -67,12 +67,14 @@ def veto(health: Health, limits: Limits | None = None) -> str | None:
     return None
 
 
-def error_rate(health: Health) -> float:
+def error_rate(health: TargetHealth) -> float:
     """The share of requests that failed; 1 where more failed than are known to have ended."""
     return min(1.0, health.num_errors / max(1, health.num_requests))
 
 
-def unless_vetoed(outcome: Outcome, capacity: Capacity, reason: str | None) -> Outcome:
+def unless_vetoed(
+    outcome: CombinedDecision, capacity: Capacity, reason: str | None
+) -> CombinedDecision:
     """`outcome`, or the present number where it would take capacity away against a veto."""
     if reason is None or outcome.decision.desired >= capacity.desired:
         return outcome

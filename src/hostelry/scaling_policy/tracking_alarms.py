@@ -65,7 +65,7 @@ PREDEFINED: Mapping[str, Predefined] = {
 }
 
 
-class Side(Enum):
+class AlarmSide(Enum):
     """Which of a policy's two alarms."""
 
     HIGH = "AlarmHigh"
@@ -74,26 +74,26 @@ class Side(Enum):
     @property
     def direction(self) -> Direction:
         """Which way the policy is asked to scale by this alarm."""
-        return Direction.OUT if self is Side.HIGH else Direction.IN
+        return Direction.OUT if self is AlarmSide.HIGH else Direction.IN
 
 
-def alarm_name(resource_id: str, side: Side, uuid: str) -> str:
+def alarm_name(resource_id: str, side: AlarmSide, uuid: str) -> str:
     """What AWS names the alarm."""
     return f"TargetTracking-{resource_id}-{side.value}-{uuid}"
 
 
-def side_of(alarm_name: str) -> Side | None:
+def side_of(alarm_name: str) -> AlarmSide | None:
     """Which of a policy's alarms has that name; None where it is not named as one."""
     if not alarm_name.startswith("TargetTracking-"):
         return None
     # A resource's own name may hold such a word too: the alarm's comes last.
-    places = {side: alarm_name.rfind(f"-{side.value}-") for side in Side}
+    places = {side: alarm_name.rfind(f"-{side.value}-") for side in AlarmSide}
     side, place = max(places.items(), key=lambda it: it[1])
     return side if place >= 0 else None
 
 
 def alarm_rule(
-    policy: TargetTracking, resource_id: str, side: Side, *, pace: float = 1.0
+    policy: TargetTracking, resource_id: str, side: AlarmSide, *, pace: float = 1.0
 ) -> AlarmRule:
     """When the alarm alarms: every one of its datapoints must breach.
 
@@ -103,13 +103,13 @@ def alarm_rule(
     stat = None if policy.predefined is None else predefined_stat(policy.predefined, resource_id)
     period_s = CUSTOMIZED_PERIOD_S if stat is None else stat.period_s
     low_periods = max(1, math.ceil(LOW_PERIODS_OF[period_s] / pace))
-    num_periods = HIGH_PERIODS if side is Side.HIGH else low_periods
+    num_periods = HIGH_PERIODS if side is AlarmSide.HIGH else low_periods
     single = policy.queries[0].stat if len(policy.queries) == 1 else None
     return AlarmRule(
         evaluation_periods=num_periods,
         datapoints_to_alarm=num_periods,
-        threshold=policy.target_value * (1.0 if side is Side.HIGH else LOW_SHARE),
-        comparison=Comparison.GREATER if side is Side.HIGH else Comparison.LESS,
+        threshold=policy.target_value * (1.0 if side is AlarmSide.HIGH else LOW_SHARE),
+        comparison=Comparison.GREATER if side is AlarmSide.HIGH else Comparison.LESS,
         stat=stat or single,
         queries=() if stat or single else policy.queries,
     )

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from hostelry.autoscaler.capacity import names_in
 from hostelry.autoscaler.history import NAMES, History
-from hostelry.autoscaler.responsive_targets import choices
+from hostelry.autoscaler.responsive_targets import responsive_targets
 from hostelry.autoscaler.scaler import TargetScaler
 from hostelry.base.clock import Clock
 from hostelry.domain.scaling import (
@@ -67,7 +67,7 @@ class ScalingRoutes:
 
     def document(self) -> dict[str, Any]:
         """What `scaling` answers."""
-        chosen = choices(self._state)
+        chosen = responsive_targets(self._state)
         responsive = {
             (key.scope, it.resource_id, it.dimension): tag_of_options(it.options)
             for key, it in chosen.watched.items()

@@ -14,7 +14,7 @@ from hostelry.scaling_policy.alarm import evaluate, evaluation_range
 from hostelry.scaling_policy.alarm_times import evaluation_interval_s, next_evaluation_at
 from hostelry.scaling_policy.combine import Vote, Voter
 from hostelry.scaling_policy.decision import Direction, Situation, unchanged
-from hostelry.scaling_policy.tracking_alarms import Side, alarm_name, alarm_rule
+from hostelry.scaling_policy.tracking_alarms import AlarmSide, alarm_name, alarm_rule
 from hostelry.sim.policy_set import PolicySet
 from hostelry.sim.published import PublishedMetrics
 from hostelry.sim.target import SimulatedTarget
@@ -34,7 +34,7 @@ class WatchedAlarm:
     name: str
     rule: AlarmRule
     policy: ScalingPolicy
-    side: Side | None
+    side: AlarmSide | None
     status: AlarmStatus
     next_at: float
     values: tuple[Datapoint, ...] = ()
@@ -122,7 +122,7 @@ class AwsController:
         """The alarm of a policy that lasts: that of scaling out before the other."""
         mine = [it for it in self._alarms if it.policy is policy]
         lasting = [it for it in mine if it.status.state is AlarmState.ALARM]
-        return next((it for it in lasting if it.side is Side.HIGH), next(iter(lasting), None))
+        return next((it for it in lasting if it.side is AlarmSide.HIGH), next(iter(lasting), None))
 
 
 def _tracking_vote(policy: ScalingPolicy, alarm: WatchedAlarm | None, at: Situation) -> Vote:
@@ -131,7 +131,7 @@ def _tracking_vote(policy: ScalingPolicy, alarm: WatchedAlarm | None, at: Situat
     if alarm is None:
         decision = unchanged(at.capacity, f"{policy.name} is not ready to scale in.", {})
     else:
-        direction = Direction.OUT if alarm.side is Side.HIGH else Direction.IN
+        direction = Direction.OUT if alarm.side is AlarmSide.HIGH else Direction.IN
         values = [it.value for it in alarm.values]
         decision = target_tracking.decide(tracking, direction, values, at)
     return Vote(
@@ -147,7 +147,7 @@ def _tracking_alarms(policies: PolicySet, now: float, pace: float) -> list[Watch
     for number, policy in enumerate(policies.policies):
         if policy.tracking is None:
             continue
-        for side in Side:
+        for side in AlarmSide:
             rule = alarm_rule(policy.tracking, policy.resource_id, side, pace=pace)
             name = alarm_name(policy.resource_id, side, f"{number:08d}")
             found.append(_watched(name, rule, policy, side, now))
@@ -162,7 +162,7 @@ def _own_alarms(policies: PolicySet, now: float) -> list[WatchedAlarm]:
 
 
 def _watched(
-    name: str, rule: AlarmRule, policy: ScalingPolicy, side: Side | None, now: float
+    name: str, rule: AlarmRule, policy: ScalingPolicy, side: AlarmSide | None, now: float
 ) -> WatchedAlarm:
     return WatchedAlarm(
         name=name,

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.routing.copy_choice import choose_copy
-from hostelry.sim.copies import Answered, Asked, SimulatedCopy
-from hostelry.sim.deployment import Deployment
+from hostelry.sim.copies import SimulatedAnswer, SimulatedCopy, SimulatedRequest
+from hostelry.sim.deployment import SimulatedDeployment
 from hostelry.sim.fleet import SimulatedFleet
-from hostelry.sim.ledger import Fate, Ledger
-from hostelry.sim.meter import Meter
+from hostelry.sim.ledger import ReplayLedger, RequestFate
+from hostelry.sim.meter import LoadMeter
 from hostelry.sim.timeline import Timeline
 from hostelry.sim.trace import NO_SESSION
 
@@ -24,10 +24,10 @@ LOADS_KEPT_S = 900
 class ComponentDeps:
     """What all components of a simulation share."""
 
-    deployment: Deployment
+    deployment: SimulatedDeployment
     timeline: Timeline
     fleet: SimulatedFleet
-    ledger: Ledger
+    ledger: ReplayLedger
     source: random.Random
 
 
@@ -37,7 +37,7 @@ class SimulatedComponent:
     Args:
         model: its position among the trace's models.
         key: whom its loads are of.
-        around: what all components share.
+        deps: what all components share.
         begins_at: the wall time of second 0.
         woken: called with the number of requests that wait, when one begins to.
     """
@@ -46,7 +46,7 @@ class SimulatedComponent:
         self,
         model: int,
         key: LoadKey,
-        around: ComponentDeps,
+        deps: ComponentDeps,
         begins_at: float,
         woken: Callable[["SimulatedComponent", int], None],
     ) -> None:
@@ -54,18 +54,18 @@ class SimulatedComponent:
         self.desired = 0
         self.serving: list[SimulatedCopy] = []
         self.outstanding: list[int] = []
-        self.held: deque[Asked] = deque()
+        self.held: deque[SimulatedRequest] = deque()
         self.loads: deque[SecondLoad] = deque(maxlen=LOADS_KEPT_S)
-        self.meter = Meter(key, begins_at)
+        self.meter = LoadMeter(key, begins_at)
         self.ever: list[SimulatedCopy] = []
-        self._around = around
+        self._deps = deps
         self._woken = woken
         self._coming: list[SimulatedCopy] = []
         self._leaving: dict[str, SimulatedCopy] = {}
         self._sessions: dict[int, SimulatedCopy] = {}
         self._num_there = 0
 
-    def arrive(self, asked: Asked, session: int, now_s: float) -> None:
+    def arrive(self, asked: SimulatedRequest, session: int, now_s: float) -> None:
         """A request: to a copy, to those that wait, or refused."""
         self.meter.arrived(now_s)
         if self.serving:
@@ -86,7 +86,7 @@ class SimulatedComponent:
 
     def want(self, desired: int, now_s: float) -> None:
         """Have `desired` copies from now on: more are started, surplus ones drain."""
-        fleet = self._around.fleet
+        fleet = self._deps.fleet
         self.desired = desired
         there = len(self.serving) + len(self._coming) + fleet.num_waiting(self.model)
         if desired > there:
@@ -128,11 +128,11 @@ class SimulatedComponent:
         """Whether nothing happens and nothing has in this second."""
         return not self.meter.touched and not self.meter.in_flight
 
-    def _send(self, asked: Asked, session: int, now_s: float) -> None:
-        around = self._around
+    def _send(self, asked: SimulatedRequest, session: int, now_s: float) -> None:
+        deps = self._deps
         copy = self._sessions.get(session) if session != NO_SESSION else None
         if copy is None or copy.place < 0:
-            place = choose_copy(around.deployment.routing, self.outstanding, around.source.random())
+            place = choose_copy(deps.deployment.routing, self.outstanding, deps.source.random())
             copy = self.serving[place]
             if session != NO_SESSION:
                 self._sessions[session] = copy
@@ -148,41 +148,41 @@ class SimulatedComponent:
         """
         if next_s < copy.wakes_s:
             copy.wakes_s = next_s
-            self._around.timeline.at(next_s, copy)
+            self._deps.timeline.at(next_s, copy)
 
-    def _hold(self, asked: Asked, now_s: float) -> None:
-        deployment = self._around.deployment
+    def _hold(self, asked: SimulatedRequest, now_s: float) -> None:
+        deployment = self._deps.deployment
         if deployment.at_zero is AtZero.COMPAT:
             self.meter.no_capacity += 1
-            self._failed(asked, Fate.REFUSED, now_s)
+            self._failed(asked, RequestFate.REFUSED, now_s)
         elif len(self.held) >= deployment.max_held:
-            self._failed(asked, Fate.OVERFLOWN, now_s)
+            self._failed(asked, RequestFate.OVERFLOWN, now_s)
         else:
             self.held.append(asked)
-            self._around.timeline.at(now_s + deployment.hold_s, self._expire)
+            self._deps.timeline.at(now_s + deployment.hold_s, self._expire)
             self._woken(self, len(self.held))
 
     def _expire(self, now_s: float) -> None:
-        limit_s = self._around.deployment.hold_s
+        limit_s = self._deps.deployment.hold_s
         while self.held and self.held[0].arrived_s + limit_s <= now_s:
-            self._failed(self.held.popleft(), Fate.TIMED_OUT, now_s)
+            self._failed(self.held.popleft(), RequestFate.TIMED_OUT, now_s)
 
-    def _failed(self, asked: Asked, fate: Fate, now_s: float) -> None:
-        self.meter.errors += fate is not Fate.REFUSED
+    def _failed(self, asked: SimulatedRequest, fate: RequestFate, now_s: float) -> None:
+        self.meter.errors += fate is not RequestFate.REFUSED
         self.meter.ended(now_s)
-        took_s, ledger = now_s - asked.arrived_s, self._around.ledger
+        took_s, ledger = now_s - asked.arrived_s, self._deps.ledger
         ledger.ended(self.model, fate, asked.arrived_s, took_s, took_s)
         ledger.delayed[-1] = took_s > 0.0
 
-    def _answered(self, it: Answered, now_s: float) -> None:
+    def _answered(self, it: SimulatedAnswer, now_s: float) -> None:
         meter, arrived_s = self.meter, it.asked.arrived_s
         meter.ended(now_s)
         meter.service_s += it.service_s
         first_s = it.first_token_s - arrived_s
         meter.latencies_us.append(it.service_s * MICRO)
         meter.first_us.append(first_s * MICRO)
-        ledger = self._around.ledger
-        ledger.ended(self.model, Fate.ANSWERED, arrived_s, now_s - arrived_s, first_s)
+        ledger = self._deps.ledger
+        ledger.ended(self.model, RequestFate.ANSWERED, arrived_s, now_s - arrived_s, first_s)
         if it.asked.delayed:
             ledger.delayed[-1] = True
 
@@ -195,7 +195,7 @@ class SimulatedComponent:
         if copy in self._coming:
             self._coming.remove(copy)
             self._counted(-1, now_s)
-            self._around.fleet.gone(copy, now_s)
+            self._deps.fleet.gone(copy, now_s)
             return
         del self.serving[copy.place]
         del self.outstanding[copy.place]
@@ -209,8 +209,8 @@ class SimulatedComponent:
     def _gone(self, copy: SimulatedCopy, now_s: float) -> None:
         del self._leaving[copy.id]
         self._counted(-1, now_s)
-        self._around.fleet.gone(copy, now_s)
+        self._deps.fleet.gone(copy, now_s)
 
     def _counted(self, change: int, now_s: float) -> None:
         self._num_there += change
-        self._around.ledger.copies_now(self.model, now_s, self._num_there)
+        self._deps.ledger.copies_now(self.model, now_s, self._num_there)

@@ -7,7 +7,7 @@ from typing import Protocol
 from hostelry.domain.load import SecondLoad
 from hostelry.scaling_policy.responsive.options import ResponsiveOptions
 from hostelry.scaling_policy.responsive.policy import kept_up, step
-from hostelry.scaling_policy.responsive.state import State
+from hostelry.scaling_policy.responsive.state import ResponsiveState
 from hostelry.sim.peers import (
     KnativeRule,
     KnativeState,
@@ -44,7 +44,7 @@ class ResponsiveController:
     ) -> None:
         self._target = target
         self._is_tracked = is_tracked
-        self._state = State(options=options)
+        self._state = ResponsiveState(options=options)
 
     def second(self, load: SecondLoad, now: float) -> None:
         """Let it decide by one more second."""

@@ -17,7 +17,7 @@ CLOSE_S = 1e-7  # work that is as good as done: instants of a long trace are no 
 MAX_TURNS = 4096  # changes of speed that are remembered, for the times of first tokens
 
 
-class Asked(NamedTuple):
+class SimulatedRequest(NamedTuple):
     """A request on a copy: when it arrived, and its work until the first and the last token."""
 
     arrived_s: float
@@ -27,10 +27,10 @@ class Asked(NamedTuple):
     delayed: bool = False  # it was held for want of a copy
 
 
-class Answered(NamedTuple):
+class SimulatedAnswer(NamedTuple):
     """A request that ended: when its first token came, and how long the copy had it."""
 
-    asked: Asked
+    asked: SimulatedRequest
     first_token_s: float
     service_s: float
 
@@ -60,14 +60,14 @@ class SimulatedCopy:
         self.first_answer_s = NEVER
         self.wakes_s = NEVER  # of the event that is under way for it
         self._slowdowns = slowdowns
-        self._batch: list[tuple[float, int, float, float, Asked]] = []
-        self._queue: deque[tuple[float, Asked]] = deque()
+        self._batch: list[tuple[float, int, float, float, SimulatedRequest]] = []
+        self._queue: deque[tuple[float, SimulatedRequest]] = deque()
         self._done_s = 0.0
         self._turned_s = 0.0
         self._turns_s: list[float] = []
         self._turns_done_s: list[float] = []
 
-    def take(self, asked: Asked, now_s: float) -> float:
+    def take(self, asked: SimulatedRequest, now_s: float) -> float:
         """Begin a request, or queue it; when the next one ends."""
         self.outstanding += 1
         if len(self._batch) >= len(self._slowdowns) - 1:
@@ -77,15 +77,17 @@ class SimulatedCopy:
         self._begin(asked, now_s)
         return self._next_end_s()
 
-    def pass_to(self, now_s: float) -> tuple[list[Answered], float]:
+    def pass_to(self, now_s: float) -> tuple[list[SimulatedAnswer], float]:
         """Requests that have ended by `now_s`, and when the next one ends."""
-        ended: list[Answered] = []
+        ended: list[SimulatedAnswer] = []
         batch = self._batch
         self._turn(now_s)
         reached_s = self._done_s + CLOSE_S
         while batch and batch[0][0] <= reached_s:
             _, _, first_at_s, taken_s, asked = heappop(batch)
-            ended.append(Answered(asked, self._instant_of(first_at_s, now_s), now_s - taken_s))
+            ended.append(
+                SimulatedAnswer(asked, self._instant_of(first_at_s, now_s), now_s - taken_s)
+            )
             self.outstanding -= 1
             if self._queue:
                 queued_s, following = self._queue.popleft()
@@ -98,7 +100,7 @@ class SimulatedCopy:
             self.first_answer_s = now_s
         return ended, self._next_end_s()
 
-    def _begin(self, asked: Asked, taken_s: float) -> None:
+    def _begin(self, asked: SimulatedRequest, taken_s: float) -> None:
         from_s = self._done_s
         first_at_s = from_s + asked.first_work_s
         heappush(self._batch, (from_s + asked.work_s, asked.number, first_at_s, taken_s, asked))

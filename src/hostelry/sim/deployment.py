@@ -12,7 +12,7 @@ GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment:
+class SimulatedDeployment:
     """An endpoint's instances and copies; raises ValueError for what cannot be.
 
     `one_copy_an_instance` is a variant of models: instances are what is scaled. `start_spread` is

@@ -10,7 +10,7 @@ from hostelry.placement.fleet_size import fleet_growth
 from hostelry.placement.pack import place
 from hostelry.placement.values import Held, Host, Placed, Pool, Wanted
 from hostelry.sim.copies import SimulatedCopy
-from hostelry.sim.deployment import Deployment
+from hostelry.sim.deployment import SimulatedDeployment
 from hostelry.sim.service import ServiceModel
 from hostelry.sim.timeline import Timeline
 
@@ -52,7 +52,7 @@ class SimulatedFleet:
 
     def __init__(
         self,
-        deployment: Deployment,
+        deployment: SimulatedDeployment,
         service: ServiceModel,
         timeline: Timeline,
         source: random.Random,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 
-class Fate(IntEnum):
+class RequestFate(IntEnum):
     """What became of a request."""
 
     ANSWERED = 0
@@ -15,7 +15,7 @@ class Fate(IntEnum):
 
 
 @dataclass(slots=True, kw_only=True)
-class Act:
+class SimulatedAct:
     """A change of a component's capacity; instants in seconds of the trace.
 
     `by` is who decided. t0 (`rose_s`) is when the load left what the capacity could carry, t1 is
@@ -39,7 +39,7 @@ class Act:
 
 
 @dataclass(slots=True, kw_only=True)
-class Ledger:
+class ReplayLedger:
     """Columns of one length for requests that ended, and lists for what is rarer.
 
     `capacity` has, by model, instants and the copies that were there from then on: placed ones,
@@ -54,7 +54,7 @@ class Ledger:
     model: "array[int]" = field(default_factory=lambda: array("i"))
     offered: list[tuple["array[float]", "array[float]"]] = field(default_factory=list)
     capacity: list[tuple["array[float]", "array[int]"]] = field(default_factory=list)
-    acts: list[Act] = field(default_factory=list)
+    acts: list[SimulatedAct] = field(default_factory=list)
     num_arrived: int = 0
 
     def with_models(self, num: int) -> None:
@@ -70,7 +70,7 @@ class Ledger:
         counts.append(num)
 
     def ended(
-        self, model: int, fate: Fate, arrived_s: float, took_s: float, first_s: float
+        self, model: int, fate: RequestFate, arrived_s: float, took_s: float, first_s: float
     ) -> None:
         """A request has ended; its row is the newest."""
         self.model.append(model)

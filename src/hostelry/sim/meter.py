@@ -5,7 +5,7 @@ from hostelry.domain.load import Distribution, LoadKey, SecondLoad
 MICRO = 1e6
 
 
-class Meter:
+class LoadMeter:
     """Counts of the second that is under way; `second` closes it.
 
     Args:

@@ -7,9 +7,9 @@ from itertools import accumulate
 import numpy as np
 
 from hostelry.domain.scaling import Dimension
-from hostelry.sim.ledger import Act, Fate, Ledger
-from hostelry.sim.presence import Presence, step_means
-from hostelry.sim.replay import Progress, Replay, Setup, untold
+from hostelry.sim.ledger import ReplayLedger, RequestFate, SimulatedAct
+from hostelry.sim.occupancy import Occupancy, step_means
+from hostelry.sim.replay import Progress, Replay, ReplaySetup, no_progress
 from hostelry.sim.service import ServiceModel
 from hostelry.sim.trace import FloatArray, Trace
 
@@ -22,7 +22,7 @@ QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ReplayOutcome:
     """A replay's figures; times in seconds.
 
     Latencies and first tokens are of requests that were answered; `num_cold` found no copy,
@@ -56,7 +56,7 @@ class Outcome:
     num_in: int
     num_spurious: int
     spurious_per_h: float
-    acts: Sequence[Act] = field(default_factory=tuple)
+    acts: Sequence[SimulatedAct] = field(default_factory=tuple)
 
     @property
     def num_failed(self) -> int:
@@ -64,7 +64,7 @@ class Outcome:
         return self.num_refused + self.num_timed_out + self.num_overflown
 
 
-def replayed(trace: Trace, setup: Setup, progress: Progress = untold) -> Outcome:
+def replayed(trace: Trace, setup: ReplaySetup, progress: Progress = no_progress) -> ReplayOutcome:
     """The outcome of a trace, whose blocks are walked once, against a setup.
 
     Raises TerminalError where the trace cannot be read, or cannot be carried.
@@ -77,19 +77,21 @@ def replayed(trace: Trace, setup: Setup, progress: Progress = untold) -> Outcome
     return outcome_of(replay, setup, trace.name, trace.steps_s)
 
 
-def outcome_of(replay: Replay, setup: Setup, trace_name: str, steps_s: Sequence[float]) -> Outcome:
+def outcome_of(
+    replay: Replay, setup: ReplaySetup, trace_name: str, steps_s: Sequence[float]
+) -> ReplayOutcome:
     """The figures of a replay that has run."""
     ledger, lasts_s = replay.ledger, replay.ended_s
     fate = np.array(ledger.fate, dtype=np.int8)
-    answered = fate == Fate.ANSWERED
+    answered = fate == RequestFate.ANSWERED
     delayed = np.array(ledger.delayed, dtype=bool)
     cost = _cost(replay, setup)
     _tell_acts(replay, setup, steps_s)
     outs = [it for it in ledger.acts if it.is_out]
     num_spurious = sum(it.is_spurious for it in outs)
-    num_refused = int((fate == Fate.REFUSED).sum())
-    num_overflown = int((fate == Fate.OVERFLOWN).sum())
-    return Outcome(
+    num_refused = int((fate == RequestFate.REFUSED).sum())
+    num_overflown = int((fate == RequestFate.OVERFLOWN).sum())
+    return ReplayOutcome(
         policy=setup.policies.name,
         trace=trace_name,
         seed=setup.seed,
@@ -98,7 +100,7 @@ def outcome_of(replay: Replay, setup: Setup, trace_name: str, steps_s: Sequence[
         num_requests=len(fate),
         num_answered=int(answered.sum()),
         num_refused=num_refused,
-        num_timed_out=int((fate == Fate.TIMED_OUT).sum()),
+        num_timed_out=int((fate == RequestFate.TIMED_OUT).sum()),
         num_overflown=num_overflown,
         num_cold=int(delayed.sum()) + num_refused + num_overflown,
         num_delayed=int((delayed & answered).sum()),
@@ -118,7 +120,7 @@ def outcome_of(replay: Replay, setup: Setup, trace_name: str, steps_s: Sequence[
     )
 
 
-def _peak(ledger: Ledger) -> int:
+def _peak(ledger: ReplayLedger) -> int:
     """The most copies there were at a time, of all models."""
     changes = sorted(
         (at_s, num - before)
@@ -146,7 +148,7 @@ def carried_work(service: ServiceModel, concurrency: float | None) -> float:
     return min(concurrency, num) / slowdowns[num]
 
 
-def _cost(replay: Replay, setup: Setup) -> dict[str, float]:
+def _cost(replay: Replay, setup: ReplaySetup) -> dict[str, float]:
     """Copy-seconds there were, were needed, and were too many."""
     lasts_s = replay.ended_s
     if lasts_s <= 0.0:
@@ -157,7 +159,7 @@ def _cost(replay: Replay, setup: Setup) -> dict[str, float]:
     totals = np.zeros(3)
     for place, (at_s, work_s) in enumerate(replay.ledger.offered):
         began = np.array(at_s)
-        busy = Presence(began, began + np.array(work_s) * slowest).means(edges)
+        busy = Occupancy(began, began + np.array(work_s) * slowest).means(edges)
         needed = np.ceil(busy / setup.service.max_concurrency - 1e-9)
         needed = np.maximum(needed, setup.policies.minimum)
         instants, counts = replay.ledger.capacity[place]
@@ -168,19 +170,19 @@ def _cost(replay: Replay, setup: Setup) -> dict[str, float]:
     return dict(zip(names, totals.tolist(), strict=True))
 
 
-def _tell_acts(replay: Replay, setup: Setup, steps_s: Sequence[float]) -> None:
+def _tell_acts(replay: Replay, setup: ReplaySetup, steps_s: Sequence[float]) -> None:
     """Write t0, t2 and whether it was spurious into each act of scaling out."""
     ledger = replay.ledger
     model = np.array(ledger.model, dtype=np.int64)
     arrived, took = np.array(ledger.arrived_s), np.array(ledger.took_s)
-    by_model: dict[int, list[Act]] = {}
+    by_model: dict[int, list[SimulatedAct]] = {}
     for act in ledger.acts:
         if act.is_out:
             by_model.setdefault(act.model, []).append(act)
     target = setup.policies.concurrency or USED_SHARE * setup.service.max_concurrency
     for number, acts in by_model.items():
         mine = model == number
-        actual = Presence(arrived[mine], arrived[mine] + took[mine])
+        actual = Occupancy(arrived[mine], arrived[mine] + took[mine])
         at_s, work_s = (np.array(it) for it in ledger.offered[number])
         copies = replay.scaled[number].component.ever
         for place, act in enumerate(acts):
@@ -198,7 +200,9 @@ def _tell_acts(replay: Replay, setup: Setup, steps_s: Sequence[float]) -> None:
             act.is_spurious = act.from_copies > 0 and is_carried
 
 
-def _step_before(act: Act, earlier: Act | None, steps_s: Sequence[float]) -> float | None:
+def _step_before(
+    act: SimulatedAct, earlier: SimulatedAct | None, steps_s: Sequence[float]
+) -> float | None:
     """The known step that the act is the first to answer."""
     known = [it for it in steps_s if act.decided_s - LOOK_BACK_S <= it <= act.decided_s]
     if not known or (earlier is not None and earlier.decided_s > known[-1]):
@@ -206,7 +210,7 @@ def _step_before(act: Act, earlier: Act | None, steps_s: Sequence[float]) -> flo
     return known[-1]
 
 
-def _rose_s(actual: Presence, act: Act, target: float) -> float | None:
+def _rose_s(actual: Occupancy, act: SimulatedAct, target: float) -> float | None:
     """The beginning of the run of seconds, up to the act, with more than the copies carried."""
     first_s = max(0.0, act.decided_s - LOOK_BACK_S)
     edges = np.arange(act.decided_s, first_s - 0.5, -1.0)[::-1]

@@ -25,10 +25,10 @@ from hostelry.sim.controllers import (
     RayServeController,
     ResponsiveController,
 )
-from hostelry.sim.copies import NEVER, Asked, SimulatedCopy
-from hostelry.sim.deployment import Deployment
+from hostelry.sim.copies import NEVER, SimulatedCopy, SimulatedRequest
+from hostelry.sim.deployment import SimulatedDeployment
 from hostelry.sim.fleet import SimulatedFleet
-from hostelry.sim.ledger import Ledger
+from hostelry.sim.ledger import ReplayLedger
 from hostelry.sim.peers import KnativeRule
 from hostelry.sim.policy_set import PolicySet
 from hostelry.sim.service import ServiceModel
@@ -44,22 +44,22 @@ PROGRESS_EVERY = 50_000
 Progress = Callable[[int, float], None]
 
 
-def untold(num_requests: int, at_s: float) -> None:
+def no_progress(num_requests: int, at_s: float) -> None:
     """No progress is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
+class ReplaySetup:
     """What a trace is replayed against."""
 
     policies: PolicySet
-    deployment: Deployment = field(default_factory=Deployment)
+    deployment: SimulatedDeployment = field(default_factory=SimulatedDeployment)
     service: ServiceModel
     seed: int = 1
 
 
 @dataclass(slots=True, kw_only=True)
-class Scaled:
+class ScaledComponent:
     """A component with what scales it."""
 
     component: SimulatedComponent
@@ -78,32 +78,32 @@ class Replay:
         progress: told of requests that have arrived, and the second of the trace, now and then.
     """
 
-    def __init__(self, trace: Trace, setup: Setup, progress: Progress = untold) -> None:
+    def __init__(self, trace: Trace, setup: ReplaySetup, progress: Progress = no_progress) -> None:
         self._trace = trace
         self._setup = setup
         self._progress = progress
         self._begins_at = trace.begins_at
         self._timeline = Timeline()
-        self.ledger = Ledger()
+        self.ledger = ReplayLedger()
         self.ended_s = 0.0
         source = random.Random(setup.seed)
         self.fleet = SimulatedFleet(
             setup.deployment, setup.service, self._timeline, random.Random(source.random()), self
         )
-        self._around = ComponentDeps(
+        self._deps = ComponentDeps(
             deployment=setup.deployment,
             timeline=self._timeline,
             fleet=self.fleet,
             ledger=self.ledger,
             source=random.Random(source.random()),
         )
-        self.scaled: list[Scaled] = []
+        self.scaled: list[ScaledComponent] = []
         self._bases: dict[str, int] = {}
         self._served_by: list[int] = []  # by model of the trace: the component that serves it
         self._next_second_s = 1.0
         self._open = True
 
-    def run(self) -> Ledger:
+    def run(self) -> ReplayLedger:
         """Let everything of the trace arrive, and wait until all of it has ended."""
         self._know_models()
         last_s = 0.0
@@ -149,12 +149,12 @@ class Replay:
                 self._begin(self.scaled[place])
             self._served_by.append(self._bases[base])
 
-    def _component(self, model: int, name: str) -> Scaled:
+    def _component(self, model: int, name: str) -> ScaledComponent:
         setup, begins_at = self._setup, self._begins_at
         key = LoadKey(
             scope=SCOPE, endpoint_name=ENDPOINT, variant_name=VARIANT, component_name=name
         )
-        component = SimulatedComponent(model, key, self._around, begins_at, self._wake)
+        component = SimulatedComponent(model, key, self._deps, begins_at, self._wake)
         policies = setup.policies
         bounds = Bounds(minimum=policies.minimum, maximum=policies.maximum)
         pace = setup.deployment.pace
@@ -171,7 +171,7 @@ class Replay:
             controllers.append(KnativeController(target, policies.rule))
         elif policies.rule is not None:
             controllers.append(RayServeController(target, policies.rule))
-        return Scaled(
+        return ScaledComponent(
             component=component,
             target=target,
             controllers=controllers,
@@ -179,7 +179,7 @@ class Replay:
             needs_quiet=any(it.needs_quiet for it in controllers),
         )
 
-    def _begin(self, scaled: Scaled) -> None:
+    def _begin(self, scaled: ScaledComponent) -> None:
         """Give a component its first copies, and plan what looks at it."""
         policies, timeline = self._setup.policies, self._timeline
         first = scaled.target.capacity.clamped(self._setup.deployment.initial_copies)
@@ -217,7 +217,7 @@ class Replay:
             offered_s, offered_work_s = ledger.offered[model]
             offered_s.append(at_s)
             offered_work_s.append(work_s)
-            asked = Asked(at_s, first_s, work_s, number)
+            asked = SimulatedRequest(at_s, first_s, work_s, number)
             scaled[model].component.arrive(asked, session, at_s)
             if number % PROGRESS_EVERY == 0:
                 self._progress(number, at_s)
@@ -255,7 +255,7 @@ class Replay:
                 for controller in it.controllers:
                     controller.second(load, now)
 
-    def _plan_look(self, scaled: Scaled) -> None:
+    def _plan_look(self, scaled: ScaledComponent) -> None:
         aws = scaled.aws
         assert aws is not None, "only AWS's policies have alarms"
 
@@ -267,7 +267,7 @@ class Replay:
         if aws.next_at < math.inf:
             self._timeline.at(aws.next_at - self._begins_at, look)
 
-    def _plan_firing(self, scaled: Scaled, action: ScheduledAction, after: float) -> None:
+    def _plan_firing(self, scaled: ScaledComponent, action: ScheduledAction, after: float) -> None:
         at = next_due(replace(action, created_at=self._begins_at), after)
         if at is None:
             return

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from hostelry.domain.load import SecondLoad
 from hostelry.scaling_policy import wake
-from hostelry.scaling_policy.combine import Outcome, Vote, Voter, combine
+from hostelry.scaling_policy.combine import CombinedDecision, Vote, Voter, combine
 from hostelry.scaling_policy.decision import Capacity, Decision, LastAct, LastActs, Situation
-from hostelry.scaling_policy.guard import Health, unless_vetoed, veto
+from hostelry.scaling_policy.guard import TargetHealth, unless_vetoed, veto
 from hostelry.sim.component import SimulatedComponent
-from hostelry.sim.ledger import Act, Ledger
+from hostelry.sim.ledger import ReplayLedger, SimulatedAct
 
 GUARD_WINDOW_S = 60
 LOOK_BACK_S = 600
@@ -47,7 +47,7 @@ class SimulatedTarget:
         self,
         component: SimulatedComponent,
         bounds: Bounds,
-        ledger: Ledger,
+        ledger: ReplayLedger,
         begins_at: float,
         pace: float,
     ) -> None:
@@ -103,7 +103,7 @@ class SimulatedTarget:
     def set(self, by: str, desired: int, reason: str, now: float) -> None:
         """Have this number, within the bounds: what other systems' rules ask for."""
         wanted = Decision(desired=self.capacity.clamped(desired), reason=reason)
-        self._conclude(Outcome(decision=wanted, by=by), now)
+        self._conclude(CombinedDecision(decision=wanted, by=by), now)
 
     def settle(self, by: str, now: float) -> None:
         """Move the number inside bounds that have changed; no cooldown begins with it."""
@@ -121,7 +121,7 @@ class SimulatedTarget:
         waiting = wake.Waiting(held=held, service_s=service_s, at_once=self.at_once)
         decision = wake.decide(waiting, self.capacity)
         before = self.component.desired
-        self._conclude(Outcome(decision=decision, by="wake"), now)
+        self._conclude(CombinedDecision(decision=decision, by="wake"), now)
         if self.component.desired > before:
             self._woken = LastAct(at=now, since_capacity=before, capacity=decision.desired)
 
@@ -129,26 +129,26 @@ class SimulatedTarget:
         floor = self._floor
         return [floor.vote] if floor is not None and now - floor.at <= PROPOSAL_S else []
 
-    def _veto(self, outcome: Outcome, now: float) -> str | None:
+    def _veto(self, outcome: CombinedDecision, now: float) -> str | None:
         desired, cooldown_s = outcome.decision.desired, self.scale_in_cooldown_s
         awake = wake.keeps_awake(desired, self._woken, cooldown_s, self._pace, now)
         return veto(self._health(now)) or awake
 
-    def _health(self, now: float) -> Health:
+    def _health(self, now: float) -> TargetHealth:
         loads = [it for it in self.component.loads if it.second >= now - GUARD_WINDOW_S]
-        return Health(
+        return TargetHealth(
             num_requests=sum(it.finished + it.no_capacity for it in loads),
             num_errors=sum(_failed(it) for it in loads),
             oldest_waiting_s=loads[-1].oldest_held_s if loads else 0.0,
         )
 
-    def _conclude(self, outcome: Outcome, now: float) -> None:
+    def _conclude(self, outcome: CombinedDecision, now: float) -> None:
         component, desired = self.component, outcome.decision.desired
         before = component.desired
         if desired == before:
             return
         now_s = now - self._begins_at
-        act = Act(
+        act = SimulatedAct(
             model=component.model,
             by=outcome.by,
             decided_s=now_s,

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hostelry.autoscaler.alarm_actions import AlarmActionDeps
-from hostelry.autoscaler.alarm_actions import AlarmActions as Telling
+from hostelry.autoscaler.alarm_actions import AlarmActionDeps, AlarmNotifier
 from hostelry.autoscaler.alarm_addresses import Addresses
 from hostelry.autoscaler.alarm_watch import AlarmWatch, AlarmWatchDeps
 from hostelry.autoscaler.protocol import Proposal, Trigger
@@ -106,7 +105,7 @@ class Rig:
             ),
             around,
         )
-        self.telling = Telling(around)
+        self.telling = AlarmNotifier(around)
 
     def advance(self, delta_s: float) -> None:
         self.clock.advance(delta_s)

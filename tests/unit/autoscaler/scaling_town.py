@@ -44,7 +44,7 @@ from hostelry.domain.scaling import (
     policy_key,
     target_name,
 )
-from hostelry.scaling_policy.tracking_alarms import Side, alarm_name
+from hostelry.scaling_policy.tracking_alarms import AlarmSide, alarm_name
 from hostelry.store.memory import MemoryStore
 from hostelry.store.protocol import Store
 from hostelry.store.records import open_state
@@ -191,7 +191,7 @@ class ScalingTown:
             predefined=metric,
             **{"scale_out_cooldown_s": 180.0, "scale_in_cooldown_s": 180.0, **options},
         )
-        names = tuple(alarm_name(RESOURCE, side, name) for side in Side)
+        names = tuple(alarm_name(RESOURCE, side, name) for side in AlarmSide)
         policy = self._policy(name, tracking=tracking, alarm_names=names)
         for it in names:
             self.set_alarm(it, AlarmState.OK)
@@ -246,7 +246,7 @@ class ScalingTown:
         self,
         policy: ScalingPolicy,
         *values: float,
-        side: Side = Side.HIGH,
+        side: AlarmSide = AlarmSide.HIGH,
         threshold: float = 5.0,
         name: str | None = None,
     ) -> None:
@@ -271,7 +271,7 @@ class ScalingTown:
             at=self.now,
         )
 
-    def ok(self, policy: ScalingPolicy, side: Side) -> None:
+    def ok(self, policy: ScalingPolicy, side: AlarmSide) -> None:
         self.set_alarm(alarm_name(RESOURCE, side, policy.name), AlarmState.OK)
 
     @property

@@ -16,7 +16,7 @@ from tests.unit.reconcile.samples import NOW, SCOPE
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.load import Wake
 from hostelry.domain.scaling import ActivityStatus
-from hostelry.scaling_policy.tracking_alarms import Side, alarm_name
+from hostelry.scaling_policy.tracking_alarms import AlarmSide, alarm_name
 
 
 def test_a_target_tracking_alarm_scales_out_in_proportion_and_tells_of_it() -> None:
@@ -27,7 +27,7 @@ def test_a_target_tracking_alarm_scales_out_in_proportion_and_tells_of_it() -> N
     assert town.desired == 3
     assert town.base.status is ComponentStatus.UPDATING
     (act,) = town.activities
-    name = alarm_name(RESOURCE, Side.HIGH, "tracking")
+    name = alarm_name(RESOURCE, AlarmSide.HIGH, "tracking")
     assert act.status is ActivityStatus.IN_PROGRESS
     assert act.description == "Setting desired copy count to 3."
     assert act.cause == f"monitor alarm {name} in state ALARM triggered policy tracking"
@@ -88,10 +88,10 @@ def test_scale_in_waits_until_every_tracking_policy_is_ready_for_it() -> None:
     # Source: "Multiple target tracking scaling policies", Application Auto Scaling user guide.
     town = ScalingTown(copies=4)
     one, other = town.track("one"), town.track("other", metric=INVOCATIONS, target=100.0)
-    town.alarm(one, 1.0, 1.0, side=Side.LOW)
+    town.alarm(one, 1.0, 1.0, side=AlarmSide.LOW)
     assert town.desired == 4
     assert town.activities == []
-    town.alarm(other, 50.0, 40.0, side=Side.LOW)
+    town.alarm(other, 50.0, 40.0, side=AlarmSide.LOW)
     assert town.desired == 2, "the larger of both numbers"
     assert town.activities[0].policy_name == "other"
 
@@ -99,11 +99,11 @@ def test_scale_in_waits_until_every_tracking_policy_is_ready_for_it() -> None:
 def test_a_policy_that_has_not_said_a_word_since_a_restart_speaks_against_scale_in() -> None:
     town = ScalingTown(copies=4)
     one, other = town.track("one"), town.track("other", metric=INVOCATIONS, target=100.0)
-    town.alarm(one, 1.0, side=Side.LOW)
+    town.alarm(one, 1.0, side=AlarmSide.LOW)
     town.start()
-    town.alarm(other, 10.0, side=Side.LOW)
+    town.alarm(other, 10.0, side=AlarmSide.LOW)
     assert town.desired == 4
-    town.alarm(one, 1.0, side=Side.LOW)
+    town.alarm(one, 1.0, side=AlarmSide.LOW)
     assert town.desired == 1
 
 
@@ -121,10 +121,10 @@ def test_the_guard_vetoes_a_scale_in_while(seconds: dict[str, Any]) -> None:
     town = ScalingTown(copies=4)
     policy = town.track()
     town.loads.add(town.now - 2, **seconds)
-    town.alarm(policy, 0.5, side=Side.LOW)
+    town.alarm(policy, 0.5, side=AlarmSide.LOW)
     assert town.desired == 4
     town.loads.seconds.clear()
-    town.alarm(policy, 0.5, side=Side.LOW)
+    town.alarm(policy, 0.5, side=AlarmSide.LOW)
     assert town.desired == 1
 
 
@@ -134,31 +134,31 @@ def test_copies_that_die_veto_a_scale_in_for_a_minute() -> None:
     town.pass_time(1)
     town.put_copy("c-1", restarts=1)
     town.pass_time(1)
-    town.alarm(policy, 0.5, side=Side.LOW)
+    town.alarm(policy, 0.5, side=AlarmSide.LOW)
     assert town.desired == 4
     said = town.scaler.said(town.state.scalable_targets.list()[0].value)
     assert said is not None
     assert "1 copies died in the last 60 s" in said.text
     town.pass_time(61)
-    town.alarm(policy, 0.5, side=Side.LOW)
+    town.alarm(policy, 0.5, side=AlarmSide.LOW)
     assert town.desired == 1
 
 
 @pytest.mark.parametrize(
     ("side", "suspended"),
     [
-        pytest.param(Side.HIGH, "scale_out", id="out is suspended"),
-        pytest.param(Side.LOW, "scale_in", id="in is suspended"),
+        pytest.param(AlarmSide.HIGH, "scale_out", id="out is suspended"),
+        pytest.param(AlarmSide.LOW, "scale_in", id="in is suspended"),
     ],
 )
-def test_suspended_scaling_changes_nothing_when(side: Side, suspended: str) -> None:
+def test_suspended_scaling_changes_nothing_when(side: AlarmSide, suspended: str) -> None:
     town = ScalingTown(copies=4)
     policy = town.track()
     town.register(**{suspended: True})
-    town.alarm(policy, 20.0 if side is Side.HIGH else 0.0, side=side)
+    town.alarm(policy, 20.0 if side is AlarmSide.HIGH else 0.0, side=side)
     assert town.desired == 4
     town.register()
-    town.alarm(policy, 20.0 if side is Side.HIGH else 0.0, side=side)
+    town.alarm(policy, 20.0 if side is AlarmSide.HIGH else 0.0, side=side)
     assert town.desired != 4
 
 
@@ -196,7 +196,7 @@ def test_what_could_not_be_scaled_is_left_where_the_alarm_is_over() -> None:
     policy = town.track()
     town.change(status=ComponentStatus.UPDATING, previous_spec=town.base.spec)
     town.alarm(policy, 12.0)
-    town.ok(policy, Side.HIGH)
+    town.ok(policy, AlarmSide.HIGH)
     town.serve(1, previous_spec=None)
     town.pass_time(1)
     assert town.desired == 1
@@ -206,7 +206,7 @@ def test_a_scale_in_waits_for_copies_that_come_up_but_not_for_want_of_room() -> 
     town = ScalingTown(copies=1)
     policy = town.track(scale_in_cooldown_s=0.0)
     town.alarm(policy, 20.0)
-    town.alarm(policy, 0.0, side=Side.LOW)
+    town.alarm(policy, 0.0, side=AlarmSide.LOW)
     assert town.desired == 4
     assert town.activities[0].not_scaled[0].code == "TargetServicePutResourceAsUnscalable"
     town.change(placement_note="no instance has 8 CPUs free")
@@ -288,7 +288,7 @@ def test_a_value_that_is_no_number_changes_nothing(value: float) -> None:
     town = ScalingTown(copies=2)
     policy = town.track()
     town.alarm(policy, value)
-    town.alarm(policy, value, side=Side.LOW)
+    town.alarm(policy, value, side=AlarmSide.LOW)
     assert town.desired == 2
     assert town.activities == []
 
@@ -297,7 +297,7 @@ def test_no_data_changes_nothing() -> None:
     town = ScalingTown(copies=2)
     policy = town.track()
     town.alarm(policy)
-    town.alarm(policy, side=Side.LOW)
+    town.alarm(policy, side=AlarmSide.LOW)
     assert town.desired == 2
 
 

@@ -14,7 +14,7 @@ from hostelry.domain.component import ComponentStatus
 from hostelry.domain.load import Wake
 from hostelry.domain.scaling import Dimension
 from hostelry.scaling_policy.decision import Decision
-from hostelry.scaling_policy.tracking_alarms import Side
+from hostelry.scaling_policy.tracking_alarms import AlarmSide
 
 MAX_WRITES = 6
 VALUES = st.sampled_from([0.0, 0.3, 4.9, 5.0, 5.1, 23.0, 1e9, float("nan"), float("inf")])
@@ -36,7 +36,7 @@ STEPS = st.one_of(
 def play(town: ScalingTown, step: str, value: float) -> None:
     policy = town.state.scaling_policies.list(SCOPE)[0].value
     if step in ("high", "low"):
-        town.alarm(policy, value, side=Side.HIGH if step == "high" else Side.LOW)
+        town.alarm(policy, value, side=AlarmSide.HIGH if step == "high" else AlarmSide.LOW)
     elif step == "propose":
         decision = Decision(desired=int(value), reason="it rose")
         town.scaler.propose(

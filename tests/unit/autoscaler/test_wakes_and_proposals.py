@@ -10,7 +10,7 @@ from hostelry.autoscaler.protocol import Proposal
 from hostelry.domain.load import Wake
 from hostelry.domain.scaling import Dimension
 from hostelry.scaling_policy.decision import Decision
-from hostelry.scaling_policy.tracking_alarms import Side
+from hostelry.scaling_policy.tracking_alarms import AlarmSide
 
 
 def test_a_wake_gives_the_first_copy_at_once_and_a_second_wake_none() -> None:
@@ -56,10 +56,10 @@ def test_what_was_woken_is_not_sent_back_to_zero_at_once() -> None:
     town.scaler.wake(Wake(key=KEY, held=1, at=NOW))
     town.serve(1)
     town.pass_time(1)
-    town.alarm(policy, 0.0, side=Side.LOW)
+    town.alarm(policy, 0.0, side=AlarmSide.LOW)
     assert town.desired == 1
     town.pass_time(200)
-    town.alarm(policy, 0.0, side=Side.LOW)
+    town.alarm(policy, 0.0, side=AlarmSide.LOW)
     assert town.desired == 0
 
 
@@ -105,10 +105,10 @@ def test_a_proposal_keeps_capacity_up_for_as_long_as_it_is_made() -> None:
     town = ScalingTown(copies=6)
     policy = town.track()
     town.scaler.propose(proposal(4))
-    town.alarm(policy, 0.5, side=Side.LOW)
+    town.alarm(policy, 0.5, side=AlarmSide.LOW)
     assert town.desired == 4
     town.serve(4)
     town.pass_time(1)
     town.pass_time(300)
-    town.alarm(policy, 0.5, side=Side.LOW)
+    town.alarm(policy, 0.5, side=AlarmSide.LOW)
     assert town.desired == 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hostelry.domain.alarm import AlarmRule, AlarmState, AlarmStatus, Comparison, MissingData
 from hostelry.domain.metric import Datapoint, Metric, MetricStat
 from hostelry.scaling_policy.alarm import (
-    Verdict,
+    AlarmVerdict,
     evaluate,
     evaluation_range,
     fewest_samples,
@@ -74,7 +74,7 @@ def points(drawn: str, rule: AlarmRule, now: float = NOW) -> list[Datapoint]:
     ]
 
 
-def verdict(drawn: str, rule: AlarmRule, state: AlarmState = OK) -> Verdict:
+def verdict(drawn: str, rule: AlarmRule, state: AlarmState = OK) -> AlarmVerdict:
     return evaluate(rule, points(drawn, rule), status_of(state), NOW)
 
 

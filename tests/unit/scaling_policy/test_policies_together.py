@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostelry.domain.scaling import Suspended
-from hostelry.scaling_policy.combine import Outcome, Vote, Voter, combine, unless_suspended
+from hostelry.scaling_policy.combine import CombinedDecision, Vote, Voter, combine, unless_suspended
 from hostelry.scaling_policy.decision import Capacity, Decision, not_scaled
-from hostelry.scaling_policy.guard import Health, Limits, unless_vetoed, veto
+from hostelry.scaling_policy.guard import GuardLimits, TargetHealth, unless_vetoed, veto
 
 NOW_8 = Capacity(desired=8, serving=8, minimum=0, maximum=20)
 
@@ -145,29 +145,29 @@ def test_suspended_scaling(
     assert (member or "") in after.decision.reason
 
 
-HEALTHY = Health(num_requests=1000)
+HEALTHY = TargetHealth(num_requests=1000)
 
 
 @pytest.mark.parametrize(
     ("health", "says"),
     [
         pytest.param(HEALTHY, None, id="nothing speaks against it"),
-        pytest.param(Health(), None, id="an idle target may be taken to zero"),
+        pytest.param(TargetHealth(), None, id="an idle target may be taken to zero"),
         pytest.param(replace(HEALTHY, num_crashed=1), "1 copies died in the last 60 s",
             id="a copy died: concurrency falls with it (SEED)"),
         pytest.param(replace(HEALTHY, num_errors=51), "51 of 1000 requests failed",
             id="errors are answered quickly, so that concurrency falls (SEED)"),
         pytest.param(replace(HEALTHY, num_errors=50), None, id="as many as may fail"),
-        pytest.param(Health(num_requests=1, num_errors=1), None, id="one failure says nothing"),
-        pytest.param(Health(num_requests=2, num_errors=2), "2 of 2", id="two of two say much"),
-        pytest.param(Health(num_errors=3), "(100%", id="errors of requests that never ended"),
+        pytest.param(TargetHealth(num_requests=1, num_errors=1), None, id="one failure is no sign"),
+        pytest.param(TargetHealth(num_requests=2, num_errors=2), "2 of 2", id="two of two are"),
+        pytest.param(TargetHealth(num_errors=3), "(100%", id="errors of requests that never ended"),
         pytest.param(replace(HEALTHY, oldest_waiting_s=1.5), "waits 1.5 s", id="a queue"),
         pytest.param(replace(HEALTHY, oldest_waiting_s=1.0), None, id="a queue within the limit"),
         pytest.param(replace(HEALTHY, oldest_waiting_s=math.nan), "waits nan s",
             id="an age that is no number is no reason to scale in"),
     ],
 )  # fmt: skip
-def test_the_guard(health: Health, says: str | None) -> None:
+def test_the_guard(health: TargetHealth, says: str | None) -> None:
     reason = veto(health)
     assert reason is None if says is None else reason is not None and says in reason
 
@@ -200,12 +200,12 @@ def test_a_veto_holds_back_scale_in_only(wanted: int, desired: int) -> None:
 )
 def test_limits_that_cannot_be(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"max_error_rate is|has a limit below"):
-        replace(Limits(), **wrong)  # type: ignore[arg-type]
+        replace(GuardLimits(), **wrong)  # type: ignore[arg-type]
 
 
 @given(
     st.builds(
-        Health,
+        TargetHealth,
         num_requests=st.integers(0, 100),
         num_errors=st.integers(0, 100),
         num_crashed=st.integers(0, 3),
@@ -213,8 +213,8 @@ def test_limits_that_cannot_be(wrong: dict[str, float]) -> None:
     ),
     st.integers(0, 20),
 )
-def test_the_guard_never_lowers_what_was_decided(health: Health, wanted: int) -> None:
-    outcome = Outcome(decision=Decision(desired=wanted, reason="x."), by="a")
+def test_the_guard_never_lowers_what_was_decided(health: TargetHealth, wanted: int) -> None:
+    outcome = CombinedDecision(decision=Decision(desired=wanted, reason="x."), by="a")
     after = unless_vetoed(outcome, NOW_8, veto(health)).decision.desired
     assert after >= wanted
     assert after in (wanted, 8)

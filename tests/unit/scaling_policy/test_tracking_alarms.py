@@ -15,7 +15,7 @@ from hostelry.domain.scaling import TargetTracking
 from hostelry.scaling_policy.decision import Direction
 from hostelry.scaling_policy.tracking_alarms import (
     PREDEFINED,
-    Side,
+    AlarmSide,
     alarm_name,
     alarm_rule,
     predefined_stat,
@@ -56,8 +56,8 @@ def policy(predefined: str | None = None, *queries: MetricQuery) -> TargetTracki
 def test_predefined_metrics(
     predefined: str, resource: str, metric: str, stat: str, period_s: int, low_periods: int
 ) -> None:
-    high = alarm_rule(policy(predefined), resource, Side.HIGH)
-    low = alarm_rule(policy(predefined), resource, Side.LOW)
+    high = alarm_rule(policy(predefined), resource, AlarmSide.HIGH)
+    low = alarm_rule(policy(predefined), resource, AlarmSide.LOW)
     dimensions = (
         (("EndpointName", "Llms"), ("VariantName", "AllTraffic"))
         if resource == VARIANT
@@ -89,9 +89,9 @@ def test_every_predefined_type_of_sagemaker_is_known() -> None:
 )
 def test_pace_divides_the_wait_of_the_low_alarm_alone(pace: float, low: int) -> None:
     tracking = policy("SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution")
-    assert alarm_rule(tracking, COMPONENT, Side.LOW, pace=pace).evaluation_periods == low
-    assert alarm_rule(tracking, COMPONENT, Side.HIGH, pace=pace).evaluation_periods == 3
-    assert alarm_rule(tracking, COMPONENT, Side.LOW, pace=pace).period_s == 10
+    assert alarm_rule(tracking, COMPONENT, AlarmSide.LOW, pace=pace).evaluation_periods == low
+    assert alarm_rule(tracking, COMPONENT, AlarmSide.HIGH, pace=pace).evaluation_periods == 3
+    assert alarm_rule(tracking, COMPONENT, AlarmSide.LOW, pace=pace).period_s == 10
 
 
 def test_small_targets_keep_a_fractional_low_threshold() -> None:
@@ -99,7 +99,7 @@ def test_small_targets_keep_a_fractional_low_threshold() -> None:
         policy("SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution"),
         target_value=1.0,
     )
-    assert alarm_rule(tracking, COMPONENT, Side.LOW).threshold == 0.9
+    assert alarm_rule(tracking, COMPONENT, AlarmSide.LOW).threshold == 0.9
 
 
 BACKLOG = MetricStat(
@@ -114,34 +114,34 @@ MATH = (
 
 
 def test_a_customized_metric_is_watched_by_the_minute() -> None:
-    rule = alarm_rule(policy(None, ONE), COMPONENT, Side.LOW)
+    rule = alarm_rule(policy(None, ONE), COMPONENT, AlarmSide.LOW)
     assert (rule.stat, rule.queries, rule.evaluation_periods) == (BACKLOG, (), 15)
 
 
 def test_metric_math_keeps_its_queries() -> None:
-    rule = alarm_rule(policy(None, *MATH), COMPONENT, Side.HIGH)
+    rule = alarm_rule(policy(None, *MATH), COMPONENT, AlarmSide.HIGH)
     assert (rule.stat, rule.queries, rule.period_s) == (None, MATH, 60)
 
 
 @pytest.mark.parametrize(
     ("name", "side"),
     [
-        pytest.param(alarm_name(VARIANT, Side.HIGH, "u-1"), Side.HIGH, id="high"),
-        pytest.param(alarm_name(COMPONENT, Side.LOW, "u-1"), Side.LOW, id="low"),
-        pytest.param(alarm_name("inference-component/a-AlarmLow-b", Side.HIGH, "u"), Side.HIGH,
-            id="a resource that is named like the other one"),
+        pytest.param(alarm_name(VARIANT, AlarmSide.HIGH, "u-1"), AlarmSide.HIGH, id="high"),
+        pytest.param(alarm_name(COMPONENT, AlarmSide.LOW, "u-1"), AlarmSide.LOW, id="low"),
+        pytest.param(alarm_name("inference-component/a-AlarmLow-b", AlarmSide.HIGH, "u"),
+            AlarmSide.HIGH, id="a resource that is named like the other one"),
         pytest.param("my-AlarmHigh-1", None, id="a user's own"),
         pytest.param("TargetTracking-mine", None, id="a user's own that begins alike"),
     ],
 )  # fmt: skip
-def test_which_alarm_a_name_is(name: str, side: Side | None) -> None:
+def test_which_alarm_a_name_is(name: str, side: AlarmSide | None) -> None:
     assert side_of(name) is side
 
 
 def test_names_are_those_of_aws() -> None:
-    assert alarm_name(VARIANT, Side.HIGH, "0f-1") == f"TargetTracking-{VARIANT}-AlarmHigh-0f-1"
-    assert Side.HIGH.direction is Direction.OUT
-    assert Side.LOW.direction is Direction.IN
+    assert alarm_name(VARIANT, AlarmSide.HIGH, "0f-1") == f"TargetTracking-{VARIANT}-AlarmHigh-0f-1"
+    assert AlarmSide.HIGH.direction is Direction.OUT
+    assert AlarmSide.LOW.direction is Direction.IN
 
 
 @pytest.mark.parametrize(
@@ -175,4 +175,4 @@ def test_the_same_metric(one: TargetTracking, other: TargetTracking, same: bool)
 )
 def test_what_has_no_metric(predefined: str, resource: str) -> None:
     with pytest.raises(ValueError, match=r"is none of|is neither"):
-        alarm_rule(policy(predefined), resource, Side.HIGH)
+        alarm_rule(policy(predefined), resource, AlarmSide.HIGH)

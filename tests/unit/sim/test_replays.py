@@ -17,11 +17,11 @@ from hostelry.base.errors import TerminalError
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.sim.arrivals import steady
-from hostelry.sim.deployment import Deployment
-from hostelry.sim.outcome import Outcome, replayed
+from hostelry.sim.deployment import SimulatedDeployment
+from hostelry.sim.outcome import ReplayOutcome, replayed
 from hostelry.sim.policy_file import policy_set
 from hostelry.sim.policy_set import PolicySet
-from hostelry.sim.replay import Setup
+from hostelry.sim.replay import ReplaySetup
 from hostelry.sim.scenario import scenario_trace, stepped
 from hostelry.sim.service import ServiceModel, default_service
 from hostelry.sim.trace import BEGINS_AT, Trace, block_of
@@ -56,11 +56,11 @@ def trace_of(*at_s: float, tokens: int = 10, lasts_s: float = 60.0, **columns: A
 
 def run(
     trace: Trace, policies: PolicySet, service: ServiceModel = SECOND, seed: int = 1, **of: Any
-) -> Outcome:
+) -> ReplayOutcome:
     of.setdefault("start_spread", 0.0)
-    deployment = Deployment(**of)
+    deployment = SimulatedDeployment(**of)
     return replayed(
-        trace, Setup(policies=policies, service=service, deployment=deployment, seed=seed)
+        trace, ReplaySetup(policies=policies, service=service, deployment=deployment, seed=seed)
     )
 
 
@@ -89,12 +89,12 @@ def test_a_replay_is_the_same_in_every_process_whatever_its_hash_seed() -> None:
     program = (
         "from hostelry.sim.outcome import replayed\n"
         "from hostelry.sim.policy_file import read_policy\n"
-        "from hostelry.sim.replay import Setup\n"
+        "from hostelry.sim.replay import ReplaySetup\n"
         "from hostelry.sim.scenario import scenario_trace\n"
         "from hostelry.sim.service import default_service\n"
         "from pathlib import Path\n"
         "policies = read_policy(Path('examples/policies/responsive.json'))\n"
-        "setup = Setup(policies=policies, service=default_service(), seed=3)\n"
+        "setup = ReplaySetup(policies=policies, service=default_service(), seed=3)\n"
         "print(replayed(scenario_trace('step-4x', 3), setup).digest)\n"
     )
     root = Path(__file__).resolve().parents[3]
@@ -343,4 +343,4 @@ def test_scenarios_replay_to_their_end(name: str) -> None:
 )
 def test_a_deployment_that_cannot_be_is_refused(members: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
-        Deployment(**members)
+        SimulatedDeployment(**members)

@@ -12,17 +12,19 @@ from hypothesis import strategies as st
 
 from hostelry.base.errors import TerminalError
 from hostelry.sim.calibration import Measured, fitted
-from hostelry.sim.copies import NEVER, Answered, Asked, SimulatedCopy
-from hostelry.sim.presence import Presence, step_means
+from hostelry.sim.copies import NEVER, SimulatedAnswer, SimulatedCopy, SimulatedRequest
+from hostelry.sim.occupancy import Occupancy, step_means
 from hostelry.sim.service import ServiceModel, default_service, load_service, save_service
 
 HALF = [1.0, 1.0, 2.0]  # of two requests each is half as fast
 
 
-def answers(slowdowns: Sequence[float], asked: Sequence[Asked]) -> list[tuple[float, Answered]]:
+def answers(
+    slowdowns: Sequence[float], asked: Sequence[SimulatedRequest]
+) -> list[tuple[float, SimulatedAnswer]]:
     """When each request ended; the copy is looked at when it said, as a replay does."""
     copy = SimulatedCopy("c", 0, "i", slowdowns)
-    found: list[tuple[float, Answered]] = []
+    found: list[tuple[float, SimulatedAnswer]] = []
     arrivals = [(it.arrived_s, number, it) for number, it in enumerate(asked)]
     heapq.heapify(arrivals)
     next_s = NEVER
@@ -38,8 +40,10 @@ def answers(slowdowns: Sequence[float], asked: Sequence[Asked]) -> list[tuple[fl
     return found
 
 
-def asked(arrived_s: float, first_work_s: float, work_s: float, number: int = 0) -> Asked:
-    return Asked(arrived_s, first_work_s, work_s, number)
+def asked(
+    arrived_s: float, first_work_s: float, work_s: float, number: int = 0
+) -> SimulatedRequest:
+    return SimulatedRequest(arrived_s, first_work_s, work_s, number)
 
 
 def test_a_request_alone_takes_its_work() -> None:
@@ -83,7 +87,7 @@ def test_it_agrees_with_a_simulation_in_tiny_steps(
 
 
 def stepwise(
-    slowdowns: Sequence[float], given_: Sequence[Asked], step_s: float
+    slowdowns: Sequence[float], given_: Sequence[SimulatedRequest], step_s: float
 ) -> dict[int, tuple[float, float]]:
     """Ends and first tokens by number, by adding up small steps."""
     waiting, batch = list(given_), dict[int, float]()
@@ -209,7 +213,7 @@ def test_means_of_presence_are_sums_of_overlaps(found: list[tuple[float, float]]
         / (b - a)
         for a, b in pairwise(edges)
     ]
-    assert Presence(begins, ends).means(edges).tolist() == pytest.approx(overlaps, abs=1e-6)
+    assert Occupancy(begins, ends).means(edges).tolist() == pytest.approx(overlaps, abs=1e-6)
 
 
 def test_means_of_steps_are_areas() -> None:

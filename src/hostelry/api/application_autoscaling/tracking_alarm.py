@@ -12,7 +12,7 @@ from hostelry.domain.alarm import AlarmActions, MetricAlarm, alarm_arn
 from hostelry.domain.scaling import ScalingPolicy, TargetTracking
 from hostelry.domain.scope import Scope
 from hostelry.scaling_policy.alarm_events import configured
-from hostelry.scaling_policy.tracking_alarms import Side, alarm_name, alarm_rule, side_of
+from hostelry.scaling_policy.tracking_alarms import AlarmSide, alarm_name, alarm_rule, side_of
 from hostelry.store.alarm_log import append_history
 from hostelry.store.records import State
 
@@ -23,7 +23,7 @@ def names_for(resource_id: str, tracking: TargetTracking, before: Iterable[str])
     A policy that never scales in has no AlarmLow.
     """
     known = {side_of(name): name for name in before}
-    sides = (Side.HIGH,) if tracking.disable_scale_in else (Side.HIGH, Side.LOW)
+    sides = (AlarmSide.HIGH,) if tracking.disable_scale_in else (AlarmSide.HIGH, AlarmSide.LOW)
     return tuple(known.get(it) or alarm_name(resource_id, it, new_uuid()) for it in sides)
 
 

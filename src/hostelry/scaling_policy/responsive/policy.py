@@ -23,9 +23,9 @@ from hostelry.scaling_policy.responsive.limits import (
     within_limits,
 )
 from hostelry.scaling_policy.responsive.rates import Second, averaged, jumped
-from hostelry.scaling_policy.responsive.state import State
+from hostelry.scaling_policy.responsive.state import ResponsiveState
 from hostelry.scaling_policy.responsive.triggers import (
-    Need,
+    CapacityNeed,
     carried,
     copies_for,
     idle_copies,
@@ -41,8 +41,8 @@ NUM_COUNTS = WINDOWS_S[-1]
 
 
 def step(
-    state: State, second_load: SecondLoad, capacity: Capacity, now: float
-) -> tuple[State, Decision | None]:
+    state: ResponsiveState, second_load: SecondLoad, capacity: Capacity, now: float
+) -> tuple[ResponsiveState, Decision | None]:
     """The state after one more second of load, and what is to be done, if anything.
 
     Seconds come in order; one that came before changes nothing, missing ones were not seen (they
@@ -59,12 +59,12 @@ def step(
     return _scaled_out(known, need, second_load, capacity, now)
 
 
-def expected(state: State) -> float:
+def expected(state: ResponsiveState) -> float:
     """The concurrency that is to be expected from what is known, as it is published."""
     return expected_concurrency(state.rates)
 
 
-def learnt(state: State, load: SecondLoad) -> State:
+def learnt(state: ResponsiveState, load: SecondLoad) -> ResponsiveState:
     """The state with this second in it, and no thought of acting; the same where it is not new."""
     numbers = (
         *(load.arrivals, load.finished, load.service_s, load.in_flight_mean),
@@ -83,7 +83,7 @@ def learnt(state: State, load: SecondLoad) -> State:
         service_s=load.service_s,
         in_flight=load.in_flight_mean,
     )
-    return State(
+    return ResponsiveState(
         options=state.options,
         second=load.second,
         num_seconds=state.num_seconds + 1,
@@ -97,7 +97,7 @@ def learnt(state: State, load: SecondLoad) -> State:
     )
 
 
-def kept_up(state: State, capacity: Capacity, now: float) -> Decision | None:
+def kept_up(state: ResponsiveState, capacity: Capacity, now: float) -> Decision | None:
     """What of the present capacity is needed still, for some time after an act; None: no opinion.
 
     To be told again and again to those who would scale in by averages that the load has outrun.
@@ -115,7 +115,7 @@ def kept_up(state: State, capacity: Capacity, now: float) -> Decision | None:
     )
 
 
-def _rise(state: State, capacity: Capacity) -> Rise | None:
+def _rise(state: ResponsiveState, capacity: Capacity) -> Rise | None:
     service_s = state.rates.mean_service_s
     if not state.is_warm or service_s <= 0.0 or not state.counts[-1]:
         return None  # a second without arrivals never adds to the evidence
@@ -123,7 +123,9 @@ def _rise(state: State, capacity: Capacity) -> Rise | None:
     return likeliest_rise(state.counts, state.rates, state.dispersion, carried_per_s)
 
 
-def _need(state: State, rise: Rise | None, load: SecondLoad, capacity: Capacity) -> Need | None:
+def _need(
+    state: ResponsiveState, rise: Rise | None, load: SecondLoad, capacity: Capacity
+) -> CapacityNeed | None:
     need = too_old(load, state.options, capacity)
     if need is not None or not state.is_warm:
         return need
@@ -134,8 +136,8 @@ def _need(state: State, rise: Rise | None, load: SecondLoad, capacity: Capacity)
 
 
 def _scaled_out(
-    state: State, need: Need, load: SecondLoad, capacity: Capacity, now: float
-) -> tuple[State, Decision | None]:
+    state: ResponsiveState, need: CapacityNeed, load: SecondLoad, capacity: Capacity, now: float
+) -> tuple[ResponsiveState, Decision | None]:
     options = state.options
     acts = acts_of_last_minute(state.acts, now)
     if not may_act(acts, options, now):
@@ -171,7 +173,7 @@ def _told_lately(at: float | None, now: float) -> bool:
     return at is not None and 0.0 <= now - at < MINUTE_S
 
 
-def _rearmed(state: State, need: Need, copies: int) -> State:
+def _rearmed(state: ResponsiveState, need: CapacityNeed, copies: int) -> ResponsiveState:
     """Ready for the next change: the new level is the base now, to be corrected by what comes."""
     if need.per_s is None:
         return state
@@ -181,7 +183,9 @@ def _rearmed(state: State, need: Need, copies: int) -> State:
     return replace(state, rates=rates, counts=(), dispersion=after_gap(state.dispersion))
 
 
-def _scaled_in(state: State, load: SecondLoad, capacity: Capacity) -> tuple[State, Decision | None]:
+def _scaled_in(
+    state: ResponsiveState, load: SecondLoad, capacity: Capacity
+) -> tuple[ResponsiveState, Decision | None]:
     after_s = state.options.scale_in_after_s
     if after_s is None or not state.is_warm:
         return state, None
@@ -198,7 +202,7 @@ def _scaled_in(state: State, load: SecondLoad, capacity: Capacity) -> tuple[Stat
     )
 
 
-def _reason(need: Need, capacity: Capacity, asked: int, wanted: int) -> str:
+def _reason(need: CapacityNeed, capacity: Capacity, asked: int, wanted: int) -> str:
     per_copy = need.concurrency / max(capacity.desired, 1)
     text = (
         f"{need.reason}: {need.concurrency:.3g} calls at once are expected, {per_copy:.3g} per copy"
@@ -208,7 +212,7 @@ def _reason(need: Need, capacity: Capacity, asked: int, wanted: int) -> str:
     )
 
 
-def _signal(state: State, load: SecondLoad, capacity: Capacity) -> Mapping[str, float]:
+def _signal(state: ResponsiveState, load: SecondLoad, capacity: Capacity) -> Mapping[str, float]:
     rates, options = state.rates, state.options
     return {
         "arrivals_per_s": float(load.arrivals),

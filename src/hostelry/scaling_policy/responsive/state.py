@@ -12,7 +12,7 @@ LEVEL_S = 30  # for which the level after a rise is learnt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class ResponsiveState:
     """Learnt from what came so far; a fresh one begins with the warm-up.
 
     `second` is the newest that was counted, `num_seconds` how many were. `counts` are arrivals by

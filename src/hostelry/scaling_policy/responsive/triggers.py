@@ -9,11 +9,11 @@ from hostelry.scaling_policy.decision import Capacity
 from hostelry.scaling_policy.responsive.change import Rise
 from hostelry.scaling_policy.responsive.expected import expected_concurrency
 from hostelry.scaling_policy.responsive.options import ResponsiveOptions
-from hostelry.scaling_policy.responsive.state import State
+from hostelry.scaling_policy.responsive.state import ResponsiveState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class CapacityNeed:
     """A capacity that is called for: `concurrency` is expected, `least` copies whatever that is.
 
     `since_s` is how long ago the load rose. `is_certain` where it was seen, not concluded; else the
@@ -38,14 +38,16 @@ def carried(options: ResponsiveOptions, capacity: Capacity) -> float:
     return options.target * capacity.desired
 
 
-def too_old(load: SecondLoad, options: ResponsiveOptions, capacity: Capacity) -> Need | None:
+def too_old(
+    load: SecondLoad, options: ResponsiveOptions, capacity: Capacity
+) -> CapacityNeed | None:
     """A call has waited too long for a copy, and no more are on their way than it needs."""
     if not load.held or load.oldest_held_s < options.queue_age_s:
         return None
     under_way = max(load.in_flight_mean, float(load.held))
     if capacity.desired > capacity.serving and under_way <= carried(options, capacity):
         return None
-    return Need(
+    return CapacityNeed(
         concurrency=under_way,
         least=capacity.desired + 1,
         is_certain=True,
@@ -57,14 +59,14 @@ def too_old(load: SecondLoad, options: ResponsiveOptions, capacity: Capacity) ->
     )
 
 
-def risen(rise: Rise | None, state: State, capacity: Capacity) -> Need | None:
+def risen(rise: Rise | None, state: ResponsiveState, capacity: Capacity) -> CapacityNeed | None:
     """Arrivals have risen for certain, to more than the capacity carries."""
     if rise is None or rise.evidence < state.threshold:
         return None
     expected = rise.per_s * state.rates.mean_service_s
     if expected <= carried(state.options, capacity):
         return None
-    return Need(
+    return CapacityNeed(
         concurrency=expected,
         since_s=rise.since_s,
         reason=(
@@ -78,7 +80,7 @@ def risen(rise: Rise | None, state: State, capacity: Capacity) -> Need | None:
     )
 
 
-def sustained(state: State, capacity: Capacity) -> Need | None:
+def sustained(state: ResponsiveState, capacity: Capacity) -> CapacityNeed | None:
     """The slow averages, less their errors, are above what the capacity carries."""
     rates, dispersion = state.rates, state.dispersion.index[-1]
     limit = carried(state.options, capacity)
@@ -91,7 +93,7 @@ def sustained(state: State, capacity: Capacity) -> Need | None:
         return None
     expected = expected_concurrency(rates)
     what = "arrivals" if by_rate else "calls under way"
-    return Need(
+    return CapacityNeed(
         concurrency=expected,
         since_s=0.0,
         reason=f"{what} have stayed above what {capacity.desired} copies carry",
@@ -99,7 +101,7 @@ def sustained(state: State, capacity: Capacity) -> Need | None:
     )
 
 
-def idle_copies(state: State, capacity: Capacity) -> bool:
+def idle_copies(state: ResponsiveState, capacity: Capacity) -> bool:
     """Whether one copy less would surely carry what is expected, with a tenth to spare."""
     rates, options, dispersion = state.rates, state.options, state.dispersion.index[-1]
     highest_per_s = rates.per_s + options.deviations * rates.error_per_s(dispersion)
@@ -108,6 +110,6 @@ def idle_copies(state: State, capacity: Capacity) -> bool:
     return fewer < capacity.desired and highest <= 0.9 * options.target * fewer
 
 
-def copies_for(need: Need, options: ResponsiveOptions) -> int:
+def copies_for(need: CapacityNeed, options: ResponsiveOptions) -> int:
     """How many copies carry the need at the target."""
     return max(need.least, math.ceil(need.concurrency / options.target - 1e-9))

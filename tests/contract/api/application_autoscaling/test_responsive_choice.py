@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hostelry.autoscaler.responsive_targets import choices
+from hostelry.autoscaler.responsive_targets import responsive_targets
 from hostelry.domain.scope import Scope
 from hostelry.store.records import State
 
@@ -52,7 +52,7 @@ def registered(served: None, scaling: Call) -> None:
 def test_by_a_policy_on_its_own_metric(
     scaling: Call, state: State, place: dict[str, str], metric: dict[str, Any]
 ) -> None:
-    assert not choices(state).watched
+    assert not responsive_targets(state).watched
     put = scaling(
         "PutScalingPolicy",
         **place,
@@ -68,12 +68,12 @@ def test_by_a_policy_on_its_own_metric(
         },
     )
     assert len(put["Alarms"]) == 2
-    (watched,) = choices(state).watched.values()
+    (watched,) = responsive_targets(state).watched.values()
     assert (watched.resource_id, watched.options.target) == (place["ResourceId"], 3.0)
     assert watched.is_tracked
     assert (watched.capacity.minimum, watched.capacity.maximum) == (1, 9)
     scaling("DeleteScalingPolicy", **place, PolicyName="fast")
-    assert not choices(state).watched
+    assert not responsive_targets(state).watched
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,9 @@ def test_by_a_tag(
 ) -> None:
     arn = scope.arn(kind, name)
     call("AddTags", ResourceArn=arn, Tags=tag("5"))
-    assert [it.resource_id for it in choices(state).watched.values()] == watched
+    assert [it.resource_id for it in responsive_targets(state).watched.values()] == watched
     call("DeleteTags", ResourceArn=arn, TagKeys=["hostelry:responsive"])
-    assert not choices(state).watched
+    assert not responsive_targets(state).watched
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_tag_that_cannot_be_is_refused_and_changes_nothing(
     arn = scope.arn("inference-component", "base")
     call("AddTags", ResourceArn=arn, Tags=tag("5"))
     assert says in refused("AddTags", ResourceArn=arn, Tags=tag(value))
-    assert [it.options.target for it in choices(state).watched.values()] == [5.0]
+    assert [it.options.target for it in responsive_targets(state).watched.values()] == [5.0]
 
 
 def test_a_variant_that_nobody_registered_is_not_watched(call: Call, state: State) -> None:
@@ -121,6 +121,6 @@ def test_a_variant_that_nobody_registered_is_not_watched(call: Call, state: Stat
         ResourceArn=Scope("123456789012", "us-west-2").arn("endpoint", "v"),
         Tags=tag("5"),
     )
-    found = choices(state)
+    found = responsive_targets(state)
     assert [it.resource_id for it in found.watched.values()] == ["endpoint/v/variant/main"]
     assert not found.refused

@@ -10,7 +10,7 @@ from hostelry.domain.scope import Scope
 from hostelry.scaling_policy.decision import Capacity, Decision
 from hostelry.scaling_policy.responsive.options import ResponsiveOptions
 from hostelry.scaling_policy.responsive.policy import step
-from hostelry.scaling_policy.responsive.state import State
+from hostelry.scaling_policy.responsive.state import ResponsiveState
 from hostelry.sim.arrivals import modulated
 
 KEY = LoadKey(scope=Scope("000000000000", "us-west-2"), endpoint_name="chat", variant_name="main")
@@ -79,12 +79,12 @@ class Run:
     minimum: int = 1
     maximum: int = 1000
     serving: int | None = None
-    state: State | None = None
+    state: ResponsiveState | None = None
     acts: list[tuple[int, Decision]] = field(default_factory=list)
 
     def see(self, seconds: Sequence[SecondLoad], *, follow: bool = True) -> "Run":
         """Step through `seconds`; with `follow`, capacity follows the decisions."""
-        state = self.state or State(options=self.options)
+        state = self.state or ResponsiveState(options=self.options)
         for one in seconds:
             serving = self.copies if self.serving is None else self.serving
             capacity = Capacity(

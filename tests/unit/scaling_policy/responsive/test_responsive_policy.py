@@ -14,7 +14,7 @@ from hostelry.scaling_policy.decision import Capacity
 from hostelry.scaling_policy.responsive.expected import expected_sample
 from hostelry.scaling_policy.responsive.options import ResponsiveOptions
 from hostelry.scaling_policy.responsive.policy import expected, kept_up, learnt, step
-from hostelry.scaling_policy.responsive.state import State
+from hostelry.scaling_policy.responsive.state import ResponsiveState
 
 OPTIONS = ResponsiveOptions(target=5.0)
 WARM_S = 120
@@ -194,7 +194,7 @@ def test_what_an_act_was_for_is_kept_up_while_it_is_needed() -> None:
     assert 14 <= kept.desired <= 16
     assert kept_up(run.state, replace(capacity, minimum=16), last) is None
     assert kept_up(run.state, capacity, last + 3600.0) is None
-    assert kept_up(warm().state or State(options=OPTIONS), capacity, last) is None
+    assert kept_up(warm().state or ResponsiveState(options=OPTIONS), capacity, last) is None
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_its_own_scale_in_is_slow_and_only_where_it_was_chosen(
 
 
 def test_expected_concurrency_leads_what_is_under_way() -> None:
-    state = State(options=OPTIONS)
+    state = ResponsiveState(options=OPTIONS)
     for one in even(WARM_S, 2):
         state = learnt(state, one)
     assert expected(state) == pytest.approx(8.0, rel=0.01)
@@ -254,7 +254,7 @@ def test_whatever_comes_it_stays_within_bounds_and_limits(
     seconds: list[SecondLoad], minimum: int, more: int
 ) -> None:
     options = ResponsiveOptions(target=1.0, warm_up_s=10.0)
-    state, copies = State(options=options), minimum
+    state, copies = ResponsiveState(options=options), minimum
     for number, one in enumerate(seconds):
         capacity = Capacity(desired=copies, serving=copies, minimum=minimum, maximum=minimum + more)
         state, decision = step(state, one, capacity, START + number)

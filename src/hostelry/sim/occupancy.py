@@ -6,7 +6,7 @@ import numpy.typing as npt
 from hostelry.sim.trace import FloatArray
 
 
-class Presence:
+class Occupancy:
     """Of many spans: how many of them cover a time, on average over a span.
 
     Args:
