@@ -29,8 +29,8 @@ from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import Container
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.fleet.agent.model_server import ModelServer, new_http
-from hostelry.fleet.host.memory import memory_use
 from hostelry.fleet.host.processes import members, process_table
+from hostelry.fleet.host.usage import memory_use
 from hostelry.fleet.launch.environment import CopyPlace, passed_on, program_environment
 from hostelry.fleet.launch.launcher import LaunchOrder, ProcessLauncher
 from hostelry.fleet.launch.warm import WarmForks

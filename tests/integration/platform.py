@@ -23,9 +23,9 @@ from botocore.session import Session
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.ports import free_ports
+from hostelry.base.proc import PROC, processes
 from hostelry.cli.client_environment import client_variables
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
-from hostelry.server.process_table import PROC, every_process
 from hostelry.server.readiness import NO_CONFIGURATION
 from hostelry.server.run_file import RunFile, gateway_names, live_run_file
 
@@ -229,7 +229,7 @@ class Platform:
     def processes(self) -> list[int]:
         """Every live process that names this home in its command line or environment."""
         root = str(self.home.root).encode()
-        others = (it.pid for it in every_process() if it.pid != os.getpid())
+        others = (it.pid for it in processes() if it.pid != os.getpid())
         return sorted(pid for pid in others if names(pid, root))
 
     def clean_up(self) -> list[str]:

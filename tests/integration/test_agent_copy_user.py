@@ -30,11 +30,12 @@ from tests.integration.test_agent_warm import left_clean, proc, warm
 
 from hostelry.base.copy_key import HEADER
 from hostelry.base.errors import TerminalError
+from hostelry.base.proc import effective_capabilities
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.launch.launcher import ProcessLauncher
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.rules.copy_user import CopyUser, FolderMode, closed_to, refusal
-from hostelry.server.copy_user_option import admitted_copy_user, effective_capabilities, open_home
+from hostelry.server.copy_user_option import admitted_copy_user, open_home
 from hostelry.server.home import load_config, save_config
 
 pytestmark = pytest.mark.integration

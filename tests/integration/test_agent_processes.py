@@ -12,8 +12,7 @@ from tests.integration.agent_rig import kill, run, until_gone, until_true
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.ports import free_port
-from hostelry.fleet.host.listeners import belongs_to_another
-from hostelry.fleet.host.memory import memory_use
+from hostelry.fleet.host.connections import belongs_to_another
 from hostelry.fleet.host.processes import (
     MARKER_VARIABLE,
     WatchedProcess,
@@ -25,6 +24,7 @@ from hostelry.fleet.host.processes import (
     stop_all,
     stop_processes,
 )
+from hostelry.fleet.host.usage import memory_use
 from hostelry.fleet.launch.launcher import LaunchOrder, ProcessLauncher
 
 pytestmark = pytest.mark.integration

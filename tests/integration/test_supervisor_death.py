@@ -22,11 +22,11 @@ from tests.integration.drill import (
 from tests.integration.platform import Platform, kill_if_alive, until
 from tests.integration.test_gateway_workers import knocking
 
+from hostelry.base.proc import process_stat, uptime_s
 from hostelry.chaos.catalogue import BY_NAME
 from hostelry.chaos.scene import scene_of
 from hostelry.chaos.sight import Platform as Sight
 from hostelry.cli.chaos_text import outcome_lines
-from hostelry.server.process_table import process_stat, uptime_s
 from hostelry.server.run_file import live_run_files
 from hostelry.server.supervision import STEADY_S
 

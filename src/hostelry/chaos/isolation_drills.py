@@ -12,6 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import HostelryError
+from hostelry.base.proc import cpu_times
 from hostelry.chaos.flood import flooding
 from hostelry.chaos.load import Aim
 from hostelry.chaos.neighbours import busy_share, neighbours, slower
@@ -32,7 +33,6 @@ DISK_MB, WRITTEN_MB, LEAST_FREE_MB = 64, 192, 1024
 FORK_LIMIT_MB, MOST_FORKS, FORKS_OVER = 1024, 4096, 32
 FORKS_WITHOUT_LIMIT = 256
 FLOOD_CALLERS, FLOOD_WAIT_S, FLOOD_S = 64, 0.5, 10.0
-CPU_TIMES = Path("/proc/stat")
 TARGET = "the neighbours see no error, their p99 within 2x while the machine is not saturated"
 
 
@@ -177,11 +177,11 @@ def beside_neighbours(
     before = {it["id"]: it["pid"] for it in stage.copies_of(owner)}
     with load.flowing():
         Event().wait(BEFORE_S)
-        began_at, cpu = monotonic_s(), CPU_TIMES.read_text()
+        began_at, cpu = monotonic_s(), cpu_times()
         scene.say(f"{drill}: {len(load.calls)} calls of neighbours so far; now the deed")
         deed = do()
         Event().wait(max(0.0, AT_LEAST_S - (monotonic_s() - began_at)))
-        ended_at, busy = monotonic_s(), busy_share(cpu, CPU_TIMES.read_text())
+        ended_at, busy = monotonic_s(), busy_share(cpu, cpu_times())
         Event().wait(AFTER_S)
     found = neighbours(load.calls, began_at, ended_at, busy)
     after = {it["id"]: it["pid"] for it in stage.copies_of(owner)}

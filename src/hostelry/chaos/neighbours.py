@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from hostelry.base.proc import CpuTimes
 from hostelry.chaos.call import OK, Call
 
 MOST_TIMES = 2.0
@@ -69,14 +70,7 @@ def slower(found: Neighbours) -> str | None:
     return f"the neighbours' p99 was {1e3 * during_s:.0f} ms (target {1e3 * limit_s:.0f} ms)"
 
 
-def busy_share(before: str, after: str) -> float:
-    """The share of the machine's CPU time between two texts of /proc/stat that was not idle."""
-    one, other = _cpu_times(before), _cpu_times(after)
-    spent = [late - early for early, late in zip(one, other, strict=True)]
-    total = sum(spent)
-    idle = sum(spent[3:5])  # idle and iowait. Source: proc_stat(5)
-    return 1.0 - idle / total if total > 0 else 0.0
-
-
-def _cpu_times(text: str) -> list[int]:
-    return [int(it) for it in text.splitlines()[0].split()[1:9]]
+def busy_share(before: CpuTimes, after: CpuTimes) -> float:
+    """The share of the machine's CPU time between two instants that was not idle."""
+    total = after.total - before.total
+    return 1.0 - (after.idle - before.idle) / total if total > 0 else 0.0

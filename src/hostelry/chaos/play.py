@@ -8,6 +8,7 @@ from typing import Any
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.base.proc import process_stat, uptime_s
 from hostelry.chaos.ledger import Ledger, no_ledger
 from hostelry.chaos.outcome import Limits, Outcome, judged, served
 from hostelry.chaos.scene import Scene
@@ -20,7 +21,6 @@ from hostelry.chaos.sight import (
 )
 from hostelry.fleet.host.processes import send
 from hostelry.fleet.records import ProcessIdentity
-from hostelry.server.process_table import process_stat, uptime_s
 
 WARM_UP_ANSWERS = 20
 AFTERWARDS_S = 20.0

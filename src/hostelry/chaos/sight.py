@@ -15,9 +15,10 @@ import httpx
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
+from hostelry.base.proc import boot_id
 from hostelry.chaos.beside import beside
 from hostelry.domain.routes import RouteSnapshot
-from hostelry.fleet.host.processes import boot_id, is_alive, send
+from hostelry.fleet.host.processes import is_alive, send
 from hostelry.fleet.records import CopyFolder, CopyRecord, InstanceFolder, ProcessIdentity
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.run_file import RunFile, live_run_files

@@ -7,8 +7,8 @@ import httpx
 import msgspec
 
 from hostelry.base.json import decode
+from hostelry.base.proc import group_resident_bytes, process_stat, uptime_s
 from hostelry.server.home import Credentials, Home, UpConfig
-from hostelry.server.process_table import group_memory_bytes, process_stat, uptime_s
 from hostelry.server.run_file import live_run_file, platform_names
 
 TIMEOUT_S = 5.0
@@ -48,7 +48,7 @@ def platform_process(home: Home, name: str) -> PlatformProcess:
         pid=record.pid,
         port=record.port,
         uptime_s=uptime_s(stat),
-        memory_bytes=group_memory_bytes(stat.group),
+        memory_bytes=group_resident_bytes(stat.group),
     )
 
 

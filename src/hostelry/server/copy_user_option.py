@@ -9,6 +9,7 @@ from pathlib import Path
 
 import hostelry
 from hostelry.base.errors import TerminalError
+from hostelry.base.proc import effective_capabilities
 from hostelry.fleet.launch.copy_seat import let_pass
 from hostelry.fleet.rules.copy_user import (
     AUTO,
@@ -90,14 +91,6 @@ def _known(asked: str) -> CopyUser:
         if asked.isdecimal():
             return CopyUser(uid=int(asked), name=f"user{asked}")
         return CopyUser(uid=None, name=asked)
-
-
-def effective_capabilities() -> int:
-    """Of this process. Source: proc(5), CapEff of status."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("CapEff:"):
-            return int(line.split()[1], 16)
-    return 0
 
 
 def _above(path: Path) -> Iterable[FolderMode]:

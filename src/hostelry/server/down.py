@@ -10,10 +10,10 @@ from typing import IO
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.base.proc import process_stat
 from hostelry.fleet.local.sweep import stop_everything
 from hostelry.server.home import Home
 from hostelry.server.leftovers import AFTER_COPIES, BEFORE_COPIES, end_services, gone
-from hostelry.server.process_table import process_stat
 from hostelry.server.run_file import RunFile, live_run_file, live_run_files, remove_run_file
 
 POLL_S = 0.05

@@ -1,6 +1,5 @@
 """What an `up` that was killed leaves behind: found, and ended where nobody adopts it."""
 
-import contextlib
 import signal
 import time
 from collections.abc import Collection, Iterator
@@ -8,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hostelry.base.clock import monotonic_s
-from hostelry.fleet.host.processes import boot_id
+from hostelry.base.proc import boot_id, environment_value, processes
+from hostelry.fleet.host.processes import signal_group
 from hostelry.server.home import Home
 from hostelry.server.objectstore import remove_sockets
-from hostelry.server.process_table import PROC, every_process, signal_group
 from hostelry.server.pulse import SERVICE_VARIABLE
 from hostelry.server.run_file import (
     RunFile,
@@ -66,18 +65,16 @@ def find_services(home: Home) -> dict[str, RunFile]:
 
 def marked_processes(home: Home) -> Iterator[RunFile]:
     """Every process whose environment marks it as a service of this home."""
-    mark = f"{SERVICE_VARIABLE}={service_path(home, '')}/".encode()
-    for stat in every_process():
-        with contextlib.suppress(OSError):
-            for entry in (PROC / str(stat.pid) / "environ").read_bytes().split(b"\0"):
-                if entry.startswith(mark) and stat.pid == stat.group:
-                    yield RunFile(
-                        name=Path(entry.decode(errors="replace")).name,
-                        pid=stat.pid,
-                        start_ticks=stat.start_ticks,
-                        port=0,
-                        boot_id=boot_id(),
-                    )
+    for stat in processes():
+        mark = environment_value(stat.pid, SERVICE_VARIABLE) if stat.pid == stat.group else None
+        if mark is not None and mark.startswith(f"{service_path(home, '')}/"):
+            yield RunFile(
+                name=Path(mark).name,
+                pid=stat.pid,
+                start_ticks=stat.start_ticks,
+                port=0,
+                boot_id=boot_id(),
+            )
 
 
 def end_services(home: Home, kinds: Collection[str], *, at_once: bool = False) -> list[str]:

@@ -8,9 +8,8 @@ import msgspec
 
 from hostelry.base.json import decode
 from hostelry.base.private_file import write_whole
-from hostelry.fleet.host.processes import boot_id
+from hostelry.base.proc import boot_id, is_same_process, process_stat
 from hostelry.server.home import Home
-from hostelry.server.process_table import is_same_process, process_stat
 from hostelry.server.pulse import line_path
 
 ORDER = ("up", "watcher", "gateway", "control", "s3door", "objectstore")

@@ -17,11 +17,11 @@ from typing import Any
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.fleet.host.processes import WatchedProcess, boot_id
+from hostelry.base.proc import boot_id, process_stat, uptime_s
+from hostelry.fleet.host.processes import WatchedProcess, signal_group
 from hostelry.fleet.records import ProcessIdentity
 from hostelry.server.home import Home
 from hostelry.server.leftovers import STOPPING, Stopping
-from hostelry.server.process_table import process_stat, signal_group, uptime_s
 from hostelry.server.pulse import SERVICE_VARIABLE, Heartbeat, line_path
 from hostelry.server.run_file import (
     RunFile,

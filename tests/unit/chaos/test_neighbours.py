@@ -1,5 +1,6 @@
 import pytest
 
+from hostelry.base.proc import CpuTimes
 from hostelry.chaos.call import OK, Call
 from hostelry.chaos.neighbours import Neighbours, Phase, busy_share, neighbours, phase, slower
 from hostelry.chaos.outcome import Limits, Outcome, judged, served
@@ -57,11 +58,13 @@ def test_how_slow_neighbours_may_become(found: Neighbours, late: bool) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "share"),
     [
-        ("cpu 0 0 0 0 0 0 0 0 0 0\n", "cpu 60 0 20 15 5 0 0 0 0 0\ncpu0 1", 0.8),
-        ("cpu 5 5 5 5 5 5 5 5", "cpu 5 5 5 5 5 5 5 5", 0.0),
+        (CpuTimes(total=0, idle=0), CpuTimes(total=100, idle=20), 0.8),
+        (CpuTimes(total=40, idle=10), CpuTimes(total=40, idle=10), 0.0),
     ],
 )
-def test_the_share_of_cpu_time_that_was_busy(before: str, after: str, share: float) -> None:
+def test_the_share_of_cpu_time_that_was_busy(
+    before: CpuTimes, after: CpuTimes, share: float
+) -> None:
     assert busy_share(before, after) == pytest.approx(share)
 
 

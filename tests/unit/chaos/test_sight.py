@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hostelry.base.proc import PROC, process_stat
 from hostelry.chaos.sight import (
     Platform,
     RouteWatch,
@@ -29,7 +30,6 @@ from hostelry.domain.routes import (
 from hostelry.domain.scope import Scope
 from hostelry.fleet.host.processes import send
 from hostelry.server.home import Home, UpConfig, new_credentials
-from hostelry.server.process_table import PROC, process_stat
 from hostelry.server.run_file import RunFile, save_run_file
 
 STATE = {

@@ -20,10 +20,9 @@ from hostelry.fleet.agent.drain_counts import DrainCounts
 from hostelry.fleet.agent.hosted_copy import HostedCopy
 from hostelry.fleet.agent.lifecycle import plan_copies
 from hostelry.fleet.agent.means import Means
-from hostelry.fleet.host.cpu import cpu_seconds
 from hostelry.fleet.host.gpu import gpu_uses
-from hostelry.fleet.host.memory import memory_use
 from hostelry.fleet.host.processes import members, process_table
+from hostelry.fleet.host.usage import cpu_seconds, memory_use
 from hostelry.fleet.launch.copy_log import CopyLog
 from hostelry.fleet.protocol import Observation
 from hostelry.fleet.records import InstanceFolder, plain_name

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from hostelry.fleet.host.open_connections import open_connections
+from hostelry.fleet.host.connections import open_connections
 
 Count = Callable[[Collection[int]], Mapping[int, int]]
 

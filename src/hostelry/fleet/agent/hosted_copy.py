@@ -46,11 +46,11 @@ from hostelry.fleet.agent.reasons import (
     restart_note,
     start_failure,
 )
+from hostelry.fleet.host.connections import belongs_to_another
 from hostelry.fleet.host.gpu import uses_of
-from hostelry.fleet.host.listeners import belongs_to_another
-from hostelry.fleet.host.memory import memory_use
 from hostelry.fleet.host.processes import members, process_table
 from hostelry.fleet.host.read_ahead import read_model_ahead
+from hostelry.fleet.host.usage import memory_use
 from hostelry.fleet.launch.copy_log import CopyLog
 from hostelry.fleet.launch.environment import CopyPlace
 from hostelry.fleet.launch.launcher import CopyProcess

@@ -11,9 +11,9 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from hostelry.base.proc import open_files
 from hostelry.fleet.records import CopyFolder, ProcessIdentity
 
-PROC = Path("/proc")
 BLOCK_BYTES = 512  # what st_blocks counts. Source: inode(7)
 LEAST_BYTES = 4096  # an empty file takes room too
 ENTRIES = 200_000  # so many are looked at; more of them take no less than what was counted
@@ -61,12 +61,11 @@ def _files(folder: Path, agents: frozenset[str]) -> Iterator[tuple[int, int, int
 
 def _unlinked(processes: Iterable[ProcessIdentity]) -> Iterator[tuple[int, int, int]]:
     for process in processes:
-        with contextlib.suppress(OSError):
-            for name in os.listdir(PROC / str(process.pid) / "fd"):
-                with contextlib.suppress(OSError):
-                    found = os.stat(PROC / str(process.pid) / "fd" / name)
-                    if stat.S_ISREG(found.st_mode) and found.st_nlink == 0:
-                        yield _size(found)
+        for path in open_files(process.pid):
+            with contextlib.suppress(OSError):
+                found = os.stat(path)
+                if stat.S_ISREG(found.st_mode) and found.st_nlink == 0:
+                    yield _size(found)
 
 
 def _size(found: os.stat_result) -> tuple[int, int, int]:

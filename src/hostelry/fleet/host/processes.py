@@ -1,7 +1,7 @@
-"""Processes of this machine, told apart beyond doubt, watched through pidfds and stopped whole.
+"""Processes of copies: identified beyond doubt, watched through pidfds and stopped as a whole.
 
-Linux only: reads /proc. A copy is every process of its leader's session, and every process that
-carries the copy's folder in its environment, so that a child which left the session is found too.
+Linux only. A copy is every process of its leader's session, and every process that carries the
+copy's folder in its environment, so that a child which left the session is found too.
 """
 
 import asyncio
@@ -13,15 +13,15 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.proc import boot_id, environment_value, is_same_process, process_stat
+from hostelry.base.proc import processes as living_processes
 from hostelry.fleet.records import ProcessIdentity
 from hostelry.fleet.rules.copy_user import Seat
 
 MARKER_VARIABLE = "HOSTELRY_COPY_FOLDER"
-PROC = Path("/proc")
 SCAN_PAUSE_S = 0.05
 ORPHAN_GRACE_S = 1.0
 KILL_PATIENCE_S = 5.0
@@ -37,23 +37,17 @@ class ProcessRow:
     marker: str | None
 
 
-@cache
-def boot_id() -> str:
-    """The kernel's id of this boot."""
-    return (PROC / "sys/kernel/random/boot_id").read_text().strip()
-
-
 def identify(pid: int) -> ProcessIdentity | None:
     """The identity of the living process `pid`; None when there is none (a zombie is none)."""
-    stat = _stat(pid)
+    stat = process_stat(pid)
     if stat is None:
         return None
-    return ProcessIdentity(pid=pid, start_ticks=stat[1], boot_id=boot_id())
+    return ProcessIdentity(pid=pid, start_ticks=stat.start_ticks, boot_id=boot_id())
 
 
 def is_alive(process: ProcessIdentity) -> bool:
     """Whether this very process still runs."""
-    return identify(process.pid) == process
+    return process.boot_id == boot_id() and is_same_process(process.pid, process.start_ticks)
 
 
 def own_identity() -> ProcessIdentity:
@@ -65,11 +59,14 @@ def own_identity() -> ProcessIdentity:
 
 def process_table() -> list[ProcessRow]:
     """Every living process, with the copy folder its environment names (where readable)."""
-    pids = [int(entry) for entry in os.listdir(PROC) if entry.isdigit()]
     return [
-        ProcessRow(pid=pid, session=stat[0], start_ticks=stat[1], marker=_marker(pid))
-        for pid in pids
-        if (stat := _stat(pid)) is not None
+        ProcessRow(
+            pid=stat.pid,
+            session=stat.session,
+            start_ticks=stat.start_ticks,
+            marker=environment_value(stat.pid, MARKER_VARIABLE),
+        )
+        for stat in living_processes()
     ]
 
 
@@ -91,7 +88,7 @@ def members(
 
 
 def send(processes: Iterable[ProcessIdentity], number: signal.Signals) -> None:
-    """Signal each of the processes that still is what it was; the others are passed over."""
+    """Signal each of the processes that is still alive."""
     for process in processes:
         with contextlib.suppress(OSError):
             pidfd = os.pidfd_open(process.pid)
@@ -100,6 +97,15 @@ def send(processes: Iterable[ProcessIdentity], number: signal.Signals) -> None:
                     signal.pidfd_send_signal(pidfd, number)
             finally:
                 os.close(pidfd)
+
+
+def signal_group(group: int, number: signal.Signals) -> bool:
+    """Signal every process of a group; False when none is left."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 class WatchedProcess:
@@ -263,28 +269,3 @@ def _living_session(rows: Iterable[ProcessRow], leader: ProcessIdentity | None) 
         if row.pid == leader.pid and row.start_ticks != leader.start_ticks:
             return None
     return leader.pid
-
-
-def _stat(pid: int) -> tuple[int, int] | None:
-    """(session, start ticks) of a living process. Source: proc(5), fields 3, 6 and 22."""
-    try:
-        text = (PROC / str(pid) / "stat").read_bytes()
-    except OSError:
-        return None
-    # The name in parentheses may itself hold spaces and parentheses.
-    fields = text[text.rfind(b")") + 2 :].split()
-    if fields[0] in (b"Z", b"X", b"x"):
-        return None
-    return int(fields[3]), int(fields[19])
-
-
-def _marker(pid: int) -> str | None:
-    prefix = MARKER_VARIABLE.encode() + b"="
-    try:
-        environment = (PROC / str(pid) / "environ").read_bytes()
-    except OSError:
-        return None
-    for entry in environment.split(b"\0"):
-        if entry.startswith(prefix):
-            return os.fsdecode(entry[len(prefix) :])
-    return None

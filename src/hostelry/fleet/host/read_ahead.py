@@ -5,6 +5,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from hostelry.base.proc import sizes
+
 MIN_FILE_BYTES = 1 << 20  # smaller files are read faster than they are asked for
 MEMORY_SHARE = 0.5  # of what is available: more would push out what others need
 
@@ -28,22 +30,10 @@ def read_ahead(folder: Path, budget_bytes: int) -> int:
     return asked
 
 
-def budget_bytes(meminfo: str) -> int:
-    """What may be read ahead, from the text of /proc/meminfo; 0 where it does not say."""
-    for line in meminfo.splitlines():
-        name, _, value = line.partition(":")
-        if name == "MemAvailable":
-            return int(int(value.split()[0]) * 1024 * MEMORY_SHARE)
-    return 0
-
-
 def read_model_ahead(folder: Path) -> int:
-    """`read_ahead` of a copy's model, within this machine's budget."""
-    try:
-        meminfo = Path("/proc/meminfo").read_text()
-    except OSError:
-        return 0
-    return read_ahead(folder, budget_bytes(meminfo))
+    """`read_ahead` of a copy's model, within a share of this machine's available memory."""
+    available_bytes = sizes("meminfo").get(b"MemAvailable", 0)
+    return read_ahead(folder, int(available_bytes * MEMORY_SHARE))
 
 
 def _large_files(folder: Path) -> Iterator[tuple[Path, int]]:

@@ -15,12 +15,12 @@ import ctypes
 import os
 import socket
 import sys
-from pathlib import Path
 from typing import cast
 
 import uvloop
 
 from hostelry.base.copy_key import take_key
+from hostelry.base.proc import PROC
 from hostelry.fleet.launch.keyed_requests import KeyedRequests, RefusedError
 
 CLONE_NEWUSER = 0x10000000
@@ -168,9 +168,9 @@ def enter_network(pid: int) -> None:
     Without root the way leads through the user namespace that owns it; one thread only.
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    namespaces = Path("/proc") / str(pid) / "ns"
+    namespaces = PROC / str(pid) / "ns"
     user, network = namespaces / "user", namespaces / "net"
-    foreign = os.stat(user).st_ino != os.stat("/proc/self/ns/user").st_ino
+    foreign = os.stat(user).st_ino != os.stat(PROC / "self/ns/user").st_ino
     opened = [(os.open(network, os.O_RDONLY), CLONE_NEWNET)]
     if foreign:
         opened.insert(0, (os.open(user, os.O_RDONLY), CLONE_NEWUSER))

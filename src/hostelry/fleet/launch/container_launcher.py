@@ -22,12 +22,11 @@ from hostelry.base.copy_key import VARIABLE as KEY_VARIABLE
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.private_file import write_whole
+from hostelry.base.proc import boot_id, oom_kills
 from hostelry.base.recurring import run_guarded
-from hostelry.fleet.host.memory import machine_kills
 from hostelry.fleet.host.processes import (
     MARKER_VARIABLE,
     WatchedProcess,
-    boot_id,
     identify,
     stop_processes,
 )
@@ -109,12 +108,12 @@ class WatchedContainer:
         self.identity = identity
         self._folder = folder
         self._record = record
-        self._kernel_kills = machine_kills()
+        self._kernel_kills = oom_kills()
 
     @property
     def kernel_kills(self) -> int:
         """What the kernel killed for want of memory since the last look, a second ago at most."""
-        return machine_kills() - self._kernel_kills
+        return oom_kills() - self._kernel_kills
 
     @property
     def memory_limit(self) -> str:
@@ -144,7 +143,7 @@ class WatchedContainer:
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(KERNEL_LOOK_S)
-            seen = machine_kills()
+            seen = oom_kills()
             # A kill is looked at again a moment later: it may have been this one.
             await asyncio.sleep(LOOK_EVERY_S)
             self._kernel_kills = seen

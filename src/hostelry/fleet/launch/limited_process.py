@@ -23,11 +23,12 @@ import msgspec
 
 from hostelry.base.json import decode
 from hostelry.base.private_file import write_whole
+from hostelry.base.proc import PROC, oom_kills
 from hostelry.base.recurring import run_periodically
 from hostelry.fleet.host.cgroups import CopyGroup, Place, make_group, remove_groups
 from hostelry.fleet.host.disk import remove_written, written_bytes
-from hostelry.fleet.host.memory import held_at_most, machine_kills, memory_use
 from hostelry.fleet.host.processes import WatchedProcess, members, process_table, send
+from hostelry.fleet.host.usage import held_at_most, memory_use
 from hostelry.fleet.records import ProcessIdentity
 from hostelry.fleet.rules.copy_user import Seat
 from hostelry.fleet.rules.limits import (
@@ -107,7 +108,7 @@ class LimitedProcess:
         self._folder = folder
         self._record = record
         self._group = record.group
-        self._seen = _Look(known=[process.identity], machine_kills=machine_kills())
+        self._seen = _Look(known=[process.identity], machine_kills=oom_kills())
 
     @property
     def identity(self) -> ProcessIdentity:
@@ -146,7 +147,7 @@ class LimitedProcess:
         evidence = replace(
             self._seen.evidence,
             group_kills=kills,
-            machine_kills=machine_kills() - self._seen.machine_kills,
+            machine_kills=oom_kills() - self._seen.machine_kills,
         )
         return memory_cause(evidence, exit_code, self._record.max_memory_bytes)
 
@@ -156,12 +157,12 @@ class LimitedProcess:
         pause_s = LOOK_EVERY_S if limited else IDLE_LOOK_EVERY_S
         looks = round(SEARCH_EVERY_S / pause_s)
         turns = itertools.cycle(range(looks))
-        before = machine_kills()
+        before = oom_kills()
 
         async def look() -> None:
             nonlocal before
             await self._look()
-            self._seen.machine_kills, before = before, machine_kills()
+            self._seen.machine_kills, before = before, oom_kills()
             if next(turns) == looks - 1:
                 self._seen.known = await asyncio.to_thread(self._members)
                 self._enclose()
@@ -227,7 +228,7 @@ def confine(
     with contextlib.suppress(OSError, ValueError):
         limit_files(pid)
     with contextlib.suppress(OSError):
-        Path(f"/proc/{pid}/oom_score_adj").write_text(str(COPY_OOM_SCORE))
+        (PROC / str(pid) / "oom_score_adj").write_text(str(COPY_OOM_SCORE))
     group = make_group(places, group_name(folder), limits)
     if group is not None:
         try:

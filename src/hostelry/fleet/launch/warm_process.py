@@ -20,9 +20,9 @@ import tempfile
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from hostelry.base.json import decode
+from hostelry.base.proc import first_environment, process_stat
 from hostelry.fleet.host.processes import MARKER_VARIABLE
 from hostelry.fleet.launch.warm_messages import ForkOrder, FromParent, ToParent, line
 
@@ -31,7 +31,6 @@ RECEIVE_BYTES = 1 << 18
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_NO_NEW_PRIVS = 38
-ENV_START = 50 - 3  # proc(5): field 50 of stat, counted from the third
 EXIT_ABANDONED = 0
 
 
@@ -154,7 +153,8 @@ def become(uid: int, gid: int) -> None:
 
 def is_alone() -> bool:
     """Whether this process has one thread, for the kernel as for Python."""
-    return threading.active_count() == 1 and len(os.listdir("/proc/self/task")) == 1
+    stat = process_stat(os.getpid())
+    return threading.active_count() == 1 and stat is not None and stat.num_threads == 1
 
 
 def redirect(log: str) -> None:
@@ -175,16 +175,15 @@ def mark(folder: str) -> None:
     /proc/PID/environ shows the memory that the program was started with, whatever os.environ says
     since; that is where an agent looks for a copy's processes (processes.py).
     """
-    shown = Path("/proc/self/environ").read_bytes()
+    shown, stat = first_environment(os.getpid()), process_stat(os.getpid())
+    assert stat is not None
     begin = (b"\0" + shown).index(b"\0" + MARKER_VARIABLE.encode() + b"=")
     begin += len(MARKER_VARIABLE) + 1
     room = shown.index(b"\0", begin) - begin
     value = os.fsencode(folder)
     if len(value) > room:
         raise ValueError(f"the copy's folder {folder} has more than {room} bytes")
-    stat = Path("/proc/self/stat").read_bytes()
-    start = int(stat[stat.rindex(b")") + 2 :].split()[ENV_START])
-    ctypes.memmove(start + begin, value.ljust(room, b"\0"), room)
+    ctypes.memmove(stat.environment_at + begin, value.ljust(room, b"\0"), room)
 
 
 def main() -> int:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from hostelry.fleet.host.read_ahead import MIN_FILE_BYTES, budget_bytes, read_ahead
+from hostelry.fleet.host.read_ahead import MIN_FILE_BYTES, read_ahead, read_model_ahead
 
 BIG = b"w" * MIN_FILE_BYTES
 
@@ -24,7 +24,7 @@ def test_no_more_is_asked_for_than_the_budget(tmp_path: Path) -> None:
     assert read_ahead(tmp_path, 0) == 0
 
 
-def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     (tmp_path / "z").write_bytes(BIG)
@@ -33,12 +33,17 @@ def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("meminfo", "expected"),
+    ("available", "asked"),
     [
-        pytest.param("MemFree: 1 kB\nMemAvailable:  2000 kB\n", 1_024_000, id="half of it"),
-        pytest.param("MemFree: 1 kB\n", 0, id="an old kernel"),
-        pytest.param("", 0, id="nothing"),
+        pytest.param({b"MemAvailable": 2 * len(BIG)}, 1, id="half of the memory that is available"),
+        pytest.param({b"MemFree": 2 * len(BIG)}, 0, id="an old kernel"),
+        pytest.param({}, 0, id="nothing"),
     ],
 )
-def test_the_budget_is_a_share_of_what_is_available(meminfo: str, expected: int) -> None:
-    assert budget_bytes(meminfo) == expected
+def test_the_budget_is_a_share_of_what_is_available(
+    available: dict[bytes, int], asked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hostelry.fleet.host.read_ahead.sizes", lambda _: available)
+    for name in "abc":
+        (tmp_path / name).write_bytes(BIG)
+    assert read_model_ahead(tmp_path) == asked * len(BIG)

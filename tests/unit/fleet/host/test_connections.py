@@ -1,11 +1,13 @@
-"""Connections to a copy, read from the kernel's table."""
+"""Connections to a copy, counted in the kernel's table."""
 
+import os
 import socket
 from collections.abc import Mapping
 
 import pytest
 
-from hostelry.fleet.host.open_connections import count_connections, open_connections, own_sockets
+from hostelry.base.proc import parse_tcp, socket_inodes
+from hostelry.fleet.host.connections import count_connections, open_connections
 
 ROW = "{n}: {there}:{local:04X} {there}:{to:04X} {state} 0:0 00:0 0 0 0 {inode} 1 0"
 LOOPBACK, OUTSIDE = "0100007F", "0200000A"  # as proc(5) has them on a little-endian machine
@@ -56,13 +58,14 @@ def row(
 def test_connections_are_counted_by_port(
     lines: list[str], own: set[int], expected: Mapping[int, int]
 ) -> None:
-    assert count_connections(lines, expected, own) == expected
+    sockets = parse_tcp("\n".join(["  sl  local_address", *lines]))
+    assert count_connections(sockets, expected, own) == expected
 
 
-def test_ones_own_connections_are_known_and_left_out() -> None:
+def test_own_connections_are_left_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)) as client:
             assert open_connections([port]) == {port: 0}
             assert client.fileno() >= 0
-            assert own_sockets()
+            assert socket_inodes(os.getpid())

@@ -7,14 +7,6 @@ import pytest
 
 from hostelry.server.home import Home
 from hostelry.server.leftovers import BEFORE_COPIES, end_services
-from hostelry.server.process_table import (
-    ProcessStat,
-    is_same_process,
-    memory_bytes,
-    parse_stat,
-    process_stat,
-    uptime_s,
-)
 from hostelry.server.run_file import (
     live_run_file,
     live_run_files,
@@ -35,35 +27,7 @@ def home(tmp_path: Path) -> Home:
     return made
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        pytest.param("python", id="an ordinary name"),
-        pytest.param("a b) S 1 (c", id="a name that imitates the fields after it"),
-    ],
-)
-def test_parse_stat(command: str) -> None:
-    rest = " ".join(str(n) for n in range(7, 52))
-    line = f"42 ({command}) R 7 42 42 0 -1 {rest}"
-    stat = parse_stat(line)
-    assert stat == ProcessStat(pid=42, state="R", group=42, start_ticks=20)
-
-
-def test_this_process_is_alive_under_its_own_start_only() -> None:
-    stat = process_stat(os.getpid())
-    assert stat is not None
-    assert is_same_process(stat.pid, stat.start_ticks)
-    assert not is_same_process(stat.pid, stat.start_ticks - 1)
-    assert uptime_s(stat) >= 0
-    assert memory_bytes(stat.pid) > 1024 * 1024
-
-
-def test_a_pid_that_nobody_has() -> None:
-    assert process_stat(NO_PID) is None
-    assert memory_bytes(NO_PID) == 0
-
-
-def test_a_run_file_tells_the_live_process(home: Home) -> None:
+def test_a_run_file_names_the_live_process(home: Home) -> None:
     save_run_file(home, "gateway", os.getpid(), 8787)
     record = live_run_file(home, "gateway")
     assert record is not None
@@ -87,7 +51,7 @@ def test_a_run_file_tells_the_live_process(home: Home) -> None:
         ),
     ],
 )
-def test_a_stale_run_file_is_removed_and_nobody_killed(home: Home, content: bytes) -> None:
+def test_a_stale_run_file_is_removed_and_no_process_killed(home: Home, content: bytes) -> None:
     run_path(home, "gateway").write_bytes(content)
     assert live_run_file(home, "gateway") is None
     assert end_services(home, BEFORE_COPIES) == []

@@ -1,9 +1,9 @@
-"""CPU time of processes, as the kernel counts it."""
+"""CPU time and memory of processes, as the kernel counts them."""
 
 from time import process_time
 
-from hostelry.fleet.host.cpu import cpu_seconds
 from hostelry.fleet.host.processes import own_identity
+from hostelry.fleet.host.usage import MemoryUse, cpu_seconds, held_at_most, memory_use
 from hostelry.fleet.records import ProcessIdentity
 
 
@@ -14,6 +14,14 @@ def test_a_process_that_works_has_used_more() -> None:
     assert cpu_seconds([own_identity()]) >= before + 0.04
 
 
+def test_a_process_holds_no_more_than_its_bound() -> None:
+    use = memory_use([own_identity()])
+    assert 0 < use.held_bytes <= held_at_most([own_identity()])
+    assert use.resident_bytes > 2**20
+
+
 def test_a_process_that_is_gone_has_used_nothing() -> None:
     gone = ProcessIdentity(pid=2**22 + 1, start_ticks=1, boot_id="another")
     assert cpu_seconds([gone]) == 0.0
+    assert memory_use([gone]) == MemoryUse()
+    assert held_at_most([gone]) == 0
