@@ -1,29 +1,28 @@
-"""Which copy gets a request for an adapter: the least milliseconds of waiting and loading."""
+"""Choice of a copy for an adapter: the least milliseconds of waiting and loading."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# Copies whose costs differ by less than this share of a request are as good as each other: what
-# is learned of their pace is not more exact.
+# Costs that differ by less than this share of a service time are equal: estimates are no better.
 TIE_SHARE = 0.1
-ALIKE_RATIO = 2.0  # copies whose paces differ by less are taken to be alike
+ALIKE_RATIO = 2.0  # service times that differ by less are taken to be the same
 
 
 class CopyView(NamedTuple):
-    """One copy as it looks to a request for an adapter; a tuple, since each request makes several.
+    """One copy as seen by a request for an adapter; a tuple, since each request makes several.
 
     Args:
-        outstanding: requests under way on it.
-        pace_ms: milliseconds that each request under way adds to the next one's answer.
-        load_ms: milliseconds that this adapter's load takes where it is not resident.
-        resident: whether the copy has this adapter at hand.
-        held: adapters that it has at hand.
-        capacity: adapters that it can have at hand; from there on each load drops another one.
+        outstanding: requests in flight on it.
+        service_ms: milliseconds that each request in flight adds to the next one's answer.
+        load_ms: milliseconds that loading this adapter takes where it is not resident.
+        resident: whether the copy has this adapter loaded.
+        held: adapters that it has loaded.
+        capacity: adapters that it can have loaded; from there on each load evicts another one.
     """
 
     outstanding: int
-    pace_ms: float
+    service_ms: float
     load_ms: float
     resident: bool
     held: int
@@ -31,12 +30,12 @@ class CopyView(NamedTuple):
 
     @property
     def has_room(self) -> bool:
-        """Whether it can take one more adapter without dropping another."""
+        """Whether it can load one more adapter without evicting another."""
         return self.held < self.capacity
 
     @property
     def loading_ms(self) -> float:
-        """Cost of having the adapter here; what a load drops will have to be loaded again."""
+        """Cost of having the adapter here; an evicted adapter will have to be loaded again."""
         if self.resident:
             return 0.0
         return self.load_ms if self.has_room else 2 * self.load_ms
@@ -44,9 +43,9 @@ class CopyView(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterChoice:
-    """The copy that gets the request, by its `index`, and what decided.
+    """The copy that gets the request, by its `index`, and why.
 
-    `home_ms` is the least cost among copies that have the adapter, None where no copy has it.
+    `home_ms` is the least cost among copies that have the adapter loaded, None where none has.
     """
 
     index: int
@@ -56,7 +55,7 @@ class AdapterChoice:
 
     @property
     def resident(self) -> bool:
-        """Whether the chosen copy has the adapter at hand."""
+        """Whether the chosen copy has the adapter loaded."""
         return self.loading_ms == 0.0
 
     @property
@@ -73,16 +72,20 @@ class AdapterChoice:
 def choose_for_adapter(copies: Sequence[CopyView]) -> AdapterChoice:
     """The copy of `copies`, at least one, where the request costs least.
 
-    Among equal costs: fewest requests under way, then where the adapter is, then the copy that
-    holds most adapters and has room for one more (so that other copies stay free for others), then
-    the first. An adapter spreads where waiting for it costs more than loading it again.
+    cost of a copy            (outstanding + 1) * service_ms, and the load where it is not resident
+    load, with room           load_ms
+    load, without room        2 * load_ms
+    equal costs, in order     fewest requests in flight; the adapter is resident; most adapters
+                              held with room for one more, so that other copies stay free; the first
+
+    An adapter spreads to another copy where waiting for it costs more than loading it again.
 
     Source: Punica, Chen et al. 2023 (arXiv:2310.18547), section 5.1, for the consolidation.
     """
-    waits_ms = [(copy.outstanding + 1) * copy.pace_ms for copy in copies]
+    waits_ms = [(copy.outstanding + 1) * copy.service_ms for copy in copies]
     loads_ms = [0.0 if copy.resident else copy.loading_ms for copy in copies]
     costs_ms = [wait_ms + load_ms for wait_ms, load_ms in zip(waits_ms, loads_ms, strict=True)]
-    most_ms = min(costs_ms) + TIE_SHARE * min([copy.pace_ms for copy in copies])
+    most_ms = min(costs_ms) + TIE_SHARE * min([copy.service_ms for copy in copies])
     equal = [index for index, cost_ms in enumerate(costs_ms) if cost_ms <= most_ms]
     index = equal[0]
     if len(equal) > 1:
@@ -96,15 +99,15 @@ def choose_for_adapter(copies: Sequence[CopyView]) -> AdapterChoice:
     )
 
 
-def common_paces(paces_ms: Sequence[float]) -> list[float]:
-    """Paces to choose by: the median for all that are near it, its own for one that is far off.
+def common_service_ms(services_ms: Sequence[float]) -> list[float]:
+    """Service times to choose by: the median for all near it, its own for one that is far off.
 
-    What is learned of a pace is noisy. With many requests under way a few percent of it would
-    weigh more than a load, and send adapters everywhere.
+    Estimates are noisy: with many requests in flight a few percent of one would outweigh a load,
+    and spread adapters everywhere.
     """
-    middle_ms = sorted(paces_ms)[len(paces_ms) // 2]
+    middle_ms = sorted(services_ms)[len(services_ms) // 2]
     least_ms, most_ms = middle_ms / ALIKE_RATIO, middle_ms * ALIKE_RATIO
-    return [middle_ms if least_ms < it < most_ms else it for it in paces_ms]
+    return [middle_ms if least_ms < it < most_ms else it for it in services_ms]
 
 
 def _preference(copy: CopyView) -> tuple[int, bool, int]:

@@ -29,7 +29,7 @@ from hostelry.base.private_file import write_whole
 from hostelry.base.recurring import run_periodically
 from hostelry.domain.scope import Scope
 from hostelry.gateway.balancing.load_balancer import LoadBalancer
-from hostelry.gateway.balancing.outstanding import Counts, Outstanding
+from hostelry.gateway.balancing.outstanding import InFlightCounts, Outstanding
 from hostelry.gateway.control_client import ControlClient, HttpControlClient, NoControl
 from hostelry.gateway.dispatcher import Dispatcher
 from hostelry.gateway.handlers.callers import Callers
@@ -76,7 +76,7 @@ def build_door(
     credentials: Credentials,
     routes: RouteSource,
     pool: UpstreamPool,
-    counts: Counts | None = None,
+    counts: InFlightCounts | None = None,
     memory: GatewayMemory | None = None,
     control: ControlClient | None = None,
 ) -> GatewayParts:
@@ -154,7 +154,7 @@ def queue_limits(config: UpConfig) -> QueueLimits:
     return limits.share(config.gateway_workers)
 
 
-def workers_of(home: Home, config: UpConfig, worker: int) -> tuple[Counts, Peers]:
+def workers_of(home: Home, config: UpConfig, worker: int) -> tuple[InFlightCounts, Peers]:
     """The counts that this worker adds to, and the workers beside it; `worker` is from 1."""
     table = open_table(home, config)
     if table is None:
@@ -264,7 +264,7 @@ def load_sender(
     return LoadSender(meter, backlog, pool, config.control_url, credentials.internal_key, clock)
 
 
-async def tidy(routes: RouteSource, counts: Counts) -> None:
+async def tidy(routes: RouteSource, counts: InFlightCounts) -> None:
     """Drop what is counted of copies that have left the routes, for ever."""
     seen = None
 

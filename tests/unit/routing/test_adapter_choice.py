@@ -4,9 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostelry.routing.adapter_choice import TIE_SHARE, CopyView, choose_for_adapter, common_paces
+from hostelry.routing.adapter_choice import (
+    TIE_SHARE,
+    CopyView,
+    choose_for_adapter,
+    common_service_ms,
+)
 
-IDLE = CopyView(outstanding=0, pace_ms=50.0, load_ms=40.0, resident=False, held=0, capacity=4)
+IDLE = CopyView(outstanding=0, service_ms=50.0, load_ms=40.0, resident=False, held=0, capacity=4)
 
 
 def view(outstanding: int = 0, **changes: Any) -> CopyView:
@@ -34,10 +39,10 @@ SITUATIONS = [
     pytest.param([view(held=4), view(held=4)], 0, id="the first of two that are alike"),
     pytest.param([view(2), view(1), view(2)], 1, id="without an adapter anywhere, the idlest"),
     pytest.param([home(1), home(), home(1)], 1, id="on several copies, the idlest of them"),
-    pytest.param([home(pace_ms=500.0), home(1, pace_ms=20.0)], 1,
+    pytest.param([home(service_ms=500.0), home(1, service_ms=20.0)], 1,
                  id="a fast copy with a request before a slow one without"),
-    pytest.param([home(pace_ms=52.0), home(pace_ms=50.0)], 0,
-                 id="a pace that is hardly better decides nothing"),
+    pytest.param([home(service_ms=52.0), home(service_ms=50.0)], 0,
+                 id="a service time that is hardly better decides nothing"),
     pytest.param([view(7)], 0, id="a single copy is always it"),
 ]  # fmt: skip
 
@@ -71,7 +76,7 @@ def test_a_choice_says_why(copies: list[CopyView], reason: str) -> None:
 views = st.builds(
     CopyView,
     outstanding=st.integers(0, 200),
-    pace_ms=st.floats(0.1, 10_000),
+    service_ms=st.floats(0.1, 10_000),
     load_ms=st.floats(1, 60_000),
     resident=st.booleans(),
     held=st.integers(0, 64),
@@ -84,25 +89,25 @@ def test_no_copy_is_chosen_that_costs_more_than_another_by_more_than_a_tie(
     copies: list[CopyView],
 ) -> None:
     chosen = copies[choose_for_adapter(copies).index]
-    tie_ms = TIE_SHARE * min(copy.pace_ms for copy in copies)
+    tie_ms = TIE_SHARE * min(copy.service_ms for copy in copies)
     assert cost_ms(chosen) <= min(cost_ms(copy) for copy in copies) + tie_ms
 
 
 def cost_ms(copy: CopyView) -> float:
     """Time to the request's end there, and the load of the adapter."""
-    return (copy.outstanding + 1) * copy.pace_ms + copy.loading_ms
+    return (copy.outstanding + 1) * copy.service_ms + copy.loading_ms
 
 
 @given(st.lists(views, min_size=1, max_size=20), st.floats(0.1, 10_000))
 def test_no_copy_idles_while_the_wait_is_longer_than_there_and_the_load(
-    copies: list[CopyView], pace_ms: float
+    copies: list[CopyView], service_ms: float
 ) -> None:
-    alike = [copy._replace(pace_ms=pace_ms) for copy in copies]
+    alike = [copy._replace(service_ms=service_ms) for copy in copies]
     choice = choose_for_adapter(alike)
     chosen = alike[choice.index]
     for copy in alike:
         if copy.outstanding == 0 and chosen.outstanding > 0:
-            assert choice.wait_ms <= (1 + TIE_SHARE) * pace_ms + copy.loading_ms
+            assert choice.wait_ms <= (1 + TIE_SHARE) * service_ms + copy.loading_ms
 
 
 @given(st.lists(views, min_size=1, max_size=20))
@@ -111,7 +116,7 @@ def test_the_same_copies_give_the_same_choice(copies: list[CopyView]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("paces_ms", "expected"),
+    ("services_ms", "expected"),
     [
         pytest.param([50.0], [50.0], id="a single one"),
         pytest.param([40.0, 50.0, 70.0], [50.0, 50.0, 50.0], id="noise makes no difference"),
@@ -120,5 +125,5 @@ def test_the_same_copies_give_the_same_choice(copies: list[CopyView]) -> None:
         pytest.param([0.0, 0.0], [0.0, 0.0], id="no time at all"),
     ],
 )
-def test_paces_to_choose_by(paces_ms: list[float], expected: list[float]) -> None:
-    assert common_paces(paces_ms) == expected
+def test_paces_to_choose_by(services_ms: list[float], expected: list[float]) -> None:
+    assert common_service_ms(services_ms) == expected

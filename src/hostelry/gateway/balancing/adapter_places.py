@@ -1,4 +1,4 @@
-"""What this door knows of adapters on copies: where they are, and what waiting and loading cost."""
+"""Adapters on copies: where this process expects them, and what waiting and loading cost."""
 
 import math
 from collections import OrderedDict
@@ -11,18 +11,18 @@ from hostelry.routing.adapter_choice import (
     AdapterChoice,
     CopyView,
     choose_for_adapter,
-    common_paces,
+    common_service_ms,
 )
 from hostelry.routing.assignments import CAPACITY, FORGOTTEN_AFTER_S, Assignments
-from hostelry.routing.pace import Pace
+from hostelry.routing.latency import LatencyEstimate
 
-MAX_COPIES = 4096  # remembered; beyond it the one that was not asked for longest is forgotten
+MAX_COPIES = 4096  # remembered; beyond it the least recently used is forgotten
 KEY_BYTES = 16
-QUIET_S = 10.0  # after the board was not to be had, which may take a while to find out
+QUIET_S = 10.0  # without writes after one failed, since a failing write may block
 
 
 class AssignmentBoard(Protocol):
-    """Where several doors tell each other what they sent where; `SharedMap` is one."""
+    """Assignments that several gateway workers share; `SharedMap` is one."""
 
     def get(self, key: bytes) -> tuple[int, float] | None:
         """The value under `key` and when it expires; None where there is none, or it has."""
@@ -33,15 +33,15 @@ class AssignmentBoard(Protocol):
         ...
 
 
-class CopyRecord:
-    """One copy, since it began to listen at `address`."""
+class CopyAdapters:
+    """The adapters sent to one copy since it began to listen at `address`, and its latency."""
 
-    __slots__ = ("address", "assignments", "pace")
+    __slots__ = ("address", "assignments", "latency")
 
     def __init__(self, address: str, capacity: int) -> None:
         self.address = address
         self.assignments = Assignments(capacity)
-        self.pace = Pace()
+        self.latency = LatencyEstimate()
 
 
 class AdapterPlaces:
@@ -49,10 +49,10 @@ class AdapterPlaces:
 
     Args:
         now: seconds since the epoch.
-        board: what other processes of the same door sent where; None where there is no other.
-        capacity: adapters that a copy has at hand at once.
-        num_workers: processes of the door. Each sees a part of the requests, in which as many
-            different adapters take longer to come by: it remembers fewer, for as long as the copy.
+        board: assignments by the other workers of this gateway; None where there is no other.
+        capacity: adapters that a copy holds at once.
+        num_workers: gateway workers. Each sees a part of the requests, in which as many different
+            adapters take longer to appear: it remembers fewer, for as long as a copy holds them.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class AdapterPlaces:
         self._now = now
         self._board = board
         self._capacity = max(1, round(capacity / math.sqrt(num_workers)))
-        self._records: OrderedDict[str, CopyRecord] = OrderedDict()
+        self._records: OrderedDict[str, CopyAdapters] = OrderedDict()
         self._quiet_until = 0.0
 
     def choose(
         self, copies: Sequence[CopyRoute], outstanding: Sequence[int], adapter: str
     ) -> AdapterChoice:
-        """Which of `copies`, at least one, gets the next request for `adapter`; notes it there.
+        """The choice among `copies`, at least one, for the next request; records it.
 
         Args:
             copies: those that have the adapter registered.
@@ -80,18 +80,18 @@ class AdapterPlaces:
         """
         now = self._now()
         records = [self._record(copy) for copy in copies]
-        paces_ms = common_paces([record.pace.pace_ms for record in records])
+        services_ms = common_service_ms([record.latency.service_ms for record in records])
         views = [
             CopyView(
                 outstanding=count,
-                pace_ms=pace_ms,
-                load_ms=record.pace.load_ms,
+                service_ms=service_ms,
+                load_ms=record.latency.load_ms,
                 resident=self._is_resident(copy, record, adapter, now),
                 held=record.assignments.held,
                 capacity=self._capacity,
             )
-            for copy, record, count, pace_ms in zip(
-                copies, records, outstanding, paces_ms, strict=True
+            for copy, record, count, service_ms in zip(
+                copies, records, outstanding, services_ms, strict=True
             )
         ]
         choice = choose_for_adapter(views)
@@ -102,35 +102,35 @@ class AdapterPlaces:
         self, copy: CopyRoute, took_ms: float, outstanding: int, choice: AdapterChoice
     ) -> None:
         """Learn from a whole answer that took `took_ms`, with `outstanding` requests before it."""
-        self._record(copy).pace.answered(took_ms, outstanding, loaded=not choice.resident)
+        self._record(copy).latency.answered(took_ms, outstanding, loaded=not choice.resident)
 
     def failed(self, copy: CopyRoute, adapter: str, choice: AdapterChoice) -> None:
-        """A request for `adapter` was refused by the copy, which may not have it."""
+        """Learn from an error of the copy, which may not have `adapter`."""
         if not choice.resident:
             self._record(copy).assignments.dropped(adapter)
 
     def forget(self, copy: CopyRoute) -> None:
-        """The copy has gone, or has been started again."""
+        """Drop what is known of a copy that has gone, or was restarted."""
         self._records.pop(copy.id, None)
 
-    def _record(self, copy: CopyRoute) -> CopyRecord:
+    def _record(self, copy: CopyRoute) -> CopyAdapters:
         record = self._records.get(copy.id)
         if record is None or record.address != copy.address:
-            record = self._records[copy.id] = CopyRecord(copy.address, self._capacity)
+            record = self._records[copy.id] = CopyAdapters(copy.address, self._capacity)
             if len(self._records) > MAX_COPIES:
                 self._records.popitem(last=False)
         self._records.move_to_end(copy.id)
         return record
 
-    def _is_resident(self, copy: CopyRoute, record: CopyRecord, adapter: str, now: float) -> bool:
+    def _is_resident(self, copy: CopyRoute, record: CopyAdapters, adapter: str, now: float) -> bool:
         if record.assignments.holds(adapter, now):
             return True
-        told = None if self._board is None else self._board.get(_key(copy, adapter))
-        if told is None:
+        shared = None if self._board is None else self._board.get(_key(copy, adapter))
+        if shared is None:
             return False
-        return record.assignments.holds(adapter, now, elsewhere_at_s=told[1] - FORGOTTEN_AFTER_S)
+        return record.assignments.holds(adapter, now, elsewhere_at_s=shared[1] - FORGOTTEN_AFTER_S)
 
-    def _assign(self, copy: CopyRoute, record: CopyRecord, adapter: str, now: float) -> None:
+    def _assign(self, copy: CopyRoute, record: CopyAdapters, adapter: str, now: float) -> None:
         earlier = record.assignments.assigned(adapter, now)
         if self._board is None or now < self._quiet_until:
             return
@@ -141,6 +141,6 @@ class AdapterPlaces:
 
 
 def _key(copy: CopyRoute, adapter: str) -> bytes:
-    """A copy that was started again listens elsewhere, and is another one here."""
+    """The key of the pair on the board; a copy that was restarted has another address."""
     text = "\0".join((copy.id, copy.address, adapter))
     return blake2b(text.encode(), digest_size=KEY_BYTES).digest()

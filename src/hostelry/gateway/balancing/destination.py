@@ -12,7 +12,7 @@ from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import EndpointRoute, VariantRoute
 from hostelry.domain.scope import Scope
 from hostelry.gateway.route_table import Destination, RouteTable
-from hostelry.routing.at_zero import Course, course_of
+from hostelry.routing.no_copy import NoCopyAction, no_copy_action
 from hostelry.routing.session import marked_variant
 from hostelry.routing.variant_choice import choose_variant, named_variant
 
@@ -45,14 +45,14 @@ class UnknownNameError(ServiceError):
 
 
 class NoCopyError(ServiceError):
-    """The routes have what is asked for, and no copy of it; `course` is what to do with that."""
+    """The routes have the name, and no copy for it; `action` is what happens to the request."""
 
     def __init__(self, destination: Destination) -> None:
         self.destination = destination
-        self.course = course_of(
+        self.action = no_copy_action(
             destination.at_zero, destination.desired_copies, destination.wakeable
         )
-        if self.course is Course.REFUSE:
+        if self.action is NoCopyAction.REFUSE:
             holds = destination.at_zero is AtZero.HOLD
             why = WHY_ASLEEP.get(destination.wakeable, "") if holds else ""
             super().__init__("ValidationError", NO_CAPACITY + why, 400)

@@ -8,7 +8,7 @@ from hostelry.base.copy_key import HEADER
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute
 from hostelry.gateway.balancing.adapter_places import AdapterPlaces
-from hostelry.gateway.balancing.outstanding import Counts
+from hostelry.gateway.balancing.outstanding import InFlightCounts
 from hostelry.gateway.http.reply import BrokenError, ConnectError, DeadlineError, Reply, ReplyPhase
 from hostelry.gateway.http.upstream import Timeouts, Upstream
 from hostelry.routing import circuit as circuits
@@ -69,7 +69,7 @@ class LoadBalancer:
     def __init__(
         self,
         pool: Upstream,
-        outstanding: Counts,
+        outstanding: InFlightCounts,
         draw: Callable[[], float],
         now_s: Callable[[], float],
         places: AdapterPlaces | None = None,

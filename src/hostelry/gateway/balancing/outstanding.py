@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 
-class Counts(Protocol):
+class InFlightCounts(Protocol):
     """Requests under way per copy, of one gateway worker or of all of them together."""
 
     @property

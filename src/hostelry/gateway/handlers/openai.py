@@ -14,6 +14,7 @@ from hostelry.base.json import decode
 from hostelry.domain.at_zero import AtZero
 from hostelry.gateway.balancing.destination import NoCopyError
 from hostelry.gateway.balancing.load_balancer import InFlightRequest, LoadBalancer
+from hostelry.gateway.handlers.admission import Admitted, admit
 from hostelry.gateway.handlers.callers import Callers
 from hostelry.gateway.handlers.invocation_head import (
     ADAPTER_ALIAS,
@@ -21,12 +22,13 @@ from hostelry.gateway.handlers.invocation_head import (
     post_head,
     terms,
 )
-from hostelry.gateway.handlers.openai_model import NamedModel, find_model
+from hostelry.gateway.handlers.openai_model import find_model
 from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.reply import ConnectError, DeadlineError, UpstreamError
 from hostelry.gateway.http.upstream import Timeouts
 from hostelry.gateway.metering.meter import Measurement
-from hostelry.gateway.queueing.pending_queue import Admitted, NotServedError, PendingQueue
+from hostelry.gateway.queueing.decisions import NotServedError
+from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.route_table import Destination
 from hostelry.gateway.routes import RouteSource
 
@@ -109,28 +111,25 @@ class OpenAiHandler:
         try:
             await self._pass_on(exchange, admitted, request_id)
         finally:
-            admitted.placed.close()
+            admitted.in_flight.close()
             admitted.measured.end()
 
     async def _admit(self, request: HttpRequest, name: str) -> Admitted:
         """The request on a copy, having waited for one if there was none."""
-        model: NamedModel | None = None
 
         def find() -> Destination:
-            nonlocal model
-            model = find_model(self._routes.table, self._callers.owner, name)
-            if not model.destination.copies:
-                raise NoCopyError(model.destination)
-            return model.destination
+            destination = find_model(self._routes.table, self._callers.owner, name)
+            if not destination.copies:
+                raise NoCopyError(destination)
+            return destination
 
         async def send(destination: Destination, measured: Measurement) -> InFlightRequest:
-            assert model is not None, "it was found just now"
-            return await self._send(request, name, model, measured)
+            return await self._send(request, name, destination, measured)
 
+        limit_s = self._timeouts.total_s
+        pending = self._pending_queue.arrived(find, len(request.body), limit_s)
         try:
-            return await self._pending_queue.place(
-                find, send, len(request.body), self._timeouts.total_s
-            )
+            return await admit(self._pending_queue, pending, send)
         except NotServedError as error:
             raise ServiceError("no_capacity", error.message, 503) from None
         except (NoCopyError, ConnectError):
@@ -139,7 +138,7 @@ class OpenAiHandler:
             ) from None
 
     async def _send(
-        self, request: HttpRequest, name: str, model: NamedModel, measured: Measurement
+        self, request: HttpRequest, name: str, destination: Destination, measured: Measurement
     ) -> InFlightRequest:
         head = post_head(
             request.path,
@@ -148,19 +147,18 @@ class OpenAiHandler:
                 ("Content-Type", request.headers.get("content-type", "application/json")),
                 ("Accept", request.headers.get("accept")),
                 ("X-Hostelry-Model", name),
-                (ADAPTER_IDENTIFIER, model.adapter_id),
-                (ADAPTER_ALIAS, model.adapter_alias),
+                (ADAPTER_IDENTIFIER, destination.adapter_id),
+                (ADAPTER_ALIAS, destination.adapter_alias),
                 *terms(request),
             ),
         )
-        destination = model.destination
         try:
             return await self._copies.send(
                 destination.copies,
                 destination.routing,
                 (head, request.body),
                 self._timeouts,
-                adapter=model.adapter_id,
+                adapter=destination.adapter_id,
                 chosen=measured.chosen,
             )
         except ConnectError:
@@ -172,7 +170,7 @@ class OpenAiHandler:
             raise _failure(error) from error
 
     async def _pass_on(self, exchange: Exchange, admitted: Admitted, request_id: str) -> None:
-        reply, measured = admitted.placed.reply, admitted.measured
+        reply, measured = admitted.in_flight.reply, admitted.measured
         content_type = reply.headers.get("content-type", "application/json")
         headers = {"Content-Type": content_type, "x-request-id": request_id}
         if "retry-after" in reply.headers:

@@ -1,7 +1,7 @@
-"""What an OpenAI client's `model` names: a component, or an adapter inside its archive."""
+"""Look-up of an OpenAI client's `model`: a component, or an adapter inside its archive."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import replace
 
 from hostelry.base.errors import ServiceError
 from hostelry.domain.load import LoadKey
@@ -12,25 +12,14 @@ from hostelry.gateway.route_table import Destination, RouteTable
 ADAPTER_NAME = re.compile(r"[\x21-\x7e]{1,256}")  # it travels in a header
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedModel:
-    """A destination and the adapter to ask it for; `adapter_id` None is the base."""
-
-    destination: Destination
-    adapter_id: str | None
-    adapter_alias: str | None
-
-
-def find_model(table: RouteTable, owner: Scope, name: str) -> NamedModel:
-    """What `name` stands for: COMPONENT, or COMPONENT:ADAPTER.
+def find_model(table: RouteTable, owner: Scope, name: str) -> Destination:
+    """The destination of `name`: COMPONENT, or COMPONENT:ADAPTER; it may have no copy.
 
     Raises UnknownNameError, which is a ServiceError model_not_found (404).
     """
     whole = table.llm(owner, name)
     if whole is not None:
-        return NamedModel(
-            destination=whole, adapter_id=whole.adapter_id, adapter_alias=whole.adapter_alias
-        )
+        return whole
     component_name, _, adapter = name.partition(":")
     base = table.llm(owner, component_name)
     if base is None or base.adapter_id is not None or not ADAPTER_NAME.fullmatch(adapter):
@@ -45,4 +34,4 @@ def find_model(table: RouteTable, owner: Scope, name: str) -> NamedModel:
             unknown,
             LoadKey(scope=owner, endpoint_name="", variant_name="", component_name=component_name),
         )
-    return NamedModel(destination=base, adapter_id=adapter, adapter_alias=adapter)
+    return replace(base, adapter_id=adapter, adapter_alias=adapter)

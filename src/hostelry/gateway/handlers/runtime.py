@@ -24,6 +24,7 @@ from hostelry.gateway.balancing.sessions import (
     new_session_id,
     pinned_copy,
 )
+from hostelry.gateway.handlers.admission import Admitted, admit
 from hostelry.gateway.handlers.callers import Callers, check_service
 from hostelry.gateway.handlers.invocation_head import invocation_head
 from hostelry.gateway.handlers.model_error import (
@@ -36,7 +37,7 @@ from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.reply import ConnectError, DeadlineError, Reply, UpstreamError
 from hostelry.gateway.http.upstream import Timeouts
 from hostelry.gateway.metering.meter import Measurement
-from hostelry.gateway.queueing.pending_queue import Admitted, PendingQueue
+from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.route_table import Destination
 from hostelry.gateway.routes import RouteSource
 from hostelry.routing.session import NEW_SESSION
@@ -93,18 +94,18 @@ class RuntimeHandler:
         scope = Scope(identity.account_id, identity.region)
         invocation = parse_invocation(request)
         admitted = await self._admit(scope, invocation, request)
-        destination, placed = admitted.destination, admitted.placed
+        destination, in_flight = admitted.destination, admitted.in_flight
         try:
-            reply = placed.reply
+            reply = in_flight.reply
             if invocation.session_id is not None and 200 <= reply.status < 300:
-                self._sessions.note(scope, invocation, placed.copy, reply.headers)
+                self._sessions.note(scope, invocation, in_flight.copy, reply.headers)
             headers = answer_headers(reply, destination, request_id, invocation)
             if invocation.stream:
                 await self._stream(exchange, admitted, headers)
             else:
                 await self._whole(exchange, admitted, headers)
         finally:
-            placed.close()
+            in_flight.close()
             admitted.measured.end()
 
     def error_answer(
@@ -155,12 +156,13 @@ class RuntimeHandler:
                 raise gave_no_answer(destination, error) from error
 
         limit_s = 0.0 if has_session else timeouts.total_s
-        return await self._pending_queue.place(
-            lambda: self._find(scope, invocation), send, len(request.body), limit_s
+        pending = self._pending_queue.arrived(
+            lambda: self._find(scope, invocation), len(request.body), limit_s
         )
+        return await admit(self._pending_queue, pending, send)
 
     async def _whole(self, exchange: Exchange, admitted: Admitted, headers: dict[str, str]) -> None:
-        reply, measured = admitted.placed.reply, admitted.measured
+        reply, measured = admitted.in_flight.reply, admitted.measured
         try:
             body = await reply.body(self._max_answer_bytes)
         except UpstreamError as error:
@@ -176,7 +178,7 @@ class RuntimeHandler:
         self, exchange: Exchange, admitted: Admitted, headers: dict[str, str]
     ) -> None:
         """Nothing is sent before the container's first chunk, so that a failure has its status."""
-        reply, measured = admitted.placed.reply, admitted.measured
+        reply, measured = admitted.in_flight.reply, admitted.measured
         try:
             if not 200 <= reply.status < 300:
                 body = await reply.body(MAX_ERROR_BYTES)

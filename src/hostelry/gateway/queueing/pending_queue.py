@@ -1,26 +1,34 @@
 """The queue of requests for which no copy is ready: the activator of scale to zero.
 
-A request is sent at once where there is a copy, and queued otherwise. Queued requests are released
-in the order of their arrival, once the routes show a copy and at a rate that copies can take. The
-first one notifies control; while any waits, the notification is repeated each second, so that one
-that control missed is made up for.
+It decides: a request is sent at once where there is a copy, and queued otherwise; a handler carries
+the decisions out. Queued requests are released in the order of their arrival, once the routes show
+a copy and at a rate that copies can take. The first one notifies control; while any waits, the
+notification is repeated each second, so that control receives it even where one is lost.
 """
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import ServiceError
-from hostelry.domain.at_zero import AtZero
 from hostelry.domain.load import LoadKey, Wake
 from hostelry.gateway.balancing.destination import NoCopyError, UnknownNameError
-from hostelry.gateway.balancing.load_balancer import InFlightRequest
-from hostelry.gateway.balancing.outstanding import Counts
+from hostelry.gateway.balancing.outstanding import InFlightCounts
 from hostelry.gateway.control_client import ControlClient
 from hostelry.gateway.http.reply import ConnectError
 from hostelry.gateway.metering.meter import Measurement, Meter
+from hostelry.gateway.queueing.decisions import (
+    AskControl,
+    Decision,
+    NotServedError,
+    Refuse,
+    Wait,
+    decide_after_refusal,
+    decide_without_copy,
+    full_message,
+    late_message,
+    num_released,
+)
 from hostelry.gateway.queueing.request_queues import (
     QueuedRequest,
     QueueFullError,
@@ -30,70 +38,70 @@ from hostelry.gateway.queueing.request_queues import (
 )
 from hostelry.gateway.route_table import Destination, RouteTable
 from hostelry.gateway.routes import RouteSource
-from hostelry.routing.at_zero import Course
-from hostelry.routing.letting_go import PACE_S, num_let_go
+from hostelry.routing.no_copy import NoCopyAction
+from hostelry.routing.release import RELEASE_INTERVAL_S
 
-log = logging.getLogger(__name__)
-SYNC_S = 5.0  # in which the routes have what control has
-REFUSED_S = 0.25  # until copies that refuse connections are tried again, if no other routes come
-SOON_S = 0.1  # after the first request, how many more came with it is told
+SYNC_S = 5.0  # within which the routes have what control has
+SOON_S = 0.1  # after the first request, control is notified of those that came with it
 WAKE_AGAIN_S = 1.0
-MAX_WAKES = 64  # told in one go; the others a second later
+MAX_WAKES = 64  # notifications in one go; the others a second later
 
 Find = Callable[[], Destination]
-Send = Callable[[Destination, Measurement], Awaitable[InFlightRequest]]
-
-
-class NotServedError(ServiceError):
-    """No copy came in time, or too many requests wait for one."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__("ServiceUnavailable", message, 503)
-
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """A request that is on a copy: where it is, its answer, and what measures it.
-
-    Whoever has it closes `placed` and ends `measured`.
-    """
-
-    destination: Destination
-    placed: InFlightRequest
-    measured: Measurement
 
 
 class PendingRequest:
-    """One request on its way: its place in a queue, and since and until when it may wait."""
+    """One request on its way to a copy: its place in a queue, and since and until when it may wait.
 
-    __slots__ = ("asked", "measured", "num_bytes", "queued", "since_s", "until_s")
+    `find` reads the newest routes; it raises as `find_destination` does.
+    """
 
-    def __init__(self, num_bytes: int, since_s: float, until_s: float) -> None:
+    __slots__ = ("asked", "find", "measured", "num_bytes", "queued", "since_s", "until_s")
+
+    def __init__(self, find: Find, num_bytes: int, since_s: float, until_s: float) -> None:
+        self.find = find
         self.num_bytes = num_bytes
         self.since_s = since_s
         self.until_s = until_s
         self.queued: QueuedRequest | None = None
         self.asked = False  # control, whether it knows more than the routes
-        self.measured: Measurement | None = None  # once it is known whom the request is for
+        self.measured: Measurement | None = None  # once its destination is known
 
     @property
     def may_wait(self) -> bool:
         """Whether it may wait at all."""
         return self.until_s > self.since_s
 
+    def end(self) -> None:
+        """End its measurement, if that has begun."""
+        if self.measured is not None:
+            self.measured.end()
 
-class HeadLookup:
-    """How the request at the head of a queue is routed, and when to look again."""
+    def found(self) -> Destination | ServiceError:
+        """What the newest routes answer."""
+        try:
+            return self.find()
+        except ServiceError as error:
+            return error
 
-    __slots__ = ("find", "not_before_s", "syncing", "table")
+
+class QueuedWait:
+    """The wait of one queued request, and when it may end."""
+
+    __slots__ = ("not_before_s", "outcome", "pending", "syncing", "table")
 
     def __init__(
-        self, find: Find, table: RouteTable, not_before_s: float = 0.0, syncing: bool = False
+        self, pending: PendingRequest, table: RouteTable, not_before_s: float, syncing: bool
     ) -> None:
-        self.find = find
+        self.pending = pending
         self.table = table
         self.not_before_s = not_before_s  # unless there are routes other than `table`
         self.syncing = syncing  # until the routes have what control says there is
+        self.outcome: asyncio.Future[WaitOutcome] = asyncio.get_running_loop().create_future()
+
+    def end(self, outcome: WaitOutcome) -> None:
+        """Resume the request, unless its client has gone."""
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
 
 
 class PendingQueue:
@@ -113,7 +121,7 @@ class PendingQueue:
         self,
         routes: RouteSource,
         control: ControlClient,
-        counts: Counts,
+        counts: InFlightCounts,
         limits: QueueLimits,
         clock: Clock,
         now_s: Callable[[], float],
@@ -125,131 +133,124 @@ class PendingQueue:
         self._clock = clock
         self._now_s = now_s
         self._meter = meter
-        self._lines = RequestQueues(limits)
-        self._looks: dict[QueuedRequest, HeadLookup] = {}
-        self._timed: set[LoadKey] = set()  # lines to look at again though no routes come
-        self._notified_counts: dict[LoadKey, int] = {}  # how many waited when control was told last
+        self._queues = RequestQueues(limits)
+        self._waits: dict[QueuedRequest, QueuedWait] = {}
+        self._timed: set[LoadKey] = set()  # queues to look at again even if the routes stay
+        self._notified_counts: dict[LoadKey, int] = {}  # queue lengths, as last sent to control
         self._wake_at_s = 0.0
         self._notifications: set[asyncio.Task[None]] = set()
-        self._somebody_waits = asyncio.Event()
+        self._has_waiting = asyncio.Event()
         routes.listen(self._routes_changed)
 
     @property
     def num_held(self) -> int:
         """How many wait."""
-        return self._lines.num_held
+        return self._queues.num_held
 
-    async def place(self, find: Find, send: Send, num_bytes: int, limit_s: float) -> Admitted:
-        """The request on a copy, having waited for one if there was none.
-
-        Args:
-            find: reads the routes; raises as `find_destination` does.
-            send: sends the request to one of the destination's copies; raises ConnectError.
-            num_bytes: size of the request.
-            limit_s: how long it may take, hence how long it may wait; 0: not at all.
-
-        Raises what `find` and `send` do, and NotServedError.
-        """
-        now_s, own_s = self._now_s(), self._lines.limits.limit_s
+    def arrived(self, find: Find, num_bytes: int, limit_s: float) -> PendingRequest:
+        """A request of `num_bytes` that may take `limit_s`, hence wait as long; 0: not at all."""
+        now_s, own_s = self._now_s(), self._queues.limits.limit_s
         patience_s = limit_s if own_s is None else min(limit_s, own_s)
-        pending = PendingRequest(num_bytes, now_s, now_s + patience_s)
-        try:
-            return await self._place(pending, find, send)
-        except BaseException:
-            if pending.measured is not None:
-                pending.measured.end()
-            raise
+        return PendingRequest(find, num_bytes, now_s, now_s + patience_s)
 
-    async def _place(self, pending: PendingRequest, find: Find, send: Send) -> Admitted:
-        while True:
-            try:
-                destination = find()
-            except (NoCopyError, UnknownNameError) as error:
-                await self._without_copy(pending, find, error)
-                continue
-            measured = self._measured(pending, destination)
-            if self._lines and pending.queued is None and self._must_queue(pending, destination):
-                await self._wait(pending, destination, HeadLookup(find, self._routes.table))
-                continue
-            if pending.queued is not None:
-                measured.release()
-            try:
-                return Admitted(destination, await send(destination, measured), measured)
-            except ConnectError:
-                if destination.at_zero is AtZero.COMPAT:
-                    raise
-                again_s = self._now_s() + REFUSED_S
-                await self._wait(
-                    pending, destination, HeadLookup(find, self._routes.table, again_s)
-                )
+    def decide(self, pending: PendingRequest) -> Decision:
+        """The decision by the newest routes, and by the requests that wait already.
+
+        routes           queue for the destination          decision
+        a destination    empty, or the request left it      that destination
+        a destination    others wait, and it may wait too   Wait
+        an error                                            `decide_without_copy`
+
+        Raises what `find` does, other than NoCopyError and UnknownNameError.
+        """
+        try:
+            destination = pending.find()
+        except (NoCopyError, UnknownNameError) as error:
+            decision = decide_without_copy(
+                error, may_wait=pending.may_wait, has_asked=pending.asked
+            )
+            return self._refuse(pending, error) if isinstance(decision, Refuse) else decision
+        measured = self._measured(pending, destination)
+        if pending.queued is not None:
+            measured.release()
+        elif self._queues and pending.may_wait and self._queues.num_waiting(destination.key):
+            return Wait(destination=destination)
+        return destination
+
+    def decide_after_refusal(self, destination: Destination, error: ConnectError) -> Decision:
+        """The decision once all copies of `destination` refused the connection."""
+        return decide_after_refusal(destination, error, self._now_s())
+
+    async def wait(self, pending: PendingRequest, wait: Wait) -> Decision:
+        """Queue the request; the decision once its wait is over."""
+        destination = wait.destination
+        if wait.wakes:
+            self._wake(destination.key)
+        measured = self._measured(pending, destination)
+        measured.held()
+        queued_wait = QueuedWait(pending, self._routes.table, wait.not_before_s, syncing=False)
+        try:
+            outcome = await self._queued(queued_wait, destination.key, pending.until_s)
+        except QueueFullError as error:
+            measured.found_no_capacity()
+            return Refuse(error=NotServedError(full_message(destination.key, str(error))))
+        if outcome is WaitOutcome.RELEASED:
+            return self.decide(pending)
+        measured.release()
+        measured.found_no_capacity()
+        found = pending.found()
+        if isinstance(found, NoCopyError):
+            found = found.destination
+        elif isinstance(found, ServiceError):
+            found = destination  # deleted meanwhile; the message names what was waited for
+        waited_s = self._now_s() - pending.since_s
+        return Refuse(error=NotServedError(late_message(found, waited_s)))
+
+    async def ask(self, pending: PendingRequest, ask: AskControl) -> Decision:
+        """Ask control, and wait for the routes to have what it knows; the decision after that."""
+        pending.asked = True
+        table = self._routes.table
+        if await self._control.is_wanted(ask.key) and (
+            self._routes.table is not table or await self._routes_have(pending, ask.key)
+        ):
+            return self.decide(pending)
+        return self._refuse(pending, ask.error)
 
     async def run(self) -> None:
         """Call `tick` while something waits, until cancelled."""
         while True:
-            await self._somebody_waits.wait()
-            await self._clock.sleep(PACE_S)
+            await self._has_waiting.wait()
+            await self._clock.sleep(RELEASE_INTERVAL_S)
             self.tick()
 
     def tick(self) -> None:
-        """Expire, release and notify what is due; called every `PACE_S` while something waits."""
+        """Expire, release and notify what is due; called regularly while something waits."""
         now_s = self._now_s()
-        self._lines.expire(now_s)
+        self._end(self._queues.expire(now_s), WaitOutcome.EXPIRED)
         for key in tuple(self._timed):
             self._release(key)
         if now_s >= self._wake_at_s:
             self._notify_again()
-        if not self._lines:
-            self._somebody_waits.clear()
+        if not self._queues:
+            self._has_waiting.clear()
             self._notified_counts.clear()
-
-    def _must_queue(self, pending: PendingRequest, destination: Destination) -> bool:
-        """Whether others wait already for what the request is for."""
-        return pending.may_wait and self._lines.num_waiting(destination.key) > 0
 
     def _measured(self, pending: PendingRequest, destination: Destination) -> Measurement:
         if pending.measured is None:
             pending.measured = self._meter.begin(destination.key, destination.base_key)
         return pending.measured
 
-    async def _without_copy(
-        self, pending: PendingRequest, find: Find, error: NoCopyError | UnknownNameError
-    ) -> None:
-        """Wait until a retry can succeed; raises `error` where none can."""
-        if pending.may_wait:
-            if isinstance(error, NoCopyError) and error.course in (Course.WAIT, Course.WAKE):
-                look = HeadLookup(find, self._routes.table)
-                await self._wait(pending, error.destination, look, error.course)
-                return
-            if await self._is_coming(pending, find, error):
-                return
+    def _refuse(self, pending: PendingRequest, error: NoCopyError | UnknownNameError) -> Refuse:
         if isinstance(error, NoCopyError):
             self._measured(pending, error.destination).found_no_capacity()
-        raise error
+        return Refuse(error=error)
 
-    async def _is_coming(
-        self, pending: PendingRequest, find: Find, error: NoCopyError | UnknownNameError
-    ) -> bool:
-        """Whether control knew of copies that the routes did not have, and they have them now."""
-        if pending.asked:
-            return False
-        pending.asked = True
-        table = self._routes.table
-        if isinstance(error, UnknownNameError):
-            key = error.key
-        elif error.destination.at_zero is AtZero.COMPAT:  # that a request may wake it is no help
-            return False
-        else:
-            key = error.destination.key
-        if not await self._control.is_wanted(key):
-            return False
-        return self._routes.table is not table or await self._routes_come(pending, key, find)
-
-    async def _routes_come(self, pending: PendingRequest, key: LoadKey, find: Find) -> bool:
-        """Whether the routes have the name in time."""
-        look = HeadLookup(find, self._routes.table, syncing=True)
+    async def _routes_have(self, pending: PendingRequest, key: LoadKey) -> bool:
+        """Whether the routes have what control knows of `key` in time."""
+        wait = QueuedWait(pending, self._routes.table, 0.0, syncing=True)
         until_s = min(pending.until_s, self._now_s() + SYNC_S)
         try:
-            outcome = await self._held(pending, key, look, until_s)
+            outcome = await self._queued(wait, key, until_s)
         except QueueFullError:
             return False
         if outcome is WaitOutcome.EXPIRED:
@@ -257,90 +258,50 @@ class PendingQueue:
         pending.queued = None
         return True
 
-    async def _wait(
-        self,
-        pending: PendingRequest,
-        destination: Destination,
-        look: HeadLookup,
-        course: Course = Course.WAIT,
-    ) -> None:
-        """Wait until the request is released; raises NotServedError."""
-        if course is Course.WAKE:
-            self._wake(destination.key)
-        measured = self._measured(pending, destination)
-        measured.held()
-        try:
-            outcome = await self._held(pending, destination.key, look, pending.until_s)
-        except QueueFullError as error:
-            measured.found_no_capacity()
-            raise NotServedError(full_words(destination.key, error)) from None
-        if outcome is WaitOutcome.EXPIRED:
-            measured.release()
-            measured.found_no_capacity()
-            raise NotServedError(self._late_words(pending, destination, look.find))
-
-    async def _held(
-        self, pending: PendingRequest, key: LoadKey, look: HeadLookup, until_s: float
-    ) -> WaitOutcome:
-        """Queue the request until it is released or expires; raises QueueFullError."""
-        told: asyncio.Future[WaitOutcome] = asyncio.get_running_loop().create_future()
-
-        def resolve(outcome: WaitOutcome) -> None:
-            if not told.done():
-                told.set_result(outcome)
-
-        queued = pending.queued
+    async def _queued(self, wait: QueuedWait, key: LoadKey, until_s: float) -> WaitOutcome:
+        """Queue a request until it is released or expires; raises QueueFullError."""
+        pending, queued = wait.pending, wait.pending.queued
         if queued is not None and queued.key == key:
-            queued.resolve = resolve
-            self._lines.rejoin(queued)
+            self._queues.rejoin(queued)
         else:
-            queued = self._lines.join(key, pending.num_bytes, (pending.since_s, until_s), resolve)
+            queued = self._queues.join(key, pending.num_bytes, (pending.since_s, until_s))
             pending.queued = queued
-        self._looks[queued] = look
-        self._somebody_waits.set()
-        if look.not_before_s:
+        self._waits[queued] = wait
+        self._has_waiting.set()
+        if wait.not_before_s:
             self._timed.add(key)
         try:
-            return await told
+            return await wait.outcome
         finally:
-            self._lines.leave(queued)
-            del self._looks[queued]
-            if not self._lines.num_waiting(key):
+            self._queues.leave(queued)
+            del self._waits[queued]
+            if not self._queues.num_waiting(key):
                 self._notified_counts.pop(key, None)
 
+    def _end(self, ended: list[QueuedRequest], outcome: WaitOutcome) -> None:
+        for queued in ended:
+            self._waits[queued].end(outcome)
+
     def _routes_changed(self) -> None:
-        for key in self._lines.names():
+        for key in self._queues.names():
             self._release(key)
 
     def _release(self, key: LoadKey) -> None:
         """Release as many requests as copies have capacity for."""
-        first = self._lines.first(key)
+        first = self._queues.first(key)
         if first is None:
             self._timed.discard(key)
             return
-        look = self._looks[first]
-        if look.table is self._routes.table and self._now_s() < look.not_before_s:
+        wait = self._waits[first]
+        if wait.table is self._routes.table and self._now_s() < wait.not_before_s:
             return
-        copies = self._seen(look)
-        if copies is None:
+        count = num_released(wait.pending.found(), wait.syncing, self._counts.of)
+        if not count:
             self._timed.discard(key)
             return
-        count = num_let_go([self._counts.of(it) for it in copies]) if copies else 1
-        self._lines.release(key, count)
-        if self._lines.num_waiting(key):
-            self._timed.add(key)  # the others at the next look
-
-    def _seen(self, look: HeadLookup) -> Sequence[str] | None:
-        """The copies that a request would find; None: wait on; empty: it has an error to tell."""
-        try:
-            return [it.id for it in look.find().copies]
-        except NoCopyError as error:
-            waits_on = (Course.REFUSE,) if look.syncing else (Course.WAIT, Course.WAKE)
-            return None if error.course in waits_on else ()
-        except UnknownNameError:
-            return None if look.syncing else ()
-        except ServiceError:
-            return ()
+        self._end(self._queues.release(key, count), WaitOutcome.RELEASED)
+        if self._queues.num_waiting(key):
+            self._timed.add(key)  # the others at the next tick
 
     def _wake(self, key: LoadKey) -> None:
         """Notify control of a queue at once, and soon again of what arrives with the first."""
@@ -350,77 +311,33 @@ class PendingQueue:
         self._wake_at_s = min(self._wake_at_s, now_s + SOON_S)
         if not self._notified_counts:
             self._wake_at_s = now_s + SOON_S
-        self._notify_control(key, self._lines.num_waiting(key) + 1)
+        self._notify_control(key, self._queues.num_waiting(key) + 1)
 
     def _notify_again(self) -> None:
         """Repeat the notification of each queue that is still at zero, or has grown."""
         self._wake_at_s = self._now_s() + WAKE_AGAIN_S
         due: list[tuple[LoadKey, int]] = []
-        for key, told in tuple(self._notified_counts.items()):
-            num_waiting = self._lines.num_waiting(key)
+        for key, notified in tuple(self._notified_counts.items()):
+            num_waiting = self._queues.num_waiting(key)
             if not num_waiting:
                 del self._notified_counts[key]
-            elif num_waiting > told or self._sleeps(key):
+            elif num_waiting > notified or self._is_at_zero(key):
                 due.append((key, num_waiting))
         for key, num_waiting in due[:MAX_WAKES]:
             del self._notified_counts[key]  # to the end, so that those left out go first next time
             self._notify_control(key, num_waiting)
 
-    def _sleeps(self, key: LoadKey) -> bool:
-        first = self._lines.first(key)
-        if first is None:
-            return False
-        try:
-            self._looks[first].find()
-        except NoCopyError as error:
-            return error.course is Course.WAKE
-        except ServiceError:
-            return False
-        return False
+    def _is_at_zero(self, key: LoadKey) -> bool:
+        """Whether no copy is desired yet for the requests of a queue."""
+        first = self._queues.first(key)
+        found = None if first is None else self._waits[first].pending.found()
+        return isinstance(found, NoCopyError) and found.action is NoCopyAction.WAKE
 
     def _notify_control(self, key: LoadKey, num_held: int) -> None:
         self._notified_counts[key] = num_held
-        first = self._lines.first(key)
+        first = self._queues.first(key)
         waits_s = 0.0 if first is None else self._now_s() - first.since_s
         wake = Wake(key=key, held=num_held, at=self._clock.now() - waits_s)
         task = asyncio.get_running_loop().create_task(self._control.wake(wake))
         self._notifications.add(task)
         task.add_done_callback(self._notifications.discard)
-
-    def _late_words(self, pending: PendingRequest, destination: Destination, find: Find) -> str:
-        """What was waited for, and what is known of why it did not come."""
-        try:
-            destination = find()
-        except NoCopyError as error:
-            destination = error.destination
-        except ServiceError:
-            pass  # it has gone meanwhile; what was waited for is told
-        waited_s = self._now_s() - pending.since_s
-        return late_words(destination, waited_s)
-
-
-def late_words(destination: Destination, waited_s: float) -> str:
-    """The message of a request that waited in vain."""
-    what = words_for(destination.key)
-    if destination.copies:
-        state = "whose copies take no connections"
-    elif destination.component_name is None:
-        state = "of which none is ready"
-    elif destination.desired_copies:
-        state = f"of which {destination.desired_copies} wanted, none is ready"
-    else:
-        state = "which was asked for and is not on its way yet"
-    why = f": {destination.waiting_for}" if destination.waiting_for else ""
-    return f"The request waited {waited_s:.1f} s for a copy of {what}, {state}{why}. Try again."
-
-
-def full_words(key: LoadKey, error: QueueFullError) -> str:
-    """The message of a request that may not wait."""
-    return f"No copy of {words_for(key)} can take the request now, and it cannot wait: {error}."
-
-
-def words_for(key: LoadKey) -> str:
-    """What a request is for, in words."""
-    if key.component_name is not None:
-        return f"inference component {key.component_name}"
-    return f"endpoint {key.endpoint_name}"

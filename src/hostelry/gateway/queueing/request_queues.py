@@ -1,13 +1,12 @@
 """First-in, first-out queues of requests, one a name, bounded in number, bytes and time.
 
-Pure but for the calls that resolve each wait: instants are arguments, in seconds of a monotonic
-clock.
+Pure: instants are arguments, in seconds of a monotonic clock.
 """
 
 import heapq
 import itertools
 from bisect import insort
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -17,10 +16,9 @@ from hostelry.domain.load import LoadKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimits:
-    """How much may wait at once, in all and for one name; `limit_s` None: as long as a request may.
+    """Limits of what waits at once, in all and for one name; `limit_s` None: a request's own limit.
 
-    One request may wait however large it is.
-    Raises ValueError for limits that let nothing wait.
+    One request may wait however large it is. Raises ValueError for limits that let nothing wait.
     """
 
     max_requests: int = 4096
@@ -33,7 +31,7 @@ class QueueLimits:
             raise ValueError(f"{self} lets nothing wait; each limit must be at least 1")
 
     def share(self, num_workers: int) -> "QueueLimits":
-        """What each of so many processes may hold; together they may hold a little more."""
+        """The limits of each of `num_workers` processes, rounded up."""
         return QueueLimits(
             max_requests=-(-self.max_requests // num_workers),
             max_requests_each=-(-self.max_requests_each // num_workers),
@@ -42,7 +40,7 @@ class QueueLimits:
         )
 
 
-SPARE_DEADLINES = 64  # of requests that wait no more: they are swept out now and then
+SPARE_DEADLINES = 64  # of requests that wait no more, before they are swept out
 
 
 class QueueFullError(HostelryError):
@@ -59,23 +57,15 @@ class WaitOutcome(Enum):
 class QueuedRequest:
     """One request's place in its queue; it expires at `until_s`."""
 
-    __slots__ = ("is_waiting", "key", "num_bytes", "resolve", "since_s", "ticket", "until_s")
-
-    resolve: Callable[[WaitOutcome], None]
+    __slots__ = ("is_waiting", "key", "num_bytes", "since_s", "ticket", "until_s")
 
     def __init__(
-        self,
-        ticket: int,
-        key: LoadKey,
-        num_bytes: int,
-        times_s: tuple[float, float],
-        resolve: Callable[[WaitOutcome], None],
+        self, ticket: int, key: LoadKey, num_bytes: int, times_s: tuple[float, float]
     ) -> None:
         self.ticket = ticket
         self.key = key
         self.num_bytes = num_bytes
         self.since_s, self.until_s = times_s
-        self.resolve = resolve
         self.is_waiting = False
 
     def __lt__(self, other: "QueuedRequest") -> bool:
@@ -89,35 +79,28 @@ class RequestQueues:
         self.limits = limits
         self.num_bytes = 0
         self.num_held = 0
-        self._lines: dict[LoadKey, list[QueuedRequest]] = {}
+        self._queues: dict[LoadKey, list[QueuedRequest]] = {}
         self._deadlines: list[tuple[float, int, QueuedRequest]] = []
         self._tickets = itertools.count()
 
     def __bool__(self) -> bool:
-        return bool(self._lines)
+        return bool(self._queues)
 
     @property
     def num_deadlines(self) -> int:
         """How many time limits are remembered: little more than those that wait."""
         return len(self._deadlines)
 
-    def join(
-        self,
-        key: LoadKey,
-        num_bytes: int,
-        times_s: tuple[float, float],
-        resolve: Callable[[WaitOutcome], None],
-    ) -> QueuedRequest:
+    def join(self, key: LoadKey, num_bytes: int, times_s: tuple[float, float]) -> QueuedRequest:
         """A place at the end of the queue for `key`; raises QueueFullError.
 
         Args:
             key: what is waited for.
             num_bytes: size of the request, which lies in memory meanwhile.
             times_s: since when it waits, and until when it may.
-            resolve: is called once it is released or expires, not when it leaves by itself.
         """
         self._check_room(key, num_bytes)
-        queued = QueuedRequest(next(self._tickets), key, num_bytes, times_s, resolve)
+        queued = QueuedRequest(next(self._tickets), key, num_bytes, times_s)
         self._enter(queued)
         return queued
 
@@ -126,41 +109,39 @@ class RequestQueues:
         self._enter(queued)
 
     def leave(self, queued: QueuedRequest) -> None:
-        """Remove a request without resolving it; harmless where it does not wait any more."""
+        """Remove a request; a no-op where it does not wait any more."""
         if queued.is_waiting:
             self._take_out(queued)
 
-    def release(self, key: LoadKey, count: int) -> int:
-        """Release the first `count` requests of a queue; how many there were."""
-        gone = self._lines.get(key, [])[:count]
-        for queued in gone:
+    def release(self, key: LoadKey, count: int) -> list[QueuedRequest]:
+        """Remove the first `count` requests of a queue; those that there were, in order."""
+        released = self._queues.get(key, [])[:count]
+        for queued in released:
             self._take_out(queued)
-            queued.resolve(WaitOutcome.RELEASED)
-        return len(gone)
+        return released
 
-    def expire(self, now_s: float) -> int:
-        """Expire the requests whose time is over; how many there were."""
-        count = 0
+    def expire(self, now_s: float) -> list[QueuedRequest]:
+        """Remove the requests whose time is over; the longest overdue first."""
+        expired = []
         while self._deadlines and self._deadlines[0][0] <= now_s:
             _, _, queued = heapq.heappop(self._deadlines)
             if queued.is_waiting:
                 self._take_out(queued)
-                queued.resolve(WaitOutcome.EXPIRED)
-                count += 1
-        return count
+                expired.append(queued)
+        return expired
 
     def first(self, key: LoadKey) -> QueuedRequest | None:
         """The request that is released next for `key`."""
-        line = self._lines.get(key)
-        return line[0] if line else None
+        queue = self._queues.get(key)
+        return queue[0] if queue else None
 
     def num_waiting(self, key: LoadKey) -> int:
         """How many requests wait for `key`."""
-        return len(self._lines.get(key, ()))
+        return len(self._queues.get(key, ()))
 
     def names(self) -> Iterator[LoadKey]:
         """The names that requests wait for now."""
-        return iter(tuple(self._lines))
+        return iter(tuple(self._queues))
 
     def _check_room(self, key: LoadKey, num_bytes: int) -> None:
         limits, waiting = self.limits, self.num_waiting(key)
@@ -182,16 +163,16 @@ class RequestQueues:
             self._deadlines = [it for it in self._deadlines if it[2].is_waiting]
             heapq.heapify(self._deadlines)
         heapq.heappush(self._deadlines, (queued.until_s, queued.ticket, queued))
-        insort(self._lines.setdefault(queued.key, []), queued)
+        insort(self._queues.setdefault(queued.key, []), queued)
         self.num_bytes += queued.num_bytes
         self.num_held += 1
 
     def _take_out(self, queued: QueuedRequest) -> None:
-        line = self._lines[queued.key]
-        line.remove(queued)
-        if not line:
-            del self._lines[queued.key]
-            if not self._lines:
+        queue = self._queues[queued.key]
+        queue.remove(queued)
+        if not queue:
+            del self._queues[queued.key]
+            if not self._queues:
                 self._deadlines.clear()
         queued.is_waiting = False
         self.num_bytes -= queued.num_bytes

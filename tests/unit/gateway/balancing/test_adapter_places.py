@@ -11,7 +11,7 @@ from hostelry.base.clock import ManualClock
 from hostelry.domain.routes import CopyRoute
 from hostelry.gateway.balancing.adapter_places import QUIET_S, AdapterPlaces
 from hostelry.gateway.balancing.sessions import SessionDict
-from hostelry.routing.pace import PRIOR_LOAD_MS, PRIOR_PACE_MS
+from hostelry.routing.latency import PRIOR_LOAD_MS, PRIOR_SERVICE_MS
 
 COPIES = tuple(CopyRoute(id=f"c-{n}", address=f"http://127.0.0.1:{n}") for n in range(4))
 NOW = 1_700_000_000.0
@@ -61,7 +61,7 @@ def test_no_copy_idles_while_another_has_a_long_queue(asked: list[str], at_once:
     told, outstanding, under_way = places(), [0] * len(COPIES), []
     for adapter in asked:
         choice = told.choose(COPIES, outstanding, adapter)
-        longest_ms = PRIOR_PACE_MS + 2 * PRIOR_LOAD_MS + 0.1 * PRIOR_PACE_MS
+        longest_ms = PRIOR_SERVICE_MS + 2 * PRIOR_LOAD_MS + 0.1 * PRIOR_SERVICE_MS
         if 0 in outstanding:
             assert choice.wait_ms <= longest_ms
         outstanding[choice.index] += 1

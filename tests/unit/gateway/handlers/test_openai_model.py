@@ -27,8 +27,8 @@ def test_models_by_name(
     owner: Scope, name: str, component: str, region: str, adapter: tuple[str | None, str | None]
 ) -> None:
     found = find_model(TABLE, owner, name)
-    assert found.destination.component_name == component
-    assert found.destination.scope.region == region
+    assert found.component_name == component
+    assert found.scope.region == region
     assert (found.adapter_id, found.adapter_alias) == adapter
 
 

@@ -17,6 +17,7 @@ from hostelry.gateway.balancing.destination import find_destination
 from hostelry.gateway.balancing.load_balancer import InFlightRequest, LoadBalancer
 from hostelry.gateway.balancing.outstanding import Outstanding
 from hostelry.gateway.fake import FakeUpstream
+from hostelry.gateway.handlers.admission import admit
 from hostelry.gateway.http.upstream import Timeouts
 from hostelry.gateway.metering.meter import Measurement, Meter
 from hostelry.gateway.queueing.pending_queue import PendingQueue
@@ -100,15 +101,16 @@ class Rig:
             )
 
         try:
-            admitted = await self.pending_queue.place(find, send, num_bytes, limit_s)
+            pending = self.pending_queue.arrived(find, num_bytes, limit_s)
+            admitted = await admit(self.pending_queue, pending, send)
         except ServiceError as error:
             self.answers.append(f"{who} {error.http_status} {error.message}")
         except asyncio.CancelledError:
             self.answers.append(f"{who} left")
             raise
         else:
-            self.answers.append(f"{who} {admitted.placed.copy.id}")
-            self.placed.append(admitted.placed)
+            self.answers.append(f"{who} {admitted.in_flight.copy.id}")
+            self.placed.append(admitted.in_flight)
             admitted.measured.end()
 
     def start(self, who: str, **changes: Any) -> "asyncio.Task[None]":

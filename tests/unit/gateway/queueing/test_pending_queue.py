@@ -6,7 +6,7 @@ from dataclasses import replace
 from tests.unit.gateway.queueing.queue_rig import ASLEEP, AWAKE, COMING, LIMIT_S, Rig, play, settle
 from tests.unit.gateway.routes_sample import COPIES
 
-from hostelry.routing.letting_go import WINDOW
+from hostelry.routing.release import WINDOW
 
 
 def test_a_request_that_wakes_a_component_is_answered_once_there_is_a_copy() -> None:

@@ -11,7 +11,8 @@ from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.routes import ComponentRoute, EndpointRoute
 from hostelry.gateway.balancing.destination import NO_CAPACITY
 from hostelry.gateway.http.reply import ConnectError
-from hostelry.gateway.queueing.pending_queue import REFUSED_S, SYNC_S, NotServedError
+from hostelry.gateway.queueing.decisions import REFUSED_S, NotServedError
+from hostelry.gateway.queueing.pending_queue import SYNC_S
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,142 @@
+"""Decisions about a request that cannot be sent at once; pure functions of the routes and the time.
+
+The pending queue takes them, and a handler carries them out (`handlers/admission.py`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hostelry.base.errors import ServiceError
+from hostelry.domain.at_zero import AtZero
+from hostelry.domain.load import LoadKey
+from hostelry.gateway.balancing.destination import NoCopyError, UnknownNameError
+from hostelry.gateway.http.reply import ConnectError
+from hostelry.gateway.route_table import Destination
+from hostelry.routing.no_copy import NoCopyAction
+from hostelry.routing.release import num_to_release
+
+REFUSED_S = 0.25  # until copies that refuse connections are tried again, if the routes stay
+
+
+class NotServedError(ServiceError):
+    """No copy came in time, or too many requests wait for one."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("ServiceUnavailable", message, 503)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """The request joins the queue for `destination`.
+
+    `wakes` asks control to start a copy. The request stays at least until `not_before_s`, unless
+    the routes change.
+    """
+
+    destination: Destination
+    wakes: bool = False
+    not_before_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskControl:
+    """Control may know of copies for `key` that the routes lack; without them `error` stands."""
+
+    key: LoadKey
+    error: NoCopyError | UnknownNameError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refuse:
+    """The request fails with `error`."""
+
+    error: ServiceError | ConnectError
+
+
+# A destination is the decision to send the request there: the usual case allocates nothing.
+Decision = Destination | Wait | AskControl | Refuse
+
+
+def decide_without_copy(
+    error: NoCopyError | UnknownNameError, *, may_wait: bool, has_asked: bool
+) -> Wait | AskControl | Refuse:
+    """The decision for a request to which the routes answer `error`.
+
+    error                      may wait  has asked  decision
+    no copy, action WAIT       yes       any        Wait
+    no copy, action WAKE       yes       any        Wait, which wakes
+    no copy, hold, REFUSE      yes       no         AskControl: a count may just have been raised
+    unknown name               yes       no         AskControl: it may just have been created
+    any other                                       Refuse
+    """
+    if not may_wait:
+        return Refuse(error=error)
+    if isinstance(error, UnknownNameError):
+        return Refuse(error=error) if has_asked else AskControl(key=error.key, error=error)
+    destination = error.destination
+    if error.action in (NoCopyAction.WAIT, NoCopyAction.WAKE):
+        return Wait(destination=destination, wakes=error.action is NoCopyAction.WAKE)
+    if has_asked or destination.at_zero is AtZero.COMPAT:
+        return Refuse(error=error)
+    return AskControl(key=destination.key, error=error)
+
+
+def decide_after_refusal(
+    destination: Destination, error: ConnectError, now_s: float
+) -> Wait | Refuse:
+    """The decision for a request whose copies all refused the connection.
+
+    at_zero  decision
+    hold     Wait, at least REFUSED_S
+    compat   Refuse
+    """
+    if destination.at_zero is AtZero.COMPAT:
+        return Refuse(error=error)
+    return Wait(destination=destination, not_before_s=now_s + REFUSED_S)
+
+
+def num_released(
+    found: Destination | ServiceError, syncing: bool, in_flight: Callable[[str], int]
+) -> int:
+    """How many requests of a queue may go, by what the routes answer to its first one.
+
+    found                     syncing  released
+    a destination             any      as `num_to_release` says of its copies
+    no copy, WAIT or WAKE     no       0
+    no copy, REFUSE           yes      0: the routes lack what control knows
+    unknown name              yes      0: likewise
+    any other error                    1: it fails, and the next one is looked at after it
+    """
+    if isinstance(found, Destination):
+        return num_to_release([in_flight(copy.id) for copy in found.copies])
+    if isinstance(found, NoCopyError):
+        waits_on = (NoCopyAction.REFUSE,) if syncing else (NoCopyAction.WAIT, NoCopyAction.WAKE)
+        return 0 if found.action in waits_on else 1
+    return 0 if syncing and isinstance(found, UnknownNameError) else 1
+
+
+def late_message(destination: Destination, waited_s: float) -> str:
+    """The message of a request whose wait expired."""
+    what = described(destination.key)
+    if destination.copies:
+        state = "whose copies take no connections"
+    elif destination.component_name is None:
+        state = "of which none is ready"
+    elif destination.desired_copies:
+        state = f"of which {destination.desired_copies} wanted, none is ready"
+    else:
+        state = "which was asked for and is not on its way yet"
+    why = f": {destination.waiting_for}" if destination.waiting_for else ""
+    return f"The request waited {waited_s:.1f} s for a copy of {what}, {state}{why}. Try again."
+
+
+def full_message(key: LoadKey, limit: str) -> str:
+    """The message of a request that may not wait, because `limit` is reached."""
+    return f"No copy of {described(key)} can take the request now, and it cannot wait: {limit}."
+
+
+def described(key: LoadKey) -> str:
+    """The component or endpoint that a request is for, in words."""
+    if key.component_name is not None:
+        return f"inference component {key.component_name}"
+    return f"endpoint {key.endpoint_name}"
