@@ -23,8 +23,8 @@ from tests.integration.drill import (
 from tests.integration.platform import Platform, kill_if_alive, until
 
 from hostelry.chaos.catalogue import BY_NAME, DRILLS
-from hostelry.chaos.scene import scene_of
-from hostelry.chaos.sight import Platform as Sight
+from hostelry.chaos.context import drill_context
+from hostelry.chaos.observer import PlatformObserver
 from hostelry.cli.chaos_text import outcome_lines
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -89,9 +89,11 @@ def test_a_drill_loses_nothing_and_fails_only_what_it_must(
 ) -> None:
     """How long each recovery took is printed: the drill's own targets are for a quiet machine."""
     wait_ready(platform, COMPONENT, copies=2)
-    seen = Sight(home=platform.home, config=platform.config, credentials=platform.credentials)
-    with scene_of(seen, ENDPOINT, COMPONENT, 4, lambda _: None) as scene:
-        outcome = BY_NAME[name].outcome(scene)
+    observer = PlatformObserver(
+        home=platform.home, config=platform.config, credentials=platform.credentials
+    )
+    with drill_context(observer, ENDPOINT, COMPONENT, 4, lambda _: None) as context:
+        outcome = BY_NAME[name].outcome(context)
     with capsys.disabled():
         print("", *outcome_lines(outcome), sep="\n")
     assert not outcome.missed, outcome
@@ -115,7 +117,7 @@ def test_a_drill_on_an_empty_platform_makes_an_endpoint_of_its_own_and_removes_i
         ran = platform.chaos("agent-kill", "--json", "--load", "2", code=None)
         (outcome,) = json.loads(ran.stdout)
         assert outcome["missed"] == [], ran.stdout
-        assert "2 of 2 copies went on" in outcome["kept"]
+        assert "2 of 2 copies kept running" in outcome["kept"]
         assert platform.boto3("sagemaker").list_endpoints()["Endpoints"] == []
         refused = platform.chaos("copy-kill", "--endpoint", "nowhere", code=1)
         assert "nowhere has no ready copy to invoke" in refused.stderr

@@ -18,9 +18,9 @@ from tests.integration.drill import (
 )
 from tests.integration.platform import Platform
 
+from hostelry.chaos.context import drill_context
 from hostelry.chaos.disk_drill import disk_full
-from hostelry.chaos.scene import scene_of
-from hostelry.chaos.sight import Platform as Sight
+from hostelry.chaos.observer import PlatformObserver
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -44,9 +44,11 @@ def test_a_full_disk_stops_nothing_that_serves_and_loses_nothing_acknowledged(
         create_endpoint(platform)
         create_component(platform, COMPONENT, copies=2)
         wait_ready(platform, COMPONENT, copies=2)
-        seen = Sight(home=platform.home, config=platform.config, credentials=platform.credentials)
-        with scene_of(seen, ENDPOINT, COMPONENT, 4, lambda _: None) as scene:
-            outcome = disk_full(scene)
+        observer = PlatformObserver(
+            home=platform.home, config=platform.config, credentials=platform.credentials
+        )
+        with drill_context(observer, ENDPOINT, COMPONENT, 4, lambda _: None) as context:
+            outcome = disk_full(context)
         assert outcome.not_run is None
         assert not outcome.missed, outcome
         assert not outcome.lost, outcome

@@ -24,8 +24,8 @@ from tests.integration.test_gateway_workers import knocking
 
 from hostelry.base.proc import process_stat, uptime_s
 from hostelry.chaos.catalogue import BY_NAME
-from hostelry.chaos.scene import scene_of
-from hostelry.chaos.sight import Platform as Sight
+from hostelry.chaos.context import drill_context
+from hostelry.chaos.observer import PlatformObserver
 from hostelry.cli.chaos_text import outcome_lines
 from hostelry.server.run_file import live_run_files
 from hostelry.server.supervision import STEADY_S
@@ -163,9 +163,11 @@ def test_a_process_that_no_run_file_names_is_found_by_its_mark(platform: Platfor
 
 def test_the_drill(platform: Platform, capsys: pytest.CaptureFixture[str]) -> None:
     until(lambda: platform.running("watcher"), "there is a watcher")
-    seen = Sight(home=platform.home, config=platform.config, credentials=platform.credentials)
-    with scene_of(seen, None, COMPONENT, 4, lambda _: None) as scene:
-        outcome = BY_NAME["supervisor-kill"].outcome(scene)
+    observer = PlatformObserver(
+        home=platform.home, config=platform.config, credentials=platform.credentials
+    )
+    with drill_context(observer, None, COMPONENT, 4, lambda _: None) as context:
+        outcome = BY_NAME["supervisor-kill"].outcome(context)
     with capsys.disabled():
         print("", *outcome_lines(outcome), sep="\n")
     assert not outcome.missed, outcome

@@ -6,8 +6,8 @@ OK = "ok"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """When it began and ended, and OK or the code or class of its error."""
+class LoadCall:
+    """Begin, end, and OK or the code or class of the error."""
 
     began_at: float
     ended_at: float

@@ -1,4 +1,4 @@
-"""Every drill by its name."""
+"""The drills by name."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from hostelry.chaos.component_drills import (
     crash_loop,
     rolling_update,
 )
+from hostelry.chaos.context import DrillContext
 from hostelry.chaos.copy_drills import copy_hang, copy_kill
 from hostelry.chaos.disk_drill import disk_full
 from hostelry.chaos.isolation_drills import (
@@ -22,7 +23,7 @@ from hostelry.chaos.isolation_drills import (
     tenant_memory,
 )
 from hostelry.chaos.llm_drills import tenant_flood_adapter, tenant_poison, tenant_poison_adapter
-from hostelry.chaos.outcome import Outcome
+from hostelry.chaos.outcome import DrillOutcome
 from hostelry.chaos.process_drills import (
     agent_hang,
     agent_kill,
@@ -35,23 +36,22 @@ from hostelry.chaos.process_drills import (
     objectstore_kill,
     supervisor_kill,
 )
-from hostelry.chaos.scene import Scene
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drill:
-    """A drill: its name, what it does to what, and how it is run."""
+    """A drill: its name, the fault in words, and the function that runs it."""
 
     name: str
     does: str
-    run: Callable[[Scene], Outcome]
+    run: Callable[[DrillContext], DrillOutcome]
 
-    def outcome(self, scene: Scene) -> Outcome:
-        """What it measured; a platform that is not well enough for it misses the target."""
+    def outcome(self, context: DrillContext) -> DrillOutcome:
+        """The measurements; an unhealthy platform misses the target, with the error as cause."""
         try:
-            return self.run(scene)
+            return self.run(context)
         except (HostelryError, ClientError, BotoCoreError) as error:
-            return Outcome(drill=self.name, target=self.does, missed=(str(error),))
+            return DrillOutcome(drill=self.name, target=self.does, missed=(str(error),))
 
 
 DRILLS = (
@@ -59,7 +59,7 @@ DRILLS = (
     Drill(name="copy-hang", does="SIGSTOP of a model server", run=copy_hang),
     Drill(name="copy-oom", does="a copy takes more memory than it may", run=copy_oom),
     Drill(name="crash-at-start", does="a component's server exits at once", run=crash_at_start),
-    Drill(name="crash-loop", does="a component's server crashes again and again", run=crash_loop),
+    Drill(name="crash-loop", does="a component's server crashes repeatedly", run=crash_loop),
     Drill(name="rolling-update", does="a new version, then a broken one", run=rolling_update),
     Drill(
         name="tenant-poison", does="a tenant sends requests made to end a server", run=tenant_poison

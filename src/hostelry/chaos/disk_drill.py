@@ -1,4 +1,4 @@
-"""The drill of a full disk. It fills only a small filesystem that holds nothing but the home."""
+"""Drill of a full disk, run only on a small filesystem that holds nothing but the home."""
 
 import os
 from collections.abc import Iterator
@@ -8,38 +8,41 @@ from signal import SIGKILL
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.chaos.ledger import Ledger, control_ledger
-from hostelry.chaos.outcome import Limits, Outcome, judged, served
-from hostelry.chaos.play import lost_between
+from hostelry.chaos.context import DrillContext
+from hostelry.chaos.ledger import WriteLedger, control_ledger
+from hostelry.chaos.observer import PlatformObserver, wait_for
+from hostelry.chaos.outcome import DrillLimits, DrillOutcome, judge, served_calls
 from hostelry.chaos.process_drills import service
-from hostelry.chaos.scene import Scene
-from hostelry.chaos.sight import Platform, wait_for
+from hostelry.chaos.runner import lost_between
 from hostelry.fleet.host.processes import send
 
 MOST_BYTES = 2 * 1024**3
 BALLAST = "drill-ballast"
 PIECE_BYTES = 64 * 1024
-TARGET = "what is loaded answers on; refusals name the disk; no acknowledged write lost; well after"
+TARGET = (
+    "loaded models keep answering; refusals name the disk; no acknowledged write lost; "
+    "writes work again afterwards"
+)
 ROOM_S, WATCH_S = 10.0, 60.0
 ANSWERS = 40
 DISK = "disk is full"
 HOW = "mount -t tmpfs -o size=512m tmpfs FOLDER && hostelry up --home FOLDER/home"
 
 
-def disk_full(scene: Scene) -> Outcome:
-    """The home's filesystem has no byte left for a while."""
-    platform = scene.platform
+def disk_full(context: DrillContext) -> DrillOutcome:
+    """The home's filesystem is full for a while."""
+    platform = context.platform
     root = platform.home.root
     why_not = why_not_filled(root)
     if why_not is not None:
-        return Outcome(drill="disk-full", target=TARGET, not_run=why_not)
-    before, load = platform.known_state(), scene.load()
+        return DrillOutcome(drill="disk-full", target=TARGET, not_run=why_not)
+    before, load = platform.known_state(), context.load()
     with control_ledger(platform) as ledger, load.flowing():
         load.answers(ANSWERS, WATCH_S)
         wait_for(lambda: ledger.acknowledged or None, WATCH_S)
         fault_at = monotonic_s()
         with full(root):
-            scene.say(f"disk-full: {root} has no byte left")
+            context.progress(f"disk-full: {root} has no byte left")
             refusal = wait_for(lambda: ledger.refusal, WATCH_S)
             seen_at = monotonic_s()
             control_s = _control_again(platform)
@@ -53,11 +56,13 @@ def disk_full(scene: Scene) -> Outcome:
     if refusal is not None and DISK not in refusal:
         missed.append(f"the refusal does not name the disk: {refusal}")
     if back_at is not None and back_at - room_at > ROOM_S:
-        late.append(f"writes {back_at - room_at:.1f} s after there was room (target {ROOM_S:g} s)")
-    outcome = Outcome(
+        late.append(
+            f"writes work {back_at - room_at:.1f} s after space was freed (target {ROOM_S:g} s)"
+        )
+    outcome = DrillOutcome(
         drill="disk-full",
         target=TARGET,
-        served=served(load.calls, fault_at),
+        served=served_calls(load.calls, fault_at),
         detected_s=None if refusal is None else seen_at - fault_at,
         back_s=None if back_at is None else back_at - fault_at,
         lost=tuple(lost),
@@ -70,11 +75,11 @@ def disk_full(scene: Scene) -> Outcome:
             "refusal": refusal or "none",
         },
     )
-    return judged(outcome, Limits(detected_s=WATCH_S, back_s=2 * WATCH_S))
+    return judge(outcome, DrillLimits(detected_s=WATCH_S, back_s=2 * WATCH_S))
 
 
-def _control_again(platform: Platform) -> float:
-    """Kill control; the seconds until the next one answers, without a byte on the disk.
+def _control_again(platform: PlatformObserver) -> float:
+    """Kill control; the seconds until its successor answers on the full disk.
 
     Raises TerminalError when it does not.
     """
@@ -86,12 +91,12 @@ def _control_again(platform: Platform) -> float:
 
 
 def why_not_filled(root: Path) -> str | None:
-    """Why the filesystem of a home may not be filled; None where it may."""
+    """The reason not to fill the filesystem of a home; None where it may be filled."""
     shown = os.statvfs(root)
     size_bytes = shown.f_frsize * shown.f_blocks
     if size_bytes > MOST_BYTES or os.stat(root).st_dev == os.stat("/").st_dev:
         return (
-            f"{root} lies on a filesystem of {size_bytes / 1024**3:.1f} GiB that others may use; "
+            f"{root} lies on a filesystem of {size_bytes / 1024**3:.1f} GiB that may be shared; "
             f"the drill fills one of at most {MOST_BYTES / 1024**3:g} GiB made for it, for "
             f"example: {HOW}"
         )
@@ -100,7 +105,7 @@ def why_not_filled(root: Path) -> str | None:
 
 @contextmanager
 def full(root: Path) -> Iterator[None]:
-    """No byte is left on the home's filesystem for the block; there is room again after it.
+    """Fill the home's filesystem for the block, and free the space after it.
 
     Raises TerminalError when it cannot be filled.
     """
@@ -120,8 +125,8 @@ def _fill(ballast: Path) -> None:
                 file.write(piece)
         except OSError:
             return
-    raise TerminalError(f"{ballast.parent} still has room after {MOST_BYTES} bytes")
+    raise TerminalError(f"{ballast.parent} still has space after {MOST_BYTES} bytes")
 
 
-def _written_since(ledger: Ledger, num_before: int) -> float | None:
+def _written_since(ledger: WriteLedger, num_before: int) -> float | None:
     return monotonic_s() if len(ledger.acknowledged) > num_before else None

@@ -1,4 +1,4 @@
-"""A flood of invocations, from a process of its own: it does not slow the callers that measure."""
+"""Flood of invocations from a process of its own, so that the measuring callers are not slowed."""
 
 import multiprocessing
 from collections import Counter
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
-from hostelry.chaos.load import Aim, Load, client
+from hostelry.chaos.load import Load, LoadTarget, client
 from hostelry.server.home import Credentials, UpConfig
 
 START_S, END_S = 60.0, 30.0
 
 
 class Flood:
-    """What became of the flood's calls; known once it has ended."""
+    """Outcomes of the flood's calls; filled when it has ended."""
 
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()
@@ -21,12 +21,14 @@ class Flood:
 
 @contextmanager
 def flooding(
-    config: UpConfig, credentials: Credentials, aim: Aim, num_callers: int
+    config: UpConfig, credentials: Credentials, load_target: LoadTarget, num_callers: int
 ) -> Iterator[Flood]:
-    """`num_callers` invoke `aim` without pause for as long as the block runs."""
+    """Let `num_callers` invoke the target without pause for as long as the block runs."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_run, args=(theirs, config, credentials, aim, num_callers))
+    process = context.Process(
+        target=_run, args=(theirs, config, credentials, load_target, num_callers)
+    )
     process.start()
     flood = Flood()
     try:
@@ -42,10 +44,14 @@ def flooding(
 
 
 def _run(
-    line: Connection, config: UpConfig, credentials: Credentials, aim: Aim, num_callers: int
+    line: Connection,
+    config: UpConfig,
+    credentials: Credentials,
+    load_target: LoadTarget,
+    num_callers: int,
 ) -> None:
     runtime = client("sagemaker-runtime", config, credentials)
-    load = Load(runtime, aim, num_callers)
+    load = Load(runtime, load_target, num_callers)
     with load.flowing():
         line.send("flowing")
         line.recv()

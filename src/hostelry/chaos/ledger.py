@@ -1,6 +1,5 @@
-"""What was acknowledged while a fault lasted, and whether it is still there afterwards."""
+"""Writes acknowledged during a fault, looked for afterwards."""
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,19 +8,19 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from hostelry.chaos.beside import beside
 from hostelry.chaos.call import OK
+from hostelry.chaos.fixture import new_name
 from hostelry.chaos.load import client, outcome_of
-from hostelry.chaos.sight import Platform
-from hostelry.chaos.stage import new_name
+from hostelry.chaos.observer import PlatformObserver
+from hostelry.chaos.threads import running_threads
 
 PAUSE_S = 0.1
 IMPATIENT_S = 3.0
 CHECK_TRIES = 5
 
 
-class Ledger:
-    """Writes one record after the other from a thread, and keeps those that were acknowledged."""
+class WriteLedger:
+    """Writes one record after the other from a thread, and keeps the acknowledged names."""
 
     def __init__(
         self,
@@ -35,16 +34,16 @@ class Ledger:
         self._stopping = threading.Event()
         self._tried: list[str] = []
         self.acknowledged: list[str] = []
-        self.refusal: str | None = None  # what the last write that was refused was told
+        self.refusal: str | None = None  # of the last refused write
 
     @contextmanager
-    def writing(self) -> Iterator["Ledger"]:
-        """Write for as long as the block runs; what was written is removed by `settle`."""
-        with beside(self._stopping, self._run):
+    def writing(self) -> Iterator["WriteLedger"]:
+        """Write for as long as the block runs; `settle` removes the records."""
+        with running_threads(self._stopping, self._run):
             yield self
 
     def settle(self) -> list[str]:
-        """The acknowledged records that are not there any more; removes all of them."""
+        """Remove all records; the acknowledged ones that were missing."""
         lost = [it for it in self.acknowledged if outcome_of(partial(self._read, it)) != OK]
         for name in self._tried:
             outcome_of(partial(self._remove, name))
@@ -60,11 +59,11 @@ class Ledger:
             except ClientError as error:
                 self.refusal = str(error)
             except BotoCoreError:
-                continue  # no answer is no refusal
+                continue  # no answer, so no refusal
 
 
 @contextmanager
-def control_ledger(platform: Platform) -> Iterator[Ledger]:
+def control_ledger(platform: PlatformObserver) -> Iterator[WriteLedger]:
     """Endpoint configurations, created while the block runs."""
     api = client("sagemaker", platform.config, platform.credentials, read_timeout_s=IMPATIENT_S)
     patient = client("sagemaker", platform.config, platform.credentials, tries=CHECK_TRIES)
@@ -77,7 +76,7 @@ def control_ledger(platform: Platform) -> Iterator[Ledger]:
             ProductionVariants=[variant],
         )
 
-    with Ledger(
+    with WriteLedger(
         write,
         lambda name: patient.describe_endpoint_config(EndpointConfigName=name),
         lambda name: patient.delete_endpoint_config(EndpointConfigName=name),
@@ -86,13 +85,13 @@ def control_ledger(platform: Platform) -> Iterator[Ledger]:
 
 
 @contextmanager
-def object_ledger(platform: Platform) -> Iterator[Ledger]:
+def object_ledger(platform: PlatformObserver) -> Iterator[WriteLedger]:
     """Objects in a bucket of their own, put while the block runs."""
     api = client("s3", platform.config, platform.credentials, read_timeout_s=IMPATIENT_S)
     patient = client("s3", platform.config, platform.credentials, tries=CHECK_TRIES)
     bucket = new_name()
     patient.create_bucket(Bucket=bucket)
-    with Ledger(
+    with WriteLedger(
         lambda name: api.put_object(Bucket=bucket, Key=name, Body=name.encode()),
         lambda name: patient.get_object(Bucket=bucket, Key=name)["Body"].read(),
         lambda name: patient.delete_object(Bucket=bucket, Key=name),
@@ -101,8 +100,7 @@ def object_ledger(platform: Platform) -> Iterator[Ledger]:
 
 
 @contextmanager
-def no_ledger(platform: Platform) -> Iterator[None]:
-    """Nothing is written."""
+def no_ledger(platform: PlatformObserver) -> Iterator[None]:
+    """A fault during which nothing is written."""
     del platform
-    with contextlib.nullcontext():
-        yield None
+    yield None

@@ -1,4 +1,4 @@
-"""Drills of one tenant of a shared LLM that does harm, beside an adapter of another on that LLM."""
+"""Noisy-neighbour drills on a shared LLM: one tenant's adapter misbehaves beside another's."""
 
 import json
 import tempfile
@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from hostelry.base.clock import monotonic_s
-from hostelry.chaos.isolation_drills import Deed, ask, beside_neighbours, flood_of
+from hostelry.chaos.context import DrillContext
+from hostelry.chaos.fixture import DrillFixture
+from hostelry.chaos.isolation_drills import AbuseReport, ask, beside_neighbours, flood_of
 from hostelry.chaos.load import outcome_of
-from hostelry.chaos.outcome import Outcome
-from hostelry.chaos.scene import Scene
-from hostelry.chaos.sight import wait_for
-from hostelry.chaos.stage import Stage
+from hostelry.chaos.observer import wait_for
+from hostelry.chaos.outcome import DrillOutcome
 from hostelry.chaos.tiny_llm import adapter_archive, write_model
 
 WATCH_S = 60.0
@@ -32,9 +32,9 @@ FLOOD = {"inputs": PROMPT, "parameters": {"max_new_tokens": 64}}
 
 
 def _poisoned(**parameters: str) -> bytes:
-    """A request's body; the parameters are JSON already: json itself would not write them all."""
-    said = ", ".join(f'"{name}": {value}' for name, value in parameters.items())
-    return f'{{"inputs": "{PROMPT}", "parameters": {{"max_new_tokens": 48, {said}}}}}'.encode()
+    """A request's body; the parameters are JSON already, since json would not write them all."""
+    members = ", ".join(f'"{name}": {value}' for name, value in parameters.items())
+    return f'{{"inputs": "{PROMPT}", "parameters": {{"max_new_tokens": 48, {members}}}}}'.encode()
 
 
 POISON = {
@@ -69,111 +69,115 @@ POISON = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
-    """An LLM with an adapter of a neighbour, and one of the tenant."""
+class SharedLlm:
+    """An LLM with an adapter of the neighbour and one of the misbehaving tenant."""
 
-    stage: Stage
+    fixture: DrillFixture
     base: str
     good: str
     bad: str
 
 
-def tenant_poison(scene: Scene) -> Outcome:
-    """A tenant sends requests that are made to end the server."""
-    with shared_llm(scene) as it:
+def tenant_poison(context: DrillContext) -> DrillOutcome:
+    """A tenant sends requests that are meant to crash the server."""
+    with shared_llm(context) as llm:
         return beside_neighbours(
-            scene,
+            context,
             "tenant-poison",
-            it.stage,
-            it.stage.aim(it.good, json.dumps(NEIGHBOUR).encode()),
-            partial(_poison, it),
+            llm.fixture,
+            llm.fixture.load_target(llm.good, json.dumps(NEIGHBOUR).encode()),
+            partial(_poison, llm),
         )
 
 
-def _poison(shared: Shared) -> Deed:
-    """Each in turn; one that took the server, or the engine in it, with it is named."""
-    deed, answers = Deed(), Counter[str]()
-    well = shared.stage.aim(shared.bad, json.dumps(NEIGHBOUR).encode())
+def _poison(shared: SharedLlm) -> AbuseReport:
+    """Send each in turn; the report names those that ended the server or its engine."""
+    report, answers = AbuseReport(), Counter[str]()
+    well = shared.fixture.load_target(shared.bad, json.dumps(NEIGHBOUR).encode())
     for what, body in POISON.items():
-        said = ask(shared.stage, shared.stage.aim(shared.bad, body))
-        answered = said.startswith(ANSWER)
-        answers["answered" if answered else said] += 1
-        if not answered and not said.startswith(REFUSED):
-            deed.missed.append(f"{what}: {said}")
-            wait_for(lambda: True if ask(shared.stage, well).startswith(ANSWER) else None, WATCH_S)
-    deed.details["answers"] = ", ".join(f"{count} {name}" for name, count in answers.items())
-    return deed
+        answer = ask(shared.fixture, shared.fixture.load_target(shared.bad, body))
+        answered = answer.startswith(ANSWER)
+        answers["answered" if answered else answer] += 1
+        if not answered and not answer.startswith(REFUSED):
+            report.missed.append(f"{what}: {answer}")
+            wait_for(
+                lambda: True if ask(shared.fixture, well).startswith(ANSWER) else None, WATCH_S
+            )
+    report.details["answers"] = ", ".join(f"{count} {name}" for name, count in answers.items())
+    return report
 
 
-def tenant_poison_adapter(scene: Scene) -> Outcome:
+def tenant_poison_adapter(context: DrillContext) -> DrillOutcome:
     """A tenant adds an adapter whose target_modules take exponential time to match."""
 
-    def do(it: Shared) -> Deed:
-        deed = Deed()
-        archive = upload(it.stage, "poison.tar.gz", adapter_archive(REGEX))
-        name = it.stage.add_adapter(it.base, archive)
+    def do(llm: SharedLlm) -> AbuseReport:
+        report = AbuseReport()
+        archive = upload(llm.fixture, "poison.tar.gz", adapter_archive(REGEX))
+        name = llm.fixture.add_adapter(llm.base, archive)
 
         def failed() -> dict[str, Any] | None:
-            shown = it.stage.described(name)
+            shown = llm.fixture.described(name)
             return shown if shown["InferenceComponentStatus"] == "Failed" else None
 
         shown = wait_for(failed, WATCH_S)
         if shown is None:
-            deed.missed.append(f"the adapter is not Failed within {WATCH_S:g} s")
-            return deed
-        deed.contained_at = monotonic_s()
-        deed.details["reason"] = str(shown.get("FailureReason", "")).partition("\n")[0]
-        return deed
+            report.missed.append(f"the adapter is not Failed within {WATCH_S:g} s")
+            return report
+        report.contained_at = monotonic_s()
+        report.details["reason"] = str(shown.get("FailureReason", "")).partition("\n")[0]
+        return report
 
-    with shared_llm(scene) as it:
-        aim = it.stage.aim(it.good, json.dumps(NEIGHBOUR).encode())
-        return beside_neighbours(scene, "tenant-poison-adapter", it.stage, aim, partial(do, it))
-
-
-def tenant_flood_adapter(scene: Scene) -> Outcome:
-    """A tenant invokes its adapter of a shared LLM without pause."""
-    with shared_llm(scene) as it:
-        flood = it.stage.aim(it.bad, json.dumps(FLOOD).encode())
+    with shared_llm(context) as llm:
+        load_target = llm.fixture.load_target(llm.good, json.dumps(NEIGHBOUR).encode())
         return beside_neighbours(
-            scene,
+            context, "tenant-poison-adapter", llm.fixture, load_target, partial(do, llm)
+        )
+
+
+def tenant_flood_adapter(context: DrillContext) -> DrillOutcome:
+    """A tenant invokes its adapter of a shared LLM without pause."""
+    with shared_llm(context) as llm:
+        flood = llm.fixture.load_target(llm.bad, json.dumps(FLOOD).encode())
+        return beside_neighbours(
+            context,
             "tenant-flood-adapter",
-            it.stage,
-            it.stage.aim(it.good, json.dumps(NEIGHBOUR).encode()),
-            lambda: flood_of(scene, flood, FLOOD_CALLERS),
+            llm.fixture,
+            llm.fixture.load_target(llm.good, json.dumps(NEIGHBOUR).encode()),
+            lambda: flood_of(context, flood, FLOOD_CALLERS),
         )
 
 
 @contextmanager
-def shared_llm(scene: Scene) -> Iterator[Shared]:
-    """A tiny LLM of the drill's own with two adapters, ready; nothing is left of it after."""
-    with Stage(scene.platform).standing() as stage, _bucket(stage):
+def shared_llm(context: DrillContext) -> Iterator[SharedLlm]:
+    """A tiny LLM with two adapters, ready for the block and removed after it."""
+    with DrillFixture(context.platform).deployed() as fixture, _bucket(fixture):
         with tempfile.TemporaryDirectory() as scratch:
             write_model(Path(scratch))
             for file in Path(scratch).iterdir():
-                upload(stage, f"model/{file.name}", file.read_bytes())
-        base = stage.add_llm(f"s3://{stage.endpoint}/model/")
-        archive = upload(stage, "adapter.tar.gz", adapter_archive(["q_proj"]))
-        stage.wait_ready(base, 1)
-        good, bad = (stage.add_adapter(base, archive) for _ in range(2))
+                upload(fixture, f"model/{file.name}", file.read_bytes())
+        base = fixture.add_llm(f"s3://{fixture.endpoint}/model/")
+        archive = upload(fixture, "adapter.tar.gz", adapter_archive(["q_proj"]))
+        fixture.wait_ready(base, 1)
+        good, bad = (fixture.add_adapter(base, archive) for _ in range(2))
         for name in (good, bad):
-            stage.wait_ready(name, 0)
-        yield Shared(stage=stage, base=base, good=good, bad=bad)
+            fixture.wait_ready(name, 0)
+        yield SharedLlm(fixture=fixture, base=base, good=good, bad=bad)
 
 
-def upload(stage: Stage, key: str, content: bytes) -> str:
-    """Put an object into the stage's bucket; where it is."""
-    stage.s3.put_object(Bucket=stage.endpoint, Key=key, Body=content)
-    return f"s3://{stage.endpoint}/{key}"
+def upload(fixture: DrillFixture, key: str, content: bytes) -> str:
+    """Put an object into the fixture's bucket; its URI."""
+    fixture.s3.put_object(Bucket=fixture.endpoint, Key=key, Body=content)
+    return f"s3://{fixture.endpoint}/{key}"
 
 
 @contextmanager
-def _bucket(stage: Stage) -> Iterator[None]:
-    """A bucket named as the stage's endpoint for the block; removed with all that is in it."""
-    s3 = stage.s3
-    s3.create_bucket(Bucket=stage.endpoint)
+def _bucket(fixture: DrillFixture) -> Iterator[None]:
+    """A bucket named like the fixture's endpoint for the block; removed with its objects."""
+    s3 = fixture.s3
+    s3.create_bucket(Bucket=fixture.endpoint)
     try:
         yield
     finally:
-        for found in s3.list_objects_v2(Bucket=stage.endpoint).get("Contents", ()):
-            outcome_of(partial(s3.delete_object, Bucket=stage.endpoint, Key=found["Key"]))
-        outcome_of(partial(s3.delete_bucket, Bucket=stage.endpoint))
+        for found in s3.list_objects_v2(Bucket=fixture.endpoint).get("Contents", ()):
+            outcome_of(partial(s3.delete_object, Bucket=fixture.endpoint, Key=found["Key"]))
+        outcome_of(partial(s3.delete_bucket, Bucket=fixture.endpoint))

@@ -1,4 +1,12 @@
-"""How the calls of neighbours fared before, during and after what another tenant did. Pure."""
+"""Neighbours' calls before, during and after another tenant's abuse. Pure.
+
+Verdict of `slowdown`, `during` and `before` being the p99 of the calls that succeeded:
+
+    no p99 before or during               -> none: errors are judged elsewhere
+    CPUs saturated                        -> none: a slower answer does not show isolation
+    during <= max(2 x before, +50 ms)     -> none
+    otherwise                             -> the neighbours were slowed
+"""
 
 import math
 from collections import Counter
@@ -6,15 +14,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hostelry.base.proc import CpuTimes
-from hostelry.chaos.call import OK, Call
+from hostelry.chaos.call import OK, LoadCall
 
 MOST_TIMES = 2.0
-FLOOR_S = 0.05  # a few milliseconds that became twice as many are no harm
-SATURATED = 0.9  # of the machine's CPUs: then a slower answer says nothing of isolation
+FLOOR_S = 0.05  # a few milliseconds may double
+SATURATED = 0.9  # of the machine's CPUs: above it latency does not show isolation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class PhaseCalls:
     """The calls of one phase; `p99_s` is that of the calls that succeeded, None without any."""
 
     num_calls: int
@@ -23,44 +31,48 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Neighbours:
-    """The three phases, and which share of the machine's CPUs was busy during the second."""
+class NeighbourReport:
+    """The three phases, and the busy share of the machine's CPUs during the second."""
 
-    before: Phase
-    during: Phase
-    after: Phase
+    before: PhaseCalls
+    during: PhaseCalls
+    after: PhaseCalls
     busy: float
 
     @property
     def saturated(self) -> bool:
-        """Whether the machine had no CPU left for anybody."""
+        """Whether the machine had no CPU left."""
         return self.busy >= SATURATED
 
 
-def neighbours(calls: Iterable[Call], began_at: float, ended_at: float, busy: float) -> Neighbours:
-    """The phases of calls around a deed; a call that was under way in the deed is of its phase."""
+def neighbour_report(
+    calls: Iterable[LoadCall], began_at: float, ended_at: float, busy: float
+) -> NeighbourReport:
+    """Calls by phase around an abuse; a call in flight during the abuse is of that phase."""
     calls = list(calls)
-    return Neighbours(
-        before=phase([it for it in calls if it.ended_at < began_at]),
-        during=phase([it for it in calls if it.ended_at >= began_at and it.began_at <= ended_at]),
-        after=phase([it for it in calls if it.began_at > ended_at]),
+    return NeighbourReport(
+        before=phase_calls([it for it in calls if it.ended_at < began_at]),
+        during=phase_calls(
+            [it for it in calls if it.ended_at >= began_at and it.began_at <= ended_at]
+        ),
+        after=phase_calls([it for it in calls if it.began_at > ended_at]),
         busy=busy,
     )
 
 
-def phase(calls: Sequence[Call]) -> Phase:
+def phase_calls(calls: Sequence[LoadCall]) -> PhaseCalls:
     """One phase's calls, counted."""
     took = sorted(it.ended_at - it.began_at for it in calls if it.outcome == OK)
     failed = Counter(it.outcome for it in calls if it.outcome != OK)
-    return Phase(
+    return PhaseCalls(
         num_calls=len(calls),
         errors=dict(sorted(failed.items())),
         p99_s=took[math.ceil(0.99 * len(took)) - 1] if took else None,
     )
 
 
-def slower(found: Neighbours) -> str | None:
-    """That the neighbours were slower than they may be; None where not, or nobody can say."""
+def slowdown(found: NeighbourReport) -> str | None:
+    """The missed latency target in words; None where it is met or cannot be judged."""
     before_s, during_s = found.before.p99_s, found.during.p99_s
     if before_s is None or during_s is None or found.saturated:
         return None

@@ -1,19 +1,27 @@
-"""What a drill measured, as values, and what the load's calls say about it. Pure."""
+"""Measurements of a drill, judged by its targets. Pure.
+
+measured                              -> verdict of `judge`
+no instant, but a limit               -> missed: never
+instant after its limit               -> late
+an error kind that is not allowed     -> missed
+allowed errors after `all_served_s`   -> late
+anything lost                         -> missed
+"""
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from hostelry.chaos.call import OK, Call
-from hostelry.chaos.neighbours import Neighbours
+from hostelry.chaos.call import OK, LoadCall
+from hostelry.chaos.neighbours import NeighbourReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """How the load's calls fared around a fault; instants are seconds after the fault.
+class ServedCalls:
+    """Summary of the load's calls around a fault; instants are seconds after the fault.
 
-    `served_after_s`: the last call to fail began then; 0 where none failed. `slowest_s` is the
-    longest that a successful call took.
+    `served_after_s`: begin of the last call that failed; 0 where none failed. `slowest_s`: duration
+    of the slowest successful call.
     """
 
     num_calls: int
@@ -23,13 +31,13 @@ class Served:
     slowest_s: float
 
 
-def served(calls: Iterable[Call], fault_at: float) -> Served:
-    """What became of the calls that were under way at the fault, or began later."""
+def served_calls(calls: Iterable[LoadCall], fault_at: float) -> ServedCalls:
+    """Summary of the calls that were in flight at the fault, or began later."""
     touched = [call for call in calls if call.ended_at >= fault_at]
     failed = [call for call in touched if call.outcome != OK]
     last_failed_at = max((call.began_at for call in failed), default=fault_at)
     well = (call.ended_at - call.began_at for call in touched if call.outcome == OK)
-    return Served(
+    return ServedCalls(
         num_calls=len(touched),
         in_flight=sum(1 for call in touched if call.began_at <= fault_at),
         errors=dict(sorted(Counter(call.outcome for call in failed).items())),
@@ -39,21 +47,21 @@ def served(calls: Iterable[Call], fault_at: float) -> Served:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """One drill as it went.
+class DrillOutcome:
+    """One drill's measurements.
 
-    `detected_s`: the fault was seen, for example the copy left the routes or a successor was
-    started. `back_s`: all processes and copies were as before. `lost`: what was recorded or
-    acknowledged before and is not there after. `kept`: what went on or was replaced, in words.
-    `beside`: how neighbours fared, where a tenant did the harm. `missed`: each target that was not
-    met, `late`: those met too late; the drill passed where there is neither. `not_run` says why the
-    drill could not be run here.
+    `detected_s`: the fault was detected, for example the copy left the routes or a successor was
+    started. `back_s`: all processes and copies were as before. `lost`: records and acknowledged
+    writes that are missing afterwards. `kept`: what kept running or was replaced, in words.
+    `beside`: the neighbours' calls, where a tenant misbehaved. `missed`: each target that was not
+    met, `late`: those met too late; the drill passed where there is neither. `not_run`: the reason
+    why the drill could not run here.
     """
 
     drill: str
     target: str
-    served: Served | None = None
-    beside: Neighbours | None = None
+    served: ServedCalls | None = None
+    beside: NeighbourReport | None = None
     detected_s: float | None = None
     back_s: float | None = None
     lost: tuple[str, ...] = ()
@@ -77,11 +85,10 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The targets of a drill; None: no target of that kind. Seconds after the fault.
+class DrillLimits:
+    """Targets of a drill in seconds after the fault; None: no target of that kind.
 
-    `errors` are the kinds that calls may see, `all_served_s` the instant after which no call may
-    begin that fails.
+    `errors` are the allowed kinds; no call that begins after `all_served_s` may fail.
     """
 
     detected_s: float | None = None
@@ -90,8 +97,8 @@ class Limits:
     errors: frozenset[str] = frozenset()
 
 
-def judged(outcome: Outcome, limits: Limits) -> Outcome:
-    """The outcome with each target that it did not meet, beside those it says itself."""
+def judge(outcome: DrillOutcome, limits: DrillLimits) -> DrillOutcome:
+    """The outcome with each target that it did not meet added to those it has."""
     missed, late = list(outcome.missed), list(outcome.late)
     for what, measured_s, limit_s in (
         ("seen", outcome.detected_s, limits.detected_s),
@@ -101,12 +108,12 @@ def judged(outcome: Outcome, limits: Limits) -> Outcome:
             missed.append(f"{what}: never, while the drill watched (target {limit_s:g} s)")
         elif limit_s is not None and measured_s is not None and measured_s > limit_s:
             late.append(f"{what} after {measured_s:.2f} s (target {limit_s:g} s)")
-    fared = outcome.served
-    if fared is not None and (other := sorted(fared.errors.keys() - limits.errors)):
+    summary = outcome.served
+    if summary is not None and (other := sorted(summary.errors.keys() - limits.errors)):
         missed.append(f"errors that clients should not see: {', '.join(other)}")
-    elif fared is not None and fared.served_after_s > limits.all_served_s:
+    elif summary is not None and summary.served_after_s > limits.all_served_s:
         late.append(
-            f"calls failed that began {fared.served_after_s:.2f} s after the fault (target "
+            f"calls failed that began {summary.served_after_s:.2f} s after the fault (target "
             f"{limits.all_served_s:g} s)"
         )
     if outcome.lost:

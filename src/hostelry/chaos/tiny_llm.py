@@ -1,6 +1,6 @@
-"""A random Llama of two layers that reads bytes, with LoRA adapters, for drills of LLM servers.
+"""Random two-layer byte-level Llama with LoRA adapters, for drills of LLM servers.
 
-Some hundred kilobytes, made on the spot: what is drilled is the server, not what the model says.
+Some hundred kilobytes, made on the spot: the drill tests the server, not the model's text.
 """
 
 import io
@@ -39,7 +39,7 @@ CONFIG = {
 
 
 def write_model(folder: Path) -> None:
-    """Write the model, as a folder of Hugging Face's form."""
+    """Write the model as a Hugging Face folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(CONFIG))
     save_file(_weights(), folder / "model.safetensors", metadata={"format": "pt"})
@@ -49,7 +49,7 @@ def write_model(folder: Path) -> None:
 
 
 def adapter_archive(target_modules: str | list[str]) -> bytes:
-    """A tar.gz of an adapter of rank 4 on q_proj that says it is for `target_modules`."""
+    """A tar.gz of an adapter of rank 4 on q_proj whose configuration names `target_modules`."""
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",

@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from hostelry.chaos.outcome import Outcome
+from hostelry.chaos.outcome import DrillOutcome
 from hostelry.cli.chaos_text import outcome_lines, table_lines
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 
@@ -62,22 +62,22 @@ def run_drill(
     Example: hostelry chaos run everything --load 8 --json
     """
     from hostelry.chaos.catalogue import chosen
-    from hostelry.chaos.scene import scene_of
-    from hostelry.chaos.sight import Platform
+    from hostelry.chaos.context import drill_context
+    from hostelry.chaos.observer import PlatformObserver
 
     at = home_at(home)
     config, credentials = settled(at)
     drills = chosen(name)
-    platform = Platform(home=at, config=config, credentials=credentials)
+    platform = PlatformObserver(home=at, config=config, credentials=credentials)
 
     def say(line: str) -> None:
         typer.echo(line, err=True)
 
-    outcomes: list[Outcome] = []
-    with scene_of(platform, endpoint, component, load, say) as scene:
-        say(f"load: {load} callers on {scene.aim}")
+    outcomes: list[DrillOutcome] = []
+    with drill_context(platform, endpoint, component, load, say) as context:
+        say(f"load: {load} callers on {context.load_target}")
         for drill in drills:
-            outcomes.append(drill.outcome(scene))
+            outcomes.append(drill.outcome(context))
             if not as_json:
                 typer.echo("\n".join(outcome_lines(outcomes[-1])))
     show(outcomes, as_json=as_json)
@@ -85,7 +85,7 @@ def run_drill(
         raise typer.Exit(1)
 
 
-def show(outcomes: Sequence[Outcome], *, as_json: bool) -> None:
+def show(outcomes: Sequence[DrillOutcome], *, as_json: bool) -> None:
     """JSON for programs, or a table where several drills were run."""
     if as_json:
         shown = [{"verdict": it.verdict, **msgspec.to_builtins(it)} for it in outcomes]

@@ -2,24 +2,24 @@
 
 from collections.abc import Sequence
 
-from hostelry.chaos.neighbours import Neighbours
-from hostelry.chaos.outcome import Outcome
+from hostelry.chaos.neighbours import NeighbourReport
+from hostelry.chaos.outcome import DrillOutcome
 
 HEADINGS = ("drill", "in flight", "errors", "seen", "served", "back", "lost", "p99", "")
 
 
-def outcome_lines(outcome: Outcome) -> list[str]:
+def outcome_lines(outcome: DrillOutcome) -> list[str]:
     """One drill, for people."""
     lines = [f"{outcome.drill}: {outcome.verdict}", f"  target    {outcome.target}"]
     if outcome.not_run is not None:
         return [*lines, f"  not run   {outcome.not_run}"]
-    if (fared := outcome.served) is not None:
+    if (calls := outcome.served) is not None:
         lines += [
-            f"  load      {fared.num_calls} calls from the fault on, {fared.in_flight} of them in "
-            f"flight at the fault; the slowest answer took {fared.slowest_s:.2f} s",
+            f"  load      {calls.num_calls} calls from the fault on, {calls.in_flight} of them in "
+            f"flight at the fault; the slowest answer took {calls.slowest_s:.2f} s",
             f"  errors    {errors_text(outcome)}",
             f"  seen      {seconds(outcome.detected_s)} after the fault",
-            f"  served    every call that began {seconds(fared.served_after_s)} after it, or later",
+            f"  served    every call that began {seconds(calls.served_after_s)} after it, or later",
             f"  back      {seconds(outcome.back_s)} after the fault",
         ]
     if (found := outcome.beside) is not None:
@@ -34,7 +34,7 @@ def outcome_lines(outcome: Outcome) -> list[str]:
     return [*lines, *(f"  MISSED    {it}" for it in (*outcome.missed, *outcome.late))]
 
 
-def table_lines(outcomes: Sequence[Outcome]) -> list[str]:
+def table_lines(outcomes: Sequence[DrillOutcome]) -> list[str]:
     """One line a drill."""
     rows = [HEADINGS, *(row(it) for it in outcomes)]
     widths = [max(len(it[column]) for it in rows) for column in range(len(HEADINGS))]
@@ -44,17 +44,17 @@ def table_lines(outcomes: Sequence[Outcome]) -> list[str]:
     ]
 
 
-def row(outcome: Outcome) -> tuple[str, ...]:
+def row(outcome: DrillOutcome) -> tuple[str, ...]:
     """The cells of one drill."""
-    fared = outcome.served
-    if fared is None:
+    calls = outcome.served
+    if calls is None:
         return (outcome.drill, "-", "-", "-", "-", "-", "-", "-", outcome.verdict)
     return (
         outcome.drill,
-        str(fared.in_flight),
+        str(calls.in_flight),
         errors_text(outcome),
         seconds(outcome.detected_s),
-        seconds(fared.served_after_s),
+        seconds(calls.served_after_s),
         seconds(outcome.back_s),
         str(len(outcome.lost)) if outcome.lost else "none",
         "-" if outcome.beside is None else p99_text(outcome.beside),
@@ -62,13 +62,13 @@ def row(outcome: Outcome) -> tuple[str, ...]:
     )
 
 
-def p99_text(found: Neighbours) -> str:
+def p99_text(found: NeighbourReport) -> str:
     """The neighbours' p99 in the three phases."""
     phases = (found.before, found.during, found.after)
     return " / ".join("-" if it.p99_s is None else f"{1e3 * it.p99_s:.0f} ms" for it in phases)
 
 
-def errors_text(outcome: Outcome) -> str:
+def errors_text(outcome: DrillOutcome) -> str:
     """How many errors of each kind."""
     found = {} if outcome.served is None else outcome.served.errors
     return ", ".join(f"{count} {name}" for name, count in found.items()) or "0"

@@ -2,21 +2,25 @@ import pytest
 
 from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.chaos.catalogue import Drill
-from hostelry.chaos.load import Aim
-from hostelry.chaos.outcome import Outcome
-from hostelry.chaos.scene import Scene
-from hostelry.chaos.sight import Platform
+from hostelry.chaos.context import DrillContext
+from hostelry.chaos.load import LoadTarget
+from hostelry.chaos.observer import PlatformObserver
+from hostelry.chaos.outcome import DrillOutcome
 from hostelry.server.home import Home, UpConfig, new_credentials
 
 
-def scene() -> Scene:
-    platform = Platform(
+def context() -> DrillContext:
+    platform = PlatformObserver(
         home=Home.default(),
         config=UpConfig(control_port=9),
         credentials=new_credentials("123456789012", "us-west-2", "AKIATEST", "secret"),
     )
-    aim = Aim(endpoint="e", component=None, content_type="application/json", body=b"{}")
-    return Scene(platform=platform, aim=aim, num_threads=1, say=lambda _: None)
+    load_target = LoadTarget(
+        endpoint="e", component=None, content_type="application/json", body=b"{}"
+    )
+    return DrillContext(
+        platform=platform, load_target=load_target, num_threads=1, progress=lambda _: None
+    )
 
 
 @pytest.mark.parametrize(
@@ -27,8 +31,8 @@ def scene() -> Scene:
     ],
 )
 def test_a_drill_that_cannot_be_played_fails_with_the_cause(error: HostelryError) -> None:
-    def run(scene: Scene) -> Outcome:
+    def run(context: DrillContext) -> DrillOutcome:
         raise error
 
-    outcome = Drill(name="d", does="something", run=run).outcome(scene())
+    outcome = Drill(name="d", does="something", run=run).outcome(context())
     assert (outcome.verdict, outcome.missed) == ("FAIL", (str(error),))

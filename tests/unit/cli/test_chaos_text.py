@@ -2,21 +2,21 @@ import pytest
 
 from hostelry.base.errors import TerminalError
 from hostelry.chaos.catalogue import DRILLS, EVERYTHING, chosen
-from hostelry.chaos.outcome import Outcome, Served
+from hostelry.chaos.outcome import DrillOutcome, ServedCalls
 from hostelry.cli.chaos_text import outcome_lines, table_lines
 
-SERVED = Served(
+SERVED = ServedCalls(
     num_calls=90,
     in_flight=4,
     errors={"ModelError": 2, "ServiceUnavailable": 1},
     served_after_s=0.25,
     slowest_s=1.5,
 )
-GOOD = Outcome(
+GOOD = DrillOutcome(
     drill="copy-kill", target="t", served=SERVED, detected_s=0.1, back_s=2.0, kept="1 of 2 went on"
 )
-BAD = Outcome(drill="copy-hang", target="t", lost=("copy c-1",), late=("seen after 6 s",))
-NOT_RUN = Outcome(drill="disk-full", target="t", not_run="the disk is shared")
+BAD = DrillOutcome(drill="copy-hang", target="t", lost=("copy c-1",), late=("seen after 6 s",))
+NOT_RUN = DrillOutcome(drill="disk-full", target="t", not_run="the disk is shared")
 
 
 def test_a_drill_is_told_with_what_it_measured() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.proc import PROC, process_stat
-from hostelry.chaos.sight import (
-    Platform,
+from hostelry.chaos.observer import (
+    PlatformObserver,
     RouteWatch,
     copies_in,
     copy_addresses,
@@ -67,15 +67,15 @@ def test_waiting_takes_the_first_answer_or_none() -> None:
     assert wait_for(lambda: None, within_s=0) is None
 
 
-def platform(root: Path) -> Platform:
+def observer(root: Path) -> PlatformObserver:
     home = Home(root)
     home.make()
     credentials = new_credentials("123456789012", "us-west-2", "AKIATEST", "secret")
-    return Platform(home=home, config=UpConfig(control_port=9), credentials=credentials)
+    return PlatformObserver(home=home, config=UpConfig(control_port=9), credentials=credentials)
 
 
 def test_a_platform_that_does_not_answer_has_no_state_and_no_routes(tmp_path: Path) -> None:
-    there = platform(tmp_path)
+    there = observer(tmp_path)
     with RouteWatch(there).watching() as routes:
         assert there.state() is None
     assert routes.left_at("c-1", since=0.0) is None
@@ -102,7 +102,7 @@ def test_when_a_copy_left_the_routes(
     assert left_at(seen, "c", since=2) == expected
 
 
-def test_where_copies_are_is_told_of_variants_and_components() -> None:
+def test_addresses_of_copies_of_variants_and_components() -> None:
     routing = RoutingStrategy.RANDOM
     at = (CopyRoute(id="c-1", address="http://h:1"),)
     variant = VariantRoute(name="v", weight=1, routing=routing, copies=at)
@@ -130,14 +130,14 @@ def state_of(pid: int) -> str:
     return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
 
 
-def until_state(pid: int, wanted: str) -> bool:
-    return wait_for(lambda: True if state_of(pid) == wanted else None, within_s=10) is True
+def until_state(pid: int, expected: str) -> bool:
+    return wait_for(lambda: True if state_of(pid) == expected else None, within_s=10) is True
 
 
 def test_what_was_stopped_goes_on_after_the_block_whatever_ends_it(
     sleeper: "subprocess.Popen[bytes]", tmp_path: Path
 ) -> None:
-    there = platform(tmp_path)
+    there = observer(tmp_path)
     save_run_file(there.home, "control", sleeper.pid, 1)
     victims = [identity_of(it) for it in there.services("control")]
 
@@ -151,7 +151,7 @@ def test_what_was_stopped_goes_on_after_the_block_whatever_ends_it(
     assert until_state(sleeper.pid, "S")
 
 
-def test_a_stranger_with_a_recorded_pid_is_left_alone(
+def test_another_process_with_a_recorded_pid_is_not_signalled(
     sleeper: "subprocess.Popen[bytes]",
 ) -> None:
     stat = process_stat(sleeper.pid)

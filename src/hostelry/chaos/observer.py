@@ -1,4 +1,4 @@
-"""A running platform as a drill sees it: its processes by identity, its state, its routes.
+"""Observes a running platform: its processes by identity, its state and its routes.
 
 Only processes that the home's own files name, by pid and start, are ever signalled.
 """
@@ -16,7 +16,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.proc import boot_id
-from hostelry.chaos.beside import beside
+from hostelry.chaos.threads import running_threads
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.fleet.host.processes import is_alive, send
 from hostelry.fleet.records import CopyFolder, CopyRecord, InstanceFolder, ProcessIdentity
@@ -30,15 +30,15 @@ CALL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Platform:
-    """One running hostelry."""
+class PlatformObserver:
+    """Reader of one running platform's files and internal API."""
 
     home: Home
     config: UpConfig
     credentials: Credentials
 
     def internal(self, path: str, read_timeout_s: float = CALL_S) -> bytes | None:
-        """What control answers to an internal question; None while it does not."""
+        """Control's answer to an internal GET; None while it does not answer."""
         try:
             answer = httpx.get(
                 f"{self.config.control_url}/internal/{path}",
@@ -52,7 +52,7 @@ class Platform:
         return answer.content
 
     def state(self) -> dict[str, Any] | None:
-        """Control's account of everything; None while it does not answer."""
+        """The platform's state by control; None while it does not answer."""
         content = self.internal("state")
         return None if content is None else decode(content, dict[str, Any])
 
@@ -60,7 +60,7 @@ class Platform:
         """As `state`; raises TerminalError where control does not answer."""
         state = self.state()
         if state is None:
-            raise TerminalError("control does not answer; drills need a platform that is well")
+            raise TerminalError("control does not answer; drills need a healthy platform")
         return state
 
     def services(self, name: str) -> list[RunFile]:
@@ -88,18 +88,18 @@ class Platform:
         return InstanceFolder(self.home.instances / copy["instance"]).copy(copy["id"])
 
     def copy_record(self, copy: Mapping[str, Any]) -> CopyRecord | None:
-        """What its agent keeps of a copy that `state` shows."""
+        """The agent's record of a copy that `state` shows."""
         return self.copy_folder(copy).load()
 
 
 def identity_of(record: RunFile) -> ProcessIdentity:
-    """A platform process beyond doubt."""
+    """The process of a run file, by pid, start and boot."""
     return ProcessIdentity(pid=record.pid, start_ticks=record.start_ticks, boot_id=boot_id())
 
 
 @contextmanager
 def stopped(processes: Iterable[ProcessIdentity]) -> Iterator[None]:
-    """The processes stand still (SIGSTOP) for the block; what of them still is goes on after it."""
+    """Stop the processes (SIGSTOP) for the block; those still alive continue after it."""
     victims = tuple(processes)
     try:
         send(victims, SIGSTOP)
@@ -119,14 +119,14 @@ def ready_pids(state: Mapping[str, Any]) -> dict[str, int]:
 
 
 def records_in(state: Mapping[str, Any]) -> frozenset[str]:
-    """What must outlive every fault, each as a few words."""
+    """Records that must outlive every fault, each as a few words."""
     words = []
     for endpoint in state["endpoints"]:
         name = endpoint["name"]
         words += [f"endpoint {name}"]
         words += [
-            f"component {name}/{it['name']} with {it['desired_copies']} copies"
-            for it in endpoint["components"]
+            f"component {name}/{component['name']} with {component['desired_copies']} copies"
+            for component in endpoint["components"]
         ]
         words += [f"instance {it['id']}" for it in endpoint["instances"]]
         words += [f"copy {it['id']}" for it in endpoint["copies"]]
@@ -134,7 +134,7 @@ def records_in(state: Mapping[str, Any]) -> frozenset[str]:
 
 
 def wait_for(check: Callable[[], T | None], within_s: float) -> T | None:
-    """The first answer of `check` that is not None; None when none came in time."""
+    """The first result of `check` that is not None; None after `within_s`."""
     deadline = monotonic_s() + within_s
     while (value := check()) is None and monotonic_s() < deadline:
         threading.Event().wait(POLL_S)
@@ -142,9 +142,9 @@ def wait_for(check: Callable[[], T | None], within_s: float) -> T | None:
 
 
 class RouteWatch:
-    """Which copies were in the routes that control publishes, and when that changed."""
+    """Log of the copies in the routes that control publishes."""
 
-    def __init__(self, platform: Platform) -> None:
+    def __init__(self, platform: PlatformObserver) -> None:
         self._platform = platform
         self._stopping = threading.Event()
         self._seen: list[tuple[float, Mapping[str, str]]] = []
@@ -152,11 +152,11 @@ class RouteWatch:
     @contextmanager
     def watching(self) -> Iterator["RouteWatch"]:
         """Watch for as long as the block runs."""
-        with beside(self._stopping, self._run):
+        with running_threads(self._stopping, self._run):
             yield self
 
     def left_at(self, copy_id: str, since: float) -> float | None:
-        """When the process that the copy had was first out of the routes after `since`."""
+        """The instant at which the copy's process was first out of the routes after `since`."""
         return left_at(list(self._seen), copy_id, since)
 
     def _run(self) -> None:
@@ -171,9 +171,9 @@ class RouteWatch:
 def left_at(
     seen: Sequence[tuple[float, Mapping[str, str]]], copy_id: str, since: float
 ) -> float | None:
-    """When the address that the copy had before `since` was first seen to be no route of it.
+    """The instant at which the copy was first seen without the address it had before `since`.
 
-    A copy that is started again at once may never be seen without a route, but with another one.
+    A copy that restarts at once may never be seen without a route, but with another one.
     """
     before = [addresses for at, addresses in seen if at < since]
     had = before[-1].get(copy_id) if before else None
@@ -182,7 +182,7 @@ def left_at(
 
 
 def copy_addresses(snapshot: RouteSnapshot) -> Mapping[str, str]:
-    """Where every copy is that the routes name."""
+    """Copy id -> address, of every copy in the routes."""
     found: dict[str, str] = {}
     for endpoint in snapshot.endpoints:
         for copies in (it.copies for it in endpoint.variants):

@@ -1,4 +1,4 @@
-"""One fault, played: strike under load, watch it being seen and mended, count what was lost."""
+"""Runs one signal fault under load: inject, await detection and recovery, count losses."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -9,16 +9,16 @@ from typing import Any
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.proc import process_stat, uptime_s
-from hostelry.chaos.ledger import Ledger, no_ledger
-from hostelry.chaos.outcome import Limits, Outcome, judged, served
-from hostelry.chaos.scene import Scene
-from hostelry.chaos.sight import (
-    Platform,
+from hostelry.chaos.context import DrillContext
+from hostelry.chaos.ledger import WriteLedger, no_ledger
+from hostelry.chaos.observer import (
+    PlatformObserver,
     ready_pids,
     records_in,
     stopped,
     wait_for,
 )
+from hostelry.chaos.outcome import DrillLimits, DrillOutcome, judge, served_calls
 from hostelry.fleet.host.processes import send
 from hostelry.fleet.records import ProcessIdentity
 
@@ -26,46 +26,48 @@ WARM_UP_ANSWERS = 20
 AFTERWARDS_S = 20.0
 STATE_S = 20.0
 
-LedgerOf = Callable[[Platform], AbstractContextManager[Ledger | None]]
+LedgerFactory = Callable[[PlatformObserver], AbstractContextManager[WriteLedger | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A signal drill's parts.
+    """A fault by signal: SIGKILL of `victims`, or SIGSTOP where it `hangs`.
 
-    `victims` are struck; `seen` tells at which instant the platform noticed, `mended` whether all
-    is as it was: both are asked until they say so, for `watch_s` at most.
+    `detected` returns the instant at which the platform noticed, or None; `recovered` whether all
+    is as before. Both are polled for at most `watch_s`.
     """
 
     drill: str
     target: str
-    limits: Limits
+    limits: DrillLimits
     hangs: bool
     victims: Sequence[ProcessIdentity]
-    seen: Callable[[float], float | None]
-    mended: Callable[[], bool]
+    detected: Callable[[float], float | None]
+    recovered: Callable[[], bool]
     copies_may_restart: bool = False
-    ledger: LedgerOf = no_ledger
+    ledger: LedgerFactory = no_ledger
     watch_s: float = 60.0
 
 
-def play(scene: Scene, fault: Fault) -> Outcome:
-    """Strike and measure."""
-    platform = scene.platform
+def run_fault(context: DrillContext, fault: Fault) -> DrillOutcome:
+    """Inject the fault and measure."""
+    platform = context.platform
     before = platform.known_state()
-    load = scene.load()
+    load = context.load()
     missed: list[str] = []
     with fault.ledger(platform) as ledger, load.flowing():
         load.answers(WARM_UP_ANSWERS, AFTERWARDS_S)
-        with ExitStack() as frozen:
+        with ExitStack() as hangs:
             fault_at = monotonic_s()
             if fault.hangs:
-                frozen.enter_context(stopped(fault.victims))
+                hangs.enter_context(stopped(fault.victims))
             else:
                 send(fault.victims, SIGKILL)
-            scene.say(f"{fault.drill}: struck {', '.join(f'pid {it.pid}' for it in fault.victims)}")
-            seen_at = wait_for(lambda: fault.seen(fault_at), fault.watch_s)
-            back_at = wait_for(lambda: monotonic_s() if fault.mended() else None, fault.watch_s)
+            context.progress(
+                f"{fault.drill}: signalled {', '.join(f'pid {it.pid}' for it in fault.victims)}"
+            )
+            detected_at = wait_for(lambda: fault.detected(fault_at), fault.watch_s)
+            back_at = wait_for(lambda: monotonic_s() if fault.recovered() else None, fault.watch_s)
         try:
             load.answers(WARM_UP_ANSWERS, AFTERWARDS_S)
         except TerminalError as error:
@@ -74,24 +76,24 @@ def play(scene: Scene, fault: Fault) -> Outcome:
     lost = lost_between(before, after, copies_may_restart=fault.copies_may_restart)
     if ledger is not None:
         lost += [f"{name}, which was acknowledged" for name in ledger.settle()]
-    fared = served(load.calls, fault_at)
-    detected_s = None if seen_at is None else max(0.0, seen_at - fault_at)
+    summary = served_calls(load.calls, fault_at)
+    detected_s = None if detected_at is None else max(0.0, detected_at - fault_at)
     back_s = None if back_at is None else back_at - fault_at
-    outcome = Outcome(
+    outcome = DrillOutcome(
         drill=fault.drill,
         target=fault.target,
-        served=fared,
+        served=summary,
         detected_s=detected_s,
         back_s=back_s,
         lost=tuple(lost),
         kept=_kept(before, after, ledger),
         missed=tuple(missed),
     )
-    return judged(outcome, fault.limits)
+    return judge(outcome, fault.limits)
 
 
 def started_at(process: ProcessIdentity) -> float | None:
-    """When a process was started, on the clock of `monotonic_s`; None when it is gone."""
+    """Start of a process, on the clock of `monotonic_s`; None when it is gone."""
     stat = process_stat(process.pid)
     if stat is None or stat.start_ticks != process.start_ticks:
         return None
@@ -101,9 +103,9 @@ def started_at(process: ProcessIdentity) -> float | None:
 def lost_between(
     before: Mapping[str, Any], after: Mapping[str, Any] | None, *, copies_may_restart: bool
 ) -> list[str]:
-    """What was recorded, and with it each copy's process, and is not there any more."""
+    """Records of `before` that `after` lacks, and copies whose process changed."""
     if after is None:
-        return ["control's answer, so that nothing can be compared"]
+        return ["control's answer, without which nothing can be compared"]
     lost = sorted(records_in(before) - records_in(after))
     if not copies_may_restart:
         now = ready_pids(after)
@@ -115,12 +117,14 @@ def lost_between(
     return lost
 
 
-def _kept(before: Mapping[str, Any], after: Mapping[str, Any] | None, ledger: Ledger | None) -> str:
+def _kept(
+    before: Mapping[str, Any], after: Mapping[str, Any] | None, ledger: WriteLedger | None
+) -> str:
     old, now = ready_pids(before), {} if after is None else ready_pids(after)
     same = sum(1 for name, pid in old.items() if now.get(name) == pid)
-    words = [f"{same} of {len(old)} copies went on"]
+    words = [f"{same} of {len(old)} copies kept running"]
     if same < len(old):
-        words.append(f"{sum(1 for it in old if it in now) - same} started again")
+        words.append(f"{sum(1 for it in old if it in now) - same} restarted")
     if ledger is not None:
         words.append(f"{len(ledger.acknowledged)} writes acknowledged")
     return ", ".join(words)

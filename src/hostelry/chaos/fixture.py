@@ -1,4 +1,4 @@
-"""An endpoint of the drill's own, with components on the built-in drill server; removed after."""
+"""Endpoint made for a drill, with components on the built-in drill server; removed after it."""
 
 import contextlib
 import json
@@ -11,8 +11,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from hostelry.base.errors import TerminalError
 from hostelry.chaos.call import OK
-from hostelry.chaos.load import Aim, client, outcome_of
-from hostelry.chaos.sight import Platform, copies_in, wait_for
+from hostelry.chaos.load import LoadTarget, client, outcome_of
+from hostelry.chaos.observer import PlatformObserver, copies_in, wait_for
 
 PREFIX = "hostelry-drill-"
 IMAGE = "hostelry/drill"
@@ -26,27 +26,27 @@ BODY = json.dumps({"wait_s": ANSWER_S}).encode()
 
 
 def new_name() -> str:
-    """A name that nothing of the operator's has."""
+    """A name that no resource of the operator has."""
     return PREFIX + secrets.token_hex(4)
 
 
-class Stage:
-    """The drill's own endpoint on a platform; its components are named by `add`."""
+class DrillFixture:
+    """The drill's own endpoint on a platform; `add` creates its components."""
 
-    def __init__(self, platform: Platform) -> None:
+    def __init__(self, platform: PlatformObserver) -> None:
         self._platform = platform
         self.endpoint = new_name()
         self.components: list[str] = []
         self._bases: dict[str, str] = {}  # of each adapter
-        # Made before there is load: a client takes tenths of a second, and the load's threads wait.
+        # Created before there is load: a client takes tenths of a second of CPU.
         config, credentials = platform.config, platform.credentials
         self.sagemaker = client("sagemaker", config, credentials, tries=5, read_timeout_s=60.0)
         self.runtime = client("sagemaker-runtime", config, credentials)
         self.s3 = client("s3", config, credentials, tries=5)
 
     @contextlib.contextmanager
-    def standing(self) -> Iterator["Stage"]:
-        """The endpoint for as long as the block runs; raises TerminalError when it cannot be."""
+    def deployed(self) -> Iterator["DrillFixture"]:
+        """Deploy the endpoint for the block; raises TerminalError where that fails."""
         try:
             self._make()
             yield self
@@ -63,35 +63,35 @@ class Stage:
         memory_mb: tuple[int, int | None] = (128, None),
         startup_timeout_s: int = 60,
     ) -> str:
-        """Ask for a component, its name; `memory_mb` are minimum and maximum."""
-        wanted = specification(environment or {}, memory_mb, startup_timeout_s)
+        """Create a component; its name. `memory_mb` are minimum and maximum."""
+        component = specification(environment or {}, memory_mb, startup_timeout_s)
         return self._create(
-            VariantName=VARIANT, Specification=wanted, RuntimeConfig={"CopyCount": copies}
+            VariantName=VARIANT, Specification=component, RuntimeConfig={"CopyCount": copies}
         )
 
     def add_llm(self, model_uri: str) -> str:
-        """Ask for a component with one copy of the LLM server; its name."""
-        wanted = specification({}, (LLM_MB, None), int(READY_S))
-        wanted["Container"] = {
+        """Create a component with one copy of the LLM server; its name."""
+        component = specification({}, (LLM_MB, None), int(READY_S))
+        component["Container"] = {
             "Image": LLM_IMAGE,
             "Environment": {"HF_MODEL_ID": model_uri, "OPTION_ENABLE_LORA": "true"},
         }
         return self._create(
-            VariantName=VARIANT, Specification=wanted, RuntimeConfig={"CopyCount": 1}
+            VariantName=VARIANT, Specification=component, RuntimeConfig={"CopyCount": 1}
         )
 
     def add_adapter(self, base: str, archive_uri: str) -> str:
-        """Ask for an adapter of the component `base`; its name."""
-        wanted = {
+        """Create an adapter of the component `base`; its name."""
+        adapter = {
             "BaseInferenceComponentName": base,
             "Container": {"ArtifactUrl": archive_uri},
         }
-        name = self._create(Specification=wanted)
+        name = self._create(Specification=adapter)
         self._bases[name] = base
         return name
 
     def base_of(self, component: str) -> str:
-        """The component whose copies answer for it: its base, or itself."""
+        """The component whose copies serve it: its base, or itself."""
         return self._bases.get(component, component)
 
     def described(self, name: str) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class Stage:
         return shown
 
     def wait_ready(self, name: str, copies: int) -> None:
-        """Return once the component has all its copies; raises TerminalError with its reason."""
+        """Wait until the component has all its copies; raises TerminalError with its reason."""
         shown: dict[str, Any] = {}
 
         def ready() -> bool | None:
@@ -114,12 +114,12 @@ class Stage:
 
         wait_for(ready, READY_S)
         if shown["InferenceComponentStatus"] != "InService":
-            reason = shown.get("FailureReason", f"{shown['InferenceComponentStatus']} for long")
+            reason = shown.get("FailureReason", f"still {shown['InferenceComponentStatus']}")
             raise TerminalError(f"the drill's own component {name} is not ready: {reason}")
 
-    def aim(self, component: str, body: bytes = BODY) -> Aim:
-        """How the component is invoked."""
-        return Aim(
+    def load_target(self, component: str, body: bytes = BODY) -> LoadTarget:
+        """The load's target for the component."""
+        return LoadTarget(
             endpoint=self.endpoint,
             component=component,
             content_type="application/json",
@@ -127,15 +127,15 @@ class Stage:
         )
 
     def copies_of(self, component: str) -> list[dict[str, Any]]:
-        """The component's copies as control sees them."""
+        """The component's copies in control's state."""
         owner = f"component/{component}"
         return [it for it in copies_in(self._platform.known_state()) if it["owner"] == owner]
 
-    def _create(self, **wanted: Any) -> str:
+    def _create(self, **request: Any) -> str:
         name = new_name()
         self.components.append(name)
         self.sagemaker.create_inference_component(
-            InferenceComponentName=name, EndpointName=self.endpoint, **wanted
+            InferenceComponentName=name, EndpointName=self.endpoint, **request
         )
         return name
 
@@ -160,7 +160,7 @@ class Stage:
             raise TerminalError(f"the endpoint {self.endpoint} is not InService in {READY_S:g} s")
 
     def _remove(self) -> None:
-        """Delete what was made, as far as the platform lets us."""
+        """Delete all that was created, as far as the platform allows."""
         api = self.sagemaker
         bases = [it for it in self.components if it not in self._bases]
         for names in (self._bases, bases):  # a base with adapters cannot be deleted
@@ -174,14 +174,14 @@ class Stage:
 
 
 def _wait_refused(describe: Callable[[], object]) -> None:
-    """Return once what `describe` asks for is gone, or after a while."""
+    """Wait until `describe` fails because the resource is gone, or a minute has passed."""
     wait_for(lambda: None if outcome_of(describe) == OK else True, GONE_S)
 
 
 def specification(
     environment: Mapping[str, str], memory_mb: tuple[int, int | None], startup_timeout_s: int
 ) -> dict[str, Any]:
-    """What a component of the stage runs."""
+    """Specification of a component of the fixture."""
     least_mb, most_mb = memory_mb
     limit = {} if most_mb is None else {"MaxMemoryRequiredInMb": most_mb}
     return {

@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from hostelry.chaos.beside import beside
+from hostelry.chaos.threads import running_threads
 
 
 def test_work_goes_on_until_the_block_has_ended() -> None:
@@ -13,7 +13,7 @@ def test_work_goes_on_until_the_block_has_ended() -> None:
         both.wait(10)
         ended.append(stopping.wait(10))
 
-    with beside(stopping, work, work):
+    with running_threads(stopping, work, work):
         both.wait(10)
         assert ended == []
     assert ended == [True, True]
@@ -25,7 +25,7 @@ def test_work_is_ended_too_where_the_block_fails() -> None:
 
     with (
         pytest.raises(ValueError, match="the block"),
-        beside(stopping, lambda: ended.append(stopping.wait(10))),
+        running_threads(stopping, lambda: ended.append(stopping.wait(10))),
     ):
         raise ValueError("the block")
     assert ended == [True]
@@ -48,7 +48,7 @@ def test_work_is_ended_too_where_the_rest_cannot_be_started(
     monkeypatch.setattr(threading.Thread, "start", one_only)
     with (
         pytest.raises(RuntimeError, match="new thread"),
-        beside(stopping, lambda: ended.append(stopping.wait(10)), stopping.set),
+        running_threads(stopping, lambda: ended.append(stopping.wait(10)), stopping.set),
     ):
         pytest.fail("the block began without its work")
     assert ended == [True]
