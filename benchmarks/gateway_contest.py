@@ -128,7 +128,7 @@ def running(contestant: Contestant) -> Iterator[tuple[Served, list[bytes]]]:
         with running_stack(contestant.workers, reads_json=True) as stack:
             request = signed_request(stack, "invocations", BODY, {"Content-Type": JSON})
             served = Served(
-                port=stack.door_port, path="", pids=(*stack.gateway_pids, stack.echo_pid)
+                port=stack.gateway_port, path="", pids=(*stack.gateway_pids, stack.echo_pid)
             )
             yield served, [request] * NUM_REQUESTS
         return

@@ -35,12 +35,12 @@ def direct_request(body: bytes, headers: dict[str, str]) -> bytes:
 def signed_request(stack: Stack, action: str, body: bytes, headers: dict[str, str]) -> bytes:
     """An invocation as botocore would send it to the door."""
     path = f"/endpoints/{ENDPOINT_NAME}/{action}"
-    url = f"http://127.0.0.1:{stack.door_port}{path}"
+    url = f"http://127.0.0.1:{stack.gateway_port}{path}"
     request = AWSRequest("POST", url, {"Content-Type": BYTES, **headers}, body)
     keys = stack.credentials
     signer = SigningCredentials(keys.access_key_id, keys.secret_access_key)
     SigV4Auth(signer, "sagemaker", keys.region).add_auth(request)
-    given = {"Host": f"127.0.0.1:{stack.door_port}", **dict(request.headers.items())}
+    given = {"Host": f"127.0.0.1:{stack.gateway_port}", **dict(request.headers.items())}
     return message(path, given, body)
 
 

@@ -167,7 +167,7 @@ def compare(
     )
     direct = run_load(load)
     before_s = stack.gateway_cpu_s
-    door = run_load(msgspec.structs.replace(load, port=stack.door_port, requests=to_door))
+    door = run_load(msgspec.structs.replace(load, port=stack.gateway_port, requests=to_door))
     cpu_s = stack.gateway_cpu_s - before_s
     return {
         "connections": num_connections,

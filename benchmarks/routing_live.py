@@ -113,14 +113,14 @@ def running_door(fleet: Fleet, strategy: str, copies: tuple[CopyRoute, ...]) -> 
         home.make()
         credentials = new_credentials("111122223333", "us-west-2")
         save_credentials(home, credentials)
-        config = UpConfig(door_port=free_port(), control_port=free_port())
+        config = UpConfig(gateway_port=free_port(), control_port=free_port())
         save_config(home, config)
         snapshot = routes(fleet, strategy, copies, credentials)
         write_whole(home.routes, msgspec.json.encode(snapshot))
         command = [sys.executable, "-m", "hostelry.server.gateway", "--home", str(home.root)]
         with stopped_after(subprocess.Popen(command, stderr=subprocess.DEVNULL)) as gateway:
-            wait_for_door(config.door_url, gateway)
-            yield LiveDoor(credentials=credentials, port=config.door_port)
+            wait_for_door(config.gateway_url, gateway)
+            yield LiveDoor(credentials=credentials, port=config.gateway_port)
 
 
 def routes(

@@ -19,7 +19,7 @@ from hostelry.base.private_file import write_whole
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, EndpointRoute, RouteSnapshot, VariantRoute
 from hostelry.domain.scope import Scope
-from hostelry.server.gateway_workers import shared_door
+from hostelry.server.gateway_workers import shared_listener
 from hostelry.server.home import (
     Credentials,
     Home,
@@ -40,7 +40,7 @@ class Stack:
     """Running processes: an echo model server and a gateway whose endpoint ``echo`` leads to it."""
 
     credentials: Credentials
-    door_port: int
+    gateway_port: int
     echo_port: int
     echo_pid: int
     gateway_pids: tuple[int, ...]
@@ -62,7 +62,7 @@ def running_stack(num_workers: int = 1, *, reads_json: bool = False) -> Iterator
         credentials = new_credentials("111122223333", "us-west-2")
         save_credentials(home, credentials)
         config = UpConfig(
-            door_port=free_port(), control_port=free_port(), gateway_workers=num_workers
+            gateway_port=free_port(), control_port=free_port(), gateway_workers=num_workers
         )
         save_config(home, config)
         copies = (CopyRoute(id="c-echo", address=f"http://127.0.0.1:{echo.port}"),)
@@ -70,7 +70,7 @@ def running_stack(num_workers: int = 1, *, reads_json: bool = False) -> Iterator
         workers = stack.enter_context(running_workers(home, config))
         yield Stack(
             credentials=credentials,
-            door_port=config.door_port,
+            gateway_port=config.gateway_port,
             echo_port=echo.port,
             echo_pid=echo.pid,
             gateway_pids=tuple(worker.pid for worker in workers),
@@ -81,9 +81,10 @@ def running_stack(num_workers: int = 1, *, reads_json: bool = False) -> Iterator
 def running_workers(home: Home, config: UpConfig) -> Iterator[list[AnyProcess]]:
     """The gateway's workers on one socket, as `hostelry up` starts them, all of them ready."""
     with contextlib.ExitStack() as stack:
-        door = stack.enter_context(shared_door(home, config, bind(config.host, config.door_port)))
+        listening = bind(config.host, config.gateway_port)
+        listener = stack.enter_context(shared_listener(home, config, listening))
         workers: list[AnyProcess] = []
-        for service in door.services(home, os.environ):
+        for service in listener.services(home, os.environ):
             command = service.command()
             started = subprocess.Popen(
                 command.argv,
@@ -92,7 +93,7 @@ def running_workers(home: Home, config: UpConfig) -> Iterator[list[AnyProcess]]:
                 stderr=subprocess.DEVNULL,
             )
             workers.append(stack.enter_context(stopped_after(started)))
-        wait_for_door(config.door_url, workers[0], door.why_not_ready)
+        wait_for_door(config.gateway_url, workers[0], listener.why_not_ready)
         yield workers
 
 

@@ -83,7 +83,7 @@ class GatewayRig:
         self.home.make()
         self.credentials = new_credentials(SCOPE.account, SCOPE.region)
         save_credentials(self.home, self.credentials)
-        self.config = UpConfig(door_port=free_port(), control_port=free_port(), **config)
+        self.config = UpConfig(gateway_port=free_port(), control_port=free_port(), **config)
         save_config(self.home, self.config)
         self.log = root / "gateway.log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -97,7 +97,7 @@ class GatewayRig:
         command = [sys.executable, "-m", "hostelry.server.gateway", "--home", str(self.home.root)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stderr=log)
-        wait_for_door(self.config.door_url, self.process)
+        wait_for_door(self.config.gateway_url, self.process)
 
     def kill(self, number: int = signal.SIGKILL) -> int:
         """Send a signal and wait for the end; returns the exit code."""
@@ -108,7 +108,7 @@ class GatewayRig:
     def client(self, service: str = "sagemaker-runtime", **changes: Any) -> Any:
         """An unmodified boto3 client that never retries."""
         given = {
-            "endpoint_url": self.config.door_url,
+            "endpoint_url": self.config.gateway_url,
             "region_name": SCOPE.region,
             "aws_access_key_id": self.credentials.access_key_id,
             "aws_secret_access_key": self.credentials.secret_access_key,
@@ -130,7 +130,7 @@ class GatewayRig:
         service: str = "sagemaker",
     ) -> bytes:
         """The bytes of a signed POST, for a raw socket."""
-        host = f"127.0.0.1:{self.config.door_port}"
+        host = f"127.0.0.1:{self.config.gateway_port}"
         request = AWSRequest("POST", f"http://{host}{path}", headers or {}, body)
         keys = self.credentials
         signer = SigningCredentials(keys.access_key_id, keys.secret_access_key)
@@ -142,7 +142,7 @@ class GatewayRig:
     @contextlib.contextmanager
     def connected(self, *pieces: bytes) -> Iterator[socket.socket]:
         """A raw connection over which those pieces were sent."""
-        address = ("127.0.0.1", self.config.door_port)
+        address = ("127.0.0.1", self.config.gateway_port)
         with socket.create_connection(address, timeout=WAIT_S) as connection:
             for piece in pieces:
                 connection.sendall(piece)

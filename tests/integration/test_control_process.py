@@ -52,7 +52,7 @@ def test_an_endpoint_lives_through_the_death_of_control_and_of_its_agent(
 
     second = subprocess.run(control.command, capture_output=True, timeout=60, check=False)
     assert second.returncode == 1
-    assert b"cannot be had" in second.stderr
+    assert b"cannot be listened on" in second.stderr
     assert endpoint_status(sagemaker, "first") == "InService"
 
     assert control.kill(signal.SIGTERM) == 0

@@ -76,7 +76,9 @@ def test_an_adapter_inside_an_archive_that_an_openai_client_names_stays_too(
 ) -> None:
     before = [copy.asked("/served") for copy in copies]
     client = OpenAI(
-        base_url=f"{rig.config.door_url}/v1", api_key=rig.credentials.openai_api_key, max_retries=0
+        base_url=f"{rig.config.gateway_url}/v1",
+        api_key=rig.credentials.openai_api_key,
+        max_retries=0,
     )
     with client:
         for _ in range(NUM_REQUESTS):

@@ -51,7 +51,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayRig]:
 
 @pytest.fixture
 def client(rig: GatewayRig) -> Iterator[openai.OpenAI]:
-    key, url = rig.credentials.openai_api_key, f"{rig.config.door_url}/v1"
+    key, url = rig.credentials.openai_api_key, f"{rig.config.gateway_url}/v1"
     with openai.OpenAI(api_key=key, base_url=url, max_retries=0) as made:
         yield made
 

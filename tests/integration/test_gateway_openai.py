@@ -41,7 +41,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayRig]:
 
 @pytest.fixture
 def client(rig: GatewayRig) -> Iterator[openai.OpenAI]:
-    key, url = rig.credentials.openai_api_key, f"{rig.config.door_url}/v1"
+    key, url = rig.credentials.openai_api_key, f"{rig.config.gateway_url}/v1"
     with openai.OpenAI(api_key=key, base_url=url, max_retries=0) as made:
         yield made
 
@@ -103,7 +103,7 @@ def test_models_are_listed_and_found(client: openai.OpenAI) -> None:
 
 
 def test_a_wrong_key_is_refused(rig: GatewayRig) -> None:
-    url = f"{rig.config.door_url}/v1"
+    url = f"{rig.config.gateway_url}/v1"
     with openai.OpenAI(api_key="sk-wrong", base_url=url, max_retries=0) as stranger:
         with pytest.raises(openai.AuthenticationError) as failure:
             stranger.chat.completions.create(model="base", messages=MESSAGES)

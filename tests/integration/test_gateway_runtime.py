@@ -333,7 +333,7 @@ def test_a_client_that_leaves_a_stream_cancels_it(rig: GatewayRig, copy: EchoPro
 
 
 def test_hundreds_of_half_sent_requests_hold_up_nobody(rig: GatewayRig, runtime: Any) -> None:
-    address = ("127.0.0.1", rig.config.door_port)
+    address = ("127.0.0.1", rig.config.gateway_port)
     lazy = [socket.create_connection(address) for _ in range(300)]
     try:
         for connection in lazy:

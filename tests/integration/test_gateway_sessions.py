@@ -183,7 +183,7 @@ class Workers(GatewayRig):
         super().__init__(root, gateway_workers=2)
         self.home.run.mkdir(exist_ok=True)
         self.publish(routes("1", copies))
-        self.listening = bind(self.config.host, self.config.door_port)
+        self.listening = bind(self.config.host, self.config.gateway_port)
         self.workers: list[subprocess.Popen[bytes]] = []
 
     def start_all(self) -> None:
@@ -199,7 +199,7 @@ class Workers(GatewayRig):
                 for number in (1, 2)
             ]
         for worker in self.workers:
-            wait_for_door(self.config.door_url, worker)
+            wait_for_door(self.config.gateway_url, worker)
 
     def kill_workers(self, *numbers: int) -> None:
         for number in numbers:

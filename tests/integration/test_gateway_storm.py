@@ -21,7 +21,7 @@ from hostelry.gateway.http.reader import HttpLimits
 from hostelry.gateway.http.server import HttpServer
 from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.routes import FixedRoutes
-from hostelry.server.gateway import build_door
+from hostelry.server.gateway import build_gateway
 from hostelry.server.ports import bind
 
 pytestmark = pytest.mark.integration
@@ -37,7 +37,7 @@ async def call(rig: GatewayRig, source: random.Random) -> None:
     if endpoint == "llms":
         told["X-Amzn-SageMaker-Inference-Component"] = source.choice(["base", "pirate", "poet"])
     request = rig.signed(f"/endpoints/{endpoint}/{action}", b"x" * source.randrange(3000), told)
-    reader, writer = await asyncio.open_connection("127.0.0.1", rig.config.door_port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", rig.config.gateway_port)
     writer.write(request[: source.choice([len(request), len(request), 100])])
     patience_s = source.choice([0.0, 0.005, 0.02, 2.0])
     try:
@@ -57,9 +57,9 @@ async def storm(rig: GatewayRig, copy: EchoProcess, seed: int) -> tuple[int, int
     llms = components_endpoint("llms", component("base", copies), *adapters)
     routes = FixedRoutes(snapshot_of("1", model_endpoint("storm", *copies), llms))
     counts = Outstanding()
-    door = build_door(rig.config, rig.credentials, routes, pool, counts=counts).door
+    door = build_gateway(rig.config, rig.credentials, routes, pool, counts=counts).dispatcher
     server = HttpServer(door.handle, door.refusal_answer, HttpLimits(), SystemClock())
-    await server.start(bind("127.0.0.1", rig.config.door_port))
+    await server.start(bind("127.0.0.1", rig.config.gateway_port))
     source = random.Random(seed)
     callers = [asyncio.create_task(call(rig, source)) for _ in range(NUM_CALLERS)]
     highest = 0

@@ -119,7 +119,7 @@ def of_containers(platform: Platform, namespace: str, name: str, statistic: str)
 
 def scraped(platform: Platform, name: str) -> dict[str, float]:
     """The component's samples of that name, by kind of error or an empty word."""
-    request = urllib.request.Request(f"{platform.config.door_url}/metrics")
+    request = urllib.request.Request(f"{platform.config.gateway_url}/metrics")
     request.add_header("Authorization", f"Bearer {platform.credentials.openai_api_key}")
     with urllib.request.urlopen(request, timeout=10) as answer:
         families = text_string_to_metric_families(answer.read().decode())

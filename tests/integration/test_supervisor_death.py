@@ -105,7 +105,7 @@ def test_both_are_killed_and_all_serves_until_the_next_up(platform: Platform) ->
         kill_both(platform)
         traffic.goes_on()
         shown = platform.cli("status", code=1).stdout
-        assert "No supervisor: what runs goes on" in shown
+        assert "No supervisor: processes keep running" in shown
         assert f"component {COMPONENT}  InService" in shown
         platform.exec(["true"])
         platform.start()
@@ -131,7 +131,7 @@ def test_only_what_died_or_hangs_meanwhile_is_started_again(platform: Platform) 
     assert Traffic(platform).once() == "ok"
     # What was adopted is supervised like what was started.
     platform.back("gateway-2", platform.kill("gateway-2"))
-    assert "gateway-2 ended (it was adopted, so how is not known)" in platform.log("up")
+    assert "gateway-2 ended (its exit code is unknown, as it was adopted)" in platform.log("up")
 
 
 def test_other_options_replace_only_whom_they_concern(platform: Platform) -> None:
@@ -196,9 +196,9 @@ class WithDefaults(Platform):
 
 def test_homes_beside_each_other_find_ports_and_keep_them(tmp_path: Path) -> None:
     with WithDefaults(tmp_path / "a") as one, WithDefaults(tmp_path / "b") as two:
-        ports = {it.home: (it.config.door_port, it.config.s3_port) for it in (one, two)}
+        ports = {it.home: (it.config.gateway_port, it.config.s3_port) for it in (one, two)}
         assert len({port for pair in ports.values() for port in pair}) == 4
-        assert two.config.door_port != 8787
+        assert two.config.gateway_port != 8787
         assert "another program had the default ports" in two.log("up")
         for it in (one, two):
             assert it.boto3("sts").get_caller_identity()["Account"]
@@ -212,4 +212,4 @@ def test_homes_beside_each_other_find_ports_and_keep_them(tmp_path: Path) -> Non
         two.down()
         assert one.running("up")
         two.start()
-        assert (two.config.door_port, two.config.s3_port) == ports[two.home]
+        assert (two.config.gateway_port, two.config.s3_port) == ports[two.home]

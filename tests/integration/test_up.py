@@ -107,7 +107,7 @@ def test_a_second_up_on_the_same_home_names_the_pid_of_the_first(shared: Platfor
 @pytest.mark.parametrize(
     ("flag", "purpose"),
     [
-        pytest.param("--port", "door", id="a taken port of the door is named with its flag"),
+        pytest.param("--port", "gateway", id="a taken port of the gateway is named with its flag"),
         pytest.param("--s3-port", "object store", id="so is the object store's"),
     ],
 )
@@ -285,7 +285,7 @@ def test_copies_are_shown_logged_adopted_and_swept(tmp_path: Path) -> None:
 
         platform.kill("watcher")
         platform.kill("up")
-        assert "ended what it had left behind" in platform.down()
+        assert "ended the processes that it had left" in platform.down()
         assert platform.processes() == []
 
 

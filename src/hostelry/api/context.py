@@ -14,7 +14,7 @@ Result = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class CallContext:
     """One call's caller, state and instant.
 
     `scope` owns what the call names. `shape_of` gives an instance type's declared shape.
@@ -33,6 +33,6 @@ class Context:
     metrics: MetricStore
 
 
-def new_generation(context: Context) -> int:
+def new_generation(context: CallContext) -> int:
     """A generation greater than every one before, also of a deleted resource of the same name."""
     return context.state.store.revision() + 1

@@ -6,7 +6,7 @@
 import json
 from urllib.parse import quote
 
-from hostelry.api.context import Context, Params, Result
+from hostelry.api.context import CallContext, Params, Result
 from hostelry.base.errors import ServiceError
 
 SESSION_NAME = "hostelry"
@@ -23,7 +23,7 @@ TRUST_POLICY = {
 }
 
 
-def get_caller_identity(context: Context, _: Params) -> Result:
+def get_caller_identity(context: CallContext, _: Params) -> Result:
     """GetCallerIdentity: every caller acts in the execution role."""
     account = context.scope.account
     return {
@@ -33,7 +33,7 @@ def get_caller_identity(context: Context, _: Params) -> Result:
     }
 
 
-def get_role(context: Context, params: Params) -> Result:
+def get_role(context: CallContext, params: Params) -> Result:
     """GetRole: the execution role, and no other."""
     name = params["RoleName"]
     if name != context.role_name:

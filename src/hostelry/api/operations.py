@@ -16,7 +16,7 @@ from hostelry.api.cloudwatch import (
     metric_query,
     metric_statistics,
 )
-from hostelry.api.context import Context, Params, Result
+from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.sagemaker import (
     component,
     component_update,
@@ -29,7 +29,7 @@ from hostelry.api.sagemaker import (
 from hostelry.api.values import check_values
 from hostelry.base.errors import Conflict, ServiceError
 
-Operation = Callable[[Context, Params], Result]
+Operation = Callable[[CallContext, Params], Result]
 
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("sagemaker", "CreateModel"): model.create_model,
@@ -113,7 +113,7 @@ READS = ("Describe", "List", "Get")
 ATTEMPTS = 20
 
 
-def perform(context: Context, service: str, operation: str, params: Params) -> Result:
+def perform(context: CallContext, service: str, operation: str, params: Params) -> Result:
     """The operation's result, as the members of its output shape; timestamps in epoch seconds.
 
     `params` have passed the service model. Raises ServiceError where the call is refused.
@@ -138,7 +138,7 @@ def implementation(service: str, operation: str) -> Operation:
     return run
 
 
-def until_settled(run: Operation, context: Context, params: Params) -> Result:
+def until_settled(run: Operation, context: CallContext, params: Params) -> Result:
     """The result, from the first checks again whenever a record moved meanwhile."""
     for _ in range(ATTEMPTS - 1):
         try:

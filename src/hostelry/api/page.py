@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hostelry.api.context import Context, Params, Result
+from hostelry.api.context import CallContext, Params, Result
 from hostelry.base.errors import validation_error
 
 DEFAULT_PAGE_SIZE = 10
@@ -21,7 +21,7 @@ Position = tuple[str | float, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ListedResource:
     """One resource as a list sees it; `summary` is what the answer shows of it."""
 
     name: str
@@ -32,7 +32,7 @@ class Row:
 
 
 def list_page(
-    context: Context, operation: str, params: Params, rows: Iterable[Row]
+    context: CallContext, operation: str, params: Params, rows: Iterable[ListedResource]
 ) -> tuple[list[Result], Result]:
     """The summaries of the page that `params` ask for, and the members that lead to the next.
 
@@ -56,7 +56,7 @@ def list_page(
     return [row.summary for _, row in shown], following
 
 
-def passes(row: Row, params: Params) -> bool:
+def passes(row: ListedResource, params: Params) -> bool:
     """Whether `row` meets every filter given."""
     bounds: Sequence[tuple[str, float]] = (
         ("CreationTime", row.created_at),
@@ -73,7 +73,7 @@ def passes(row: Row, params: Params) -> bool:
     return str(params.get("NameContains") or "") in row.name
 
 
-def position(row: Row, sort_by: str) -> Position:
+def position(row: ListedResource, sort_by: str) -> Position:
     """Where `row` stands in the order of `sort_by`."""
     places: dict[str, Position] = {
         "Name": (row.name, row.name),
@@ -88,7 +88,7 @@ def is_after(place: Position, last: Position, *, descending: bool) -> bool:
     return place < last if descending else place > last
 
 
-def request_digest(context: Context, operation: str, params: Params) -> str:
+def request_digest(context: CallContext, operation: str, params: Params) -> str:
     """What must be the same from page to page."""
     asked = {name: str(value) for name, value in params.items() if name not in PAGING}
     scope = context.scope

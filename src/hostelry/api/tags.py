@@ -2,19 +2,19 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from hostelry.api.context import Context, Result
+from hostelry.api.context import CallContext, Result
 from hostelry.base.errors import validation_error
 from hostelry.domain.tags import MAX_TAGS, TagSet
 from hostelry.scaling_policy.responsive.opt_in import OFF, RESPONSIVE_TAG, options_of_tag
 
 
-def read_tags(context: Context, arn: str) -> Mapping[str, str]:
+def read_tags(context: CallContext, arn: str) -> Mapping[str, str]:
     """The resource's tags; empty where it has none."""
     stored = context.state.tags.get(context.scope, arn)
     return stored.value.tags if stored else {}
 
 
-def write_tags(context: Context, arn: str, tags: Mapping[str, str]) -> None:
+def write_tags(context: CallContext, arn: str, tags: Mapping[str, str]) -> None:
     """Make `tags` the resource's tags, whatever they were."""
     if len(tags) > MAX_TAGS:
         raise validation_error(f"{len(tags)} tags on {arn}; a resource has at most {MAX_TAGS}.")
@@ -46,7 +46,7 @@ def tags_of(given: Sequence[Mapping[str, str]] | None) -> dict[str, str]:
     return tags
 
 
-def tags_without(context: Context, arn: str, keys: Collection[str]) -> Mapping[str, str]:
+def tags_without(context: CallContext, arn: str, keys: Collection[str]) -> Mapping[str, str]:
     """The tags that a resource has, without those of these keys."""
     return {key: value for key, value in read_tags(context, arn).items() if key not in keys}
 

@@ -56,7 +56,7 @@ def client(
     return Session(session_vars=NO_CONFIGURATION).create_client(
         service,
         region_name=credentials.region,
-        endpoint_url=config.s3_url if service == "s3" else config.door_url,
+        endpoint_url=config.s3_url if service == "s3" else config.gateway_url,
         aws_access_key_id=credentials.access_key_id,
         aws_secret_access_key=credentials.secret_access_key,
         config=options,

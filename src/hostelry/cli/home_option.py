@@ -35,6 +35,11 @@ def home_at(option: Path | None) -> Home:
     return Home(Path(os.path.abspath(root.expanduser())))
 
 
+def addresses(config: UpConfig) -> dict[str, str]:
+    """The gateway's and the object store's address, under their names in JSON output."""
+    return dict(door=config.gateway_url, object_store=config.s3_url)  # noqa: C408 - kwargs are names
+
+
 def print_json(value: Any) -> None:
     """Print `value` as indented JSON."""
     typer.echo(msgspec.json.format(msgspec.json.encode(value)).decode())

@@ -32,7 +32,7 @@ def platform_processes(home: Home, config: UpConfig) -> list[PlatformProcess]:
         names.remove("watcher")
     if config.s3_endpoint is not None:
         names.remove("objectstore")
-    if not config.has_s3_door:
+    if not config.has_s3_proxy:
         names.remove("s3door")
     return [platform_process(home, name) for name in names]
 

@@ -8,7 +8,7 @@ import typer
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, addresses, home_at, print_json, settled
 from hostelry.cli.reasons_once import reasons_once
 from hostelry.cli.state import PlatformProcess, control_state, platform_processes
 from hostelry.cli.status_text import MOST_ALIKE, endpoint_lines, process_lines
@@ -18,8 +18,8 @@ DECLARED_NOTE = (
     "they are not measured on this machine."
 )
 NO_SUPERVISOR = (
-    "No supervisor: what runs goes on, and nothing that dies is started again. `hostelry up` takes "
-    "it over, `hostelry down` ends it."
+    "No supervisor: processes keep running, and one that dies is not started again. `hostelry up` "
+    "adopts them, `hostelry down` ends them."
 )
 CONTROL_SILENT = "Control does not answer: endpoints cannot be shown (see `hostelry logs control`)."
 
@@ -32,7 +32,7 @@ def status(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what runs: processes, endpoints, components, instances and copies, with every reason.
+    """Show processes, endpoints, components, instances and copies, with the reason of each failure.
 
     Exit code 1 when a process of the platform is not running, or control does not answer.
 
@@ -48,18 +48,12 @@ def status(
     state = control_state(config, credentials) if processes_run(processes) else None
     if endpoint is not None and state is not None:
         state["endpoints"] = only_endpoint(state.get("endpoints", []), endpoint)
-    door, s3 = config.door_url, config.s3_url
     if as_json:
-        shown = {
-            "home": str(at.root),
-            "door": door,
-            "object_store": s3,
-            "processes": processes,
-            "state": state,
-        }
+        shown = {"home": str(at.root), **addresses(config), "processes": processes, "state": state}
         print_json(shown)
     else:
-        lines = [f"home {at.root}  door {door}  object store {s3}", "", *process_lines(processes)]
+        urls = f"gateway {config.gateway_url}  object store {config.s3_url}"
+        lines = [f"home {at.root}  {urls}", "", *process_lines(processes)]
         running, alone = processes_run(processes), endpoint is not None
         lines += supervisor_lines(processes)
         lines += ["", *state_lines(state, running=running, alone=alone)]
@@ -78,19 +72,19 @@ def only_endpoint(endpoints: Sequence[Mapping[str, Any]], name: str) -> Sequence
 
 
 def processes_run(processes: list[PlatformProcess]) -> bool:
-    """Whether anything of the platform runs at all."""
+    """Whether any process of the platform runs."""
     return any(it.pid is not None for it in processes)
 
 
 def supervisor_lines(processes: list[PlatformProcess]) -> list[str]:
-    """That nobody supervises what runs, where that is so."""
+    """A warning where processes run without a supervisor."""
     if not processes_run(processes) or processes[0].pid is not None:
         return []
     return ["", NO_SUPERVISOR]
 
 
 def state_lines(state: dict[str, Any] | None, *, running: bool, alone: bool) -> list[str]:
-    """Control's account as text, or why there is none."""
+    """Control's state as text, or why there is none."""
     if not running:
         return ["Not running: start it with `hostelry up`."]
     if state is None:

@@ -23,24 +23,24 @@ MARKS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ChartLine:
     """One line of the chart."""
 
     text: str
     style: str = ""
 
 
-def chart(timeline: Mapping[str, Any], since: float, now: float, width: int) -> list[Row]:
+def chart(timeline: Mapping[str, Any], since: float, now: float, width: int) -> list[ChartLine]:
     """The rows of one target's chart, at most `width` wide where that is possible."""
     columns = max(LEAST_WIDTH, width - MARGIN)
     edges = [since + (now - since) * it / columns for it in range(columns + 1)]
     series = timeline["series"]
-    rows = [Row(heading(timeline), "bold")]
+    rows = [ChartLine(heading(timeline), "bold")]
     rows += load_rows(spread(series.get("in_flight", ()), edges, holds_s=HOLDS_S))
     desired, serving = (spread(series.get(it, ()), edges) for it in ("desired", "serving"))
     rows += capacity_rows(desired, serving, unit_of(timeline))
     rows += mark_rows(timeline["acts"], edges)
-    rows.append(Row(axis(since, now, columns), "dim"))
+    rows.append(ChartLine(axis(since, now, columns), "dim"))
     rows += act_rows(timeline["acts"])
     return rows
 
@@ -77,14 +77,14 @@ def spread(
     return found
 
 
-def load_rows(values: Sequence[float]) -> list[Row]:
+def load_rows(values: Sequence[float]) -> list[ChartLine]:
     """In flight: bars in eighths of a row."""
     top = max([1.0, *values])
-    rows = [Row("requests in flight", "dim")]
+    rows = [ChartLine("requests in flight", "dim")]
     for level in range(LOAD_ROWS, 0, -1):
         label = f"{top:8.4g}" if level == LOAD_ROWS else " " * 8
         cells = (eighth(value / top * LOAD_ROWS - (level - 1)) for value in values)
-        rows.append(Row(f"{label}┤" + "".join(cells), "cyan"))
+        rows.append(ChartLine(f"{label}┤" + "".join(cells), "cyan"))
     return rows
 
 
@@ -93,24 +93,24 @@ def eighth(share: float) -> str:
     return EIGHTHS[round(max(0.0, min(1.0, share)) * 8)]
 
 
-def capacity_rows(desired: Sequence[float], serving: Sequence[float], unit: str) -> list[Row]:
+def capacity_rows(desired: Sequence[float], serving: Sequence[float], unit: str) -> list[ChartLine]:
     """What serves, and what is wanted beyond it."""
     top = max(1, *(round(it) for it in (*desired, *serving)))
     num_rows = min(top, MOST_CAPACITY_ROWS)
-    rows = [Row(f"{unit} ({SERVING} serving, {COMING} wanted)", "dim")]
+    rows = [ChartLine(f"{unit} ({SERVING} serving, {COMING} wanted)", "dim")]
     for level in range(num_rows, 0, -1):
         least = top * (level - 1) / num_rows
         cells = (
             SERVING if has > least else COMING if wants > least else NONE
             for wants, has in zip(desired, serving, strict=True)
         )
-        rows.append(Row(f"{round(top * level / num_rows):8d}┤" + "".join(cells), "green"))
+        rows.append(ChartLine(f"{round(top * level / num_rows):8d}┤" + "".join(cells), "green"))
     return rows
 
 
-def mark_rows(acts: Sequence[Mapping[str, Any]], edges: Sequence[float]) -> list[Row]:
+def mark_rows(acts: Sequence[Mapping[str, Any]], edges: Sequence[float]) -> list[ChartLine]:
     """For each of t0, t1 and t2 a row with the acts' letters where they lie."""
-    rows: list[Row] = []
+    rows: list[ChartLine] = []
     for key, short, _ in MARKS:
         cells = [" "] * (len(edges) - 1)
         for name, act in zip(NAMES_OF_ACTS, acts, strict=False):
@@ -118,7 +118,7 @@ def mark_rows(acts: Sequence[Mapping[str, Any]], edges: Sequence[float]) -> list
             if at is not None and edges[0] <= at <= edges[-1]:
                 share = (at - edges[0]) / max(1e-9, edges[-1] - edges[0])
                 cells[min(len(cells) - 1, int(share * len(cells)))] = name
-        rows.append(Row(f"{short:>8}│" + "".join(cells), "yellow"))
+        rows.append(ChartLine(f"{short:>8}│" + "".join(cells), "yellow"))
     return rows
 
 
@@ -128,16 +128,16 @@ def axis(since: float, now: float, columns: int) -> str:
     return " " * MARGIN + start + " " * max(1, columns - len(start) - len(end)) + end
 
 
-def act_rows(acts: Sequence[Mapping[str, Any]]) -> list[Row]:
+def act_rows(acts: Sequence[Mapping[str, Any]]) -> list[ChartLine]:
     """Each act with its receipt; what t0, t1 and t2 are is said first."""
     if not acts:
-        return [Row("no acts in this time", "dim")]
+        return [ChartLine("no acts in this time", "dim")]
     meaning = ", ".join(f"{short}: {words}" for _, short, words in MARKS)
-    rows = [Row(meaning, "dim")]
+    rows = [ChartLine(meaning, "dim")]
     for name, act in zip(NAMES_OF_ACTS, acts, strict=False):
-        rows += [Row(it) for it in act_lines(name, act)]
+        rows += [ChartLine(it) for it in act_lines(name, act)]
     left = len(acts) - len(NAMES_OF_ACTS)
-    return [*rows, Row(f"and {left} more")] if left > 0 else rows
+    return [*rows, ChartLine(f"and {left} more")] if left > 0 else rows
 
 
 def act_lines(name: str, act: Mapping[str, Any]) -> list[str]:

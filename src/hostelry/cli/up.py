@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from hostelry.base.clock import monotonic_s
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, addresses, home_at, settled
 from hostelry.cli.up_flags import (
     AtZeroOption,
     CopyUserOption,
@@ -34,9 +34,8 @@ from hostelry.cli.up_flags import (
     WorkersOption,
 )
 from hostelry.fleet.rules.copy_user import AUTO
-from hostelry.server.detached import Progress as Told
-from hostelry.server.detached import start_detached
-from hostelry.server.down import Leftover, stop_hostelry
+from hostelry.server.detached import StartupProgress, start_detached
+from hostelry.server.down import StopOutcome, stop_hostelry
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.systemd_unit import unit_text
 from hostelry.server.up import LOG, Report, log_line, run_up
@@ -69,19 +68,19 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     hold_requests: HoldRequestsOption = 4096,
     hold_requests_each: HoldEachOption = 1024,
     hold_mb: HoldMbOption = 256.0,
-    metrics_mb: Annotated[float, typer.Option(help="Memory that metrics may take.")] = 256.0,
+    metrics_mb: Annotated[float, typer.Option(help="Memory for metrics.")] = 256.0,
     copy_user: CopyUserOption = AUTO,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Return when ready; go on in the background.")
+        bool, typer.Option("--detach", help="Return when ready; run in the background.")
     ] = False,
     print_unit: PrintUnitOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Start the platform: the door, control and the object store.
+    """Start the platform: the gateway, control and the object store.
 
-    It is ready when the door and the object store each answered a signed call. Keys are made at
-    the first start and kept in the home folder. What an `up` that was killed has left running is
-    taken over as it is. With --detach, an `up` that is killed is started again.
+    It is ready when the gateway and the object store each answered a signed call. Keys are made at
+    the first start and kept in the home folder. Processes that a killed `up` has left running are
+    adopted. With --detach, an `up` that is killed is started again.
 
     Example: hostelry up
 
@@ -146,7 +145,7 @@ def up_here(options: UpOptions, *, as_json: bool) -> None:
 
 
 def log_to(path: Path) -> None:
-    """Keep what `up` says in its log too, as the detached form does."""
+    """Write the messages of `up` into its log, too, as with --detach."""
     handler = logging.FileHandler(path, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s up: %(message)s"))
     LOG.addHandler(handler)
@@ -159,13 +158,13 @@ def up_detached(options: UpOptions, *, as_json: bool) -> None:
     started = monotonic_s()
     with waiting() as display:
 
-        def told(progress: Told) -> None:
+        def show(progress: StartupProgress) -> None:
             if progress.phase is not None:
                 display.phase(progress.phase)
-            if progress.said is not None:
-                display.say(progress.said)
+            if progress.note is not None:
+                display.say(progress.note)
 
-        start_detached(options, told)
+        start_detached(options, show)
     at = Home(options.home)
     config, _ = settled(at)
     print_ready(at, config, monotonic_s() - started, as_json)
@@ -174,7 +173,7 @@ def up_detached(options: UpOptions, *, as_json: bool) -> None:
 def down(
     home: HomeOption = None,
     timeout: Annotated[
-        float, typer.Option(help="Seconds after which what is left is killed.")
+        float, typer.Option(help="Seconds until processes that still run are killed.")
     ] = 60.0,
     as_json: JsonOption = False,
 ) -> None:
@@ -198,31 +197,30 @@ def down(
         typer.echo(down_sentence(at, outcome, took_s))
 
 
-def down_sentence(home: Home, outcome: Leftover, took_s: float) -> str:
-    """What `down` found and did."""
+def down_sentence(home: Home, outcome: StopOutcome, took_s: float) -> str:
+    """The outcome of `down` as a sentence."""
     match outcome:
-        case Leftover.NOTHING:
+        case StopOutcome.NOTHING:
             return f"No hostelry was running in {home.root}."
-        case Leftover.SWEPT:
-            return f"Hostelry was not running in {home.root}; ended what it had left behind."
-        case Leftover.KILLED:
+        case StopOutcome.SWEPT:
+            return f"Hostelry was not running in {home.root}; ended the processes that it had left."
+        case StopOutcome.KILLED:
             return f"Hostelry did not stop in time and was killed after {took_s:.1f} s."
-        case Leftover.STOPPED:
+        case StopOutcome.STOPPED:
             return f"Hostelry has stopped ({took_s:.1f} s)."
 
 
 def print_ready(home: Home, config: UpConfig, took_s: float, as_json: bool) -> None:
-    """Say where everything is, and what to do next."""
-    door, s3 = config.door_url, config.s3_url
+    """Print the addresses, and what to do next."""
     if as_json:
-        ready = {"ready": True, "door": door, "object_store": s3, "home": str(home.root)}
+        ready = {"ready": True, **addresses(config), "home": str(home.root)}
         typer.echo(msgspec.json.encode({**ready, "seconds": round(took_s, 2)}))
         return
     flag = "" if home.root == Home.default().root else f" --home {home.root}"
     typer.echo(
         f"Hostelry is ready ({took_s:.1f} s).\n"
-        f"  door          {door}\n"
-        f"  object store  {s3}\n"
+        f"  gateway       {config.gateway_url}\n"
+        f"  object store  {config.s3_url}\n"
         f"  home          {home.root}\n"
         f'  use it        eval "$(hostelry env{flag})"\n'
         f"                hostelry exec{flag} -- python your_program.py"
@@ -232,7 +230,7 @@ def print_ready(home: Home, config: UpConfig, took_s: float, as_json: bool) -> N
 
 
 class WaitDisplay:
-    """The phase under way and its elapsed time; plain lines where there is no terminal."""
+    """Display of the present phase and its time; plain lines where there is no terminal."""
 
     def __init__(self) -> None:
         console = Console(stderr=True)
@@ -243,7 +241,7 @@ class WaitDisplay:
         self._started = monotonic_s()
 
     def phase(self, text: str) -> None:
-        """Show what is being waited for."""
+        """Show what `up` waits for."""
         if self._on_terminal:
             self._live.update(self._task, description=text)
             self._live.start()
@@ -251,7 +249,7 @@ class WaitDisplay:
             self._print(f"{monotonic_s() - self._started:5.1f} s  {text}")
 
     def say(self, text: str) -> None:
-        """Print a sentence that stays."""
+        """Print a sentence above the display."""
         self._print(text)
 
     def pause(self) -> None:
@@ -267,7 +265,7 @@ class WaitDisplay:
 
 @contextmanager
 def waiting() -> Iterator[WaitDisplay]:
-    """A display for one wait, cleared at its end."""
+    """A display for the block, cleared at its end."""
     display = WaitDisplay()
     try:
         yield display

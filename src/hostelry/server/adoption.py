@@ -1,61 +1,72 @@
-"""Which processes of a supervisor that is gone go on, and which are replaced. Pure."""
+"""Adoption of the processes that a supervisor which is gone has left running. Pure.
+
+| runs | desired | digests | decision |
+| --- | --- | --- | --- |
+| no | yes | | START |
+| yes | yes | equal | ADOPT |
+| yes | yes | differ | REPLACE: the program or its configuration has changed |
+| yes | yes | the running one is unknown | REPLACE |
+| yes | no | | END |
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 CHANGED = "its program or its configuration has changed"
-UNKNOWN = "nobody knows what it was started by"
-UNWANTED = "it is not wanted any more"
+UNKNOWN = "it is unknown what it was started by"
+NOT_DESIRED = "it is not needed any more"
 
 
-class Act(Enum):
-    """What is done about a process."""
+class AdoptionAction(Enum):
+    """The action on one process."""
 
-    START = "start"  # none runs
-    ADOPT = "adopt"  # it goes on as it is
-    REPLACE = "replace"  # it is stopped in good order, and started anew
-    END = "end"  # it is stopped in good order
+    START = "start"
+    ADOPT = "adopt"  # supervise it as it runs
+    REPLACE = "replace"  # stop it in good order and start it again
+    END = "end"  # stop it in good order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fate:
-    """What becomes of a process, and why where it does not go on."""
+class AdoptionDecision:
+    """The action on one process, and why where that stops it."""
 
-    act: Act
+    action: AdoptionAction
     why: str = ""
 
 
-def fates(found: Mapping[str, str | None], wanted: Mapping[str, str]) -> dict[str, Fate]:
-    """The fate of each process that runs or is wanted.
+def decide_adoption(
+    running: Mapping[str, str | None], desired: Mapping[str, str]
+) -> dict[str, AdoptionDecision]:
+    """The decision on each process that runs or is desired, by name.
 
     Args:
-        found: the name of each live process -> the digest of what it was started by, None where
-            nobody knows.
-        wanted: the name of each process there should be -> the digest it would be started by.
+        running: the digest that each live process was started by; None where it is unknown.
+        desired: the digest that each process of the platform would be started by now.
     """
-    decided = {name: _fate(found, name, digest) for name, digest in wanted.items()}
-    unwanted = {name: Fate(act=Act.END, why=UNWANTED) for name in found if name not in wanted}
-    return decided | unwanted
+    decided = {name: _decide(running, name, digest) for name, digest in desired.items()}
+    end = AdoptionDecision(action=AdoptionAction.END, why=NOT_DESIRED)
+    return decided | {name: end for name in running if name not in desired}
 
 
-def _fate(found: Mapping[str, str | None], name: str, digest: str) -> Fate:
-    if name not in found:
-        return Fate(act=Act.START)
-    if found[name] is None:
-        return Fate(act=Act.REPLACE, why=UNKNOWN)
-    return Fate(act=Act.ADOPT) if found[name] == digest else Fate(act=Act.REPLACE, why=CHANGED)
+def _decide(running: Mapping[str, str | None], name: str, digest: str) -> AdoptionDecision:
+    if name not in running:
+        return AdoptionDecision(action=AdoptionAction.START)
+    if running[name] == digest:
+        return AdoptionDecision(action=AdoptionAction.ADOPT)
+    why = UNKNOWN if running[name] is None else CHANGED
+    return AdoptionDecision(action=AdoptionAction.REPLACE, why=why)
 
 
-def adoption_sentence(decided: Mapping[str, Fate]) -> str | None:
-    """What the operator reads of a start that found something running; None where it did not."""
-    adopted = [name for name, fate in decided.items() if fate.act is Act.ADOPT]
+def adoption_sentence(decided: Mapping[str, AdoptionDecision]) -> str | None:
+    """A sentence for the operator about what an earlier `up` left; None where it left nothing."""
+    adopted = [name for name, it in decided.items() if it.action is AdoptionAction.ADOPT]
     others = [
-        f"{name} is {'ended' if fate.act is Act.END else 'started again'}: {fate.why}"
-        for name, fate in decided.items()
-        if fate.act in (Act.REPLACE, Act.END)
+        f"{name} is {'ended' if it.action is AdoptionAction.END else 'started again'}: {it.why}"
+        for name, it in decided.items()
+        if it.why
     ]
     if not adopted and not others:
         return None
-    went_on = f"adopted {', '.join(adopted)}" if adopted else "adopted nothing of what ran"
-    return "; ".join([went_on, *others])
+    first = f"adopted {', '.join(adopted)}" if adopted else "adopted nothing of what ran"
+    return "; ".join([first, *others])

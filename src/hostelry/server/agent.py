@@ -45,7 +45,7 @@ ADOPTION_TIMEOUT_S = 5.0
 
 
 async def serve(home: Home, instance_id: str) -> None:
-    """Run the agent of `instance_id` until it is told to end."""
+    """Run the agent of `instance_id` until SIGTERM or POST /shutdown."""
     folder = InstanceFolder((home.instances / instance_id).resolve())
     instance = decode(folder.instance.read_bytes(), Instance)
     devices = folder.load_devices() or ()
@@ -57,7 +57,7 @@ async def serve(home: Home, instance_id: str) -> None:
         )
     user = load_config(home).copy_user
     if user is not None:
-        limit_files(0)  # copies inherit it, where nobody may set it for another user's process
+        limit_files(0)  # copies inherit it: it cannot be set for a process of another user
     operator = dict(os.environ)
     warm = WarmForks(folder.root, passed_on(operator))
     artifacts = artifact_store(home, folder)
@@ -101,7 +101,7 @@ def artifact_store(home: Home, folder: InstanceFolder) -> ArtifactStore:
 
 
 async def answer(agent: InstanceAgent, folder: InstanceFolder, internal_key: str) -> None:
-    """Serve the agent's HTTP; agent.json names the port once it is listened on."""
+    """Serve the agent's HTTP; agent.json is written once its port is listened on."""
     listener = loopback_socket()
     server: uvicorn.Server
 
@@ -147,7 +147,7 @@ def main() -> None:
         except (TerminalError, OSError, msgspec.DecodeError) as error:
             log.exception("the agent cannot run")
             sys.exit(str(error))
-        # All is on disk, and a thread that waits for the object store is not worth waiting for.
+        # All is on disk; a normal exit would wait for threads that wait for the object store.
         sys.stderr.flush()
         os._exit(0)
 

@@ -1,4 +1,4 @@
-"""The census of what is in service, taken again only where the records or a while went by."""
+"""The census of what is in service, cached until records change or 5 seconds have passed."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -10,15 +10,15 @@ from hostelry.reconcile.plan.endpoint_state import InstanceFacts
 from hostelry.reconcile.record import load_all
 from hostelry.store.records import State
 
-GOOD_FOR_S = 5.0  # while no record changes; copies' use of their instances moves always
+MAX_AGE_S = 5.0  # copies' use of their instances changes without a change of records
 
 
 class CensusTaker:
-    """Knows what is in service.
+    """Cached census.
 
     Args:
         state: the records.
-        facts: what the agents told last.
+        facts: the agents' last reports, by instance id.
         folder: a folder on the disk that instances live on.
         now_s: seconds of a clock that never goes back.
     """
@@ -37,10 +37,10 @@ class CensusTaker:
         self._taken = (-1, 0.0, NOTHING_IN_SERVICE)
 
     def take(self) -> Census:
-        """The census as of now, or of a moment ago."""
+        """The census, at most 5 seconds old, and never older than the records."""
         revision, now_s = self._state.store.revision(), self._now_s()
         known_revision, taken_s, census = self._taken
-        if revision != known_revision or now_s - taken_s >= GOOD_FOR_S:
+        if revision != known_revision or now_s - taken_s >= MAX_AGE_S:
             census = take_census(load_all(self._state), self._facts(), self._disk_use())
             self._taken = (revision, now_s, census)
         return census

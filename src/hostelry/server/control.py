@@ -1,7 +1,7 @@
 """Control's process: ``python -m hostelry.server.control --home DIR``.
 
 Wires store, AWS operations, reconcilers and HTTP. May be killed at any moment: what it
-acknowledged is in the store, what runs goes on and is found again by the next one.
+acknowledged is in the store, and the next control process adopts the agents that still run.
 """
 
 import argparse
@@ -28,25 +28,25 @@ from hostelry.fleet.rules.devices import real_devices
 from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
 from hostelry.server.census import CensusTaker
-from hostelry.server.control_app import Served, control_app
+from hostelry.server.control_app import ControlDeps, control_app
+from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
 from hostelry.server.image_file import ImageFile
-from hostelry.server.pulse import answer_pulse
 from hostelry.server.scaling import Scaling, running
 from hostelry.store.records import open_state
 from hostelry.store.sqlite import SqliteStore
 
 HOST = "127.0.0.1"
 MAX_THREADS = 32
-DRAIN_SLACK_S = 10.0  # between the last request's limit and the end of its copy
+DRAIN_SLACK_S = 10.0  # beyond the longest request, before its copy is ended
 
 
 class ControlServer(uvicorn.Server):
-    """uvicorn that leaves signals to its owner, so that what follows it is still run."""
+    """uvicorn without signal handlers: `_run` stops it, and cleans up after it."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Install nothing."""
+        """Install no handler."""
         yield
 
 
@@ -60,7 +60,7 @@ async def serve(home: Home) -> None:
 
 @contextlib.contextmanager
 def listening(port: int) -> Iterator[socket.socket]:
-    """A socket bound to `port`; taken first, so that a second control touches nothing.
+    """A listening socket on `port`; bound first, so that a second control changes nothing.
 
     Raises TerminalError when another process has the port.
     """
@@ -70,7 +70,7 @@ def listening(port: int) -> Iterator[socket.socket]:
             listener.bind((HOST, port))
             listener.listen()
         except OSError as error:
-            raise TerminalError(f"port {port} cannot be had: {error}") from error
+            raise TerminalError(f"port {port} cannot be listened on: {error}") from error
         yield listener
 
 
@@ -81,13 +81,13 @@ async def _serve(
     try:
         state = open_state(store)
         clock = SystemClock()
-        reconciler = Reconciler(state, _surroundings(home, config, credentials, clock))
+        reconciler = Reconciler(state, _reconciler_deps(home, config, credentials, clock))
         census = CensusTaker(state, lambda: reconciler.instances.facts, home.root, monotonic_s)
         async with running(
             Scaling(home, config, credentials, state, clock, shape_of, census.take)
         ) as scaling:
             app = control_app(
-                Served(
+                ControlDeps(
                     state=state,
                     reconciler=reconciler,
                     credentials=credentials,
@@ -107,12 +107,12 @@ async def _serve(
         store.close()
 
 
-def _surroundings(
+def _reconciler_deps(
     home: Home, config: UpConfig, credentials: Credentials, clock: SystemClock
 ) -> ReconcilerDeps:
     command = [sys.executable, "-m", "hostelry.server.agent", "--home", str(home.root)]
     images = ImageFile(home.images)
-    images.rules()  # a fault of the file is told at the start, not at the first component
+    images.rules()  # an error of the file is logged at the start, not at the first component
     return ReconcilerDeps(
         fleet=LocalFleet(
             home.instances,
@@ -144,16 +144,16 @@ def _server(app: ASGIApp) -> ControlServer:
 
 
 async def _run(server: ControlServer, listener: socket.socket, reconciler: Reconciler) -> None:
-    """Serve and reconcile; ends when the server does, and fails when reconciling ends first."""
+    """Serve and reconcile until a signal; raises TerminalError when reconciling ends first."""
 
     def stop() -> None:
         server.should_exit = True
-        reconciler.routes.close()  # or the gateways' long polls would hold up the end
+        reconciler.routes.close()  # ends the gateways' long polls, which would delay the exit
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    pulse = asyncio.create_task(answer_pulse())
+    heartbeats = asyncio.create_task(answer_heartbeats())
     reconciling = asyncio.create_task(reconciler.run())
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     await asyncio.wait({reconciling, serving}, return_when=asyncio.FIRST_COMPLETED)
@@ -161,12 +161,12 @@ async def _run(server: ControlServer, listener: socket.socket, reconciler: Recon
         stop()
         await serving
         await reconciling
-        raise TerminalError("reconciling ended by itself")
+        raise TerminalError("the reconciler ended unexpectedly")
     reconciling.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await reconciling
     await serving
-    pulse.cancel()
+    heartbeats.cancel()
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
-"""Control's HTTP: the AWS calls that the door passes on, and what the other processes ask.
+"""Control's HTTP: AWS calls that the gateway forwards, and routes of the other processes.
 
-docs/architecture.md section 5 lists the routes. Everything needs the internal key.
+docs/architecture.md section 5 lists the routes. Every request needs the internal key.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from hostelry.api.context import Context
+from hostelry.api.context import CallContext
 from hostelry.api.operations import implementation, perform
 from hostelry.aws.call import (
     Call,
@@ -53,11 +53,11 @@ JSON_HEADERS = {"Content-Type": "application/json"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """What the application answers from. `role_created_at` is shown by iam:GetRole.
+class ControlDeps:
+    """Dependencies of control's application. `role_created_at` is shown by iam:GetRole.
 
-    `wake` is called, in a thread, for each name without a copy that requests wait for. `board` has
-    the load that gateway workers report. `metrics` and `pace` are what operations get of them.
+    `wake` is called, in a thread, for each name without a copy that requests wait for. `board`
+    aggregates the load that gateway workers report. Operations get `metrics` and `pace`.
     """
 
     state: State
@@ -74,11 +74,11 @@ class Served:
     more_routes: tuple[Route, ...] = ()
 
 
-def control_app(served: Served) -> ASGIApp:
+def control_app(deps: ControlDeps) -> ASGIApp:
     """The ASGI application; it refuses every request without the internal key."""
-    routes = ControlRoutes(served)
-    wakes = WakeRoutes(served.state, served.wake)
-    loads = LoadRoutes(served.board, served.clock)
+    routes = InternalApi(deps)
+    wakes = WakeRoutes(deps.state, deps.wake)
+    loads = LoadRoutes(deps.board, deps.clock)
     app = Starlette(
         routes=[
             Route("/internal/routes", routes.routes, methods=["GET"]),
@@ -88,28 +88,28 @@ def control_app(served: Served) -> ASGIApp:
             Route("/internal/load", loads.take, methods=["POST"]),
             Route("/internal/wake", wakes.wake, methods=["POST"]),
             Route("/internal/wanted", wakes.wanted, methods=["GET"]),
-            *served.more_routes,
-            # Whatever else comes is an AWS call: `aws` finds the operation, or says what is wrong.
+            *deps.more_routes,
+            # Every other request is an AWS call: `aws` finds its operation, or refuses it.
             Route("/{path:path}", routes.call, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),
         ]
     )
     refusal = Response("The internal key is missing or wrong.", 403)
-    key = served.credentials.internal_key
+    key = deps.credentials.internal_key
     return OwnHostsOnly(KeyGuard(app, INTERNAL_KEY_HEADER, key, refusal))
 
 
-class ControlRoutes:
-    """One method a route."""
+class InternalApi:
+    """Handlers of AWS calls and of internal routes."""
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
+    def __init__(self, deps: ControlDeps) -> None:
+        self._deps = deps
 
     async def call(self, request: Request) -> Response:
-        """An AWS control call, from whom the door says it is."""
+        """An AWS control call, in the name of the caller that the gateway has verified."""
         request_id = request.headers.get("x-hostelry-request-id") or new_request_id()
         plain = HttpRequest("POST", "/", "", {}, b"")
         try:
-            plain = await _plain(request, self._served.max_body_bytes)
+            plain = await _plain(request, self._deps.max_body_bytes)
             owner = _owner(request)
             signed_for = request.headers.get("x-hostelry-service", "")
             answer = await asyncio.to_thread(self._answer, plain, owner, signed_for, request_id)
@@ -118,50 +118,50 @@ class ControlRoutes:
         return _response(answer)
 
     async def routes(self, request: Request) -> Response:
-        """The routes, as soon as they are not those that the caller has; 304 after a while."""
+        """The routes once they differ from those that the caller has; 304 after 20 seconds."""
         have = request.query_params.get("have")
-        snapshot = await self._served.reconciler.routes.newer_than(have, ROUTES_WAIT_S)
+        snapshot = await self._deps.reconciler.routes.newer_than(have, ROUTES_WAIT_S)
         if snapshot is None:
             return Response(status_code=304)
         return Response(msgspec.json.encode(snapshot), headers=JSON_HEADERS)
 
     async def state(self, request: Request) -> Response:
-        """What `hostelry status` prints: `endpoints`, and the version of the published routes."""
-        worlds = await asyncio.to_thread(load_all, self._served.state)
-        snapshot = self._served.reconciler.routes.snapshot
+        """The data of `hostelry status`: `endpoints`, and the version of the published routes."""
+        states = await asyncio.to_thread(load_all, self._deps.state)
+        snapshot = self._deps.reconciler.routes.snapshot
         shown = {
-            "endpoints": overview(worlds, self._served.reconciler.instances.facts),
+            "endpoints": overview(states, self._deps.reconciler.instances.facts),
             "routes_version": None if snapshot is None else snapshot.version,
         }
         return Response(msgspec.json.encode(shown), headers=JSON_HEADERS)
 
     async def placement(self, request: Request) -> Response:
-        """What `hostelry explain` prints: the endpoints of `state`, each with its `placement`."""
+        """The data of `hostelry explain`: the endpoints of `state`, each with its `placement`."""
         shown = {"endpoints": await asyncio.to_thread(self._explained_endpoints)}
         return Response(msgspec.json.encode(shown), headers=JSON_HEADERS)
 
     async def health(self, request: Request) -> Response:
         """200 while the process answers and its store does; `ready` once routes are published."""
-        revision = await asyncio.to_thread(self._served.state.store.revision)
-        is_ready = self._served.reconciler.routes.snapshot is not None
+        revision = await asyncio.to_thread(self._deps.state.store.revision)
+        is_ready = self._deps.reconciler.routes.snapshot is not None
         return Response(
             msgspec.json.encode({"status": "ok", "ready": is_ready, "revision": revision}),
             headers=JSON_HEADERS,
         )
 
     def _explained_endpoints(self) -> list[dict[str, Any]]:
-        served = self._served
-        return explained_endpoints(load_all(served.state), served.reconciler.instances.facts)
+        facts = self._deps.reconciler.instances.facts
+        return explained_endpoints(load_all(self._deps.state), facts)
 
     def _answer(
         self, request: HttpRequest, owner: Owner, signed_for: str, request_id: str
     ) -> HttpResponse:
-        """The answer to one call, errors included; runs in a thread of its own."""
+        """The answer to one call, errors included; runs in a thread."""
         call: Call | None = None
         try:
             target = find_target(request)
             check_service(signed_for, signing_name(target.service))
-            # Before the parameters: to correct those of a call that is not served helps nobody.
+            # Before the parameters: a client cannot mend a call that is not served at all.
             implementation(target.service, target.operation)
             call = parse_call(request, request_id)
             result = perform(self._context(owner), call.service, call.operation, call.params)
@@ -174,27 +174,27 @@ class ControlRoutes:
             return serialize_error(busy, call, request_id, request)
         except Exception:  # the control request is the outermost edge of every API operation
             LOG.exception("request %s (%s) failed", request_id, call and call.operation)
-            message = f"Something went wrong here. The request id is {request_id}."
+            message = f"An internal error occurred. The request id is {request_id}."
             defect = ServiceError("InternalFailure", message, 500)
             return serialize_error(defect, call, request_id, request)
 
-    def _context(self, owner: Owner) -> Context:
-        served = self._served
-        return Context(
+    def _context(self, owner: Owner) -> CallContext:
+        deps = self._deps
+        return CallContext(
             scope=owner,
-            state=served.state,
-            now=served.clock.now(),
-            shape_of=served.shape_of,
-            role_arn=served.credentials.role_arn,
-            role_name=served.credentials.role_name,
-            role_created_at=served.role_created_at,
-            pace=served.pace,
-            metrics=served.metrics,
+            state=deps.state,
+            now=deps.clock.now(),
+            shape_of=deps.shape_of,
+            role_arn=deps.credentials.role_arn,
+            role_name=deps.credentials.role_name,
+            role_created_at=deps.role_created_at,
+            pace=deps.pace,
+            metrics=deps.metrics,
         )
 
 
 async def _plain(request: Request, max_body_bytes: int) -> HttpRequest:
-    """The request as the door received it; raises ServiceError when its body is too large."""
+    """The request as the gateway received it; raises ServiceError when its body is too large."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -215,7 +215,7 @@ async def _plain(request: Request, max_body_bytes: int) -> HttpRequest:
 
 
 def _owner(request: Request) -> Owner:
-    """The identity that the door verified; raises ServiceError where it named none."""
+    """The identity that the gateway verified; raises ServiceError where the headers lack it."""
     account = request.headers.get("x-hostelry-account")
     region = request.headers.get("x-hostelry-region")
     if not account or not region:

@@ -1,4 +1,4 @@
-"""`hostelry up --copy-user`: looked up and tried on this machine before anything is started."""
+"""`hostelry up --copy-user`: looked up and tried on this machine before any process starts."""
 
 import os
 import pwd
@@ -34,9 +34,9 @@ DEVICES = ("nvidia[0-9]*", "nvidiactl", "nvidia-uvm", "kfd")
 
 
 def decided_copy_user(asked: str, home: Home) -> tuple[CopyUser | None, str | None]:
-    """The user that copies run as, None for hostelry's own; and what its operator is to be told.
+    """The user that copies run as, None for hostelry's own; and a note for the operator, or None.
 
-    Raises TerminalError where a user was named that copies cannot have.
+    Raises TerminalError where a user was named that copies cannot run as.
     """
     if asked == NONE:
         return None, None
@@ -52,7 +52,7 @@ def decided_copy_user(asked: str, home: Home) -> tuple[CopyUser | None, str | No
 def admitted_copy_user(asked: str, home: Home) -> CopyUser:
     """The user that copies are to run as.
 
-    Raises TerminalError saying what keeps it from that, and what mends it.
+    Raises TerminalError with the obstacle and its remedy.
     """
     user = EACH_ITS_OWN if asked == AUTO else _known(asked)
     uid = FIRST_NUMBER if user is EACH_ITS_OWN else user.uid
@@ -73,7 +73,7 @@ def admitted_copy_user(asked: str, home: Home) -> CopyUser:
 
 
 def open_home(home: Home) -> None:
-    """Let copies pass through the home to their own folders, and read no file that lies in it."""
+    """Let copies reach their own folders through the home, and close its files to them."""
     for path in home.root.iterdir():
         if path.is_file() and not path.is_symlink():
             path.chmod(path.stat().st_mode & 0o7777 & ~OTHERS)
@@ -105,7 +105,7 @@ def _modes(paths: Iterable[Path]) -> Iterable[FolderMode]:
 
 
 def _try(asked: str, uid: int) -> None:
-    """Load the code of copies as that user: access lists and namespaces have their say too."""
+    """Load the code of copies as that user: file modes alone do not show ACLs and namespaces."""
     try:
         tried = subprocess.run(
             [sys.executable, "-c", TRIAL],

@@ -1,4 +1,4 @@
-"""`hostelry up --detach`: the same `up` in the background, watched until it is ready.
+"""`hostelry up --detach`: `up` in the background, followed until it is ready.
 
 ``python -m hostelry.server.detached OPTIONS_JSON [LOCK_FD]`` prints its progress as JSON lines to
 standard output, closes that when it is ready or has failed, and logs to logs/up.log from then on.
@@ -19,24 +19,24 @@ from hostelry.base.json import decode
 from hostelry.base.logging import configure_logging
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.supervisor import PRIVATE_UMASK
-from hostelry.server.up import Again, Report, log_line, make_home, run_up
+from hostelry.server.up import Relaunch, Report, log_line, make_home, run_up
 from hostelry.server.up_options import UpOptions
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StartupProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line from the background: exactly one member is set."""
 
     phase: str | None = None
-    said: str | None = None
+    note: str | None = msgspec.field(default=None, name="said")
     error: str | None = None
     ready: bool = False
 
 
-def start_detached(options: UpOptions, told: Callable[[Progress], None]) -> int:
+def start_detached(options: UpOptions, on_progress: Callable[[StartupProgress], None]) -> int:
     """Start `up` in the background and return its pid once it is ready.
 
-    `told` gets each phase and sentence on the way. Raises TerminalError with the reason when it
-    cannot start; by then it has stopped again.
+    `on_progress` receives each phase and note. Raises TerminalError with the reason when it cannot
+    start; by then it has stopped again.
     """
     home = make_home(options.home)
     log = os.open(home.logs / "up.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -54,7 +54,7 @@ def start_detached(options: UpOptions, told: Callable[[Progress], None]) -> int:
     finally:
         os.close(log)
     try:
-        return until_ready(process, home, told)
+        return until_ready(process, home, on_progress)
     except BaseException:
         process.terminate()
         process.wait()
@@ -62,7 +62,7 @@ def start_detached(options: UpOptions, told: Callable[[Progress], None]) -> int:
 
 
 def command_line(options: UpOptions) -> list[str]:
-    """What starts an `up` in the background; who holds the home's lock appends its descriptor."""
+    """The command that starts `up` in the background; the watcher appends the lock's descriptor."""
     return [sys.executable, "-m", "hostelry.server.detached", encode_options(options)]
 
 
@@ -77,47 +77,47 @@ def decode_options(text: str) -> UpOptions:
 
 
 def until_ready(
-    process: "subprocess.Popen[bytes]", home: Home, told: Callable[[Progress], None]
+    process: "subprocess.Popen[bytes]", home: Home, on_progress: Callable[[StartupProgress], None]
 ) -> int:
-    """Read the background's progress to its end."""
+    """Read the progress of `up` until it is ready; its pid."""
     assert process.stdout is not None
     with process.stdout as lines:
         for line in lines:
-            progress = decode(line, Progress)
+            progress = decode(line, StartupProgress)
             if progress.error is not None:
                 raise TerminalError(progress.error)
             if progress.ready:
                 return process.pid
-            told(progress)
+            on_progress(progress)
     raise TerminalError(
         f"it ended with code {process.wait()} before it was ready; see {home.logs / 'up.log'}"
     )
 
 
 def reporter(stream: IO[bytes]) -> Report:
-    """A report that writes `Progress` lines until ready, and the log always."""
+    """A report that writes `StartupProgress` lines until ready, and the log always."""
 
-    def send(progress: Progress) -> None:
+    def send(progress: StartupProgress) -> None:
         if stream.closed:
             return
         try:
             stream.write(msgspec.json.encode(progress) + b"\n")
             stream.flush()
-        except BrokenPipeError:  # whoever waited has gone; the platform is wanted all the same
+        except BrokenPipeError:  # the waiting command is gone; the platform starts all the same
             with contextlib.suppress(BrokenPipeError):
                 stream.close()
 
     def phase(text: str) -> None:
         log_line(text)
-        send(Progress(phase=text))
+        send(StartupProgress(phase=text))
 
     def say(text: str) -> None:
         log_line(text)
-        send(Progress(said=text))
+        send(StartupProgress(note=text))
 
     def ready(config: UpConfig, credentials: Credentials) -> None:
-        log_line(f"ready at {config.door_url} (account {credentials.account_id})")
-        send(Progress(ready=True))
+        log_line(f"ready at {config.gateway_url} (account {credentials.account_id})")
+        send(StartupProgress(ready=True))
         if not stream.closed:
             stream.close()
 
@@ -130,17 +130,17 @@ def main() -> int:
     options = decode_options(sys.argv[1])
     lock = int(sys.argv[2]) if len(sys.argv) > 2 else None
     if lock is not None and not Home(options.home).kept.exists():
-        os._exit(0)  # it was told to stop meanwhile; who told it waits for the lock
-    again = Again(argv=tuple(command_line(options)), lock=lock)
+        os._exit(0)  # `hostelry down` came meanwhile, and waits for the lock
+    relaunch = Relaunch(argv=tuple(command_line(options)), lock=lock)
     stream = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:
-        asyncio.run(run_up(options, os.environ, reporter(stream), again))
+        asyncio.run(run_up(options, os.environ, reporter(stream), relaunch))
     except TerminalError as error:
         log_line(str(error))
         if not stream.closed:
             with contextlib.suppress(BrokenPipeError), stream:
-                stream.write(msgspec.json.encode(Progress(error=str(error))) + b"\n")
+                stream.write(msgspec.json.encode(StartupProgress(error=str(error))) + b"\n")
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""`hostelry down`: ask `up` to stop, wait, and leave nothing behind whatever happened to it."""
+"""`hostelry down`: stop `up` and every process that it, or one that was killed, left running."""
 
 import fcntl
 import os
@@ -20,8 +20,8 @@ POLL_S = 0.05
 KILL_WAIT_S = 10.0
 
 
-class Leftover(Enum):
-    """How a hostelry was found, and ended."""
+class StopOutcome(Enum):
+    """Outcome of `hostelry down`."""
 
     STOPPED = "stopped"
     KILLED = "killed"
@@ -29,37 +29,37 @@ class Leftover(Enum):
     NOTHING = "not running"
 
 
-def stop_hostelry(home: Home, timeout_s: float, phase: Callable[[str], None]) -> Leftover:
-    """Return once no process of the home is left; blocks.
+def stop_hostelry(home: Home, timeout_s: float, phase: Callable[[str], None]) -> StopOutcome:
+    """Stop every process of the home; blocks until none is left.
 
-    An `up` that does not end within `timeout_s` is killed, and what it supervised too. Where no
-    `up` lives, what it has left is ended in good order. No watcher starts another one meanwhile.
+    An `up` that does not end within `timeout_s` is killed with all that it supervises. Where no
+    `up` lives, the processes that it left are ended in good order. No watcher restarts `up`.
     """
     home.kept.unlink(missing_ok=True)
     deadline = monotonic_s() + timeout_s
-    outcome, told = Leftover.NOTHING, ""
+    outcome, shown = StopOutcome.NOTHING, ""
     asked: RunFile | None = None
-    while (lock := locked(home)) is None:  # an `up` holds it from before its first line is written
+    while (lock := locked(home)) is None:  # `up` takes it before it writes anything
         record = live_run_file(home, "up")
         if record is not None and record != asked and ask_to_stop(record):
-            asked, outcome = record, Leftover.STOPPED
+            asked, outcome = record, StopOutcome.STOPPED
         if record is not None and monotonic_s() > deadline:
             phase("killing what did not stop")
             kill(record)
-            outcome = Leftover.KILLED
+            outcome = StopOutcome.KILLED
         elif monotonic_s() > deadline + KILL_WAIT_S:
             raise TerminalError(f"an `up` of {home.root} neither starts nor ends; see its log")
-        if (text := waited_for(home)) != told:
+        if (text := waited_for(home)) != shown:
             phase(text)
-            told = text
+            shown = text
         time.sleep(POLL_S)
     with lock:
         if asked is not None and not gone(asked, KILL_WAIT_S):
             kill(asked)
-        if outcome is Leftover.NOTHING:
-            phase("looking for what an earlier hostelry left behind")
-        swept = sweep(home, at_once=outcome is Leftover.KILLED)
-    return Leftover.SWEPT if swept and outcome is Leftover.NOTHING else outcome
+        if outcome is StopOutcome.NOTHING:
+            phase("looking for processes that an earlier hostelry left")
+        swept = sweep(home, at_once=outcome is StopOutcome.KILLED)
+    return StopOutcome.SWEPT if swept and outcome is StopOutcome.NOTHING else outcome
 
 
 def locked(home: Home) -> IO[str] | None:
@@ -74,13 +74,13 @@ def locked(home: Home) -> IO[str] | None:
 
 
 def waited_for(home: Home) -> str:
-    """What a stop is waiting for, in words."""
+    """The processes that a stop waits for, in words."""
     names = ", ".join(it.name for it in live_run_files(home) if it.name != "up")
     return f"stopping {names or 'agents and copies'}"
 
 
 def ask_to_stop(record: RunFile) -> bool:
-    """Send SIGTERM; False where the process is gone by now."""
+    """Send SIGTERM; False where the process is gone."""
     try:
         os.kill(record.pid, signal.SIGTERM)
     except ProcessLookupError:
@@ -106,7 +106,7 @@ def kill(record: RunFile) -> None:
 
 
 def sweep(home: Home, *, at_once: bool = False) -> bool:
-    """End services, agents and copies that nobody supervises; whether there were any."""
+    """End services, agents and copies that have no supervisor; whether there were any."""
     ended = end_services(home, BEFORE_COPIES, at_once=at_once)
     agents = any(home.instances.glob("*/agent.json"))
     stop_everything(home.instances)

@@ -1,4 +1,4 @@
-"""Everything that is measured, for Prometheus, and for what exports the same further on.
+"""Every measurement as Prometheus metrics; `otel` exports the same ones.
 
 Source: Prometheus documentation, Exposition formats; Metric and label naming.
 """
@@ -53,7 +53,7 @@ HISTOGRAMS = (
 
 
 class Exposition(Collector):
-    """Collects, each time anew, what control knows.
+    """Collector of what control knows at each scrape.
 
     Args:
         totals: counts of requests.
@@ -61,7 +61,7 @@ class Exposition(Collector):
         census: everything in service now.
         state: the alarms.
         clock: seconds since the epoch.
-        metrics: the store of metrics, for what it takes itself.
+        metrics: the store of metrics, for its own use of memory and disk.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Exposition(Collector):
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """Every family of metrics with its samples."""
+        """Every metric family with its samples."""
         totals = self._totals.read()
         yield from _requests(totals)
         yield from _capacity(self._census())
@@ -101,11 +101,11 @@ class Exposition(Collector):
         yield build
 
     def text(self) -> bytes:
-        """All of it in Prometheus' text format."""
+        """Every metric family in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def _alarms(self) -> Metric:
-        """How many alarms there are in each state."""
+        """The number of alarms in each state."""
         found: Counter[tuple[str, str, str]] = Counter()
         for kind in (self._state.metric_alarms, self._state.composite_alarms):
             for record in kind.list():
@@ -174,7 +174,7 @@ def _capacity(census: Census) -> Iterator[Metric]:
 
 
 def _store(metrics: DurableMetrics) -> Iterator[Metric]:
-    """What the store of metrics takes, what it gave up, and how it stands with its disk."""
+    """The metric store's memory, evictions and journal."""
     series = GaugeMetricFamily(f"{STORE}_series", "Series of metrics kept.", labels=("account",))
     sizes = GaugeMetricFamily(f"{STORE}_bytes", "Memory that metrics take.", labels=("account",))
     for account, share in metrics.shares().items():

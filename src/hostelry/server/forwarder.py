@@ -1,21 +1,21 @@
-"""Passes TCP connections on, byte for byte, to a port on loopback.
+"""TCP proxy to a port on loopback.
 
-The object store stays on loopback; when the hostelry listens on another address, its S3 port there
-is one of these, in a process of its own: ``python -m hostelry.server.forwarder --host ADDRESS
---port PORT --target PORT``. Signatures hold, because nothing is rewritten.
+The object store stays on loopback; when the hostelry listens on another address, this proxy is its
+S3 port there, in a process of its own: ``python -m hostelry.server.forwarder --host ADDRESS
+--port PORT --target PORT``. Signatures stay valid, because no byte is rewritten.
 """
 
 import argparse
 import asyncio
 import sys
 
-from hostelry.server.pulse import answer_pulse
+from hostelry.server.heartbeat import answer_heartbeats
 
 CHUNK_BYTES = 256 * 1024
 
 
 async def start_forwarder(host: str, port: int, target_port: int) -> asyncio.Server:
-    """Listen on `host`:`port` and pass every connection on to 127.0.0.1:`target_port`."""
+    """Listen on `host`:`port` and forward every connection to 127.0.0.1:`target_port`."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -23,10 +23,10 @@ async def start_forwarder(host: str, port: int, target_port: int) -> asyncio.Ser
         except OSError:
             writer.close()
             return
-        sending = asyncio.create_task(pass_on(reader, requests))
+        sending = asyncio.create_task(copy_bytes(reader, requests))
         try:
-            # Whoever asks may stop sending and still wait; once the target has ended, all is over.
-            await pass_on(answers, writer)
+            # A client may half-close and still read; once the target has ended, so has all.
+            await copy_bytes(answers, writer)
         finally:
             sending.cancel()
             requests.close()
@@ -35,7 +35,7 @@ async def start_forwarder(host: str, port: int, target_port: int) -> asyncio.Ser
     return await asyncio.start_server(connected, host, port)
 
 
-async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def copy_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Copy bytes until either side ends, then end the other."""
     try:
         while chunk := await reader.read(CHUNK_BYTES):
@@ -48,13 +48,13 @@ async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 async def forward(host: str, port: int, target_port: int) -> None:
-    """Pass connections on until this process is told to end, and answer its supervisor."""
+    """Forward connections until this process is ended, and answer its supervisor."""
     async with await start_forwarder(host, port, target_port) as server:
-        pulse = asyncio.create_task(answer_pulse())
+        heartbeats = asyncio.create_task(answer_heartbeats())
         try:
             await server.serve_forever()
         finally:
-            pulse.cancel()
+            heartbeats.cancel()
 
 
 def main() -> None:
@@ -63,11 +63,11 @@ def main() -> None:
     parser.add_argument("--host", required=True, help="the address to listen on")
     parser.add_argument("--port", type=int, required=True, help="the port to listen on")
     parser.add_argument("--target", type=int, required=True, help="the port on loopback")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        asyncio.run(forward(given.host, given.port, given.target))
+        asyncio.run(forward(arguments.host, arguments.port, arguments.target))
     except OSError as error:
-        sys.exit(f"the S3 port cannot be passed on: {error}")
+        sys.exit(f"the S3 port cannot be forwarded: {error}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The gateway process: wires the door and serves until it is told to stop.
+"""The gateway process: wires a worker and serves until a signal ends it.
 
 ``python -m hostelry.server.gateway --home DIR [--worker N --listen-fd FD]``
 """
@@ -51,27 +51,27 @@ from hostelry.gateway.shared.counts import SharedCounts
 from hostelry.gateway.shared.peer_workers import PeerWorkers
 from hostelry.server.gateway_memory import GatewayMemory, own_memory, shared_memory
 from hostelry.server.gateway_workers import open_table
+from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
 from hostelry.server.ports import bind
-from hostelry.server.pulse import answer_pulse
 
 log = logging.getLogger("hostelry.server.gateway")  # it runs as __main__
 STOP_GRACE_S = 10.0
-KEPT_FILES = 128  # that a worker opens for itself
+RESERVED_FILES = 128  # descriptors that a worker opens for itself
 TIDY_PAUSE_S = 1.0
-KEEP_FOR_CONTROL_S = 30.0  # an idle connection that reports of load go over
+REPORTS_IDLE_S = 30.0  # an idle connection to control for load reports is kept so long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayParts:
-    """A gateway, wired: the door, what keeps time for held requests, the meter."""
+class Gateway:
+    """A wired gateway: dispatcher, queue of requests without a copy, meter of load."""
 
-    door: Dispatcher
+    dispatcher: Dispatcher
     pending_queue: PendingQueue
     meter: Meter
 
 
-def build_door(
+def build_gateway(
     config: UpConfig,
     credentials: Credentials,
     routes: RouteSource,
@@ -79,11 +79,10 @@ def build_door(
     counts: InFlightCounts | None = None,
     memory: GatewayMemory | None = None,
     control: ControlClient | None = None,
-) -> GatewayParts:
-    """The door of one hostelry over `routes`.
+) -> Gateway:
+    """A gateway over `routes`.
 
-    Without `counts` this process counts alone, without `memory` it remembers alone, and without
-    `control` nobody is told that requests wait.
+    Without `counts` and `memory` this process has its own; without `control` no wake is sent.
     """
     clock = SystemClock()
     memory = memory or own_memory(clock.now)
@@ -118,7 +117,7 @@ def build_door(
         invoke_timeout_s=config.invoke_timeout_s,
         stream_timeout_s=config.stream_timeout_s,
     )
-    door = Dispatcher(
+    dispatcher = Dispatcher(
         runtime=RuntimeHandler(
             callers, routes, copies, pending_queue, limits, draw, memory.sessions
         ),
@@ -129,13 +128,13 @@ def build_door(
         metrics=MetricsHandler(callers, pool, config.control_url, credentials.internal_key),
         own_names=frozenset({config.host}) if config.insecure_no_auth else None,
     )
-    return GatewayParts(door=door, pending_queue=pending_queue, meter=meter)
+    return Gateway(dispatcher=dispatcher, pending_queue=pending_queue, meter=meter)
 
 
 def http_limits(config: UpConfig, max_files: int) -> HttpLimits:
-    """What clients may ask of this worker, which may have `max_files` open."""
-    # Each connection may need one to a copy.
-    room = max((max_files - KEPT_FILES) // 2, 1)
+    """The limits of clients of this worker, which may have `max_files` descriptors open."""
+    # Each client connection may need another one to a copy.
+    room = max((max_files - RESERVED_FILES) // 2, 1)
     return HttpLimits(
         max_body_bytes=config.max_body_bytes,
         max_connections=min(config.max_connections, room),
@@ -144,7 +143,7 @@ def http_limits(config: UpConfig, max_files: int) -> HttpLimits:
 
 
 def queue_limits(config: UpConfig) -> QueueLimits:
-    """This worker's share of what the door may hold."""
+    """This worker's share of the requests that the gateway may hold."""
     limits = QueueLimits(
         max_requests=config.hold_requests,
         max_requests_each=config.hold_requests_each,
@@ -155,7 +154,7 @@ def queue_limits(config: UpConfig) -> QueueLimits:
 
 
 def workers_of(home: Home, config: UpConfig, worker: int) -> tuple[InFlightCounts, Peers]:
-    """The counts that this worker adds to, and the workers beside it; `worker` is from 1."""
+    """The counts that this worker shares, and its peer workers; `worker` is from 1."""
     table = open_table(home, config)
     if table is None:
         return Outstanding(), NoPeers()
@@ -164,9 +163,9 @@ def workers_of(home: Home, config: UpConfig, worker: int) -> tuple[InFlightCount
 
 
 def warm_up() -> None:
-    """Load the service models, so that no request waits for them, nor the garbage collector later.
+    """Load the service models and exempt them from garbage collection.
 
-    Loading them takes 0.2 s, during which every stream would stand still.
+    Loading takes 0.2 s, in which a worker that serves would stall every stream.
     """
     services_by_target()
     services_by_version()
@@ -179,7 +178,7 @@ def warm_up() -> None:
 async def serve(home: Home, worker: int, listening: socket.socket | None) -> None:
     """Serve until SIGTERM or SIGINT, then finish what is under way.
 
-    `listening` is the door that workers share; None where this one binds it itself.
+    `listening` is the socket that workers share; None where this one binds its own.
     """
     config, credentials = load_config(home), load_credentials(home)
     warm_up()
@@ -195,44 +194,44 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     counts, peers = workers_of(home, config, worker)
     memory = shared_memory(home, config, clock.now)
     control = HttpControlClient(pool, config.control_url, credentials.internal_key, monotonic_s)
-    parts = build_door(config, credentials, routes, pool, counts, memory, control)
+    gateway = build_gateway(config, credentials, routes, pool, counts, memory, control)
     server = HttpServer(
-        parts.door.handle,
-        parts.door.refusal_answer,
+        gateway.dispatcher.handle,
+        gateway.dispatcher.refusal_answer,
         http_limits(config, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
         clock,
         peers,
-        parts.door.admit,
+        gateway.dispatcher.admit,
     )
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    door = listening or bind(config.host, config.door_port)
-    await server.start(door)
-    log.info("the door is open at %s", config.door_url)
+    listener = listening or bind(config.host, config.gateway_port)
+    await server.start(listener)
+    log.info("listening at %s", config.gateway_url)
     if config.insecure_no_auth:
-        log.warning("signatures are not required: anyone who reaches the door is the owner")
-    pulse = loop.create_task(answer_pulse(door))
-    reports = UpstreamPool(KEEP_FOR_CONTROL_S)
-    sender = load_sender(config, credentials, parts.meter, worker, reports)
-    parts_of_life = {
-        "following the routes": loop.create_task(routes.follow()),
+        log.warning("signatures are not required: any client that can connect acts as the owner")
+    heartbeats = loop.create_task(answer_heartbeats(listener))
+    reports = UpstreamPool(REPORTS_IDLE_S)
+    sender = load_sender(config, credentials, gateway.meter, worker, reports)
+    tasks = {
+        "following routes": loop.create_task(routes.follow()),
         "dropping old counts": loop.create_task(tidy(routes, counts)),
-        "keeping time for held requests": loop.create_task(parts.pending_queue.run()),
+        "keeping time for held requests": loop.create_task(gateway.pending_queue.run()),
         "reporting load": loop.create_task(sender.run()),
         "looking at time limits": loop.create_task(server.sweep_forever()),
     }
-    cause = await first_to_end(parts_of_life, stopping)
+    cause = await first_to_end(tasks, stopping)
     log.info("closing: %d connections", server.num_connections)
     await server.stop(STOP_GRACE_S)
-    for task in parts_of_life.values():
+    for task in tasks.values():
         task.cancel()
-    await asyncio.gather(*parts_of_life.values(), return_exceptions=True)
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
     await sender.finish()
     reports.close()
     pool.close()
-    pulse.cancel()
+    heartbeats.cancel()
     if cause is not None:
         raise TerminalError(cause)
 
@@ -240,9 +239,9 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
 async def first_to_end(
     tasks: Mapping[str, asyncio.Task[None]], stopping: asyncio.Event
 ) -> str | None:
-    """None once `stopping` is set; which of `tasks`, none of which ends by itself, did, and why.
+    """None once `stopping` is set; else which of `tasks` ended, and why: none should.
 
-    After a defect a fresh process does better than one that lacks a part.
+    After a defect a new process is better than one that lacks a task.
     """
     asked_to_stop = asyncio.get_running_loop().create_task(stopping.wait())
     await asyncio.wait((*tasks.values(), asked_to_stop), return_when=asyncio.FIRST_COMPLETED)
@@ -258,14 +257,14 @@ async def first_to_end(
 def load_sender(
     config: UpConfig, credentials: Credentials, meter: Meter, worker: int, pool: UpstreamPool
 ) -> LoadSender:
-    """What tells control of the load that `meter` measures."""
+    """The sender of the load that `meter` measures to control."""
     clock = SystemClock()
     backlog = LoadBacklog(f"gateway-{worker}", clock.now())
     return LoadSender(meter, backlog, pool, config.control_url, credentials.internal_key, clock)
 
 
 async def tidy(routes: RouteSource, counts: InFlightCounts) -> None:
-    """Drop what is counted of copies that have left the routes, for ever."""
+    """Drop the counts of copies that have left the routes, until cancelled."""
     seen = None
 
     async def look() -> None:
@@ -275,11 +274,11 @@ async def tidy(routes: RouteSource, counts: InFlightCounts) -> None:
             counts.retain(table.copy_ids())
             seen = table
 
-    await run_periodically("forgetting copies that have gone", look, TIDY_PAUSE_S)
+    await run_periodically("dropping counts of gone copies", look, TIDY_PAUSE_S)
 
 
 def raise_file_limit() -> None:
-    """Allow as many connections as the system lets this process have."""
+    """Raise the limit of open files to the hard limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -289,7 +288,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the hostelry's home folder")
     parser.add_argument("--worker", type=int, default=1, help="this worker's number, from 1")
-    parser.add_argument("--listen-fd", type=int, help="the inherited door; else it is bound here")
+    parser.add_argument("--listen-fd", type=int, help="the inherited socket; else one is bound")
     arguments = parser.parse_args()
     configure_logging(f"gateway-{arguments.worker}")
     raise_file_limit()

@@ -1,4 +1,4 @@
-"""What a gateway worker remembers of sessions and adapters, shared with those beside it."""
+"""Sessions and adapter locations, in memory that a gateway worker shares with its peers."""
 
 import logging
 from collections.abc import Callable
@@ -17,19 +17,19 @@ NUM_PLACES = 65536  # adapters on copies; 4 MB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayMemory:
-    """Sessions, and where adapters are."""
+    """Sessions, and the copies that adapters are on."""
 
     sessions: Sessions
     places: AdapterPlaces
 
 
 def own_memory(now: Callable[[], float]) -> GatewayMemory:
-    """What one process knows alone, and forgets at its end; `now` is seconds since the epoch."""
+    """Memory of this process alone, lost at its end; `now` is seconds since the epoch."""
     return GatewayMemory(sessions=Sessions(SessionDict(now), now), places=AdapterPlaces(now))
 
 
 def shared_memory(home: Home, config: UpConfig, now: Callable[[], float]) -> GatewayMemory:
-    """What all workers know; sessions outlive them. What cannot be shared each knows alone."""
+    """Memory of all workers, which sessions outlive; what cannot be shared is this process's."""
     num_workers = config.gateway_workers
     sessions = _open(home.sessions, now)
     board = _open(home.adapter_places, now, NUM_PLACES) if num_workers > 1 else None
@@ -43,7 +43,5 @@ def _open(path: Path, now: Callable[[], float], capacity: int = 16384) -> Shared
     try:
         return SharedMap(path, now, capacity)
     except (OSError, LockedError) as error:
-        log.warning(
-            "%s cannot be had (%s): each gateway worker remembers its own only", path, error
-        )
+        log.warning("%s cannot be opened (%s): each gateway worker has its own memory", path, error)
         return None

@@ -1,4 +1,4 @@
-"""The home folder: where everything of one hostelry lies, and the few files its processes share.
+"""The home folder of one hostelry, and the files that its processes share.
 
 docs/architecture.md section 5 draws the folder. Only composition roots and the CLI read it.
 """
@@ -6,8 +6,9 @@ docs/architecture.md section 5 draws the folder. Only composition roots and the 
 import os
 import secrets
 import string
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -18,13 +19,15 @@ from hostelry.fleet.rules.copy_user import CopyUser
 from hostelry.server.ports import url_host
 
 ENVIRONMENT_VARIABLE = "HOSTELRY_HOME"
+# Fields of `UpConfig` under other names in config.json, which homes of older versions have.
+STORED_NAMES = {"gateway_port": "door_port", "chosen_gateway_port": "chosen_door_port"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """The keys of one hostelry, made at the first `up`; file mode 0600.
+    """Keys of one hostelry, made at the first `up`; file mode 0600.
 
-    `role_name` is what sts:GetCallerIdentity shows as the assumed role, and iam:GetRole finds.
+    `role_name` is the assumed role of sts:GetCallerIdentity, and the one that iam:GetRole finds.
     """
 
     account_id: str
@@ -37,19 +40,19 @@ class Credentials:
 
     @property
     def role_arn(self) -> str:
-        """ARN of the execution role that programs find and pass on."""
+        """ARN of the execution role that programs look up and pass to CreateModel."""
         return f"arn:aws:iam::{self.account_id}:role/{self.role_name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpConfig:
-    """What `hostelry up` was started with; every process of the platform reads it from config.json.
+    """Configuration of a platform, which every process of it reads from config.json.
 
     Ports are on `host`. `s3_endpoint` None means the embedded object store on `s3_port`.
     """
 
     host: str = "127.0.0.1"
-    door_port: int = 8787
+    gateway_port: int = 8787
     s3_port: int = 8788
     control_port: int
     s3_endpoint: str | None = None
@@ -60,22 +63,22 @@ class UpConfig:
     artifact_cache_bytes: int = 50 * 1000**3  # on each instance
     gateway_workers: int = 1
     max_connections: int = 10_000  # of clients, to each gateway worker
-    unproven_bytes: int = 512 * 1024 * 1024  # of requests whose sender a worker cannot know yet
-    pace: float = 1.0  # divides the waits of the AWS contract that last minutes
-    at_zero: AtZero = AtZero.HOLD  # where no tag says otherwise
-    hold_limit_s: float | None = None  # None: as long as the request may take
-    hold_requests: int = 4096  # that wait for copies at once, in all workers
-    hold_requests_each: int = 1024  # ... for one name
+    unproven_bytes: int = 512 * 1024 * 1024  # buffered for requests that are not authenticated yet
+    pace: float = 1.0  # divides AWS's waits of minutes
+    at_zero: AtZero = AtZero.HOLD  # where no tag chooses otherwise
+    hold_limit_s: float | None = None  # None: the request's own time limit
+    hold_requests: int = 4096  # waiting for copies at once, in all workers
+    hold_requests_each: int = 1024  # ... for one endpoint or component
     hold_bytes: int = 256 * 1024 * 1024
     metrics_bytes: int = 256 * 1024 * 1024  # of memory, in control
     copy_user: CopyUser | None = None  # of copies that are programs; None: hostelry's own
-    chosen_door_port: int | None = None  # where the default ones were taken
+    chosen_gateway_port: int | None = None  # where the default port was taken
     chosen_s3_port: int | None = None
 
     @property
-    def door_url(self) -> str:
-        """The one door, as programs on this machine reach it."""
-        return f"http://{url_host(self.host)}:{self.door_port}"
+    def gateway_url(self) -> str:
+        """The gateway, as programs on this machine reach it."""
+        return f"http://{url_host(self.host)}:{self.gateway_port}"
 
     @property
     def control_url(self) -> str:
@@ -83,8 +86,8 @@ class UpConfig:
         return f"http://127.0.0.1:{self.control_port}"
 
     @property
-    def has_s3_door(self) -> bool:
-        """Whether the embedded object store, which is on loopback, is reached by a forwarder."""
+    def has_s3_proxy(self) -> bool:
+        """Whether the embedded object store, which is on loopback, needs a proxy on `host`."""
         return self.s3_endpoint is None and self.host != "127.0.0.1"
 
     @property
@@ -132,17 +135,17 @@ class Home:
 
     @property
     def counts(self) -> Path:
-        """What the gateway's workers have under way, in memory that they share."""
+        """Counts of requests in flight, in memory that the gateway's workers share."""
         return self.run / "counts"
 
     @property
     def sessions(self) -> Path:
-        """Which copy each session is on, in memory that the gateway's workers share."""
+        """The copy of each session, in memory that the gateway's workers share."""
         return self.run / "sessions"
 
     @property
     def adapter_places(self) -> Path:
-        """Which adapters the gateway's workers sent where, in memory that they share."""
+        """The copies that adapters are on, in memory that the gateway's workers share."""
         return self.run / "adapter-places"
 
     @property
@@ -157,12 +160,12 @@ class Home:
 
     @property
     def run(self) -> Path:
-        """One file per live process."""
+        """One file per live process, and what processes share while they run."""
         return self.root / "run"
 
     @property
     def kept(self) -> Path:
-        """There while a killed `up` is to be started again."""
+        """Present while a killed `up` is to be started again."""
         return self.run / "kept"
 
     @property
@@ -198,7 +201,7 @@ def new_credentials(
     access_key_id: str | None = None,
     secret_access_key: str | None = None,
 ) -> Credentials:
-    """Fresh keys; a given AWS key pair is taken over, for an object store that knows it already."""
+    """New keys; a given AWS key pair is kept, for an object store that knows it already."""
     letters = string.ascii_uppercase + string.digits
     return Credentials(
         account_id=account_id,
@@ -221,10 +224,13 @@ def load_credentials(home: Home) -> Credentials:
 
 
 def save_config(home: Home, config: UpConfig) -> None:
-    """Store what `up` was started with."""
-    write_whole(home.config, msgspec.json.encode(config))
+    """Store the configuration."""
+    stored = {STORED_NAMES.get(name, name): it for name, it in asdict(config).items()}
+    write_whole(home.config, msgspec.json.encode(stored))
 
 
 def load_config(home: Home) -> UpConfig:
-    """What `up` was started with; raises FileNotFoundError before the first `up`."""
-    return decode(home.config.read_bytes(), UpConfig)
+    """The stored configuration; raises FileNotFoundError before the first `up`."""
+    stored = decode(home.config.read_bytes(), dict[str, Any])
+    names = {old: name for name, old in STORED_NAMES.items()}
+    return msgspec.convert({names.get(key, key): it for key, it in stored.items()}, UpConfig)

@@ -1,4 +1,4 @@
-"""The operator's images.toml, as a process that runs for long sees it."""
+"""The operator's images.toml, read again after each change."""
 
 import logging
 from pathlib import Path
@@ -11,10 +11,10 @@ LOG = logging.getLogger(__name__)
 
 
 class ImageFile:
-    """The rules of one images.toml, read again at a use that finds the file changed.
+    """The rules of one images.toml, read again at the first use after a change.
 
-    A file that cannot be read says why in the log, once a change; until it is mended the last good
-    rules hold, or the built-in ones where there were none.
+    An error of the file is logged once per change; until it is mended the last good rules hold, or
+    the built-in ones where there were none.
     """
 
     def __init__(self, path: Path) -> None:
@@ -28,7 +28,7 @@ class ImageFile:
         return rule is not None and rule.kind == "lmi"
 
     def rules(self) -> ImageRules:
-        """The rules that hold now."""
+        """The rules in force."""
         seen = stamp_of(self._path)
         if seen != self._seen:
             self._seen = seen

@@ -1,4 +1,4 @@
-"""What an `up` that was killed leaves behind: found, and ended where nobody adopts it."""
+"""Processes that a killed `up` has left: find them, and end those that are not adopted."""
 
 import signal
 import time
@@ -9,9 +9,9 @@ from pathlib import Path
 from hostelry.base.clock import monotonic_s
 from hostelry.base.proc import boot_id, environment_value, processes
 from hostelry.fleet.host.processes import signal_group
+from hostelry.server.heartbeat import SERVICE_VARIABLE
 from hostelry.server.home import Home
 from hostelry.server.objectstore import remove_sockets
-from hostelry.server.pulse import SERVICE_VARIABLE
 from hostelry.server.run_file import (
     RunFile,
     kind_of,
@@ -28,18 +28,18 @@ POLL_S = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopping:
-    """How a service is stopped: the first signal, and after how long it is killed."""
+    """Stop of a service: the first signal, and the seconds until SIGKILL."""
 
     first: signal.Signals
     grace_s: float
 
 
-# In the order that loses nothing: nobody who starts it again, no new requests, no new wishes.
+# In the order that loses nothing: first no restarts, then no new requests, no API calls.
 STOPPING = {
     "watcher": Stopping(first=signal.SIGKILL, grace_s=0.0),
     "gateway": Stopping(first=signal.SIGTERM, grace_s=12.0),
     "control": Stopping(first=signal.SIGTERM, grace_s=5.0),
-    "s3door": Stopping(first=signal.SIGKILL, grace_s=0.0),  # it passes on, and keeps nothing
+    "s3door": Stopping(first=signal.SIGKILL, grace_s=0.0),  # it has no state
     # SIGTERM takes it 15 to 30 s, and it has nothing to save: see `objectstore`.
     "objectstore": Stopping(first=signal.SIGKILL, grace_s=5.0),
 }
@@ -48,11 +48,11 @@ AFTER_COPIES = ("s3door", "objectstore")
 
 
 def find_services(home: Home) -> dict[str, RunFile]:
-    """Every live service of the home by its name, whether or not somebody supervises it.
+    """Every live service of the home by its name, supervised or not.
 
-    What carries a service's mark and has no run file, since its `up` was killed in the moment of
-    starting it or had no room on the disk, is among them without a digest. A second process of
-    one name is in nobody's books: it is killed.
+    A process with a service's mark in its environment and without a run file (`up` was killed as
+    it started it, or the disk was full) is included, without a digest. A second process of one
+    name is killed: no run file can name it.
     """
     names = (name for name in recorded_names(home) if name != "up")
     records = (live_run_file(home, name) for name in names)
@@ -78,10 +78,10 @@ def marked_processes(home: Home) -> Iterator[RunFile]:
 
 
 def end_services(home: Home, kinds: Collection[str], *, at_once: bool = False) -> list[str]:
-    """End the services of these kinds and forget their run files; the names of those that lived.
+    """End the services of these kinds and remove their run files; the names of those that lived.
 
-    Each gets its time to stop, unless `at_once`; blocks. A run file whose pid is dead, or belongs
-    to another process by now, is only removed.
+    Each gets its grace period, unless `at_once`; blocks. Of a stale run file, whose pid is dead or
+    another process's, only the file is removed.
     """
     found = [it for it in find_services(home).values() if kind_of(it.name) in kinds]
     for record in found:
@@ -100,7 +100,7 @@ def end_services(home: Home, kinds: Collection[str], *, at_once: bool = False) -
 
 
 def gone(record: RunFile, within_s: float) -> bool:
-    """Whether the process has ended by then; blocks."""
+    """Whether the process ends within so many seconds; blocks."""
     deadline = monotonic_s() + within_s
     while record.alive and monotonic_s() < deadline:
         time.sleep(POLL_S)

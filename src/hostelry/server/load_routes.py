@@ -1,4 +1,4 @@
-"""What gateway workers tell control of their load."""
+"""POST /internal/load: reports of gateway workers on their load."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ LOG = logging.getLogger(__name__)
 
 
 class LoadRoutes:
-    """Takes reports for `board`."""
+    """Handler that passes reports to `board`."""
 
     def __init__(self, board: LoadAggregator, clock: Clock) -> None:
         self._board = board
@@ -28,7 +28,7 @@ class LoadRoutes:
         try:
             await asyncio.to_thread(self._take, body)
         except (msgspec.MsgspecError, UnicodeDecodeError, ReportError) as error:
-            LOG.warning("a report of load was refused: %s", error)
+            LOG.warning("a load report was refused: %s", error)
             return Response(f"no report: {error}", 400)
         return Response(status_code=204)
 

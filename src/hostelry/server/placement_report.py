@@ -119,11 +119,11 @@ def _instance(use: HostUse) -> dict[str, Any]:
         "declared_text": shape_text(host.shape, zeros=False),
         "copies": [
             {
-                "id": it.held.copy_id,
-                "component": it.held.owner,
-                "device_ids": list(it.device_ids),
-                "reserved_text": reservation_text(it),
+                "id": copy.held.copy_id,
+                "component": copy.held.owner,
+                "device_ids": list(copy.device_ids),
+                "reserved_text": reservation_text(copy),
             }
-            for it in use.copies
+            for copy in use.copies
         ],
     }

@@ -1,104 +1,112 @@
-"""Which ports a hostelry listens on: those it was told, else its own earlier ones or any free.
+"""Choice of the ports of a hostelry: requested ones, else its own earlier ones, else free ones.
 
-Two that start at once never choose the same: the door's port is listened on in the moment it is
-chosen, and the object store's is reserved until `up` ends, under a name that one process of this
-machine can hold.
+| requested | free | port |
+| --- | --- | --- |
+| by a flag | yes | that one |
+| by a flag | no | TerminalError, which names the flag |
+| no | earlier choice | the earlier choice |
+| no | default | the default |
+| no | neither | any free one, which is kept for the next start |
+
+Two that start at once never choose the same: the gateway's port is listened on as it is chosen, and
+the object store's is reserved until `up` ends, under a name that one process of this machine can
+hold.
 """
 
 import contextlib
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.ports import free_port
 from hostelry.server.home import UpConfig
 from hostelry.server.ports import bind, is_free, require_free_port
 
-DOOR_PORT, S3_PORT = 8787, 8788
+GATEWAY_PORT, S3_PORT = 8787, 8788
 TRIES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """A port as it was asked for: `told` by a flag, or the `default` and what was chosen before."""
+class PortRequest:
+    """A port `requested` by a flag; without one, the `default` and the one chosen before."""
 
-    told: int | None
+    requested: int | None
     default: int
     chosen_before: int | None = None
 
     @property
     def candidates(self) -> Sequence[int]:
         """The ports to try, best first."""
-        if self.told is not None:
-            return [self.told]
+        if self.requested is not None:
+            return [self.requested]
         return list(dict.fromkeys(it for it in (self.chosen_before, self.default) if it))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
-    """What was chosen: the door's listening socket, and the object store's port.
+class ChosenPorts:
+    """The gateway's listening socket and port, and the object store's port.
 
-    `chosen_door`, `chosen_s3`: the port where it is one that the hostelry found by itself.
+    `chosen_gateway`, `chosen_s3`: the port where it is neither requested nor the default.
     """
 
-    door: socket.socket
-    door_port: int
+    listener: socket.socket
+    gateway_port: int
     s3_port: int
-    chosen_door: int | None = None
+    chosen_gateway: int | None = None
     chosen_s3: int | None = None
-    said: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
 
 def try_each(
-    wish: Wish, take: Callable[[int], bool], draw: Callable[[], int]
+    request: PortRequest, take: Callable[[int], bool], draw: Callable[[], int]
 ) -> tuple[int, int | None]:
-    """The first port that `take` takes, and the same again where nobody named it.
+    """The first port that `take` takes, twice where it is neither requested nor the default.
 
-    Raises TerminalError where none can be had; a port that was told is tried alone.
+    Raises TerminalError where none can be taken; a requested port is tried alone.
     """
-    for port in wish.candidates:
+    for port in request.candidates:
         if take(port):
-            return port, None if port in (wish.told, wish.default) else port
-    if wish.told is None:
+            return port, None if port in (request.requested, request.default) else port
+    if request.requested is None:
         for _ in range(TRIES):
             if take(port := draw()):
                 return port, port
-    tried = ", ".join(map(str, wish.candidates))
-    raise TerminalError(f"no port can be had (tried {tried})")
+    tried = ", ".join(map(str, request.candidates))
+    raise TerminalError(f"no port is free (tried {tried})")
 
 
 @contextlib.contextmanager
-def chosen_ports(
+def choose_ports(
     host: str,
-    door: Wish,
-    s3: Wish | None,
+    gateway: PortRequest,
+    s3: PortRequest | None,
     *,
     inherited: socket.socket | None = None,
     own_s3: int | None = None,
-) -> Iterator[Ports]:
-    """The ports of one `up`; `s3` None where it needs none.
+) -> Iterator[ChosenPorts]:
+    """The ports of one `up`, reserved for the block; `s3` None where it needs none.
 
-    `inherited` is the door of workers that live on, `own_s3` the port of their object store.
-    Raises TerminalError naming the flag of a port that was told and is taken.
+    `inherited` is the listener of adopted workers, `own_s3` the port of an adopted object store.
+    Raises TerminalError naming the flag of a requested port that is taken.
     """
     with contextlib.ExitStack() as stack:
         if inherited is not None:
             stack.enter_context(inherited)
-        doors: list[socket.socket] = []
+        listeners: list[socket.socket] = []
 
-        def take_door(port: int) -> bool:
-            if s3 is not None and port == s3.told:
+        def take_gateway(port: int) -> bool:
+            if s3 is not None and port == s3.requested:
                 return False
             if inherited is not None and is_at(inherited, host, port):
-                doors.append(inherited)
+                listeners.append(inherited)
                 return True
             with contextlib.suppress(OSError):
-                doors.append(stack.enter_context(bind(host, port)))
-            return bool(doors)
+                listeners.append(stack.enter_context(bind(host, port)))
+            return bool(listeners)
 
         def take_s3(port: int) -> bool:
-            if port == door_port:
+            if port == gateway_port:
                 return False
             held = stack.enter_context(socket.socket(socket.AF_UNIX))
             with contextlib.suppress(OSError):
@@ -108,26 +116,31 @@ def chosen_ports(
             held.close()
             return port == own_s3
 
-        require_told(host, door, "--port", "door", inherited_port(inherited, host))
-        door_port, chosen_door = try_each(door, take_door, lambda: free_port(host))
+        def draw() -> int:
+            return free_port(host)
+
+        require_requested(host, gateway, "--port", "gateway", inherited_port(inherited, host))
+        gateway_port, chosen_gateway = try_each(gateway, take_gateway, draw)
         s3_port, chosen_s3 = S3_PORT, None
         if s3 is not None:
-            require_told(host, s3, "--s3-port", "object store", own_s3)
-            s3_port, chosen_s3 = try_each(s3, take_s3, lambda: free_port(host))
-        yield Ports(
-            door=doors[0],
-            door_port=door_port,
+            require_requested(host, s3, "--s3-port", "object store", own_s3)
+            s3_port, chosen_s3 = try_each(s3, take_s3, draw)
+        yield ChosenPorts(
+            listener=listeners[0],
+            gateway_port=gateway_port,
             s3_port=s3_port,
-            chosen_door=chosen_door,
+            chosen_gateway=chosen_gateway,
             chosen_s3=chosen_s3,
-            said=sentences(chosen_door, chosen_s3),
+            notes=notes(chosen_gateway, chosen_s3),
         )
 
 
-def require_told(host: str, wish: Wish, flag: str, purpose: str, own: int | None) -> None:
-    """Raise TerminalError where a port that was told is taken, by others than this hostelry."""
-    if wish.told is not None and wish.told != own:
-        require_free_port(host, wish.told, flag, purpose)
+def require_requested(
+    host: str, request: PortRequest, flag: str, purpose: str, own: int | None
+) -> None:
+    """Raise TerminalError where another program has a requested port; `own` is this hostelry's."""
+    if request.requested is not None and request.requested != own:
+        require_free_port(host, request.requested, flag, purpose)
 
 
 def is_at(listening: socket.socket, host: str, port: int) -> bool:
@@ -136,17 +149,17 @@ def is_at(listening: socket.socket, host: str, port: int) -> bool:
 
 
 def inherited_port(listening: socket.socket | None, host: str) -> int | None:
-    """The port of an inherited door at `host`."""
+    """The port of an inherited listener at `host`."""
     if listening is None or listening.getsockname()[0] != host:
         return None
     return int(listening.getsockname()[1])
 
 
-def sentences(chosen_door: int | None, chosen_s3: int | None) -> tuple[str, ...]:
-    """What the operator reads of ports that were not the default ones: one line, or none."""
+def notes(chosen_gateway: int | None, chosen_s3: int | None) -> tuple[str, ...]:
+    """One line for the operator about ports other than the default ones, or none."""
     parts = []
-    if chosen_door is not None:
-        parts.append(f"the door is at {chosen_door} (--port {DOOR_PORT} is the default)")
+    if chosen_gateway is not None:
+        parts.append(f"the gateway is at {chosen_gateway} (--port {GATEWAY_PORT} is the default)")
     if chosen_s3 is not None:
         parts.append(f"the object store at {chosen_s3} (--s3-port, {S3_PORT})")
     if not parts:
@@ -154,17 +167,13 @@ def sentences(chosen_door: int | None, chosen_s3: int | None) -> tuple[str, ...]
     return (f"another program had the default ports: {', '.join(parts)}; they are kept",)
 
 
-def wishes(
-    told_door: int | None, told_s3: int | None, before: UpConfig | None
-) -> tuple[Wish, Wish]:
-    """The wishes for door and object store of an `up` with these flags; `before`: its last run."""
+def port_requests(
+    gateway: int | None, s3: int | None, before: UpConfig | None
+) -> tuple[PortRequest, PortRequest]:
+    """The requests of an `up` with these flags for gateway and store; `before`: its last run."""
+    earlier_gateway = before.chosen_gateway_port if before else None
+    earlier_s3 = before.chosen_s3_port if before else None
     return (
-        Wish(
-            told=told_door,
-            default=DOOR_PORT,
-            chosen_before=before.chosen_door_port if before else None,
-        ),
-        Wish(
-            told=told_s3, default=S3_PORT, chosen_before=before.chosen_s3_port if before else None
-        ),
+        PortRequest(requested=gateway, default=GATEWAY_PORT, chosen_before=earlier_gateway),
+        PortRequest(requested=s3, default=S3_PORT, chosen_before=earlier_s3),
     )

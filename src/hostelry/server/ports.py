@@ -1,4 +1,4 @@
-"""Listening sockets, and a clear word about a port that is taken."""
+"""Listening sockets, and errors that name a taken port and its flag."""
 
 import ipaddress
 import socket
@@ -9,9 +9,9 @@ BACKLOG = 2048
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket on an address that a restarted gateway can take over at once.
+    """A listening socket; the address can be bound again at once after its end.
 
-    Raises OSError naming the address where another process has it.
+    Raises OSError naming the address where it cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
@@ -67,7 +67,7 @@ def is_loopback(host: str) -> bool:
 
 
 def url_host(host: str) -> str:
-    """`host` as it stands in a URL that programs on this machine use."""
+    """`host` for a URL that programs on this machine use."""
     reachable = reachable_host(host)
     return f"[{reachable}]" if ":" in reachable else reachable
 

@@ -1,4 +1,4 @@
-"""Ready means: a signed call was answered, by the door and by the object store."""
+"""Readiness checks: a signed call to the gateway and one to the object store."""
 
 import os
 from collections.abc import Callable
@@ -11,11 +11,9 @@ from botocore.session import Session
 
 from hostelry.server.home import Credentials
 
-# A cold object store answers its first call slowly; anything beyond this is asked again.
+# A cold object store answers its first call slowly; a slower call is tried again.
 ONE_CALL_S = 3.0
-
-
-# The user's own profile and configuration have no say in how the platform is asked.
+# The user's own profile and configuration must not change how the platform is called.
 NO_CONFIGURATION = {
     "profile": (None, None, None, None),
     "config_file": (None, None, os.devnull, None),
@@ -44,7 +42,7 @@ def client(service: str, url: str, credentials: Credentials) -> Any:
 
 
 def why_not_ready(call: Callable[[], Any]) -> str | None:
-    """None once `call` is answered, else why it was not; a server half started answers oddly."""
+    """None once `call` succeeds, else why not; a starting server may answer no valid response."""
     try:
         call()
     except (ClientError, BotoCoreError, ResponseParserError) as error:
@@ -52,13 +50,13 @@ def why_not_ready(call: Callable[[], Any]) -> str | None:
     return None
 
 
-def door_check(url: str, credentials: Credentials) -> Callable[[], str | None]:
-    """A check that the door and control behind it answer a signed sts:GetCallerIdentity."""
+def gateway_check(url: str, credentials: Credentials) -> Callable[[], str | None]:
+    """A check that the gateway, with control behind it, answers sts:GetCallerIdentity."""
     sts = client("sts", url, credentials)
     return lambda: why_not_ready(sts.get_caller_identity)
 
 
 def store_check(url: str, credentials: Credentials) -> Callable[[], str | None]:
-    """A check that the object store answers a signed s3:ListBuckets."""
+    """A check that the object store answers s3:ListBuckets."""
     s3 = client("s3", url, credentials)
     return lambda: why_not_ready(s3.list_buckets)

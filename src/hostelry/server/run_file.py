@@ -1,4 +1,4 @@
-"""run/NAME.json: which process of a hostelry is alive under which pid and port."""
+"""run/NAME.json: pid, port and start of each live process of a hostelry."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ import msgspec
 from hostelry.base.json import decode
 from hostelry.base.private_file import write_whole
 from hostelry.base.proc import boot_id, is_same_process, process_stat
+from hostelry.server.heartbeat import line_path
 from hostelry.server.home import Home
-from hostelry.server.pulse import line_path
 
 ORDER = ("up", "watcher", "gateway", "control", "s3door", "objectstore")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFile:
-    """One process; `start_ticks` and `boot_id` tell it from a later process with the same pid.
+    """One process; a later one with the same pid has another `start_ticks` or `boot_id`.
 
-    `digest` stands for what it was started by (`started_by`). Files of earlier versions have
-    neither boot id nor digest.
+    `digest` is of what it was started by (`started_by`). Files of earlier versions have neither
+    boot id nor digest.
     """
 
     name: str
@@ -37,17 +37,17 @@ class RunFile:
 
 
 def service_path(home: Home, name: str) -> Path:
-    """What the files of a service in run/ begin with, and what marks its process."""
+    """The prefix of a service's files in run/, which also marks its process."""
     return home.run / name
 
 
 def run_path(home: Home, name: str) -> Path:
-    """Where NAME's run file lies."""
+    """The run file of a process."""
     return home.run / f"{name}.json"
 
 
 def save_run_file(home: Home, name: str, pid: int, port: int, digest: str | None = None) -> None:
-    """Record a process that was just started; nothing is written if it is gone already."""
+    """Record a process that was just started; no-op where it is gone already."""
     stat = process_stat(pid)
     if stat is None:
         return
@@ -103,23 +103,23 @@ def recorded_names(home: Home) -> list[str]:
 
 
 def worker_numbers(names: Iterable[str]) -> list[int]:
-    """The numbers of those names that are workers of the gateway."""
+    """The numbers of the gateway workers among `names`."""
     return [place(name)[1] for name in names if kind_of(name) == "gateway"]
 
 
 def kind_of(name: str) -> str:
-    """What service a process is of: `gateway` of `gateway-1`."""
+    """The kind of a service: `gateway` of `gateway-1`."""
     return name.partition("-")[0]
 
 
 def place(name: str) -> tuple[int, int, str]:
-    """Where a process stands in the platform's order."""
+    """The sort key of a process in the platform's order."""
     kind, _, number = name.partition("-")
     rank = ORDER.index(kind) if kind in ORDER else len(ORDER)
     return rank, int(number) if number.isdecimal() else 0, name
 
 
 def remove_run_file(home: Home, name: str) -> None:
-    """Forget a process that has ended."""
+    """Remove the files of a process that has ended."""
     run_path(home, name).unlink(missing_ok=True)
     line_path(service_path(home, name)).unlink(missing_ok=True)

@@ -1,20 +1,18 @@
-"""Everything of control that measures and scales, put together, started and kept alive.
+"""Metrics, alarms and scaling of control: wired, started and kept running.
 
-Each part runs by itself: one that fails is told of in the log and begins again, and none takes
-control down with it.
+Each task runs by itself: one that fails is logged and started again, and none ends control.
 """
 
 import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
 
 from starlette.routing import Route
 
 from hostelry.api.application_autoscaling.tracking_alarm import renew_alarms
-from hostelry.api.context import Context
+from hostelry.api.context import CallContext
 from hostelry.api.sagemaker.component_capacity import check_room_for_copies
 from hostelry.autoscaler.alarm_actions import AlarmActionDeps, WebPoster
 from hostelry.autoscaler.alarm_addresses import AddressFile
@@ -26,7 +24,7 @@ from hostelry.autoscaler.schedule_watch import ScheduleWatch
 from hostelry.autoscaler.target_watch import TargetWatch
 from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.base.errors import RetryableError, ServiceError, TerminalError
-from hostelry.base.recurring import run_again, run_guarded, run_until_done
+from hostelry.base.recurring import Step, run_again, run_guarded, run_until_done
 from hostelry.domain.endpoint import Deployment, Endpoint
 from hostelry.domain.load import Wake
 from hostelry.domain.scope import Scope
@@ -44,19 +42,11 @@ from hostelry.store.records import State
 LOG = logging.getLogger(__name__)
 TICK_S = 1.0
 WATCH_S = 1.0
-AGAIN_S = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """Something that runs until it is cancelled."""
-
-    name: str
-    run: Callable[[], Awaitable[None]]
+RETRY_S = 1.0
 
 
 class Scaling:
-    """One control process's metrics, alarms and scaling; `run` until cancelled, then `close`."""
+    """Metrics, alarms and scaling of one control process: `run` until cancelled, then `close`."""
 
     def __init__(
         self,
@@ -115,47 +105,47 @@ class Scaling:
         self._schedules = ScheduleWatch(state, clock, self.scaler.tell_bounds)
 
     async def run(self) -> None:
-        """Run every part until cancelled."""
-        await run_until_done("taking up acts of scaling", self._recover, AGAIN_S, self._clock)
+        """Run every task until cancelled."""
+        await run_until_done("taking up acts of scaling", self._recover, RETRY_S, self._clock)
         await run_guarded("renewing the alarms of scaling policies", self._renew)
         async with asyncio.TaskGroup() as tasks:
-            for part in self._parts():
-                kept_up = run_again(part.name, part.run, AGAIN_S, self._clock)
-                tasks.create_task(kept_up, name=part.name)
+            for name, run in self._tasks().items():
+                tasks.create_task(run_again(name, run, RETRY_S, self._clock), name=name)
 
     def wake(self, wake: Wake) -> None:
-        """Give a name without a copy its first one; what cannot be now is asked for again."""
+        """Start the first copy for a name; gateways repeat a wake that cannot be met now."""
         try:
             self.scaler.wake(wake)
         except RetryableError as error:
-            LOG.warning("nothing is started for %s now: %s", wake.key, error)
+            LOG.warning("no copy is started for %s now: %s", wake.key, error)
 
     def close(self) -> None:
-        """Give the files back."""
+        """Close the files of metrics."""
         self.metrics.close()
 
-    def _parts(self) -> list[Part]:
-        return [
-            Part(name="following scalable targets", run=self._follow),
-            Part(name="following acts of scaling", run=self._tick),
-            Part(name="firing scheduled actions", run=self._fire),
-            Part(name="publishing metrics", run=self._publisher.run),
-            *self._exports(),
-            Part(name="watching alarms", run=self._watch_alarms),
-            Part(name="watching for sudden load", run=self._respond),
-            Part(name="keeping the history of targets", run=self._remember),
-        ]
+    def _tasks(self) -> dict[str, Step]:
+        """Each task by its name in the log."""
+        return {
+            "following scalable targets": self._follow,
+            "following acts of scaling": self._tick,
+            "firing scheduled actions": self._fire,
+            "publishing metrics": self._publisher.run,
+            **self._exports(),
+            "watching alarms": self._watch_alarms,
+            "watching for sudden load": self._respond,
+            "recording the history of targets": self._record_history,
+        }
 
-    def _exports(self) -> list[Part]:
-        """What sends metrics elsewhere; nothing where that is not wanted, or cannot be."""
+    def _exports(self) -> dict[str, Step]:
+        """The export of metrics; empty where it is not configured, or cannot run."""
         if not is_wanted(os.environ):
-            return []
+            return {}
         try:
             export = OtelExport(self.exposition.collect, self._clock, os.environ)
         except TerminalError as error:
-            LOG.error("%s", error)  # noqa: TRY400 - what is to be done is all in the message
-            return []
-        return [Part(name="exporting metrics", run=export.run)]
+            LOG.error("%s", error)  # noqa: TRY400 - the message says all
+            return {}
+        return {"exporting metrics": export.run}
 
     async def _recover(self) -> None:
         await asyncio.to_thread(self.scaler.recover)
@@ -176,14 +166,14 @@ class Scaling:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.to_thread(self._look)
+            await asyncio.to_thread(self._count_tick)
             await self._clock.sleep(TICK_S)
 
-    def _look(self) -> None:
+    def _count_tick(self) -> None:
         self.board.tick(self._clock.now())
         self.scaler.tick()
 
-    async def _remember(self) -> None:
+    async def _record_history(self) -> None:
         while True:
             await asyncio.to_thread(lambda: self.history.write(self._clock.now()))
             await self._clock.sleep(TICK_S)
@@ -209,7 +199,7 @@ class Scaling:
                     await self._rescheduled.wait()
 
     def _refusal(self, endpoint: Endpoint, wanted: Deployment) -> str | None:
-        """Why an endpoint cannot have fewer instances; as UpdateEndpointWeightsAndCapacities."""
+        """Why UpdateEndpointWeightsAndCapacities would refuse `wanted`; None where it would not."""
         try:
             check_room_for_copies(self._context_of(endpoint.scope), endpoint, wanted)
         except ServiceError as error:
@@ -218,9 +208,9 @@ class Scaling:
 
     def _contexts(
         self, credentials: Credentials, shape_of: Callable[[str], Shape], pace: float
-    ) -> Callable[[Scope], Context]:
-        """What operations of control itself are given, by the scope that they are in."""
-        return lambda scope: Context(
+    ) -> Callable[[Scope], CallContext]:
+        """The context of operations that control performs itself, by their scope."""
+        return lambda scope: CallContext(
             scope=scope,
             state=self._state,
             now=self._clock.now(),
@@ -234,7 +224,7 @@ class Scaling:
 
 @contextlib.asynccontextmanager
 async def running(scaling: Scaling) -> AsyncIterator[Scaling]:
-    """Run it for as long as the block lasts, and close it."""
+    """Run `scaling` for the block, and close it."""
     task = asyncio.create_task(scaling.run())
     try:
         yield scaling

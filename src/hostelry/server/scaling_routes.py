@@ -1,4 +1,4 @@
-"""What `hostelry scaling` asks control: scalable targets as they are, and their timelines."""
+"""Routes of `hostelry scaling`: scalable targets, and their timelines."""
 
 import asyncio
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ SHOWN_ACTIVITIES = 50
 
 
 class ScalingRoutes:
-    """One method a route."""
+    """Handlers of the scaling routes."""
 
     def __init__(self, state: State, scaler: TargetScaler, history: History, clock: Clock) -> None:
         self._state = state
@@ -48,25 +48,25 @@ class ScalingRoutes:
         )
 
     async def scaling(self, request: Request) -> Response:
-        """Every scalable target: its number, policies, schedules and newest activities."""
+        """Every scalable target with its capacity, policies, schedules and newest activities."""
         shown = await asyncio.to_thread(self.document)
         return Response(msgspec.json.encode(shown), headers=JSON_HEADERS)
 
     async def timeline(self, request: Request) -> Response:
-        """Load, number and acts over the last `since_s` seconds of what `endpoint` names."""
-        asked = request.query_params
+        """Load, capacity and acts of an endpoint's targets over the last `since_s` seconds."""
+        query = request.query_params
         try:
-            since_s = float(asked.get("since_s", DEFAULT_SINCE_S))
+            since_s = float(query.get("since_s", DEFAULT_SINCE_S))
         except ValueError:
             since_s = -1.0
         if not 0.0 < since_s <= MOST_SINCE_S:
             return Response(f"since_s must be more than 0 and at most {MOST_SINCE_S:.0f}", 400)
-        endpoint, component = asked.get("endpoint", ""), asked.get("component") or None
+        endpoint, component = query.get("endpoint", ""), query.get("component") or None
         shown = await asyncio.to_thread(self.timelines, endpoint, component, since_s)
         return Response(msgspec.json.encode(shown), headers=JSON_HEADERS)
 
     def document(self) -> dict[str, Any]:
-        """What `scaling` answers."""
+        """The answer of `scaling`."""
         chosen = responsive_targets(self._state)
         responsive = {
             (key.scope, it.resource_id, it.dimension): tag_of_options(it.options)
@@ -81,7 +81,7 @@ class ScalingRoutes:
         return {"now": self._clock.now(), "targets": targets, "not_responsive": refused}
 
     def timelines(self, endpoint: str, component: str | None, since_s: float) -> dict[str, Any]:
-        """What `timeline` answers: one of each target on the endpoint, or of the component's."""
+        """The answer of `timeline`: one of each target of the endpoint, or of the component."""
         now = self._clock.now()
         found = []
         for stored in self._state.scalable_targets.list():
@@ -95,9 +95,9 @@ class ScalingRoutes:
     ) -> dict[str, Any]:
         activities = self._activities(target)
         shown = [
-            it
-            for it in activities
-            if not it.not_scaled and max(it.started_at, _answered_at(it)) >= since
+            activity
+            for activity in activities
+            if not activity.not_scaled and max(activity.started_at, _answered_at(activity)) >= since
         ]
         return {
             **place,
@@ -109,7 +109,7 @@ class ScalingRoutes:
 
     def _target(self, target: ScalableTarget) -> dict[str, Any]:
         found = self._scaler.capacities.find(target.scope, target.resource_id, target.dimension)
-        said = self._scaler.said(target)
+        last = self._scaler.said(target)
         return {
             **self._place(target),
             "account": target.scope.account,
@@ -121,16 +121,14 @@ class ScalingRoutes:
             "serving": None if found is None else found.serving,
             "status": None if found is None else found.status,
             "problem": None if found is None else found.problem,
-            "last_decision": None if said is None else {"at": said.at, "text": said.text},
+            "last_decision": None if last is None else {"at": last.at, "text": last.text},
             "policies": [self._policy(it) for it in self._policies(target)],
             "schedules": [self._schedule(it) for it in self._schedules(target)],
-            "activities": [
-                activity_document(it) for it in self._activities(target)[:SHOWN_ACTIVITIES]
-            ],
+            "activities": [*map(activity_document, self._activities(target)[:SHOWN_ACTIVITIES])],
         }
 
     def _place(self, target: ScalableTarget) -> dict[str, Any]:
-        """What is scaled, by the names that a user knows it by."""
+        """The names of the endpoint, variant and component that a target is of."""
         names = names_in(target.resource_id)
         endpoint: str | None = names[0]
         component = None
@@ -186,8 +184,8 @@ class ScalingRoutes:
         }
 
 
-def _is_of(it: ScalingPolicy | ScheduledAction, target: ScalableTarget) -> bool:
-    return (it.resource_id, it.dimension) == (target.resource_id, target.dimension)
+def _is_of(owned: ScalingPolicy | ScheduledAction, target: ScalableTarget) -> bool:
+    return (owned.resource_id, owned.dimension) == (target.resource_id, target.dimension)
 
 
 def _answered_at(activity: ScalingActivity) -> float:

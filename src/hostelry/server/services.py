@@ -1,4 +1,4 @@
-"""The services of a platform: how each is started, and what it is started by."""
+"""Services of a platform: the command of each, and the digest of what it is started by."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -6,35 +6,35 @@ from collections.abc import Mapping, Sequence
 from hostelry.base.ports import free_port
 from hostelry.server import objectstore, watcher
 from hostelry.server.home import ENVIRONMENT_VARIABLE, Credentials, Home, UpConfig
-from hostelry.server.start import Start
+from hostelry.server.start import StartPlan
 from hostelry.server.started_by import digest, program_of, service_digest
 from hostelry.server.supervision import PATIENT_LIVENESS
-from hostelry.server.supervisor import Command, Service
+from hostelry.server.supervisor import Command, ServiceSpec
 
 
-def door_digest(start: Start) -> str:
-    """What the gateway's workers are started by."""
+def gateway_digest(start: StartPlan) -> str:
+    """The digest of what the gateway's workers are started by."""
     return service_digest("gateway", start.config, start.credentials)
 
 
-def services(start: Start, env: Mapping[str, str]) -> list[Service]:
-    """What is behind the door, in the order it is started."""
+def services(start: StartPlan, env: Mapping[str, str]) -> list[ServiceSpec]:
+    """The services behind the gateway, in the order of their start."""
     config, control = start.config, control_service(start, env)
     if config.s3_endpoint is not None:
         return [control]
-    if not config.has_s3_door:
+    if not config.has_s3_proxy:
         return [store_service(start.home, env, config.s3_port, start.credentials), control]
     living = start.found.get("objectstore")
     inner_port = living.port if living and living.port else free_port()
     store = store_service(start.home, env, inner_port, start.credentials)
-    return [store, s3_door_service(config, env, inner_port), control]
+    return [store, s3_proxy_service(config, env, inner_port), control]
 
 
-def s3_door_service(config: UpConfig, env: Mapping[str, str], inner_port: int) -> Service:
-    """What passes the S3 port on another address than loopback on to the object store."""
+def s3_proxy_service(config: UpConfig, env: Mapping[str, str], inner_port: int) -> ServiceSpec:
+    """The proxy of the S3 port to the object store, on another address than loopback."""
     argv = [sys.executable, "-m", "hostelry.server.forwarder", "--host", config.host]
     argv += ["--port", str(config.s3_port), "--target", str(inner_port)]
-    return Service(
+    return ServiceSpec(
         name="s3door",
         command=lambda: Command(argv=argv, env=env),
         port=config.s3_port,
@@ -43,10 +43,10 @@ def s3_door_service(config: UpConfig, env: Mapping[str, str], inner_port: int) -
     )
 
 
-def control_service(start: Start, env: Mapping[str, str]) -> Service:
-    """Control, run with this interpreter; it answers its pulse."""
+def control_service(start: StartPlan, env: Mapping[str, str]) -> ServiceSpec:
+    """Control, run with this interpreter; it answers heartbeats."""
     argv = [sys.executable, "-m", "hostelry.server.control", "--home", str(start.home.root)]
-    return Service(
+    return ServiceSpec(
         name="control",
         command=lambda: Command(argv=argv, env=env),
         port=start.config.control_port,
@@ -57,15 +57,15 @@ def control_service(start: Start, env: Mapping[str, str]) -> Service:
 
 def store_service(
     home: Home, env: Mapping[str, str], port: int, credentials: Credentials
-) -> Service:
-    """The embedded object store; killed to stop it, see `objectstore`."""
+) -> ServiceSpec:
+    """The embedded object store; it is stopped by SIGKILL, see `objectstore`."""
 
     def command() -> Command:
         started = objectstore.prepare(home, port, credentials, env)
         return Command(argv=started.argv, env=started.env)
 
     keys = (credentials.access_key_id, credentials.secret_access_key)
-    return Service(
+    return ServiceSpec(
         name="objectstore",
         command=command,
         port=port,
@@ -76,11 +76,13 @@ def store_service(
     )
 
 
-def watcher_service(home: Home, environment: Mapping[str, str], program: Sequence[str]) -> Service:
-    """What starts a killed `up` again, by `program`; see `watcher`."""
+def watcher_service(
+    home: Home, environment: Mapping[str, str], program: Sequence[str]
+) -> ServiceSpec:
+    """The process that starts a killed `up` again, by `program`; see `watcher`."""
     argv = [sys.executable, "-I", "-S", watcher.__file__]
     argv += [str(home.kept), str(home.up_lock), str(home.logs / "up.log"), *program]
-    return Service(
+    return ServiceSpec(
         name="watcher",
         command=lambda: Command(argv=argv, env=environment),
         port=0,
@@ -89,7 +91,7 @@ def watcher_service(home: Home, environment: Mapping[str, str], program: Sequenc
 
 
 def service_environment(inherited: Mapping[str, str], home: Home) -> dict[str, str]:
-    """What services inherit: not the operator's AWS settings, and no proxy to this machine."""
+    """The environment of services: without AWS settings, with no proxy to this machine."""
     kept = {k: v for k, v in inherited.items() if not k.startswith("AWS_")}
     no_proxy = [v for k, v in kept.items() if k.lower() == "no_proxy" and v]
     local = ",".join([*no_proxy, "127.0.0.1", "localhost"])

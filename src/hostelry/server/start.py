@@ -1,4 +1,4 @@
-"""What a start of `up` is decided to be: keys, ports and configuration, beside what still runs."""
+"""Plan of a start of `up`: keys, ports and configuration, and the processes that still run."""
 
 import os
 import socket
@@ -11,6 +11,7 @@ import msgspec
 from hostelry.base.errors import TerminalError
 from hostelry.base.ports import free_port
 from hostelry.server.copy_user_option import decided_copy_user, open_home
+from hostelry.server.heartbeat import line_path, take_listener
 from hostelry.server.home import (
     Credentials,
     Home,
@@ -21,9 +22,8 @@ from hostelry.server.home import (
     save_credentials,
 )
 from hostelry.server.leftovers import end_services, find_services
-from hostelry.server.port_choice import Ports, chosen_ports, wishes
+from hostelry.server.port_choice import ChosenPorts, choose_ports, port_requests
 from hostelry.server.ports import is_free
-from hostelry.server.pulse import line_path, take_door
 from hostelry.server.run_file import RunFile, kind_of, service_path
 from hostelry.server.up_options import (
     UpOptions,
@@ -32,27 +32,27 @@ from hostelry.server.up_options import (
     listening_host,
 )
 
-DOOR_GIVEN_WITHIN_S = 5.0
+LISTENER_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """What a start is decided to be, and the processes of an earlier one that still live."""
+class StartPlan:
+    """Decisions of a start, and the live processes of an earlier one by name."""
 
     home: Home
     config: UpConfig
     credentials: Credentials
-    ports: Ports
+    ports: ChosenPorts
     found: Mapping[str, RunFile]
 
 
 @contextmanager
-def settled(
+def start_plan(
     home: Home, options: UpOptions, environment: Mapping[str, str], say: Callable[[str], None]
-) -> Iterator[Start]:
-    """Decide keys, ports and the user of copies, and write all for the other processes to read.
+) -> Iterator[StartPlan]:
+    """Decide keys, ports and the user of copies, and store them for the other processes.
 
-    The ports are this start's own for the block.
+    The ports are reserved for the block.
     """
     stored = stored_credentials(home)
     credentials = decide_credentials(options, stored, environment)
@@ -60,17 +60,17 @@ def settled(
     if note is not None:
         say(note)
     found = find_services(home)
-    inherited = inherited_door(home, found)
+    inherited = inherited_listener(home, found)
     if inherited is None:
-        # Workers that do not give the socket away would keep its port from their successors.
+        # A worker that does not pass its socket would keep the port from its successors.
         end_services(home, ["gateway"], at_once=True)
         found = {name: it for name, it in found.items() if kind_of(name) != "gateway"}
     control, store = found.get("control"), found.get("objectstore")
     before = earlier_config(home)
-    door, s3 = wishes(options.port, options.s3_port, before)
-    with chosen_ports(
+    gateway, s3 = port_requests(options.port, options.s3_port, before)
+    with choose_ports(
         listening_host(options),
-        door,
+        gateway,
         s3 if options.embedded_store else None,
         inherited=inherited,
         own_s3=before.s3_port if before and store else None,
@@ -84,7 +84,7 @@ def settled(
             save_config(home, config)
         if user is not None:
             open_home(home)
-        yield Start(
+        yield StartPlan(
             home=home,
             config=config,
             credentials=credentials,
@@ -93,18 +93,18 @@ def settled(
         )
 
 
-def inherited_door(home: Home, found: Mapping[str, RunFile]) -> socket.socket | None:
-    """The listening socket of the door, from any gateway worker that lives and answers."""
+def inherited_listener(home: Home, found: Mapping[str, RunFile]) -> socket.socket | None:
+    """The gateway's listening socket, from any live worker that passes it."""
     for name in found:
         if kind_of(name) == "gateway":
-            door = take_door(line_path(service_path(home, name)), DOOR_GIVEN_WITHIN_S)
-            if door is not None:
-                return door
+            listener = take_listener(line_path(service_path(home, name)), LISTENER_TIMEOUT_S)
+            if listener is not None:
+                return listener
     return None
 
 
 def decide_control_port(before: UpConfig | None, living: RunFile | None) -> int:
-    """Where control listens: where it did, as workers that live on know, or anywhere else."""
+    """Control's port: the one that live workers know, else its earlier one, else a free one."""
     if living is not None and living.port:
         return living.port
     if before is not None and is_free("127.0.0.1", before.control_port):
@@ -113,7 +113,7 @@ def decide_control_port(before: UpConfig | None, living: RunFile | None) -> int:
 
 
 def earlier_config(home: Home) -> UpConfig | None:
-    """What the last `up` was started with, if that can be read."""
+    """The configuration of the last `up`; None where it cannot be read."""
     try:
         return load_config(home)
     except (OSError, msgspec.DecodeError):

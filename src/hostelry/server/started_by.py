@@ -1,6 +1,6 @@
-"""What a service was started by, as one digest: the program's version and what it reads at start.
+"""Digest of what a service is started by: the program's version and what it reads at its start.
 
-A process whose digest is that of today may go on under another supervisor; any other is replaced.
+A new supervisor adopts a process whose digest is the present one, and replaces any other.
 """
 
 import hashlib
@@ -15,8 +15,8 @@ import msgspec
 import hostelry
 from hostelry.server.home import Credentials, UpConfig
 
-# What a service does not read of the configuration. What is missing here only replaces too much.
-DOOR_ALONE = frozenset(
+# Configuration that a service does not read. A name that is missing here only replaces too much.
+GATEWAY_ONLY = frozenset(
     {
         "gateway_workers",
         "hold_limit_s",
@@ -26,13 +26,13 @@ DOOR_ALONE = frozenset(
         "insecure_no_auth",
     }
 )
-CONTROL_ALONE = frozenset({"pace", "metrics_bytes", "artifact_cache_bytes", "copy_user"})
-NOT_READ: Mapping[str, frozenset[str]] = {"control": DOOR_ALONE, "gateway": CONTROL_ALONE}
+CONTROL_ONLY = frozenset({"pace", "metrics_bytes", "artifact_cache_bytes", "copy_user"})
+NOT_READ: Mapping[str, frozenset[str]] = {"control": GATEWAY_ONLY, "gateway": CONTROL_ONLY}
 
 
 @cache
 def program_stamp() -> str:
-    """This installation: its version, and size and time of change of each of its source files."""
+    """Digest of this installation: its version, and size and mtime of each source file."""
     package = Path(hostelry.__file__).parent
     found = hashlib.sha256(f"{hostelry.__version__} {package}".encode())
     for path in sorted(package.rglob("*.py")):
@@ -48,13 +48,13 @@ def service_digest(kind: str, config: UpConfig, credentials: Credentials) -> str
 
 
 def program_of(binary: Path) -> tuple[str, int, int]:
-    """Which installed program a file is: its path, size and time of change."""
+    """The identity of a program file: its path, size and mtime."""
     stat = binary.stat()
     return str(binary), stat.st_size, stat.st_mtime_ns
 
 
 def digest(*parts: Any) -> str:
-    """The digest of this program and `parts`, each of which JSON can express."""
+    """The digest of this program and of `parts`, which JSON can express."""
     found = hashlib.sha256(program_stamp().encode())
     found.update(msgspec.json.encode(parts, enc_hook=str, order="deterministic"))
     return found.hexdigest()

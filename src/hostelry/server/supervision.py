@@ -1,6 +1,20 @@
-"""Decisions of the supervisor, as values: what hangs, when to restart what died, when to give up.
+"""Decisions of the supervisor: hung processes, delays of restarts, failed starts. Pure.
 
-Pure: instants are seconds of one clock and passed in; nothing here starts or signals a process.
+Instants are seconds of one clock. A check of a service's liveness:
+
+| answered | supervisor late | next state |
+| --- | --- | --- |
+| yes | | it has answered, no misses |
+| no | >= `late_s` | unchanged: the whole machine stood still |
+| no | less | one miss more; hung after `max_misses`, unless it is still starting |
+
+The death of a service that was not asked to stop:
+
+| platform was ready | deaths within STEADY_S of a start, in a row | decision |
+| --- | --- | --- |
+| no | >= 3 | StartupFailure: the platform stops |
+| no | fewer | RestartAfter 0.2 s, doubled for each death |
+| yes | any | RestartAfter, at most 10 s; reported as a crash loop from 5 on |
 """
 
 import signal
@@ -8,24 +22,23 @@ from dataclasses import dataclass, replace
 
 FIRST_DELAY_S = 0.2
 MAX_DELAY_S = 10.0
-# A process that ran this long before it died starts again with a clean slate.
+# The deaths before a process that ran this long do not count.
 STEADY_S = 30.0
-# Before the platform was ever ready, more deaths than this mean that it cannot start.
+# Before the platform was ever ready, this many deaths mean that it cannot start.
 MAX_STARTUP_DEATHS = 3
-# Afterwards it is tried for ever, but called by its name.
+# Afterwards it is restarted for ever; from this many on, messages call it a crash loop.
 CRASH_LOOP_DEATHS = 5
 SHOWN_LOG_LINES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivenessPolicy:
-    """How long a service may be silent before it counts as hung.
+    """Liveness checks of a service, and when it counts as hung.
 
-    It is asked each `every_s`, has `timeout_s` to answer, and is hung after `max_misses` in a row.
-    One that never answered is starting: it is asked each `starting_every_s`, so that it counts as
-    started as soon as it can hang, and nothing is held against it for `start_s`. A miss that came
-    while the supervisor itself was `late_s` behind says that the machine stood still, and counts
-    for nothing.
+    It is checked each `every_s`, has `timeout_s` to answer, and is hung after `max_misses` misses.
+    One that never answered is starting: it is checked each `starting_every_s`, so that it counts as
+    started as soon as it can hang, and its misses do not count for `start_s`. A miss does not count
+    either while the supervisor itself is `late_s` behind: the machine stood still.
     """
 
     every_s: float = 1.0
@@ -36,29 +49,29 @@ class LivenessPolicy:
     late_s: float = 1.0
 
 
-# A door that hangs fails every request that reaches it, and its loop never works for seconds.
-DOOR_LIVENESS = LivenessPolicy(max_misses=3)
-# Nothing that serves waits for these: there is time to be sure, as on a machine that swaps.
+# A hung gateway fails every request that reaches it, and its event loop is never busy for seconds.
+GATEWAY_LIVENESS = LivenessPolicy(max_misses=3)
+# No request waits for these services: there is time to be sure, as on a machine that swaps.
 PATIENT_LIVENESS = LivenessPolicy(max_misses=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Liveness:
-    """What the checks of one process's life said so far."""
+    """Results of the liveness checks of one process so far."""
 
     has_answered: bool = False
     misses: int = 0
 
 
 def liveness_of_adopted(age_s: float) -> Liveness:
-    """What is assumed of a process that was adopted: one of that age has answered before."""
+    """The liveness of an adopted process: an old one is assumed to have answered before."""
     return Liveness(has_answered=age_s >= STEADY_S)
 
 
 def after_check(
     liveness: Liveness, *, answered: bool, late_s: float, policy: LivenessPolicy
 ) -> Liveness:
-    """The liveness after one more check, which ended `late_s` later than the supervisor meant."""
+    """The liveness after one more check, which ended `late_s` later than it was due."""
     if answered:
         return Liveness(has_answered=True)
     if late_s >= policy.late_s:
@@ -67,18 +80,18 @@ def after_check(
 
 
 def pause_s(liveness: Liveness, policy: LivenessPolicy) -> float:
-    """How long after a check the next one begins, at the earliest."""
+    """Seconds from one check to the next, at least."""
     return policy.every_s if liveness.has_answered else policy.starting_every_s
 
 
 def is_hung(liveness: Liveness, *, age_s: float, policy: LivenessPolicy) -> bool:
-    """Whether a process that was started `age_s` ago is to be killed for its silence."""
+    """Whether a process that was started `age_s` ago is hung, and to be killed."""
     is_starting = not liveness.has_answered and age_s < policy.start_s
     return not is_starting and liveness.misses >= policy.max_misses
 
 
 def hung_message(name: str, liveness: Liveness, policy: LivenessPolicy) -> str:
-    """What the operator reads when a service is killed because it hangs."""
+    """The message to the operator when a hung service is killed."""
     what = "stopped answering" if liveness.has_answered else "never answered"
     return (
         f"{name} {what}: {liveness.misses} checks of {policy.timeout_s:g} s in a row were missed; "
@@ -88,7 +101,7 @@ def hung_message(name: str, liveness: Liveness, policy: LivenessPolicy) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """One process's present life: when it started, and the quick deaths just before."""
+    """One run of a process: its start, and the quick deaths just before."""
 
     started_at: float
     quick_deaths: int = 0
@@ -102,8 +115,8 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restart:
-    """Start it again after `delay_s`; `quick_deaths` goes into its next `Life`."""
+class RestartAfter:
+    """Restart of a service after `delay_s`; `quick_deaths` is for its next `Life`."""
 
     delay_s: float
     quick_deaths: int
@@ -111,19 +124,21 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp:
-    """It cannot start; the platform stops."""
+class StartupFailure:
+    """A service cannot start; the platform stops."""
 
     deaths: int
 
 
-def after_death(life: Life, *, platform_was_ready: bool, now: float) -> Restart | GiveUp:
-    """What to do about a process that died at `now` without being asked to."""
+def after_death(
+    life: Life, *, platform_was_ready: bool, now: float
+) -> RestartAfter | StartupFailure:
+    """The decision on a process that died at `now` without being asked to stop."""
     steady = now - life.started_at >= STEADY_S
     deaths = 1 if steady else life.quick_deaths + 1
     if not platform_was_ready and deaths >= MAX_STARTUP_DEATHS:
-        return GiveUp(deaths)
-    return Restart(
+        return StartupFailure(deaths)
+    return RestartAfter(
         delay_s=restart_delay_s(deaths),
         quick_deaths=deaths,
         crash_looping=deaths >= CRASH_LOOP_DEATHS,
@@ -131,14 +146,14 @@ def after_death(life: Life, *, platform_was_ready: bool, now: float) -> Restart 
 
 
 def restart_delay_s(deaths: int) -> float:
-    """Wait before a start after `deaths` quick deaths (>= 1): doubles from 0.2 s up to 10 s."""
+    """Delay of a restart after `deaths` quick deaths (>= 1): doubles from 0.2 s up to 10 s."""
     return min(MAX_DELAY_S, FIRST_DELAY_S * 2.0 ** min(deaths - 1, 16))
 
 
 def exit_phrase(returncode: int | None) -> str:
-    """How a process ended, in words; `returncode` as subprocess gives it (negative = signal)."""
+    """The end of a process in words; `returncode` as subprocess gives it (negative = signal)."""
     if returncode is None:
-        return "ended (it was adopted, so how is not known)"
+        return "ended (its exit code is unknown, as it was adopted)"
     if returncode >= 0:
         return f"exited with code {returncode}"
     try:
@@ -148,13 +163,15 @@ def exit_phrase(returncode: int | None) -> str:
     return f"was killed by {name}"
 
 
-def death_message(name: str, how: Exit | str, decision: Restart | GiveUp, log_tail: str) -> str:
-    """What the operator reads when a process died: how, what follows, and its last log lines.
+def death_message(
+    name: str, how: Exit | str, decision: RestartAfter | StartupFailure, log_tail: str
+) -> str:
+    """The message to the operator on a death: how, what follows, and its last log lines.
 
-    `how` is its exit, or what else happened to it, in words.
+    `how` is its exit, or its failure to start in words.
     """
     ended = f"{name} {how if isinstance(how, str) else exit_phrase(how.code)}"
-    if isinstance(decision, GiveUp):
+    if isinstance(decision, StartupFailure):
         head = f"{ended}, {decision.deaths} times in a row; it cannot start"
     elif decision.crash_looping:
         head = (

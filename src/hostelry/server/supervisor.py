@@ -1,8 +1,8 @@
-"""Keeps the platform's processes running; decisions are in `supervision`, this file acts on them.
+"""Supervisor of the platform's processes, which carries out the decisions of `supervision`.
 
-Each service is a session of its own, which goes on when this process dies. What a supervisor that
-was killed has left is adopted by the next one: `adoption` decides, by the run files. What has none
-is found by the mark in its environment (`leftovers`).
+Each service is a session of its own, which outlives this process. The next supervisor adopts what
+a killed one has left: `adoption` decides, by the run files. A process without a run file is found
+by the mark in its environment (`leftovers`).
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.proc import boot_id, process_stat, uptime_s
 from hostelry.fleet.host.processes import WatchedProcess, signal_group
 from hostelry.fleet.records import ProcessIdentity
+from hostelry.server.heartbeat import SERVICE_VARIABLE, Heartbeat, line_path
 from hostelry.server.home import Home
 from hostelry.server.leftovers import STOPPING, Stopping
-from hostelry.server.pulse import SERVICE_VARIABLE, Heartbeat, line_path
 from hostelry.server.run_file import (
     RunFile,
     kind_of,
@@ -33,10 +33,10 @@ from hostelry.server.run_file import (
 )
 from hostelry.server.supervision import (
     Exit,
-    GiveUp,
     Life,
     Liveness,
     LivenessPolicy,
+    StartupFailure,
     after_check,
     after_death,
     death_message,
@@ -47,9 +47,9 @@ from hostelry.server.supervision import (
 )
 
 TAIL_BYTES = 8192
-NOTE_AGAIN_S = 1.0
+RECORD_RETRY_S = 1.0
 UNKNOWN = Liveness()
-# What services and the model servers below them write is for its owner alone.
+# Files of services and of the model servers below them are for the owner alone.
 PRIVATE_UMASK = 0o077
 
 
@@ -66,14 +66,12 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
-    """A process to keep running. `command` is asked anew at each start, `after` called at each end.
+class ServiceSpec:
+    """A process to keep running. `command` is called at each start, `after` at each end.
 
-    `digest` stands for what it is started by: one that runs and has the same one is adopted.
-
-    How it is stopped is in `STOPPING`. With a
+    `digest` is of what it is started by: a running process with the same one is adopted. With a
     `liveness` it is killed and started again when it hangs: when `is_alive`, given a time limit in
-    seconds, says no often enough. Without an `is_alive` it must answer its pulse (`pulse`).
+    seconds, is False often enough. Without `is_alive` it must answer heartbeats (`heartbeat`).
     """
 
     name: str
@@ -86,25 +84,26 @@ class Service:
 
     @property
     def stopping(self) -> Stopping:
-        """How it is stopped."""
+        """How the service is stopped."""
         return STOPPING[kind_of(self.name)]
 
 
 @dataclass(slots=True)
-class Running:
+class SupervisedService:
     """A service under supervision."""
 
-    service: Service
+    service: ServiceSpec
     adopted: RunFile | None = None
     task: asyncio.Task[None] | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Living:
-    """One life of a service: `started_at` on the supervisor's clock, `ended` its exit code.
+class ServiceProcess:
+    """One process of a service, started or adopted.
 
-    Nobody knows the exit code of a process that was adopted: None.
+    `started_at` is on the supervisor's clock. `ended` waits for the exit code, which is None for an
+    adopted process: only its parent could have had it.
     """
 
     pid: int
@@ -114,58 +113,62 @@ class Living:
 
 
 class Supervisor:
-    """Starts services, restarts what dies, stops them in a given order.
+    """Supervisor that starts services, restarts those that die, and stops them by name.
 
-    `say` gets every sentence that the operator should read. `failed` is done, with a
-    TerminalError, when a service cannot start.
+    `say` receives each message to the operator. `failed` is done, with a TerminalError, when a
+    service cannot start.
     """
 
     def __init__(self, home: Home, say: Callable[[str], None]) -> None:
         self._home = home
         self._say = say
-        self._running: dict[str, Running] = {}
+        self._running: dict[str, SupervisedService] = {}
         self._retiring: set[asyncio.Task[None]] = set()
         self._was_ready = False
         self._hurried = asyncio.Event()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def start(
-        self, service: Service, *, adopted: RunFile | None = None, replaced: RunFile | None = None
+        self,
+        service: ServiceSpec,
+        *,
+        adopted: RunFile | None = None,
+        replaced: RunFile | None = None,
     ) -> None:
-        """Begin to keep `service` running: as the process that it has, or after the end of one."""
-        running = Running(service, adopted)
+        """Keep `service` running: as the `adopted` process, or after the end of `replaced`."""
+        running = SupervisedService(service, adopted)
         self._running[service.name] = running
         running.task = asyncio.create_task(
             self._keep(running, replaced), name=f"keep {service.name}"
         )
 
     def retire(self, record: RunFile) -> None:
-        """Stop a process that is not wanted any more, in good order and beside all else."""
+        """Stop a process that is not needed any more, in good order and in the background."""
         task = asyncio.create_task(self._retire(record), name=f"retire {record.name}")
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
 
     async def retired(self) -> None:
-        """Return once all that was retired is gone."""
+        """Wait until every retired process is gone."""
         if self._retiring:
             await asyncio.wait(self._retiring)
 
     def now_ready(self) -> None:
-        """From here on, nothing that dies is given up."""
+        """Restart whatever dies from now on, for ever."""
         self._was_ready = True
 
     def hurry(self) -> None:
-        """Wait for nothing any more: what is told to stop, or will be, is killed."""
+        """Kill the services that are stopping, and those that will be stopped, without a wait."""
         self._hurried.set()
 
     async def stop(self, name: str) -> None:
-        """Stop one service and return when its whole process group is gone."""
+        """Stop one service; returns when its whole process group is gone."""
         running = self._running.pop(name, None)
         if running is not None and running.task is not None:
             running.stopping.set()
             await running.task
 
-    async def _keep(self, running: Running, replaced: RunFile | None) -> None:
+    async def _keep(self, running: SupervisedService, replaced: RunFile | None) -> None:
         service = running.service
         if replaced is not None:
             await self._retire(replaced)
@@ -178,16 +181,16 @@ class Supervisor:
             decision = after_death(life, platform_was_ready=self._was_ready, now=monotonic_s())
             tail = "" if isinstance(how, str) else tail_text(self.log_path(service.name))
             message = death_message(service.name, how, decision, tail)
-            if isinstance(decision, GiveUp):
+            if isinstance(decision, StartupFailure):
                 self._fail(message)
                 return
-            self._tell(message)
+            self._report(message)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(running.stopping.wait(), decision.delay_s)
             life = Life(started_at=monotonic_s(), quick_deaths=decision.quick_deaths)
 
     async def _retire(self, record: RunFile) -> None:
-        """Stop a predecessor's process and return when its whole group is gone."""
+        """Stop an earlier supervisor's process; returns when its whole group is gone."""
         living, stopping = self._adopted(record), STOPPING[kind_of(record.name)]
         died = asyncio.ensure_future(living.ended())
         await self._end(died, living.pid, record.name, stopping)
@@ -197,11 +200,11 @@ class Supervisor:
         if recorded is not None and recorded.pid == record.pid:
             remove_run_file(self._home, record.name)
 
-    async def _lived(self, running: Running) -> Exit | str | None:
-        """How one life of a service ended: its exit, or why there was none.
+    async def _lived(self, running: SupervisedService) -> Exit | str | None:
+        """The exit of one process of a service, or why it could not be started.
 
-        None when the platform cannot start for it. Later, what cannot be started, as on a full
-        disk, is tried again like what died: all else goes on meanwhile.
+        None when the platform cannot start for it. Once the platform was ready, a service that
+        cannot be started, as on a full disk, is tried again like one that died.
         """
         try:
             return await self._live(running)
@@ -211,43 +214,43 @@ class Supervisor:
             self._fail(f"{running.service.name} cannot be started: {error}")
             return None
 
-    async def _live(self, running: Running) -> Exit:
-        """One life of a service, from its start or adoption until nothing of its group is left."""
+    async def _live(self, running: SupervisedService) -> Exit:
+        """Run one process of a service, from start or adoption until its whole group is gone."""
         service, record, running.adopted = running.service, running.adopted, None
         living = await self._spawn(service) if record is None else self._adopted(record)
-        with Heartbeat(line_path(service_path(self._home, service.name))) as pulse:
+        with Heartbeat(line_path(service_path(self._home, service.name))) as heartbeat:
             died = asyncio.ensure_future(living.ended())
-            told = asyncio.create_task(running.stopping.wait())
-            watching = asyncio.create_task(self._watch(service, pulse, living))
-            noting = asyncio.create_task(self._note(service, living.pid))
+            asked = asyncio.create_task(running.stopping.wait())
+            watching = asyncio.create_task(self._watch(service, heartbeat, living))
+            recording = asyncio.create_task(self._record(service, living.pid))
             try:
-                await asyncio.wait({died, told}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({died, asked}, return_when=asyncio.FIRST_COMPLETED)
                 watching.cancel()
                 if not died.done():
                     await self._end(died, living.pid, service.name, service.stopping)
             finally:
-                for task in (told, watching, noting):
+                for task in (asked, watching, recording):
                     task.cancel()
-            # Not where this was cancelled: then the process goes on, for a successor.
+            # Not reached where this is cancelled: then the process runs on, for a successor.
             signal_group(living.pid, signal.SIGKILL)
             remove_run_file(self._home, service.name)
             service.after()
             return Exit(await died)
 
-    def _adopted(self, record: RunFile) -> Living:
+    def _adopted(self, record: RunFile) -> ServiceProcess:
         identity = ProcessIdentity(
             pid=record.pid, start_ticks=record.start_ticks, boot_id=boot_id()
         )
         stat = process_stat(record.pid)
         age_s = 0.0 if stat is None else uptime_s(stat)
-        return Living(
+        return ServiceProcess(
             pid=record.pid,
             started_at=monotonic_s() - age_s,
             ended=WatchedProcess(identity).wait,
             liveness=liveness_of_adopted(age_s),
         )
 
-    async def _spawn(self, service: Service) -> Living:
+    async def _spawn(self, service: ServiceSpec) -> ServiceProcess:
         command = service.command()
         log = os.open(self.log_path(service.name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
@@ -267,36 +270,38 @@ class Supervisor:
             )
         finally:
             os.close(log)
-        return Living(pid=process.pid, started_at=monotonic_s(), ended=process.wait)
+        return ServiceProcess(pid=process.pid, started_at=monotonic_s(), ended=process.wait)
 
-    async def _note(self, service: Service, pid: int) -> None:
+    async def _record(self, service: ServiceSpec, pid: int) -> None:
         """Write the service's run file, as soon as the disk has room for it."""
-        is_told = False
+        is_reported = False
         while True:
             try:
                 save_run_file(self._home, service.name, pid, service.port, service.digest)
             except OSError as error:
-                if not is_told:
-                    self._tell(f"{service.name} runs, but that cannot be written down: {error}")
-                is_told = True
-                await asyncio.sleep(NOTE_AGAIN_S)
+                if not is_reported:
+                    self._report(f"{service.name} runs without a run file: {error}")
+                is_reported = True
+                await asyncio.sleep(RECORD_RETRY_S)
             else:
                 return
 
-    async def _watch(self, service: Service, pulse: Heartbeat, living: Living) -> None:
+    async def _watch(
+        self, service: ServiceSpec, heartbeat: Heartbeat, living: ServiceProcess
+    ) -> None:
         """Kill the service's process group once it hangs."""
         policy, liveness = service.liveness, living.liveness
         if policy is None:
             return
-        is_alive = service.is_alive or pulse.answered
-        ask_at = monotonic_s()
+        is_alive = service.is_alive or heartbeat.answered
+        check_at = monotonic_s()
         while not is_hung(liveness, age_s=monotonic_s() - living.started_at, policy=policy):
-            ask_at = max(monotonic_s(), ask_at + pause_s(liveness, policy))
-            await asyncio.sleep(ask_at - monotonic_s())
+            check_at = max(monotonic_s(), check_at + pause_s(liveness, policy))
+            await asyncio.sleep(check_at - monotonic_s())
             answered = await is_alive(policy.timeout_s)
-            late_s = monotonic_s() - ask_at - policy.timeout_s
+            late_s = monotonic_s() - check_at - policy.timeout_s
             liveness = after_check(liveness, answered=answered, late_s=late_s, policy=policy)
-        self._tell(hung_message(service.name, liveness, policy))
+        self._report(hung_message(service.name, liveness, policy))
         signal_group(living.pid, signal.SIGKILL)
 
     async def _end(
@@ -307,11 +312,11 @@ class Supervisor:
         either: set[asyncio.Future[Any]] = {died, hurried}
         await asyncio.wait(either, timeout=stopping.grace_s, return_when=asyncio.FIRST_COMPLETED)
         if not died.done() and not hurried.done():
-            self._tell(f"{name} did not stop within {stopping.grace_s:g} s; killing it")
+            self._report(f"{name} did not stop within {stopping.grace_s:g} s; killing it")
         hurried.cancel()
 
-    def _tell(self, message: str) -> None:
-        """Say it, if there is room for it: a log on a full disk ends nobody."""
+    def _report(self, message: str) -> None:
+        """Report to the operator; a full disk, which refuses the log line, is no failure."""
         with contextlib.suppress(OSError):
             self._say(message)
 
@@ -320,7 +325,7 @@ class Supervisor:
             self.failed.set_exception(TerminalError(message))
 
     def log_path(self, name: str) -> Path:
-        """Where a service's output goes."""
+        """The log of a service's output."""
         return self._home.logs / f"{name}.log"
 
 

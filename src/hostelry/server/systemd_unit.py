@@ -1,4 +1,4 @@
-"""The systemd unit that runs `hostelry up` in the foreground, as text. Pure."""
+"""Text of the systemd unit that runs `hostelry up` in the foreground. Pure."""
 
 from collections.abc import Sequence
 from pathlib import Path

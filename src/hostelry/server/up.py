@@ -16,10 +16,15 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.recurring import run_periodically
 from hostelry.fleet.launch.copy_log import CopyLog
 from hostelry.fleet.local.sweep import stop_everything
-from hostelry.server.adoption import Act, Fate, adoption_sentence, fates
-from hostelry.server.gateway_workers import SharedDoor, shared_door
+from hostelry.server.adoption import (
+    AdoptionAction,
+    AdoptionDecision,
+    adoption_sentence,
+    decide_adoption,
+)
+from hostelry.server.gateway_workers import SharedListener, shared_listener
 from hostelry.server.home import Credentials, Home, UpConfig
-from hostelry.server.readiness import door_check, store_check
+from hostelry.server.readiness import gateway_check, store_check
 from hostelry.server.run_file import (
     RunFile,
     gateway_names,
@@ -30,13 +35,13 @@ from hostelry.server.run_file import (
     worker_numbers,
 )
 from hostelry.server.services import (
-    door_digest,
+    gateway_digest,
     service_environment,
     services,
     watcher_service,
 )
-from hostelry.server.start import Start, settled
-from hostelry.server.supervisor import Service, Supervisor
+from hostelry.server.start import StartPlan, start_plan
+from hostelry.server.supervisor import ServiceSpec, Supervisor
 from hostelry.server.up_options import UpOptions, check_options
 
 LOG = logging.getLogger("hostelry.up")
@@ -48,7 +53,7 @@ LOG_PAUSE_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """How `up` tells its operator what happens: `phase` while it starts or stops, else `say`."""
+    """Messages of `up` to its operator: `phase` while it starts or stops, else `say`."""
 
     phase: Callable[[str], None]
     say: Callable[[str], None]
@@ -56,10 +61,10 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Again:
-    """How a detached `up` is started again once it was killed: by `argv`, from its options.
+class Relaunch:
+    """Restart of a killed detached `up`: the command `argv`.
 
-    `lock` is the descriptor that holds the home's lock, where this one was started so.
+    `lock` is the descriptor that holds the home's lock, where the watcher has started this `up`.
     """
 
     argv: tuple[str, ...]
@@ -67,31 +72,34 @@ class Again:
 
 
 async def run_up(
-    options: UpOptions, environment: Mapping[str, str], report: Report, again: Again | None = None
+    options: UpOptions,
+    environment: Mapping[str, str],
+    report: Report,
+    relaunch: Relaunch | None = None,
 ) -> None:
     """Start the platform, keep it running until SIGINT or SIGTERM, and stop all of it.
 
-    What an `up` that was killed has left running is adopted. With `again`, a watcher starts it
-    again when it is killed itself. Raises TerminalError when it cannot start; by then what it
-    started is stopped again.
+    What a killed `up` has left running is adopted. With `relaunch`, a watcher starts `up` again
+    when it is killed. Raises TerminalError when it cannot start; by then what it started is
+    stopped again.
     """
     check_options(options)
     home = make_home(options.home)
-    with only_one(home, again.lock if again else None):
-        if again is None:  # in the foreground nobody starts it again
+    with only_one(home, relaunch.lock if relaunch else None):
+        if relaunch is None:  # in the foreground no watcher starts it again
             home.kept.unlink(missing_ok=True)
-        with settled(home, options, environment, report.say) as start:
-            for line in start.ports.said:
+        with start_plan(home, options, environment, report.say) as start:
+            for line in start.ports.notes:
                 report.say(line)
-            save_run_file(home, "up", os.getpid(), start.config.door_port)
+            save_run_file(home, "up", os.getpid(), start.config.gateway_port)
             try:
-                await supervise(start, environment, report, again)
+                await supervise(start, environment, report, relaunch)
             finally:
                 remove_run_file(home, "up")
 
 
 def make_home(root: Path) -> Home:
-    """The home, made where it is not there; raises TerminalError where it cannot be."""
+    """The home, made where it is missing; raises TerminalError where it cannot be."""
     home = Home(root)
     try:
         home.make()
@@ -102,9 +110,9 @@ def make_home(root: Path) -> Home:
 
 @contextmanager
 def only_one(home: Home, held: int | None = None) -> Iterator[None]:
-    """Hold the home's lock, or keep it by the descriptor that holds it.
+    """Hold the home's lock; `held` is a descriptor that has it already.
 
-    Raises TerminalError naming the `up` that holds it.
+    Raises TerminalError naming the `up` that has it.
     """
     with home.up_lock.open("a") if held is None else os.fdopen(held, "a") as file:
         try:
@@ -120,7 +128,7 @@ def only_one(home: Home, held: int | None = None) -> Iterator[None]:
 
 
 async def supervise(
-    start: Start, environment: Mapping[str, str], report: Report, again: Again | None
+    start: StartPlan, environment: Mapping[str, str], report: Report, relaunch: Relaunch | None
 ) -> None:
     """Run the services until a signal asks to stop or one of them cannot start."""
     home, config = start.home, start.config
@@ -128,24 +136,24 @@ async def supervise(
     asked = asyncio.Event()
     env = service_environment(environment, home)
     behind = services(start, env)
-    watchers = [watcher_service(home, environment, again.argv)] if again else []
+    watchers = [watcher_service(home, environment, relaunch.argv)] if relaunch else []
     decided = decide(start, [*behind, *watchers])
-    adopted = [it for it in decided if decided[it].act is Act.ADOPT]
+    adopted = [it for it in decided if decided[it].action is AdoptionAction.ADOPT]
     if sentence := adoption_sentence(decided):
         report.say(sentence)
-    with shared_door(home, config, start.ports.door, worker_numbers(adopted)) as door:
+    with shared_listener(home, config, start.ports.listener, worker_numbers(adopted)) as listener:
         listen_for_signals(asked, supervisor)
         begin(
             supervisor,
             start.found,
             decided,
-            [*behind, *door.services(home, env, door_digest(start))],
+            [*behind, *listener.services(home, env, gateway_digest(start))],
         )
         within_s = math.inf if adopted else READY_WITHIN_S
         asking = asyncio.create_task(asked.wait())
         bounding = asyncio.create_task(bound_logs(home.logs))
         started = asyncio.create_task(
-            until_ready(config, start.credentials, door, report, within_s)
+            until_ready(config, start.credentials, listener, report, within_s)
         )
         if adopted:
             supervisor.now_ready()
@@ -153,57 +161,57 @@ async def supervise(
             await first_of(started, asking, supervisor.failed)
             if started.done() and not asking.done():
                 supervisor.now_ready()
-                keep_up(supervisor, start, decided, watchers, report)
+                arm_watcher(supervisor, start, decided, watchers, report)
                 report.ready(config, start.credentials)
                 await first_of(asking, supervisor.failed)
         finally:
             for task in (asking, bounding, started):
                 task.cancel()
-            door.shut()
+            listener.shut()
             await stop_platform(home, config, supervisor, report, fleet=asked.is_set())
 
 
-def decide(start: Start, wanted: Sequence[Service]) -> dict[str, Fate]:
-    """What becomes of each process that runs, or that the platform needs."""
-    digests = {service.name: service.digest for service in wanted}
+def decide(start: StartPlan, desired: Sequence[ServiceSpec]) -> dict[str, AdoptionDecision]:
+    """The decision on each process that runs, or that the platform needs."""
+    digests = {service.name: service.digest for service in desired}
     workers = gateway_names(start.config.gateway_workers)
-    digests |= dict.fromkeys(workers, door_digest(start))
-    return fates({name: it.digest for name, it in start.found.items()}, digests)
+    digests |= dict.fromkeys(workers, gateway_digest(start))
+    return decide_adoption({name: it.digest for name, it in start.found.items()}, digests)
 
 
 def begin(
     supervisor: Supervisor,
     found: Mapping[str, RunFile],
-    decided: Mapping[str, Fate],
-    wanted: Sequence[Service],
+    decided: Mapping[str, AdoptionDecision],
+    desired: Sequence[ServiceSpec],
 ) -> None:
-    """Adopt, replace and start what is wanted; end what is not.
+    """Adopt, replace and start the desired services; end the others.
 
-    Workers of the gateway are replaced beside their predecessors, which finish what they have: the
-    socket is shared. What has a port of its own waits until that is free.
+    A gateway worker starts beside the one that it replaces, which finishes its requests: they share
+    the socket. A service with a port of its own waits until that is free.
     """
-    for name, fate in decided.items():
-        if fate.act is Act.END:
+    for name, decision in decided.items():
+        if decision.action is AdoptionAction.END:
             supervisor.retire(found[name])
-    for service in wanted:
-        act = decided[service.name].act
-        if act is Act.ADOPT:
+    for service in desired:
+        action = decided[service.name].action
+        if action is AdoptionAction.ADOPT:
             supervisor.start(service, adopted=found[service.name])
-        elif act is Act.REPLACE and kind_of(service.name) == "gateway":
+        elif action is AdoptionAction.REPLACE and kind_of(service.name) == "gateway":
             supervisor.retire(found[service.name])
             supervisor.start(service)
         else:
             supervisor.start(service, replaced=found.get(service.name))
 
 
-def keep_up(
+def arm_watcher(
     supervisor: Supervisor,
-    start: Start,
-    decided: Mapping[str, Fate],
-    watchers: Sequence[Service],
+    start: StartPlan,
+    decided: Mapping[str, AdoptionDecision],
+    watchers: Sequence[ServiceSpec],
     report: Report,
 ) -> None:
-    """From here on a killed `up` is started again, where it was asked for in the background."""
+    """Have a detached `up` started again from now on when it is killed."""
     if not watchers:
         return
     try:
@@ -229,7 +237,7 @@ def listen_for_signals(asked: asyncio.Event, supervisor: Supervisor) -> None:
 
 
 async def first_of(*waited: asyncio.Future[None] | asyncio.Task[bool] | asyncio.Task[None]) -> None:
-    """Return when one is done; raises what it raised."""
+    """Wait until one is done; raises its exception."""
     done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
     for future in done:
         future.result()
@@ -238,11 +246,11 @@ async def first_of(*waited: asyncio.Future[None] | asyncio.Task[bool] | asyncio.
 async def stop_platform(
     home: Home, config: UpConfig, supervisor: Supervisor, report: Report, *, fleet: bool
 ) -> None:
-    """Stop in the order that loses nothing: no new requests, no new wishes, no copies, no data."""
+    """Stop in the order that loses nothing: gateway, control, copies, object store."""
     if fleet:
         home.kept.unlink(missing_ok=True)
         await supervisor.stop("watcher")
-    report.phase("draining the door")
+    report.phase("draining the gateway")
     workers = gateway_names(config.gateway_workers)
     await asyncio.gather(*[supervisor.stop(name) for name in workers], supervisor.retired())
     report.phase("stopping control")
@@ -258,25 +266,25 @@ async def stop_platform(
 async def until_ready(
     config: UpConfig,
     credentials: Credentials,
-    door: SharedDoor,
+    listener: SharedListener,
     report: Report,
     within_s: float,
 ) -> None:
-    """Return when the object store and the door answered a signed call, and every worker began."""
+    """Wait until object store and gateway answer a signed call, and every worker has started."""
     deadline = monotonic_s() + within_s
     report.phase("waiting for the object store")
     await until_answered(
         store_check(config.s3_url, credentials), f"object store at {config.s3_url}", deadline
     )
-    report.phase("waiting for control and the door")
+    report.phase("waiting for control and the gateway")
     await until_answered(
-        door_check(config.door_url, credentials), f"door at {config.door_url}", deadline
+        gateway_check(config.gateway_url, credentials), f"gateway at {config.gateway_url}", deadline
     )
-    await until_answered(door.why_not_ready, f"door at {config.door_url}", deadline)
+    await until_answered(listener.why_not_ready, f"gateway at {config.gateway_url}", deadline)
 
 
 async def until_answered(check: Callable[[], str | None], name: str, deadline: float) -> None:
-    """Ask until `check` is content; raises TerminalError with its last reason at the deadline."""
+    """Poll `check` until it is None; raises TerminalError with its last reason at the deadline."""
     while (reason := await asyncio.to_thread(check)) is not None:
         if monotonic_s() > deadline:
             raise TerminalError(f"the {name} did not answer in {READY_WITHIN_S:g} s: {reason}")
@@ -286,7 +294,7 @@ async def until_answered(check: Callable[[], str | None], name: str, deadline: f
 async def bound_logs(
     logs: Path, max_bytes: int = MAX_LOG_BYTES, pause_s: float = LOG_PAUSE_S
 ) -> None:
-    """Cut logs that grow large to their end, for as long as the platform runs."""
+    """Cut large logs to their end, until cancelled."""
 
     async def look() -> None:
         await asyncio.to_thread(bound_each_log, logs, max_bytes)
@@ -295,7 +303,7 @@ async def bound_logs(
 
 
 def bound_each_log(logs: Path, max_bytes: int) -> None:
-    """Cut each log that grew over `max_bytes`; raises OSError for the last that cannot be cut."""
+    """Cut each log over `max_bytes`; raises OSError for the last one that cannot be cut."""
     failure: OSError | None = None
     for path in logs.glob("*.log"):
         try:
@@ -307,5 +315,5 @@ def bound_each_log(logs: Path, max_bytes: int) -> None:
 
 
 def log_line(text: str) -> None:
-    """Write what the operator is told into this process's log as well."""
+    """Write a message to the operator into this process's log, too."""
     LOG.info("%s", text)

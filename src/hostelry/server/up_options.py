@@ -1,4 +1,4 @@
-"""What `hostelry up` was asked for, checked, and turned into keys and configuration. Pure."""
+"""Options of `hostelry up`: checks, and the keys and configuration that they make. Pure."""
 
 import ipaddress
 import re
@@ -12,7 +12,7 @@ from hostelry.domain.at_zero import AtZero
 from hostelry.fleet.rules.copy_user import AUTO, CopyUser
 from hostelry.gateway.shared.count_table import MAX_WORKERS
 from hostelry.server.home import Credentials, UpConfig, new_credentials
-from hostelry.server.port_choice import Ports
+from hostelry.server.port_choice import ChosenPorts
 from hostelry.server.ports import is_loopback
 
 DEFAULT_ACCOUNT = "111122223333"  # the account number of AWS's own examples
@@ -31,7 +31,7 @@ MIN_METRICS_MB, MAX_METRICS_MB = 8, 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpOptions:
-    """The arguments of `hostelry up`; None where the home's earlier choice or the default holds."""
+    """Arguments of `hostelry up`; None: the home's earlier choice, or the default."""
 
     home: Path
     host: str = "127.0.0.1"
@@ -57,7 +57,7 @@ class UpOptions:
 
     @property
     def embedded_store(self) -> bool:
-        """Whether the platform brings its own object store."""
+        """Whether the platform runs its own object store."""
         return self.s3_endpoint is None
 
 
@@ -95,7 +95,7 @@ def check_options(options: UpOptions) -> None:
 
 
 def check_metrics(options: UpOptions) -> None:
-    """Raise TerminalError where the memory of metrics is no size, or too small to mean anything."""
+    """Raise TerminalError where the memory for metrics is out of range."""
     if not MIN_METRICS_MB <= options.metrics_mb <= MAX_METRICS_MB:
         raise TerminalError(
             f"--metrics-mb {options.metrics_mb:g}: expected {MIN_METRICS_MB} or more and at most "
@@ -104,7 +104,7 @@ def check_metrics(options: UpOptions) -> None:
 
 
 def check_timeouts(options: UpOptions) -> None:
-    """Raise TerminalError where an invocation or a wait would have no sensible length."""
+    """Raise TerminalError where the pace or a time limit is out of range."""
     if not MIN_PACE <= options.pace <= MAX_PACE:
         raise TerminalError(
             f"--pace {options.pace:g}: expected {MIN_PACE:g} (AWS's own waits) to {MAX_PACE:g}"
@@ -120,7 +120,7 @@ def check_timeouts(options: UpOptions) -> None:
 
 
 def check_holding(options: UpOptions) -> None:
-    """Raise TerminalError where what requests without a copy get is no choice, or no bound."""
+    """Raise TerminalError where the choice or a bound for requests without a copy is invalid."""
     if options.at_zero not in {it.value for it in AtZero}:
         raise TerminalError(
             f"--at-zero {options.at_zero}: expected hold (requests wait for a copy) or compat "
@@ -148,7 +148,7 @@ def check_holding(options: UpOptions) -> None:
 
 
 def check_host(options: UpOptions) -> None:
-    """Raise TerminalError where the address is none, or would be open to the network unsigned."""
+    """Raise TerminalError for no address, or one that is open to unsigned remote requests."""
     if options.host != "localhost":
         try:
             ipaddress.ip_address(options.host)
@@ -158,8 +158,8 @@ def check_host(options: UpOptions) -> None:
             ) from None
     if options.insecure_no_auth and not is_loopback(options.host):
         raise TerminalError(
-            f"--insecure-no-auth with --host {options.host} would let everybody who reaches this "
-            "machine in; it is allowed on loopback only"
+            f"--insecure-no-auth with --host {options.host} would let in every client that reaches "
+            "this machine; it is allowed on loopback only"
         )
 
 
@@ -182,7 +182,7 @@ def decide_credentials(
     if options.s3_endpoint is not None and pair is None and stored is None:
         raise TerminalError(
             "--s3-endpoint needs that store's keys: set AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY; they become this hostelry's keys too: one pair fits both"
+            "AWS_SECRET_ACCESS_KEY; this hostelry uses the same pair"
         )
     if stored is None:
         account, region = options.account_id or DEFAULT_ACCOUNT, options.region or DEFAULT_REGION
@@ -193,8 +193,8 @@ def decide_credentials(
     ):
         if wanted is not None and wanted != have:
             raise TerminalError(
-                f"{flag} {wanted}: {options.home} was made for {have}, and the names in it belong "
-                "to that; use another --home"
+                f"{flag} {wanted}: {options.home} was made for {have}, which is in the ARNs of its "
+                "resources; use another --home"
             )
     if pair is None:
         return stored
@@ -202,9 +202,9 @@ def decide_credentials(
 
 
 def operator_pair(environment: Mapping[str, str]) -> tuple[str, str] | None:
-    """The AWS key pair of the environment, if both halves are there.
+    """The AWS key pair of the environment; None where half of it is missing.
 
-    Raises TerminalError for temporary keys: their session token would have to be sent along.
+    Raises TerminalError for temporary keys: they expire, and need their session token.
     """
     key, secret = environment.get("AWS_ACCESS_KEY_ID"), environment.get("AWS_SECRET_ACCESS_KEY")
     if not key or not secret:
@@ -218,13 +218,13 @@ def operator_pair(environment: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def listening_host(options: UpOptions) -> str:
-    """The address to listen on, as a number."""
+    """The IP address to listen on."""
     return "127.0.0.1" if options.host == "localhost" else options.host
 
 
 def decide_config(
     options: UpOptions,
-    ports: Ports,
+    ports: ChosenPorts,
     control_port: int,
     num_cpus: int,
     copy_user: CopyUser | None = None,
@@ -232,7 +232,7 @@ def decide_config(
     """The configuration that every process of the platform reads."""
     return UpConfig(
         host=listening_host(options),
-        door_port=ports.door_port,
+        gateway_port=ports.gateway_port,
         s3_port=ports.s3_port,
         control_port=control_port,
         s3_endpoint=options.s3_endpoint,
@@ -250,6 +250,6 @@ def decide_config(
         hold_bytes=int(options.hold_mb * 1024 * 1024),
         metrics_bytes=int(options.metrics_mb * 1024 * 1024),
         copy_user=copy_user,
-        chosen_door_port=ports.chosen_door,
+        chosen_gateway_port=ports.chosen_gateway,
         chosen_s3_port=ports.chosen_s3,
     )

@@ -20,26 +20,26 @@ JSON_HEADERS = {"Content-Type": "application/json"}
 
 
 class WakeRoutes:
-    """Passes wakes on to `wake`, in a thread, and answers from `state` what is wanted."""
+    """Handlers that pass wakes to `wake`, in a thread, and look desired names up in `state`."""
 
     def __init__(self, state: State, wake: Callable[[Wake], None]) -> None:
         self._state = state
         self._wake = wake
 
     async def wake(self, request: Request) -> Response:
-        """204 once it is decided what is done for those who wait; 400 for no wake."""
+        """204 once the wake is decided on; 400 for a body that is no wake."""
         try:
-            told = decode(await request.body(), Wake)
+            wake = decode(await request.body(), Wake)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             LOG.warning("a wake was refused: %s", error)
             return Response(f"no wake: {error}", 400)
-        if told.held < 1 or not math.isfinite(told.at):
-            return Response(f"no wake: {told.held} requests wait since {told.at}", 400)
-        await asyncio.to_thread(self._wake, told)
+        if wake.held < 1 or not math.isfinite(wake.at):
+            return Response(f"no wake: {wake.held} requests wait since {wake.at}", 400)
+        await asyncio.to_thread(self._wake, wake)
         return Response(status_code=204)
 
     async def wanted(self, request: Request) -> Response:
-        """Whether what a worker's routes do not show is on its way to them."""
+        """Whether a name that a worker's routes lack is desired, so that its copies are coming."""
         asked = request.query_params
         key = LoadKey(
             scope=Scope(asked.get("account", ""), asked.get("region", "")),

@@ -1,9 +1,9 @@
-"""Starts a detached `up` again after it was killed; `up` in turn keeps this process running.
+"""Watcher that starts a detached `up` again after it was killed; `up` supervises it in turn.
 
-``python -I -S watcher.py KEPT LOCK LOG PROGRAM ARGUMENT...`` waits, without any work, until nobody
-holds the file LOCK, which `up` does for its life. While there is a file KEPT, which `up` and
-`hostelry down` remove when they stop the platform on purpose, it then starts PROGRAM with the lock
-already held. It imports nothing of ours, so that it stays small and has nothing to break.
+``python -I -S watcher.py KEPT LOCK LOG PROGRAM ARGUMENT...`` blocks until it has the lock on the
+file LOCK, which `up` holds for its life. If the file KEPT is there, which `up` and `hostelry down`
+remove when they stop the platform on purpose, it then starts PROGRAM with the lock held. It imports
+nothing of Hostelry, so that it stays small and no defect there breaks it.
 """
 
 import fcntl
@@ -15,17 +15,17 @@ import time
 FIRST_PAUSE_S = 0.1
 MOST_PAUSE_S = 60.0
 STEADY_S = 60.0
-MARK = "HOSTELRY_SERVICE"  # of this process, and none of what it starts
+MARK = "HOSTELRY_SERVICE"  # the programs that it starts must not carry it
 
 
 def main() -> None:
-    """Watch until the platform is stopped on purpose."""
+    """Watch until the platform was stopped on purpose."""
     kept, lock, log, *program = sys.argv[1:]
     os.environ.pop(MARK, None)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # leaves no zombie of an `up` that ended
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # an `up` that ends leaves no zombie
     pause_s = FIRST_PAUSE_S
     while True:
-        began = time.monotonic()  # noqa: TID251 - imports nothing of ours
+        began = time.monotonic()  # noqa: TID251 - imports nothing of Hostelry
         os.close(held(lock))
         lived_s = time.monotonic() - began  # noqa: TID251 - likewise
         pause_s = next_pause_s(pause_s, lived_s)
@@ -38,12 +38,12 @@ def main() -> None:
 
 
 def next_pause_s(last_s: float, lived_s: float) -> float:
-    """The pause after an `up` that lived so long: twice the last one, unless it was steady."""
+    """The pause after an `up` that lived so long: twice the last one; the first one if steady."""
     return FIRST_PAUSE_S if lived_s >= STEADY_S else min(MOST_PAUSE_S, last_s * 2)
 
 
 def held(lock: str) -> int:
-    """A descriptor that holds the lock; blocks for as long as somebody else does."""
+    """A descriptor that holds the lock; blocks while another process holds it."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     return descriptor

@@ -12,7 +12,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
 
-from hostelry.api.context import Context
+from hostelry.api.context import CallContext
 from hostelry.api.operations import perform
 from hostelry.aws.call import Call, parse_call, serialize_error, serialize_result
 from hostelry.aws.pattern import compiled
@@ -83,7 +83,7 @@ def call_as(
     ) -> dict[str, Any]:
         model = service_models(service).operation_model(operation)
         check_value(model.input_shape, params)
-        context = Context(
+        context = CallContext(
             scope=scope,
             state=state,
             now=clock.now(),
@@ -391,7 +391,7 @@ def answer(
         }
         body = request.body.encode() if isinstance(request.body, str) else bytes(request.body)
         arrived = HttpRequest(request.method, url.path, url.query, headers, body)
-        context = Context(
+        context = CallContext(
             scope=scope,
             state=state,
             now=clock.now(),

@@ -10,7 +10,7 @@ from botocore.model import Shape as ModelShape
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from hostelry.api.context import Context
+from hostelry.api.context import CallContext
 from hostelry.api.operations import perform
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
@@ -95,7 +95,7 @@ def scalars(shape: ModelShape) -> st.SearchStrategy[Any]:
 
 
 def run(state: State, operation: str, **params: Any) -> dict[str, Any]:
-    context = Context(
+    context = CallContext(
         scope=HERE,
         state=state,
         now=1_700_000_000.0,

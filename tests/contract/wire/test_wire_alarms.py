@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hostelry.api.context import Context
+from hostelry.api.context import CallContext
 from hostelry.api.operations import perform
 from hostelry.aws.call import Call, parse_call, serialize_error, serialize_result
 from hostelry.aws.target import CBOR, JSON, QUERY
@@ -45,7 +45,7 @@ def ask(request: pytest.FixtureRequest, client: Any) -> Ask:
     def ask(operation: str, **params: Any) -> dict[str, Any]:
         asking = client(service="cloudwatch", operation=operation, protocol=request.param)
         arrived = asking.request(params)
-        context = Context(
+        context = CallContext(
             scope=Scope("123456789012", "us-west-2"),
             state=state,
             now=1_700_000_000.0,

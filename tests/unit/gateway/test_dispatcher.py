@@ -10,7 +10,7 @@ from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.reader import Received, RefusedError
 from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.routes import FixedRoutes
-from hostelry.server.gateway import build_door
+from hostelry.server.gateway import build_gateway
 from hostelry.server.home import UpConfig, new_credentials
 
 CREDENTIALS = new_credentials(HERE.account, HERE.region)
@@ -98,7 +98,7 @@ def test_a_body_that_is_too_large_is_refused_in_the_form_its_client_reads(
     path: str, header: tuple[str, str], body: bytes
 ) -> None:
     config = UpConfig(control_port=1)
-    door = build_door(config, CREDENTIALS, FixedRoutes(SNAPSHOT), UpstreamPool()).door
+    door = build_gateway(config, CREDENTIALS, FixedRoutes(SNAPSHOT), UpstreamPool()).dispatcher
     answer = door.refusal_answer(RefusedError(413, "too large", HttpRequest("POST", path)))
     assert answer.status == 413
     assert answer.headers[header[0]] == header[1]
@@ -107,7 +107,7 @@ def test_a_body_that_is_too_large_is_refused_in_the_form_its_client_reads(
 
 def test_bytes_that_are_no_http_get_an_answer_too() -> None:
     config = UpConfig(control_port=1)
-    door = build_door(config, CREDENTIALS, FixedRoutes(SNAPSHOT), UpstreamPool()).door
+    door = build_gateway(config, CREDENTIALS, FixedRoutes(SNAPSHOT), UpstreamPool()).dispatcher
     answer = door.refusal_answer(RefusedError(400, "Malformed HTTP."))
     assert (answer.status, b"Malformed HTTP." in answer.body) == (400, True)
 
@@ -126,8 +126,8 @@ def test_bytes_that_are_no_http_get_an_answer_too() -> None:
 def test_a_web_page_gets_nothing_from_a_door_without_keys(
     insecure: bool, headers: dict[str, str], status: int
 ) -> None:
-    config = UpConfig(door_port=1, control_port=2, insecure_no_auth=insecure)
-    door = build_door(config, CREDENTIALS, FixedRoutes(SNAPSHOT), UpstreamPool()).door
+    config = UpConfig(gateway_port=1, control_port=2, insecure_no_auth=insecure)
+    door = build_gateway(config, CREDENTIALS, FixedRoutes(SNAPSHOT), UpstreamPool()).dispatcher
     request = HttpRequest("GET", "/v1/models/none", headers=headers)
     sink = WrittenAnswer()
     asyncio.run(door.handle(Exchange(sink, Received(request, True, True), b"")))

@@ -14,7 +14,7 @@ from hostelry.domain.shape import Shape
 from hostelry.fleet.fake import FakeFleet
 from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
-from hostelry.server.control_app import Served, control_app
+from hostelry.server.control_app import ControlDeps, control_app
 from hostelry.server.home import Credentials
 from hostelry.store.errors import StoreUnavailable
 from hostelry.store.memory import MemoryStore
@@ -66,7 +66,7 @@ class App:
         state = open_state(self.store)
         self.reconciler = Reconciler(state, around)
         app = control_app(
-            Served(
+            ControlDeps(
                 state=state,
                 reconciler=self.reconciler,
                 credentials=CREDENTIALS,

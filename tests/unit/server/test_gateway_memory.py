@@ -18,7 +18,7 @@ OPENED = {"x-amzn-sagemaker-new-session-id": "s-1"}
 
 
 def config_of(num_workers: int) -> UpConfig:
-    return UpConfig(door_port=1, control_port=2, gateway_workers=num_workers)
+    return UpConfig(gateway_port=1, control_port=2, gateway_workers=num_workers)
 
 
 def memories(root: Path, num_workers: int) -> tuple[GatewayMemory, GatewayMemory]:
@@ -49,7 +49,7 @@ def test_where_nothing_can_be_shared_each_worker_remembers_its_own(
     (tmp_path / "run").write_text("no folder")
     now = ManualClock().now
     alone = shared_memory(Home(tmp_path), config_of(2), now)
-    assert "each gateway worker remembers its own only" in caplog.text
+    assert "each gateway worker has its own memory" in caplog.text
     alone.sessions.note(SCOPE, NEW, COPIES[1], OPENED)
     assert alone.sessions.holder(SCOPE, OLD) == copy_mark("c-1")
     assert own_memory(now).sessions.holder(SCOPE, OLD) is None

@@ -10,15 +10,15 @@ import pytest
 from hostelry.base.ports import free_port
 from hostelry.gateway.shared.count_table import CountTable
 from hostelry.gateway.shared.counts import SharedCounts
-from hostelry.server.gateway_workers import SharedDoor, open_table, shared_door
+from hostelry.server.gateway_workers import SharedListener, open_table, shared_listener
 from hostelry.server.home import Home, UpConfig
 from hostelry.server.ports import bind
 
 
 def opened(
     home: Home, config: UpConfig, adopted: Collection[int] = ()
-) -> AbstractContextManager[SharedDoor]:
-    return shared_door(home, config, bind(config.host, config.door_port), adopted)
+) -> AbstractContextManager[SharedListener]:
+    return shared_listener(home, config, bind(config.host, config.gateway_port), adopted)
 
 
 @pytest.fixture
@@ -30,17 +30,17 @@ def home(tmp_path: Path) -> Home:
 
 @pytest.fixture
 def config() -> UpConfig:
-    return UpConfig(control_port=1, door_port=free_port(), gateway_workers=3)
+    return UpConfig(control_port=1, gateway_port=free_port(), gateway_workers=3)
 
 
 @pytest.fixture
-def door(home: Home, config: UpConfig) -> Iterator[SharedDoor]:
+def door(home: Home, config: UpConfig) -> Iterator[SharedListener]:
     with opened(home, config) as made:
         yield made
 
 
 def test_each_worker_inherits_the_one_socket(
-    home: Home, config: UpConfig, door: SharedDoor
+    home: Home, config: UpConfig, door: SharedListener
 ) -> None:
     services = door.services(home, {})
     assert [it.name for it in services] == ["gateway-1", "gateway-2", "gateway-3"]
@@ -49,23 +49,23 @@ def test_each_worker_inherits_the_one_socket(
     for number, command in enumerate(commands, start=1):
         given = ["--worker", str(number), "--listen-fd", str(descriptor)]
         assert list(command.argv[-4:]) == given
-    with socket.create_connection(("127.0.0.1", config.door_port), timeout=5):
+    with socket.create_connection(("127.0.0.1", config.gateway_port), timeout=5):
         """Connections are taken in before any worker lives."""
 
 
 def test_it_is_ready_once_every_worker_has_begun(
-    home: Home, config: UpConfig, door: SharedDoor
+    home: Home, config: UpConfig, door: SharedListener
 ) -> None:
     table = CountTable(home.counts, config.gateway_workers)
     table.set_presence(1, 0, 77)
-    assert door.why_not_ready() == "gateway-1, gateway-3 did not begin"
+    assert door.why_not_ready() == "gateway-1, gateway-3 did not start"
     table.set_presence(0, 4, 78)
     table.set_presence(2, 0, 79)
     assert door.why_not_ready() is None
 
 
 def test_what_a_worker_counted_is_cleared_when_it_ends(
-    home: Home, config: UpConfig, door: SharedDoor
+    home: Home, config: UpConfig, door: SharedListener
 ) -> None:
     one, two = (SharedCounts(CountTable(home.counts, config.gateway_workers), n) for n in (0, 1))
     one.reserve("c-1")
@@ -94,7 +94,7 @@ def test_counts_of_adopted_workers_are_kept_and_those_of_dead_ones_forgotten(
 
 
 def test_one_worker_needs_no_table(home: Home) -> None:
-    config = UpConfig(control_port=1, door_port=free_port())
+    config = UpConfig(control_port=1, gateway_port=free_port())
     with opened(home, config) as door:
         assert [it.name for it in door.services(home, {})] == ["gateway-1"]
         assert door.why_not_ready() is None

@@ -20,7 +20,7 @@ from hostelry.gateway.http.reply import (
 )
 from hostelry.gateway.http.upstream import Timeouts
 from hostelry.gateway.routes import FixedRoutes
-from hostelry.server.gateway import GatewayParts, build_door
+from hostelry.server.gateway import Gateway, build_gateway
 from hostelry.server.home import Credentials, UpConfig
 
 CREDENTIALS = Credentials(
@@ -96,12 +96,12 @@ def request(path: str, component: str = "base") -> HttpRequest:
     return HttpRequest("POST", path, "", headers, body)
 
 
-def door(upstream: FakeUpstream) -> GatewayParts:
-    config = UpConfig(door_port=1, control_port=2, insecure_no_auth=True)
-    return build_door(config, CREDENTIALS, FixedRoutes(SNAPSHOT), upstream)  # type: ignore[arg-type]
+def door(upstream: FakeUpstream) -> Gateway:
+    config = UpConfig(gateway_port=1, control_port=2, insecure_no_auth=True)
+    return build_gateway(config, CREDENTIALS, FixedRoutes(SNAPSHOT), upstream)  # type: ignore[arg-type]
 
 
-def seen(parts: GatewayParts, name: str = "base") -> SecondLoad:
+def seen(parts: Gateway, name: str = "base") -> SecondLoad:
     """All that the meter has of a name."""
     loads = [it for span in parts.meter.close_now() for it in span.loads]
     (found,) = [it for it in loads if it.key.component_name == name]
@@ -112,7 +112,7 @@ def served(answer: Callable[[Reply], None], path: str, component: str = "base") 
     async def main() -> SecondLoad:
         parts = door(LoadBalancer(answer))
         exchange = Exchange(Sink(), Received(request(path, component), True, True), b"")
-        await parts.door.handle(exchange)
+        await parts.dispatcher.handle(exchange)
         return seen(parts, component)
 
     return asyncio.run(main())
@@ -166,7 +166,7 @@ def test_a_stream_is_in_flight_until_its_last_byte_or_its_client_goes(path: str)
         copies = LoadBalancer(half)
         parts = door(copies)
         exchange = Exchange(Sink(), Received(request(path), True, True), b"")
-        serving = asyncio.ensure_future(parts.door.handle(exchange))
+        serving = asyncio.ensure_future(parts.dispatcher.handle(exchange))
         for _ in range(10):
             await asyncio.sleep(0)
         under_way = seen(parts)

@@ -24,7 +24,7 @@ READERS = {
         pytest.param({}, [], id="nothing changed"),
         pytest.param({"gateway_workers": 3}, ["gateway"], id="--gateway-workers"),
         pytest.param({"pace": 60.0}, ["control"], id="--pace"),
-        pytest.param({"door_port": 9000}, ["control", "gateway"], id="another port"),
+        pytest.param({"gateway_port": 9000}, ["control", "gateway"], id="another port"),
     ],
 )
 def test_who_is_started_by_something_else(changes: dict[str, Any], replaced: list[str]) -> None:

@@ -4,16 +4,16 @@ import pytest
 
 from hostelry.server.supervision import (
     CRASH_LOOP_DEATHS,
-    DOOR_LIVENESS,
+    GATEWAY_LIVENESS,
     MAX_DELAY_S,
     PATIENT_LIVENESS,
     STEADY_S,
     Exit,
-    GiveUp,
     Life,
     Liveness,
     LivenessPolicy,
-    Restart,
+    RestartAfter,
+    StartupFailure,
     after_check,
     after_death,
     death_message,
@@ -29,33 +29,43 @@ from hostelry.server.supervision import (
 @pytest.mark.parametrize(
     ("deaths_before", "lived_s", "was_ready", "expected"),
     [
-        pytest.param(0, 1, True, Restart(delay_s=0.2, quick_deaths=1), id="a first death is quick"),
-        pytest.param(1, 1, True, Restart(delay_s=0.4, quick_deaths=2), id="the wait doubles"),
+        pytest.param(
+            0, 1, True, RestartAfter(delay_s=0.2, quick_deaths=1), id="a first death is quick"
+        ),
+        pytest.param(1, 1, True, RestartAfter(delay_s=0.4, quick_deaths=2), id="the wait doubles"),
         pytest.param(
             9,
             1,
             True,
-            Restart(delay_s=10.0, quick_deaths=10, crash_looping=True),
+            RestartAfter(delay_s=10.0, quick_deaths=10, crash_looping=True),
             id="the wait is bounded and the loop named",
         ),
         pytest.param(
-            9, STEADY_S, True, Restart(delay_s=0.2, quick_deaths=1), id="a steady life clears all"
+            9,
+            STEADY_S,
+            True,
+            RestartAfter(delay_s=0.2, quick_deaths=1),
+            id="a steady life clears all",
         ),
         pytest.param(
-            1, 1, False, Restart(delay_s=0.4, quick_deaths=2), id="a start may fail a second time"
+            1,
+            1,
+            False,
+            RestartAfter(delay_s=0.4, quick_deaths=2),
+            id="a start may fail a second time",
         ),
-        pytest.param(2, 1, False, GiveUp(3), id="a third failed start is given up"),
+        pytest.param(2, 1, False, StartupFailure(3), id="a third failed start is given up"),
         pytest.param(
             2,
             STEADY_S,
             False,
-            Restart(delay_s=0.2, quick_deaths=1),
+            RestartAfter(delay_s=0.2, quick_deaths=1),
             id="a death long after the start is no failed start",
         ),
     ],
 )
 def test_after_death(
-    deaths_before: int, lived_s: float, was_ready: bool, expected: Restart | GiveUp
+    deaths_before: int, lived_s: float, was_ready: bool, expected: RestartAfter | StartupFailure
 ) -> None:
     life = Life(started_at=100.0, quick_deaths=deaths_before)
     assert after_death(life, platform_was_ready=was_ready, now=100.0 + lived_s) == expected
@@ -65,7 +75,7 @@ def test_a_service_that_never_stays_is_tried_for_ever_once_the_platform_was_read
     life, now, delays = Life(started_at=0.0), 0.0, []
     for _ in range(1000):
         decision = after_death(life, platform_was_ready=True, now=now)
-        assert isinstance(decision, Restart)
+        assert isinstance(decision, RestartAfter)
         delays.append(decision.delay_s)
         now += decision.delay_s
         life = Life(started_at=now, quick_deaths=decision.quick_deaths)
@@ -95,23 +105,23 @@ def test_exit_phrase(returncode: int, phrase: str) -> None:
     ("decision", "head"),
     [
         pytest.param(
-            Restart(delay_s=0.2, quick_deaths=1),
+            RestartAfter(delay_s=0.2, quick_deaths=1),
             "control exited with code 1; restarting in 0.2 s",
             id="a restart says when",
         ),
         pytest.param(
-            Restart(delay_s=10, quick_deaths=CRASH_LOOP_DEATHS, crash_looping=True),
+            RestartAfter(delay_s=10, quick_deaths=CRASH_LOOP_DEATHS, crash_looping=True),
             "control exited with code 1, 5 times in a row (crash loop); next try in 10 s",
             id="a crash loop is called one",
         ),
         pytest.param(
-            GiveUp(3),
+            StartupFailure(3),
             "control exited with code 1, 3 times in a row; it cannot start",
             id="giving up says so",
         ),
     ],
 )
-def test_death_message(decision: Restart | GiveUp, head: str) -> None:
+def test_death_message(decision: RestartAfter | StartupFailure, head: str) -> None:
     log = "\n".join(f"line {n}\n" for n in range(20))
     lines = death_message("control", Exit(1), decision, log).splitlines()
     assert lines[0] == head
@@ -133,12 +143,14 @@ def test_when_an_adopted_process_hangs(age_s: float, misses: int, expected: bool
 
 def test_what_could_not_be_started_is_told_with_its_cause() -> None:
     how = "could not be started: [Errno 28] No space left on device"
-    message = death_message("control", how, Restart(delay_s=0.2, quick_deaths=1), "")
+    message = death_message("control", how, RestartAfter(delay_s=0.2, quick_deaths=1), "")
     assert message == f"control {how}; restarting in 0.2 s"
 
 
 def test_a_death_without_a_word_is_told_too() -> None:
-    message = death_message("gateway", Exit(-15), Restart(delay_s=0.2, quick_deaths=1), "\n \n")
+    message = death_message(
+        "gateway", Exit(-15), RestartAfter(delay_s=0.2, quick_deaths=1), "\n \n"
+    )
     assert message == "gateway was killed by SIGTERM; restarting in 0.2 s"
 
 
@@ -173,7 +185,7 @@ def test_who_hangs(checks: list[tuple[bool, float]], age_s: float, expected: boo
 
 @pytest.mark.parametrize(
     ("policy", "longest_s"),
-    [pytest.param(DOOR_LIVENESS, 7, id="door"), pytest.param(PATIENT_LIVENESS, 11, id="others")],
+    [pytest.param(GATEWAY_LIVENESS, 7, id="door"), pytest.param(PATIENT_LIVENESS, 11, id="others")],
 )
 def test_how_long_a_service_may_hang_at_most(policy: LivenessPolicy, longest_s: float) -> None:
     assert policy.every_s + policy.max_misses * policy.timeout_s == longest_s

@@ -8,7 +8,7 @@ import pytest
 from hostelry.base.errors import TerminalError
 from hostelry.server.detached import decode_options, encode_options
 from hostelry.server.home import Credentials, new_credentials
-from hostelry.server.port_choice import Ports
+from hostelry.server.port_choice import ChosenPorts
 from hostelry.server.up_options import (
     DEFAULT_ACCOUNT,
     UpOptions,
@@ -156,9 +156,11 @@ def test_keys_that_cannot_be_decided(
         decide_credentials(options, stored, environment)
 
 
-def ports() -> Ports:
-    """Ports that were free; nobody looks at the socket."""
-    return Ports(door=socket.socket.__new__(socket.socket), door_port=8787, s3_port=8788)
+def ports() -> ChosenPorts:
+    """Ports that were free; the socket is not used."""
+    return ChosenPorts(
+        listener=socket.socket.__new__(socket.socket), gateway_port=8787, s3_port=8788
+    )
 
 
 def test_the_configuration_says_what_was_asked() -> None:

@@ -2,13 +2,13 @@
 
 from hostelry.api.application_autoscaling.page import scaling_page
 from hostelry.api.application_autoscaling.resource import NAMESPACE, resource_filter
-from hostelry.api.context import Context, Params, Result
+from hostelry.api.context import CallContext, Params, Result
 from hostelry.domain.scaling import NotScaled, ScalingActivity
 
 HISTORY_S = 6 * 7 * 86_400.0
 
 
-def describe_scaling_activities(context: Context, params: Params) -> Result:
+def describe_scaling_activities(context: CallContext, params: Params) -> Result:
     """DescribeScalingActivities: of the last six weeks, newest first, deleted resources' too.
 
     What was considered and not done is shown where IncludeNotScaledActivities asks for it.
@@ -26,7 +26,7 @@ def describe_scaling_activities(context: Context, params: Params) -> Result:
     return {"ScalingActivities": shown, **following}
 
 
-def activities_of(context: Context, params: Params) -> list[ScalingActivity]:
+def activities_of(context: CallContext, params: Params) -> list[ScalingActivity]:
     """Every activity of the service namespace that may be shown."""
     if params["ServiceNamespace"] != NAMESPACE:
         return []

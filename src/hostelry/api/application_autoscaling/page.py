@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TypeVar
 
-from hostelry.api.context import Context, Params, Result
+from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import Position, is_after, read_token, request_digest, write_token
 from hostelry.base.errors import ServiceError, validation_error
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def scaling_page(
-    context: Context,
+    context: CallContext,
     operation: str,
     params: Params,
     rows: Iterable[tuple[Position, T]],

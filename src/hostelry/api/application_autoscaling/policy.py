@@ -19,7 +19,7 @@ from hostelry.api.application_autoscaling.tracking_alarm import (
     names_for,
     put_alarms,
 )
-from hostelry.api.context import Context, Params, Result
+from hostelry.api.context import CallContext, Params, Result
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.base.ids import new_uuid
 from hostelry.domain.alarm import alarm_arn
@@ -37,7 +37,7 @@ CONFIGURATIONS = {
 }
 
 
-def put_scaling_policy(context: Context, params: Params) -> Result:
+def put_scaling_policy(context: CallContext, params: Params) -> Result:
     """PutScalingPolicy: a new policy, or another in its place; its ARN and its alarms stay.
 
     The record is written before the alarms that it names, so that a call that was cut short can be
@@ -97,7 +97,7 @@ def type_of(policy: ScalingPolicy) -> str:
     return TRACKING if policy.tracking is not None else STEPPING
 
 
-def new_policy(context: Context, params: Params, target: ScalableTarget) -> ScalingPolicy:
+def new_policy(context: CallContext, params: Params, target: ScalableTarget) -> ScalingPolicy:
     """A policy that was not there before."""
     name, scope = params["PolicyName"], context.scope
     return ScalingPolicy(
@@ -131,7 +131,7 @@ def check_others(policy: ScalingPolicy, others: list[ScalingPolicy]) -> None:
             )
 
 
-def describe_scaling_policies(context: Context, params: Params) -> Result:
+def describe_scaling_policies(context: CallContext, params: Params) -> Result:
     """DescribeScalingPolicies: in the order of resource ids and names, ten a page."""
     resource_id, dimension = resource_filter(params)
     names = params.get("PolicyNames")
@@ -152,7 +152,7 @@ def describe_scaling_policies(context: Context, params: Params) -> Result:
     return {"ScalingPolicies": members, **following}
 
 
-def alarms_by_action(context: Context) -> dict[str, list[str]]:
+def alarms_by_action(context: CallContext) -> dict[str, list[str]]:
     """The names of the alarms that trigger a policy, by its ARN."""
     found: dict[str, list[str]] = defaultdict(list)
     for alarm in (it.value for it in context.state.metric_alarms.list(context.scope)):
@@ -162,7 +162,7 @@ def alarms_by_action(context: Context) -> dict[str, list[str]]:
     return found
 
 
-def policy_members(context: Context, policy: ScalingPolicy, triggering: Any) -> Result:
+def policy_members(context: CallContext, policy: ScalingPolicy, triggering: Any) -> Result:
     """A ScalingPolicy of the answer; a step policy shows the alarms that name it."""
     alarms = policy.alarm_names if policy.tracking is not None else triggering
     return {
@@ -178,12 +178,12 @@ def policy_members(context: Context, policy: ScalingPolicy, triggering: Any) -> 
     }
 
 
-def alarm_members(context: Context, name: str) -> Result:
+def alarm_members(context: CallContext, name: str) -> Result:
     """An Alarm of the answer."""
     return {"AlarmName": name, "AlarmARN": alarm_arn(context.scope, name)}
 
 
-def delete_scaling_policy(context: Context, params: Params) -> Result:
+def delete_scaling_policy(context: CallContext, params: Params) -> Result:
     """DeleteScalingPolicy: with the alarms that it made; a user's own alarms stay."""
     found = lookup_policy(context, params)
     if found is None:
@@ -193,14 +193,14 @@ def delete_scaling_policy(context: Context, params: Params) -> Result:
     return {}
 
 
-def delete_policies_of(context: Context, resource_id: str, dimension: Dimension) -> None:
+def delete_policies_of(context: CallContext, resource_id: str, dimension: Dimension) -> None:
     """Delete every policy of a target."""
     for found in context.state.scaling_policies.list(context.scope):
         if (found.value.resource_id, found.value.dimension) == (resource_id, dimension):
             delete_policy(context, found)
 
 
-def delete_policy(context: Context, found: Versioned[ScalingPolicy]) -> None:
+def delete_policy(context: CallContext, found: Versioned[ScalingPolicy]) -> None:
     """Delete one, its alarms first."""
     policy = found.value
     drop_alarms(context, policy.alarm_names)
@@ -208,7 +208,7 @@ def delete_policy(context: Context, found: Versioned[ScalingPolicy]) -> None:
     context.state.scaling_policies.delete(context.scope, name, expect=found.version)
 
 
-def policies_of(context: Context, target: ScalableTarget) -> list[Versioned[ScalingPolicy]]:
+def policies_of(context: CallContext, target: ScalableTarget) -> list[Versioned[ScalingPolicy]]:
     """Every policy of a target."""
     return [
         it
@@ -217,7 +217,7 @@ def policies_of(context: Context, target: ScalableTarget) -> list[Versioned[Scal
     ]
 
 
-def lookup_policy(context: Context, params: Params) -> Versioned[ScalingPolicy] | None:
+def lookup_policy(context: CallContext, params: Params) -> Versioned[ScalingPolicy] | None:
     """The policy that the request names, or None."""
     dimension = dimension_of(params)
     if dimension is None:

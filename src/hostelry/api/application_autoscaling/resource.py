@@ -4,7 +4,7 @@ Source: RegisterScalableTarget (ResourceId, ScalableDimension) in the Applicatio
 reference.
 """
 
-from hostelry.api.context import Context, Params
+from hostelry.api.context import CallContext, Params
 from hostelry.api.refusals import unsupported
 from hostelry.api.sagemaker.component import find_component
 from hostelry.api.sagemaker.endpoint import find_endpoint
@@ -42,7 +42,7 @@ def names_of(resource_id: str, dimension: Dimension) -> tuple[str, ...]:
     )
 
 
-def check_resource(context: Context, resource_id: str, dimension: Dimension) -> None:
+def check_resource(context: CallContext, resource_id: str, dimension: Dimension) -> None:
     """Refuse what does not exist, does not serve, or has no number that could be scaled."""
     names = names_of(resource_id, dimension)
     if dimension is Dimension.PROVISIONED_CONCURRENCY:
@@ -56,7 +56,7 @@ def check_resource(context: Context, resource_id: str, dimension: Dimension) -> 
         check_variant(find_endpoint(context, names[0]).value, names[1])
 
 
-def check_component(context: Context, name: str) -> None:
+def check_component(context: CallContext, name: str) -> None:
     """Refuse adapters, and components that do not serve."""
     component = find_component(context, name).value
     if component.adapter is not None:
@@ -112,7 +112,7 @@ def least_capacity(dimension: Dimension) -> int:
     return 0 if dimension is Dimension.COPIES else 1
 
 
-def find_target(context: Context, params: Params) -> Versioned[ScalableTarget]:
+def find_target(context: CallContext, params: Params) -> Versioned[ScalableTarget]:
     """The registered target that the request names; raises ObjectNotFoundException."""
     found = lookup_target(context, params)
     if found is None:
@@ -120,7 +120,7 @@ def find_target(context: Context, params: Params) -> Versioned[ScalableTarget]:
     return found
 
 
-def lookup_target(context: Context, params: Params) -> Versioned[ScalableTarget] | None:
+def lookup_target(context: CallContext, params: Params) -> Versioned[ScalableTarget] | None:
     """The registered target that the request names, or None."""
     dimension = dimension_of(params)
     if dimension is None:

@@ -20,7 +20,7 @@ from hostelry.api.application_autoscaling.resource import (
 )
 from hostelry.api.application_autoscaling.scheduled_action import delete_actions_of
 from hostelry.api.application_autoscaling.tag import tags_with
-from hostelry.api.context import Context, Params, Result
+from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.tags import write_tags
 from hostelry.base.errors import validation_error
 from hostelry.base.ids import new_uuid
@@ -38,7 +38,7 @@ SUSPENSIONS = {
 }
 
 
-def register_scalable_target(context: Context, params: Params) -> Result:
+def register_scalable_target(context: CallContext, params: Params) -> Result:
     """RegisterScalableTarget: a new target, or what is given of one that is registered already."""
     dimension = dimension_of(params)
     if dimension is None:
@@ -67,7 +67,7 @@ def register_scalable_target(context: Context, params: Params) -> Result:
     return {"ScalableTargetARN": target.arn}
 
 
-def new_target(context: Context, params: Params, dimension: Dimension) -> ScalableTarget:
+def new_target(context: CallContext, params: Params, dimension: Dimension) -> ScalableTarget:
     """A target that was not registered before; both bounds are required for it."""
     for name in ("MinCapacity", "MaxCapacity"):
         if params.get(name) is None:
@@ -107,7 +107,7 @@ def suspended_of(params: Params, before: Suspended) -> Suspended:
     return replace(before, **changes)
 
 
-def describe_scalable_targets(context: Context, params: Params) -> Result:
+def describe_scalable_targets(context: CallContext, params: Params) -> Result:
     """DescribeScalableTargets: in the order of resource ids."""
     _, dimension = resource_filter(params)
     asked = params.get("ResourceIds")
@@ -121,7 +121,7 @@ def describe_scalable_targets(context: Context, params: Params) -> Result:
     return {"ScalableTargets": shown, **following}
 
 
-def targets_of(context: Context, params: Params) -> list[ScalableTarget]:
+def targets_of(context: CallContext, params: Params) -> list[ScalableTarget]:
     """Every target of the service namespace asked for."""
     if params["ServiceNamespace"] != NAMESPACE:
         return []
@@ -145,7 +145,7 @@ def target_members(target: ScalableTarget) -> Result:
     }
 
 
-def deregister_scalable_target(context: Context, params: Params) -> Result:
+def deregister_scalable_target(context: CallContext, params: Params) -> Result:
     """DeregisterScalableTarget: with its policies, their alarms and its scheduled actions.
 
     The record goes last, so that a call that was cut short can be made again.

@@ -12,7 +12,7 @@ from hostelry.api.application_autoscaling.resource import (
     not_found,
     resource_filter,
 )
-from hostelry.api.context import Context, Params, Result
+from hostelry.api.context import CallContext, Params, Result
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.base.ids import new_uuid
 from hostelry.domain.scaling import Dimension, ScalableTarget, ScheduledAction, policy_key
@@ -22,7 +22,7 @@ from hostelry.store.records import Versioned
 MAX_ACTIONS = 200  # of a target
 
 
-def put_scheduled_action(context: Context, params: Params) -> Result:
+def put_scheduled_action(context: CallContext, params: Params) -> Result:
     """PutScheduledAction: a new action, or what is given of one; times not given are deleted.
 
     A schedule that would never fire from now on is refused, where AWS accepts it and does nothing.
@@ -53,7 +53,7 @@ def put_scheduled_action(context: Context, params: Params) -> Result:
     return {}
 
 
-def new_action(context: Context, params: Params, target: ScalableTarget) -> ScheduledAction:
+def new_action(context: CallContext, params: Params, target: ScalableTarget) -> ScheduledAction:
     """An action that was not there before."""
     if not params.get("Schedule"):
         raise validation_error(
@@ -112,7 +112,7 @@ def check_fires(action: ScheduledAction, now: float) -> None:
         )
 
 
-def check_number(context: Context, target: ScalableTarget) -> None:
+def check_number(context: CallContext, target: ScalableTarget) -> None:
     """Refuse more actions of a target than there may be."""
     num = len(actions_of(context, target.resource_id, target.dimension))
     if num >= MAX_ACTIONS:
@@ -123,7 +123,7 @@ def check_number(context: Context, target: ScalableTarget) -> None:
         )
 
 
-def describe_scheduled_actions(context: Context, params: Params) -> Result:
+def describe_scheduled_actions(context: CallContext, params: Params) -> Result:
     """DescribeScheduledActions: in the order of resource ids and names."""
     resource_id, dimension = resource_filter(params)
     names = params.get("ScheduledActionNames")
@@ -158,7 +158,7 @@ def action_members(action: ScheduledAction) -> Result:
     }
 
 
-def delete_scheduled_action(context: Context, params: Params) -> Result:
+def delete_scheduled_action(context: CallContext, params: Params) -> Result:
     """DeleteScheduledAction."""
     found = lookup_action(context, params)
     if found is None:
@@ -168,13 +168,13 @@ def delete_scheduled_action(context: Context, params: Params) -> Result:
     return {}
 
 
-def delete_actions_of(context: Context, resource_id: str, dimension: Dimension) -> None:
+def delete_actions_of(context: CallContext, resource_id: str, dimension: Dimension) -> None:
     """Delete every scheduled action of a target."""
     for found in actions_of(context, resource_id, dimension):
         delete_action(context, found)
 
 
-def delete_action(context: Context, found: Versioned[ScheduledAction]) -> None:
+def delete_action(context: CallContext, found: Versioned[ScheduledAction]) -> None:
     """Delete one."""
     action = found.value
     name = policy_key(action.resource_id, action.dimension, action.name)
@@ -182,7 +182,7 @@ def delete_action(context: Context, found: Versioned[ScheduledAction]) -> None:
 
 
 def actions_of(
-    context: Context, resource_id: str, dimension: Dimension
+    context: CallContext, resource_id: str, dimension: Dimension
 ) -> list[Versioned[ScheduledAction]]:
     """Every scheduled action of a target."""
     return [
@@ -192,7 +192,7 @@ def actions_of(
     ]
 
 
-def lookup_action(context: Context, params: Params) -> Versioned[ScheduledAction] | None:
+def lookup_action(context: CallContext, params: Params) -> Versioned[ScheduledAction] | None:
     """The scheduled action that the request names, or None."""
     dimension = dimension_of(params)
     if dimension is None:

@@ -2,32 +2,32 @@
 
 from collections.abc import Mapping
 
-from hostelry.api.context import Context, Params, Result
+from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.tags import read_tags, tags_without, write_tags
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.tags import MAX_TAGS
 
 
-def tag_resource(context: Context, params: Params) -> Result:
+def tag_resource(context: CallContext, params: Params) -> Result:
     """TagResource: adds or overwrites."""
     arn = existing_target_arn(context, params["ResourceARN"])
     write_tags(context, arn, tags_with(context, arn, params["Tags"]))
     return {}
 
 
-def untag_resource(context: Context, params: Params) -> Result:
+def untag_resource(context: CallContext, params: Params) -> Result:
     """UntagResource: keys that the target does not have are no error."""
     arn = existing_target_arn(context, params["ResourceARN"])
     write_tags(context, arn, tags_without(context, arn, params["TagKeys"]))
     return {}
 
 
-def list_tags_for_resource(context: Context, params: Params) -> Result:
+def list_tags_for_resource(context: CallContext, params: Params) -> Result:
     """ListTagsForResource."""
     return {"Tags": dict(read_tags(context, existing_target_arn(context, params["ResourceARN"])))}
 
 
-def tags_with(context: Context, arn: str, tags: Mapping[str, str]) -> Mapping[str, str]:
+def tags_with(context: CallContext, arn: str, tags: Mapping[str, str]) -> Mapping[str, str]:
     """The tags that a target has with `tags` added or overwritten; raises where it cannot be."""
     for key in tags:
         if key.lower().startswith("aws:"):
@@ -42,7 +42,7 @@ def tags_with(context: Context, arn: str, tags: Mapping[str, str]) -> Mapping[st
     return after
 
 
-def existing_target_arn(context: Context, arn: str) -> str:
+def existing_target_arn(context: CallContext, arn: str) -> str:
     """`arn`, where a registered target has it; raises ResourceNotFoundException."""
     targets = context.state.scalable_targets.list(context.scope)
     if any(it.value.arn == arn for it in targets):

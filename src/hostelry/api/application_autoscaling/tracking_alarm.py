@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from hostelry.api.cloudwatch.alarm import check_number, put, status_after
 from hostelry.api.cloudwatch.alarm_describe import rule_members
-from hostelry.api.context import Context
+from hostelry.api.context import CallContext
 from hostelry.api.tags import write_tags
 from hostelry.base.errors import ServiceError
 from hostelry.base.ids import new_uuid
@@ -27,7 +27,7 @@ def names_for(resource_id: str, tracking: TargetTracking, before: Iterable[str])
     return tuple(known.get(it) or alarm_name(resource_id, it, new_uuid()) for it in sides)
 
 
-def check_room(context: Context, names: Sequence[str]) -> None:
+def check_room(context: CallContext, names: Sequence[str]) -> None:
     """Refuse a policy where no more alarms are possible."""
     records = context.state.metric_alarms
     if all(records.get(context.scope, it) is not None for it in names):
@@ -38,7 +38,7 @@ def check_room(context: Context, names: Sequence[str]) -> None:
         raise ServiceError("LimitExceededException", error.message) from None
 
 
-def renew_alarms(state: State, context_of: Callable[[Scope], Context]) -> None:
+def renew_alarms(state: State, context_of: Callable[[Scope], CallContext]) -> None:
     """Make the alarms of every scope's policies what they should be, where they are not.
 
     They are not where control died while it wrote a policy, or runs with another `pace` now. To be
@@ -51,7 +51,7 @@ def renew_alarms(state: State, context_of: Callable[[Scope], Context]) -> None:
                 put_alarms(context, policy, policy.tracking)
 
 
-def is_stale(context: Context, policy: ScalingPolicy, tracking: TargetTracking) -> bool:
+def is_stale(context: CallContext, policy: ScalingPolicy, tracking: TargetTracking) -> bool:
     """Whether one of the policy's alarms is missing, or has another rule than it should."""
     for name in policy.alarm_names:
         side = side_of(name)
@@ -63,7 +63,7 @@ def is_stale(context: Context, policy: ScalingPolicy, tracking: TargetTracking) 
     return False
 
 
-def put_alarms(context: Context, policy: ScalingPolicy, tracking: TargetTracking) -> None:
+def put_alarms(context: CallContext, policy: ScalingPolicy, tracking: TargetTracking) -> None:
     """Write every alarm that `policy` names; one that is there keeps its state."""
     for name in policy.alarm_names:
         side = side_of(name)
@@ -93,7 +93,7 @@ def put_alarms(context: Context, policy: ScalingPolicy, tracking: TargetTracking
         put(context, context.state.metric_alarms, found, alarm, {})
 
 
-def drop_alarms(context: Context, names: Iterable[str]) -> None:
+def drop_alarms(context: CallContext, names: Iterable[str]) -> None:
     """Delete alarms; one that somebody deleted already is no error."""
     records = context.state.metric_alarms
     for name in names:

@@ -4,7 +4,7 @@ from typing import TypeVar
 
 from hostelry.api.cloudwatch.alarm_action import actions_of
 from hostelry.api.cloudwatch.alarm_rule import rule_of
-from hostelry.api.context import Context, Params, Result
+from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.tags import tags_of, write_tags
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.alarm import (
@@ -34,7 +34,7 @@ NOT_ECHOED = ("Tags",)
 A = TypeVar("A", MetricAlarm, CompositeAlarm)
 
 
-def put_metric_alarm(context: Context, params: Params) -> Result:
+def put_metric_alarm(context: CallContext, params: Params) -> Result:
     """PutMetricAlarm; an alarm that a scaling policy made stays its policy's."""
     name, records = params["AlarmName"], context.state.metric_alarms
     check_name(name)
@@ -56,7 +56,7 @@ def put_metric_alarm(context: Context, params: Params) -> Result:
     return put(context, records, found, alarm, params)
 
 
-def put_composite_alarm(context: Context, params: Params) -> Result:
+def put_composite_alarm(context: CallContext, params: Params) -> Result:
     """PutCompositeAlarm; a rule that would lead back to the alarm itself is refused."""
     name, records = params["AlarmName"], context.state.composite_alarms
     check_name(name)
@@ -84,7 +84,7 @@ def put_composite_alarm(context: Context, params: Params) -> Result:
 
 
 def put(
-    context: Context, records: Records[A], found: Versioned[A] | None, alarm: A, params: Params
+    context: CallContext, records: Records[A], found: Versioned[A] | None, alarm: A, params: Params
 ) -> Result:
     """Write the alarm, its tags where it is new, and what its history says of that."""
     if found is None:
@@ -99,7 +99,7 @@ def put(
     return {}
 
 
-def status_after(context: Context, found: Versioned[A] | None) -> AlarmStatus:
+def status_after(context: CallContext, found: Versioned[A] | None) -> AlarmStatus:
     """The status of the alarm that is replaced, or of a new one."""
     return new_status(context.now) if found is None else found.value.status
 
@@ -138,7 +138,7 @@ def rule_expression(text: str) -> Expression:
         raise validation_error(f"AlarmRule cannot be used: {error}.") from None
 
 
-def check_rule(context: Context, name: str, rule: Expression) -> None:
+def check_rule(context: CallContext, name: str, rule: Expression) -> None:
     """Refuse a rule of alarms that do not exist, that leads back to itself, or asks too much."""
     state, scope = context.state, context.scope
     composites = {it.value.name: it.value for it in state.composite_alarms.list(scope)}
@@ -169,7 +169,7 @@ def check_rule(context: Context, name: str, rule: Expression) -> None:
             )
 
 
-def suppressor_of(context: Context, params: Params) -> str | None:
+def suppressor_of(context: CallContext, params: Params) -> str | None:
     """The name of the suppressor; its two periods come with it or not at all."""
     given = params.get("ActionsSuppressor")
     periods = ("ActionsSuppressorWaitPeriod", "ActionsSuppressorExtensionPeriod")

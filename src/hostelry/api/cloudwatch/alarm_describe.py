@@ -5,7 +5,7 @@ from typing import Any
 
 from hostelry.api.cloudwatch.alarm_page import page_of
 from hostelry.api.cloudwatch.alarm_rule import metric_of
-from hostelry.api.context import Context, Params, Result
+from hostelry.api.context import CallContext, Params, Result
 from hostelry.base.errors import validation_error
 from hostelry.domain.alarm import (
     COMPOSITE_ALARM,
@@ -39,7 +39,7 @@ SUPPRESSED: Mapping[str, str] = {
 }
 
 
-def describe_alarms(context: Context, params: Params) -> Result:
+def describe_alarms(context: CallContext, params: Params) -> Result:
     """DescribeAlarms: in the order of names, metric alarms alone unless AlarmTypes says more."""
     for relation, show in (("ParentsOfAlarmName", brief), ("ChildrenOfAlarmName", short)):
         if params.get(relation) is not None:
@@ -51,7 +51,7 @@ def describe_alarms(context: Context, params: Params) -> Result:
     return shown(context, params, found, lambda it: described(context, it))
 
 
-def describe_alarms_for_metric(context: Context, params: Params) -> Result:
+def describe_alarms_for_metric(context: CallContext, params: Params) -> Result:
     """DescribeAlarmsForMetric: alarms on just this metric, not those on expressions."""
     wanted = metric_of(params, "Dimensions")
     asked = {
@@ -69,7 +69,7 @@ def describe_alarms_for_metric(context: Context, params: Params) -> Result:
     return {"MetricAlarms": [described(context, it) for it in found]}
 
 
-def alarms_of(context: Context, params: Params) -> list[Alarm]:
+def alarms_of(context: CallContext, params: Params) -> list[Alarm]:
     """Alarms of the types that are asked for."""
     types = params.get("AlarmTypes") or (METRIC_ALARM,)
     state, scope = context.state, context.scope
@@ -95,7 +95,7 @@ def passes(alarm: Alarm, params: Params) -> bool:
     return not prefix or any(it.startswith(prefix) for it in actions)
 
 
-def related(context: Context, given: str, relation: str) -> list[Alarm]:
+def related(context: CallContext, given: str, relation: str) -> list[Alarm]:
     """The alarms whose rules name an alarm, or that its rule names."""
     name = alarm_name(given)
     every = alarms_of(context, {"AlarmTypes": (METRIC_ALARM, COMPOSITE_ALARM)})
@@ -116,7 +116,7 @@ def refuse_others(params: Params, relation: str) -> None:
 
 
 def shown(
-    context: Context, params: Params, alarms: Sequence[Alarm], show: Callable[[Any], Result]
+    context: CallContext, params: Params, alarms: Sequence[Alarm], show: Callable[[Any], Result]
 ) -> Result:
     """One page of alarms, in the two lists of the answer."""
     placed = in_order(alarms)
@@ -147,7 +147,7 @@ def short(alarm: Alarm) -> Result:
     }
 
 
-def described(context: Context, alarm: Alarm) -> Result:
+def described(context: CallContext, alarm: Alarm) -> Result:
     """MetricAlarm or CompositeAlarm of the answer."""
     actions, status = alarm.actions, alarm.status
     common: Result = {
@@ -223,7 +223,7 @@ def query_members(query: MetricQuery) -> Result:
     return members | {"MetricStat": {"Metric": metric_members(query.stat), **known(stat)}}
 
 
-def composite_members(context: Context, alarm: CompositeAlarm) -> Result:
+def composite_members(context: CallContext, alarm: CompositeAlarm) -> Result:
     """What only composite alarms have."""
     members: Result = {"AlarmRule": alarm.expression}
     if alarm.suppressor is None:
@@ -242,7 +242,7 @@ def composite_members(context: Context, alarm: CompositeAlarm) -> Result:
     return members
 
 
-def status_of(context: Context, name: str) -> AlarmStatus | None:
+def status_of(context: CallContext, name: str) -> AlarmStatus | None:
     """The status of an alarm of either kind."""
     state, scope = context.state, context.scope
     found = state.metric_alarms.get(scope, name) or state.composite_alarms.get(scope, name)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from hostelry.api.cloudwatch.alarm_page import page_of
-from hostelry.api.context import Context, Params, Result
+from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.refusals import refuse_fields
 from hostelry.domain.alarm import METRIC_ALARM, AlarmHistory, AlarmHistoryItem
 from hostelry.scaling_policy.composite import alarm_name
@@ -12,7 +12,7 @@ from hostelry.store.alarm_log import histories as all_histories
 PAGE_SIZE = 100
 
 
-def describe_alarm_history(context: Context, params: Params) -> Result:
+def describe_alarm_history(context: CallContext, params: Params) -> Result:
     """DescribeAlarmHistory: newest first unless ScanBy says otherwise; deleted alarms' too."""
     refuse_fields(params, ("AlarmContributorId",))
     descending = params.get("ScanBy") != "TimestampAscending"
@@ -34,7 +34,7 @@ def describe_alarm_history(context: Context, params: Params) -> Result:
     return {"AlarmHistoryItems": [item_members(it) for it in page], **following}
 
 
-def histories(context: Context, params: Params) -> Iterator[AlarmHistory]:
+def histories(context: CallContext, params: Params) -> Iterator[AlarmHistory]:
     """The history of the alarm that is asked for, or all."""
     state, scope = context.state, context.scope
     if params.get("AlarmName") is None:

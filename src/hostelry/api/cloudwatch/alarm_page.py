@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TypeVar
 
-from hostelry.api.context import Context, Params, Result
+from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import Position, digest_of, is_after, read_token, write_token
 from hostelry.base.errors import ServiceError
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def page_of(
-    context: Context,
+    context: CallContext,
     operation: str,
     params: Params,
     placed: Sequence[tuple[Position, T]],

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hostelry.api.context import Context, Params
+from hostelry.api.context import CallContext, Params
 from hostelry.api.refusals import refuse_fields
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.alarm import AlarmRule, Comparison, MissingData
@@ -38,7 +38,7 @@ NOT_SERVED = (
 REQUIRED = ("ComparisonOperator", "EvaluationPeriods", "Threshold")
 
 
-def rule_of(context: Context, params: Params) -> AlarmRule:
+def rule_of(context: CallContext, params: Params) -> AlarmRule:
     """The rule that `params` describe; raises ValidationError."""
     refuse_fields(params, NOT_SERVED)
     for name in REQUIRED:
@@ -166,7 +166,7 @@ def check_span(rule: AlarmRule) -> None:
         )
 
 
-def queries_of(context: Context, params: Params) -> tuple[MetricQuery, ...]:
+def queries_of(context: CallContext, params: Params) -> tuple[MetricQuery, ...]:
     """The queries of an alarm on an expression; empty where it watches one metric."""
     given: Sequence[Mapping[str, Any]] = params.get("Metrics") or ()
     if not given:
@@ -181,7 +181,7 @@ def queries_of(context: Context, params: Params) -> tuple[MetricQuery, ...]:
     return queries
 
 
-def query_of(context: Context, given: Mapping[str, Any], path: str) -> MetricQuery:
+def query_of(context: CallContext, given: Mapping[str, Any], path: str) -> MetricQuery:
     """One MetricDataQuery of an alarm."""
     name, stat, expression = given["Id"], given.get("MetricStat"), given.get("Expression")
     if not QUERY_ID.fullmatch(name):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hostelry.api.context import Context, Params, Result
+from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.tags import write_tags
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.alarm import AlarmState, CompositeAlarm, MetricAlarm
@@ -15,7 +15,7 @@ from hostelry.store.alarm_log import append_history
 from hostelry.store.records import Records, Versioned
 
 
-def set_alarm_state(context: Context, params: Params) -> Result:
+def set_alarm_state(context: CallContext, params: Params) -> Result:
     """SetAlarmState: a metric alarm is in its own state again after its next evaluation.
 
     The actions of another state are done by whoever watches the alarms, within a second or so.
@@ -38,17 +38,17 @@ def set_alarm_state(context: Context, params: Params) -> Result:
     return {}
 
 
-def enable_alarm_actions(context: Context, params: Params) -> Result:
+def enable_alarm_actions(context: CallContext, params: Params) -> Result:
     """EnableAlarmActions: names that no alarm has are passed over."""
     return switch_actions(context, params["AlarmNames"], enabled=True)
 
 
-def disable_alarm_actions(context: Context, params: Params) -> Result:
+def disable_alarm_actions(context: CallContext, params: Params) -> Result:
     """DisableAlarmActions: likewise; states go on to change."""
     return switch_actions(context, params["AlarmNames"], enabled=False)
 
 
-def delete_alarms(context: Context, params: Params) -> Result:
+def delete_alarms(context: CallContext, params: Params) -> Result:
     """DeleteAlarms: names that no alarm has are passed over; a refusal deletes nothing.
 
     Refused are two composite alarms at once, and alarms that other composite alarms ask for.
@@ -70,7 +70,7 @@ def delete_alarms(context: Context, params: Params) -> Result:
     return {}
 
 
-def find_alarm(context: Context, name: str) -> tuple[Records[Any], Versioned[Any]]:
+def find_alarm(context: CallContext, name: str) -> tuple[Records[Any], Versioned[Any]]:
     """The alarm of that name and where it is recorded; raises ResourceNotFound."""
     found = lookup(context, name)
     if found is None:
@@ -78,7 +78,7 @@ def find_alarm(context: Context, name: str) -> tuple[Records[Any], Versioned[Any
     return found
 
 
-def lookup(context: Context, name: str) -> tuple[Records[Any], Versioned[Any]] | None:
+def lookup(context: CallContext, name: str) -> tuple[Records[Any], Versioned[Any]] | None:
     """The alarm of that name, metric or composite, and where it is recorded."""
     kinds: tuple[Records[MetricAlarm] | Records[CompositeAlarm], ...] = (
         context.state.metric_alarms,
@@ -91,7 +91,7 @@ def lookup(context: Context, name: str) -> tuple[Records[Any], Versioned[Any]] |
     return None
 
 
-def switch_actions(context: Context, names: Sequence[str], *, enabled: bool) -> Result:
+def switch_actions(context: CallContext, names: Sequence[str], *, enabled: bool) -> Result:
     """Let the actions of alarms be done, or not."""
     for name in dict.fromkeys(names):
         found = lookup(context, name)
@@ -113,7 +113,7 @@ def switch_actions(context: Context, names: Sequence[str], *, enabled: bool) -> 
     return {}
 
 
-def refuse_children(context: Context, alarms: Sequence[Alarm]) -> None:
+def refuse_children(context: CallContext, alarms: Sequence[Alarm]) -> None:
     """Raise ValidationError where a composite alarm that stays asks for one of `alarms`."""
     going = {it.name for it in alarms}
     stays = [it.value for it in context.state.composite_alarms.list(context.scope)]

@@ -1,33 +1,33 @@
 """ListTagsForResource, TagResource and UntagResource of alarms."""
 
 from hostelry.api.cloudwatch.alarm_state import lookup
-from hostelry.api.context import Context, Params, Result
+from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.tags import read_tags, tag_list, tags_of, tags_without, write_tags
 from hostelry.base.errors import ServiceError
 from hostelry.domain.alarm import alarm_arn
 from hostelry.scaling_policy.composite import alarm_name
 
 
-def list_tags_for_resource(context: Context, params: Params) -> Result:
+def list_tags_for_resource(context: CallContext, params: Params) -> Result:
     """ListTagsForResource."""
     return {"Tags": tag_list(read_tags(context, existing_arn(context, params["ResourceARN"])))}
 
 
-def tag_resource(context: Context, params: Params) -> Result:
+def tag_resource(context: CallContext, params: Params) -> Result:
     """TagResource: adds or overwrites."""
     arn = existing_arn(context, params["ResourceARN"])
     write_tags(context, arn, {**read_tags(context, arn), **tags_of(params["Tags"])})
     return {}
 
 
-def untag_resource(context: Context, params: Params) -> Result:
+def untag_resource(context: CallContext, params: Params) -> Result:
     """UntagResource: keys that the alarm does not have are no error."""
     arn = existing_arn(context, params["ResourceARN"])
     write_tags(context, arn, tags_without(context, arn, params["TagKeys"]))
     return {}
 
 
-def existing_arn(context: Context, arn: str) -> str:
+def existing_arn(context: CallContext, arn: str) -> str:
     """`arn`, which is an alarm's; raises ResourceNotFoundException or InvalidParameterValue."""
     name = alarm_name(arn)
     if name == arn:

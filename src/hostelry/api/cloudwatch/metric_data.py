@@ -16,7 +16,7 @@ from hostelry.api.cloudwatch.metric_values import (
     invalid_value,
     missing,
 )
-from hostelry.api.context import Context, Params, Result
+from hostelry.api.context import CallContext, Params, Result
 from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.domain.metric import Metric, Sample, StatisticSet
 
@@ -29,7 +29,7 @@ LARGEST = 2.0**360
 RESERVED = "AWS/"
 
 
-def put_metric_data(context: Context, params: Params) -> Result:
+def put_metric_data(context: CallContext, params: Params) -> Result:
     """Every datum, or none where one of them is refused, or where they cannot be kept."""
     if len(msgspec.json.encode(params)) > MAX_REQUEST_BYTES:
         raise ServiceError(
@@ -71,7 +71,7 @@ def _data(params: Params) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield f"{path}.member.{number}", datum
 
 
-def _sample(context: Context, namespace: str, datum: Mapping[str, Any], path: str) -> Sample:
+def _sample(context: CallContext, namespace: str, datum: Mapping[str, Any], path: str) -> Sample:
     given = [it for it in ("Value", "Values", "StatisticValues") if datum.get(it) is not None]
     if not given:
         raise missing(
@@ -137,7 +137,7 @@ def _statistics(datum: Mapping[str, Any], path: str) -> StatisticSet | None:
     return StatisticSet(sample_count=count, sum=total, minimum=minimum, maximum=maximum)
 
 
-def _instant(context: Context, datum: Mapping[str, Any], path: str) -> float:
+def _instant(context: CallContext, datum: Mapping[str, Any], path: str) -> float:
     at = datum.get("Timestamp")
     if at is None:
         return context.now

@@ -5,7 +5,7 @@ Source: ListMetrics in the CloudWatch API reference.
 
 from hostelry.api.cloudwatch.metric_query import read_next
 from hostelry.api.cloudwatch.metric_values import invalid_value, shown
-from hostelry.api.context import Context, Params, Result
+from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import request_digest, write_token
 from hostelry.domain.metric import Metric
 from hostelry.metrics.protocol import MetricFilter
@@ -15,7 +15,7 @@ TWO_WEEKS_S = 14 * 24 * 3600
 RECENTLY_S = 3 * 3600
 
 
-def list_metrics(context: Context, params: Params) -> Result:
+def list_metrics(context: CallContext, params: Params) -> Result:
     """The metrics with data in the last two weeks, or three hours, that fit; 500 a page."""
     if params.get("OwningAccount") not in (None, context.scope.account):
         raise invalid_value(

@@ -14,7 +14,7 @@ from hostelry.api.cloudwatch.metric_values import (
     invalid_value,
     missing,
 )
-from hostelry.api.context import Context, Params, Result
+from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import read_token, request_digest, write_token
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.metric import Datapoint, Metric, MetricQuery, MetricStat
@@ -34,7 +34,7 @@ DROPPED: Result = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class AnswerSeries:
     """One series of the answer, or what of it a page shows."""
 
     place: str
@@ -45,7 +45,7 @@ class Part:
     is_whole: bool = True
 
 
-def get_metric_data(context: Context, params: Params) -> Result:
+def get_metric_data(context: CallContext, params: Params) -> Result:
     """The series of every query that returns data, in pages of MaxDatapoints.
 
     StartTime is rounded down to the period of each query.
@@ -64,7 +64,7 @@ def get_metric_data(context: Context, params: Params) -> Result:
     )
     is_ascending = params.get("ScanBy") == "TimestampAscending"
     parts = [
-        Part(
+        AnswerSeries(
             place=f"{at:04}/{number:06}",
             id=query.id,
             label=series.label,
@@ -93,7 +93,7 @@ def read_next(params: Params, digest: str) -> tuple[str | float, str] | None:
         raise ServiceError("InvalidNextToken", error.message) from None
 
 
-def _queries(context: Context, params: Params) -> list[MetricQuery]:
+def _queries(context: CallContext, params: Params) -> list[MetricQuery]:
     given = params["MetricDataQueries"]
     if not 1 <= len(given) <= MAX_QUERIES:
         raise validation_error(
@@ -106,7 +106,7 @@ def _queries(context: Context, params: Params) -> list[MetricQuery]:
     ]
 
 
-def _query(context: Context, given: Mapping[str, Any], path: str) -> MetricQuery:
+def _query(context: CallContext, given: Mapping[str, Any], path: str) -> MetricQuery:
     if given.get("AccountId") not in (None, context.scope.account):
         raise invalid_value(
             f"The value {given['AccountId']} for parameter {path}.AccountId is invalid: only"
@@ -147,8 +147,8 @@ def _check_period(path: str, period_s: int) -> None:
 
 
 def _behind(
-    parts: Sequence[Part], last: tuple[str | float, str] | None, *, is_ascending: bool
-) -> list[Part]:
+    parts: Sequence[AnswerSeries], last: tuple[str | float, str] | None, *, is_ascending: bool
+) -> list[AnswerSeries]:
     """What comes after the last point of the page before."""
     if last is None:
         return list(parts)
@@ -163,10 +163,12 @@ def _behind(
     return rest
 
 
-def _page(parts: Sequence[Part], size: int, digest: str) -> tuple[list[Part], Result]:
+def _page(
+    parts: Sequence[AnswerSeries], size: int, digest: str
+) -> tuple[list[AnswerSeries], Result]:
     """As many points as fit, and the member that leads to the rest."""
     num_left = sum(len(part.points) for part in parts)
-    page: list[Part] = []
+    page: list[AnswerSeries] = []
     for part in parts:
         points = part.points[:size]
         size -= len(points)
@@ -188,7 +190,7 @@ def _messages(cut: Sequence[str]) -> list[Result]:
     return [{"Code": "MaxMetricsExceeded", "Value": text}]
 
 
-def _shown(part: Part) -> Result:
+def _shown(part: AnswerSeries) -> Result:
     shown = {
         "Id": part.id,
         "Label": part.label,

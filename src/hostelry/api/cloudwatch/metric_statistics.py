@@ -11,14 +11,14 @@ from hostelry.api.cloudwatch.metric_values import (
     invalid_combination,
     invalid_value,
 )
-from hostelry.api.context import Context, Params, Result
+from hostelry.api.context import CallContext, Params, Result
 from hostelry.domain.metric import Metric, MetricStat
 from hostelry.metrics.series.statistic import statistic
 
 MAX_DATAPOINTS = 1440
 
 
-def get_metric_statistics(context: Context, params: Params) -> Result:
+def get_metric_statistics(context: CallContext, params: Params) -> Result:
     """The statistics of one metric, oldest period first; each unit has datapoints of its own.
 
     StartTime is rounded down to a multiple of Period.
@@ -75,7 +75,7 @@ def _time(params: Params) -> tuple[float, float]:
 
 
 def _datapoints(
-    context: Context, params: Params, metric: Metric, unit: str, time: tuple[float, float]
+    context: CallContext, params: Params, metric: Metric, unit: str, time: tuple[float, float]
 ) -> list[Result]:
     by_instant: dict[float, Result] = {}
     for name in (*(params.get("Statistics") or ()), *(params.get("ExtendedStatistics") or ())):

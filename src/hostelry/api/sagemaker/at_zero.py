@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hostelry.api.context import Context
+from hostelry.api.context import CallContext
 from hostelry.base.errors import validation_error
 from hostelry.domain.at_zero import AtZero
 
@@ -24,7 +24,7 @@ def at_zero_of(tags: Mapping[str, str]) -> AtZero | None:
     return ANSWERS[said]
 
 
-def write_at_zero(context: Context, arn: str, chosen: AtZero | None) -> None:
+def write_at_zero(context: CallContext, arn: str, chosen: AtZero | None) -> None:
     """Make the choice that of the endpoint or the component with the ARN."""
     scope, state = context.scope, context.state
     for component in state.components.list(scope):

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hostelry.api.context import Context, Params, Result, new_generation
-from hostelry.api.page import Row, list_page
+from hostelry.api.context import CallContext, Params, Result, new_generation
+from hostelry.api.page import ListedResource, list_page
 from hostelry.api.refusals import already_exists, not_found
 from hostelry.api.sagemaker.at_zero import at_zero_of
 from hostelry.api.sagemaker.component_move import check_fits_pending
@@ -38,7 +38,7 @@ HOSTING = {
 }
 
 
-def create_inference_component(context: Context, params: Params) -> Result:
+def create_inference_component(context: CallContext, params: Params) -> Result:
     """CreateInferenceComponent: a base, or with BaseInferenceComponentName an adapter of one."""
     scope, name = context.scope, params["InferenceComponentName"]
     tags = tags_of(params.get("Tags"))
@@ -82,7 +82,7 @@ def is_of_adapter(given: Sequence[Given]) -> bool:
 
 
 def new_base(
-    context: Context,
+    context: CallContext,
     params: Params,
     given: Sequence[Given],
     variant: Variant,
@@ -107,7 +107,7 @@ def new_base(
 
 
 def new_adapter(
-    context: Context,
+    context: CallContext,
     params: Params,
     given: Sequence[Given],
     variant: Variant,
@@ -126,17 +126,17 @@ def new_adapter(
     )
 
 
-def describe_inference_component(context: Context, params: Params) -> Result:
+def describe_inference_component(context: CallContext, params: Params) -> Result:
     """DescribeInferenceComponent."""
     component = find_component(context, params["InferenceComponentName"]).value
     return component_summary(context, component)
 
 
-def list_inference_components(context: Context, params: Params) -> Result:
+def list_inference_components(context: CallContext, params: Params) -> Result:
     """ListInferenceComponents."""
     components = (stored.value for stored in context.state.components.list(context.scope))
     rows = [
-        Row(
+        ListedResource(
             name=component.name,
             created_at=component.created_at,
             modified_at=component.modified_at,
@@ -160,7 +160,7 @@ def list_inference_components(context: Context, params: Params) -> Result:
     return {"InferenceComponents": shown, **following}
 
 
-def delete_inference_component(context: Context, params: Params) -> Result:
+def delete_inference_component(context: CallContext, params: Params) -> Result:
     """DeleteInferenceComponent: from every status, and once more while it is being deleted.
 
     A delete cancels a create or an update under way, which AWS may refuse. The record goes when
@@ -184,7 +184,7 @@ def delete_inference_component(context: Context, params: Params) -> Result:
     return {}
 
 
-def find_component(context: Context, name: str) -> Versioned[InferenceComponent]:
+def find_component(context: CallContext, name: str) -> Versioned[InferenceComponent]:
     """The component; raises ValidationException where there is none of that name."""
     found = context.state.components.get(context.scope, name)
     if found is None:
@@ -213,7 +213,7 @@ def hosting_variant(endpoint: Endpoint, name: str | None) -> Variant:
     return variant
 
 
-def find_base(context: Context, base_name: str, endpoint_name: str) -> InferenceComponent:
+def find_base(context: CallContext, base_name: str, endpoint_name: str) -> InferenceComponent:
     """The component an adapter on `endpoint_name` can live in; raises ValidationException."""
     base = find_component(context, base_name).value
     arn = base.arn
@@ -242,7 +242,7 @@ def refuse_runtime_config(params: Params, field: str) -> None:
         )
 
 
-def check_no_adapters(context: Context, component: InferenceComponent) -> None:
+def check_no_adapters(context: CallContext, component: InferenceComponent) -> None:
     """Refuse to delete a base with adapters that are not being deleted themselves."""
     adapters = [
         other.name
@@ -259,12 +259,12 @@ def check_no_adapters(context: Context, component: InferenceComponent) -> None:
         )
 
 
-def spec_deadline(context: Context, spec: ComponentSpec, variant: Variant) -> float:
+def spec_deadline(context: CallContext, spec: ComponentSpec, variant: Variant) -> float:
     """When bringing up copies of `spec` fails."""
     return copies_deadline(spec, variant, context.now)
 
 
-def adapter_deadline(context: Context, base: InferenceComponent, variant: Variant) -> float:
+def adapter_deadline(context: CallContext, base: InferenceComponent, variant: Variant) -> float:
     """When registering an adapter fails: no sooner than its base, which may still be coming up."""
     own = (
         start_deadline(context.now, 0.0, 0.0)

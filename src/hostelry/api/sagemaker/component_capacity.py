@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from hostelry.api.context import Context
+from hostelry.api.context import CallContext
 from hostelry.api.sagemaker.component_move import LEFT_BEHIND, hosting_variant
 from hostelry.api.sagemaker.component_spec import shapes_of
-from hostelry.api.sagemaker.endpoint_summary import Presence
+from hostelry.api.sagemaker.endpoint_summary import EndpointFleet
 from hostelry.base.errors import validation_error
 from hostelry.domain.copy import Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint
@@ -13,11 +13,11 @@ from hostelry.placement.fleet_size import fleet_growth
 from hostelry.placement.values import Pool, Wanted
 
 
-def check_room_for_copies(context: Context, endpoint: Endpoint, wanted: Deployment) -> None:
+def check_room_for_copies(context: CallContext, endpoint: Endpoint, wanted: Deployment) -> None:
     """Refuse fewer or other instances than the copies that serve now need."""
     if not endpoint.takes_components:
         return
-    presence = Presence.of(context, endpoint.name)
+    presence = EndpointFleet.of(context, endpoint.name)
     variant = hosting_variant(wanted)
     limit = most_instances(wanted)
     live = live_instances(endpoint, presence)
@@ -46,7 +46,7 @@ def most_instances(wanted: Deployment) -> int:
     return scaling.max_instances
 
 
-def live_instances(endpoint: Endpoint, presence: Presence) -> list[Instance]:
+def live_instances(endpoint: Endpoint, presence: EndpointFleet) -> list[Instance]:
     """The instances that the endpoint's active deployment has."""
     return [
         it
@@ -56,7 +56,7 @@ def live_instances(endpoint: Endpoint, presence: Presence) -> list[Instance]:
 
 
 def serving_copies(
-    context: Context, endpoint: Endpoint, presence: Presence, types: tuple[str, ...]
+    context: CallContext, endpoint: Endpoint, presence: EndpointFleet, types: tuple[str, ...]
 ) -> list[Wanted]:
     """What each copy that serves, as far as it is wanted, would ask of an instance of `types`."""
     serving = Counter(it.component_name for it in presence.copies if it.serves)

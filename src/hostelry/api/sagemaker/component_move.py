@@ -1,6 +1,6 @@
 """Whether components can run on other instance types than their endpoint's present ones."""
 
-from hostelry.api.context import Context
+from hostelry.api.context import CallContext
 from hostelry.api.sagemaker.component_spec import shapes_of
 from hostelry.base.errors import validation_error
 from hostelry.domain.component import ComponentSpec, ComponentStatus, InferenceComponent
@@ -12,7 +12,7 @@ from hostelry.domain.validation import shortfall
 LEFT_BEHIND = {ComponentStatus.DELETING, ComponentStatus.FAILED}
 
 
-def check_components_fit(context: Context, endpoint: Endpoint, pending: Deployment) -> None:
+def check_components_fit(context: CallContext, endpoint: Endpoint, pending: Deployment) -> None:
     """Refuse instance types that some component of the endpoint cannot run on."""
     for stored in context.state.components.list(context.scope):
         component = stored.value
@@ -20,7 +20,9 @@ def check_components_fit(context: Context, endpoint: Endpoint, pending: Deployme
             check_fits(context, component, endpoint, pending)
 
 
-def check_fits_pending(context: Context, component: InferenceComponent, endpoint: Endpoint) -> None:
+def check_fits_pending(
+    context: CallContext, component: InferenceComponent, endpoint: Endpoint
+) -> None:
     """Refuse a component that could not follow its endpoint's update to other instance types.
 
     Nor may it be one that could not go back, while such an update is on trial.
@@ -30,7 +32,7 @@ def check_fits_pending(context: Context, component: InferenceComponent, endpoint
 
 
 def check_fits(
-    context: Context, component: InferenceComponent, endpoint: Endpoint, pending: Deployment
+    context: CallContext, component: InferenceComponent, endpoint: Endpoint, pending: Deployment
 ) -> None:
     """Refuse a component that cannot run on any instance of `pending`; names it and the limits."""
     old, new = hosting_variant(endpoint.active), hosting_variant(pending)
@@ -49,7 +51,7 @@ def hosting_variant(deployment: Deployment) -> Variant:
     return deployment.variants[0].variant
 
 
-def lack_on(context: Context, spec: ComponentSpec, variant: Variant) -> str | None:
+def lack_on(context: CallContext, spec: ComponentSpec, variant: Variant) -> str | None:
     """Why no instance of the variant could hold a copy; None where one could."""
     lacks = []
     for name, shape in shapes_of(context, variant).items():

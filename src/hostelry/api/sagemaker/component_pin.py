@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hostelry.api.context import Context
+from hostelry.api.context import CallContext
 from hostelry.base.errors import validation_error
 
 PINNED_TAG = "hostelry:pinned"
@@ -21,7 +21,7 @@ def is_pinned(tags: Mapping[str, str]) -> bool:
     return ANSWERS[said]
 
 
-def write_pin(context: Context, arn: str, *, pinned: bool) -> None:
+def write_pin(context: CallContext, arn: str, *, pinned: bool) -> None:
     """Pin the copies of the component with the ARN where they are, or let them be moved."""
     for found in context.state.components.list(context.scope):
         component = found.value

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hostelry.api.context import Context
+from hostelry.api.context import CallContext
 from hostelry.api.sagemaker.deployment import rollback_alarms
 from hostelry.base.errors import validation_error
 from hostelry.domain.component import CapacitySize, CapacityUnit, RollingUpdate
@@ -15,7 +15,7 @@ MAX_EXECUTION_S = 28_800.0
 POLICY = "DeploymentConfig.RollingUpdatePolicy"
 
 
-def rolling_update(context: Context, given: Mapping[str, Any], copies: int) -> RollingUpdate:
+def rolling_update(context: CallContext, given: Mapping[str, Any], copies: int) -> RollingUpdate:
     """The policy that `given` describes for so many copies; raises ValidationException."""
     policy = given["RollingUpdatePolicy"]
     update = RollingUpdate(

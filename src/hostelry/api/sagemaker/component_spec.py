@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from hostelry.api.context import Context
+from hostelry.api.context import CallContext
 from hostelry.api.refusals import refuse_fields
 from hostelry.api.sagemaker.container import archive_at
 from hostelry.api.sagemaker.model import find_model
@@ -27,7 +27,7 @@ from hostelry.domain.validation import (
 
 
 def component_spec(
-    context: Context,
+    context: CallContext,
     given: Sequence[Given],
     containers: Sequence[Container],
     variant: Variant,
@@ -72,7 +72,7 @@ def typed_spec(given: Given, container: Container, variant: Variant) -> TypedSpe
     )
 
 
-def shapes_of(context: Context, variant: Variant) -> dict[str, Shape]:
+def shapes_of(context: CallContext, variant: Variant) -> dict[str, Shape]:
     """The declared shape of each of the variant's instance types."""
     return {name: context.shape_of(name) for name in variant.instance_types}
 
@@ -112,7 +112,7 @@ def scheduling_of(given: Given) -> Scheduling:
     )
 
 
-def resolved_container(context: Context, given: Given) -> Container:
+def resolved_container(context: CallContext, given: Given) -> Container:
     """The container of a specification: the model's, a container's own, or one over the other."""
     model_name, override = given.get("ModelName"), given.get("Container")
     if model_name is None and override is None:

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from hostelry.api.context import Context, Result
+from hostelry.api.context import CallContext, Result
 from hostelry.api.refusals import short_reason
 from hostelry.api.sagemaker.endpoint_summary import deployed_image
 from hostelry.api.sagemaker.specifications import Given, given_in_force
@@ -23,7 +23,7 @@ PLACING = {ComponentStatus.CREATING, ComponentStatus.UPDATING, ComponentStatus.I
 ECHOED_OF_CONTAINER = ("ArtifactUrl", "Environment", "ContainerMetricsConfig")
 
 
-def component_summary(context: Context, component: InferenceComponent) -> Result:
+def component_summary(context: CallContext, component: InferenceComponent) -> Result:
     """DescribeInferenceComponent's answer."""
     result: Result = {
         "InferenceComponentName": component.name,
@@ -86,7 +86,7 @@ def image_of(component: InferenceComponent, instance_type: str | None) -> str | 
     return (typed or component.spec).container.image
 
 
-def runtime_summary(context: Context, component: InferenceComponent) -> Result:
+def runtime_summary(context: CallContext, component: InferenceComponent) -> Result:
     """How many copies are wanted and serve, by instance type.
 
     Those that an update of the endpoint brings up, or keeps to go back to, do not count.
@@ -112,7 +112,7 @@ def runtime_summary(context: Context, component: InferenceComponent) -> Result:
     return summary
 
 
-def serving_instance_types(context: Context, endpoint_name: str) -> dict[str, str]:
+def serving_instance_types(context: CallContext, endpoint_name: str) -> dict[str, str]:
     """The type of each instance of the deployment that the endpoint serves from, by id."""
     scope, state = context.scope, context.state
     endpoint = state.endpoints.get(scope, endpoint_name)
@@ -137,7 +137,7 @@ def counts_for(copy: Copy, component: InferenceComponent) -> bool:
     )
 
 
-def wanted_copies(context: Context, component: InferenceComponent) -> int:
+def wanted_copies(context: CallContext, component: InferenceComponent) -> int:
     """Copies wanted; an adapter is wanted on every copy of its base."""
     if component.adapter is None:
         return component.desired_copies

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hostelry.api.context import Context, Params, Result, new_generation
+from hostelry.api.context import CallContext, Params, Result, new_generation
 from hostelry.api.refusals import in_progress
 from hostelry.api.sagemaker.component import (
     KIND,
@@ -41,7 +41,7 @@ from hostelry.domain.validation import MAX_COPIES, check_limit
 from hostelry.store.records import Versioned
 
 
-def update_inference_component(context: Context, params: Params) -> Result:
+def update_inference_component(context: CallContext, params: Params) -> Result:
     """UpdateInferenceComponent: new copies, or a new adapter, beside what serves.
 
     A member that a new specification leaves out keeps its value; see `merged`.
@@ -63,7 +63,7 @@ def update_inference_component(context: Context, params: Params) -> Result:
     return put_updating(context, found, updated, variant)
 
 
-def update_inference_component_runtime_config(context: Context, params: Params) -> Result:
+def update_inference_component_runtime_config(context: CallContext, params: Params) -> Result:
     """UpdateInferenceComponentRuntimeConfig: another number of copies, 0 included."""
     found = find_component(context, params["InferenceComponentName"])
     component = found.value
@@ -78,7 +78,7 @@ def update_inference_component_runtime_config(context: Context, params: Params) 
 
 
 def put_updating(
-    context: Context,
+    context: CallContext,
     found: Versioned[InferenceComponent],
     changed: InferenceComponent,
     variant: Variant,
@@ -95,7 +95,7 @@ def put_updating(
     return {"InferenceComponentArn": updated.arn}
 
 
-def update_deadline(context: Context, changed: InferenceComponent, variant: Variant) -> float:
+def update_deadline(context: CallContext, changed: InferenceComponent, variant: Variant) -> float:
     """When the update fails."""
     if changed.spec is None:
         assert changed.adapter is not None, "a component is a base or an adapter"
@@ -119,7 +119,7 @@ def check_updatable(component: InferenceComponent) -> None:
 
 
 def updated_base(
-    context: Context,
+    context: CallContext,
     component: InferenceComponent,
     old: ComponentSpec,
     params: Params,
@@ -154,7 +154,7 @@ def updated_base(
 
 
 def updated_container(
-    context: Context, old: ComponentSpec, changed: Given | None, new: Given
+    context: CallContext, old: ComponentSpec, changed: Given | None, new: Given
 ) -> Container:
     """What the new copies run: the old container unless the new specification says otherwise."""
     override = new.get("Container") or {}
@@ -173,7 +173,7 @@ def container_for(spec: ComponentSpec, given: Given) -> Container | None:
 
 
 def updated_adapter(
-    context: Context,
+    context: CallContext,
     component: InferenceComponent,
     old: AdapterSpec,
     params: Params,
@@ -217,7 +217,7 @@ def respecified(
     return replace(component, adapter=spec, previous_adapter=component.adapter)
 
 
-def variant_of(context: Context, component: InferenceComponent) -> Variant:
+def variant_of(context: CallContext, component: InferenceComponent) -> Variant:
     """The variant that hosts the component."""
     endpoint = find_endpoint(context, component.endpoint_name).value
     variants = (it.variant for it in endpoint.active.variants)

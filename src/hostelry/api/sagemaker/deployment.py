@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hostelry.api.context import Context, new_generation
+from hostelry.api.context import CallContext, new_generation
 from hostelry.api.refusals import unsupported
 from hostelry.api.sagemaker.model import find_model
 from hostelry.base.errors import validation_error
@@ -13,7 +13,7 @@ from hostelry.domain.endpoint_config import EndpointConfig, Variant
 ALARMS = "DeploymentConfig.AutoRollbackConfiguration.Alarms"
 
 
-def deployment_of(context: Context, config: EndpointConfig) -> Deployment:
+def deployment_of(context: CallContext, config: EndpointConfig) -> Deployment:
     """`config` with copies of its models, as a new generation."""
     return Deployment(
         generation=new_generation(context),
@@ -23,7 +23,7 @@ def deployment_of(context: Context, config: EndpointConfig) -> Deployment:
     )
 
 
-def endpoint_variant_of(context: Context, variant: Variant) -> EndpointVariant:
+def endpoint_variant_of(context: CallContext, variant: Variant) -> EndpointVariant:
     """The variant with a copy of its model; raises ValidationException where that is gone."""
     name = variant.model_name
     return EndpointVariant(
@@ -61,7 +61,7 @@ def check_deployment_config(given: Mapping[str, Any] | None) -> None:
         )
 
 
-def update_guard(context: Context, given: Mapping[str, Any] | None) -> UpdateGuard | None:
+def update_guard(context: CallContext, given: Mapping[str, Any] | None) -> UpdateGuard | None:
     """What `given`, a DeploymentConfig that was checked, says may take an update back."""
     if not given:
         return None
@@ -74,7 +74,7 @@ def update_guard(context: Context, given: Mapping[str, Any] | None) -> UpdateGua
     )
 
 
-def rollback_alarms(context: Context, given: Mapping[str, Any]) -> tuple[str, ...]:
+def rollback_alarms(context: CallContext, given: Mapping[str, Any]) -> tuple[str, ...]:
     """The names in AutoRollbackConfiguration; raises ValidationException where one is no alarm."""
     alarms = (given.get("AutoRollbackConfiguration") or {}).get("Alarms") or ()
     names = tuple(dict.fromkeys(it["AlarmName"] for it in alarms if it.get("AlarmName")))

@@ -2,13 +2,17 @@
 
 from dataclasses import replace
 
-from hostelry.api.context import Context, Params, Result
-from hostelry.api.page import Row, list_page
+from hostelry.api.context import CallContext, Params, Result
+from hostelry.api.page import ListedResource, list_page
 from hostelry.api.refusals import already_exists, not_found, short_reason
 from hostelry.api.sagemaker.at_zero import at_zero_of
 from hostelry.api.sagemaker.deployment import check_deployment_config, deployment_of
 from hostelry.api.sagemaker.endpoint_config import find_endpoint_config
-from hostelry.api.sagemaker.endpoint_summary import Presence, pending_summary, variant_summaries
+from hostelry.api.sagemaker.endpoint_summary import (
+    EndpointFleet,
+    pending_summary,
+    variant_summaries,
+)
 from hostelry.api.tags import tags_of, write_tags
 from hostelry.base.errors import validation_error
 from hostelry.domain.component import ComponentStatus
@@ -21,7 +25,7 @@ from hostelry.store.records import Versioned
 KIND = "endpoint"
 
 
-def create_endpoint(context: Context, params: Params) -> Result:
+def create_endpoint(context: CallContext, params: Params) -> Result:
     """CreateEndpoint: the endpoint takes its own copy of the configuration and its models."""
     scope, name = context.scope, params["EndpointName"]
     tags = tags_of(params.get("Tags"))
@@ -47,10 +51,10 @@ def create_endpoint(context: Context, params: Params) -> Result:
     return {"EndpointArn": endpoint.arn}
 
 
-def describe_endpoint(context: Context, params: Params) -> Result:
+def describe_endpoint(context: CallContext, params: Params) -> Result:
     """DescribeEndpoint: the configuration is the old one until an update is finished."""
     endpoint = find_endpoint(context, params["EndpointName"]).value
-    presence = Presence.of(context, endpoint.name)
+    presence = EndpointFleet.of(context, endpoint.name)
     before, coming = endpoint.active, endpoint.pending
     if endpoint.bake is not None:
         before, coming = endpoint.bake.before, endpoint.active
@@ -74,10 +78,10 @@ def describe_endpoint(context: Context, params: Params) -> Result:
     return result
 
 
-def list_endpoints(context: Context, params: Params) -> Result:
+def list_endpoints(context: CallContext, params: Params) -> Result:
     """ListEndpoints."""
     rows = [
-        Row(
+        ListedResource(
             name=endpoint.name,
             created_at=endpoint.created_at,
             modified_at=endpoint.modified_at,
@@ -96,7 +100,7 @@ def list_endpoints(context: Context, params: Params) -> Result:
     return {"Endpoints": shown, **following}
 
 
-def delete_endpoint(context: Context, params: Params) -> Result:
+def delete_endpoint(context: CallContext, params: Params) -> Result:
     """DeleteEndpoint: from every status, and once more while it is being deleted.
 
     AWS refuses while the endpoint is being created or updated; here a delete cancels that. The
@@ -118,7 +122,7 @@ def delete_endpoint(context: Context, params: Params) -> Result:
     return {}
 
 
-def find_endpoint(context: Context, name: str) -> Versioned[Endpoint]:
+def find_endpoint(context: CallContext, name: str) -> Versioned[Endpoint]:
     """The endpoint; raises ValidationException where there is none of that name."""
     found = context.state.endpoints.get(context.scope, name)
     if found is None:
@@ -126,7 +130,7 @@ def find_endpoint(context: Context, name: str) -> Versioned[Endpoint]:
     return found
 
 
-def check_no_components(context: Context, endpoint: Endpoint) -> None:
+def check_no_components(context: CallContext, endpoint: Endpoint) -> None:
     """Refuse to delete an endpoint that hosts components not being deleted themselves."""
     hosted = [
         stored.value.name

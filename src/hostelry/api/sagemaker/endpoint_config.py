@@ -1,7 +1,7 @@
 """CreateEndpointConfig, DescribeEndpointConfig, ListEndpointConfigs and DeleteEndpointConfig."""
 
-from hostelry.api.context import Context, Params, Result
-from hostelry.api.page import Row, list_page
+from hostelry.api.context import CallContext, Params, Result
+from hostelry.api.page import ListedResource, list_page
 from hostelry.api.refusals import (
     already_exists,
     not_found,
@@ -35,7 +35,7 @@ ECHOED = (
 )
 
 
-def create_endpoint_config(context: Context, params: Params) -> Result:
+def create_endpoint_config(context: CallContext, params: Params) -> Result:
     """CreateEndpointConfig."""
     scope, name = context.scope, params["EndpointConfigName"]
     tags = tags_of(params.get("Tags"))
@@ -51,7 +51,7 @@ def create_endpoint_config(context: Context, params: Params) -> Result:
     return {"EndpointConfigArn": config.arn}
 
 
-def describe_endpoint_config(context: Context, params: Params) -> Result:
+def describe_endpoint_config(context: CallContext, params: Params) -> Result:
     """DescribeEndpointConfig: what was given, and when."""
     config = find_endpoint_config(context, params["EndpointConfigName"]).value
     echoed = {name: config.given[name] for name in ECHOED if config.given.get(name) is not None}
@@ -64,10 +64,10 @@ def describe_endpoint_config(context: Context, params: Params) -> Result:
     }
 
 
-def list_endpoint_configs(context: Context, params: Params) -> Result:
+def list_endpoint_configs(context: CallContext, params: Params) -> Result:
     """ListEndpointConfigs."""
     rows = [
-        Row(
+        ListedResource(
             name=config.name,
             created_at=config.created_at,
             summary={
@@ -82,7 +82,7 @@ def list_endpoint_configs(context: Context, params: Params) -> Result:
     return {"EndpointConfigs": shown, **following}
 
 
-def delete_endpoint_config(context: Context, params: Params) -> Result:
+def delete_endpoint_config(context: CallContext, params: Params) -> Result:
     """DeleteEndpointConfig: forgets the entry; endpoints made from it keep their own copy."""
     found = find_endpoint_config(context, params["EndpointConfigName"])
     context.state.endpoint_configs.delete(context.scope, found.value.name, expect=found.version)
@@ -90,7 +90,7 @@ def delete_endpoint_config(context: Context, params: Params) -> Result:
     return {}
 
 
-def find_endpoint_config(context: Context, name: str) -> Versioned[EndpointConfig]:
+def find_endpoint_config(context: CallContext, name: str) -> Versioned[EndpointConfig]:
     """The configuration; raises ValidationException where there is none of that name."""
     found = context.state.endpoint_configs.get(context.scope, name)
     if found is None:
@@ -98,7 +98,7 @@ def find_endpoint_config(context: Context, name: str) -> Versioned[EndpointConfi
     return found
 
 
-def config_of(context: Context, params: Params) -> EndpointConfig:
+def config_of(context: CallContext, params: Params) -> EndpointConfig:
     """The configuration that a request describes, checked."""
     refuse_fields(params, UNSUPPORTED)
     refuse_isolation(params)

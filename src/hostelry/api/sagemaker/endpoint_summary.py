@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hostelry.api.context import Context, Result
+from hostelry.api.context import CallContext, Result
 from hostelry.api.refusals import short_reason
 from hostelry.domain.copy import Copy, Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
@@ -20,14 +20,14 @@ VARIANT_STATUS: Mapping[EndpointStatus, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Presence:
+class EndpointFleet:
     """What is there of one endpoint now."""
 
     instances: tuple[Instance, ...]
     copies: tuple[Copy, ...]
 
     @classmethod
-    def of(cls, context: Context, endpoint_name: str) -> "Presence":
+    def of(cls, context: CallContext, endpoint_name: str) -> "EndpointFleet":
         """The instances and copies of the endpoint."""
         scope, state = context.scope, context.state
         instances = (stored.value for stored in state.instances.list(scope))
@@ -62,7 +62,7 @@ class Presence:
 
 
 def variant_summaries(
-    endpoint: Endpoint, deployment: Deployment, presence: Presence
+    endpoint: Endpoint, deployment: Deployment, presence: EndpointFleet
 ) -> list[Result]:
     """ProductionVariants of DescribeEndpoint: of the deployment whose configuration is shown."""
     return [
@@ -71,7 +71,9 @@ def variant_summaries(
     ]
 
 
-def variant_summary(wanted: EndpointVariant, deployment: Deployment, presence: Presence) -> Result:
+def variant_summary(
+    wanted: EndpointVariant, deployment: Deployment, presence: EndpointFleet
+) -> Result:
     """What is wanted and what is there of one variant."""
     serving = presence.serving(wanted, deployment.generation)
     summary: Result = {
@@ -119,7 +121,7 @@ def pending_status(endpoint: Endpoint, pending: Deployment) -> Result:
     return {"Status": "Updating", "StatusMessage": message, "StartTime": bake.since}
 
 
-def pending_summary(endpoint: Endpoint, pending: Deployment, presence: Presence) -> Result:
+def pending_summary(endpoint: Endpoint, pending: Deployment, presence: EndpointFleet) -> Result:
     """PendingDeploymentSummary of DescribeEndpoint."""
     return {
         "EndpointConfigName": pending.config.name,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from hostelry.api.context import Context, Params, Result
+from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.refusals import in_progress, refuse_fields
 from hostelry.api.sagemaker.component_capacity import check_room_for_copies
 from hostelry.api.sagemaker.component_move import check_components_fit
@@ -19,7 +19,7 @@ from hostelry.domain.status import Event, can, is_final, next_status
 from hostelry.domain.validation import check_instance_count, possible_instance_count
 
 
-def update_endpoint(context: Context, params: Params) -> Result:
+def update_endpoint(context: CallContext, params: Params) -> Result:
     """UpdateEndpoint: a new deployment beside the one that serves, which goes on meanwhile."""
     found = find_endpoint(context, params["EndpointName"])
     endpoint = found.value
@@ -48,7 +48,7 @@ def update_endpoint(context: Context, params: Params) -> Result:
     return {"EndpointArn": endpoint.arn}
 
 
-def update_endpoint_weights_and_capacities(context: Context, params: Params) -> Result:
+def update_endpoint_weights_and_capacities(context: CallContext, params: Params) -> Result:
     """UpdateEndpointWeightsAndCapacities: of any number of variants at once."""
     found = find_endpoint(context, params["EndpointName"])
     endpoint = found.value
@@ -64,7 +64,7 @@ def update_endpoint_weights_and_capacities(context: Context, params: Params) -> 
     return {"EndpointArn": endpoint.arn}
 
 
-def updating(context: Context, endpoint: Endpoint, wanted: Deployment) -> Endpoint:
+def updating(context: CallContext, endpoint: Endpoint, wanted: Deployment) -> Endpoint:
     """The endpoint on its way to `wanted`."""
     return replace(
         endpoint,
@@ -116,7 +116,7 @@ def with_retained(
     return wanted
 
 
-def check_same_kind(context: Context, endpoint: Endpoint, pending: Deployment) -> None:
+def check_same_kind(context: CallContext, endpoint: Endpoint, pending: Deployment) -> None:
     """Refuse another kind of endpoint, and one that its components could not move to."""
     if endpoint.takes_components != pending.config.takes_components:
         kinds = ("models", "inference components")
@@ -181,7 +181,9 @@ def resized(wanted: EndpointVariant, change: Mapping[str, Any]) -> EndpointVaria
     )
 
 
-def check_keeps_scaled_variants(context: Context, endpoint: Endpoint, pending: Deployment) -> None:
+def check_keeps_scaled_variants(
+    context: CallContext, endpoint: Endpoint, pending: Deployment
+) -> None:
     """Refuse an update of an endpoint that takes a variant away from the scaler.
 
     Source: "Update endpoints that use auto scaling" in the SageMaker developer guide.

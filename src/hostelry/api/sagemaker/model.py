@@ -1,7 +1,7 @@
 """CreateModel, DescribeModel, ListModels and DeleteModel."""
 
-from hostelry.api.context import Context, Params, Result
-from hostelry.api.page import Row, list_page
+from hostelry.api.context import CallContext, Params, Result
+from hostelry.api.page import ListedResource, list_page
 from hostelry.api.refusals import already_exists, not_found, refuse_isolation, unsupported
 from hostelry.api.sagemaker.container import container_of
 from hostelry.api.tags import tags_of, write_tags
@@ -21,7 +21,7 @@ ECHOED = (
 )
 
 
-def create_model(context: Context, params: Params) -> Result:
+def create_model(context: CallContext, params: Params) -> Result:
     """CreateModel; whether the artifacts exist shows when a model server needs them."""
     scope, name = context.scope, params["ModelName"]
     tags = tags_of(params.get("Tags"))
@@ -44,7 +44,7 @@ def create_model(context: Context, params: Params) -> Result:
     return {"ModelArn": arn}
 
 
-def describe_model(context: Context, params: Params) -> Result:
+def describe_model(context: CallContext, params: Params) -> Result:
     """DescribeModel: what was given, and when."""
     model = find_model(context, params["ModelName"]).value
     echoed = {name: model.given[name] for name in ECHOED if model.given.get(name) is not None}
@@ -57,10 +57,10 @@ def describe_model(context: Context, params: Params) -> Result:
     }
 
 
-def list_models(context: Context, params: Params) -> Result:
+def list_models(context: CallContext, params: Params) -> Result:
     """ListModels."""
     rows = [
-        Row(
+        ListedResource(
             name=model.name,
             created_at=model.created_at,
             summary={
@@ -75,7 +75,7 @@ def list_models(context: Context, params: Params) -> Result:
     return {"Models": shown, **following}
 
 
-def delete_model(context: Context, params: Params) -> Result:
+def delete_model(context: CallContext, params: Params) -> Result:
     """DeleteModel: forgets the entry; endpoints and components that use it keep their own copy."""
     found = find_model(context, params["ModelName"])
     context.state.models.delete(context.scope, found.value.name, expect=found.version)
@@ -83,7 +83,7 @@ def delete_model(context: Context, params: Params) -> Result:
     return {}
 
 
-def find_model(context: Context, name: str) -> Versioned[Model]:
+def find_model(context: CallContext, name: str) -> Versioned[Model]:
     """The model; raises ValidationException where there is none of that name."""
     found = context.state.models.get(context.scope, name)
     if found is None:

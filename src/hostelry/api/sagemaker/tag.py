@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hostelry.api.context import Context, Params, Result
+from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.refusals import KIND_WORDS
 from hostelry.api.sagemaker.at_zero import at_zero_of, write_at_zero
 from hostelry.api.sagemaker.component_pin import is_pinned, write_pin
@@ -12,7 +12,7 @@ from hostelry.base.errors import validation_error
 from hostelry.store.records import Records
 
 
-def add_tags(context: Context, params: Params) -> Result:
+def add_tags(context: CallContext, params: Params) -> Result:
     """AddTags: adds or overwrites; answers every tag the resource has then."""
     arn = existing_arn(context, params["ResourceArn"])
     tags = {**read_tags(context, arn), **tags_of(params["Tags"])}
@@ -20,21 +20,21 @@ def add_tags(context: Context, params: Params) -> Result:
     return {"Tags": tag_list(tags)}
 
 
-def list_tags(context: Context, params: Params) -> Result:
+def list_tags(context: CallContext, params: Params) -> Result:
     """ListTags: all on one page, since a resource has at most 50."""
     if params.get("NextToken"):
         raise validation_error("NextToken is not valid for this request: tags fill one page.")
     return {"Tags": tag_list(read_tags(context, existing_arn(context, params["ResourceArn"])))}
 
 
-def delete_tags(context: Context, params: Params) -> Result:
+def delete_tags(context: CallContext, params: Params) -> Result:
     """DeleteTags: keys that the resource does not have are no error."""
     arn = existing_arn(context, params["ResourceArn"])
     retag(context, arn, tags_without(context, arn, params["TagKeys"]))
     return {}
 
 
-def retag(context: Context, arn: str, tags: Mapping[str, str]) -> None:
+def retag(context: CallContext, arn: str, tags: Mapping[str, str]) -> None:
     """Make `tags` those of a resource that is there, and what they say true of it."""
     kind = kind_of(arn)
     hosts = kind in ("endpoint", "inference-component")
@@ -47,7 +47,7 @@ def retag(context: Context, arn: str, tags: Mapping[str, str]) -> None:
         write_at_zero(context, arn, at_zero)
 
 
-def existing_arn(context: Context, arn: str) -> str:
+def existing_arn(context: CallContext, arn: str) -> str:
     """`arn` in the form it is stored under; raises ValidationException where nothing has it."""
     records_of: Mapping[str, Records[Any]] = {
         "model": context.state.models,

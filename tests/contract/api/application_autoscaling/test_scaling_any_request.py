@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from hostelry.api.context import Context
+from hostelry.api.context import CallContext
 from hostelry.api.operations import OPERATIONS, perform
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
@@ -89,7 +89,7 @@ def structures(draw: st.DrawFn, shape: Any) -> dict[str, Any]:
 
 
 def run(state: State, service: str, operation: str, **params: Any) -> dict[str, Any]:
-    context = Context(
+    context = CallContext(
         scope=HERE,
         state=state,
         now=NOW,

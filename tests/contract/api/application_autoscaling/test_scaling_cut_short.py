@@ -9,7 +9,7 @@ import pytest
 
 from hostelry.api.application_autoscaling.tracking_alarm import renew_alarms
 from hostelry.api.cloudwatch import alarm
-from hostelry.api.context import Context
+from hostelry.api.context import CallContext
 from hostelry.api.operations import perform
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
@@ -84,7 +84,7 @@ class MortalStore(MemoryStore):
 
 
 def run(state: State, service: str, operation: str, **params: Any) -> dict[str, Any]:
-    context = Context(
+    context = CallContext(
         scope=HERE,
         state=state,
         now=1_700_000_000.0,
@@ -183,8 +183,8 @@ def test_deleting_a_policys_alarms_leaves_the_policy() -> None:
     assert left_over(state)["policies"] == 0
 
 
-def context_of(state: State, pace: float = 1.0) -> Callable[[Scope], Context]:
-    return lambda scope: Context(
+def context_of(state: State, pace: float = 1.0) -> Callable[[Scope], CallContext]:
+    return lambda scope: CallContext(
         scope=scope,
         state=state,
         now=1_700_000_100.0,

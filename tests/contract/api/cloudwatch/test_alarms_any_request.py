@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from hostelry.api.context import Context
+from hostelry.api.context import CallContext
 from hostelry.api.operations import perform
 from hostelry.autoscaler.alarm_actions import AlarmActionDeps
 from hostelry.autoscaler.alarm_addresses import Addresses
@@ -127,7 +127,7 @@ def structures(draw: st.DrawFn, shape: Any) -> dict[str, Any]:
 
 
 def run(state: State, metrics: MemoryMetrics, operation: str, **params: Any) -> dict[str, Any]:
-    context = Context(
+    context = CallContext(
         scope=HERE,
         state=state,
         now=1_700_000_000.0,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hostelry.api.context import Context
-from hostelry.api.page import Row, list_page
+from hostelry.api.context import CallContext
+from hostelry.api.page import ListedResource, list_page
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.component import ComponentStatus
@@ -233,10 +233,10 @@ def test_the_pages_together_are_the_list(
     moments: list[int], size: int, sort_by: str, order: str
 ) -> None:
     rows = [
-        Row(name=f"n{n:02}", created_at=at / 3, status="abcde"[at], summary={"n": n})
+        ListedResource(name=f"n{n:02}", created_at=at / 3, status="abcde"[at], summary={"n": n})
         for n, at in enumerate(moments)
     ]
-    context = Context(
+    context = CallContext(
         scope=Scope("123456789012", "us-west-2"),
         state=open_state(MemoryStore()),
         now=0.0,

@@ -16,7 +16,7 @@ from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.reader import Received
 from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.routes import FixedRoutes
-from hostelry.server.gateway import GatewayParts, build_door
+from hostelry.server.gateway import Gateway, build_gateway
 from hostelry.server.home import UpConfig, new_credentials
 
 CREDENTIALS = new_credentials(HERE.account, HERE.region)
@@ -26,7 +26,7 @@ def routes_of(*components: ComponentRoute) -> RouteSnapshot:
     return RouteSnapshot(version="v", endpoints=(replace(NOTHING, components=components),))
 
 
-async def complete(parts: GatewayParts, name: str = "llm") -> tuple[int, dict[str, str]]:
+async def complete(parts: Gateway, name: str = "llm") -> tuple[int, dict[str, str]]:
     """The status and the error object of a completion request."""
     sink = WrittenAnswer()
     request = HttpRequest(
@@ -35,7 +35,7 @@ async def complete(parts: GatewayParts, name: str = "llm") -> tuple[int, dict[st
         headers={"authorization": f"Bearer {CREDENTIALS.openai_api_key}"},
         body=json.dumps({"model": name}).encode(),
     )
-    await parts.door.handle(Exchange(sink, Received(request, True, True), b""))
+    await parts.dispatcher.handle(Exchange(sink, Received(request, True, True), b""))
     head, _, body = sink.written.partition(b"\r\n\r\n")
     return int(head.split()[1]), json.loads(body)["error"]
 
@@ -50,7 +50,7 @@ async def complete(parts: GatewayParts, name: str = "llm") -> tuple[int, dict[st
 def test_who_is_not_held_is_told_that_there_is_no_capacity(route: ComponentRoute) -> None:
     async def scenario() -> None:
         config = UpConfig(control_port=1)
-        parts = build_door(config, CREDENTIALS, FixedRoutes(routes_of(route)), UpstreamPool())
+        parts = build_gateway(config, CREDENTIALS, FixedRoutes(routes_of(route)), UpstreamPool())
         status, error = await complete(parts)
         assert (status, error["code"], error["type"]) == (503, "no_capacity", "server_error")
         assert "`llm`" in error["message"]
@@ -62,7 +62,7 @@ def test_who_is_held_waits_until_there_is_a_copy_or_the_line_is_full() -> None:
     async def scenario() -> None:
         config = UpConfig(control_port=1, hold_requests_each=1)
         routes = FixedRoutes(routes_of(ASLEEP))
-        parts = build_door(config, CREDENTIALS, routes, UpstreamPool())
+        parts = build_gateway(config, CREDENTIALS, routes, UpstreamPool())
         waiting = asyncio.create_task(complete(parts))
         await settle()
         assert parts.pending_queue.num_held == 1

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from hostelry.server.pulse import (
+from hostelry.server.heartbeat import (
     SERVICE_VARIABLE,
     Heartbeat,
-    answer_pulse,
+    answer_heartbeats,
     line_path,
-    take_door,
+    take_listener,
 )
 
 PATIENT_S, IMPATIENT_S = 10.0, 0.01
@@ -35,7 +35,7 @@ async def heard(pulse: Heartbeat) -> None:
 
 def test_a_loop_that_turns_answers_each_question_of_each_supervisor(service: Path) -> None:
     async def work() -> list[bool]:
-        answering = asyncio.create_task(answer_pulse())
+        answering = asyncio.create_task(answer_heartbeats())
         answers = []
         for _ in range(2):  # the second is the successor of one that was killed
             with Heartbeat(line_path(service)) as pulse:
@@ -76,14 +76,14 @@ def test_a_service_that_is_gone_answers_nothing_and_its_successor_is_heard(servi
     async def work() -> list[bool]:
         with Heartbeat(line_path(service)) as pulse:
             answers = [await pulse.answered(PATIENT_S)]
-            first = asyncio.create_task(answer_pulse())
+            first = asyncio.create_task(answer_heartbeats())
             await heard(pulse)
             first.cancel()
             await asyncio.wait([first])
             await asyncio.sleep(0)
             answers.append(await pulse.answered(IMPATIENT_S))
             os.environ[SERVICE_VARIABLE] = str(service)
-            second = asyncio.create_task(answer_pulse())
+            second = asyncio.create_task(answer_heartbeats())
             await heard(pulse)
             second.cancel()
             return answers
@@ -93,7 +93,7 @@ def test_a_service_that_is_gone_answers_nothing_and_its_successor_is_heard(servi
 
 def test_a_service_without_a_supervisor_does_not_mind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(SERVICE_VARIABLE, raising=False)
-    asyncio.run(answer_pulse())
+    asyncio.run(answer_heartbeats())
 
 
 @pytest.mark.parametrize("has_door", [True, False], ids=["a gateway worker", "another service"])
@@ -101,9 +101,9 @@ def test_the_door_is_handed_over(service: Path, has_door: bool) -> None:
     async def work() -> socket.socket | None:
         with socket.create_server(("127.0.0.1", 0)) as door, Heartbeat(line_path(service)) as pulse:
             door.setblocking(False)
-            answering = asyncio.create_task(answer_pulse(door if has_door else None))
+            answering = asyncio.create_task(answer_heartbeats(door if has_door else None))
             await heard(pulse)
-            taken = await asyncio.to_thread(take_door, line_path(service), PATIENT_S)
+            taken = await asyncio.to_thread(take_listener, line_path(service), PATIENT_S)
             answering.cancel()
             assert taken is None or taken.getsockname() == door.getsockname()
             return taken
@@ -116,4 +116,4 @@ def test_the_door_is_handed_over(service: Path, has_door: bool) -> None:
 
 
 def test_nobody_hands_over_a_door(service: Path) -> None:
-    assert take_door(line_path(service), IMPATIENT_S) is None
+    assert take_listener(line_path(service), IMPATIENT_S) is None

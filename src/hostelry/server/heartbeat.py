@@ -1,12 +1,11 @@
-"""A service's line: a Unix socket beside its run file, at which whoever supervises it asks.
+"""Heartbeats of a service over a Unix socket beside its run file.
 
-Each line sent comes back, which is the service's pulse: it says that the event loop turns, and
-nothing of what the service can do, since a store that is slow is no reason to kill anybody. A
-gateway worker that is sent `DOOR` hands over the listening socket, so that the successor of a
-killed supervisor has it without a connection being lost.
+The service echoes each line, which shows that its event loop runs and nothing more: a slow store
+is no reason to kill a process. A gateway worker that is sent `LISTENER_REQUEST` passes its
+listening socket, so that the successor of a killed supervisor loses no connection.
 
-It costs no port and no key: only the home's owner can reach it (run/ has mode 0700). It is bound
-by the service and outlives the supervisor, as the service does.
+The socket needs no port and no key: only the home's owner can reach it (run/ has mode 0700). The
+service binds it, so that it outlives a supervisor.
 """
 
 import asyncio
@@ -21,23 +20,23 @@ from types import TracebackType
 log = logging.getLogger(__name__)
 # The service's run file without its suffix: `/home/run/gateway-1`.
 SERVICE_VARIABLE = "HOSTELRY_SERVICE"
-DOOR = b"door"
-AGAIN_S = 1.0
+LISTENER_REQUEST = b"door"
+RETRY_S = 1.0
 LINE_BYTES = 4096
 
 
 def line_path(service: Path) -> Path:
-    """Where the service that is named so listens."""
+    """The socket of the service whose files begin with `service`."""
     return service.with_name(f"{service.name}.sock")
 
 
 class Heartbeat:
-    """The supervisor's end of a service's line; `answered` opens it, and opens it again."""
+    """The supervisor's end of a service's socket; `answered` connects, and connects again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._line: socket.socket | None = None
-        self._asked = 0
+        self._sent = 0
 
     def __enter__(self) -> "Heartbeat":
         return self
@@ -48,56 +47,56 @@ class Heartbeat:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._hang_up()
+        self._disconnect()
 
     async def answered(self, timeout_s: float) -> bool:
-        """Ask once; whether this very question came back in time."""
-        self._asked += 1
-        question = b"%d" % self._asked
+        """Send one line; whether this very line came back in time."""
+        self._sent += 1
+        line_sent = b"%d" % self._sent
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
                 line = self._line = self._line or connected(self._path)
-                await loop.sock_sendall(line, question + b"\n")
+                await loop.sock_sendall(line, line_sent + b"\n")
                 unread = b""
                 while True:
                     received = await loop.sock_recv(line, LINE_BYTES)
                     if not received:
-                        self._hang_up()
+                        self._disconnect()
                         return False
                     *lines, unread = (unread + received).split(b"\n")
-                    if question in lines:
+                    if line_sent in lines:
                         return True
         except TimeoutError:
             return False
         except OSError:
-            self._hang_up()
+            self._disconnect()
             return False
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._line is not None:
             self._line.close()
             self._line = None
 
 
-def take_door(path: Path, timeout_s: float) -> socket.socket | None:
-    """The listening socket of the worker whose line is at `path`; None where it gives none."""
+def take_listener(path: Path, timeout_s: float) -> socket.socket | None:
+    """The listening socket of the worker whose socket is at `path`; None where it passes none."""
     try:
         with connected(path) as line:
             line.settimeout(timeout_s)
-            line.sendall(DOOR + b"\n")
+            line.sendall(LISTENER_REQUEST + b"\n")
             _, descriptors, _, _ = socket.recv_fds(line, LINE_BYTES, 1)
     except OSError:
         return None
     return socket.socket(fileno=descriptors[0]) if descriptors else None
 
 
-async def answer_pulse(door: socket.socket | None = None) -> None:
-    """Answer whoever supervises this process, until cancelled; no-op without a supervisor."""
-    given = os.environ.pop(SERVICE_VARIABLE, None)
-    if given is None:
+async def answer_heartbeats(listener: socket.socket | None = None) -> None:
+    """Echo the lines of this process's supervisors, until cancelled; no-op without one."""
+    service = os.environ.pop(SERVICE_VARIABLE, None)
+    if service is None:
         return
-    path = line_path(Path(given))
+    path = line_path(Path(service))
     loop = asyncio.get_running_loop()
     answering: set[asyncio.Task[None]] = set()
     with contextlib.ExitStack() as stack:
@@ -107,17 +106,17 @@ async def answer_pulse(door: socket.socket | None = None) -> None:
             try:
                 listening = listening or stack.enter_context(listened(path))
                 line, _ = await loop.sock_accept(listening)
-            except OSError as error:  # a full disk, or no descriptors: what ends may come again
-                log.warning("%s cannot be answered at now: %s", path, error)
-                await asyncio.sleep(AGAIN_S)
+            except OSError as error:  # a full disk, or no free descriptors: both may pass
+                log.warning("%s cannot be listened on: %s", path, error)
+                await asyncio.sleep(RETRY_S)
                 continue
-            task = loop.create_task(_answer(line, door))
+            task = loop.create_task(_answer(line, listener))
             answering.add(task)
             task.add_done_callback(answering.discard)
 
 
-async def _answer(line: socket.socket, door: socket.socket | None) -> None:
-    """Answer one supervisor until it hangs up."""
+async def _answer(line: socket.socket, listener: socket.socket | None) -> None:
+    """Answer one supervisor until it disconnects."""
     loop = asyncio.get_running_loop()
     unread = b""
     line.setblocking(False)
@@ -125,14 +124,16 @@ async def _answer(line: socket.socket, door: socket.socket | None) -> None:
         while received := await loop.sock_recv(line, LINE_BYTES):
             *lines, unread = (unread + received).split(b"\n")
             for text in lines:
-                if text == DOOR:
-                    socket.send_fds(line, [DOOR], [] if door is None else [door.fileno()])
+                if text == LISTENER_REQUEST:
+                    socket.send_fds(
+                        line, [LISTENER_REQUEST], [] if listener is None else [listener.fileno()]
+                    )
                 else:
                     await loop.sock_sendall(line, text + b"\n")
 
 
 def connected(path: Path) -> socket.socket:
-    """A connection to a Unix socket; raises OSError where nobody listens."""
+    """A connection to a Unix socket; raises OSError where no process listens."""
     made = socket.socket(socket.AF_UNIX)
     made.setblocking(False)
     try:
@@ -145,7 +146,7 @@ def connected(path: Path) -> socket.socket:
 
 
 def listened(path: Path) -> socket.socket:
-    """A listening Unix socket in the place of a dead one."""
+    """A listening Unix socket that replaces a stale one."""
     path.unlink(missing_ok=True)
     made = socket.socket(socket.AF_UNIX)
     made.setblocking(False)
@@ -162,7 +163,7 @@ def listened(path: Path) -> socket.socket:
 
 @contextlib.contextmanager
 def short_name(path: Path) -> Iterator[str]:
-    """A name of `path` that is short enough for a Unix socket (107 bytes) however long it is."""
+    """A name of `path` within the 107 bytes that a Unix socket allows, however long it is."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"
