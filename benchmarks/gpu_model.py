@@ -15,7 +15,7 @@ from hostelry.engine.kernels.weights import DecoderWeights, LayerWeights, Projec
 from hostelry.engine.layers.rotary import inverse_frequencies, rope_tables
 from hostelry.engine.lora.layout import AdapterLayout, AdapterRanks, AdapterScales, plan_layout
 from hostelry.engine.lora.layout import adapter_index as place
-from hostelry.engine.lora.targets import Targets, decoder_targets
+from hostelry.engine.lora.targets import TargetModules, decoder_targets
 
 PAGE_TOKENS = 16
 ATTENTION = MODULES[:4]
@@ -122,7 +122,7 @@ class AdapterPages:
     """A pool filled with small random numbers, and adapters that lie anywhere in its end."""
 
     def __init__(self, sizes: Sizes, pool: PoolTensor, num_kv_pages: int) -> None:
-        self.targets: Targets = decoder_targets(sizes)
+        self.targets: TargetModules = decoder_targets(sizes)
         self.pool = pool
         self.num_kv_pages = num_kv_pages
         # A part at a time: random numbers of the whole pool would need as much memory again.

@@ -11,10 +11,12 @@ from safetensors.torch import save_file
 
 from benchmarks.gpu_model import Sizes
 from hostelry.engine.kernels.batch import MODULES
-from hostelry.engine.lora.targets import Targets
+from hostelry.engine.lora.targets import TargetModules
 
 
-def saved_adapter(folder: Path, targets: Targets, rank: int, dtype: torch.dtype, seed: int) -> Path:
+def saved_adapter(
+    folder: Path, targets: TargetModules, rank: int, dtype: torch.dtype, seed: int
+) -> Path:
     """A random adapter of all linear modules in PEFT's format; returns the folder."""
     generator = torch.Generator().manual_seed(seed)
     tensors = {}

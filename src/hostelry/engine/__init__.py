@@ -19,13 +19,13 @@ if TYPE_CHECKING:  # at run time on first use: whoever needs the values alone go
         EngineConfig,
         EngineStats,
         GrammarError,
-        ModelError,
         PinBudgetError,
         QuotaExceededError,
         ServerFullError,
         TenantPolicies,
         TenantPolicy,
         UnknownAdapterError,
+        UnsupportedModelError,
     )
     from hostelry.engine.request import FinishReason, Output, Request, SamplingParams, Structure
 
@@ -36,7 +36,6 @@ __all__ = [
     "EngineStats",
     "FinishReason",
     "GrammarError",
-    "ModelError",
     "Output",
     "PinBudgetError",
     "QuotaExceededError",
@@ -47,6 +46,7 @@ __all__ = [
     "TenantPolicies",
     "TenantPolicy",
     "UnknownAdapterError",
+    "UnsupportedModelError",
 ]
 
 _VALUES = ("FinishReason", "Output", "Request", "SamplingParams", "Structure")

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
+from hostelry.engine.adapter_state import AdapterState
 from hostelry.engine.kernels.batch import AdapterIndex
 from hostelry.engine.lora.events import (
+    AdapterEvent,
     Dropped,
-    Event,
     LeftHost,
-    Loaded,
+    LoadedToHost,
     LoadFailed,
     Uploaded,
     UploadFailed,
@@ -15,7 +16,6 @@ from hostelry.engine.lora.events import (
 from hostelry.engine.lora.store import AdapterStore
 from hostelry.engine.lora.uploads import Placer
 from hostelry.engine.pages.unified import (
-    AdapterState,
     OutOfPagesError,
     PagePool,
     PinBudgetError,
@@ -123,10 +123,10 @@ class AdapterLoads:
         """Block until there is news for `absorb`, at most `timeout_s`."""
         self._store.wait(timeout_s)
 
-    def _absorb(self, event: Event, now: float) -> FailedLoad | None:
+    def _absorb(self, event: AdapterEvent, now: float) -> FailedLoad | None:
         content_id = event.content_id
         match event:
-            case Loaded():
+            case LoadedToHost():
                 self._scheduler.adapter_in_host(content_id)
             case LeftHost():
                 self._scheduler.adapter_out_of_host(content_id)

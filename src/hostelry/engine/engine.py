@@ -12,29 +12,29 @@ from pathlib import Path
 from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.engine.adapter_loads import AdapterLoads
 from hostelry.engine.config import EngineConfig
-from hostelry.engine.intake import Intake
 from hostelry.engine.kernels.native.decoder import NativeDecoder
-from hostelry.engine.live import Live
-from hostelry.engine.loading import Parts, load_parts
+from hostelry.engine.loading import EngineDeps, load_deps
 from hostelry.engine.lora.adapter_metrics import AdapterMetrics
 from hostelry.engine.lora.errors import AdapterError, AdapterTooLargeError
-from hostelry.engine.lora.loader import Prepared, Tier
+from hostelry.engine.lora.loader import Prepared, StorageTier
 from hostelry.engine.lora.sources import Fetcher
 from hostelry.engine.lora.store import RegisteredAdapter
 from hostelry.engine.lora.versions import AdapterVersion
-from hostelry.engine.models.spec import ModelError, ModelSpec
+from hostelry.engine.models.spec import ModelSpec, UnsupportedModelError
 from hostelry.engine.pages.unified import PagePool, PinBudgetError
 from hostelry.engine.request import FinishReason, Output, Request, Structure
+from hostelry.engine.request_state import RequestState
+from hostelry.engine.request_validator import RequestValidator
 from hostelry.engine.runner.rows import SequenceRows, by_adapter, forward_batch
 from hostelry.engine.sampling.grammar import GrammarError
 from hostelry.engine.sampling.sampler import Sampled, sample
 from hostelry.engine.sampling.xgrammar_binding import CompiledStructure
 from hostelry.engine.scheduler.decisions import Chunk, Plan
 from hostelry.engine.scheduler.errors import QuotaExceededError, ServerFullError
-from hostelry.engine.scheduler.limits import Limits
+from hostelry.engine.scheduler.limits import SchedulerLimits
 from hostelry.engine.scheduler.planner import Scheduler
 from hostelry.engine.scheduler.tenants import TenantPolicies, TenantPolicy
-from hostelry.engine.stats import Counts, EngineStats
+from hostelry.engine.stats import EngineCounters, EngineStats
 
 __all__ = [
     "AdapterError",
@@ -43,13 +43,13 @@ __all__ = [
     "EngineConfig",
     "EngineStats",
     "GrammarError",
-    "ModelError",
     "PinBudgetError",
     "QuotaExceededError",
     "ServerFullError",
     "TenantPolicies",
     "TenantPolicy",
     "UnknownAdapterError",
+    "UnsupportedModelError",
 ]
 
 _log = logging.getLogger(__name__)
@@ -67,28 +67,28 @@ class Engine:
 
     def __init__(
         self,
-        parts: Parts,
+        deps: EngineDeps,
         config: EngineConfig,
         *,
         tenants: TenantPolicies | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.model: ModelSpec = parts.spec
-        self._parts = parts
+        self.model: ModelSpec = deps.spec
+        self._deps = deps
         self._config = config
         self._clock = clock or MonotonicClock()
         pages = PagePool(
-            parts.pool.num_pages,
-            pin_budget_pages=int(parts.pool.num_pages * config.pin_share),
+            deps.pool.num_pages,
+            pin_budget_pages=int(deps.pool.num_pages * config.pin_share),
         )
         self._scheduler = Scheduler(_limits(config), pages, tenants)
         self._loads = AdapterLoads(
-            parts.store, self._scheduler, pages, parts.placer, parts.min_adapter_pages
+            deps.store, self._scheduler, pages, deps.placer, deps.min_adapter_pages
         )
-        self._live: dict[str, Live] = {}
+        self._requests: dict[str, RequestState] = {}
         self._endings: list[Output] = []  # of requests that ended outside a step
-        self._counts = Counts()
-        self._intake = Intake(parts, config, self._clock)
+        self._counts = EngineCounters()
+        self._validator = RequestValidator(deps, config, self._clock)
 
     @classmethod
     def load(
@@ -102,23 +102,23 @@ class Engine:
     ) -> "Engine":
         """The engine of the Hugging Face model in `folder`.
 
-        `fetchers` bring adapters from remote places, by the scheme of their URI. Raises ModelError
-        naming what in the folder cannot be run, ValueError for a setting.
+        `fetchers` bring adapters from remote places, by the scheme of their URI. Raises
+        UnsupportedModelError naming what in the folder cannot be run, ValueError for a setting.
         """
         config = config or EngineConfig()
         clock = clock or MonotonicClock()
-        parts = load_parts(folder, config, fetchers or {}, clock)
+        deps = load_deps(folder, config, fetchers or {}, clock)
         try:
-            return cls(parts, config, tenants=tenants, clock=clock)
+            return cls(deps, config, tenants=tenants, clock=clock)
         except BaseException:
-            parts.close()
+            deps.close()
             raise
 
     @property
     def warnings(self) -> list[str]:
         """What was not done as asked, or is slower than it could be."""
-        later: Sequence[str] = getattr(self._parts.decoder, "warnings", ())  # graphs that failed
-        return [*self._parts.warnings, *later]
+        later: Sequence[str] = getattr(self._deps.decoder, "warnings", ())  # graphs that failed
+        return [*self._deps.warnings, *later]
 
     # Requests
 
@@ -129,17 +129,17 @@ class Engine:
         ServerFullError where too many wait, or ValueError saying what is wrong with the request;
         whatever it raises, nothing of the request is kept.
         """
-        if request.id in self._live:
+        if request.id in self._requests:
             raise ValueError(f"request {request.id} is already under way")
-        live = self._intake.accept(request)
-        live.version = self._acquire(request)
+        state = self._validator.validate(request)
+        state.version = self._acquire(request)
         try:
-            self._scheduler.submit(self._intake.submission(live), self._clock.now())
+            self._scheduler.submit(self._validator.submission(state), self._clock.now())
         except BaseException:
-            if live.version is not None:
-                self._parts.store.release(live.version)
+            if state.version is not None:
+                self._deps.store.release(state.version)
             raise
-        self._live[request.id] = live
+        self._requests[request.id] = state
         self._counts.prompt_tokens += len(request.prompt_token_ids)
 
     def compile_structure(self, structure: Structure) -> Future[CompiledStructure]:
@@ -147,17 +147,17 @@ class Engine:
 
         Raises GrammarError (a ValueError), now or from the future, saying what is wrong with it.
         """
-        return self._parts.structures.submit(structure)
+        return self._deps.structures.submit(structure)
 
     def abort(self, request_id: str) -> None:
         """End a request now; the next `step` reports it. No error if it is unknown or done."""
-        if request_id in self._live:
+        if request_id in self._requests:
             self._end_outside_step(request_id, FinishReason.ABORT, None)
 
     @property
     def has_work(self) -> bool:
         """Whether `step` has anything to compute, to load or to report."""
-        return bool(self._live or self._endings)
+        return bool(self._requests or self._endings)
 
     def step(self) -> list[Output]:
         """Advance every scheduled request by a chunk of its prompt or by one token.
@@ -165,7 +165,7 @@ class Engine:
         Where nothing can be computed until an adapter is loaded, it waits for that a few ms.
         Whatever goes wrong with one request ends that request alone.
         """
-        failure = self._parts.failure
+        failure = self._deps.failure
         if failure is not None:
             return self._all_failed(failure)
         self._absorb_loads()
@@ -175,7 +175,7 @@ class Engine:
         self._leave_out(plan)
         outputs, self._endings = self._endings, []
         if not plan.chunks:
-            if self._live and not outputs:
+            if self._requests and not outputs:
                 self._loads.wait(_LOAD_WAIT_S)
             return outputs
         try:
@@ -197,7 +197,7 @@ class Engine:
         Raises AdapterError, naming field or tensor and value, unless it can be applied exactly as
         PEFT would.
         """
-        return self._parts.store.prepare(place)
+        return self._deps.store.prepare(place)
 
     def register_adapter(
         self, name: str, prepared: Prepared, *, pin: bool = False, replace: bool = False
@@ -209,7 +209,7 @@ class Engine:
         without `replace`; AdapterTooLargeError where no request could run with it; PinBudgetError
         where pinned adapters would take too much of the pool.
         """
-        store = self._parts.store
+        store = self._deps.store
         old = store.get(name)
         if old is not None and not replace:
             raise AdapterError(f"adapter {name!r} is already loaded; unload it first")
@@ -230,7 +230,7 @@ class Engine:
 
     def load_adapter(self, name: str, folder: Path, *, pin: bool = False) -> RegisteredAdapter:
         """Make the PEFT adapter in `folder` available as `name`: `prepare` and `register`."""
-        if self._parts.store.get(name) is not None:
+        if self._deps.store.get(name) is not None:
             raise AdapterError(f"adapter {name!r} is already loaded; unload it first")
         return self.register_adapter(name, self.prepare_adapter(folder), pin=pin)
 
@@ -243,7 +243,7 @@ class Engine:
 
         Raises UnknownAdapterError.
         """
-        if not self._parts.store.retire(name):
+        if not self._deps.store.retire(name):
             raise UnknownAdapterError(f"adapter {name!r} is not loaded")
         self._loads.unpin(name)
         self._absorb_loads()
@@ -263,28 +263,28 @@ class Engine:
     @property
     def adapters(self) -> list[RegisteredAdapter]:
         """Registered adapters, in order of registration."""
-        return list(self._parts.store.adapters)
+        return list(self._deps.store.adapters)
 
     def close(self) -> None:
         """End the threads that load adapters, and other ranks; the engine is not used afterwards.
 
         Where a model is held by several ranks, their processes end with this one at the latest.
         """
-        self._parts.close()
+        self._deps.close()
 
     # Numbers
 
-    def adapter_tier(self, name: str) -> Tier:
+    def adapter_tier(self, name: str) -> StorageTier:
         """The fastest place the adapter is in now. Raises UnknownAdapterError."""
         content_id = self._registered(name).version.content_id
         if self._loads.is_in_pool(content_id):
-            return Tier.POOL
-        return self._parts.store.tier(content_id)
+            return StorageTier.POOL
+        return self._deps.store.tier(content_id)
 
     def adapter_metrics(self, name: str) -> AdapterMetrics:
         """Requests, tokens, loads and hits of one adapter. Raises UnknownAdapterError."""
         self._registered(name)
-        metrics = self._parts.store.metrics(name)
+        metrics = self._deps.store.metrics(name)
         assert metrics is not None, "registered names have metrics"
         return metrics
 
@@ -293,7 +293,7 @@ class Engine:
         """Counts and present use."""
         counts = self._counts
         return EngineStats(
-            kernels=self._parts.kernels,
+            kernels=self._deps.kernels,
             num_steps=counts.steps,
             num_prompt_tokens=counts.prompt_tokens,
             num_cached_tokens=counts.cached_tokens,
@@ -302,16 +302,16 @@ class Engine:
             num_expired=counts.expired,
             num_running=self._scheduler.num_running,
             num_waiting=self._scheduler.num_waiting,
-            pool_bytes=self._parts.pool.num_bytes * self._config.tensor_parallel,
+            pool_bytes=self._deps.pool.num_bytes * self._config.tensor_parallel,
             pages=self._scheduler.pool.stats(),
-            adapters=self._parts.store.stats,
+            adapters=self._deps.store.stats,
         )
 
     def _check_size(self, prepared: Prepared) -> None:
         """Raise AdapterTooLargeError for an adapter beside which no request has a page left."""
-        self._parts.store.check_fits(prepared.adapter)
+        self._deps.store.check_fits(prepared.adapter)
         pool = self._scheduler.pool
-        num_pages = max(prepared.adapter.summary.num_pages, self._parts.min_adapter_pages)
+        num_pages = max(prepared.adapter.summary.num_pages, self._deps.min_adapter_pages)
         most = pool.num_pages - pool.pin_budget_pages - 1
         if num_pages > most:
             raise AdapterTooLargeError(
@@ -325,8 +325,8 @@ class Engine:
         """Take note of loads that ended, and end the requests of those that failed."""
         for failed in self._loads.absorb(self._clock.now()):
             for request_id in failed.request_ids:
-                live = self._live[request_id]
-                name = live.request.adapter
+                state = self._requests[request_id]
+                name = state.request.adapter
                 message = f"adapter {name!r} cannot be loaded: {failed.reason}"
                 self._end_outside_step(request_id, FinishReason.ERROR, message)
 
@@ -334,7 +334,7 @@ class Engine:
         """Take note of the requests that `plan` sent back to wait, or ended."""
         self._counts.preemptions += len(plan.preempted)
         for request_id in plan.preempted:
-            self._live[request_id].page_row.clear()
+            self._requests[request_id].page_row.clear()
         for request_id in plan.expired:
             self._counts.expired += 1
             self._end_outside_step(request_id, FinishReason.DEADLINE, _TOO_LATE)
@@ -357,10 +357,10 @@ class Engine:
     def _compute(self, chunks: Sequence[Chunk]) -> list[tuple[str, Sampled]]:
         """Run the model, and choose a token for each sampling chunk: its request, and the token."""
         ordered = by_adapter([self._rows(chunk) for chunk in chunks])
-        decoder = self._parts.decoder
-        logits_SV = decoder.forward(forward_batch(ordered), self._parts.pool)
+        decoder = self._deps.decoder
+        logits_SV = decoder.forward(forward_batch(ordered), self._deps.pool)
         sampling = [part.request_id for part in ordered if part.samples]
-        histories = [self._live[request_id].history for request_id in sampling]
+        histories = [self._requests[request_id].history for request_id in sampling]
         if isinstance(decoder, NativeDecoder):
             sampled = sample(
                 logits_SV,
@@ -373,15 +373,15 @@ class Engine:
         return list(zip(sampling, sampled, strict=True))
 
     def _rows(self, chunk: Chunk) -> SequenceRows:
-        live = self._live[chunk.request_id]
-        content_id = live.content_id
-        if live.page_row.is_empty:  # what lies before its first chunk was computed for others
+        state = self._requests[chunk.request_id]
+        content_id = state.content_id
+        if state.page_row.is_empty:  # what lies before its first chunk was computed for others
             self._counts.cached_tokens += chunk.start
         return SequenceRows(
             request_id=chunk.request_id,
-            token_ids=live.tokens[chunk.start : chunk.start + chunk.length],
+            token_ids=state.tokens[chunk.start : chunk.start + chunk.length],
             start=chunk.start,
-            pages=live.page_row.updated(self._scheduler.pages(chunk.request_id)),
+            pages=state.page_row.updated(self._scheduler.pages(chunk.request_id)),
             adapter=content_id or "",
             index=None if content_id is None else self._loads.index(content_id),
             samples=chunk.samples,
@@ -389,68 +389,70 @@ class Engine:
 
     def _output(self, request_id: str, sampled: Sampled) -> Output:
         """Commit a request's new token and end the request where it is the last one."""
-        live = self._live[request_id]
-        sampled = _recorded(live, sampled)
+        state = self._requests[request_id]
+        sampled = _recorded(state, sampled)
         if sampled.token_id is None:
-            self._release(live)
+            self._release(state)
             return Output(
                 request_id=request_id,
                 token_id=None,
                 finish_reason=FinishReason.ERROR,
                 error=sampled.error,
             )
-        live.tokens.append(sampled.token_id)
+        state.tokens.append(sampled.token_id)
         self._counts.generated_tokens += 1
-        reason = self._finish_reason(live, sampled.token_id)
+        reason = self._finish_reason(state, sampled.token_id)
         if reason is not None:
-            self._release(live, keys=self._intake.page_keys(live.tokens[:-1], live.content_id))
+            self._release(
+                state, keys=self._validator.page_keys(state.tokens[:-1], state.content_id)
+            )
         return Output(
             request_id=request_id,
             token_id=sampled.token_id,
             logprob=sampled.logprob,
             top_logprobs=sampled.top_logprobs,
             finish_reason=reason,
-            adapter_content_id=None if reason is None else live.content_id,
+            adapter_content_id=None if reason is None else state.content_id,
         )
 
-    def _finish_reason(self, live: Live, token_id: int) -> FinishReason | None:
-        sampling = live.request.sampling
+    def _finish_reason(self, state: RequestState, token_id: int) -> FinishReason | None:
+        sampling = state.request.sampling
         if token_id in sampling.stop_token_ids:
             return FinishReason.EOS
         if token_id in self.model.eos_token_ids and not sampling.ignore_eos:
             return FinishReason.EOS
-        return FinishReason.LENGTH if len(live.tokens) >= live.max_tokens else None
+        return FinishReason.LENGTH if len(state.tokens) >= state.max_tokens else None
 
     def _all_failed(self, reason: str) -> list[Output]:
         """End all requests: no step will be computed any more."""
-        for request_id in list(self._live):
+        for request_id in list(self._requests):
             self._end_outside_step(request_id, FinishReason.ERROR, reason)
         failed, self._endings = self._endings, []
         return failed
 
     def _end_outside_step(self, request_id: str, reason: FinishReason, message: str | None) -> None:
-        live = self._live[request_id]
-        self._release(live)
+        state = self._requests[request_id]
+        self._release(state)
         self._endings.append(
             Output(
                 request_id=request_id,
                 token_id=None,
                 finish_reason=reason,
                 error=message,
-                adapter_content_id=live.content_id,
+                adapter_content_id=state.content_id,
             )
         )
 
-    def _release(self, live: Live, keys: tuple[bytes, ...] = ()) -> None:
+    def _release(self, state: RequestState, keys: tuple[bytes, ...] = ()) -> None:
         """Forget a request and give back its pages and its adapter."""
-        del self._live[live.request.id]
-        self._scheduler.remove(live.request.id, self._clock.now(), keys)
-        if live.version is not None:
-            num_prompt_tokens = len(live.request.prompt_token_ids)
-            self._parts.store.release(
-                live.version,
+        del self._requests[state.request.id]
+        self._scheduler.remove(state.request.id, self._clock.now(), keys)
+        if state.version is not None:
+            num_prompt_tokens = len(state.request.prompt_token_ids)
+            self._deps.store.release(
+                state.version,
                 num_prompt_tokens=num_prompt_tokens,
-                num_generated_tokens=len(live.tokens) - num_prompt_tokens,
+                num_generated_tokens=len(state.tokens) - num_prompt_tokens,
             )
 
     def _acquire(self, request: Request) -> AdapterVersion | None:
@@ -459,29 +461,29 @@ class Engine:
             return None
         content_id = self._registered(request.adapter).version.content_id
         in_pool = self._loads.is_in_pool(content_id)
-        return self._parts.store.acquire(request.adapter, in_pool=in_pool)
+        return self._deps.store.acquire(request.adapter, in_pool=in_pool)
 
     def _registered(self, name: str) -> RegisteredAdapter:
-        registered = self._parts.store.get(name)
+        registered = self._deps.store.get(name)
         if registered is None:
             raise UnknownAdapterError(f"adapter {name!r} is not loaded")
         return registered
 
 
-def _recorded(live: Live, sampled: Sampled) -> Sampled:
+def _recorded(state: RequestState, sampled: Sampled) -> Sampled:
     """The token once the request's history has it, or why it cannot."""
     if sampled.token_id is None:
         return sampled
     try:
-        live.history.append(sampled.token_id)
+        state.history.append(sampled.token_id)
     except Exception as error:  # noqa: BLE001 - an outermost edge, see CONTRIBUTING.md
-        _log.exception("request %s: its token cannot be recorded", live.request.id)
+        _log.exception("request %s: its token cannot be recorded", state.request.id)
         return Sampled(None, error=f"{type(error).__name__}: {error}")
     return sampled
 
 
-def _limits(config: EngineConfig) -> Limits:
-    return Limits(
+def _limits(config: EngineConfig) -> SchedulerLimits:
+    return SchedulerLimits(
         max_batch_size=config.max_batch_size,
         max_batched_tokens=max(config.max_batched_tokens, config.max_batch_size),
         page_tokens=config.page_tokens,

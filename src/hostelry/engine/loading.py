@@ -42,7 +42,7 @@ _HOST_SHARE = 1 / 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class EngineDeps:
     """A loaded model and what runs it; `spec` carries the computing dtype and length."""
 
     spec: ModelSpec
@@ -79,12 +79,13 @@ class _Core:
     leader: Leader | None = None
 
 
-def load_parts(
+def load_deps(
     folder: Path, config: EngineConfig, fetchers: Mapping[str, Fetcher], clock: Clock
-) -> Parts:
+) -> EngineDeps:
     """Load the model in `folder` as `config` asks.
 
-    Raises ModelError or ValueError, and ParallelError where another rank cannot load its part.
+    Raises UnsupportedModelError or ValueError, and ParallelError where another rank cannot load
+    its part.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     stored = load_spec(folder)
@@ -109,7 +110,7 @@ def load_parts(
     else:
         core = _core(folder, spec, config, layout, kernels, device, clock)
     try:
-        return Parts(
+        return EngineDeps(
             spec=spec,
             decoder=core.decoder,
             pool=core.pool,

@@ -28,7 +28,7 @@ class EngineStats:
 
 
 @dataclass(slots=True)
-class Counts:
+class EngineCounters:
     """The numbers that only grow."""
 
     steps: int = 0

@@ -16,7 +16,7 @@ from hostelry.engine.lora.base_identity import BaseIdentity
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.host_adapter import HostAdapter
 from hostelry.engine.lora.reader import AdapterReader, AdapterRules, BaseModel, PageForm
-from hostelry.engine.lora.targets import Targets, decoder_targets
+from hostelry.engine.lora.targets import TargetModules, decoder_targets
 from hostelry.engine.models.registry import load_spec
 
 Tensors = dict[str, torch.Tensor]
@@ -78,7 +78,7 @@ def rows_at(pool: PoolTensor, offsets: Int64, width: int) -> torch.Tensor:
     return pool.elements[torch.from_numpy(offsets)[:, None] + torch.arange(width)]
 
 
-def add_updates(model: Any, targets: Targets, index: AdapterIndex, pool: PoolTensor) -> None:
+def add_updates(model: Any, targets: TargetModules, index: AdapterIndex, pool: PoolTensor) -> None:
     """Add what the index says to every module's result."""
 
     def linear(number: int) -> Callable[[Any, tuple[torch.Tensor], torch.Tensor], torch.Tensor]:

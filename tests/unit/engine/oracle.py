@@ -90,7 +90,7 @@ class Logits:
             index=index,
             samples=True,
         )
-        parts = self.engine._parts
+        parts = self.engine._deps
         logits = parts.decoder.forward(forward_batch([rows]), parts.pool)[0].clone()
         pool.release("oracle", 0.0)
         return logits
@@ -99,7 +99,7 @@ class Logits:
         """Where the adapter lies, once a request has brought it into the pool."""
         engine = self.engine
         run(engine, [greedy("bring it", prompt, 1, adapter)])
-        registered = engine._parts.store.get(adapter)
+        registered = engine._deps.store.get(adapter)
         assert registered is not None
         return engine._loads.index(registered.version.content_id)
 

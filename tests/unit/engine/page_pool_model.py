@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from hostelry.engine.adapter_state import AdapterState
 from hostelry.engine.pages.eviction import HALF_LIFE_S
-from hostelry.engine.pages.unified import AdapterState, OutOfPagesError, PagePool, PinBudgetError
+from hostelry.engine.pages.unified import OutOfPagesError, PagePool, PinBudgetError
 
 PAGE_COST_S = 0.01
 NOWHERE = "nothing was written"

@@ -19,7 +19,7 @@ from hostelry.engine.runner.messages import PlaceMessage
 from hostelry.engine.runner.parallel import (
     LeadingDecoder,
     ParallelError,
-    Ranks,
+    RankConnections,
     follow,
     join,
     leave,
@@ -31,7 +31,7 @@ NUM_PAGES, NUM_CACHE_PAGES = 400, 40
 class Case:
     """A model, its adapters and the prompts of one comparison, on one rank."""
 
-    def __init__(self, folder: Path, ranks: Ranks) -> None:
+    def __init__(self, folder: Path, ranks: RankConnections) -> None:
         self.job: dict[str, Any] = json.loads((folder / "job.json").read_text(encoding="utf-8"))
         part = load_part(
             FollowerJob(
@@ -51,7 +51,7 @@ class Case:
         self.targets, self.reader = part.targets, part.reader
 
 
-def lead(case: Case, ranks: Ranks, folder: Path) -> None:
+def lead(case: Case, ranks: RankConnections, folder: Path) -> None:
     """Rank 0: all prompts through the pool, in chunks; the logits go to a file."""
     leading = LeadingDecoder(case.decoder, ranks.channel)
     indexes: dict[str, AdapterIndex] = {}

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hostelry.engine.pages.unified import AdapterState, PagePool
+from hostelry.engine.adapter_state import AdapterState
+from hostelry.engine.pages.unified import PagePool
 from hostelry.engine.scheduler.decisions import Plan, Submission
-from hostelry.engine.scheduler.limits import Limits
+from hostelry.engine.scheduler.limits import SchedulerLimits
 from hostelry.engine.scheduler.planner import Scheduler
 from hostelry.engine.scheduler.tenants import TenantPolicies, TenantPolicy
 
@@ -25,7 +26,7 @@ def limited(
     num_pages: int, limits: Mapping[str, float | None], tenants: TenantPolicies | None = None
 ) -> Scheduler:
     fields: dict[str, Any] = {"max_batch_size": 8, "max_batched_tokens": 64, "page_tokens": 4}
-    return Scheduler(Limits(**fields | dict(limits)), PagePool(num_pages), tenants)
+    return Scheduler(SchedulerLimits(**fields | dict(limits)), PagePool(num_pages), tenants)
 
 
 def weights(**values: float) -> TenantPolicies:

@@ -12,14 +12,14 @@ import torch
 from hostelry.base.clock import ManualClock
 from hostelry.engine.lora.disk_cache import DiskCache
 from hostelry.engine.lora.errors import AdapterError
-from hostelry.engine.lora.events import Event
+from hostelry.engine.lora.events import AdapterEvent
 from hostelry.engine.lora.host_adapter import AdapterSummary, HostAdapter
 from hostelry.engine.lora.image import PageImage
 from hostelry.engine.lora.layout import AdapterRanks, AdapterScales, plan_layout
 from hostelry.engine.lora.loader import AdapterLoader
 from hostelry.engine.lora.loads import LoadLimits
-from hostelry.engine.lora.store import AdapterStore, StoreLanes, StoreLimits
-from hostelry.engine.lora.targets import Target, Targets
+from hostelry.engine.lora.store import AdapterStore, StoreExecutors, StoreLimits
+from hostelry.engine.lora.targets import TargetModule, TargetModules
 
 UNIT = 400  # bytes of a small adapter in these tests
 
@@ -27,10 +27,10 @@ UNIT = 400  # bytes of a small adapter in these tests
 def small_adapter(content: str, num_bytes: int = UNIT) -> HostAdapter:
     """An adapter of that content and size, without a model."""
     rank = num_bytes // 8  # rows of one number for A and one for B, in fp32
-    targets = Targets(
-        linears=(Target("a", 1, 1),),
-        embedding=Target("e", 1, 1),
-        lm_head=Target("h", 1, 1),
+    targets = TargetModules(
+        linears=(TargetModule("a", 1, 1),),
+        embedding=TargetModule("e", 1, 1),
+        lm_head=TargetModule("h", 1, 1),
         is_tied=False,
     )
     layout = plan_layout(targets, AdapterRanks(linears=(rank,)), 20)
@@ -150,7 +150,7 @@ class Bench:
             self.uploader,
             self.clock,
             StoreLimits(host_bytes=host_units * UNIT, loads=LoadLimits(**loads)),
-            StoreLanes(self.disk, self.remote, self.upload),
+            StoreExecutors(self.disk, self.remote, self.upload),
         )
 
     def local(self, name: str, text: str | None = None) -> Path:
@@ -175,7 +175,7 @@ class Bench:
         """Delete the copy on disk."""
         self.cache.drop(f"{content_id}-{self.reader.form_name}")
 
-    def run(self) -> list[Event]:
+    def run(self) -> list[AdapterEvent]:
         """Let every lane work, then poll; until nothing moves."""
         events = self.store.poll()
         while self.disk.run() + self.remote.run() + self.upload.run():
@@ -183,7 +183,7 @@ class Bench:
         self.store.check_integrity()
         return events
 
-    def reload(self, content_id: str) -> list[Event]:
+    def reload(self, content_id: str) -> list[AdapterEvent]:
         """Ask for a content that is not in host memory and let it come."""
         assert self.store.host(content_id) is None
         self.store.request(content_id)

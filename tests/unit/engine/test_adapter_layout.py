@@ -20,7 +20,7 @@ from hostelry.engine.lora.layout import (
     adapter_index,
     plan_layout,
 )
-from hostelry.engine.lora.targets import Targets, decoder_targets
+from hostelry.engine.lora.targets import TargetModules, decoder_targets
 
 # I in-features, O out-features, R rank, V vocabulary, H hidden
 
@@ -132,7 +132,7 @@ class Halves:
     scales: AdapterScales
 
 
-def random_halves(targets: Targets, ranks: AdapterRanks, dtype: torch.dtype) -> Halves:
+def random_halves(targets: TargetModules, ranks: AdapterRanks, dtype: torch.dtype) -> Halves:
     generator = torch.Generator().manual_seed(1)
 
     def random(*shape: int) -> torch.Tensor:

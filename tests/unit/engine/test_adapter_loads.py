@@ -8,13 +8,13 @@ from tests.unit.engine.store_bench import Bench, CountingUploader
 
 from hostelry.engine.adapter_loads import AdapterLoads
 from hostelry.engine.kernels.batch import AdapterIndex
-from hostelry.engine.lora.events import LeftHost, Loaded
+from hostelry.engine.lora.events import LeftHost, LoadedToHost
 from hostelry.engine.lora.host_adapter import HostAdapter
 from hostelry.engine.pages.unified import PagePool
-from hostelry.engine.scheduler.limits import Limits
+from hostelry.engine.scheduler.limits import SchedulerLimits
 from hostelry.engine.scheduler.planner import Scheduler
 
-LIMITS = Limits(max_batch_size=4, max_batched_tokens=64, page_tokens=16)
+LIMITS = SchedulerLimits(max_batch_size=4, max_batched_tokens=64, page_tokens=16)
 
 
 class KnowingPlacer(CountingUploader):
@@ -94,6 +94,6 @@ def test_a_load_that_fails_after_its_content_was_registered_again_is_no_failure(
     bench.store.request(a)
     assert bench.store.poll() == [LeftHost(a)]
     bench.register("again", "a")
-    assert [type(it) for it in bench.run()] == [Loaded]
+    assert [type(it) for it in bench.run()] == [LoadedToHost]
     assert bench.store.host(a) is not None
     assert bench.store.stats.num_failed_loads == 1

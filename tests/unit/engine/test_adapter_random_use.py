@@ -10,10 +10,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.unit.engine.store_bench import Bench
 
 from hostelry.engine.lora.events import (
+    AdapterEvent,
     Dropped,
-    Event,
     LeftHost,
-    Loaded,
+    LoadedToHost,
     LoadFailed,
     Uploaded,
     UploadFailed,
@@ -44,11 +44,11 @@ class RandomUse(RuleBasedStateMachine):
         finally:
             self.directory.cleanup()
 
-    def take(self, events: Sequence[Event]) -> None:
+    def take(self, events: Sequence[AdapterEvent]) -> None:
         for event in events:
-            if isinstance(event, Loaded | LeftHost):
-                self.in_host[event.content_id] = isinstance(event, Loaded)
-            if isinstance(event, Loaded | LoadFailed):
+            if isinstance(event, LoadedToHost | LeftHost):
+                self.in_host[event.content_id] = isinstance(event, LoadedToHost)
+            if isinstance(event, LoadedToHost | LoadFailed):
                 self.asked[event.content_id] = 0
             elif isinstance(event, Dropped):
                 self.asked.pop(event.content_id, None)

@@ -13,7 +13,7 @@ from hostelry.engine.kernels.shard import Shard, module_share
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.layout import AdapterRanks
 from hostelry.engine.lora.share import SharePlan, plan_share, share_pages
-from hostelry.engine.lora.targets import Target, decoder_targets
+from hostelry.engine.lora.targets import TargetModule, decoder_targets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ def rows_of(plan: SharePlan, ranks: AdapterRanks) -> list[tuple[int, int]]:
     def add(places: Int64, width: int) -> None:
         found.extend((int(place), width) for place in places if place >= 0)
 
-    def share(target: Target, rank: int) -> tuple[int, int]:
+    def share(target: TargetModule, rank: int) -> tuple[int, int]:
         name = target.path.rsplit(".", 1)[-1]
         sizes = {"in_features": target.in_features, "out_features": target.out_features}
         part = module_share(plan.shard, name, rank=rank, **sizes)

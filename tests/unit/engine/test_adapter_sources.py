@@ -15,10 +15,10 @@ from hostelry.base.clock import ManualClock, SystemClock
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
 from hostelry.engine.lora.disk_cache import DiskCache
 from hostelry.engine.lora.errors import AdapterError
-from hostelry.engine.lora.events import Event, Loaded, LoadFailed, Uploaded
+from hostelry.engine.lora.events import AdapterEvent, LoadedToHost, LoadFailed, Uploaded
 from hostelry.engine.lora.host_adapter import HostAdapter
 from hostelry.engine.lora.hub import HubFetcher, parse_hub_uri
-from hostelry.engine.lora.loader import AdapterLoader, Tier
+from hostelry.engine.lora.loader import AdapterLoader, StorageTier
 from hostelry.engine.lora.loads import LoadLimits
 from hostelry.engine.lora.reader import AdapterReader, AdapterRules, BaseModel, PageForm
 from hostelry.engine.lora.store import AdapterStore, StoreLimits
@@ -106,9 +106,9 @@ def reader_of(model_folder: Path) -> AdapterReader:
     return AdapterReader(BaseModel(targets=targets), AdapterRules(), form)
 
 
-def events_until(store: AdapterStore, kind: type[Event]) -> list[Event]:
+def events_until(store: AdapterStore, kind: type[AdapterEvent]) -> list[AdapterEvent]:
     """Events up to one of that kind, from real threads."""
-    events: list[Event] = []
+    events: list[AdapterEvent] = []
     while not any(isinstance(event, kind) for event in events):
         assert store.wait(60.0), "no news"
         events += store.poll()
@@ -131,7 +131,7 @@ def test_threads_bring_adapters_from_disk_into_the_pool(model_folder: Path, tmp_
     store.poll()
     store.evict(first)
     store.request(first)
-    events_until(store, Loaded)
+    events_until(store, LoadedToHost)
     num_pages = store.summary(first).num_pages
     numbers = list(range(5, 5 + num_pages))
     store.start_upload(first, numbers)
@@ -172,7 +172,7 @@ def test_a_stuck_thread_does_not_stop_the_others(model_folder: Path, tmp_path: P
         store.request(content_id)
     assert started.wait(60.0)
     clock.advance(6.0)
-    events = events_until(store, Loaded)
+    events = events_until(store, LoadedToHost)
     assert LoadFailed(ids[0], "loading from remote took longer than 5 s") in events
     assert store.host(ids[1]) is not None
     assert store.host(ids[0]) is None
@@ -217,7 +217,7 @@ def test_adapters_come_from_a_local_hub_cache_offline(
     loader = AdapterLoader(reader, ManualClock(), fetchers={"hf": fetcher}, cache=cache)
     prepared = loader.prepare(uri)
     assert prepared.adapter.content_id == reader.read(adapter).content_id
-    assert prepared.tier is Tier.REMOTE
+    assert prepared.tier is StorageTier.REMOTE
     (copy,) = (tmp_path / "copies").iterdir()
     restored = reader.restore(copy, prepared.adapter.content_id)
     assert torch.equal(restored.image.elements, prepared.adapter.image.elements)

@@ -9,15 +9,15 @@ from tests.unit.engine.store_bench import UNIT, Bench
 
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.events import (
+    AdapterEvent,
     Dropped,
-    Event,
     LeftHost,
-    Loaded,
+    LoadedToHost,
     LoadFailed,
     Uploaded,
     UploadFailed,
 )
-from hostelry.engine.lora.loader import Tier
+from hostelry.engine.lora.loader import StorageTier
 
 
 @pytest.fixture
@@ -25,11 +25,11 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def kinds(events: Sequence[Event], content_id: str) -> list[str]:
+def kinds(events: Sequence[AdapterEvent], content_id: str) -> list[str]:
     return [type(event).__name__ for event in events if event.content_id == content_id]
 
 
-def reason(events: Sequence[Event]) -> str:
+def reason(events: Sequence[AdapterEvent]) -> str:
     (event,) = [it for it in events if isinstance(it, LoadFailed)]
     return event.reason
 
@@ -37,7 +37,7 @@ def reason(events: Sequence[Event]) -> str:
 def test_a_registered_adapter_is_in_host_memory_at_once(bench: Bench) -> None:
     a = bench.register("a")
     assert bench.store.host(a) is not None
-    assert kinds(bench.run(), a) == ["Loaded"]
+    assert kinds(bench.run(), a) == ["LoadedToHost"]
     assert bench.store.get("a") is not None
     assert bench.store.stats.host_bytes == UNIT
 
@@ -69,7 +69,7 @@ def test_the_least_worth_leaves_host_memory_first_and_comes_back_from_its_folder
     left = [event.content_id for event in bench.run() if isinstance(event, LeftHost)]
     assert len(left) == 1
     assert left[0] in (a, b)
-    assert kinds(bench.reload(left[0]), left[0]) == ["Loaded"]
+    assert kinds(bench.reload(left[0]), left[0]) == ["LoadedToHost"]
     assert bench.store.stats.host_bytes == 3 * UNIT
     assert bench.store.host(c) is not None
 
@@ -83,7 +83,7 @@ def test_many_requests_for_one_content_are_one_load(bench: Bench) -> None:
         bench.store.request(a)
         bench.store.poll()
     assert len(bench.disk.jobs) == 1
-    assert kinds(bench.run(), a) == ["Loaded"]
+    assert kinds(bench.run(), a) == ["LoadedToHost"]
     assert bench.reader.num_reads == num_reads + 1
 
 
@@ -114,7 +114,7 @@ def test_nothing_leaves_host_memory_between_two_polls(bench: Bench) -> None:
     left = [event.content_id for event in bench.store.poll() if isinstance(event, LeftHost)]
     assert len(left) == 1
     assert left[0] in present[1:]
-    assert kinds(bench.run(), absent) == ["Loaded"]
+    assert kinds(bench.run(), absent) == ["LoadedToHost"]
 
 
 def test_what_was_asked_for_in_vain_may_leave_after_a_while(bench: Bench) -> None:
@@ -136,11 +136,11 @@ def test_loads_wait_for_room_that_held_contents_take_and_keep_their_order(bench:
         bench.store.evict(content_id)
     for content_id in ids:
         bench.store.request(content_id)
-    came = [event.content_id for event in bench.run() if isinstance(event, Loaded)]
+    came = [event.content_id for event in bench.run() if isinstance(event, LoadedToHost)]
     assert came == ids[:3]
     bench.store.start_upload(ids[1], (1,))
     events = bench.run()
-    assert [event.content_id for event in events if isinstance(event, Loaded)] == [ids[3]]
+    assert [event.content_id for event in events if isinstance(event, LoadedToHost)] == [ids[3]]
     assert LeftHost(ids[1]) in events
     assert bench.store.stats.num_waiting_loads == 2
 
@@ -183,7 +183,7 @@ def test_a_content_that_is_registered_again_at_once_stays_as_it_was(bench: Bench
     bench.store.request(a)
     bench.store.retire("a")
     assert bench.register("b", "a") == a
-    assert kinds(bench.run(), a) == ["Loaded"]
+    assert kinds(bench.run(), a) == ["LoadedToHost"]
     assert bench.store.host(a) is not None
 
 
@@ -230,7 +230,7 @@ def test_a_second_source_serves_where_the_first_is_gone(bench: Bench) -> None:
     bench.store.evict(a)
     bench.run()
     (bench.folder / "a" / "adapter.txt").unlink()
-    assert kinds(bench.reload(a), a) == ["Loaded"]
+    assert kinds(bench.reload(a), a) == ["LoadedToHost"]
 
 
 def test_a_failed_load_is_tried_again_by_a_later_request_only(bench: Bench) -> None:
@@ -259,7 +259,7 @@ def test_a_failed_load_is_tried_again_by_a_later_request_only(bench: Bench) -> N
     assert pauses[:3] == [1.0, 4.0, 16.0]
     assert pauses[-1] == 60.0
     bench.local("a")
-    assert kinds(bench.reload(a), a) == ["Loaded"]
+    assert kinds(bench.reload(a), a) == ["LoadedToHost"]
     path.unlink()
     bench.uncache(a)
     bench.store.start_upload(a, (1,))
@@ -276,11 +276,11 @@ def test_a_remote_adapter_is_fetched_once_and_then_read_from_its_copy(bench: Ben
     bench.run()
     bench.store.evict(a)
     bench.run()
-    assert kinds(bench.reload(a), a) == ["Loaded"]
+    assert kinds(bench.reload(a), a) == ["LoadedToHost"]
     assert bench.shelf.num_fetches == 1
     metrics = bench.store.metrics("a")
     assert metrics is not None
-    assert metrics.num_loads == {Tier.DISK: 1}
+    assert metrics.num_loads == {StorageTier.DISK: 1}
 
 
 def test_a_local_adapter_that_came_back_once_comes_from_its_copy_then(bench: Bench) -> None:
@@ -289,7 +289,7 @@ def test_a_local_adapter_that_came_back_once_comes_from_its_copy_then(bench: Ben
     for num_reads in (2, 2, 2):
         bench.store.evict(a)
         bench.run()
-        assert kinds(bench.reload(a), a) == ["Loaded"]
+        assert kinds(bench.reload(a), a) == ["LoadedToHost"]
         assert bench.reader.num_reads == num_reads
         bench.store.start_upload(a, (1,))
         bench.run()
@@ -327,7 +327,7 @@ def test_a_damaged_copy_is_fetched_again(bench: Bench) -> None:
     bench.run()
     (copy,) = (bench.folder / "cache").iterdir()
     (copy / "image").write_text("rot", encoding="utf-8")
-    assert kinds(bench.reload(a), a) == ["Loaded"]
+    assert kinds(bench.reload(a), a) == ["LoadedToHost"]
     assert bench.shelf.num_fetches == 2
     assert (copy / "image").read_text(encoding="utf-8") != "rot"
 
@@ -416,13 +416,13 @@ def test_a_fetch_that_hangs_fails_in_time_and_blocks_nobody(tmp_path: Path) -> N
     assert bench.remote.num_widened == 2
     assert LoadFailed(ids[2], "2 loads from remote hang; another is not started") in events
     assert bench.store.stats.host_bytes <= 3 * UNIT
-    assert kinds(bench.run(), near) == ["Loaded"]
+    assert kinds(bench.run(), near) == ["LoadedToHost"]
     assert bench.store.host(ids[2]) is None
     for job in hung:
         job()
     assert [it for it in bench.run() if it.content_id in ids[:2]] == []
     bench.clock.advance(100)
-    assert kinds(bench.reload(ids[0]), ids[0])[-1] == "Loaded"
+    assert kinds(bench.reload(ids[0]), ids[0])[-1] == "LoadedToHost"
 
 
 def test_a_failed_upload_is_told_and_can_be_repeated(bench: Bench) -> None:
@@ -457,7 +457,7 @@ def test_an_upload_serves_a_name_that_came_back_meanwhile(bench: Bench) -> None:
     bench.store.retire("a")
     bench.store.poll()
     bench.register("a")
-    assert kinds(bench.run(), a) == ["Loaded", "Uploaded"]
+    assert kinds(bench.run(), a) == ["LoadedToHost", "Uploaded"]
 
 
 def test_counts_by_name(bench: Bench) -> None:
@@ -477,8 +477,8 @@ def test_counts_by_name(bench: Bench) -> None:
     assert metrics is not None
     assert metrics.num_requests == 4
     assert (metrics.num_prompt_tokens, metrics.num_generated_tokens) == (30, 9)
-    assert metrics.hits == {Tier.HOST: 1, Tier.POOL: 2, Tier.DISK: 1}
-    assert metrics.num_loads == {Tier.DISK: 1}
+    assert metrics.hits == {StorageTier.HOST: 1, StorageTier.POOL: 2, StorageTier.DISK: 1}
+    assert metrics.num_loads == {StorageTier.DISK: 1}
     assert (metrics.num_uploads, metrics.num_host_evictions) == (1, 1)
     assert (metrics.num_bytes, metrics.is_in_host) == (UNIT, True)
     bench.store.retire("a")
@@ -489,7 +489,9 @@ def test_counts_by_name(bench: Bench) -> None:
 def test_the_cost_of_having_it_again_depends_on_where_it_is(bench: Bench) -> None:
     a = bench.register("a")
     prepared = bench.store.prepare(bench.folder / "a")
-    bench.store.register("a", type(prepared)(prepared.adapter, prepared.source, Tier.DISK, 0.5))
+    bench.store.register(
+        "a", type(prepared)(prepared.adapter, prepared.source, StorageTier.DISK, 0.5)
+    )
     in_host = bench.store.reload_cost_s(a)
     bench.run()
     bench.store.evict(a)

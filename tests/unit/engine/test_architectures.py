@@ -21,7 +21,7 @@ from tests.unit.engine.paged_steps import (
 )
 
 from hostelry.engine.models.registry import ARCHITECTURES, load_decoder, load_spec, parse_spec
-from hostelry.engine.models.spec import ModelError
+from hostelry.engine.models.spec import UnsupportedModelError
 
 Writer = Callable[..., Path]
 TOLERANCE = 1e-4
@@ -325,7 +325,7 @@ def test_refused_configurations(
 ) -> None:
     num_kv_heads = {} if "num_key_value_heads" in config else {"num_key_value_heads": 2}
     parse_spec({**config, **num_kv_heads}, {})  # the rest is in order
-    with pytest.raises(ModelError, match=message):
+    with pytest.raises(UnsupportedModelError, match=message):
         parse_spec({**config, **num_kv_heads, **fields}, {})
 
 
@@ -346,7 +346,7 @@ def test_harmless_fields_are_passed_over() -> None:
 
 
 def test_a_long_value_is_cut_in_the_message() -> None:
-    with pytest.raises(ModelError) as raised:
+    with pytest.raises(UnsupportedModelError) as raised:
         parse_spec({**GOOD, "surprise": "x" * 10_000}, {})
     assert len(str(raised.value)) < 200
 

@@ -194,9 +194,9 @@ def test_random_schedules_give_the_same_bits(
     while waiting or engine.has_work:
         if waiting and chance.random() < 0.5:
             engine.add(waiting.pop())
-        if engine._live and chance.random() < 0.05:
-            aborted.add(next(iter(engine._live)))
-            engine.abort(next(iter(engine._live)))
+        if engine._requests and chance.random() < 0.05:
+            aborted.add(next(iter(engine._requests)))
+            engine.abort(next(iter(engine._requests)))
         outputs += engine.step()
         engine._scheduler.check_integrity()
     answers = collected(each for each in outputs if each.token_id is not None)

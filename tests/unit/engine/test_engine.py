@@ -164,7 +164,7 @@ def test_random_company_and_aborts_change_nothing(
     while waiting or engine.has_work:
         if waiting and chance.random() < 0.5:
             request = waiting.pop()
-            if request.id not in engine._live:
+            if request.id not in engine._requests:
                 engine.add(request)
                 tokens[request.id] = []
         if tokens and chance.random() < 0.1:
@@ -319,7 +319,7 @@ def test_a_step_that_fails_ends_its_requests_with_the_error(engine: Engine) -> N
             raise RuntimeError("out of luck")
 
     engine.add(greedy("a", [1, 2], 3))
-    object.__setattr__(engine._parts, "decoder", Broken())
+    object.__setattr__(engine._deps, "decoder", Broken())
     (output,) = drain(engine)
     assert output.finish_reason is FinishReason.ERROR
     assert output.error == "the step failed: RuntimeError: out of luck"

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hostelry.engine.adapter_state import AdapterState
 from hostelry.engine.pages.eviction import HALF_LIFE_S, Candidate, EvictionOrder
-from hostelry.engine.pages.unified import AdapterState, PagePool
+from hostelry.engine.pages.unified import PagePool
 
 Use = tuple[str, float, float]
 

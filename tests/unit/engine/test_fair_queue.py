@@ -248,9 +248,9 @@ def test_thousands_of_tenants_and_adapters_that_came_and_went_are_forgotten() ->
         drive.submit(f"s{number}", 1, 1, adapter=f"a{number}", adapter_pages=1)
         drive.finish()
     drive.check_conserved()
-    queue = subject._queue
+    queue = subject._fair_queue
     assert len(queue._tenants) < 2100
-    assert len(queue.tenant("t", drive.now).lanes) < 130
+    assert len(queue.tenant("t", drive.now).flows) < 130
 
 
 SHAPE = st.tuples(st.integers(1, 60), st.integers(1, 40))

@@ -124,7 +124,7 @@ def test_a_grammar_that_breaks_ends_its_own_request(
     cause: str,
 ) -> None:
     engine = Engine.load(folder, CONFIG)
-    engine._intake._structures = Structures(grammar)  # type: ignore[assignment]
+    engine._validator._structures = Structures(grammar)  # type: ignore[assignment]
     outputs = by_request(run(engine, [structured(), *neighbours()]))
     last = outputs.pop("poison")[-1]
     assert last.finish_reason is FinishReason.ERROR
@@ -151,8 +151,8 @@ def test_a_step_that_one_request_breaks_is_computed_without_it(
     folder: Path, expected: dict[str, list[Output]]
 ) -> None:
     engine = Engine.load(folder, CONFIG)
-    decoder = BreaksAt(engine._parts.decoder, FORBIDDEN)
-    object.__setattr__(engine._parts, "decoder", decoder)
+    decoder = BreaksAt(engine._deps.decoder, FORBIDDEN)
+    object.__setattr__(engine._deps, "decoder", decoder)
     poison = greedy("poison", (1, FORBIDDEN), COUNT)
     outputs = by_request(run(engine, [poison, *neighbours()]))
     (last,) = outputs.pop("poison")
@@ -170,7 +170,7 @@ def test_what_cannot_be_added_leaves_nothing(
     def broken() -> AnyToken:
         raise RecursionError("too deep")
 
-    engine._intake._structures = Structures(broken)  # type: ignore[assignment]
+    engine._validator._structures = Structures(broken)  # type: ignore[assignment]
     with pytest.raises(RecursionError):
         engine.add(structured())
     assert by_request(run(engine, neighbours())) == expected

@@ -12,7 +12,7 @@ from tests.models import tiny_llama
 from tests.unit.engine.paged_steps import CPU, all_logits, edit_config
 
 from hostelry.engine.models.registry import load_decoder, load_spec
-from hostelry.engine.models.spec import ModelError
+from hostelry.engine.models.spec import UnsupportedModelError
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def wrong_index(content: bytes) -> Callable[[Path], None]:
 )
 def test_refused_folders(damage: Callable[[Path], None], message: str, folder: Path) -> None:
     damage(folder)
-    with pytest.raises(ModelError, match=message):
+    with pytest.raises(UnsupportedModelError, match=message):
         load(folder)
 
 
@@ -145,7 +145,9 @@ def test_shards_are_read_through_their_index(folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
     assert torch.equal(all_logits(folder), before)
     (folder / "model-1.safetensors").unlink()
-    with pytest.raises(ModelError, match=r"names model-1\.safetensors, which is no file"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"names model-1\.safetensors, which is no file"
+    ):
         load(folder)
 
 
@@ -154,10 +156,10 @@ def test_a_folder_replaced_while_it_is_read(folder: Path, tmp_path: Path) -> Non
     weights.layer(0)
     other = tiny_llama(tmp_path / "other", intermediate_size=96)
     (other / "model.safetensors").rename(folder / "model.safetensors")
-    with pytest.raises(ModelError, match="was replaced while"):
+    with pytest.raises(UnsupportedModelError, match="was replaced while"):
         weights.layer(1)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match="cannot be read"):
+    with pytest.raises(UnsupportedModelError, match="cannot be read"):
         weights.layer(1)
 
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from hostelry.engine.kernels.native.library import (
-    Host,
+    NativeHost,
     NativeLibrary,
     NativeUnavailableError,
     available_variants,
@@ -37,8 +37,8 @@ def host(
     cpu_flags: set[str] | None = None,
     sources: Path | None = None,
     permit_tiles: Callable[[], bool] = lambda: True,
-) -> Host:
-    return Host(
+) -> NativeHost:
+    return NativeHost(
         machine=machine,
         cpu_flags=frozenset(cpu_flags if cpu_flags is not None else AMX),
         folder=folder,
@@ -50,7 +50,7 @@ def host(
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
     """A folder with all libraries: this machine's portable one by each name."""
-    portable = Host.current().folder / "libportable.so"
+    portable = NativeHost.current().folder / "libportable.so"
     for variant in VARIANTS:
         shutil.copy(portable, tmp_path / variant.file_name)
     return tmp_path

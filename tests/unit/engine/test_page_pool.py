@@ -3,7 +3,8 @@
 import pytest
 from tests.unit.engine.page_pool_model import pool_in_use
 
-from hostelry.engine.pages.unified import AdapterState, OutOfPagesError, PagePool, PinBudgetError
+from hostelry.engine.adapter_state import AdapterState
+from hostelry.engine.pages.unified import OutOfPagesError, PagePool, PinBudgetError
 
 
 def reserve(pool: PagePool, key: str, num_pages: int, cost_s: float = 0.01) -> None:

@@ -15,7 +15,7 @@ import torch
 from tests.models import random_adapter, tiny_llama
 from tests.unit.engine.oracle import PROMPTS, drain, greedy, run, variant
 
-from hostelry.engine.engine import AdapterError, Engine, EngineConfig, ModelError
+from hostelry.engine.engine import AdapterError, Engine, EngineConfig, UnsupportedModelError
 from hostelry.engine.lora.layout import AdapterRanks
 from hostelry.engine.lora.share import share_pages
 from hostelry.engine.lora.targets import decoder_targets
@@ -85,7 +85,7 @@ def of(expected: dict[str, list[int]], name: str, prefix: str = "") -> dict[str,
 
 
 def processes(engine: Engine) -> list[subprocess.Popen[bytes]]:
-    leads = engine._parts.leader
+    leads = engine._deps.leader
     assert leads is not None
     return list(leads._followers._processes)
 
@@ -225,7 +225,7 @@ def test_a_closed_engine_leaves_no_process_and_no_file(folders: dict[str, Path])
     with loaded(folders, TWO, ("r3",)) as engine:
         run(engine, requests("r3"))
         children = processes(engine)
-        leads = engine._parts.leader
+        leads = engine._deps.leader
         assert leads is not None
         meeting_place = leads._folder
         assert len(children) == 1
@@ -296,7 +296,7 @@ def test_a_model_that_no_rank_can_load_is_refused(folders: dict[str, Path], tmp_
     for file in folders[""].iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / "model.safetensors").write_bytes(b"x" * 100)
-    with pytest.raises(ModelError, match=r"model\.safetensors"):
+    with pytest.raises(UnsupportedModelError, match=r"model\.safetensors"):
         Engine.load(tmp_path, TWO)
     assert not torch.distributed.is_initialized()
 
@@ -309,7 +309,7 @@ from hostelry.engine.engine import Engine, EngineConfig
 
 config = EngineConfig(dtype="fp32", pool_bytes=1 << 20, num_threads=1, tensor_parallel=2)
 engine = Engine.load(Path(sys.argv[1]), config)
-(child,) = engine._parts.leader._followers._processes
+(child,) = engine._deps.leader._followers._processes
 print(child.pid, flush=True)
 sys.stdin.read()
 """

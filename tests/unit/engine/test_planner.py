@@ -7,7 +7,7 @@ import pytest
 from tests.unit.engine.schedule import Drive, scheduler, weights
 
 from hostelry.engine.scheduler.decisions import Chunk, Plan, Submission
-from hostelry.engine.scheduler.limits import Limits
+from hostelry.engine.scheduler.limits import SchedulerLimits
 
 
 def chunks(plan: Plan) -> list[tuple[str, int, int, bool]]:
@@ -242,8 +242,8 @@ def test_thousands_of_cancelled_requests_leave_no_memory() -> None:
     for number in range(3000):
         drive.submit(f"r{number}", 4, 4, deadline_at=1e9)
         drive.cancel(f"r{number}")
-    lane = drive.scheduler._by_id["head"].lane
-    assert len(lane.queue) < 200
+    flow = drive.scheduler._by_id["head"].flow
+    assert len(flow.requests) < 200
     assert len(drive.scheduler._deadlines._heap) < 300
     drive.finish()
     drive.check_conserved()
@@ -432,4 +432,4 @@ def test_a_time_before_the_last_one_is_taken_for_the_last_one() -> None:
 def test_senseless_limits_are_refused(fields: dict[str, Any], message: str) -> None:
     values = {"max_batch_size": 8, "max_batched_tokens": 64, "page_tokens": 4}
     with pytest.raises(ValueError, match=message):
-        Limits(**{**values, **fields})
+        SchedulerLimits(**{**values, **fields})

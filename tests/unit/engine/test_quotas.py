@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.engine.schedule import STEP_S, Drive, scheduler
 
 from hostelry.engine.scheduler.errors import QuotaExceededError, ServerFullError
-from hostelry.engine.scheduler.quotas import Pace, TokenBucket
+from hostelry.engine.scheduler.quotas import CompletionInterval, TokenBucket
 from hostelry.engine.scheduler.tenants import TenantPolicies, TenantPolicy
 
 
@@ -209,7 +209,7 @@ def test_a_refused_request_leaves_nothing_behind() -> None:
 def test_a_place_is_promised_at_the_pace_of_the_ends_so_far(
     ends: list[float], expected_s: float
 ) -> None:
-    pace = Pace()
+    pace = CompletionInterval()
     pace.begin(0.0)
     for now in ends:
         pace.end(now)

@@ -16,9 +16,9 @@ from hostelry.engine.sampling.draw import uniform
 from hostelry.engine.sampling.fan_out import best, fan_out
 from hostelry.engine.sampling.history import TokenCounts, TokenHistory, check_token_ids
 from hostelry.engine.sampling.mass import Floats, mass_of
-from hostelry.engine.sampling.processors import Places, add, repetition_penalty
+from hostelry.engine.sampling.processors import LogitPositions, add, repetition_penalty
 from hostelry.engine.sampling.sampler import NONE_ALLOWED, NOT_FINITE, Sampled, sample
-from hostelry.engine.sampling.truncate import Limits, keep
+from hostelry.engine.sampling.truncate import TruncationLimits, keep
 
 VOCAB = 3000
 
@@ -35,7 +35,9 @@ def finite(logits: torch.Tensor) -> set[int]:
 def kept(logits: torch.Tensor, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0) -> set[int]:
     x_RV: Floats = logits.numpy()
     mass = mass_of(x_RV, x_RV.max(axis=1), np.ones(1))
-    result = keep(x_RV, mass, Limits(np.array([top_k]), np.array([top_p]), np.array([min_p])))
+    result = keep(
+        x_RV, mass, TruncationLimits(np.array([top_k]), np.array([top_p]), np.array([min_p]))
+    )
     return set(result.tokens_RN[0, : result.num_R[0]].tolist())
 
 
@@ -88,13 +90,13 @@ def test_repetition_penalty_equals_transformers(penalty: float) -> None:
     expected = RepetitionPenaltyLogitsProcessor(penalty)(torch.tensor([tokens]), logits.clone())
     seen = np.array(sorted(set(tokens)))
     changed = logits.numpy().copy()
-    repetition_penalty(changed, Places.joined([(0, seen, np.full(4, penalty, np.float32))]))
+    repetition_penalty(changed, LogitPositions.joined([(0, seen, np.full(4, penalty, np.float32))]))
     assert np.array_equal(changed, expected.numpy())
 
 
 def test_numbers_stay_numbers() -> None:
     x = np.array([[3e38, -3e38, -np.inf]], np.float32)
-    add(x, Places.joined([(0, np.arange(3), np.array([3e38, -3e38, 5], np.float32))]))
+    add(x, LogitPositions.joined([(0, np.arange(3), np.array([3e38, -3e38, 5], np.float32))]))
     assert np.isfinite(x[0, :2]).all()
     assert np.isneginf(x[0, 2])
 

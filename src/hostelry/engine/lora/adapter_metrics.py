@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hostelry.engine.lora.loader import Tier
+from hostelry.engine.lora.loader import StorageTier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,9 +18,9 @@ class AdapterMetrics:
     num_requests: int
     num_prompt_tokens: int
     num_generated_tokens: int
-    hits: Mapping[Tier, int]
-    num_loads: Mapping[Tier, int]
-    load_s: Mapping[Tier, float]
+    hits: Mapping[StorageTier, int]
+    num_loads: Mapping[StorageTier, int]
+    load_s: Mapping[StorageTier, float]
     num_failed_loads: int
     num_uploads: int
     upload_s: float
@@ -55,21 +55,21 @@ class NameCounts:
     num_requests: int = 0
     num_prompt_tokens: int = 0
     num_generated_tokens: int = 0
-    hits: dict[Tier, int] = field(default_factory=dict)
+    hits: dict[StorageTier, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class ContentCounts:
     """What moving one content took."""
 
-    num_loads: dict[Tier, int] = field(default_factory=dict)
-    load_s: dict[Tier, float] = field(default_factory=dict)
+    num_loads: dict[StorageTier, int] = field(default_factory=dict)
+    load_s: dict[StorageTier, float] = field(default_factory=dict)
     num_failed_loads: int = 0
     num_uploads: int = 0
     upload_s: float = 0.0
     num_host_evictions: int = 0
 
-    def loaded(self, tier: Tier, load_s: float) -> None:
+    def loaded(self, tier: StorageTier, load_s: float) -> None:
         """It was loaded from `tier`."""
         self.num_loads[tier] = self.num_loads.get(tier, 0) + 1
         self.load_s[tier] = self.load_s.get(tier, 0.0) + load_s

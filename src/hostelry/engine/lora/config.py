@@ -92,7 +92,7 @@ _MAX_LAYERS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class ModuleNames:
     """Modules as a field of the configuration says them: one pattern, or a set of names."""
 
     pattern: Pattern | None = None
@@ -133,8 +133,8 @@ class AdapterConfig:
     use_rslora: bool
     rank_pattern: PatternTable[int]
     alpha_pattern: PatternTable[float]
-    target_modules: Names
-    exclude_modules: Names
+    target_modules: ModuleNames
+    exclude_modules: ModuleNames
     layers_to_transform: frozenset[int]
     layers_pattern: Sequence[Pattern]
     ensure_weight_tying: bool = False
@@ -285,16 +285,16 @@ def _patterns(config: AdapterConfig) -> Iterator[Pattern]:
         yield from (pattern for pattern, _ in table.rows)
 
 
-def _names(fields: Mapping[str, Any], name: str) -> Names:
+def _names(fields: Mapping[str, Any], name: str) -> ModuleNames:
     value = fields.get(name) or []
     if isinstance(value, str):
         if value.lower() == "all-linear" and name == "target_modules":
-            return Names(compiled(name, value), text=repr(value), is_all_linear=True)
-        return Names(compiled(name, value), text=_shown(value))
+            return ModuleNames(compiled(name, value), text=repr(value), is_all_linear=True)
+        return ModuleNames(compiled(name, value), text=_shown(value))
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         if len(value) > _MAX_NAMES:
             raise AdapterError(f"{name} has {len(value)} entries; at most {_MAX_NAMES}")
-        return Names(names=frozenset(value) - {""}, text=_shown(value))
+        return ModuleNames(names=frozenset(value) - {""}, text=_shown(value))
     raise AdapterError(f"{name} is {_shown(value)}; it must be a pattern or a list of names")
 
 

@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 
-from hostelry.engine.lora.loader import Tier
+from hostelry.engine.lora.loader import StorageTier
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedToHost:
     """It is in host memory now, read from `tier` in `load_s`."""
 
     content_id: str
-    tier: Tier
+    tier: StorageTier
     load_s: float
 
 
@@ -51,4 +51,4 @@ class Dropped:
     content_id: str
 
 
-Event = Loaded | LoadFailed | Uploaded | UploadFailed | LeftHost | Dropped
+AdapterEvent = LoadedToHost | LoadFailed | Uploaded | UploadFailed | LeftHost | Dropped

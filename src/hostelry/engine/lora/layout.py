@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hostelry.engine.kernels.batch import AdapterIndex, Int32, Int64, WideRows
 from hostelry.engine.lora.errors import AdapterError
-from hostelry.engine.lora.targets import Target, Targets
+from hostelry.engine.lora.targets import TargetModule, TargetModules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class ModuleRuns:
     second: Runs
 
 
-class Places:
+class RowOffsets:
     """Where rows lie, as the page's ordinal in the adapter and the element in the page."""
 
     __slots__ = ("elements_R", "ordinals_R")
@@ -105,8 +105,8 @@ class WideLayout:
 
     rank: int
     runs: ModuleRuns
-    vocabulary: Places
-    hidden: Places
+    vocabulary: RowOffsets
+    hidden: RowOffsets
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -120,8 +120,8 @@ class AdapterLayout:
     page_elements: int
     fills_P: tuple[int, ...]
     linears: tuple[ModuleRuns, ...]
-    down: Places
-    up: Places
+    down: RowOffsets
+    up: RowOffsets
     embedding: WideLayout | None
     lm_head: WideLayout | None
     ranks_M: Int32
@@ -133,7 +133,7 @@ class AdapterLayout:
         return len(self.fills_P)
 
 
-def plan_layout(targets: Targets, ranks: AdapterRanks, page_elements: int) -> AdapterLayout:
+def plan_layout(targets: TargetModules, ranks: AdapterRanks, page_elements: int) -> AdapterLayout:
     """The layout of an adapter of these ranks in pages of `page_elements` elements.
 
     Raises AdapterError where a row is longer than a page.
@@ -153,8 +153,8 @@ def plan_layout(targets: Targets, ranks: AdapterRanks, page_elements: int) -> Ad
         page_elements=page_elements,
         fills_P=cursor.fills(),
         linears=tuple(linears),
-        down=Places([run for module in linears for run in module.first]),
-        up=Places([run for module in linears for run in module.second]),
+        down=RowOffsets([run for module in linears for run in module.first]),
+        up=RowOffsets([run for module in linears for run in module.second]),
         embedding=embedding,
         lm_head=lm_head,
         ranks_M=ranks_M,
@@ -220,13 +220,15 @@ class _Cursor:
         self._element = 0
 
 
-def _wide(cursor: _Cursor, target: Target, rank: int, vocab_size: int) -> WideLayout | None:
+def _wide(cursor: _Cursor, target: TargetModule, rank: int, vocab_size: int) -> WideLayout | None:
     if not rank:
         return None
     vocabulary = cursor.place(target.path, vocab_size, rank)
     hidden_size = target.in_features + target.out_features - vocab_size
     hidden = cursor.place(target.path, rank, hidden_size)
-    return WideLayout(rank, ModuleRuns(vocabulary, hidden), Places(vocabulary), Places(hidden))
+    return WideLayout(
+        rank, ModuleRuns(vocabulary, hidden), RowOffsets(vocabulary), RowOffsets(hidden)
+    )
 
 
 def _wide_rows(

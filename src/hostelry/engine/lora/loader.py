@@ -23,7 +23,7 @@ from hostelry.engine.lora.sources import (
 )
 
 
-class Tier(Enum):
+class StorageTier(Enum):
     """Where an adapter is found, the fastest first."""
 
     POOL = "pool"
@@ -64,7 +64,7 @@ class Prepared:
 
     adapter: HostAdapter
     source: Source
-    tier: Tier
+    tier: StorageTier
     load_s: float
 
 
@@ -96,17 +96,17 @@ class AdapterLoader:
         source = parse_source(place)
         started_at = self._clock.now()
         if isinstance(source, LocalSource):
-            adapter, tier = self._reader.read(source.folder), Tier.DISK
+            adapter, tier = self._reader.read(source.folder), StorageTier.DISK
         else:
-            adapter, tier = self._fetch(source, None), Tier.REMOTE
+            adapter, tier = self._fetch(source, None), StorageTier.REMOTE
         return Prepared(adapter, source, tier, self._clock.now() - started_at)
 
-    def nearest(self, content_id: str, sources: Sequence[Source]) -> Tier:
+    def nearest(self, content_id: str, sources: Sequence[Source]) -> StorageTier:
         """Where `load` would find that content."""
         if any(isinstance(source, LocalSource) for source in sources):
-            return Tier.DISK
+            return StorageTier.DISK
         is_cached = self.cache is not None and self.cache.has(self._key(content_id))
-        return Tier.DISK if is_cached else Tier.REMOTE
+        return StorageTier.DISK if is_cached else StorageTier.REMOTE
 
     def load(self, content_id: str, sources: Sequence[Source]) -> Prepared:
         """That very content from the first source that still has it, copies on disk first.
@@ -116,16 +116,16 @@ class AdapterLoader:
         started_at = self._clock.now()
         adapter = self._cached(content_id)
         if adapter is not None:
-            return Prepared(adapter, sources[0], Tier.DISK, self._clock.now() - started_at)
+            return Prepared(adapter, sources[0], StorageTier.DISK, self._clock.now() - started_at)
         reasons = []
         for source in sorted(sources, key=lambda it: isinstance(it, RemoteSource)):
             try:
                 if isinstance(source, LocalSource):
-                    adapter, tier = self._reader.read(source.folder), Tier.DISK
+                    adapter, tier = self._reader.read(source.folder), StorageTier.DISK
                     _check_same(adapter, content_id)
                     self._keep(adapter)
                 else:
-                    adapter, tier = self._fetch(source, content_id), Tier.REMOTE
+                    adapter, tier = self._fetch(source, content_id), StorageTier.REMOTE
             except (AdapterError, OSError) as error:
                 reasons.append(f"{source}: {error}")
             else:

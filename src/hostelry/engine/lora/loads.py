@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hostelry.engine.lora.errors import AdapterError
-from hostelry.engine.lora.lanes import Lane
-from hostelry.engine.lora.loader import Prepared, Tier
+from hostelry.engine.lora.executors import JobExecutor
+from hostelry.engine.lora.loader import Prepared, StorageTier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,17 +30,17 @@ class LoadLimits:
     retry_s: float = 1.0
     max_retry_s: float = 60.0
 
-    def timeout_s(self, tier: Tier) -> float:
+    def timeout_s(self, tier: StorageTier) -> float:
         """Seconds that a load from `tier` may take."""
-        return self.disk_timeout_s if tier is Tier.DISK else self.remote_timeout_s
+        return self.disk_timeout_s if tier is StorageTier.DISK else self.remote_timeout_s
 
-    def num_at_once(self, tier: Tier) -> int:
+    def num_at_once(self, tier: StorageTier) -> int:
         """Loads from `tier` at a time."""
-        return self.num_disk if tier is Tier.DISK else self.num_remote
+        return self.num_disk if tier is StorageTier.DISK else self.num_remote
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class LoadOutcome:
     """How a load ended: with an adapter, or with the reason why not."""
 
     content_id: str
@@ -51,7 +51,7 @@ class Outcome:
 @dataclass(frozen=True, slots=True)
 class _Flight:
     content_id: str
-    tier: Tier
+    tier: StorageTier
     started_at: float
 
 
@@ -65,17 +65,17 @@ class _Failure:
 Work = Callable[[], Prepared]
 
 
-class Loads:
+class LoadQueue:
     """What is wanted, what is under way, and what failed."""
 
     def __init__(
-        self, lanes: Mapping[Tier, Lane], limits: LoadLimits, news: threading.Event
+        self, lanes: Mapping[StorageTier, JobExecutor], limits: LoadLimits, news: threading.Event
     ) -> None:
         self._lanes = lanes
         self._limits = limits
         self._waiting: dict[str, None] = {}  # in order
         self._flights: dict[int, _Flight] = {}
-        self._stuck: dict[int, Tier] = {}
+        self._stuck: dict[int, StorageTier] = {}
         self._failures: dict[str, _Failure] = {}
         self._next_ticket = 0
         self._done: deque[tuple[int, Prepared | str]] = deque()  # filled by other threads
@@ -112,12 +112,14 @@ class Loads:
         self._waiting.pop(content_id, None)
         self._failures.pop(content_id, None)
 
-    def has_room(self, tier: Tier) -> bool:
+    def has_room(self, tier: StorageTier) -> bool:
         """Whether another load from `tier` may be started."""
         num = sum(flight.tier is tier for flight in self._flights.values())
         return num < self._limits.num_at_once(tier)
 
-    def start(self, content_id: str, tier: Tier, work: Work, now: float) -> Outcome | None:
+    def start(
+        self, content_id: str, tier: StorageTier, work: Work, now: float
+    ) -> LoadOutcome | None:
         """Start a load that waits; its outcome where it fails at once."""
         del self._waiting[content_id]
         num_stuck = sum(it is tier for it in self._stuck.values())
@@ -130,7 +132,7 @@ class Loads:
         self._lanes[tier].start(lambda: self._work(ticket, work))
         return None
 
-    def collect(self, now: float) -> list[Outcome]:
+    def collect(self, now: float) -> list[LoadOutcome]:
         """Loads that ended since the last call, and those that take too long."""
         outcomes = []
         while self._done:
@@ -142,10 +144,10 @@ class Loads:
                 outcomes.append(self._failed(flight.content_id, result, now))
             else:
                 self._failures.pop(flight.content_id, None)
-                outcomes.append(Outcome(flight.content_id, result))
+                outcomes.append(LoadOutcome(flight.content_id, result))
         return outcomes + self._late(now)
 
-    def _late(self, now: float) -> list[Outcome]:
+    def _late(self, now: float) -> list[LoadOutcome]:
         outcomes = []
         for ticket, flight in list(self._flights.items()):
             timeout_s = self._limits.timeout_s(flight.tier)
@@ -157,12 +159,12 @@ class Loads:
                 outcomes.append(self._failed(flight.content_id, reason, now))
         return outcomes
 
-    def _failed(self, content_id: str, reason: str, now: float) -> Outcome:
+    def _failed(self, content_id: str, reason: str, now: float) -> LoadOutcome:
         before = self._failures.get(content_id)
         num = before.num_in_row + 1 if before else 1
         pause_s = min(self._limits.retry_s * 2.0 ** min(num - 1, 32), self._limits.max_retry_s)
         self._failures[content_id] = _Failure(reason, num, now + pause_s)
-        return Outcome(content_id, None, reason)
+        return LoadOutcome(content_id, None, reason)
 
     def _work(self, ticket: int, work: Work) -> None:
         """In a lane's thread: whatever happens, the flight ends."""

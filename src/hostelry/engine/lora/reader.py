@@ -16,7 +16,7 @@ from hostelry.engine.lora.image import PageImage
 from hostelry.engine.lora.image_file import load_image, save_image
 from hostelry.engine.lora.layout import AdapterLayout, AdapterRanks, plan_layout
 from hostelry.engine.lora.selection import Selection, select
-from hostelry.engine.lora.targets import Targets
+from hostelry.engine.lora.targets import TargetModules
 from hostelry.engine.lora.tensors import ModuleTensors, TensorTable, content_id, take_modules
 from hostelry.engine.lora.weights_file import read_tensors
 
@@ -34,7 +34,7 @@ class BaseModel:
     copies of them with adapters that target these, which are accepted where they are equal.
     """
 
-    targets: Targets
+    targets: TargetModules
     identity: BaseIdentity = _NO_IDENTITY
     vocabulary: Callable[[str], torch.Tensor] | None = None
 
@@ -152,7 +152,7 @@ class AdapterReader:
         )
 
 
-def _largest_file(targets: Targets, max_rank: int) -> int:
+def _largest_file(targets: TargetModules, max_rank: int) -> int:
     """Bytes that the weights of the largest acceptable adapter can take."""
     wide = (targets.embedding, targets.lm_head)
     numbers = sum(max_rank * (it.in_features + it.out_features) for it in (*targets.linears, *wide))

@@ -10,7 +10,7 @@ import numpy
 from hostelry.engine.lora.config import AdapterConfig
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.layout import AdapterRanks, AdapterScales
-from hostelry.engine.lora.targets import Target, Targets
+from hostelry.engine.lora.targets import TargetModule, TargetModules
 
 _LARGEST_SCALE = float(numpy.finfo(numpy.float32).max)
 
@@ -24,7 +24,7 @@ class Selection:
     ties_vocabulary: bool
 
 
-def select(config: AdapterConfig, targets: Targets, *, max_rank: int) -> Selection:
+def select(config: AdapterConfig, targets: TargetModules, *, max_rank: int) -> Selection:
     """The modules that `config` targets.
 
     Raises AdapterError where it targets none, where a rank is above `max_rank`, or where a scale
@@ -51,7 +51,7 @@ def select(config: AdapterConfig, targets: Targets, *, max_rank: int) -> Selecti
     return Selection(ranks=ranks, scales=_scales(config, targets, ranks), ties_vocabulary=ties)
 
 
-def _check_tie(config: AdapterConfig, targets: Targets) -> None:
+def _check_tie(config: AdapterConfig, targets: TargetModules) -> None:
     """What PEFT would fail on, or would answer in a way that depends on what it loads last."""
     embedding, lm_head = targets.embedding.path, targets.lm_head.path
     if config.excludes(embedding):
@@ -64,14 +64,14 @@ def _check_tie(config: AdapterConfig, targets: Targets) -> None:
         )
 
 
-def _rank(config: AdapterConfig, target: Target, max_rank: int) -> int:
+def _rank(config: AdapterConfig, target: TargetModule, max_rank: int) -> int:
     rank = config.rank_of(target.path)
     if rank > max_rank:
         raise AdapterError(f"r is {rank} at {target.path}; max_lora_rank is {max_rank}")
     return rank
 
 
-def _scales(config: AdapterConfig, targets: Targets, ranks: AdapterRanks) -> AdapterScales:
+def _scales(config: AdapterConfig, targets: TargetModules, ranks: AdapterRanks) -> AdapterScales:
     return AdapterScales(
         linears=tuple(
             _scale(config, target) if rank else 0.0
@@ -82,7 +82,7 @@ def _scales(config: AdapterConfig, targets: Targets, ranks: AdapterRanks) -> Ada
     )
 
 
-def _scale(config: AdapterConfig, target: Target) -> float:
+def _scale(config: AdapterConfig, target: TargetModule) -> float:
     scale = config.scale_of(target.path)
     if abs(scale) > _LARGEST_SCALE:
         raise AdapterError(

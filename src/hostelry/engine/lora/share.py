@@ -18,7 +18,7 @@ from hostelry.engine.kernels.shard import ModuleShare, Shard, module_share
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.host_adapter import HostAdapter
 from hostelry.engine.lora.layout import AdapterRanks, Runs
-from hostelry.engine.lora.targets import Target, Targets
+from hostelry.engine.lora.targets import TargetModule, TargetModules
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -45,7 +45,7 @@ class SharePlan:
 
 
 def plan_share(
-    targets: Targets, ranks: AdapterRanks, shard: Shard, page_elements: int
+    targets: TargetModules, ranks: AdapterRanks, shard: Shard, page_elements: int
 ) -> SharePlan:
     """The plan for pages of `page_elements` elements.
 
@@ -65,7 +65,9 @@ def plan_share(
     )
 
 
-def share_pages(targets: Targets, ranks: AdapterRanks, world_size: int, page_elements: int) -> int:
+def share_pages(
+    targets: TargetModules, ranks: AdapterRanks, world_size: int, page_elements: int
+) -> int:
     """Pages an adapter takes in every rank's pool: as many as the largest part needs."""
     return max(
         plan_share(targets, ranks, Shard(rank, world_size), page_elements).num_pages
@@ -76,7 +78,7 @@ def share_pages(targets: Targets, ranks: AdapterRanks, world_size: int, page_ele
 class AdapterShare:
     """A rank's part of `adapter`, in page form; pages beyond its own are left as they are."""
 
-    def __init__(self, adapter: HostAdapter, targets: Targets, plan: SharePlan) -> None:
+    def __init__(self, adapter: HostAdapter, targets: TargetModules, plan: SharePlan) -> None:
         self._adapter = adapter
         self._targets = targets
         self._plan = plan
@@ -181,7 +183,7 @@ class _Cursor:
         return places
 
 
-def _share(shard: Shard, target: Target, rank: int) -> ModuleShare:
+def _share(shard: Shard, target: TargetModule, rank: int) -> ModuleShare:
     return module_share(
         shard,
         target.path.rsplit(".", 1)[-1],
@@ -191,7 +193,7 @@ def _share(shard: Shard, target: Target, rank: int) -> ModuleShare:
     )
 
 
-def _placed(cursor: _Cursor, target: Target, count: int, own: slice, width: int) -> Int64:
+def _placed(cursor: _Cursor, target: TargetModule, count: int, own: slice, width: int) -> Int64:
     """Places of rows `own` of `count`, -1 for the others."""
     places = numpy.full(count, -1, numpy.int64)
     places[own] = cursor.place(target.path, own.stop - own.start, width)
@@ -202,7 +204,7 @@ def _width(columns: slice) -> int:
     return int(columns.stop - columns.start)
 
 
-def _linear_places(cursor: _Cursor, target: Target, rank: int, shard: Shard) -> _Places:
+def _linear_places(cursor: _Cursor, target: TargetModule, rank: int, shard: Shard) -> _Places:
     share = _share(shard, target, rank)
     return _Places(
         first=_placed(cursor, target, rank, share.down_rows, _width(share.down_columns)),
@@ -210,7 +212,7 @@ def _linear_places(cursor: _Cursor, target: Target, rank: int, shard: Shard) -> 
     )
 
 
-def _embedding_places(cursor: _Cursor, target: Target, rank: int, shard: Shard) -> _Places:
+def _embedding_places(cursor: _Cursor, target: TargetModule, rank: int, shard: Shard) -> _Places:
     """Rows of `rank` values by token, then rows of the whole hidden size."""
     tokens = target.in_features if rank else 0
     share = _share(shard, target, rank)
@@ -221,7 +223,7 @@ def _embedding_places(cursor: _Cursor, target: Target, rank: int, shard: Shard) 
     )
 
 
-def _lm_head_places(cursor: _Cursor, target: Target, rank: int, shard: Shard) -> _Places:
+def _lm_head_places(cursor: _Cursor, target: TargetModule, rank: int, shard: Shard) -> _Places:
     """Rows of `rank` values by token, then this rank's rows of the hidden size."""
     tokens = target.out_features if rank else 0
     share = _share(shard, target, rank)

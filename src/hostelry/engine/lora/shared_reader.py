@@ -7,7 +7,7 @@ from hostelry.engine.lora.host_adapter import HostAdapter
 from hostelry.engine.lora.layout import AdapterRanks
 from hostelry.engine.lora.reader import AdapterReader
 from hostelry.engine.lora.share import share_pages
-from hostelry.engine.lora.targets import Targets
+from hostelry.engine.lora.targets import TargetModules
 
 
 class SharedReader:
@@ -18,7 +18,7 @@ class SharedReader:
     """
 
     def __init__(
-        self, reader: AdapterReader, targets: Targets, world_size: int, page_elements: int
+        self, reader: AdapterReader, targets: TargetModules, world_size: int, page_elements: int
     ) -> None:
         self._reader = reader
         self._targets = targets

@@ -20,18 +20,18 @@ from hostelry.engine.lora.adapter_metrics import (
 )
 from hostelry.engine.lora.errors import AdapterTooLargeError
 from hostelry.engine.lora.events import (
+    AdapterEvent,
     Dropped,
-    Event,
     LeftHost,
-    Loaded,
+    LoadedToHost,
     LoadFailed,
     Uploaded,
     UploadFailed,
 )
+from hostelry.engine.lora.executors import JobExecutor, ThreadJobExecutor
 from hostelry.engine.lora.host_adapter import AdapterSummary, HostAdapter
-from hostelry.engine.lora.lanes import Lane, ThreadLane
-from hostelry.engine.lora.loader import AdapterLoader, Prepared, Tier
-from hostelry.engine.lora.loads import LoadLimits, Loads, Outcome
+from hostelry.engine.lora.loader import AdapterLoader, Prepared, StorageTier
+from hostelry.engine.lora.loads import LoadLimits, LoadOutcome, LoadQueue
 from hostelry.engine.lora.sources import Source
 from hostelry.engine.lora.tiers import HostTier
 from hostelry.engine.lora.uploads import Uploader, UploadOutcome, Uploads
@@ -51,20 +51,20 @@ class StoreLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreLanes:
+class StoreExecutors:
     """Where the work is done."""
 
-    disk: Lane
-    remote: Lane
-    upload: Lane
+    disk: JobExecutor
+    remote: JobExecutor
+    upload: JobExecutor
 
     @classmethod
-    def of_threads(cls, limits: LoadLimits) -> "StoreLanes":
+    def of_threads(cls, limits: LoadLimits) -> "StoreExecutors":
         """Threads of this process, started when they are needed."""
         return cls(
-            disk=ThreadLane("adapter-disk", limits.num_disk),
-            remote=ThreadLane("adapter-remote", limits.num_remote),
-            upload=ThreadLane("adapter-upload", 1),
+            disk=ThreadJobExecutor("adapter-disk", limits.num_disk),
+            remote=ThreadJobExecutor("adapter-remote", limits.num_remote),
+            upload=ThreadJobExecutor("adapter-upload", 1),
         )
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class _Content:
     summary: AdapterSummary
     warnings: tuple[str, ...]
     sources: list[Source]
-    load_s: dict[Tier, float] = field(default_factory=dict)  # the last one from each tier
+    load_s: dict[StorageTier, float] = field(default_factory=dict)  # the last one from each tier
     counts: ContentCounts = field(default_factory=ContentCounts)
 
 
@@ -104,15 +104,18 @@ class AdapterStore:
         uploader: Uploader,
         clock: Clock,
         limits: StoreLimits,
-        lanes: StoreLanes | None = None,
+        lanes: StoreExecutors | None = None,
     ) -> None:
-        lanes = self._lanes = lanes or StoreLanes.of_threads(limits.loads)
+        lanes = self._lanes = lanes or StoreExecutors.of_threads(limits.loads)
         self._loader = loader
         self._clock = clock
         self._limits = limits
         self._news = threading.Event()
-        by_tier: Mapping[Tier, Lane] = {Tier.DISK: lanes.disk, Tier.REMOTE: lanes.remote}
-        self._loads = Loads(by_tier, limits.loads, self._news)
+        by_tier: Mapping[StorageTier, JobExecutor] = {
+            StorageTier.DISK: lanes.disk,
+            StorageTier.REMOTE: lanes.remote,
+        }
+        self._loads = LoadQueue(by_tier, limits.loads, self._news)
         self._uploads = Uploads(lanes.upload, uploader, clock, self._news)
         self._host = HostTier(limits.host_bytes)
         self._versions = Versions()
@@ -121,7 +124,7 @@ class AdapterStore:
         self._holds: dict[str, float] = {}  # until when what was asked for is kept in host memory
         self._orphans: set[str] = set()  # contents that no version has, until the next poll
         self._upload_holds: set[str] = set()  # kept in host memory while being copied
-        self._events: list[Event] = []
+        self._events: list[AdapterEvent] = []
         self._num_failed_loads = 0
 
     def prepare(self, place: str | Path) -> Prepared:
@@ -188,7 +191,7 @@ class AdapterStore:
         version = self._versions.acquire(name)
         if version is not None:
             counts = self._names[name]
-            tier = Tier.POOL if in_pool else self.tier(version.content_id)
+            tier = StorageTier.POOL if in_pool else self.tier(version.content_id)
             counts.num_requests += 1
             counts.hits[tier] = counts.hits.get(tier, 0) + 1
             self._host.touch(version.content_id)
@@ -238,7 +241,7 @@ class AdapterStore:
         elif self._host.get(content_id) is not None:
             self._host.touch(content_id)
             self._hold(content_id, now)
-            self._events.append(Loaded(content_id, Tier.HOST, 0.0))
+            self._events.append(LoadedToHost(content_id, StorageTier.HOST, 0.0))
         elif (reason := self._loads.want(content_id, now)) is not None:
             self._events.append(LoadFailed(content_id, reason))
         else:
@@ -264,7 +267,7 @@ class AdapterStore:
         self._upload_holds.add(content_id)
         self._uploads.start(adapter, page_numbers)
 
-    def poll(self) -> list[Event]:
+    def poll(self) -> list[AdapterEvent]:
         """What happened since the last call, in order; starts loads that there is room for."""
         self._news.clear()
         now = self._clock.now()
@@ -347,10 +350,10 @@ class AdapterStore:
             num_requests=self._versions.num_requests(version),
         )
 
-    def tier(self, content_id: str) -> Tier:
+    def tier(self, content_id: str) -> StorageTier:
         """The fastest tier below the pool that has the content."""
         if self._host.get(content_id) is not None:
-            return Tier.HOST
+            return StorageTier.HOST
         return self._loader.nearest(content_id, self._contents[content_id].sources)
 
     def _start_loads(self, now: float, *, may_evict: bool) -> None:
@@ -375,7 +378,7 @@ class AdapterStore:
             if failed is not None:
                 self._load_ended(failed, now)
 
-    def _load_ended(self, outcome: Outcome, now: float) -> None:
+    def _load_ended(self, outcome: LoadOutcome, now: float) -> None:
         content = self._contents.get(outcome.content_id)
         if content is None:
             return
@@ -402,7 +405,7 @@ class AdapterStore:
             return False
         self._left_host(evicted)
         self._host.put(adapter, reload_cost_s=prepared.load_s)
-        self._events.append(Loaded(adapter.content_id, prepared.tier, prepared.load_s))
+        self._events.append(LoadedToHost(adapter.content_id, prepared.tier, prepared.load_s))
         return True
 
     def _upload_ended(self, outcome: UploadOutcome) -> None:

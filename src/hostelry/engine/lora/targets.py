@@ -29,7 +29,7 @@ class DecoderSizes(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetModule:
     """A module by its dotted path in the Hugging Face model, y (out) = f(x (in))."""
 
     path: str
@@ -38,16 +38,16 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Targets:
+class TargetModules:
     """Every module of the base that an adapter may change.
 
     `linears` lie by module number (see `kernels.batch.MODULES`). The embedding goes from the
     vocabulary to the hidden size, lm_head back. `is_tied`: both have the same base weights.
     """
 
-    linears: Sequence[Target]
-    embedding: Target
-    lm_head: Target
+    linears: Sequence[TargetModule]
+    embedding: TargetModule
+    lm_head: TargetModule
     is_tied: bool
 
     @property
@@ -56,7 +56,7 @@ class Targets:
         return len(self.linears) // len(MODULES)
 
 
-def decoder_targets(sizes: DecoderSizes, *, prefix: str = "model") -> Targets:
+def decoder_targets(sizes: DecoderSizes, *, prefix: str = "model") -> TargetModules:
     """The targets of a decoder whose layers are called `{prefix}.layers.{number}`."""
     hidden, intermediate = sizes.hidden_size, sizes.intermediate_size
     query = sizes.num_heads * sizes.head_dim
@@ -75,10 +75,10 @@ def decoder_targets(sizes: DecoderSizes, *, prefix: str = "model") -> Targets:
         for name in MODULES:
             parent, in_features, out_features = shapes[name]
             path = f"{prefix}.layers.{layer}.{parent}.{name}"
-            linears.append(Target(path, in_features, out_features))
-    return Targets(
+            linears.append(TargetModule(path, in_features, out_features))
+    return TargetModules(
         linears=tuple(linears),
-        embedding=Target(f"{prefix}.embed_tokens", sizes.vocab_size, hidden),
-        lm_head=Target("lm_head", hidden, sizes.vocab_size),
+        embedding=TargetModule(f"{prefix}.embed_tokens", sizes.vocab_size, hidden),
+        lm_head=TargetModule("lm_head", hidden, sizes.vocab_size),
         is_tied=sizes.tie_embeddings,
     )

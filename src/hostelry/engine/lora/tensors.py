@@ -13,7 +13,7 @@ import torch
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.layout import AdapterLayout, ModuleRuns
 from hostelry.engine.lora.selection import Selection
-from hostelry.engine.lora.targets import Target, Targets
+from hostelry.engine.lora.targets import TargetModule, TargetModules
 from hostelry.engine.lora.weights_file import check_tensor
 
 
@@ -29,7 +29,7 @@ class Kind(Enum):
 class ModuleTensors:
     """One targeted module's A and B as the file has them; `number` counts linear modules."""
 
-    target: Target
+    target: TargetModule
     kind: Kind
     number: int
     scale: float
@@ -80,7 +80,7 @@ class TensorTable:
 
 
 def take_modules(
-    table: TensorTable, selection: Selection, targets: Targets
+    table: TensorTable, selection: Selection, targets: TargetModules
 ) -> Sequence[ModuleTensors]:
     """The targeted modules, linear ones by number, then the embedding, then lm_head.
 
@@ -124,7 +124,7 @@ def content_id(modules: Iterable[ModuleTensors]) -> str:
 
 
 def _take(
-    table: TensorTable, target: Target, kind: Kind, number: int, rank: int, scale: float
+    table: TensorTable, target: TargetModule, kind: Kind, number: int, rank: int, scale: float
 ) -> ModuleTensors:
     """Take A and B of one module."""
     is_embedding = kind is Kind.EMBEDDING  # whose halves are parameters, not modules with a weight

@@ -15,8 +15,8 @@ import torch
 from hostelry.base.clock import Clock
 from hostelry.engine.kernels.batch import AdapterIndex
 from hostelry.engine.kernels.pool import PoolTensor
+from hostelry.engine.lora.executors import JobExecutor
 from hostelry.engine.lora.host_adapter import HostAdapter
-from hostelry.engine.lora.lanes import Lane
 
 
 class Uploader(Protocol):
@@ -86,7 +86,9 @@ class UploadOutcome:
 class Uploads:
     """Uploads under way, one for each content."""
 
-    def __init__(self, lane: Lane, uploader: Uploader, clock: Clock, news: threading.Event) -> None:
+    def __init__(
+        self, lane: JobExecutor, uploader: Uploader, clock: Clock, news: threading.Event
+    ) -> None:
         self._lane = lane
         self._clock = clock
         self._uploader = uploader

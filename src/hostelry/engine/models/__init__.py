@@ -1,1 +1,1 @@
-"""One file an architecture, and how a Hugging Face folder is read."""
+"""Architectures, one file each, and readers of Hugging Face model folders."""

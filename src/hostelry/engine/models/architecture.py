@@ -1,10 +1,10 @@
-"""What a file of `architectures/` tells about its architecture."""
+"""The description of an architecture that each file of `architectures/` gives."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hostelry.engine.models.fields import Fields
+from hostelry.engine.models.fields import ConfigFields
 from hostelry.engine.models.spec import ModelSpec
 from hostelry.engine.models.tensors import NormNames
 
@@ -13,11 +13,11 @@ from hostelry.engine.models.tensors import NormNames
 class Architecture:
     """An architecture by the name config.json gives it.
 
-    `read_spec` reads the fields it knows, with the parsed generation_config.json; whoever calls it
-    refuses the fields it left.
+    `read_spec` reads the fields it knows, with the parsed generation_config.json; the caller
+    refuses the fields that it left.
     """
 
     name: str
     model_type: str
-    read_spec: Callable[[Fields, Mapping[str, Any]], ModelSpec]
+    read_spec: Callable[[ConfigFields, Mapping[str, Any]], ModelSpec]
     norms: NormNames

@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from hostelry.engine.models.spec import ModelError
+from hostelry.engine.models.spec import UnsupportedModelError
 
 _FLOATS = ("F64", "F32", "F16", "BF16")
 
 
 class TensorFiles:
-    """What the safetensors files of a model folder hold, checked before anything is read.
+    """The tensors in the safetensors files of a model folder, checked before any is read.
 
-    Nothing stays open: `read` maps the files anew, so that what it gave out is all that is mapped
-    and goes with the last of its tensors. Raises ModelError for files that cannot be read.
+    No file stays open: each `read` maps the files again, so that only returned tensors keep a map
+    alive. Raises UnsupportedModelError for files that cannot be read.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -34,33 +34,38 @@ class TensorFiles:
         self._left = set(self._paths)
 
     def expect(self, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> None:
-        """Raise ModelError at the first tensor that is missing, of another shape or no float."""
+        """Check that the tensors are there; raises UnsupportedModelError.
+
+        It names the first that is missing, of another shape, or not of a float type.
+        """
         for name, shape in shapes:
             if name not in self._stored:
-                raise ModelError(f"tensor {name} is missing from {self._folder.name}")
+                raise UnsupportedModelError(f"tensor {name} is missing from {self._folder.name}")
             stored_shape, dtype = self._stored[name]
             if stored_shape != shape:
-                raise ModelError(
+                raise UnsupportedModelError(
                     f"tensor {name} has shape {stored_shape}; config.json asks for {shape}"
                 )
             if dtype not in _FLOATS:
-                raise ModelError(f"tensor {name} has dtype {dtype}; {', '.join(_FLOATS)} are read")
+                raise UnsupportedModelError(
+                    f"tensor {name} has dtype {dtype}; {', '.join(_FLOATS)} are read"
+                )
             self._left.discard(name)
 
     def ignore(self, names: Iterable[str]) -> None:
-        """Leave tensors out that carry nothing the config does not say."""
+        """Accept tensors that hold nothing beyond what the config says."""
         self._left.difference_update(names)
 
     def finish(self) -> None:
-        """Raise ModelError where a stored tensor was neither expected nor ignored."""
+        """Raise UnsupportedModelError where a stored tensor was neither expected nor ignored."""
         if self._left:
-            raise ModelError(
+            raise UnsupportedModelError(
                 f"{len(self._left)} unexpected tensors in {self._folder.name}, "
                 f"first {min(self._left)}"
             )
 
     def read(self, names: Iterable[str]) -> Mapping[str, torch.Tensor]:
-        """These tensors as stored, mapped; raises ModelError where a file has changed meanwhile."""
+        """Map these tensors as stored. Raises UnsupportedModelError for a file changed since."""
         tensors: dict[str, torch.Tensor] = {}
         with ExitStack() as stack:
             readers: dict[Path, Any] = {}
@@ -75,9 +80,11 @@ class TensorFiles:
         try:
             tensor: torch.Tensor = reader.get_tensor(name)
         except SafetensorError as error:
-            raise ModelError(f"tensor {name} cannot be read: {error}") from error
+            raise UnsupportedModelError(f"tensor {name} cannot be read: {error}") from error
         if tuple(tensor.shape) != self._stored[name][0]:
-            raise ModelError(f"tensor {name} was replaced while {self._folder.name} was read")
+            raise UnsupportedModelError(
+                f"tensor {name} was replaced while {self._folder.name} was read"
+            )
         return tensor
 
 
@@ -85,7 +92,7 @@ def _opened(path: Path) -> Any:
     try:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:
-        raise ModelError(f"{path.name} cannot be read: {error}") from error
+        raise UnsupportedModelError(f"{path.name} cannot be read: {error}") from error
 
 
 def _shards(folder: Path) -> list[Path]:
@@ -94,14 +101,16 @@ def _shards(folder: Path) -> list[Path]:
     if single.is_file():
         return [single]
     if not index.is_file():
-        raise ModelError(
+        raise UnsupportedModelError(
             f"{folder} holds neither model.safetensors nor model.safetensors.index.json"
         )
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise ModelError(f"{index.name} has no weight_map: {error}") from error
+        raise UnsupportedModelError(f"{index.name} has no weight_map: {error}") from error
     for name in names:
         if Path(name).name != name or not (folder / name).is_file():
-            raise ModelError(f"{index.name} names {name}, which is no file of {folder.name}")
+            raise UnsupportedModelError(
+                f"{index.name} names {name}, which is no file of {folder.name}"
+            )
     return [folder / name for name in names]

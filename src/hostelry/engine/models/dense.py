@@ -1,12 +1,12 @@
-"""What the dense decoders' config.json files have in common."""
+"""The parts of config.json that all dense decoders share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hostelry.engine.models.fields import Fields, shown
+from hostelry.engine.models.fields import ConfigFields, shown
 from hostelry.engine.models.rope_fields import read_rope
-from hostelry.engine.models.spec import DTYPE_NAMES, ModelError, ModelSpec, RopeSpec
+from hostelry.engine.models.spec import DTYPE_NAMES, ModelSpec, RopeSpec, UnsupportedModelError
 
 _MOST_LAYERS = 1000
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -14,7 +14,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """What transformers takes for absent fields; `num_kv_heads` None: as many as heads.
+    """Defaults of transformers for absent fields; `num_kv_heads` None: as many as heads.
 
     `head_dim` None: hidden size / heads.
     """
@@ -26,7 +26,7 @@ class Defaults:
 
 
 def dense_spec(
-    fields: Fields,
+    fields: ConfigFields,
     generation: Mapping[str, Any],
     architecture: str,
     defaults: Defaults,
@@ -34,12 +34,12 @@ def dense_spec(
 ) -> ModelSpec:
     """A spec with full attention, silu and no biases; architectures replace what differs.
 
-    Without `ropes` there is one, and it is read from `fields`. Raises ModelError for sizes that do
-    not fit together.
+    Without `ropes` there is one, and it is read from `fields`. Raises UnsupportedModelError for
+    sizes that do not fit together.
     """
     num_layers = fields.positive("num_hidden_layers")
     if num_layers > _MOST_LAYERS:
-        raise ModelError(
+        raise UnsupportedModelError(
             f"config.json: num_hidden_layers is {num_layers}; at most {_MOST_LAYERS} is supported"
         )
     hidden_size = fields.positive("hidden_size")
@@ -72,73 +72,75 @@ def dense_spec(
     )
 
 
-def read_layer_types(fields: Fields, default: tuple[str, ...]) -> tuple[str, ...]:
+def read_layer_types(fields: ConfigFields, default: tuple[str, ...]) -> tuple[str, ...]:
     """Each layer's kind of attention, FULL or SLIDING; `default` where the field is absent."""
     types = fields.value("layer_types")
     if types is None:
         return default
     if not isinstance(types, list) or len(types) != len(default):
-        raise ModelError(
+        raise UnsupportedModelError(
             f"config.json: layer_types is {shown(types)}; it must name {len(default)} layers"
         )
     for kind in types:
         if kind not in (FULL, SLIDING):
-            raise ModelError(
+            raise UnsupportedModelError(
                 f"config.json: layer_types {shown(kind)} is not supported; {FULL} and {SLIDING} are"
             )
     return tuple(types)
 
 
 def layer_windows(types: tuple[str, ...], window: int | None) -> tuple[int | None, ...]:
-    """The window of each layer. Raises ModelError where a layer slides and there is no window."""
+    """The window of each layer. Raises UnsupportedModelError for a sliding layer without one."""
     if SLIDING in types and window is None:
-        raise ModelError(
+        raise UnsupportedModelError(
             f"config.json: layer_types has {SLIDING}, and sliding_window is null or not used"
         )
     return tuple(window if kind == SLIDING else None for kind in types)
 
 
-def _head_dim(fields: Fields, hidden_size: int, num_heads: int, default: int | None) -> int:
+def _head_dim(fields: ConfigFields, hidden_size: int, num_heads: int, default: int | None) -> int:
     head_dim = fields.positive_or_null("head_dim", default)
     if head_dim is None:
         if hidden_size % num_heads:
-            raise ModelError(
+            raise UnsupportedModelError(
                 f"config.json: hidden_size {hidden_size} is no multiple of "
                 f"num_attention_heads {num_heads}, and head_dim is not given"
             )
         head_dim = hidden_size // num_heads
     if head_dim % 2:
-        raise ModelError(f"config.json: head_dim {head_dim} is odd; rotary embeddings need pairs")
+        raise UnsupportedModelError(
+            f"config.json: head_dim {head_dim} is odd; rotary embeddings need pairs"
+        )
     return head_dim
 
 
-def _num_kv_heads(fields: Fields, num_heads: int, default: int | None) -> int:
+def _num_kv_heads(fields: ConfigFields, num_heads: int, default: int | None) -> int:
     num_kv_heads = fields.positive_or_null("num_key_value_heads", default) or num_heads
     if num_heads % num_kv_heads:
-        raise ModelError(
+        raise UnsupportedModelError(
             f"config.json: num_attention_heads {num_heads} is no multiple of "
             f"num_key_value_heads {num_kv_heads}"
         )
     return num_kv_heads
 
 
-def _eos_token_ids(fields: Fields, generation: Mapping[str, Any]) -> tuple[int, ...]:
+def _eos_token_ids(fields: ConfigFields, generation: Mapping[str, Any]) -> tuple[int, ...]:
     """The generation config's end tokens, else the model config's; a model may have none."""
     value = generation.get("eos_token_id")
     if value is None:
         value = fields.value("eos_token_id")
     ids = value if isinstance(value, list) else [] if value is None else [value]
     if any(type(it) is not int or it < 0 for it in ids):
-        raise ModelError(
+        raise UnsupportedModelError(
             f"eos_token_id is {shown(value)}; it must be a token id, or a list of them"
         )
     return tuple(ids)
 
 
-def _dtype(fields: Fields) -> str:
+def _dtype(fields: ConfigFields) -> str:
     name = fields.value("dtype") or fields.value("torch_dtype") or "float32"
     if not isinstance(name, str) or name not in DTYPE_NAMES:
-        raise ModelError(
+        raise UnsupportedModelError(
             f"config.json: dtype {shown(name)} is not supported; float32, bfloat16, float16"
         )
     return DTYPE_NAMES[name]

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hostelry.engine.models.spec import ModelError
+from hostelry.engine.models.spec import UnsupportedModelError
 
 _LARGEST = 1 << 24  # no size or length of a model is larger; keeps nonsense from taking memory
 _TOO_LONG = 120  # characters of a value that a message shows
 
-# Fields that say nothing of the forward pass: training, generation defaults, provenance.
+# Fields without effect on the forward pass: training, generation defaults, provenance.
 _HARMLESS = frozenset(
     (
         "architectures",
@@ -67,11 +67,11 @@ _HARMLESS = frozenset(
 _HARMLESS_STARTS = ("_", "transformers.", "unsloth_")
 
 
-class Fields:
+class ConfigFields:
     """A parsed config.json that remembers which fields were read.
 
-    An absent field takes the default that transformers gives it. Every reader raises ModelError
-    with the field and its value.
+    An absent field takes the default that transformers gives it. Every reader raises
+    UnsupportedModelError with the field and its value.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -87,11 +87,13 @@ class Fields:
         """A whole number of at least 1."""
         value = self.value(name, default)
         if type(value) is not int or value < 1:
-            raise ModelError(
+            raise UnsupportedModelError(
                 f"config.json: {name} is {shown(value)}; it must be a positive integer"
             )
         if value > _LARGEST:
-            raise ModelError(f"config.json: {name} is {value}; at most {_LARGEST} is supported")
+            raise UnsupportedModelError(
+                f"config.json: {name} is {value}; at most {_LARGEST} is supported"
+            )
         return value
 
     def positive_or_null(self, name: str, default: int | None) -> int | None:
@@ -102,14 +104,18 @@ class Fields:
         """A number above 0."""
         value = self.value(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e30:
-            raise ModelError(f"config.json: {name} is {shown(value)}; it must be a positive number")
+            raise UnsupportedModelError(
+                f"config.json: {name} is {shown(value)}; it must be a positive number"
+            )
         return float(value)
 
     def flag(self, name: str, *, default: bool) -> bool:
         """True or false; null is false."""
         value = self.value(name, default)
         if value is not None and not isinstance(value, bool):
-            raise ModelError(f"config.json: {name} is {shown(value)}; it must be true or false")
+            raise UnsupportedModelError(
+                f"config.json: {name} is {shown(value)}; it must be true or false"
+            )
         return bool(value)
 
     def choice(self, name: str, supported: tuple[str, ...], default: str) -> str:
@@ -117,7 +123,7 @@ class Fields:
         value = self.value(name, default)
         if value not in supported:
             verb = "is" if len(supported) == 1 else "are"
-            raise ModelError(
+            raise UnsupportedModelError(
                 f"config.json: {name} {shown(value)} is not supported; "
                 f"{' and '.join(supported)} {verb}"
             )
@@ -127,16 +133,18 @@ class Fields:
         """An object; {} where it is absent or null."""
         value = self.value(name)
         if value is not None and not isinstance(value, dict):
-            raise ModelError(f"config.json: {name} is {shown(value)}; it must be an object")
+            raise UnsupportedModelError(
+                f"config.json: {name} is {shown(value)}; it must be an object"
+            )
         return value or {}
 
     def finish(self) -> None:
-        """Raise ModelError at the first field that is set and that nobody has read."""
+        """Raise UnsupportedModelError at the first field that is set and was not read."""
         for name, value in self._config.items():
             if name in self._read or name in _HARMLESS or name.startswith(_HARMLESS_STARTS):
                 continue
             if value is not None and value is not False and value not in ({}, [], ""):
-                raise ModelError(f"config.json: {name} {shown(value)} is not supported")
+                raise UnsupportedModelError(f"config.json: {name} {shown(value)} is not supported")
 
 
 def shown(value: object) -> str:

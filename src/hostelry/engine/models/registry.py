@@ -1,4 +1,4 @@
-"""The architectures there are, and a Hugging Face folder read by one of them."""
+"""Registry of the supported architectures, and loading of a Hugging Face folder by one of them."""
 
 import json
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from hostelry.engine.models.architectures.mistral import MISTRAL
 from hostelry.engine.models.architectures.qwen2 import QWEN2
 from hostelry.engine.models.architectures.qwen3 import QWEN3
 from hostelry.engine.models.checkpoint import TensorFiles
-from hostelry.engine.models.fields import Fields, shown
-from hostelry.engine.models.spec import ModelError, ModelSpec
+from hostelry.engine.models.fields import ConfigFields, shown
+from hostelry.engine.models.spec import ModelSpec, UnsupportedModelError
 from hostelry.engine.models.tensors import (
     EMBEDDING,
     LM_HEAD,
@@ -27,15 +27,17 @@ from hostelry.engine.models.tensors import (
 )
 
 ARCHITECTURES: Mapping[str, Architecture] = {
-    it.name: it for it in (LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA3)
+    architecture.name: architecture for architecture in (LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA3)
 }
 
 
 def load_spec(folder: Path) -> ModelSpec:
-    """The spec of the model in `folder`. Raises ModelError naming what cannot be run."""
+    """The spec of the model in `folder`. Raises UnsupportedModelError naming what cannot be run."""
     path = folder / "config.json"
     if not path.is_file():
-        raise ModelError(f"{folder} holds no config.json; give a Hugging Face model folder")
+        raise UnsupportedModelError(
+            f"{folder} holds no config.json; give a Hugging Face model folder"
+        )
     generation = folder / "generation_config.json"
     return parse_spec(_read_json(path), _read_json(generation) if generation.is_file() else {})
 
@@ -43,10 +45,10 @@ def load_spec(folder: Path) -> ModelSpec:
 def parse_spec(config: Mapping[str, Any], generation: Mapping[str, Any]) -> ModelSpec:
     """The spec in a parsed config.json and generation_config.json ({} where there is none).
 
-    Raises ModelError for an architecture that is not in ARCHITECTURES, a value that is not
-    supported, and a field that is set and not known to leave the result alone.
+    Raises UnsupportedModelError for an architecture that is not in ARCHITECTURES, for a value that
+    is not supported, and for a field that is set and may change the result.
     """
-    fields = Fields(config)
+    fields = ConfigFields(config)
     spec = _architecture(config).read_spec(fields, generation)
     fields.finish()
     return spec
@@ -59,7 +61,7 @@ def load_decoder(
 
     Linear weights and the embedding are of `dtype`; norms, biases and rope tables of fp32. Layers
     are read one by one as `layer(i)` is called; every tensor's name, shape and type is checked
-    here. Raises ModelError for a missing, unexpected or wrongly shaped tensor.
+    here. Raises UnsupportedModelError for a missing, unexpected or wrongly shaped tensor.
     """
     norms = ARCHITECTURES[spec.architecture].norms
     files = TensorFiles(folder)
@@ -114,7 +116,7 @@ def _architecture(config: Mapping[str, Any]) -> Architecture:
     for architecture in ARCHITECTURES.values():
         if name in (architecture.name, architecture.model_type):
             return architecture
-    raise ModelError(
+    raise UnsupportedModelError(
         f"architecture {shown(name)} is not supported; supported: {', '.join(ARCHITECTURES)}"
     )
 
@@ -123,7 +125,7 @@ def _read_json(path: Path) -> Mapping[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path.name} is not JSON: {error}") from error
+        raise UnsupportedModelError(f"{path.name} is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise ModelError(f"{path.name} is no JSON object")
+        raise UnsupportedModelError(f"{path.name} is no JSON object")
     return value

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hostelry.engine.models.fields import Fields, shown
-from hostelry.engine.models.spec import ModelError, RopeSpec
+from hostelry.engine.models.fields import ConfigFields, shown
+from hostelry.engine.models.spec import RopeSpec, UnsupportedModelError
 
 _KINDS = ("default", "linear", "llama3")
 _KNOWN = (
@@ -18,10 +18,10 @@ _KNOWN = (
 )
 
 
-def read_rope(fields: Fields, default_theta: float, max_len: int) -> RopeSpec:
+def read_rope(fields: ConfigFields, default_theta: float, max_len: int) -> RopeSpec:
     """The rope of all layers; both spellings: rope_scaling with rope_theta, and rope_parameters.
 
-    Raises ModelError for another type or an unknown parameter.
+    Raises UnsupportedModelError for another type or an unknown parameter.
     """
     newer = fields.mapping("rope_parameters")
     scaling = fields.mapping("rope_scaling") or newer
@@ -32,7 +32,7 @@ def rope_spec(scaling: Mapping[str, Any], theta: float, max_len: int) -> RopeSpe
     """The rope that `scaling` describes; `theta` and `max_len` hold where it does not say."""
     kind = scaling.get("rope_type") or scaling.get("type") or "default"
     if kind not in _KINDS:
-        raise ModelError(
+        raise UnsupportedModelError(
             f"config.json: rope type {shown(kind)} is not supported; default, linear and llama3 are"
         )
     _refuse_unknown(scaling)
@@ -47,7 +47,7 @@ def rope_spec(scaling: Mapping[str, Any], theta: float, max_len: int) -> RopeSpe
 def _llama3(scaling: Mapping[str, Any], theta: float, max_len: int) -> RopeSpec:
     low, high = _number(scaling, "low_freq_factor"), _number(scaling, "high_freq_factor")
     if low >= high:
-        raise ModelError(
+        raise UnsupportedModelError(
             f"config.json: rope low_freq_factor {low} must be below high_freq_factor {high}"
         )
     return RopeSpec(
@@ -64,7 +64,7 @@ def _refuse_unknown(scaling: Mapping[str, Any]) -> None:
     for name, value in scaling.items():
         is_neutral = value is None or (name == "partial_rotary_factor" and value == 1)
         if name not in _KNOWN and not is_neutral:
-            raise ModelError(f"config.json: rope {name} {shown(value)} is not supported")
+            raise UnsupportedModelError(f"config.json: rope {name} {shown(value)} is not supported")
 
 
 def _number(scaling: Mapping[str, Any], name: str, default: float | None = None) -> float:
@@ -72,7 +72,7 @@ def _number(scaling: Mapping[str, Any], name: str, default: float | None = None)
     if value is None:
         value = default
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e30:
-        raise ModelError(
+        raise UnsupportedModelError(
             f"config.json: rope {name} is {shown(value)}; it must be a positive number"
         )
     return float(value)

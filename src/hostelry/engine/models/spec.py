@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hostelry.engine.kernels.weights import Activation
 
 
-class ModelError(ValueError):
+class UnsupportedModelError(ValueError):
     """The folder holds no model this engine can run; names the field or tensor and its value."""
 
 
@@ -23,7 +23,7 @@ class RopeSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """What the engine knows of a model; lengths in tokens, `dtype` of the stored weights.
+    """A model's shape and constants; lengths in tokens, `dtype` of the stored weights.
 
     Layer i sees the last `windows[i]` tokens, itself included (None: all), and turns by
     `ropes[layer_ropes[i]]`. `attention_bias` is of q, k and v, `output_bias` of o, `mlp_bias` of

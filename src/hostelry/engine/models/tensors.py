@@ -45,7 +45,7 @@ def expected_shapes(spec: ModelSpec, norms: NormNames) -> Iterator[tuple[str, tu
 
 
 def redundant_names(spec: ModelSpec) -> Iterator[str]:
-    """Tensors some checkpoints store although config.json says as much."""
+    """Tensors of some checkpoints that config.json makes redundant."""
     for index in range(spec.num_layers):
         yield f"{_prefix(index)}self_attn.rotary_emb.inv_freq"
     if spec.tie_embeddings:
@@ -53,7 +53,7 @@ def redundant_names(spec: ModelSpec) -> Iterator[str]:
 
 
 class DecoderTensors:
-    """Reads a model's tensors as they are asked for; linear weights in `dtype`, the rest in fp32.
+    """A model's tensors, read on demand; linear weights in `dtype`, the rest in fp32.
 
     Where dtype and device are those of the file, and nothing is fused, a tensor stays mapped.
     """
@@ -83,7 +83,7 @@ class DecoderTensors:
         return self._norm(self._files.read([FINAL_NORM])[FINAL_NORM])
 
     def layer(self, index: int) -> LayerWeights:
-        """Layer `index`, read now. Raises ModelError where the files have changed meanwhile."""
+        """Layer `index`, read now. Raises UnsupportedModelError for files changed since."""
         prefix = _prefix(index)
         stored = self._files.read(prefix + name for name in self._shapes)
         tensors = {name.removeprefix(prefix): tensor for name, tensor in stored.items()}

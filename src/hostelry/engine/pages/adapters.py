@@ -9,17 +9,9 @@ or not; a pinned adapter that was dropped still has its promise.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 
+from hostelry.engine.adapter_state import AdapterState
 from hostelry.engine.pages.eviction import Candidate, EvictionOrder
-
-
-class AdapterState(Enum):
-    """Where the weights of an adapter are, seen from the pool."""
-
-    ABSENT = "absent"  # it has no pages
-    LOADING = "loading"  # it has pages, its weights are not there yet
-    RESIDENT = "resident"  # its weights are in its pages
 
 
 class PinBudgetError(Exception):
@@ -37,7 +29,7 @@ class PinBudgetError(Exception):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Adapter(Candidate):
+class PooledAdapter(Candidate):
     """One adapter that has pages."""
 
     key: str
@@ -47,7 +39,7 @@ class Adapter(Candidate):
     num_holds: int = 0
 
 
-class AdapterTable:
+class AdapterPageTable:
     """The adapters that have pages, and the pins; idle adapters stand in the eviction order."""
 
     def __init__(self, order: EvictionOrder, pin_budget_pages: int) -> None:
@@ -56,13 +48,13 @@ class AdapterTable:
         self.num_pinned_pages = 0
         self.pin_budget_pages = pin_budget_pages
         self._order = order
-        self._adapters: dict[str, Adapter] = {}
+        self._adapters: dict[str, PooledAdapter] = {}
         self._pins: dict[str, int] = {}  # pages promised; 0 while the size is not known
 
     def __len__(self) -> int:
         return len(self._adapters)
 
-    def __iter__(self) -> Iterator[Adapter]:
+    def __iter__(self) -> Iterator[PooledAdapter]:
         return iter(self._adapters.values())
 
     def state(self, key: str) -> AdapterState:
@@ -86,7 +78,7 @@ class AdapterTable:
 
     def insert(self, key: str, pages: tuple[int, ...], reload_cost_s: float, now: float) -> None:
         """Give a new adapter its pages; it is loading, for somebody, which counts as a use."""
-        adapter = Adapter(cost_per_page_s=reload_cost_s / len(pages), key=key, pages=pages)
+        adapter = PooledAdapter(cost_per_page_s=reload_cost_s / len(pages), key=key, pages=pages)
         self._order.use(adapter, now)
         self._adapters[key] = adapter
         self.num_pages += len(pages)
@@ -154,12 +146,12 @@ class AdapterTable:
         if adapter is not None:
             self._settle(adapter)
 
-    def evict(self, adapter: Adapter) -> tuple[int, ...]:
+    def evict(self, adapter: PooledAdapter) -> tuple[int, ...]:
         """Forget an idle adapter that was taken out of the order; returns its pages, now free."""
         self.num_idle_pages -= len(adapter.pages)
         return self._forget(adapter)
 
-    def idle(self) -> list[Adapter]:
+    def idle(self) -> list[PooledAdapter]:
         """The idle adapters, found by looking at all."""
         return [adapter for adapter in self if self._is_idle(adapter)]
 
@@ -187,20 +179,20 @@ class AdapterTable:
             f"the budget is {self.pin_budget_pages}"
         )
 
-    def _is_idle(self, adapter: Adapter) -> bool:
+    def _is_idle(self, adapter: PooledAdapter) -> bool:
         return adapter.is_resident and not adapter.num_holds and adapter.key not in self._pins
 
-    def _settle(self, adapter: Adapter) -> None:
+    def _settle(self, adapter: PooledAdapter) -> None:
         if self._is_idle(adapter):
             self.num_idle_pages += len(adapter.pages)
             self._order.add(adapter)
 
-    def _unsettle(self, adapter: Adapter) -> None:
+    def _unsettle(self, adapter: PooledAdapter) -> None:
         if self._is_idle(adapter):
             self.num_idle_pages -= len(adapter.pages)
             self._order.discard(adapter)
 
-    def _forget(self, adapter: Adapter) -> tuple[int, ...]:
+    def _forget(self, adapter: PooledAdapter) -> tuple[int, ...]:
         del self._adapters[adapter.key]
         self.num_pages -= len(adapter.pages)
         return adapter.pages

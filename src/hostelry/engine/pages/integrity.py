@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 
 from hostelry.engine.pages.prefix import PrefixIndex
-from hostelry.engine.pages.tables import Table
+from hostelry.engine.pages.tables import PageTable
 
 
-def check_tables(tables: Mapping[str, Table], prefixes: PrefixIndex) -> None:
+def check_tables(tables: Mapping[str, PageTable], prefixes: PrefixIndex) -> None:
     """Raise AssertionError unless tables and cached pages agree on who uses what."""
     num_users = dict.fromkeys(prefixes, 0)
     spares = {page: cached for cached in prefixes for page in cached.spares}

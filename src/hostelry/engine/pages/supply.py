@@ -1,6 +1,6 @@
 """Where pages come from: the free ones, then those of what is evicted."""
 
-from hostelry.engine.pages.adapters import Adapter, AdapterTable
+from hostelry.engine.pages.adapters import AdapterPageTable, PooledAdapter
 from hostelry.engine.pages.eviction import EvictionOrder
 from hostelry.engine.pages.prefix import PrefixIndex, PrefixPage
 from hostelry.engine.pages.stats import PoolCounts
@@ -22,7 +22,7 @@ class PageSupply:
         num_pages: int,
         order: EvictionOrder,
         prefixes: PrefixIndex,
-        adapters: AdapterTable,
+        adapters: AdapterPageTable,
         counts: PoolCounts,
     ) -> None:
         self.free = list(range(num_pages - 1, -1, -1))  # last in is first out: warm pages first
@@ -70,7 +70,9 @@ class PageSupply:
                 self.free.append(self._prefixes.evict(candidate))
                 self._counts.num_evicted_prefix_pages += 1
             else:
-                assert isinstance(candidate, Adapter), "prefix pages and adapters are all there is"
+                assert isinstance(candidate, PooledAdapter), (
+                    "prefix pages and adapters are all there is"
+                )
                 self.free += reversed(self._adapters.evict(candidate))
                 self.evicted[candidate.key] = None
                 self._counts.num_evicted_adapters += 1

@@ -6,7 +6,7 @@ from hostelry.engine.pages.prefix import PrefixPage
 
 
 @dataclass(slots=True, eq=False)
-class Table:
+class PageTable:
     """A sequence's pages; what `published[i]` says of the content of `pages[i]`.
 
     A published page is the shared page of its content, or a spare of it.

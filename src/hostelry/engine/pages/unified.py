@@ -22,15 +22,16 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from hostelry.engine.pages.adapters import AdapterState, AdapterTable, PinBudgetError
+from hostelry.engine.adapter_state import AdapterState
+from hostelry.engine.pages.adapters import AdapterPageTable, PinBudgetError
 from hostelry.engine.pages.eviction import EvictionOrder
 from hostelry.engine.pages.integrity import check_places, check_tables
 from hostelry.engine.pages.prefix import PrefixIndex, PrefixKey
 from hostelry.engine.pages.stats import PoolCounts, PoolStats
 from hostelry.engine.pages.supply import OutOfPagesError, PageSupply
-from hostelry.engine.pages.tables import Table
+from hostelry.engine.pages.tables import PageTable
 
-__all__ = ["AdapterState", "OutOfPagesError", "PagePool", "PinBudgetError", "PoolStats"]
+__all__ = ["OutOfPagesError", "PagePool", "PinBudgetError", "PoolStats"]
 
 
 class PagePool:
@@ -49,10 +50,10 @@ class PagePool:
             raise ValueError(f"pin_budget_pages is {pin_budget_pages}; allowed: 0 to {num_pages}")
         _check_cost("recompute_cost_s", recompute_cost_s)
         self.num_pages = num_pages
-        self._tables: dict[str, Table] = {}
+        self._tables: dict[str, PageTable] = {}
         self._order = EvictionOrder()
         self._prefixes = PrefixIndex(self._order, recompute_cost_s)
-        self._adapters = AdapterTable(self._order, pin_budget_pages)
+        self._adapters = AdapterPageTable(self._order, pin_budget_pages)
         self._counts = PoolCounts()
         self._supply = PageSupply(
             num_pages, self._order, self._prefixes, self._adapters, self._counts
@@ -73,7 +74,7 @@ class PagePool:
         if found:
             for cached in found:
                 self._prefixes.take(cached)
-            self._tables[owner] = Table([cached.page for cached in found], found)
+            self._tables[owner] = PageTable([cached.page for cached in found], found)
         return len(found)
 
     def num_shared(self, keys: Sequence[PrefixKey]) -> int:
@@ -94,7 +95,7 @@ class PagePool:
             return []
         new = self._supply.take(owner, missing)
         if table is None:
-            table = self._tables[owner] = Table()
+            table = self._tables[owner] = PageTable()
         table.pages += new
         return new
 

@@ -1,4 +1,4 @@
-"""A rank's part of a model, and the program that a rank other than 0 runs.
+"""A rank's shard of a model, and the program of the ranks other than 0.
 
 python -m hostelry.engine.runner.follower JOB    with a FollowerJob as JSON
 """
@@ -23,10 +23,10 @@ from hostelry.engine.layers.decoder import TorchDecoder
 from hostelry.engine.layers.parallel import shard_weights
 from hostelry.engine.lora.base_identity import BaseIdentity
 from hostelry.engine.lora.reader import AdapterReader, AdapterRules, BaseModel, PageForm
-from hostelry.engine.lora.targets import Targets, decoder_targets
+from hostelry.engine.lora.targets import TargetModules, decoder_targets
 from hostelry.engine.models.registry import load_decoder, load_spec
 from hostelry.engine.runner.parallel import (
-    Ranks,
+    RankConnections,
     SharePlacer,
     failed_ranks,
     follow,
@@ -38,7 +38,7 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class FollowerJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank must know; all but `rank` and `device` are the same on all of them.
+    """Settings of a rank; all but `rank` and `device` are the same on all of them.
 
     `num_pages`: pages of every rank's pool. `init_method` as `join` has it.
     """
@@ -61,20 +61,21 @@ class FollowerJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class RankPart:
-    """One rank's decoder and pool, and what puts its part of adapters there."""
+class RankDeps:
+    """One rank's decoder and pool, and the reader and placer of its part of adapters."""
 
     decoder: TorchDecoder
     pool: PoolTensor
-    targets: Targets
+    targets: TargetModules
     reader: AdapterReader
     place: SharePlacer
 
 
-def load_part(job: FollowerJob, collective: Collective) -> RankPart:
+def load_part(job: FollowerJob, collective: Collective) -> RankDeps:
     """This rank's part of the model in `job.folder`.
 
-    Raises ModelError for the folder, and ValueError where the ranks cannot share the model.
+    Raises UnsupportedModelError for the folder, and ValueError where the ranks cannot share the
+    model.
     """
     shard, device = collective.shard, torch.device(job.device)
     folder, dtype = Path(job.folder), _DTYPES[job.dtype]
@@ -92,7 +93,7 @@ def load_part(job: FollowerJob, collective: Collective) -> RankPart:
     targets = decoder_targets(spec)
 
     def vocabulary(path: str) -> torch.Tensor:
-        """Read anew: a rank keeps no more than its part."""
+        """Read from the folder again: a rank keeps no more than its part."""
         again = load_decoder(folder, spec, max_len=1, dtype=dtype, device=torch.device("cpu"))
         return again.lm_head_VH if path == targets.lm_head.path else again.embedding_VH
 
@@ -110,16 +111,16 @@ def load_part(job: FollowerJob, collective: Collective) -> RankPart:
         PageForm(page_elements=layout.page_elements, dtype=dtype),
     )
     decoder = TorchDecoder(weights, collective)
-    return RankPart(decoder, pool, targets, reader, SharePlacer(reader, targets, shard, pool))
+    return RankDeps(decoder, pool, targets, reader, SharePlacer(reader, targets, shard, pool))
 
 
 def start_followers(
     job: FollowerJob, devices: Sequence[str] | None = None
 ) -> list[subprocess.Popen[bytes]]:
-    """A process for each rank but 0, whose job `job` is; rank r on `devices[r]`.
+    """Start a process for each rank but 0, whose job `job` is; rank r on `devices[r]`.
 
     Each writes a line to its stdout when it is about to join. They end with `LeadingDecoder.stop`,
-    or by themselves when their stdin ends, as it does with this process; the caller waits.
+    or when their stdin ends, as it does with this process; the caller waits for them.
     """
     processes = []
     for rank in range(1, job.world_size):
@@ -138,7 +139,7 @@ def start_followers(
 
 
 def take_part(job: FollowerJob) -> None:
-    """Join rank 0, load this rank's part, and follow until rank 0 says stop."""
+    """Join rank 0, load this rank's part, and follow until rank 0 sends a stop."""
     device = torch.device(job.device)
     ranks = join(
         job.init_method, job.rank, job.world_size, device=device, step_timeout_s=job.step_timeout_s
@@ -161,7 +162,7 @@ def take_part(job: FollowerJob) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Follow rank 0 until it says stop, or is gone."""
+    """Follow rank 0 until it sends a stop, or is gone."""
     job = decode(arguments[0], FollowerJob)
     threading.Thread(target=_end_with_rank_0, daemon=True).start()
     torch.set_num_threads(job.num_threads)
@@ -170,12 +171,14 @@ def main(arguments: Sequence[str]) -> None:
     _end_if_failed(lambda: take_part(job))
 
 
-def _follow_adapters(part: RankPart, ranks: Ranks, indexes: dict[int, AdapterIndex]) -> None:
+def _follow_adapters(
+    part: RankDeps, ranks: RankConnections, indexes: dict[int, AdapterIndex]
+) -> None:
     follow(part.decoder, part.pool, ranks.placements, part.place, indexes)
 
 
 def _end_with_rank_0() -> None:
-    """Rank 0 holds the other end of stdin; when it is gone, whatever else goes on is in vain."""
+    """End this process once rank 0, which holds the other end of stdin, is gone."""
     while os.read(0, 1):
         pass
     os._exit(1)

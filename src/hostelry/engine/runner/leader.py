@@ -18,11 +18,11 @@ from hostelry.engine.kernels.pool import PoolTensor
 from hostelry.engine.lora.host_adapter import HostAdapter
 from hostelry.engine.lora.share import AdapterShare, SharePlan, plan_share
 from hostelry.engine.lora.shared_reader import SharedReader
-from hostelry.engine.runner.follower import FollowerJob, RankPart, load_part, start_followers
+from hostelry.engine.runner.follower import FollowerJob, RankDeps, load_part, start_followers
 from hostelry.engine.runner.parallel import (
     LeadingDecoder,
     ParallelError,
-    Ranks,
+    RankConnections,
     failed_ranks,
     join,
     leave,
@@ -81,7 +81,9 @@ class Leader:
     or a process the ranks do not agree any more: `failure` says why, and no step is computed.
     """
 
-    def __init__(self, part: RankPart, ranks: Ranks, followers: Followers, folder: Path) -> None:
+    def __init__(
+        self, part: RankDeps, ranks: RankConnections, followers: Followers, folder: Path
+    ) -> None:
         """`folder` is for adapters on their way to other ranks; `close` deletes it."""
         self.pool = part.pool
         self._targets = part.targets
@@ -177,7 +179,7 @@ def start_leader(job: FollowerJob, devices: Sequence[str]) -> Leader:
     """Start the other ranks, load this one's part of the model, and wait for theirs.
 
     `job` needs no `init_method`; rank r is on `devices[r]`. Raises ParallelError where another rank
-    failed, ModelError for the model, ValueError where this process leads ranks already.
+    failed, UnsupportedModelError for the model, ValueError where this process leads ranks already.
     """
     if distributed.is_initialized():
         raise ValueError(

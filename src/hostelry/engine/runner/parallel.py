@@ -26,7 +26,7 @@ from hostelry.engine.layers.collective import TorchCollective
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.reader import AdapterReader
 from hostelry.engine.lora.share import AdapterShare, plan_share
-from hostelry.engine.lora.targets import Targets
+from hostelry.engine.lora.targets import TargetModules
 from hostelry.engine.runner.messages import (
     Message,
     PlaceMessage,
@@ -49,7 +49,7 @@ class ParallelError(Exception):
     """A rank could not do what rank 0 told it; names the rank and its reason."""
 
 
-class Channel(Protocol):
+class RankChannel(Protocol):
     """How rank 0 tells the others, and they answer."""
 
     def tell(self, content: bytes) -> None:
@@ -66,7 +66,7 @@ class Channel(Protocol):
 
 
 class TorchChannel:
-    """A Channel over a torch.distributed group of CPU tensors (gloo)."""
+    """A RankChannel over a torch.distributed group of CPU tensors (gloo)."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class TorchChannel:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
+class RankConnections:
     """What a process holds once it has joined the others: a channel for steps, one for adapters."""
 
     collective: TorchCollective
@@ -135,7 +135,7 @@ class Ranks:
 
 def join(
     init_method: str, rank: int, world_size: int, *, device: torch.device, step_timeout_s: float
-) -> Ranks:
+) -> RankConnections:
     """Join the other ranks; returns when all are there.
 
     `init_method` as torch.distributed has it: "tcp://127.0.0.1:PORT" or "file:///PATH". Steps use
@@ -159,7 +159,7 @@ def join(
     control = distributed.new_group(backend="gloo", timeout=_IDLE)
     placements = distributed.new_group(backend="gloo", timeout=_IDLE)
     assert steps is not None, "the process group was just made"
-    return Ranks(
+    return RankConnections(
         TorchCollective(steps),
         TorchChannel(control, _IDLE, step_timeout),
         TorchChannel(placements, step_timeout, step_timeout),
@@ -179,7 +179,7 @@ class LeadingDecoder:
     """
 
     def __init__(
-        self, decoder: Decoder, channel: Channel, placements: Channel | None = None
+        self, decoder: Decoder, channel: RankChannel, placements: RankChannel | None = None
     ) -> None:
         self._decoder = decoder
         self._channel = channel
@@ -228,7 +228,7 @@ class LeadingDecoder:
         self._adapters.tell(serialize(message))
 
 
-def failed_ranks(channel: Channel, own: str = "") -> str:
+def failed_ranks(channel: RankChannel, own: str = "") -> str:
     """Why other ranks failed, each by its number; empty where none did. All ranks take part."""
     reasons = enumerate(channel.reasons(own))
     return "; ".join(f"rank {rank}: {reason}" for rank, reason in reasons if reason)
@@ -238,7 +238,7 @@ class SharePlacer:
     """Puts this rank's part of an adapter into its pool: the `place` of `follow`."""
 
     def __init__(
-        self, reader: AdapterReader, targets: Targets, shard: Shard, pool: PoolTensor
+        self, reader: AdapterReader, targets: TargetModules, shard: Shard, pool: PoolTensor
     ) -> None:
         self._reader = reader
         self._targets = targets
@@ -266,7 +266,7 @@ class SharePlacer:
 def follow(
     decoder: Decoder,
     pool: PoolTensor,
-    channel: Channel,
+    channel: RankChannel,
     place: Callable[[PlaceMessage], AdapterIndex],
     indexes: dict[int, AdapterIndex] | None = None,
 ) -> None:

@@ -120,7 +120,7 @@ class CompileWorker:
             [sys.executable, "-m", "hostelry.engine.sampling.compile_worker"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
-        setup = _Setup(self._model, self._limits.memory_bytes, self._limits.compile_s)
+        setup = _StartMessage(self._model, self._limits.memory_bytes, self._limits.compile_s)
         answer = self._ask(process, setup, self._limits.start_s)
         if answer.error:
             self.close()
@@ -130,7 +130,7 @@ class CompileWorker:
         return process
 
     def _ask(
-        self, process: subprocess.Popen[bytes], message: "Structure | _Setup", limit_s: float
+        self, process: subprocess.Popen[bytes], message: "Structure | _StartMessage", limit_s: float
     ) -> _Answer:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -149,7 +149,7 @@ class TokenizerSource(msgspec.Struct, frozen=True, kw_only=True):
     end_token_ids: tuple[int, ...]
 
 
-class _Setup(msgspec.Struct, frozen=True):
+class _StartMessage(msgspec.Struct, frozen=True):
     """The first message to the process."""
 
     model: TokenizerSource
@@ -193,7 +193,7 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     body = _read(requests)
     if body is None:
         return
-    setup = decode(body, _Setup)
+    setup = decode(body, _StartMessage)
     model = setup.model
     try:
         vocabulary = load_vocabulary(

@@ -23,7 +23,7 @@ _LARGEST = np.finfo(np.float32).max
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class LogitPositions:
     """Positions in an (R, V) array, with one value for each."""
 
     rows_C: Ints
@@ -31,7 +31,7 @@ class Places:
     values_C: Floats
 
     @classmethod
-    def joined(cls, parts: Sequence[tuple[int, Ints, Floats]]) -> "Places":
+    def joined(cls, parts: Sequence[tuple[int, Ints, Floats]]) -> "LogitPositions":
         """Row number, tokens and values of each row in turn."""
         return cls(
             np.repeat(
@@ -54,25 +54,25 @@ def change(x_RV: Floats, histories: Sequence[TokenHistory]) -> None:
         if it.seen
     ]
     if seen:
-        repetition_penalty(x_RV, Places.joined(seen))
+        repetition_penalty(x_RV, LogitPositions.joined(seen))
     added = [(row, it.counts.tokens, -_penalties(it)) for row, it in numbered if it.counts]
     if added:
-        add(x_RV, Places.joined(added))
+        add(x_RV, LogitPositions.joined(added))
     biases = [(row, *it.bias) for row, it in numbered if it.bias is not None]
     if biases:
-        add(x_RV, Places.joined(biases))
+        add(x_RV, LogitPositions.joined(biases))
     early = []
     for row, it in numbered:
         if it.num_generated < it.params.min_new_tokens:
             ends = it.end_token_ids[it.end_token_ids < x_RV.shape[1]]
             early.append((row, ends, _filled(ends, -np.inf)))
     if early:
-        places = Places.joined(early)
+        places = LogitPositions.joined(early)
         x_RV[places.rows_C, places.tokens_C] = places.values_C
     mask_by_grammar(x_RV, histories)
 
 
-def repetition_penalty(x_RV: Floats, seen: Places) -> None:
+def repetition_penalty(x_RV: Floats, seen: LogitPositions) -> None:
     """Divide positive and multiply negative logits of the seen tokens by the penalty.
 
     Source: CTRL, arXiv:1909.05858.
@@ -83,7 +83,7 @@ def repetition_penalty(x_RV: Floats, seen: Places) -> None:
     x_RV[seen.rows_C, seen.tokens_C] = _bounded(x_C, changed_C)
 
 
-def add(x_RV: Floats, places: Places) -> None:
+def add(x_RV: Floats, places: LogitPositions) -> None:
     """Add a value to each of the places."""
     x_C = x_RV[places.rows_C, places.tokens_C]
     with np.errstate(over="ignore"):

@@ -19,7 +19,7 @@ from hostelry.engine.sampling.draw import uniform
 from hostelry.engine.sampling.history import TokenHistory
 from hostelry.engine.sampling.mass import Doubles, Floats, Ints, Mass, mass_of
 from hostelry.engine.sampling.processors import change
-from hostelry.engine.sampling.truncate import Limits, keep, largest
+from hostelry.engine.sampling.truncate import TruncationLimits, keep, largest
 
 _ROWS_AT_ONCE = 8
 
@@ -123,7 +123,7 @@ def _choose(x_RV: Floats, histories: Sequence[TokenHistory]) -> Ints:
         return tokens_R
     asked = [histories[row] for row in sampling]
     params = [it.params for it in asked]
-    limits = Limits(
+    limits = TruncationLimits(
         np.array([it.top_k for it in params], np.int64).clip(max=x_RV.shape[1]),
         np.array([it.top_p for it in params], np.float64),
         np.array([it.min_p for it in params], np.float64),
@@ -136,7 +136,7 @@ def _choose(x_RV: Floats, histories: Sequence[TokenHistory]) -> Ints:
     return tokens_R
 
 
-def _draw(x_RV: Floats, mass: Mass, limits: Limits, shares_R: Doubles) -> Ints:
+def _draw(x_RV: Floats, mass: Mass, limits: TruncationLimits, shares_R: Doubles) -> Ints:
     """A token of each row from its masses, within its limits."""
     is_limited_R = (limits.top_k_R > 0) | (limits.top_p_R < 1) | (limits.min_p_R > 0)
     tokens_R = mass.draw(shares_R)
@@ -144,7 +144,9 @@ def _draw(x_RV: Floats, mass: Mass, limits: Limits, shares_R: Doubles) -> Ints:
     if len(limited) == len(tokens_R):
         return keep(x_RV, mass, limits).draw(shares_R)
     if len(limited):
-        some = Limits(limits.top_k_R[limited], limits.top_p_R[limited], limits.min_p_R[limited])
+        some = TruncationLimits(
+            limits.top_k_R[limited], limits.top_p_R[limited], limits.min_p_R[limited]
+        )
         part = Mass(mass.mass_RBE[limited], mass.sums_RB[limited])
         tokens_R[limited] = keep(x_RV[limited], part, some).draw(shares_R[limited])
     return tokens_R

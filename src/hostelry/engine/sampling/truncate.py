@@ -15,7 +15,7 @@ from hostelry.engine.sampling.mass import Doubles, Floats, Ints, Mass, group_max
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TruncationLimits:
     """What each row keeps: top_k (0: all), top_p (1: all), min_p (0: all)."""
 
     top_k_R: Ints
@@ -42,7 +42,7 @@ class Kept:
         return np.asarray(self.tokens_RN[rows_R, np.minimum(position_R, self.num_R - 1)])
 
 
-def keep(x_RV: Floats, mass: Mass, limits: Limits) -> Kept:
+def keep(x_RV: Floats, mass: Mass, limits: TruncationLimits) -> Kept:
     """What `limits` leave of rows with logits `x_RV`; at least one token each.
 
     top_k keeps tokens as likely as the last of them too; top_p the fewest tokens whose share of
@@ -82,7 +82,7 @@ def largest(x_RV: Floats, count: int) -> Ints:
     return tokens_RN[:, :count]
 
 
-def _likelihood_bound(mass: Mass, limits: Limits, vocab: int) -> Doubles:
+def _likelihood_bound(mass: Mass, limits: TruncationLimits, vocab: int) -> Doubles:
     """A mass below which no kept token is.
 
     Tokens below (1 - top_p) / V of the total have together no more than what top_p leaves out.

@@ -1,49 +1,74 @@
-"""Who may start, and whose adapter is loaded, when pages, places and tokens are short.
+"""Admission of waiting requests and loads of adapters under page, slot and token budgets.
 
-Lanes are taken in fair order from the shelves of `residency.py`. One that cannot go on for lack of
-pages or of an adapter place has lost; others may pass it, but only as far as `overtake_tokens`
-allows: beyond that the batch drains until the loser fits. And a request that lost for longer than
-`max_wait_s` has a reservation: it comes first, and nobody starts who would take the pages it needs
-or, where the places for adapters are taken, who would keep the one place that is soonest free.
+Flows are taken in fair order from the queues of `residency.py`. For the fairest flow:
 
+    condition                                      result
+    ---------------------------------------------  ---------------------------------------------
+    batch full, or no rows left in the step        no request starts; adapters may still be loaded
+    adapter in host memory, pages for it and for   pages reserved, upload planned, pages for the
+      its request's prompt                           prompt promised to that request
+    adapter evicted since it was resident          requeued by the adapter's state
+    adapter not in the batch, no adapter slot      blocked in `no_adapter_slot`
+    too few pages                                  blocked
+    otherwise                                      starts
+
+A blocked flow is starved from then on. A later flow may overtake it while that flow's tenant (in
+one tenant: that flow) has at most `overtake_tokens` more service; beyond that the batch drains
+until the blocked flow fits. For the request that has been starved longest:
+
+    condition                                      result
+    ---------------------------------------------  ---------------------------------------------
+    starved for at most `max_wait_s`               no reservation
+    its adapter is absent or being fetched         no longer starved: it waits for the fetch
+    otherwise                                      reservation: it is served before all others
+
+While a reservation lasts, no request starts that could take the pages it needs. Where it lacks an
+adapter slot, the adapter that ends soonest is drained: none of its requests start.
 Source: the reservation generalises SGLang's drain of the adapter with the least left to do.
 """
 
 from collections import deque
 from collections.abc import Iterator
 
+from hostelry.engine.adapter_state import AdapterState
 from hostelry.engine.pages.unified import PagePool
 from hostelry.engine.scheduler.fair_queue import FairQueue
-from hostelry.engine.scheduler.limits import Limits
-from hostelry.engine.scheduler.records import Adapter, Lane, Place, Sequence, State, Step
-from hostelry.engine.scheduler.residency import Residency, Shelf
+from hostelry.engine.scheduler.limits import SchedulerLimits
+from hostelry.engine.scheduler.records import (
+    Flow,
+    RequestStatus,
+    ScheduledAdapter,
+    Sequence,
+    StepDraft,
+)
+from hostelry.engine.scheduler.residency import FlowQueue, Residency
 from hostelry.engine.scheduler.running import RunningBatch
 
 
 class Admission:
-    """Starts requests and loads of adapters, as far as the budgets go."""
+    """Starts requests and loads of adapters within the budgets."""
 
     def __init__(
         self,
-        limits: Limits,
+        limits: SchedulerLimits,
         pool: PagePool,
-        queue: FairQueue,
+        fair_queue: FairQueue,
         residency: Residency,
         batch: RunningBatch,
     ) -> None:
         self._limits = limits
         self._pool = pool
-        self._queue = queue
+        self._fair_queue = fair_queue
         self._residency = residency
         self._batch = batch
-        self._lost: deque[tuple[float, Sequence]] = deque()  # when, in that order
-        self._reserved: Lane | None = None
+        self._starved: deque[tuple[float, Sequence]] = deque()  # since when, in that order
+        self._reserved: Flow | None = None
         self._reserved_pages = 0
-        self._drained: Adapter | None = None
+        self._drained: ScheduledAdapter | None = None
         self._may_load = True
 
-    def run(self, step: Step) -> None:
-        """Start and load what is to be started and loaded now."""
+    def run(self, step: StepDraft) -> None:
+        """Start requests and plan uploads of adapters for this step."""
         self._reserve(step)
         self._admit(step)
         if not self._batch and self._residency.break_promises(step.now):
@@ -51,233 +76,240 @@ class Admission:
 
     # Reservation
 
-    def _reserve(self, step: Step) -> None:
-        """Serve the request that lost for too long, or keep for it what it needs."""
+    def _reserve(self, step: StepDraft) -> None:
+        """Serve the request that starved for too long, or reserve what it needs."""
         residency = self._residency
-        lane = self._reserved = self._starving(step.now)
+        flow = self._reserved = self._longest_starved(step.now)
         self._reserved_pages = 0
-        adapter = residency.kept = None if lane is None else lane.adapter
-        if lane is None or self._serve(lane, step):
-            self._reserved = self._drained = residency.kept = None
-            return
-        if residency.break_promises(step.now) and self._serve(lane, step):
-            self._reserved = self._drained = residency.kept = None
+        adapter = residency.protected = None if flow is None else flow.adapter
+        if (
+            flow is None
+            or self._serve(flow, step)
+            or (residency.break_promises(step.now) and self._serve(flow, step))
+        ):
+            self._reserved = self._drained = residency.protected = None
             return
         pages_for = self._limits.pages_for
-        self._reserved_pages = pages_for(lane.head.num_tokens) + self._batch.num_growth_pages
-        if adapter is not None and adapter.place is Place.IN_HOST:
+        self._reserved_pages = pages_for(flow.head.num_tokens) + self._batch.num_growth_pages
+        if adapter is not None and adapter.state is AdapterState.IN_HOST:
             self._reserved_pages += adapter.num_pages
         self._drain(adapter)
 
-    def _starving(self, now: float) -> Lane | None:
-        """The lane of the one that lost first, if that is long ago; not while it is fetched."""
-        for _ in range(len(self._lost)):
-            lost_at, sequence = self._lost[0]
-            if sequence.state is not State.WAITING or sequence.lost_at != lost_at:
-                self._lost.popleft()
+    def _longest_starved(self, now: float) -> Flow | None:
+        """The flow of the request that starved longest, if for more than `max_wait_s`."""
+        for _ in range(len(self._starved)):
+            since, sequence = self._starved[0]
+            if sequence.status is not RequestStatus.WAITING or sequence.starved_since != since:
+                self._starved.popleft()  # it ran since, or ended
                 continue
-            if now - lost_at <= self._limits.max_wait_s:
+            if now - since <= self._limits.max_wait_s:
                 return None
-            adapter = sequence.lane.adapter
-            if adapter is None or adapter.place not in (Place.ABSENT, Place.FETCHING):
-                return sequence.lane
-            sequence.lost_at = None  # it lost to nobody: its weights are not even near
-            self._lost.popleft()
+            adapter = sequence.flow.adapter
+            if adapter is None or adapter.state not in (AdapterState.ABSENT, AdapterState.FETCHING):
+                return sequence.flow
+            # Its adapter left host memory: it waits for the fetch, not for pages or a slot.
+            sequence.starved_since = None
+            self._starved.popleft()
         return None
 
-    def _serve(self, lane: Lane, step: Step) -> bool:
-        """Whether the head of the reserved lane started; its load is started if that is next."""
-        adapter = lane.adapter
-        if adapter is not None and adapter.place is Place.RESIDENT:
+    def _serve(self, flow: Flow, step: StepDraft) -> bool:
+        """Start the head of the reserved flow, or the load it needs; whether the head started."""
+        adapter = flow.adapter
+        if adapter is not None and adapter.state is AdapterState.RESIDENT:
             self._residency.is_evicted(adapter)
-        if adapter is not None and adapter.place is not Place.RESIDENT:
-            if adapter.place is Place.IN_HOST:
-                self._load(lane, adapter, step)
+        if adapter is not None and adapter.state is not AdapterState.RESIDENT:
+            if adapter.state is AdapterState.IN_HOST:
+                self._load(flow, adapter, step)
             return False
-        can_start = self._can_start(step) and self._has_place(lane)
-        return can_start and self._start(lane, step)
+        can_start = self._can_start(step) and self._has_adapter_slot(flow)
+        return can_start and self._start(flow, step)
 
-    def _drain(self, adapter: Adapter | None) -> None:
-        """Choose the adapter whose place the reserved one gets: the one with the least to do."""
-        if adapter is None or adapter.num_running or self._has_free_place:
+    def _drain(self, adapter: ScheduledAdapter | None) -> None:
+        """Choose the adapter whose slot the reserved one gets: the one that ends soonest."""
+        if adapter is None or adapter.num_running or self._has_free_slot:
             self._drained = None
         elif self._drained is None or not self._drained.num_running:
             self._drained = min(self._residency.active, key=self._num_left)
 
-    def _num_left(self, adapter: Adapter) -> int:
-        """Tokens until the last of an adapter's running requests has ended, at most."""
-        own = (it for it in self._batch if it.lane.adapter is adapter)
+    def _num_left(self, adapter: ScheduledAdapter) -> int:
+        """The most tokens until the last of an adapter's running requests has ended."""
+        own = (it for it in self._batch if it.flow.adapter is adapter)
         return max(it.max_tokens - it.num_tokens for it in own)
 
     # The loop
 
-    def _admit(self, step: Step) -> None:
-        """Take lanes in fair order until budgets, pages or lanes end."""
+    def _admit(self, step: StepDraft) -> None:
+        """Take flows in fair order until budgets, pages or flows are used up."""
         self._may_load = True
-        bars: list[Lane] = []
-        aside: list[Lane] = []
-        self._bar_placeless(bars, step.now)
+        blocked: list[Flow] = []
+        aside: list[Flow] = []
+        self._block_without_slot(blocked, step.now)
         while len(aside) < self._limits.prefetch_lookahead:
-            lane = self._fairest(step)
-            if lane is None:
+            flow = self._fairest(step)
+            if flow is None:
                 break
-            if not self._may_pass(lane, bars):
-                self._set_aside(lane, aside)
-            elif not self._advance(lane, step):
-                if lane.adapter is not self._drained or lane.adapter is None:
-                    bars.append(lane)
-                    self._lose(lane.head, step.now)
-                self._set_aside(lane, aside)
-        for lane in aside:
-            if lane.shelf is None:
-                self._residency.shelve(lane)
+            if not self._may_overtake(flow, blocked):
+                self._set_aside(flow, aside)
+            elif not self._advance(flow, step):
+                if flow.adapter is not self._drained or flow.adapter is None:
+                    blocked.append(flow)
+                    self._mark_starved(flow.head, step.now)
+                self._set_aside(flow, aside)
+        for flow in aside:
+            if flow.queue is None:
+                self._residency.enqueue(flow)
 
     @property
-    def _has_free_place(self) -> bool:
+    def _has_free_slot(self) -> bool:
         limit = self._limits.max_adapters
         return limit is None or self._residency.num_active < limit
 
-    def _bar_placeless(self, bars: list[Lane], now: float) -> None:
-        if self._has_free_place:
+    def _block_without_slot(self, blocked: list[Flow], now: float) -> None:
+        if self._has_free_slot:
             return
-        lane = self._residency.placeless.first()
-        if lane is not None:
-            bars.append(lane)
-            self._lose(lane.head, now)
+        flow = self._residency.no_adapter_slot.first()
+        if flow is not None:
+            blocked.append(flow)
+            self._mark_starved(flow.head, now)
 
-    def _fairest(self, step: Step) -> Lane | None:
-        """The lane whose turn it is, of those on open shelves."""
-        best: Lane | None = None
-        for shelf in self._open_shelves(step):
-            lane = shelf.first()
-            if lane is not None and (best is None or lane.rank < best.rank):
-                best = lane
+    def _fairest(self, step: StepDraft) -> Flow | None:
+        """The flow whose turn it is, of those in open queues."""
+        best: Flow | None = None
+        for queue in self._open_queues(step):
+            flow = queue.first()
+            if flow is not None and (best is None or flow.rank < best.rank):
+                best = flow
         return best
 
-    def _open_shelves(self, step: Step) -> Iterator[Shelf]:
+    def _open_queues(self, step: StepDraft) -> Iterator[FlowQueue]:
+        """The queues whose flows can make progress under the budgets left."""
         residency = self._residency
         if self._can_start(step):
             yield residency.ready
-            if self._has_free_place:
-                yield residency.placeless
+            if self._has_free_slot:
+                yield residency.no_adapter_slot
         if self._may_load and residency.may_load:
             yield residency.in_host
 
-    def _can_start(self, step: Step) -> bool:
+    def _can_start(self, step: StepDraft) -> bool:
         if len(self._batch) >= self._limits.max_batch_size or step.budget < 1:
             return False
         return self._pool.num_available > self._batch.reserve
 
-    def _may_pass(self, lane: Lane, bars: list[Lane]) -> bool:
-        """Whether the lane has had too little service to let those who lost go first."""
+    def _may_overtake(self, flow: Flow, blocked: list[Flow]) -> bool:
+        """Whether the flow is at most `overtake_tokens` of service ahead of every blocked one."""
         slack = self._limits.overtake_tokens
-        for bar in bars:
-            if bar.tenant is lane.tenant:
-                ahead = lane.counter - bar.counter
+        for other in blocked:
+            if other.tenant is flow.tenant:
+                ahead = flow.counter - other.counter
             else:
-                ahead = lane.tenant.counter - bar.tenant.counter
+                ahead = flow.tenant.counter - other.tenant.counter
             if ahead > slack:
                 return False
         return True
 
-    def _set_aside(self, lane: Lane, aside: list[Lane]) -> None:
-        """Look at others; after a lane whose adapter is to be loaded no other is loaded."""
-        if lane.shelf is self._residency.in_host:
-            self._may_load = False
-        elif lane.shelf is not self._residency.placeless or self._has_free_place:
-            self._residency.unshelve(lane)
-            aside.append(lane)
+    def _set_aside(self, flow: Flow, aside: list[Flow]) -> None:
+        """Take a flow out of this step, so that others are looked at.
 
-    def _advance(self, lane: Lane, step: Step) -> bool:
-        """One step nearer for a lane; False when pages or places are short."""
-        adapter = lane.adapter
+        After one whose adapter cannot be loaded no other is loaded: smaller adapters would take
+        its pages again and again.
+        """
+        if flow.queue is self._residency.in_host:
+            self._may_load = False
+        elif flow.queue is not self._residency.no_adapter_slot or self._has_free_slot:
+            self._residency.dequeue(flow)
+            aside.append(flow)
+
+    def _advance(self, flow: Flow, step: StepDraft) -> bool:
+        """Load the flow's adapter or start its head; False when pages or slots are short."""
+        adapter = flow.adapter
         if adapter is not None:
-            if adapter.place is Place.IN_HOST:
-                return self._load(lane, adapter, step)
+            if adapter.state is AdapterState.IN_HOST:
+                return self._load(flow, adapter, step)
             if self._residency.is_evicted(adapter):
                 return True
-            if not self._has_place(lane):
+            if not self._has_adapter_slot(flow):
                 if adapter is not self._drained:
-                    self._residency.shelve(lane, self._residency.placeless)
+                    self._residency.enqueue(flow, self._residency.no_adapter_slot)
                 return False
-        return self._start(lane, step)
+        return self._start(flow, step)
 
-    def _has_place(self, lane: Lane) -> bool:
-        """Whether the lane's adapter may be one of the batch's distinct ones."""
-        adapter, limit, reserved = lane.adapter, self._limits.max_adapters, self._reserved
+    def _has_adapter_slot(self, flow: Flow) -> bool:
+        """Whether the flow's adapter is, or may become, one of the batch's distinct ones."""
+        adapter, limit, reserved = flow.adapter, self._limits.max_adapters, self._reserved
         if adapter is None or limit is None:
             return True
-        if reserved is None or lane is reserved:
-            return adapter.num_running > 0 or self._has_free_place
+        if reserved is None or flow is reserved:
+            return adapter.num_running > 0 or self._has_free_slot
         if adapter is self._drained:
             return False
-        kept = reserved.adapter
-        num_kept = int(kept is not None and kept is not adapter and not kept.num_running)
-        return adapter.num_running > 0 or self._residency.num_active + num_kept < limit
+        other = reserved.adapter
+        num_reserved = int(other is not None and other is not adapter and not other.num_running)
+        return adapter.num_running > 0 or self._residency.num_active + num_reserved < limit
 
-    def _room(self, lane: Lane) -> int:
-        """Pages that a lane may take: not the reserve, nor what others were promised."""
-        room = self._pool.num_available - self._batch.reserve
-        if lane is not self._reserved:
-            room -= self._reserved_pages
-        if lane.adapter is None or not lane.adapter.promised_pages:
+    def _usable_pages(self, flow: Flow) -> int:
+        """Pages that a flow may take: neither the reserve nor what is promised to others."""
+        usable = self._pool.num_available - self._batch.reserve
+        if flow is not self._reserved:
+            usable -= self._reserved_pages
+        if flow.adapter is None or not flow.adapter.promised_pages:
             promised = self._residency.promised_pages
             if self._reserved is not None and self._reserved.adapter is not None:
                 promised -= self._reserved.adapter.promised_pages  # counted as reserved
-            room -= promised
-        return room
+            usable -= promised
+        return usable
 
-    def _load(self, lane: Lane, adapter: Adapter, step: Step) -> bool:
-        """Start the copy of an adapter into pages, if its request will fit beside it."""
-        kv_pages = self._limits.pages_for(lane.head.num_tokens)
-        if adapter.num_pages + kv_pages > self._room(lane):
+    def _load(self, flow: Flow, adapter: ScheduledAdapter, step: StepDraft) -> bool:
+        """Plan the copy of an adapter into pages, if its request will fit beside it."""
+        kv_pages = self._limits.pages_for(flow.head.num_tokens)
+        if adapter.num_pages + kv_pages > self._usable_pages(flow):
             return False
         step.uploads.append(self._residency.load(adapter, kv_pages, step.now))
         if self._limits.load_charge_tokens:
-            self._queue.charge(lane, self._limits.load_charge_tokens * adapter.num_pages)
+            self._fair_queue.charge(flow, self._limits.load_charge_tokens * adapter.num_pages)
         return True
 
-    def _start(self, lane: Lane, step: Step) -> bool:
-        room = self._room(lane)
-        if self._reserved is not None and lane is not self._reserved:
-            return self._start_beside(lane, room, step)
-        return self._start_within(lane, room, step)
+    def _start(self, flow: Flow, step: StepDraft) -> bool:
+        usable = self._usable_pages(flow)
+        if self._reserved is not None and flow is not self._reserved:
+            return self._start_beside(flow, usable, step)
+        return self._start_within(flow, usable, step)
 
-    def _start_beside(self, lane: Lane, room: int, step: Step) -> bool:
-        """Start a request that, however long its answer, leaves what is kept for another."""
-        pages_for, sequence = self._limits.pages_for, lane.head
+    def _start_beside(self, flow: Flow, usable: int, step: StepDraft) -> bool:
+        """Start a request that leaves the reserved pages alone, however long its answer."""
+        pages_for, sequence = self._limits.pages_for, flow.head
         most = pages_for(sequence.max_tokens)
-        if most > room or not self._start_within(lane, room, step):
+        if most > usable or not self._start_within(flow, usable, step):
             return False
         self._reserved_pages += most - pages_for(sequence.num_tokens)
         return True
 
-    def _start_within(self, lane: Lane, room: int, step: Step) -> bool:
-        sequence = lane.head
-        if not self._may_fit(sequence, room):
+    def _start_within(self, flow: Flow, usable: int, step: StepDraft) -> bool:
+        sequence = flow.head
+        if not self._may_fit(sequence, usable):
             return False
-        if not self._batch.start(sequence, step, self._pool.num_available - room):
-            sequence.failed_room = room
+        if not self._batch.start(sequence, step, self._pool.num_available - usable):
+            sequence.failed_num_pages = usable
             return False
         step.num_started += 1
-        if not lane.num_waiting:
-            self._residency.leave(lane, step.now)
+        if not flow.num_waiting:
+            self._residency.leave(flow, step.now)
         return True
 
-    def _may_fit(self, sequence: Sequence, room: int) -> bool:
-        """A quick look before anything is taken; a failed try is not repeated without more room."""
+    def _may_fit(self, sequence: Sequence, usable: int) -> bool:
+        """Whether a start is worth trying; one that failed is not repeated without more pages."""
         limits = self._limits
-        if room < 1 or (room <= sequence.failed_room and self._batch):
+        if usable < 1 or (usable <= sequence.failed_num_pages and self._batch):
             return False
         num_pages = limits.pages_for(sequence.num_tokens)
-        if num_pages <= room:
+        if num_pages <= usable:
             return True
         num_cachable = (sequence.num_tokens - 1) // limits.page_tokens
         keys = sequence.submission.prefix_keys[:num_cachable]
-        return num_pages - self._pool.num_shared(keys) <= room
+        return num_pages - self._pool.num_shared(keys) <= usable
 
-    def _lose(self, sequence: Sequence, now: float) -> None:
-        """Note since when a request whose turn it is cannot go on."""
-        if sequence.lost_at is None and self._reserved is None:
-            sequence.lost_at = now
-            self._lost.append((now, sequence))
+    def _mark_starved(self, sequence: Sequence, now: float) -> None:
+        """Record since when a request whose turn it is lacks pages or a slot."""
+        if sequence.starved_since is None and self._reserved is None:
+            sequence.starved_since = now
+            self._starved.append((now, sequence))

@@ -1,8 +1,8 @@
-"""Orders by a counter that only grows, while it grows.
+"""Priority queues ordered by a counter that grows while its item is queued.
 
-An entry may be behind its item's counter, never ahead, so the smallest is found by bringing the top
-up to date until the top is right. Nothing is touched when a counter changes, which is what lets
-every running request be charged in every step.
+An entry may lag behind its item's counter, but is never ahead of it, so the smallest is found by
+updating the top until it is right. A change of a counter touches no queue, so that every running
+request can be charged in every step.
 """
 
 import heapq
@@ -22,7 +22,7 @@ _SLACK = 64
 
 
 class CounterHeap(Generic[Item]):
-    """Distinct items, smallest counter first. Adding, discarding, looking: O(log n) amortised."""
+    """Distinct items, smallest counter first; every operation is O(log n) amortised."""
 
     def __init__(self) -> None:
         self._entries: list[tuple[float, int, int, Item]] = []
@@ -36,7 +36,7 @@ class CounterHeap(Generic[Item]):
         return item in self._tickets
 
     def add(self, item: Item) -> None:
-        """Put `item` in; nothing happens when it is in."""
+        """Add `item`; no effect when it is in."""
         if item in self._tickets:
             return
         self._num_tickets += 1
@@ -44,7 +44,7 @@ class CounterHeap(Generic[Item]):
         heapq.heappush(self._entries, (item.counter, item.number, self._num_tickets, item))
 
     def discard(self, item: Item) -> None:
-        """Take `item` out; nothing happens when it is not in."""
+        """Remove `item`; no effect when it is not in."""
         if self._tickets.pop(item, None) is None:
             return
         if len(self._entries) > 2 * len(self._tickets) + _SLACK:
@@ -66,31 +66,31 @@ class CounterHeap(Generic[Item]):
 
 
 class FairOrder(Generic[Group, Item]):
-    """Lanes by their tenant's counter, then by their own."""
+    """Flows by their tenant's counter, then by their own."""
 
     def __init__(self) -> None:
         self._tenants: CounterHeap[Group] = CounterHeap()
-        self._lanes: dict[Group, CounterHeap[Item]] = {}
+        self._flows: dict[Group, CounterHeap[Item]] = {}
 
-    def add(self, tenant: Group, lane: Item) -> None:
-        """Put `lane` of `tenant` in; nothing happens when it is in."""
-        lanes = self._lanes.get(tenant)
-        if lanes is None:
-            lanes = self._lanes[tenant] = CounterHeap()
+    def add(self, tenant: Group, flow: Item) -> None:
+        """Add `flow` of `tenant`; no effect when it is in."""
+        flows = self._flows.get(tenant)
+        if flows is None:
+            flows = self._flows[tenant] = CounterHeap()
             self._tenants.add(tenant)
-        lanes.add(lane)
+        flows.add(flow)
 
-    def discard(self, tenant: Group, lane: Item) -> None:
-        """Take `lane` of `tenant` out; nothing happens when it is not in."""
-        lanes = self._lanes.get(tenant)
-        if lanes is None:
+    def discard(self, tenant: Group, flow: Item) -> None:
+        """Remove `flow` of `tenant`; no effect when it is not in."""
+        flows = self._flows.get(tenant)
+        if flows is None:
             return
-        lanes.discard(lane)
-        if not lanes:
-            del self._lanes[tenant]
+        flows.discard(flow)
+        if not flows:
+            del self._flows[tenant]
             self._tenants.discard(tenant)
 
     def first(self) -> Item | None:
-        """The fairest lane; None when there is none."""
+        """The flow that comes first; None when there is none."""
         tenant = self._tenants.first()
-        return None if tenant is None else self._lanes[tenant].first()
+        return None if tenant is None else self._flows[tenant].first()

@@ -1,21 +1,26 @@
-"""Which waiting requests are too late, or will be.
+"""Deadlines of waiting requests, and early abort of those that will miss them.
 
-A request is dropped when its deadline passes without a first token. It is dropped earlier when the
-requests ahead of it take too long: with `ahead` of its tenant's requests before it, and the share
-that is its tenant's of the admissions that were measured lately while others waited,
+    condition                                             result
+    ----------------------------------------------------  --------------------------------------
+    it has its first token                                no deadline any more
+    its deadline has passed                               dropped
+    it waits, and now + predicted wait > deadline         dropped, at its arrival or once its
+                                                            deadline is the next one
+    no admission rate measured yet, or it is preempted    not predicted
+      after a first token
 
     predicted wait = ahead * (sum of weights of waiting tenants / its weight) / admissions per s
 
-Nothing is predicted for one that is next, nor before a rate was measured. Prediction looks at each
-request when it comes and when its deadline is the next one.
+`ahead` counts its tenant's requests before it, so that the next one never has a predicted wait. The
+rate is measured while requests wait.
 
 Source: early abort of S-LoRA (arXiv:2311.03285, section on admission control), whose moving average
-is kept; that it is by share of a tenant, and measured under load only, is ours.
+is used; the share of the tenant, and measuring under load only, are our own.
 """
 
 import heapq
 
-from hostelry.engine.scheduler.records import Sequence, State
+from hostelry.engine.scheduler.records import RequestStatus, Sequence
 
 _WINDOW_S = 1.0
 _NEW_SHARE = 0.7  # of the newest window in the moving average, as in S-LoRA
@@ -33,7 +38,7 @@ class AdmissionRate:
         self._was_backlogged = False
 
     def observe(self, now: float, num_admitted: int, is_backlogged: bool) -> None:
-        """One step admitted `num_admitted`, and left some waiting when `is_backlogged`."""
+        """Record that a step admitted `num_admitted`, and left some waiting if `is_backlogged`."""
         if self._was_backlogged:
             self._elapsed_s += now - self._seen_at
             self._num_admitted += num_admitted
@@ -57,7 +62,7 @@ class Deadlines:
         self._compact_at = _SLACK
 
     def add(self, sequence: Sequence) -> None:
-        """Watch a new request, if it has a deadline."""
+        """Track a new request, if it has a deadline."""
         if sequence.submission.deadline_at is None:
             return
         if len(self._heap) >= self._compact_at:
@@ -69,7 +74,7 @@ class Deadlines:
         self._new.append(sequence)
 
     def take_expired(self, now: float, waiting_weight: float) -> list[Sequence]:
-        """Those that are late, or will be, which are no longer watched."""
+        """Return the requests that are late, or will be, and stop tracking them."""
         if not self._heap:
             return []
         late = [it for it in self._new if self._will_be_late(it, now, waiting_weight)]
@@ -86,17 +91,17 @@ class Deadlines:
 
     def _will_be_late(self, sequence: Sequence, now: float, waiting_weight: float) -> bool:
         rate, deadline_at = self.rate.per_s, sequence.submission.deadline_at
-        if rate is None or deadline_at is None or sequence.state is not State.WAITING:
+        if rate is None or deadline_at is None or sequence.status is not RequestStatus.WAITING:
             return False
         if sequence.num_tokens > sequence.submission.num_prompt_tokens:
             return False
-        tenant = sequence.lane.tenant
+        tenant = sequence.flow.tenant
         ahead = sequence.num_ahead - (tenant.num_departed - sequence.num_departed_before)
         wait_s = max(0, ahead) * waiting_weight / tenant.policy.weight / rate
         return now + wait_s > deadline_at
 
 
 def _is_open(sequence: Sequence) -> bool:
-    """Whether it is there and still without a first token."""
-    is_there = sequence.state is not State.GONE
-    return is_there and sequence.num_tokens == sequence.submission.num_prompt_tokens
+    """Whether it has neither ended nor its first token."""
+    has_ended = sequence.status is RequestStatus.ENDED
+    return not has_ended and sequence.num_tokens == sequence.submission.num_prompt_tokens

@@ -1,4 +1,4 @@
-"""What goes into the scheduler and what comes out: plain integers, no tokens and no tensors."""
+"""Inputs and outputs of the scheduler: plain integers, no tokens and no tensors."""
 
 import math
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """One request as the scheduler sees it.
+    """A request as the scheduler sees it.
 
     `adapter` is a content id, None the base model; its weights take `adapter_pages` pages and
-    `reload_cost_s` seconds to bring there. `prefix_keys` are those of the prompt's complete pages.
-    The request ends at `max_tokens` tokens, prompt and output, at the latest. It is dropped without
-    a first token by `deadline_at`. Raises ValueError for numbers that make no sense.
+    `reload_cost_s` seconds to load. `prefix_keys` are those of the prompt's complete pages. The
+    request ends at `max_tokens` tokens, prompt and output, at the latest. It is dropped without a
+    first token by `deadline_at`. Raises ValueError for numbers out of range.
     """
 
     id: str
@@ -50,7 +50,7 @@ class Chunk(NamedTuple):
     """Tokens `start` to `start + length` of one request.
 
     `samples` is set when the chunk reaches the request's last known token, so that its logits give
-    the next one. A named tuple because hundreds are made a step: it costs a third of a dataclass.
+    the next one. A named tuple, because a step has hundreds: it costs a third of a dataclass.
     """
 
     request_id: str
@@ -60,7 +60,7 @@ class Chunk(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """An adapter whose weights are to be copied from host memory into these pages now."""
+    """An adapter whose weights are to be copied from host memory into these pages."""
 
     adapter: str
     pages: tuple[int, ...]
@@ -68,13 +68,13 @@ class Upload(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One step.
+    """A step.
 
     `chunks`: decoding requests first, then prompts in order of admission. `preempted`: requests
     sent back to wait; they keep their tokens and are computed again. `fetches`: adapters to bring
     into host memory, most urgent first. `uploads`: adapters whose pages are reserved. Each adapter
-    is named once until it is reported. `expired`: requests that were removed because their first
-    token came too late, or would.
+    is named once until its outcome is reported. `expired`: requests that were removed because their
+    first token is late, or would be.
     """
 
     chunks: tuple[Chunk, ...] = ()

@@ -1,4 +1,4 @@
-"""Why a request is refused at submission; both are the caller's to retry.
+"""Refusals of a request at submission; the caller may retry after both.
 
 Exception
 +-- QuotaExceededError   its tenant has used up what it may use (429)

@@ -1,26 +1,26 @@
-"""The budgets of the schedule."""
+"""Budgets of the scheduler."""
 
 import math
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Budgets; raises ValueError where they make no sense alone or cannot work together.
+class SchedulerLimits:
+    """Budgets; raises ValueError where one is out of range or two contradict each other.
 
     - `max_batch_size`: requests that own pages and advance each step.
     - `max_batched_tokens`: rows of a step; every running request decodes, prompts share the rest.
     - `page_tokens`: tokens a page holds.
-    - `max_adapters`: distinct adapters among running requests; None is no bound.
+    - `max_adapters`: adapter slots, distinct adapters among running requests; None is no bound.
     - `max_waiting`: waiting requests of all tenants that make the server full; None is no bound.
-    - `max_wait_s`: a request whose turn came, and which lost it to pages or adapter places for
-      longer, gets a reservation: nobody may take what it needs until it runs.
-    - `prefetch_lookahead`: adapters on their way into host memory at once, and as many into pages.
-    - `overtake_tokens`: while the fairest request lacks pages or an adapter place, others may pass
+    - `max_wait_s`: a request that is starved of pages or an adapter slot for longer after its turn
+      came gets a reservation: no other may take what it needs until it runs.
+    - `prefetch_lookahead`: adapters fetched into host memory at once, and as many into pages.
+    - `overtake_tokens`: while the fairest request lacks pages or an adapter slot, others may start
       as long as their tenant (inside a tenant: their adapter) has at most this much more service,
-      in charged tokens. It is what fairness gives for throughput; 0 gives nothing.
+      in charged tokens. It trades fairness for throughput; 0 trades nothing.
     - `reserve_pages`: pages kept free for each running request's growth when another is admitted.
-    - `load_charge_tokens`: what a tenant is charged for each page of an adapter loaded for it.
+    - `load_charge_tokens`: charge to a tenant for each page of an adapter loaded for it.
     """
 
     max_batch_size: int

@@ -1,6 +1,13 @@
-"""How much a tenant may still use, and when it may use more: counted, never guessed from a clock.
+"""Token buckets of tenants, and the time after which a refused request may be retried.
 
-Time comes in as `now`, in seconds.
+    request of n tokens, bucket of capacity c     result
+    --------------------------------------------  --------------------------------------------
+    level >= min(n, c)                            it may start; its tokens are taken
+    level < min(n, c)                             refused; retry after (min(n, c) - level) / rate
+
+A request larger than the bucket starts when the bucket is full: it is delayed, not impossible. The
+level may fall below zero, as output tokens are taken once they are generated. Time is an argument,
+`now`, in seconds.
 """
 
 MIN_RETRY_S = 1.0
@@ -8,7 +15,7 @@ _NEW_SHARE = 0.3
 
 
 class TokenBucket:
-    """Fills at `tokens_per_s` up to `capacity_tokens`; what is used may drive it below zero."""
+    """A bucket that fills at `tokens_per_s` up to `capacity_tokens`."""
 
     def __init__(self, tokens_per_s: float, capacity_tokens: float, now: float) -> None:
         self.tokens_per_s = tokens_per_s
@@ -17,18 +24,19 @@ class TokenBucket:
         self._filled_at = now
 
     def level(self, now: float) -> float:
-        """Tokens that may be used now; negative when more were used than allowed."""
+        """Tokens that may be used now; negative when more were used than it held."""
         if now > self._filled_at:
             filled = self._level + (now - self._filled_at) * self.tokens_per_s
             self._level = min(self.capacity_tokens, filled)
             self._filled_at = now
         return self._level
 
-    def wait_s(self, num_tokens: int, now: float) -> float:
-        """Seconds until a request of `num_tokens` may start; 0 when it may now.
+    def is_full(self, now: float) -> bool:
+        """Whether it holds its capacity."""
+        return self.level(now) >= self.capacity_tokens
 
-        One larger than the bucket may start when the bucket is full: it is delayed, not impossible.
-        """
+    def wait_s(self, num_tokens: int, now: float) -> float:
+        """Seconds until a request of `num_tokens` may start; 0 when it may now."""
         missing = min(num_tokens, self.capacity_tokens) - self.level(now)
         return max(0.0, missing / self.tokens_per_s)
 
@@ -37,19 +45,19 @@ class TokenBucket:
         self._level = min(self.capacity_tokens, self.level(now) - num_tokens)
 
 
-class Pace:
-    """The mean time between ends of requests, over the times in which there were requests."""
+class CompletionInterval:
+    """The mean time between completions of requests, while there are requests."""
 
     def __init__(self) -> None:
         self._mean_s: float | None = None
         self._last_at = 0.0
 
     def begin(self, now: float) -> None:
-        """There were no requests, now there is one."""
+        """Record the first request after a time without any."""
         self._last_at = now
 
     def end(self, now: float) -> None:
-        """A request ended."""
+        """Record the end of a request."""
         interval_s = max(0.0, now - self._last_at)
         self._last_at = now
         if self._mean_s is None:

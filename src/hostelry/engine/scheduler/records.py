@@ -1,36 +1,27 @@
-"""What the scheduler remembers of tenants, adapters, lanes and requests while they last."""
+"""The scheduler's records of tenants, adapters, flows and requests."""
 
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
 
+from hostelry.engine.adapter_state import AdapterState
 from hostelry.engine.scheduler.counters import CounterHeap, FairOrder
 from hostelry.engine.scheduler.decisions import Chunk, Submission, Upload
-from hostelry.engine.scheduler.quotas import Pace, TokenBucket
+from hostelry.engine.scheduler.quotas import CompletionInterval, TokenBucket
 from hostelry.engine.scheduler.tenants import TenantPolicy
 
 
-class Place(Enum):
-    """Where an adapter's weights are, on their way from far to near."""
-
-    ABSENT = "absent"
-    FETCHING = "fetching"  # named in a plan's fetches, not reported yet
-    IN_HOST = "in host memory"
-    LOADING = "loading"  # its pages are reserved, the copy is under way
-    RESIDENT = "resident"  # in the pool; it may have been evicted unnoticed
-
-
-class State(Enum):
-    """Where a request is."""
+class RequestStatus(Enum):
+    """Whether a request waits, owns pages, or has ended."""
 
     WAITING = "waiting"
     RUNNING = "running"
-    GONE = "gone"
+    ENDED = "ended"
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Tenant:
-    """`counter` is its service so far, in charged tokens divided by its weight."""
+    """A tenant; `counter` is its service so far, in charged tokens divided by its weight."""
 
     name: str
     policy: TenantPolicy
@@ -41,11 +32,11 @@ class Tenant:
     num_waiting: int = 0
     num_running: int = 0
     num_departed: int = 0  # requests that left its queues so far, to run or for good
-    lanes: "dict[str | None, Lane]" = field(default_factory=dict)
-    waiting: "CounterHeap[Lane]" = field(default_factory=CounterHeap)  # lanes with requests
-    last_lane: "Lane | None" = None  # the last to have become empty
+    flows: "dict[str | None, Flow]" = field(default_factory=dict)
+    waiting: "CounterHeap[Flow]" = field(default_factory=CounterHeap)  # flows with requests
+    last_flow: "Flow | None" = None  # the last to have become empty
     prune_at: int = 64
-    pace: Pace = field(default_factory=Pace)
+    completion_interval: CompletionInterval = field(default_factory=CompletionInterval)
 
     @property
     def num_in_flight(self) -> int:
@@ -54,70 +45,73 @@ class Tenant:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Adapter:
-    """One adapter that somebody waits for or runs with, or that is on its way."""
+class ScheduledAdapter:
+    """An adapter that a request waits for or runs with, or that is being moved.
+
+    The pool may have evicted a `RESIDENT` one since; `Residency.is_evicted` finds out.
+    """
 
     key: str
     num_pages: int
     reload_cost_s: float
-    place: Place
-    lanes: "dict[Lane, None]" = field(default_factory=dict)  # with waiting requests
+    state: AdapterState
+    flows: "dict[Flow, None]" = field(default_factory=dict)  # with waiting requests
     num_running: int = 0
-    is_held: bool = False  # kept in the pool for the one it was loaded for
-    promised_pages: int = 0  # kept free for the KV cache of the one it was loaded for
+    is_held: bool = False  # kept in the pool for the request it was loaded for
+    promised_pages: int = 0  # kept free for the KV cache of that request
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Lane:
-    """The waiting requests of one tenant for one adapter, first come, first served."""
+class Flow:
+    """The requests of one tenant for one adapter, first come, first served."""
 
     tenant: Tenant
     key: str | None
     counter: float = 0.0
     number: int = 0
-    adapter: Adapter | None = None
-    queue: "deque[Sequence]" = field(default_factory=deque)  # may hold requests that are gone
+    adapter: ScheduledAdapter | None = None
+    requests: "deque[Sequence]" = field(default_factory=deque)  # may hold ended ones
     num_waiting: int = 0
     num_running: int = 0
-    shelf: "FairOrder[Tenant, Lane] | None" = None
+    queue: "FairOrder[Tenant, Flow] | None" = None  # of `Residency`; None while its adapter moves
 
     @property
     def head(self) -> "Sequence":
-        """Its next request; there is one as long as `num_waiting` is not 0."""
-        return self.queue[0]
+        """The next request; there is one as long as `num_waiting` is not 0."""
+        return self.requests[0]
 
     @property
     def rank(self) -> tuple[float, int, float, int]:
-        """Its place in the fair order, smallest first."""
+        """Position in the fair order, smallest first."""
         return self.tenant.counter, self.tenant.number, self.counter, self.number
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Sequence:
-    """One request: counts of tokens and pages."""
+    """A request, as counts of tokens and pages."""
 
     id: str
     number: int  # in order of arrival
-    lane: Lane
+    flow: Flow
     submission: Submission
-    num_prompt: int  # this and the next two are the submission's, nearer by hand in every step
+    num_prompt: int  # this and the next two copy the submission's: every step reads them
     num_keys: int
     max_tokens: int
     num_tokens: int  # prompt and output so far
     num_departed_before: int
-    num_ahead: int  # of its tenant, when it came
-    state: State = State.WAITING
+    num_ahead: int  # of its tenant, when it arrived
+    status: RequestStatus = RequestStatus.WAITING
     num_computed: int = 0  # tokens whose keys and values are in pages
     num_charged: int = 0  # prompt tokens charged or found in the cache; not charged again
-    num_slots: int = 0  # tokens that its pages hold
+    token_capacity: int = 0  # tokens that its pages hold
     num_published: int = 0  # of its pages
-    lost_at: float | None = None  # its turn came and something it needs was not to be had
-    failed_room: int = -1  # pages that were to be had when its start failed for pages
+    starved_since: float | None = None  # when its turn came without the pages or slot it needs
+    failed_num_pages: int = -1  # pages that were available when its start failed for pages
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Step:
-    """Budgets and decisions of the step being planned."""
+class StepDraft:
+    """The step being planned: remaining budget, decisions so far."""
 
     now: float
     budget: int  # rows left

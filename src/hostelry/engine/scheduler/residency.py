@@ -1,87 +1,91 @@
-"""Where the adapters of waiting requests are, and what to do to bring them near.
+"""Queues of flows by the state of their adapter, and the decisions that move adapters.
 
-Lanes with waiting requests stand on shelves, each in fair order:
+Each flow with waiting requests stands in one queue, each queue in fair order:
 
-    absent   -> their adapters are to be fetched into host memory
-    in_host  -> their adapters are to be copied into pages of the pool
-    ready    -> resident, or the base model: they may start
-    placeless-> resident, but all places for distinct adapters were taken when their turn came
+    adapter's state                               queue             next
+    --------------------------------------------  ----------------  --------------------------
+    ABSENT                                        absent            fetch into host memory
+    FETCHING, LOADING                             none              wait for the engine's report
+    IN_HOST                                       in_host           copy into pages of the pool
+    RESIDENT, or the base model                   ready             start the request
+    RESIDENT, all adapter slots of the batch used no_adapter_slot   wait for a slot
 
-While its adapter is on its way a lane stands on none, so that thousands of them cost nothing. An
+A flow whose adapter is being moved stands in no queue, so that thousands of them cost nothing. An
 adapter that was loaded for a request is held, and pages for that request's KV cache are promised,
-until the request starts: else the next load could evict what this one brought, for ever.
+until the request starts: otherwise the next load could evict it again, forever.
 """
 
-from hostelry.engine.pages.unified import AdapterState, PagePool
+from hostelry.engine.adapter_state import AdapterState
+from hostelry.engine.pages.unified import PagePool
 from hostelry.engine.scheduler.counters import FairOrder
 from hostelry.engine.scheduler.decisions import Submission, Upload
-from hostelry.engine.scheduler.records import Adapter, Lane, Place, Tenant
+from hostelry.engine.scheduler.records import Flow, ScheduledAdapter, Tenant
 
-Shelf = FairOrder[Tenant, Lane]
+FlowQueue = FairOrder[Tenant, Flow]
 
 
 class Residency:
-    """The adapters that matter now, and the shelves of lanes."""
+    """The adapters of waiting and running requests, and the queues of flows."""
 
     def __init__(self, pool: PagePool, lookahead: int) -> None:
-        self.ready: Shelf = FairOrder()
-        self.placeless: Shelf = FairOrder()
-        self.in_host: Shelf = FairOrder()
-        self.absent: Shelf = FairOrder()
-        self.kept: Adapter | None = None  # its promise is not broken
+        self.ready: FlowQueue = FairOrder()
+        self.no_adapter_slot: FlowQueue = FairOrder()
+        self.in_host: FlowQueue = FairOrder()
+        self.absent: FlowQueue = FairOrder()
+        self.protected: ScheduledAdapter | None = None  # its promise is not broken
         self.num_active = 0  # distinct adapters of running requests
         self.promised_pages = 0
         self._pool = pool
         self._lookahead = lookahead
-        self._adapters: dict[str, Adapter] = {}
+        self._adapters: dict[str, ScheduledAdapter] = {}
         self._hosted: set[str] = set()
         self._fetching: set[str] = set()
-        self._promised: dict[Adapter, None] = {}  # loading, or held until somebody starts
+        self._promised: dict[ScheduledAdapter, None] = {}  # loading, or held until a start
 
     @property
     def may_load(self) -> bool:
-        """Whether another adapter may be brought into pages ahead of its turn."""
+        """Whether another adapter may be loaded into pages ahead of its turn."""
         return len(self._promised) < self._lookahead
 
     @property
-    def active(self) -> list[Adapter]:
+    def active(self) -> list[ScheduledAdapter]:
         """The adapters of running requests."""
         return [it for it in self._adapters.values() if it.num_running]
 
-    # Lanes
+    # Flows
 
-    def enter(self, lane: Lane, submission: Submission) -> None:
-        """A lane has waiting requests from now on."""
-        if lane.key is not None:
-            lane.adapter = self._adapter(lane.key, submission)
-            lane.adapter.lanes[lane] = None
-        self.shelve(lane)
+    def enter(self, flow: Flow, submission: Submission) -> None:
+        """Add a flow that has waiting requests from now on."""
+        if flow.key is not None:
+            flow.adapter = self._adapter(flow.key, submission)
+            flow.adapter.flows[flow] = None
+        self.enqueue(flow)
 
-    def leave(self, lane: Lane, now: float) -> None:
-        """A lane has no waiting requests any more."""
-        self.unshelve(lane)
-        adapter = lane.adapter
+    def leave(self, flow: Flow, now: float) -> None:
+        """Remove a flow that has no waiting requests any more."""
+        self.dequeue(flow)
+        adapter = flow.adapter
         if adapter is not None:
-            del adapter.lanes[lane]
-            if not adapter.lanes:
+            del adapter.flows[flow]
+            if not adapter.flows:
                 self._break_promise(adapter, now)
             self._forget(adapter)
 
-    def shelve(self, lane: Lane, shelf: Shelf | None = None) -> None:
-        """Put a lane on `shelf`, or where its adapter's place says; off any other."""
-        if shelf is None:
-            shelf = self._shelf(lane.adapter)
-        if lane.shelf is not shelf:
-            self.unshelve(lane)
-            if shelf is not None:
-                shelf.add(lane.tenant, lane)
-                lane.shelf = shelf
+    def enqueue(self, flow: Flow, queue: FlowQueue | None = None) -> None:
+        """Move a flow into `queue`, by default that of its adapter's state."""
+        if queue is None:
+            queue = self._queue_for(flow.adapter)
+        if flow.queue is not queue:
+            self.dequeue(flow)
+            if queue is not None:
+                queue.add(flow.tenant, flow)
+                flow.queue = queue
 
-    def unshelve(self, lane: Lane) -> None:
-        """Take a lane off its shelf, if it is on one."""
-        if lane.shelf is not None:
-            lane.shelf.discard(lane.tenant, lane)
-            lane.shelf = None
+    def dequeue(self, flow: Flow) -> None:
+        """Take a flow out of its queue, if it is in one."""
+        if flow.queue is not None:
+            flow.queue.discard(flow.tenant, flow)
+            flow.queue = None
 
     # Decisions
 
@@ -89,43 +93,43 @@ class Residency:
         """The adapters to bring into host memory now, fairest first, within the look-ahead."""
         fetches = []
         while len(self._fetching) < self._lookahead:
-            lane = self.absent.first()
-            if lane is None or lane.adapter is None:
+            flow = self.absent.first()
+            if flow is None or flow.adapter is None:
                 break
-            self._fetching.add(lane.adapter.key)
-            self._move(lane.adapter, Place.FETCHING)
-            fetches.append(lane.adapter.key)
+            self._fetching.add(flow.adapter.key)
+            self._move(flow.adapter, AdapterState.FETCHING)
+            fetches.append(flow.adapter.key)
         return tuple(fetches)
 
-    def load(self, adapter: Adapter, kv_pages: int, now: float) -> Upload:
-        """Reserve pages, which are to be had, and promise `kv_pages` to who waits."""
+    def load(self, adapter: ScheduledAdapter, kv_pages: int, now: float) -> Upload:
+        """Reserve available pages for an adapter, and promise `kv_pages` to its next request."""
         pages = self._pool.reserve_adapter(
             adapter.key, adapter.num_pages, reload_cost_s=adapter.reload_cost_s, now=now
         )
         self._promised[adapter] = None
         adapter.promised_pages = kv_pages
         self.promised_pages += kv_pages
-        self._move(adapter, Place.LOADING)
+        self._move(adapter, AdapterState.LOADING)
         return Upload(adapter.key, pages)
 
-    def is_evicted(self, adapter: Adapter) -> bool:
-        """Whether a resident adapter was evicted meanwhile; its lanes are moved if so."""
+    def is_evicted(self, adapter: ScheduledAdapter) -> bool:
+        """Whether the pool evicted a resident adapter since; its flows are requeued then."""
         if self._pool.adapter_state(adapter.key) is AdapterState.RESIDENT:
             return False
-        self._move(adapter, self._place(adapter.key))
+        self._move(adapter, self._state(adapter.key))
         return True
 
-    def start(self, adapter: Adapter, now: float) -> None:
-        """One more request runs with it; the pool holds it for that request already."""
+    def start(self, adapter: ScheduledAdapter, now: float) -> None:
+        """Count one more request that runs with it; the pool holds it for that one already."""
         self._break_promise(adapter, now)
         adapter.num_running += 1
         if adapter.num_running == 1:
             self.num_active += 1
-            for lane in adapter.lanes:
-                self.shelve(lane)
+            for flow in adapter.flows:
+                self.enqueue(flow)
 
-    def stop(self, adapter: Adapter, now: float) -> None:
-        """One request fewer runs with it."""
+    def stop(self, adapter: ScheduledAdapter, now: float) -> None:
+        """Count one request fewer that runs with it."""
         self._pool.unhold_adapter(adapter.key, now)
         adapter.num_running -= 1
         if not adapter.num_running:
@@ -133,50 +137,50 @@ class Residency:
             self._forget(adapter)
 
     def break_promises(self, now: float) -> bool:
-        """Let loaded adapters that nobody started with be evicted; whether there were any."""
-        broken = [it for it in self._promised if it.is_held and it is not self.kept]
+        """Make loaded adapters that no request started with evictable; whether there were any."""
+        broken = [it for it in self._promised if it.is_held and it is not self.protected]
         for adapter in broken:
             self._break_promise(adapter, now)
         return bool(broken)
 
-    # What the engine reports
+    # Reports of the engine
 
     def arrived(self, key: str) -> None:
-        """The adapter's weights are in host memory."""
+        """Record that the adapter's weights are in host memory."""
         self._hosted.add(key)
         self._fetching.discard(key)
         adapter = self._adapters.get(key)
-        if adapter is not None and adapter.place in (Place.ABSENT, Place.FETCHING):
-            self._move(adapter, Place.IN_HOST)
+        if adapter is not None and adapter.state in (AdapterState.ABSENT, AdapterState.FETCHING):
+            self._move(adapter, AdapterState.IN_HOST)
             self._forget(adapter)
 
     def departed(self, key: str) -> None:
-        """The adapter's weights are no longer in host memory, or will not come."""
+        """Record that the adapter's weights left host memory, or will not arrive."""
         self._hosted.discard(key)
         self._fetching.discard(key)
         adapter = self._adapters.get(key)
-        if adapter is not None and adapter.place in (Place.FETCHING, Place.IN_HOST):
-            self._move(adapter, Place.ABSENT)
+        if adapter is not None and adapter.state in (AdapterState.FETCHING, AdapterState.IN_HOST):
+            self._move(adapter, AdapterState.ABSENT)
             self._forget(adapter)
 
     def uploaded(self, key: str) -> None:
-        """The adapter's weights are in its pages. Raises ValueError when it has none."""
+        """Record that the adapter's weights are in its pages. Raises ValueError without pages."""
         if self._pool.adapter_state(key) is not AdapterState.RESIDENT:
             self._pool.activate_adapter(key)
         adapter = self._adapters.get(key)
-        if adapter is None or adapter.place is Place.RESIDENT:
+        if adapter is None or adapter.state is AdapterState.RESIDENT:
             return
-        if adapter.lanes:
+        if adapter.flows:
             self._pool.hold_adapter(key)
             adapter.is_held = True
             self._promised[adapter] = None
-        self._move(adapter, Place.RESIDENT)
+        self._move(adapter, AdapterState.RESIDENT)
         self._forget(adapter)
 
-    def failed(self, key: str, now: float) -> list[Lane]:
-        """The adapter cannot be brought; the lanes that wait for it. A resident one is no failure.
+    def failed(self, key: str, now: float) -> list[Flow]:
+        """The flows that wait for an adapter that cannot be brought; none for a resident one.
 
-        It is absent from now on, and would be fetched again for whoever comes next.
+        It is absent from now on, and fetched again for the next request.
         """
         state = self._pool.adapter_state(key)
         if state is AdapterState.RESIDENT:
@@ -189,68 +193,68 @@ class Residency:
         if adapter is None:
             return []
         self._break_promise(adapter, now)
-        self._move(adapter, Place.ABSENT)
-        lanes = list(adapter.lanes)
+        self._move(adapter, AdapterState.ABSENT)
+        flows = list(adapter.flows)
         self._forget(adapter)
-        return lanes
+        return flows
 
     def check_integrity(self) -> None:
-        """Raise AssertionError where places, shelves and counts do not agree."""
+        """Raise AssertionError where states, queues and counts do not agree."""
         assert self.num_active == len(self.active), "active adapters are miscounted"
         assert self.promised_pages == sum(it.promised_pages for it in self._promised)
         for key, adapter in self._adapters.items():
             self._check(key, adapter)
 
-    def _check(self, key: str, adapter: Adapter) -> None:
-        place, state = adapter.place, self._pool.adapter_state(key)
+    def _check(self, key: str, adapter: ScheduledAdapter) -> None:
+        state, pooled = adapter.state, self._pool.adapter_state(key)
+        is_resident = pooled is AdapterState.RESIDENT
         assert adapter.key == key, f"adapter {adapter.key} is found as {key}"
-        assert (place is Place.FETCHING) <= (key in self._fetching), f"{key} is not fetched"
-        assert (place is Place.LOADING) <= (state is AdapterState.LOADING), f"{key} does not load"
-        assert not adapter.num_running or state is AdapterState.RESIDENT, f"{key} runs unloaded"
-        assert not adapter.is_held or state is AdapterState.RESIDENT, f"{key} is held unloaded"
-        assert not adapter.is_held or adapter in self._promised, f"{key} is held for nobody"
+        assert (state is AdapterState.FETCHING) <= (key in self._fetching), f"{key} is not fetched"
+        assert (state is AdapterState.LOADING) <= (pooled is state), f"{key} does not load"
+        assert not adapter.num_running or is_resident, f"{key} runs unloaded"
+        assert not adapter.is_held or is_resident, f"{key} is held unloaded"
+        assert not adapter.is_held or adapter in self._promised, f"{key} is held for no request"
         assert adapter in self._promised or not adapter.promised_pages, f"{key} promises"
-        expected = self._shelf(adapter)
-        for lane in adapter.lanes:
-            is_placeless = lane.shelf is self.placeless and expected is self.ready
-            assert lane.num_waiting, f"lane {lane.key} waits for nothing"
-            assert lane.shelf is expected or is_placeless, f"lane {lane.key} is misplaced"
-            assert not (is_placeless and adapter.num_running), f"{lane.key} has its place"
+        expected = self._queue_for(adapter)
+        for flow in adapter.flows:
+            lacks_slot = flow.queue is self.no_adapter_slot and expected is self.ready
+            assert flow.num_waiting, f"flow {flow.key} waits for nothing"
+            assert flow.queue is expected or lacks_slot, f"flow {flow.key} is misplaced"
+            assert not (lacks_slot and adapter.num_running), f"{flow.key} has its slot"
 
-    def _adapter(self, key: str, submission: Submission) -> Adapter:
+    def _adapter(self, key: str, submission: Submission) -> ScheduledAdapter:
         adapter = self._adapters.get(key)
         if adapter is None:
-            adapter = self._adapters[key] = Adapter(
+            adapter = self._adapters[key] = ScheduledAdapter(
                 key=key,
                 num_pages=submission.adapter_pages,
                 reload_cost_s=submission.reload_cost_s,
-                place=self._place(key),
+                state=self._state(key),
             )
         return adapter
 
-    def _place(self, key: str) -> Place:
+    def _state(self, key: str) -> AdapterState:
+        """The pool's state, and for an adapter without pages where else it is."""
         state = self._pool.adapter_state(key)
-        if state is AdapterState.RESIDENT:
-            return Place.RESIDENT
-        if state is AdapterState.LOADING:
-            return Place.LOADING
+        if state is not AdapterState.ABSENT:
+            return state
         if key in self._hosted:
-            return Place.IN_HOST
-        return Place.FETCHING if key in self._fetching else Place.ABSENT
+            return AdapterState.IN_HOST
+        return AdapterState.FETCHING if key in self._fetching else AdapterState.ABSENT
 
-    def _shelf(self, adapter: Adapter | None) -> Shelf | None:
-        if adapter is None or adapter.place is Place.RESIDENT:
+    def _queue_for(self, adapter: ScheduledAdapter | None) -> FlowQueue | None:
+        if adapter is None or adapter.state is AdapterState.RESIDENT:
             return self.ready
-        if adapter.place is Place.IN_HOST:
+        if adapter.state is AdapterState.IN_HOST:
             return self.in_host
-        return self.absent if adapter.place is Place.ABSENT else None
+        return self.absent if adapter.state is AdapterState.ABSENT else None
 
-    def _move(self, adapter: Adapter, place: Place) -> None:
-        adapter.place = place
-        for lane in adapter.lanes:
-            self.shelve(lane)
+    def _move(self, adapter: ScheduledAdapter, state: AdapterState) -> None:
+        adapter.state = state
+        for flow in adapter.flows:
+            self.enqueue(flow)
 
-    def _break_promise(self, adapter: Adapter, now: float) -> None:
+    def _break_promise(self, adapter: ScheduledAdapter, now: float) -> None:
         if adapter not in self._promised:
             return
         del self._promised[adapter]
@@ -260,10 +264,11 @@ class Residency:
             adapter.is_held = False
             self._pool.unhold_adapter(adapter.key, now)
 
-    def _forget(self, adapter: Adapter) -> None:
-        """Drop the record of an adapter that nobody waits for or runs with.
+    def _forget(self, adapter: ScheduledAdapter) -> None:
+        """Drop the record of an adapter that no request waits for or runs with.
 
-        What is on its way is found again by `_place`, from the pool and the sets of keys.
+        The state of one that is being moved is found again by `_state`, from the pool and the sets
+        of keys.
         """
-        if not adapter.lanes and not adapter.num_running and adapter not in self._promised:
+        if not adapter.flows and not adapter.num_running and adapter not in self._promised:
             self._adapters.pop(adapter.key, None)

@@ -1,4 +1,4 @@
-"""What each tenant may use, and its share when several want more than there is."""
+"""Quotas of tenants, and their shares when requests exceed what the engine can serve."""
 
 import math
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ MIN_WEIGHT, MAX_WEIGHT = 1e-3, 1e3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantPolicy:
-    """A tenant's share and quotas; None is no quota. Raises ValueError for senseless values.
+    """A tenant's share and quotas; None is no quota. Raises ValueError for values out of range.
 
     A backlogged tenant gets service in proportion to `weight`. `tokens_per_s` bounds prompt and
     output tokens over time, with bursts of `burst_s` seconds' worth; `max_concurrent` its requests

@@ -16,7 +16,7 @@ from typing import Any
 
 from hostelry.base.errors import HostelryError
 from hostelry.engine.kernels.native.memory import LineMemory
-from hostelry.engine.kernels.native.variants import SOURCES, VARIANTS, Variant, fingerprint
+from hostelry.engine.kernels.native.variants import SOURCES, VARIANTS, LibraryVariant, fingerprint
 
 _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "hostelry_variant": (c_char_p, ()),
@@ -63,7 +63,7 @@ def _permit_tiles() -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class NativeHost:
     """What the choice of a library depends on.
 
     `cpu_flags`: as in /proc/cpuinfo; empty where the system has no such file. `folder`: where the
@@ -78,7 +78,7 @@ class Host:
 
     @classmethod
     @functools.cache
-    def current(cls) -> "Host":
+    def current(cls) -> "NativeHost":
         """This machine."""
         return cls(
             machine=platform.machine(),
@@ -100,15 +100,15 @@ def read_cpu_flags(path: Path) -> frozenset[str]:
     return frozenset()
 
 
-def available_variants(host: Host | None = None) -> tuple[str, ...]:
+def available_variants(host: NativeHost | None = None) -> tuple[str, ...]:
     """Names of the libraries that are built and run on this CPU, the fastest first."""
-    host = host or Host.current()
+    host = host or NativeHost.current()
     return tuple(it.name for it in VARIANTS if _obstacle(it, host) is None)
 
 
-def why_unavailable(host: Host | None = None) -> str | None:
+def why_unavailable(host: NativeHost | None = None) -> str | None:
     """Why no library can be used, and what to do; None where one can."""
-    host = host or Host.current()
+    host = host or NativeHost.current()
     if available_variants(host):
         return None
     if not any((host.folder / it.file_name).exists() for it in VARIANTS):
@@ -124,7 +124,7 @@ def why_unavailable(host: Host | None = None) -> str | None:
     )
 
 
-def _obstacle(variant: Variant, host: Host) -> str | None:
+def _obstacle(variant: LibraryVariant, host: NativeHost) -> str | None:
     """Why one library cannot be used; None where it can."""
     path = host.folder / variant.file_name
     if not variant.runs_on(host.machine, host.cpu_flags):
@@ -136,7 +136,7 @@ def _obstacle(variant: Variant, host: Host) -> str | None:
     return _load_obstacle(path, _wanted_fingerprint(host.sources))
 
 
-def _needs(variant: Variant, host: Host) -> str:
+def _needs(variant: LibraryVariant, host: NativeHost) -> str:
     if not variant.fits(host.machine):
         return f"a CPU of type {' or '.join(variant.machines)}, and this is {host.machine}"
     return "CPU features " + ", ".join(sorted(variant.cpu_flags - host.cpu_flags))
@@ -180,12 +180,12 @@ class NativeLibrary:
         self.memory = LineMemory()
 
     @classmethod
-    def load(cls, variant: str | None = None, host: Host | None = None) -> "NativeLibrary":
+    def load(cls, variant: str | None = None, host: NativeHost | None = None) -> "NativeLibrary":
         """The fastest library for this CPU, or the one of that name.
 
         Raises NativeUnavailableError, with the reason, where there is none.
         """
-        host = host or Host.current()
+        host = host or NativeHost.current()
         if variant is None:
             variant = next((it.name for it in VARIANTS if _obstacle(it, host) is None), None)
         if variant is None:

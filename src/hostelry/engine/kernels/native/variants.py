@@ -8,7 +8,7 @@ SOURCES = Path(__file__).parent / "cpp"
 _X86 = ("x86_64", "amd64")
 
 
-class Variant(NamedTuple):
+class LibraryVariant(NamedTuple):
     """One library. `machines` empty: any. `cpu_flags` as Linux names them in /proc/cpuinfo."""
 
     name: str
@@ -44,15 +44,15 @@ _AVX512_FLAGS = (
 )
 
 VARIANTS = (
-    Variant(
+    LibraryVariant(
         "avx512_amx",
         _X86,
         _AVX512 | {"amx_tile", "amx_bf16"},
         (*_AVX512_FLAGS, "-mamx-tile", "-mamx-bf16"),
     ),
-    Variant("avx512_bf16", _X86, _AVX512, _AVX512_FLAGS),
-    Variant("avx2", _X86, _AVX2, _AVX2_FLAGS),
-    Variant("portable", (), frozenset(), ()),
+    LibraryVariant("avx512_bf16", _X86, _AVX512, _AVX512_FLAGS),
+    LibraryVariant("avx2", _X86, _AVX2, _AVX2_FLAGS),
+    LibraryVariant("portable", (), frozenset(), ()),
 )
 """The fastest first."""
 

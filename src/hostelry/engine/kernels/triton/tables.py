@@ -39,7 +39,7 @@ def adapter_table(index: AdapterIndex) -> Int64:
 
 
 @dataclass(frozen=True, slots=True)
-class AdapterTable:
+class DeviceAdapterTable:
     """A table on the device; `address` is 0 for an adapter of the vocabulary alone."""
 
     address: int
@@ -73,7 +73,7 @@ class AdapterTables:
         self._device = device
         self._most_bytes = most_bytes
         # The index is kept with its table: while it is, no other can have its id.
-        self._known: OrderedDict[int, tuple[AdapterIndex, AdapterTable, torch.Tensor]] = (
+        self._known: OrderedDict[int, tuple[AdapterIndex, DeviceAdapterTable, torch.Tensor]] = (
             OrderedDict()
         )
         self.num_bytes = 0
@@ -92,7 +92,7 @@ class AdapterTables:
             ),
         )
 
-    def _table(self, index: AdapterIndex) -> AdapterTable:
+    def _table(self, index: AdapterIndex) -> DeviceAdapterTable:
         known = self._known.get(id(index))
         if known is not None:
             self._known.move_to_end(id(index))
@@ -103,7 +103,7 @@ class AdapterTables:
         placed_W = words_W.to(self._device, non_blocking=True)
         max_rank = int(index.ranks_M.max(initial=0))
         offsets = (index.down_offsets_R, index.up_offsets_R)
-        table = AdapterTable(
+        table = DeviceAdapterTable(
             address=placed_W.data_ptr() if max_rank else 0,
             max_rank=max_rank,
             is_aligned=not any((it % _ALIGNED_ELEMENTS).any() for it in offsets),

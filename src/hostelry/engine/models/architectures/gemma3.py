@@ -17,16 +17,16 @@ from hostelry.engine.models.dense import (
     layer_windows,
     read_layer_types,
 )
-from hostelry.engine.models.fields import Fields, shown
+from hostelry.engine.models.fields import ConfigFields, shown
 from hostelry.engine.models.rope_fields import rope_spec
-from hostelry.engine.models.spec import ModelError, ModelSpec, RopeSpec
+from hostelry.engine.models.spec import ModelSpec, RopeSpec, UnsupportedModelError
 from hostelry.engine.models.tensors import NormNames
 
 _NAME = "Gemma3ForCausalLM"
 _GLOBAL_THETA, _LOCAL_THETA = 1_000_000.0, 10_000.0
 
 
-def _read_spec(fields: Fields, generation: Mapping[str, Any]) -> ModelSpec:
+def _read_spec(fields: ConfigFields, generation: Mapping[str, Any]) -> ModelSpec:
     max_len = fields.positive("max_position_embeddings", 131_072)
     ropes = _read_ropes(fields, max_len)
     defaults = Defaults(max_len=131_072, num_kv_heads=4, head_dim=256, tie_embeddings=True)
@@ -46,18 +46,20 @@ def _read_spec(fields: Fields, generation: Mapping[str, Any]) -> ModelSpec:
     )
 
 
-def _pattern(fields: Fields, num_layers: int) -> tuple[str, ...]:
+def _pattern(fields: ConfigFields, num_layers: int) -> tuple[str, ...]:
     """Every sixth layer is global, unless sliding_window_pattern says otherwise."""
     period = fields.positive("sliding_window_pattern", 6)
     return tuple(SLIDING if (index + 1) % period else FULL for index in range(num_layers))
 
 
-def _read_ropes(fields: Fields, max_len: int) -> tuple[RopeSpec, RopeSpec]:
+def _read_ropes(fields: ConfigFields, max_len: int) -> tuple[RopeSpec, RopeSpec]:
     """The global rope and the local one; older files scale the global one only."""
     newer = fields.mapping("rope_parameters")
     for name, value in newer.items():
         if name not in (FULL, SLIDING) or not isinstance(value, dict | None):
-            raise ModelError(f"config.json: rope_parameters {name} {shown(value)} is not supported")
+            raise UnsupportedModelError(
+                f"config.json: rope_parameters {name} {shown(value)} is not supported"
+            )
     older = fields.mapping("rope_scaling")
     global_theta = fields.number("rope_theta", _GLOBAL_THETA)
     local_theta = fields.number("rope_local_base_freq", _LOCAL_THETA)

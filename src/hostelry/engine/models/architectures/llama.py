@@ -6,14 +6,14 @@ from typing import Any
 
 from hostelry.engine.models.architecture import Architecture
 from hostelry.engine.models.dense import FULL, Defaults, dense_spec, layer_windows, read_layer_types
-from hostelry.engine.models.fields import Fields
+from hostelry.engine.models.fields import ConfigFields
 from hostelry.engine.models.spec import ModelSpec
 from hostelry.engine.models.tensors import NormNames
 
 _NAME = "LlamaForCausalLM"
 
 
-def _read_spec(fields: Fields, generation: Mapping[str, Any]) -> ModelSpec:
+def _read_spec(fields: ConfigFields, generation: Mapping[str, Any]) -> ModelSpec:
     spec = dense_spec(fields, generation, _NAME, Defaults(max_len=2048))
     fields.choice("hidden_act", ("silu",), "silu")
     has_attention_bias = fields.flag("attention_bias", default=False)

@@ -13,21 +13,21 @@ from hostelry.engine.models.dense import (
     layer_windows,
     read_layer_types,
 )
-from hostelry.engine.models.fields import Fields, shown
-from hostelry.engine.models.spec import ModelError, ModelSpec
+from hostelry.engine.models.fields import ConfigFields, shown
+from hostelry.engine.models.spec import ModelSpec, UnsupportedModelError
 from hostelry.engine.models.tensors import NormNames
 
 _NAME = "MistralForCausalLM"
 
 
-def _read_spec(fields: Fields, generation: Mapping[str, Any]) -> ModelSpec:
+def _read_spec(fields: ConfigFields, generation: Mapping[str, Any]) -> ModelSpec:
     spec = dense_spec(fields, generation, _NAME, Defaults(max_len=131_072, num_kv_heads=8))
     fields.choice("hidden_act", ("silu",), "silu")
     window = fields.positive_or_null("sliding_window", 4096)
     uniform = (FULL if window is None else SLIDING,) * spec.num_layers
     types = read_layer_types(fields, uniform)
     if types != uniform:  # transformers' Mistral does not heed them, those who wrote them did
-        raise ModelError(
+        raise UnsupportedModelError(
             f"config.json: layer_types {shown(types)} do not go with sliding_window {window}"
         )
     return replace(spec, windows=layer_windows(types, window))

@@ -7,14 +7,14 @@ from typing import Any
 from hostelry.engine.models.architecture import Architecture
 from hostelry.engine.models.architectures.qwen2 import qwen_windows
 from hostelry.engine.models.dense import Defaults, dense_spec
-from hostelry.engine.models.fields import Fields
+from hostelry.engine.models.fields import ConfigFields
 from hostelry.engine.models.spec import ModelSpec
 from hostelry.engine.models.tensors import NormNames
 
 _NAME = "Qwen3ForCausalLM"
 
 
-def _read_spec(fields: Fields, generation: Mapping[str, Any]) -> ModelSpec:
+def _read_spec(fields: ConfigFields, generation: Mapping[str, Any]) -> ModelSpec:
     defaults = Defaults(max_len=32_768, num_kv_heads=32, head_dim=128)
     spec = dense_spec(fields, generation, _NAME, defaults)
     fields.choice("hidden_act", ("silu",), "silu")

@@ -9,7 +9,7 @@ Job = Callable[[], None]
 """Reports its own errors; it raises none."""
 
 
-class Lane(Protocol):
+class JobExecutor(Protocol):
     """Runs jobs apart from the thread that starts them, in the order they were started."""
 
     def start(self, job: Job) -> None:
@@ -25,7 +25,7 @@ class Lane(Protocol):
         ...
 
 
-class ThreadLane:
+class ThreadJobExecutor:
     """`num_threads` daemon threads, started with the first job; they do not outlive the process."""
 
     def __init__(self, name: str, num_threads: int) -> None:

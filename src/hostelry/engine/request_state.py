@@ -9,7 +9,7 @@ from hostelry.engine.sampling.history import TokenHistory
 
 
 @dataclass(slots=True, kw_only=True)
-class Live:
+class RequestState:
     """Its tokens so far, at most `max_tokens` with the prompt, and what it holds."""
 
     request: Request

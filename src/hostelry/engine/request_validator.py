@@ -5,34 +5,34 @@ from collections.abc import Sequence
 
 from hostelry.base.clock import Clock
 from hostelry.engine.config import EngineConfig
-from hostelry.engine.live import Live
-from hostelry.engine.loading import Parts
+from hostelry.engine.loading import EngineDeps
 from hostelry.engine.pages.prefix import content_salt, page_keys
 from hostelry.engine.request import Request
+from hostelry.engine.request_state import RequestState
 from hostelry.engine.sampling.history import TokenHistory, check_token_ids
 from hostelry.engine.scheduler.decisions import Submission
 
 _BASE_ID = "base"  # a pool holds what one base model computed, and ends with it
 
 
-class Intake:
+class RequestValidator:
     """Checks requests against the model."""
 
-    def __init__(self, parts: Parts, config: EngineConfig, clock: Clock) -> None:
-        self._model = parts.spec
-        self._store = parts.store
-        self._min_pages = parts.min_adapter_pages
-        self._structures = parts.structures
+    def __init__(self, deps: EngineDeps, config: EngineConfig, clock: Clock) -> None:
+        self._model = deps.spec
+        self._store = deps.store
+        self._min_pages = deps.min_adapter_pages
+        self._structures = deps.structures
         self._config = config
         self._clock = clock
 
-    def accept(self, request: Request) -> Live:
+    def validate(self, request: Request) -> RequestState:
         """The request as it begins, without its adapter. Raises ValueError saying what is wrong."""
         max_tokens = self._check(request)
         structure = request.sampling.structure
         compiled = self._structures.submit(structure).result() if structure else None
         seed = request.sampling.seed
-        return Live(
+        return RequestState(
             request=request,
             tokens=list(request.prompt_token_ids),
             history=TokenHistory(
@@ -45,9 +45,9 @@ class Intake:
             max_tokens=max_tokens,
         )
 
-    def submission(self, live: Live) -> Submission:
+    def submission(self, state: RequestState) -> Submission:
         """The request as the scheduler sees it."""
-        request, content_id = live.request, live.content_id
+        request, content_id = state.request, state.content_id
         deadline_s = request.first_token_deadline_s
         pages, cost_s = 0, 0.0
         if content_id is not None:
@@ -56,12 +56,12 @@ class Intake:
         return Submission(
             id=request.id,
             tenant=(request.adapter or "") if request.tenant is None else request.tenant,
-            num_prompt_tokens=len(live.tokens),
-            max_tokens=live.max_tokens,
+            num_prompt_tokens=len(state.tokens),
+            max_tokens=state.max_tokens,
             adapter=content_id,
             adapter_pages=pages,
             reload_cost_s=cost_s,
-            prefix_keys=self.page_keys(live.tokens, content_id),
+            prefix_keys=self.page_keys(state.tokens, content_id),
             deadline_at=None if deadline_s is None else self._clock.now() + deadline_s,
         )
 
