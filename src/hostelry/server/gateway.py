@@ -138,7 +138,7 @@ def http_limits(config: UpConfig, max_files: int) -> HttpLimits:
     return HttpLimits(
         max_body_bytes=config.max_body_bytes,
         max_connections=min(config.max_connections, room),
-        max_unproven_bytes=max(config.unproven_bytes, 4 * config.max_body_bytes),
+        max_unverified_bytes=max(config.unproven_bytes, 4 * config.max_body_bytes),
     )
 
 

@@ -68,4 +68,4 @@ def test_a_worker_takes_as_many_connections_as_it_can_serve(max_files: int, most
     config = UpConfig(control_port=1, max_body_bytes=1 << 30)
     limits = http_limits(config, max_files)
     assert limits.max_connections == most
-    assert limits.max_unproven_bytes == 4 << 30  # some of the largest bodies always fit
+    assert limits.max_unverified_bytes == 4 << 30  # some of the largest bodies always fit

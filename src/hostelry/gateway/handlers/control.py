@@ -66,7 +66,7 @@ class ControlHandler:
         _check_place(request)
         identity = await self._callers.identify(request)
         service = _checked_service(request, identity)
-        exchange.proven()
+        exchange.verified()
         head = self._head(request, identity, service, request_id)
         exchange.respond(await self._ask(head, request.body))
 

@@ -44,7 +44,7 @@ class MetricsHandler:
         """Answer one scrape; raises ServiceError where there is nothing to tell."""
         request = exchange.request
         self.admit(request)
-        exchange.proven()
+        exchange.verified()
         if request.method not in ("GET", "HEAD"):
             raise ServiceError("MethodNotAllowed", f"{request.method} {PATH}: use GET.", 405)
         exchange.respond(await self._ask())

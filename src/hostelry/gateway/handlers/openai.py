@@ -76,7 +76,7 @@ class OpenAiHandler:
         """Answer one request; raises ServiceError before the answer's first byte."""
         request = exchange.request
         self.admit(request)
-        exchange.proven()
+        exchange.verified()
         if request.path in COMPLETION_PATHS:
             _check_method(request, "POST")
             await self._complete(exchange, request_id)

@@ -90,7 +90,7 @@ class RuntimeHandler:
         request = exchange.request
         identity = await self._callers.identify(request)
         check_service(identity.service, SERVICE)
-        exchange.proven()
+        exchange.verified()
         scope = Scope(identity.account_id, identity.region)
         invocation = parse_invocation(request)
         admitted = await self._admit(scope, invocation, request)

@@ -1,8 +1,8 @@
-"""One client connection: requests in, one handler call each, answers out.
+"""Client connection: requests in, one handler call each, answers out.
 
 One task lives as long as its connection and serves the connection's requests in order. A client
-that goes away cancels it, wherever the handler is. Time limits are looked at by a sweep over all
-connections instead of being armed for each request.
+that disconnects cancels it, wherever the handler is. Time limits are checked by a sweep over all
+connections, since a timer for each request costs more. `states.py` has the states.
 """
 
 import asyncio
@@ -12,28 +12,34 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.gateway.http.connection_limits import (
+    ConnectionLimitError,
+    ConnectionLimits,
+    client_of,
+)
 from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reader import HttpLimits, Phase, Received, RefusedError, RequestReader
-from hostelry.gateway.http.strangers import CrowdedError, Strangers, client_of
+from hostelry.gateway.http.reader import HttpLimits, Received, RequestReader, RequestRefusedError
+from hostelry.gateway.http.states import ReadState, ServeState
 
 log = logging.getLogger(__name__)
 Handler = Callable[[Exchange], Awaitable[None]]
-RefusalAnswer = Callable[[RefusedError], HttpResponse]
+RefusalAnswer = Callable[[RequestRefusedError], HttpResponse]
 Admit = Callable[[HttpRequest], bool]
 WRITE_BUFFER_BYTES = 256 * 1024
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 UNREAD = HttpRequest("POST", "/")
-MAX_TURNED_AWAY = 256  # at once, with an answer; beyond that they are cut
+MAX_TURNED_AWAY = 256  # connections over the limit that are answered; others are cut
 
 
 @dataclass(slots=True, kw_only=True)
 class ServerState:
-    """What all connections of one server share.
+    """The state that all connections of one server share.
 
-    `handler` answers a request and must not raise; `refusal_answer` words what was refused before
-    it became one. `admit` looks at a head whose body is still to come: whether it proves who sends
-    it; raises RefusedError where it will not be served whatever the body is. `changed` is called
-    when a connection has ended. `common_head` are the header lines of every answer.
+    `handler` answers a request and must not raise; `refusal_answer` forms the answer to bytes that
+    were refused. `admit` looks at a head whose body is still to come, and returns whether it proves
+    who sends it; raises RequestRefusedError where no body can make the request acceptable.
+    `changed` is called when a connection has ended. `common_head` are the header lines of every
+    answer.
     """
 
     handler: Handler
@@ -45,11 +51,12 @@ class ServerState:
     common_head: bytes = b""
     draining: bool = False
     connections: "set[HttpConnection]" = field(default_factory=set)
-    strangers: "Strangers[HttpConnection]" = field(init=False)
+    connection_limits: "ConnectionLimits[HttpConnection]" = field(init=False)
 
     def __post_init__(self) -> None:
         most = self.limits.max_connections
-        self.strangers = Strangers(most, (most + 1) // 2, self.limits.max_unproven_bytes)
+        num_bytes = self.limits.max_unverified_bytes
+        self.connection_limits = ConnectionLimits(most, (most + 1) // 2, num_bytes)
 
 
 class HttpConnection(asyncio.Protocol):
@@ -57,24 +64,22 @@ class HttpConnection(asyncio.Protocol):
 
     def __init__(self, server: ServerState) -> None:
         self.address = ""
-        self.is_proven = False
+        self.is_verified = False
         self.held_bytes = 0
         self._server = server
         self._limits = server.limits
         self._now_s = server.now_s
         self._reader = RequestReader(server.limits)
-        self._refusal: RefusedError | None = None
+        self._refusal: RequestRefusedError | None = None
         self._transport: asyncio.Transport
         self._task: asyncio.Task[None] | None = None
         self._arrival: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self._write_paused = False
         self._read_paused = False
-        self._lingering = False
-        self._busy = False
+        self._state = ServeState.FRESH
         self._phase_since_s = self._now_s()
         self._seen: tuple[float, int] = (0.0, 0)  # when, and how much of a body
-        self._served = 0
         self._unsent_bytes = 0
         self._unsent_since_s = 0.0
 
@@ -90,44 +95,44 @@ class HttpConnection(asyncio.Protocol):
         self._task.add_done_callback(self._ended)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel whatever is under way for this client."""
+        """Cancel the request that is being served."""
         self._server.connections.discard(self)
-        self._server.strangers.leave(self)
+        self._server.connection_limits.remove(self)
         self._server.changed()
         if self._task is not None:
             self._task.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Read on; wake the serving task when a request is whole or refused."""
-        if self._lingering or self._refusal is not None:
+        """Parse; wake the serving task when a request is whole or refused."""
+        if self._state.is_refusing:
             return
         reader = self._reader
-        before = reader.phase
+        before = reader.state
         try:
             reader.feed(data)
-            if reader.phase is not before:
+            if reader.state is not before and not (reader.state.in_body and before.in_body):
                 self._phase_since_s = self._now_s()
                 self._seen = (self._phase_since_s, 0)
-            if self.held_bytes or self._busy or not (reader.phase is Phase.IDLE or reader.is_small):
+            if reader.state.is_held or self.held_bytes or self._state.is_busy:
                 self._wait_for_more(len(data))
-        except RefusedError as refusal:
+        except RequestRefusedError as refusal:
             self._refuse(refusal)
         if reader.requests or self._refusal is not None:
-            if self._busy:
+            if self._state.is_busy:
                 self._pause_reading()
             self._wake(self._arrival)
-        elif reader.wants_continue and not self._busy:
+        elif reader.wants_continue and not self._state.is_busy:
             reader.wants_continue = False
             self._transport.write(CONTINUE)
 
     @property
-    def may_give_way(self) -> bool:
-        """Whether a request that is not whole is held."""
-        return self._refusal is None and self._reader.phase is not Phase.IDLE
+    def can_be_shed(self) -> bool:
+        """Whether it holds a request that is not whole."""
+        return self._reader.state not in (ReadState.IDLE, ReadState.REFUSED)
 
     @property
-    def waits_since_s(self) -> float:
-        """When the part of a request began to come in that is not whole."""
+    def reading_since_s(self) -> float:
+        """The instant at which the part of a request that is not whole began to come in."""
         return self._phase_since_s
 
     def pause_writing(self) -> None:
@@ -158,32 +163,43 @@ class HttpConnection(asyncio.Protocol):
 
     def close_when_idle(self) -> None:
         """Close now if no request is under way, else after its answer."""
-        if not self._busy and not self._reader.requests and not self._lingering:
+        state = self._state
+        if not (state.is_busy or self._reader.requests or state is ServeState.LINGERING):
             self._transport.close()
 
     def sweep(self, now_s: float) -> None:
-        """Act on whatever time limit has passed at `now_s`."""
+        """Enforce the time limits at `now_s`.
+
+        serving          reading  limit                          enforced by
+        any              any      write_stall_s                  abort
+        lingering        refused  linger_s                       abort
+        busy, refused    any      none: the handler has its own
+        no request yet   idle     header_timeout_s               close
+        waiting          idle     idle_timeout_s                 close
+        neither          head     header_timeout_s               408
+        neither          body     as `_too_slow`                 408
+        """
         self._sweep_unsent(now_s)
         waited_s = now_s - self._phase_since_s
-        if self._lingering:
+        if self._state is ServeState.LINGERING:
             if waited_s > self._limits.linger_s:
                 self.abort()
-        elif self._busy or self._refusal is not None:
+        elif self._state.is_busy or self._state.is_refusing:
             return
-        elif self._reader.phase is Phase.IDLE:
-            fresh = self._served == 0
+        elif self._reader.state is ReadState.IDLE:
+            fresh = self._state is ServeState.FRESH
             limit_s = self._limits.header_timeout_s if fresh else self._limits.idle_timeout_s
             if waited_s > limit_s:
                 self._transport.close()
         elif self._too_slow(now_s):
-            self._refuse(RefusedError(408, "The request came too slowly."))
+            self._refuse(RequestRefusedError(408, "The request came too slowly."))
             self._wake(self._arrival)
 
     def _too_slow(self, now_s: float) -> bool:
         """Whether the head took too long, or the body does, or stands still after a quick start."""
         limits, body_bytes = self._limits, self._reader.body_bytes
         waited_s = now_s - self._phase_since_s
-        if self._reader.phase is Phase.HEAD:
+        if self._reader.state is ReadState.HEAD:
             return waited_s > limits.header_timeout_s
         if body_bytes != self._seen[1]:
             self._seen = (now_s, body_bytes)
@@ -191,59 +207,61 @@ class HttpConnection(asyncio.Protocol):
         return body_bytes < owed_bytes or now_s - self._seen[0] > limits.body_grace_s
 
     def _enter(self) -> None:
-        """Take a place, maybe a stranger's; without one there is an answer and nothing else."""
+        """Take a slot, perhaps another connection's; without one a 503 is all that is sent."""
         server = self._server
         try:
-            displaced = server.strangers.enter(self)
-        except CrowdedError as error:
-            self._refusal = RefusedError(503, f"{error} Try again in a moment.")
+            shed = server.connection_limits.add(self)
+        except ConnectionLimitError as error:
+            self._refuse(RequestRefusedError(503, f"{error} Try again in a moment."))
             if len(server.connections) > server.limits.max_connections + MAX_TURNED_AWAY:
                 self.abort()
             return
-        if displaced is not None:
-            displaced.abort()
+        if shed is not None:
+            shed.abort()
 
     def _wait_for_more(self, num_bytes: int) -> None:
-        """A request is not whole, or waits: look at its head once, and count what strangers hold.
+        """Look at the head of an unfinished request once, and count the unverified bytes.
 
-        Raises RefusedError.
+        Raises RequestRefusedError.
         """
-        reader, strangers = self._reader, self._server.strangers
-        if reader.phase is Phase.BODY and not reader.is_admitted:
-            reader.is_admitted = True
-            reader.is_proven = self._server.admit(reader.head())
-        if reader.is_proven and not self._busy and not reader.requests:
+        reader, limits = self._reader, self._server.connection_limits
+        if reader.state in (ReadState.BODY, ReadState.SMALL_BODY):
+            reader.admitted(self._server.admit(reader.head()))
+        is_verified = reader.state is ReadState.VERIFIED_BODY
+        if is_verified and not self._state.is_busy and not reader.requests:
             self._recount()
             return
-        strangers.hold(self, self.held_bytes + num_bytes)
-        if strangers.is_full:
-            for guest in strangers.give_way(self._now_s()):
-                guest.give_way()
+        limits.hold(self, self.held_bytes + num_bytes)
+        if limits.is_full:
+            for connection in limits.to_shed(self._now_s()):
+                connection.shed()
 
-    def give_way(self) -> None:
+    def shed(self) -> None:
         """Drop the request that is not whole: others need the memory."""
-        limit = self._limits.max_unproven_bytes
+        limit = self._limits.max_unverified_bytes
         reason = (
-            f"The door holds {limit} bytes of requests whose signatures it cannot verify yet, "
+            f"The gateway holds {limit} bytes of requests whose signatures it cannot verify yet, "
             "its limit, and this one came in slowest. Try again in a moment."
         )
-        self._refuse(RefusedError(503, reason))
+        self._refuse(RequestRefusedError(503, reason))
         self._wake(self._arrival)
 
-    def _refuse(self, refusal: RefusedError) -> None:
+    def _refuse(self, refusal: RequestRefusedError) -> None:
         self._refusal = refusal
-        self._reader.drop()
-        self._server.strangers.hold(self, 0)
+        self._state = self._state.next["refused"]
+        self._reader.refuse()
+        self._server.connection_limits.hold(self, 0)
 
     def _recount(self) -> None:
-        """What is still unproven is what is being read, unless its head told who sends it."""
+        """Count the request that is being read, unless its head proves who sends it."""
         reader = self._reader
-        self._server.strangers.hold(self, 0 if reader.is_proven else reader.held_bytes)
+        num_bytes = 0 if reader.state is ReadState.VERIFIED_BODY else reader.held_bytes
+        self._server.connection_limits.hold(self, num_bytes)
 
-    def _proven(self) -> None:
+    def _verified(self) -> None:
         """The sender of the request that is being served is known."""
-        if not self.is_proven:
-            self._server.strangers.proven(self)
+        if not self.is_verified:
+            self._server.connection_limits.verified(self)
         if self.held_bytes and not self._reader.requests:
             self._recount()
 
@@ -259,12 +277,12 @@ class HttpConnection(asyncio.Protocol):
         handler = self._server.handler
         while True:
             item = await self._next()
-            if isinstance(item, RefusedError):
+            if isinstance(item, RequestRefusedError):
                 self._answer_refusal(item)
                 return
-            self._busy = True
+            self._state = self._state.next["serve"]
             exchange = Exchange(
-                self, item, self._server.common_head, self._server.draining, self._proven
+                self, item, self._server.common_head, self._server.draining, self._verified
             )
             await handler(exchange)
             if self.held_bytes and not self._reader.requests:
@@ -277,17 +295,16 @@ class HttpConnection(asyncio.Protocol):
                 return
             if self._write_paused:
                 await self._drained()
-            self._busy = False
-            self._served += 1
+            self._state = self._state.next["answered"]
             self._phase_since_s = self._now_s()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A defect of the handler ends the connection, so that its client does not wait for it."""
+        """Cut the connection after a defect of the handler, so that its client does not wait."""
         if not task.cancelled() and (defect := task.exception()) is not None:
             log.error("a connection was cut by a defect", exc_info=defect)
             self.abort()
 
-    async def _next(self) -> Received | RefusedError:
+    async def _next(self) -> Received | RequestRefusedError:
         reader = self._reader
         while not reader.requests:
             if self._refusal is not None:
@@ -297,12 +314,12 @@ class HttpConnection(asyncio.Protocol):
             await self._arrival
         return reader.requests.popleft()
 
-    def _answer_refusal(self, refusal: RefusedError) -> None:
-        """Answer, then read on for a moment: a reset would destroy the answer on its way."""
+    def _answer_refusal(self, refusal: RequestRefusedError) -> None:
+        """Answer, then read for a moment: a reset would destroy the answer on its way."""
         response = self._server.refusal_answer(refusal)
         received = Received(refusal.request or UNREAD, False, True)
         Exchange(self, received, self._server.common_head, False).respond(response)
-        self._lingering = True
+        self._state = self._state.next["refusal_sent"]
         self._phase_since_s = self._now_s()
         self._resume_reading()
         if self._transport.can_write_eof():

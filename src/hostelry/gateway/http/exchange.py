@@ -44,7 +44,7 @@ class Exchange:
     """One request with its answer; `finished` once the whole answer is on its way.
 
     An answer that was `started` and is never finished ends with its connection cut.
-    `keep_alive` turns False when the connection cannot carry another request. `proven` is called
+    `keep_alive` turns False when the connection cannot carry another request. `verified` is called
     once it is known who sent the request.
     """
 
@@ -54,9 +54,9 @@ class Exchange:
         "_sink",
         "finished",
         "keep_alive",
-        "proven",
         "request",
         "started",
+        "verified",
     )
 
     def __init__(
@@ -65,13 +65,13 @@ class Exchange:
         received: Received,
         common_head: bytes,
         draining: bool = False,
-        proven: Callable[[], None] = lambda: None,
+        verified: Callable[[], None] = lambda: None,
     ) -> None:
         self.request: HttpRequest = received.request
         self.keep_alive = received.keep_alive and not draining
         self.started = False
         self.finished = False
-        self.proven = proven
+        self.verified = verified
         self._sink = sink
         self._chunked = received.chunked_answer
         self._common_head = common_head

@@ -1,4 +1,4 @@
-"""Bytes of one client connection -> whole requests, within limits; no transport, no clock.
+"""Parser of a client connection: bytes to whole requests, within limits; no transport, no clock.
 
 The grammar is llhttp's in its strict mode, which refuses both framings at once, repeated or odd
 Content-Length values, folded header lines, bare line feeds and spaces before a colon. The rules
@@ -7,22 +7,22 @@ here are the ones it leaves to its user: sizes, versions, hosts and transfer cod
 
 from collections import deque
 from dataclasses import dataclass
-from enum import Enum
 
 import httptools
 import msgspec
 
 from hostelry.base.errors import HostelryError, ServiceError
 from hostelry.base.http import HttpRequest
+from hostelry.gateway.http.states import ReadEvent, ReadState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
-    """What a client may ask of one connection, and all of them of one worker.
+    """Limits of one connection, and of all connections of one worker.
 
     A body must come in at `min_body_bytes_per_s` or faster once `body_grace_s` has passed, and not
     stand still for so long. A client that takes nothing of its answer for `write_stall_s` is cut
-    off. `max_unproven_bytes` are those of all requests whose sender is not known yet.
+    off. `max_unverified_bytes` are those of all requests whose sender is not verified yet.
     """
 
     max_head_bytes: int = 64 * 1024
@@ -36,18 +36,19 @@ class HttpLimits:
     linger_s: float = 5.0
     max_waiting_requests: int = 64
     max_connections: int = 10_000
-    max_unproven_bytes: int = 512 * 1024 * 1024
+    max_unverified_bytes: int = 512 * 1024 * 1024
 
 
-SMALL_BYTES = 16 * 1024  # of a request: to take it costs less than to look at its head twice
-JOIN_BELOW_BYTES = 4096  # each piece of a body on its own would cost its sender less than us
+SMALL_BYTES = 16 * 1024  # of a request: to take it costs less than to read its head twice
+JOIN_BELOW_BYTES = 4096  # smaller pieces of a body are joined, or tiny chunks fill the memory
+HEAD = ReadState.HEAD
 
 
-class RefusedError(HostelryError):
+class RequestRefusedError(HostelryError):
     """The connection's bytes are not a request that is served; it closes after the answer.
 
-    `request` is what was read of it (no body), or None where not even the head was whole. `error`
-    is what the API that it was for calls the reason, where that is known.
+    `request` is the part that was read (no body), or None where the head was not whole. `error` is
+    the reason in the form of the API that the request was for, where that is known.
     """
 
     def __init__(
@@ -64,16 +65,8 @@ class RefusedError(HostelryError):
         self.error = error
 
 
-class Phase(Enum):
-    """What the next bytes of the connection belong to."""
-
-    IDLE = "idle"  # between requests
-    HEAD = "head"
-    BODY = "body"
-
-
 class Received(msgspec.Struct, frozen=True):
-    """A whole request, and what its sender expects of the connection."""
+    """A whole request, and the form of answer that its client can read."""
 
     request: HttpRequest
     keep_alive: bool
@@ -81,7 +74,7 @@ class Received(msgspec.Struct, frozen=True):
 
 
 def head_refusal(version: str, path: str, names: list[str], headers: dict[str, str]) -> str | None:
-    """Why a complete head is not served, or None."""
+    """The reason to refuse a complete head, or None."""
     if version not in ("1.1", "1.0"):
         return f"HTTP/{version} is not spoken here; use HTTP/1.1."
     if not path.startswith("/"):
@@ -95,52 +88,57 @@ def head_refusal(version: str, path: str, names: list[str], headers: dict[str, s
 
 
 class RequestReader:
-    """Feeds on a connection's bytes; whole requests come out of `requests` in order.
+    """Parser fed with a connection's bytes; whole requests are appended to `requests` in order.
 
-    Of the request that is being read, `is_small` says that its head is whole and announces little.
-    Its owner notes that the head was looked at (`is_admitted`) and told who sends it (`is_proven`).
+    `state` is of the request that is being read. `wants_continue`: its client waits for "100
+    Continue" before it sends the body.
     """
 
     def __init__(self, limits: HttpLimits) -> None:
         self.requests: deque[Received] = deque()
-        self.phase = Phase.IDLE
-        self.body_bytes = 0
-        self.wants_continue = False  # the client waits for "100 Continue" before it sends the body
+        self.state = ReadState.IDLE
         self._limits = limits
         self._parser = httptools.HttpRequestParser(self)
-        self._refusal: RefusedError | None = None
+        self._refusal: RequestRefusedError | None = None
         self._reset()
 
     def feed(self, data: bytes) -> None:
-        """Take the connection's next bytes; raises RefusedError, after which it must not be fed."""
-        if self.phase is Phase.HEAD:
+        """Parse the next bytes; raises RequestRefusedError, after which it must not be called."""
+        if self.state is HEAD:
             self._fed_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            raise self._refusal or RefusedError(400, f"Malformed HTTP: {error}.") from None
-        if self.phase is Phase.HEAD and self._fed_bytes > self._limits.max_head_bytes:
+            raise self._refusal or RequestRefusedError(400, f"Malformed HTTP: {error}.") from None
+        if self.state is HEAD and self._fed_bytes > self._limits.max_head_bytes:
             raise self._too_long_head()
 
     @property
     def held_bytes(self) -> int:
-        """Roughly the memory that the request which is being read takes up."""
+        """Approximate memory of the request that is being read."""
         return self._head_bytes + self._fed_bytes + self.body_bytes
 
     def head(self) -> HttpRequest:
         """The request that is being read, without its body; once its head is whole."""
         return self._request(b"")
 
-    def drop(self) -> None:
-        """Forget the request that is being read; nothing may be fed any more."""
+    def admitted(self, is_verified: bool) -> None:
+        """Note that the head was looked at, and whether it proves who sends the request."""
+        self.state = self.state.next["verified" if is_verified else "unverified"]
+
+    def refuse(self) -> None:
+        """Drop the request that is being read; nothing may be fed any more."""
         self._reset()
+        self.state = self.state.next["refused"]
 
     def on_message_begin(self) -> None:
         """A request's first byte came."""
         if len(self.requests) >= self._limits.max_waiting_requests:
             limit = self._limits.max_waiting_requests
-            self._refuse(RefusedError(429, f"At most {limit} requests may wait on a connection."))
-        self.phase = Phase.HEAD
+            self._refuse(
+                RequestRefusedError(429, f"At most {limit} requests may wait on a connection.")
+            )
+        self.state = self.state.next["begun"]
 
     def on_url(self, part: bytes) -> None:
         """A piece of the request target."""
@@ -154,7 +152,7 @@ class RequestReader:
         self._head_bytes += len(name) + len(value) + 4
         if self._head_bytes > self._limits.max_head_bytes:
             self._refuse(self._too_long_head())
-        if self.phase is Phase.BODY:
+        if self.state.in_body:
             return
         key = name.decode("latin-1").lower()
         text = value.decode("latin-1")
@@ -162,12 +160,11 @@ class RequestReader:
         names.append(key)
         if len(names) > self._limits.max_headers:
             most = self._limits.max_headers
-            self._refuse(RefusedError(431, f"A request may have at most {most} headers."))
+            self._refuse(RequestRefusedError(431, f"A request may have at most {most} headers."))
         headers[key] = f"{headers[key]},{text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
         """The head is whole: refuse what will not be served before its body is sent."""
-        self.phase = Phase.BODY
         target = self._url.decode("latin-1")
         self._path, _, self._query = target.partition("?")
         version = self._parser.get_http_version()
@@ -175,13 +172,15 @@ class RequestReader:
         if self._parser.should_upgrade():
             reason = "Upgrading the connection is not supported."
         if reason is not None:
-            self._refuse(RefusedError(400, reason))
+            self._refuse(RequestRefusedError(400, reason))
         announced_bytes = int(self._headers.get("content-length", "0"))
         if announced_bytes > self._limits.max_body_bytes:
             self._refuse(self._too_long_body())
         self.wants_continue = self._headers.get("expect", "").lower() == "100-continue"
+        event: ReadEvent = "head"
         if announced_bytes and not self.wants_continue:
-            self.is_small = self._head_bytes + announced_bytes <= SMALL_BYTES
+            event = "small_head" if self._head_bytes + announced_bytes <= SMALL_BYTES else "head"
+        self.state = self.state.next[event]
 
     def on_body(self, part: bytes) -> None:
         """A piece of the body, its transfer coding removed."""
@@ -206,31 +205,30 @@ class RequestReader:
         version_11 = self._parser.get_http_version() == "1.1"
         self.requests.append(Received(request, self._parser.should_keep_alive(), version_11))
         self._reset()
+        self.state = self.state.next["whole"]
 
     def _request(self, body: bytes) -> HttpRequest:
         method = self._parser.get_method().decode("ascii")
         return HttpRequest(method, self._path, self._query, self._headers, body)
 
-    def _too_long_head(self) -> RefusedError:
-        return RefusedError(431, f"A request's head may have {self._limits.max_head_bytes} bytes.")
+    def _too_long_head(self) -> RequestRefusedError:
+        return RequestRefusedError(
+            431, f"A request's head may have {self._limits.max_head_bytes} bytes."
+        )
 
-    def _too_long_body(self) -> RefusedError:
+    def _too_long_body(self) -> RequestRefusedError:
         limit = self._limits.max_body_bytes
-        return RefusedError(
+        return RequestRefusedError(
             413, f"The body is larger than the limit of {limit} bytes.", self._request(b"")
         )
 
-    def _refuse(self, refusal: RefusedError) -> None:
+    def _refuse(self, refusal: RequestRefusedError) -> None:
         self._refusal = refusal
         raise refusal
 
     def _reset(self) -> None:
-        self.phase = Phase.IDLE
         self.body_bytes = 0
         self.wants_continue = False
-        self.is_small = False
-        self.is_admitted = False
-        self.is_proven = False
         self._fed_bytes = 0  # of an unfinished head: the parser keeps an unfinished line to itself
         self._head_bytes: int = 0
         self._url: bytes = b""

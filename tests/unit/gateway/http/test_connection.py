@@ -7,7 +7,7 @@ from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.gateway.fake import FakeTransport
 from hostelry.gateway.http.connection import HttpConnection, ServerState
 from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reader import HttpLimits, RefusedError
+from hostelry.gateway.http.reader import HttpLimits, RequestRefusedError
 
 GET = b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n"
 LIMITS = HttpLimits(max_body_bytes=1000)
@@ -61,7 +61,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def refusal_answer(refusal: RefusedError) -> HttpResponse:
+def refusal_answer(refusal: RequestRefusedError) -> HttpResponse:
     return HttpResponse(refusal.status, {"X-Refused": "1"}, refusal.reason.encode())
 
 
@@ -369,20 +369,20 @@ POST = b"POST /%d HTTP/1.1\r\nHost: a\r\nContent-Length: 20000\r\n\r\n"
 
 
 def refuse(request: HttpRequest) -> bool:
-    raise RefusedError(403, "nobody", request)
+    raise RequestRefusedError(403, "unknown key", request)
 
 
-async def prove(exchange: Exchange) -> None:
-    exchange.proven()
+async def verify(exchange: Exchange) -> None:
+    exchange.verified()
     await hang(exchange)
 
 
-def test_a_body_is_not_read_for_a_sender_whom_nobody_believes() -> None:
+def test_the_body_of_a_refused_head_is_not_read() -> None:
     async def scenario() -> None:
         rig = Rig(echo, HttpLimits(), refuse)
         assert (await rig.feed(POST % 1)).startswith(b"HTTP/1.1 403 ")
         assert await rig.feed(b"a" * 20_000) == b""
-        assert rig.state.strangers.held_bytes == 0
+        assert rig.state.connection_limits.held_bytes == 0
         small = (POST % 1).replace(b"20000", b"9")
         assert await Rig(echo, HttpLimits(), refuse).feed(small) == b""
         expecting = small.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n")
@@ -395,32 +395,32 @@ def test_a_body_is_not_read_for_a_sender_whom_nobody_believes() -> None:
     ("handler", "admit", "held"),
     [
         pytest.param(echo, lambda _: False, [True, True, False], id="until it is answered"),
-        pytest.param(prove, lambda _: False, [True, True, False], id="until its sender is known"),
+        pytest.param(verify, lambda _: False, [True, True, False], id="until its sender is known"),
         pytest.param(hang, lambda _: False, [True, True, True], id="while it is verified"),
-        pytest.param(hang, lambda _: True, [False, False, False], id="not if its head told"),
+        pytest.param(hang, lambda _: True, [False, False, False], id="not if its head proves it"),
     ],
 )
-def test_bytes_count_while_nobody_has_proven_them(
+def test_bytes_count_until_they_are_verified(
     handler: Callable[[Exchange], Awaitable[None]],
     admit: Callable[[HttpRequest], bool],
     held: list[bool],
 ) -> None:
     async def scenario() -> None:
         rig = Rig(handler, HttpLimits(), admit)
-        told = []
+        counted = []
         for piece in (POST % 1, b"a" * 15_000, b"a" * 5_000):
             await rig.feed(piece)
-            told.append(rig.state.strangers.held_bytes > 0)
-        assert told == held
+            counted.append(rig.state.connection_limits.held_bytes > 0)
+        assert counted == held
         rig.connection.connection_lost(None)
-        assert rig.state.strangers.held_bytes == 0
+        assert rig.state.connection_limits.held_bytes == 0
 
     asyncio.run(scenario())
 
 
-def test_the_slowest_stranger_gives_way_when_too_much_is_held() -> None:
+def test_the_slowest_unverified_request_is_shed_when_too_much_is_held() -> None:
     async def scenario() -> None:
-        rig = Rig(echo, HttpLimits(max_unproven_bytes=50_000, max_body_bytes=50_000))
+        rig = Rig(echo, HttpLimits(max_unverified_bytes=50_000, max_body_bytes=50_000))
         head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 40000\r\n\r\n"
         await rig.feed(head + b"a" * 20_000)
         rig.now_s += 5
@@ -430,14 +430,14 @@ def test_the_slowest_stranger_gives_way_when_too_much_is_held() -> None:
         assert rig.transport.written.startswith(b"HTTP/1.1 503 ")
         assert b"50000 bytes" in rig.transport.written
         assert not quick_transport.written
-        assert 0 < rig.state.strangers.held_bytes <= 50_000
+        assert 0 < rig.state.connection_limits.held_bytes <= 50_000
 
     asyncio.run(scenario())
 
 
-def test_a_new_client_takes_the_place_of_the_oldest_that_has_proven_nothing() -> None:
+def test_a_new_connection_gets_the_slot_of_the_oldest_unverified_one() -> None:
     async def scenario() -> None:
-        rig = Rig(prove, HttpLimits(max_connections=4))  # two of one address
+        rig = Rig(verify, HttpLimits(max_connections=4))  # two of one address
         await rig.feed(GET % 1)
         second, _ = rig.connect()
         third, _ = rig.connect()
@@ -446,9 +446,9 @@ def test_a_new_client_takes_the_place_of_the_oldest_that_has_proven_nothing() ->
     asyncio.run(scenario())
 
 
-def test_where_all_have_proven_who_they_are_a_new_client_is_told_to_come_back() -> None:
+def test_a_new_connection_gets_503_where_all_are_verified() -> None:
     async def scenario() -> None:
-        rig = Rig(prove, HttpLimits(max_connections=1))
+        rig = Rig(verify, HttpLimits(max_connections=1))
         await rig.feed(GET % 1)
         late, _ = rig.connect()
         await settle()

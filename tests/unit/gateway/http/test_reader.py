@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostelry.gateway.http.reader import HttpLimits, Phase, Received, RefusedError, RequestReader
+from hostelry.gateway.http.reader import HttpLimits, Received, RequestReader, RequestRefusedError
+from hostelry.gateway.http.states import ReadState
 
 LIMITS = HttpLimits(max_head_bytes=512, max_headers=8, max_body_bytes=64)
 HOST = b"Host: door\r\n"
@@ -115,14 +116,14 @@ HOSTILE = [
 )
 def test_what_is_not_served_is_refused(bytes_: bytes, status: int) -> None:
     reader = RequestReader(LIMITS)
-    with pytest.raises(RefusedError) as refusal:
+    with pytest.raises(RequestRefusedError) as refusal:
         reader.feed(bytes_)
     assert refusal.value.status == status
     assert not reader.requests
 
 
 def test_a_refused_body_still_says_what_it_was_for() -> None:
-    with pytest.raises(RefusedError) as refusal:
+    with pytest.raises(RequestRefusedError) as refusal:
         read(head(H, b"Content-Length: 65", target=b"/endpoints/e/invocations"))
     request = refusal.value.request
     assert request is not None
@@ -143,21 +144,21 @@ def test_what_the_sender_expects(bytes_: bytes, keep_alive: bool, chunked: bool)
     assert (received.keep_alive, received.chunked_answer) == (keep_alive, chunked)
 
 
-def test_the_reader_tells_what_it_waits_for() -> None:
+def test_the_states_of_a_request_that_waits_for_100_continue() -> None:
     reader = RequestReader(LIMITS)
-    told = [(reader.phase, reader.wants_continue)]
+    states = [(reader.state, reader.wants_continue)]
     for piece in (
         b"POST / HTTP/1.1\r\n",
         b"Host: a\r\nContent-Length: 2\r\nExpect: 100-Continue\r\n\r\n",
         b"ab",
     ):
         reader.feed(piece)
-        told.append((reader.phase, reader.wants_continue))
-    assert told == [
-        (Phase.IDLE, False),
-        (Phase.HEAD, False),
-        (Phase.BODY, True),
-        (Phase.IDLE, False),
+        states.append((reader.state, reader.wants_continue))
+    assert states == [
+        (ReadState.IDLE, False),
+        (ReadState.HEAD, False),
+        (ReadState.BODY, True),
+        (ReadState.IDLE, False),
     ]
 
 
@@ -165,7 +166,7 @@ def test_a_head_that_never_ends_is_refused_before_it_fills_the_memory() -> None:
     reader = RequestReader(LIMITS)
     reader.feed(b"GET / HTTP/1.1\r\nX-A: ")
     reader.feed(b"a" * 512)
-    with pytest.raises(RefusedError) as refusal:
+    with pytest.raises(RequestRefusedError) as refusal:
         reader.feed(b"a")
     assert refusal.value.status == 431
 
@@ -185,7 +186,7 @@ def test_a_body_of_tiny_chunks_takes_no_more_room_than_its_bytes() -> None:
 
 def test_only_so_many_requests_may_wait() -> None:
     reader = RequestReader(HttpLimits(max_waiting_requests=3))
-    with pytest.raises(RefusedError) as refusal:
+    with pytest.raises(RequestRefusedError) as refusal:
         reader.feed(head(H) * 4)
     assert (refusal.value.status, len(reader.requests)) == (429, 3)
 
@@ -198,7 +199,7 @@ def test_mutated_requests_are_read_or_refused_and_nothing_else(
     for at, piece in edits:
         mutated[at : at + 1] = piece
     reader = RequestReader(LIMITS)
-    with contextlib.suppress(RefusedError):
+    with contextlib.suppress(RequestRefusedError):
         for at in range(0, len(mutated), 37):
             reader.feed(bytes(mutated[at : at + 37]))
     for received in reader.requests:

@@ -1,0 +1,168 @@
+"""Limits of connections, and of the bytes of requests whose sender is not verified; who is shed.
+
+A signature verifies its sender once the request is whole; until then any client can hold a
+connection and memory. A connection over which a request was verified keeps its slot. Of the others
+the oldest is shed for a new one, and where bytes are short, the one whose request comes in slowest.
+
+limit reached                 shed                                         where there is none
+connections of one address    its oldest unverified connection             ConnectionLimitError
+connections in all            the oldest unverified connection             ConnectionLimitError
+unverified bytes              requests not yet whole, until 7/8 is left;   the bytes stay
+                              of unverified connections first, then the
+                              slowest
+"""
+
+import ipaddress
+from typing import Generic, Protocol, TypeVar
+
+from hostelry.base.errors import HostelryError
+
+NETWORK_BITS = 64  # of an IPv6 address: a client has all addresses that share them
+LEFT_SHARE = 7 / 8  # of the budget is left in use once requests were shed
+
+
+class ConnectionLimitError(HostelryError):
+    """No slot for another connection: all that have one are verified."""
+
+
+class LimitedConnection(Protocol):
+    """A client's connection.
+
+    `held_bytes` are of requests that are not verified yet. `can_be_shed` while a request is not
+    whole, which began to come in at `reading_since_s`.
+    """
+
+    address: str
+    is_verified: bool
+    held_bytes: int
+
+    @property
+    def can_be_shed(self) -> bool:
+        """Whether it holds a request that is not whole."""
+        ...
+
+    @property
+    def reading_since_s(self) -> float:
+        """The instant at which the part of a request that is not whole began to come in."""
+        ...
+
+
+C = TypeVar("C", bound=LimitedConnection)
+
+
+def client_of(peer: str) -> str:
+    """The address, or IPv6 network, that counts as one client behind the address `peer`."""
+    if ":" not in peer:
+        return peer
+    try:
+        address = ipaddress.IPv6Address(peer.partition("%")[0])
+    except ValueError:
+        return peer
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((address, NETWORK_BITS), strict=False))
+
+
+class ConnectionLimits(Generic[C]):
+    """The connections of one worker, and the unverified bytes that they hold.
+
+    Args:
+        max_connections: at once.
+        max_connections_each: of one client.
+        max_bytes: of requests that are not verified yet.
+    """
+
+    def __init__(self, max_connections: int, max_connections_each: int, max_bytes: int) -> None:
+        self.held_bytes = 0
+        self._max_connections = max_connections
+        self._max_connections_each = max_connections_each
+        self._max_bytes = max_bytes
+        self._connections: set[C] = set()
+        self._num_each: dict[str, int] = {}
+        self._unverified: dict[C, None] = {}  # the oldest first
+        self._unverified_each: dict[str, dict[C, None]] = {}
+        self._holders: set[C] = set()
+
+    @property
+    def num_connections(self) -> int:
+        """Connections that have a slot."""
+        return len(self._connections)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more bytes are held than the limit."""
+        return self.held_bytes > self._max_bytes
+
+    def add(self, connection: C) -> C | None:
+        """Give `connection` a slot; the connection that is shed for it, if one is.
+
+        Raises ConnectionLimitError.
+        """
+        shed = None
+        if self._num_each.get(connection.address, 0) >= self._max_connections_each:
+            shed = next(iter(self._unverified_each.get(connection.address, ())), None)
+            if shed is None:
+                raise ConnectionLimitError(
+                    f"Your address has {self._max_connections_each} connections, the limit."
+                )
+        elif len(self._connections) >= self._max_connections:
+            shed = next(iter(self._unverified), None)
+            if shed is None:
+                raise ConnectionLimitError(
+                    f"The gateway has {self._max_connections} connections, its limit."
+                )
+        if shed is not None:
+            self.remove(shed)
+        self._connections.add(connection)
+        self._num_each[connection.address] = self._num_each.get(connection.address, 0) + 1
+        self._unverified[connection] = None
+        self._unverified_each.setdefault(connection.address, {})[connection] = None
+        return shed
+
+    def verified(self, connection: C) -> None:
+        """Keep the slot of `connection`: the sender of a request over it is known."""
+        connection.is_verified = True
+        self._unverified.pop(connection, None)
+        unverified = self._unverified_each.get(connection.address)
+        if unverified is not None:
+            unverified.pop(connection, None)
+            if not unverified:
+                del self._unverified_each[connection.address]
+
+    def remove(self, connection: C) -> None:
+        """Free the slot of `connection`, and what it holds; a second call does nothing."""
+        self.hold(connection, 0)
+        if connection not in self._connections:
+            return
+        is_verified = connection.is_verified
+        self.verified(connection)
+        connection.is_verified = is_verified
+        self._connections.remove(connection)
+        self._num_each[connection.address] -= 1
+        if not self._num_each[connection.address]:
+            del self._num_each[connection.address]
+
+    def hold(self, connection: C, num_bytes: int) -> None:
+        """Set the unverified bytes that `connection` holds now."""
+        self.held_bytes += num_bytes - connection.held_bytes
+        connection.held_bytes = num_bytes
+        if num_bytes:
+            self._holders.add(connection)
+        else:
+            self._holders.discard(connection)
+
+    def to_shed(self, now_s: float) -> list[C]:
+        """The connections whose requests are to be shed, as the table above has it."""
+
+        def standing(connection: C) -> tuple[bool, float]:
+            reading_s = max(now_s - connection.reading_since_s, 0.001)
+            return connection.is_verified, connection.held_bytes / reading_s
+
+        shed: list[C] = []
+        excess_bytes = self.held_bytes - int(self._max_bytes * LEFT_SHARE)
+        for connection in sorted((it for it in self._holders if it.can_be_shed), key=standing):
+            if excess_bytes <= 0:
+                break
+            excess_bytes -= connection.held_bytes
+            shed.append(connection)
+        return shed
