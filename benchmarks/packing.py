@@ -24,7 +24,7 @@ from hostelry.placement.fleet_size import fleet_growth
 from hostelry.placement.pack import place
 from hostelry.placement.room import fits_shape, need_of
 from hostelry.placement.size import least_instances
-from hostelry.placement.values import Held, Host, Placed, Pool, Wanted
+from hostelry.placement.values import CopyRequest, Held, Host, Placed, Pool
 
 SEED = 20261121
 GIB = 1024**3
@@ -171,16 +171,16 @@ def one_fleet(mix: Mix, setting: Setting, source: random.Random) -> dict[str, fl
     }
 
 
-def drawn_copies(mix: Mix, num_models: int, source: random.Random) -> list[Wanted]:
+def drawn_copies(mix: Mix, num_models: int, source: random.Random) -> list[CopyRequest]:
     """One to three copies of each model, each model's size drawn from the mix."""
-    copies: list[Wanted] = []
+    copies: list[CopyRequest] = []
     for number in range(num_models):
         asked = Requirements(
             min_memory_bytes=int(source.choice(mix.memory_gib) * GIB),
             cpus=source.choice(mix.cpus),
             accelerators=source.choice(mix.accelerators),
         )
-        one = Wanted(
+        one = CopyRequest(
             owner=f"model-{number:04}",
             requirements_by_type={mix.shared: asked},
             strategy=BINPACK,
@@ -231,7 +231,7 @@ def plan_rows(setting: Setting, seed: int) -> list[dict[str, Any]]:
     return [timed(what, plan, setting.rounds) for what, plan in plans.items()]
 
 
-def _those_that_fit(wanted: list[Wanted], hosts: list[Host], count: int) -> list[Wanted]:
+def _those_that_fit(wanted: list[CopyRequest], hosts: list[Host], count: int) -> list[CopyRequest]:
     """`count` copies that the hosts can hold: of fewer accelerators where those run out."""
     chosen = wanted[:count]
     outcomes = place(chosen, hosts, ()).outcomes
@@ -243,7 +243,7 @@ def _those_that_fit(wanted: list[Wanted], hosts: list[Host], count: int) -> list
     return [*fitting, *filler]
 
 
-def as_held(wanted: list[Wanted], hosts: list[Host]) -> list[Held]:
+def as_held(wanted: list[CopyRequest], hosts: list[Host]) -> list[Held]:
     """The copies as they are once placed."""
     return [
         Held(

@@ -17,7 +17,7 @@ from tests.integration.control_rig import (
     is_running,
 )
 
-from hostelry.reconcile.plan.drains import UNTOLD_S
+from hostelry.reconcile.plan.drains import CONNECTION_REPORT_S
 
 pytestmark = pytest.mark.integration
 
@@ -106,7 +106,9 @@ def test_a_stream_ends_whole_although_its_copy_is_scaled_in(
     )
     control.until(lambda: status() == "InService", "one copy is wanted")
     if kill_agent:
-        time.sleep(UNTOLD_S)  # from here on a copy of which nothing is told would be stopped
+        time.sleep(
+            CONNECTION_REPORT_S
+        )  # from here on a copy of which nothing is told would be stopped
         (agent,) = control.agents().values()
         os.kill(agent, signal.SIGKILL)
     for stream in streams:

@@ -77,7 +77,7 @@ class Adjustment(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class StepAdjustment:
     """One StepAdjustment; bounds are relative to the alarm's threshold, None is without end."""
 
     lower: float | None
@@ -93,7 +93,7 @@ class StepScaling:
     """
 
     adjustment: Adjustment
-    steps: tuple[Step, ...]
+    steps: tuple[StepAdjustment, ...]
     cooldown_s: float
     min_magnitude: int | None = None
     aggregation: str = "Average"

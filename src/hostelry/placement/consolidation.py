@@ -16,7 +16,7 @@ from hostelry.domain.component import PlacementStrategy
 from hostelry.placement.preference import best_room, copies_by_zone, key_of
 from hostelry.placement.room import Need, Room, copied, needs_of, rooms
 from hostelry.placement.size import largest_share
-from hostelry.placement.values import Consolidation, Held, Host, Move, Placed, Wanted
+from hostelry.placement.values import Consolidation, CopyRequest, Held, Host, Move, Placed
 
 
 def idle_instances(hosts: Sequence[Host], held: Sequence[Held]) -> tuple[str, ...]:
@@ -28,7 +28,7 @@ def idle_instances(hosts: Sequence[Host], held: Sequence[Held]) -> tuple[str, ..
 def consolidate(
     hosts: Sequence[Host],
     held: Sequence[Held],
-    wanted: Mapping[str, Wanted],
+    requests: Mapping[str, CopyRequest],
     *,
     max_step: int = 1,
     min_instances: int = 0,
@@ -46,7 +46,7 @@ def consolidate(
     stays = set(idle)  # moving onto an idle instance gains nothing
     standing = tuple(held)
     while len(released) < may_go:
-        release = _cheapest_release(hosts, standing, wanted, stays)
+        release = _cheapest_release(hosts, standing, requests, stays)
         if release is None:
             break
         released += release.released
@@ -59,25 +59,28 @@ def consolidate(
 
 
 def _cheapest_release(
-    hosts: Sequence[Host], held: Sequence[Held], wanted: Mapping[str, Wanted], stays: set[str]
+    hosts: Sequence[Host],
+    held: Sequence[Held],
+    requests: Mapping[str, CopyRequest],
+    stays: set[str],
 ) -> Consolidation | None:
     """One instance, not of `stays`, that can be emptied for the fewest bytes loaded elsewhere."""
     by_host: dict[str, list[Held]] = {it.instance_id: [] for it in hosts}
     for it in held:
         by_host.get(it.instance_id, []).append(it)
-    could = [it for it in by_host if it not in stays and _may_leave(by_host[it], wanted)]
+    could = [it for it in by_host if it not in stays and _may_leave(by_host[it], requests)]
     in_use = [it for it in rooms(hosts, held) if it.owners]
     for instance_id in sorted(could, key=lambda it: (_load_bytes(by_host[it]), it)):
         targets = [copied(it) for it in in_use if it.host.instance_id != instance_id]
-        moves = _moves_to(targets, by_host[instance_id], wanted)
-        if moves is not None and _still_spread(held, moves, wanted):
+        moves = _moves_to(targets, by_host[instance_id], requests)
+        if moves is not None and _still_spread(held, moves, requests):
             return Consolidation(moves=moves, released=(instance_id,))
     return None
 
 
-def _may_leave(copies: Sequence[Held], wanted: Mapping[str, Wanted]) -> bool:
+def _may_leave(copies: Sequence[Held], requests: Mapping[str, CopyRequest]) -> bool:
     return bool(copies) and all(
-        it.movable and not it.leaving and it.owner in wanted for it in copies
+        it.movable and not it.leaving and it.owner in requests for it in copies
     )
 
 
@@ -86,46 +89,46 @@ def _load_bytes(copies: Sequence[Held]) -> int:
 
 
 def _moves_to(
-    targets: list[Room], copies: Sequence[Held], wanted: Mapping[str, Wanted]
+    targets: list[Room], copies: Sequence[Held], requests: Mapping[str, CopyRequest]
 ) -> tuple[Move, ...] | None:
     """A place among `targets` for each copy, the largest first; None where one has none."""
     shapes = {it.host.instance_type: it.host.shape for it in targets}
-    needs = {it.copy_id: needs_of(wanted[it.owner]) for it in copies}
+    needs = {it.copy_id: needs_of(requests[it.owner]) for it in copies}
     moves: list[Move] = []
     largest_first = sorted(
         copies, key=lambda it: (largest_share(needs[it.copy_id], shapes), it.copy_id)
     )
     for copy in largest_first:
-        placed = _placed(targets, wanted[copy.owner], needs[copy.copy_id])
+        placed = _placed(targets, requests[copy.owner], needs[copy.copy_id])
         if placed is None:
             return None
         moves.append(Move(copy_id=copy.copy_id, from_instance_id=copy.instance_id, to=placed))
     return tuple(moves)
 
 
-def _placed(targets: list[Room], wanted: Wanted, needs: Mapping[str, Need]) -> Placed | None:
+def _placed(targets: list[Room], request: CopyRequest, needs: Mapping[str, Need]) -> Placed | None:
     keys = [key_of(it, needs) for it in targets]
-    position = best_room(wanted, targets, keys, copies_by_zone(wanted.owner, targets, needs))
+    position = best_room(request, targets, keys, copies_by_zone(request.owner, targets, needs))
     if position is None:
         return None
     room = targets[position]
     instance_type = room.host.instance_type
     return Placed(
         instance_id=room.host.instance_id,
-        requirements=wanted.requirements_by_type[instance_type],
-        device_ids=room.take(needs[instance_type], wanted.owner),
+        requirements=request.requirements_by_type[instance_type],
+        device_ids=room.take(needs[instance_type], request.owner),
     )
 
 
 def _still_spread(
-    held: Sequence[Held], moves: Sequence[Move], wanted: Mapping[str, Wanted]
+    held: Sequence[Held], moves: Sequence[Move], requests: Mapping[str, CopyRequest]
 ) -> bool:
     """Whether no owner that asks for SPREAD comes from several instances down to one."""
     before = [it for it in held if not it.leaving]
     after = _after(before, moves)
     moved = {it.copy_id for it in moves}
     owners = {it.owner for it in before if it.copy_id in moved}
-    spread = {it for it in owners if wanted[it].strategy is PlacementStrategy.SPREAD}
+    spread = {it for it in owners if requests[it].strategy is PlacementStrategy.SPREAD}
     return all(
         len(_instances_of(owner, after)) >= min(2, len(_instances_of(owner, before)))
         for owner in spread

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from hostelry.domain.component import PlacementStrategy
 from hostelry.domain.shape import Shape
 from hostelry.placement.room import device_ids_of, rooms
-from hostelry.placement.values import Held, Host, Obstacle, Wanted, WhyNot
+from hostelry.placement.values import CopyRequest, Held, Host, Obstacle, WhyNot
 from hostelry.placement.words import MEMORY, amount_text, moves_text, reserved_shape, shape_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyUse:
+class CopyReservation:
     """A copy on an instance, and the accelerators that are its alone."""
 
     held: Held
@@ -25,17 +25,17 @@ class HostUse:
     host: Host
     free: Shape
     free_device_ids: tuple[int, ...]
-    copies: tuple[CopyUse, ...]
+    copies: tuple[CopyReservation, ...]
 
 
 def uses(hosts: Iterable[Host], held: Iterable[Held]) -> tuple[HostUse, ...]:
     """One value an instance, by id; copies in the order of their ids."""
     hosts, held = tuple(hosts), tuple(held)
     device_ids = device_ids_of(hosts, held)
-    by_host: dict[str, list[CopyUse]] = {it.instance_id: [] for it in hosts}
+    by_host: dict[str, list[CopyReservation]] = {it.instance_id: [] for it in hosts}
     for it in sorted(held, key=lambda it: it.copy_id):
         if it.instance_id in by_host:
-            use = CopyUse(held=it, device_ids=device_ids[it.copy_id])
+            use = CopyReservation(held=it, device_ids=device_ids[it.copy_id])
             by_host[it.instance_id].append(use)
     return tuple(
         HostUse(
@@ -53,7 +53,7 @@ def free_text(use: HostUse) -> str:
     return shape_text(use.free, zeros=False) + devices_text(use.free_device_ids)
 
 
-def reservation_text(use: CopyUse) -> str:
+def reservation_text(use: CopyReservation) -> str:
     """What a copy reserves, with its accelerators' ids and its limit of memory."""
     limit = use.held.requirements.max_memory_bytes
     text = shape_text(reserved_shape(use.held.requirements), zeros=False)
@@ -73,7 +73,7 @@ def devices_text(device_ids: Sequence[int]) -> str:
 
 
 def why_here(
-    copy: Held, hosts: Iterable[Host], held: Iterable[Held], wanted: Mapping[str, Wanted]
+    copy: Held, hosts: Iterable[Host], held: Iterable[Held], requests: Mapping[str, CopyRequest]
 ) -> str:
     """Why a copy is on its instance, by what its component asks for and what stands now.
 
@@ -83,7 +83,7 @@ def why_here(
     mine = [it for it in held if it.owner == copy.owner and not it.leaving]
     here = sum(1 for it in mine if it.instance_id == copy.instance_id)
     host = by_id.get(copy.instance_id)
-    kind = wanted.get(copy.owner)
+    kind = requests.get(copy.owner)
     if kind is None or host is None:
         return "nothing asks for it any more" if kind is None else "its instance is gone"
     instances = {it.instance_id for it in mine}

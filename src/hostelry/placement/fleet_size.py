@@ -19,7 +19,7 @@ from hostelry.placement.size import (
     share_of_memory,
     sum_of_shares,
 )
-from hostelry.placement.values import Growth, Host, NewInstance, Obstacle, Pool, Wanted, WhyNot
+from hostelry.placement.values import CopyRequest, Growth, Host, NewInstance, Obstacle, Pool, WhyNot
 from hostelry.placement.words import asked_text, joined
 
 SIZES: tuple[Size, ...] = (largest_share, sum_of_shares, share_of_memory, share_of_cpus)
@@ -31,7 +31,7 @@ class _Filling:
 
     def __init__(self, pools: Sequence[Pool], max_more: int, *, tightest: bool) -> None:
         self.rooms: list[Room] = []
-        self.wanted: list[list[int]] = []
+        self.requests: list[list[int]] = []
         self.left_out: list[int] = []
         self._pools = pools
         self._max_more = max_more
@@ -50,7 +50,7 @@ class _Filling:
             return
         room = self.rooms[position]
         room.take(needs[room.host.instance_type], owner)
-        self.wanted[position].append(index)
+        self.requests[position].append(index)
 
     def _choose(self, needs: Mapping[str, Need]) -> int | None:
         fitting = (
@@ -74,12 +74,12 @@ class _Filling:
             shape=pool.shape,
         )
         self.rooms += rooms([host], ())
-        self.wanted.append([])
+        self.requests.append([])
         return len(self.rooms) - 1
 
 
 def fleet_growth(
-    wanted: Sequence[Wanted],
+    requests: Sequence[CopyRequest],
     pools: Sequence[Pool],
     *,
     max_more: int,
@@ -91,19 +91,19 @@ def fleet_growth(
     before small ones, and none of a type in `unavailable` (it has no capacity now).
     """
     there = [it for it in pools if it.instance_type not in unavailable]
-    needs = [needs_of(it) for it in wanted]
+    needs = [needs_of(it) for it in requests]
     possible = [it for it, by_type in enumerate(needs) if any(_holds(p, by_type) for p in there)]
     refused = {
-        it: _cannot_be_had(wanted[it], pools, unavailable)
-        for it in range(len(wanted))
+        it: _cannot_be_had(requests[it], pools, unavailable)
+        for it in range(len(requests))
         if it not in set(possible)
     }
-    best = _best_filling(wanted, needs, possible, there, max_more)
-    refused |= {it: _at_maximum(wanted[it], max_more) for it in best.left_out}
+    best = _best_filling(requests, needs, possible, there, max_more)
+    refused |= {it: _at_maximum(requests[it], max_more) for it in best.left_out}
     return Growth(
         instances=tuple(
-            NewInstance(instance_type=room.host.instance_type, wanted=tuple(sorted(mine)))
-            for room, mine in zip(best.rooms, best.wanted, strict=True)
+            NewInstance(instance_type=room.host.instance_type, requests=tuple(sorted(mine)))
+            for room, mine in zip(best.rooms, best.requests, strict=True)
         ),
         why_not=dict(sorted(refused.items())),
     )
@@ -118,7 +118,7 @@ def with_growth(now: WhyNot, refused: WhyNot) -> WhyNot:
 
 
 def _best_filling(
-    wanted: Sequence[Wanted],
+    requests: Sequence[CopyRequest],
     needs: Sequence[Mapping[str, Need]],
     possible: Sequence[int],
     pools: Sequence[Pool],
@@ -128,15 +128,15 @@ def _best_filling(
     sizes = SIZES if len(possible) <= MORE_ORDERS_UP_TO else SIZES[:1]
     fillings: list[_Filling] = []
     for size in sizes:
-        order = _largest_first(size, wanted, needs, possible, shapes)
-        fillings += [_filled(order, wanted, needs, pools, max_more)]
-        fillings += [_filled(order, wanted, needs, pools, max_more, tightest=True)]
+        order = _largest_first(size, requests, needs, possible, shapes)
+        fillings += [_filled(order, requests, needs, pools, max_more)]
+        fillings += [_filled(order, requests, needs, pools, max_more, tightest=True)]
     return min(fillings, key=lambda it: it.cost)
 
 
 def _filled(
     order: Sequence[int],
-    wanted: Sequence[Wanted],
+    requests: Sequence[CopyRequest],
     needs: Sequence[Mapping[str, Need]],
     pools: Sequence[Pool],
     max_more: int,
@@ -145,18 +145,18 @@ def _filled(
 ) -> _Filling:
     filling = _Filling(pools, max_more, tightest=tightest)
     for index in order:
-        filling.add(index, needs[index], wanted[index].owner)
+        filling.add(index, needs[index], requests[index].owner)
     return filling
 
 
 def _largest_first(
     size: Size,
-    wanted: Sequence[Wanted],
+    requests: Sequence[CopyRequest],
     needs: Sequence[Mapping[str, Need]],
     possible: Sequence[int],
     shapes: Mapping[str, Shape],
 ) -> list[int]:
-    return sorted(possible, key=lambda it: (size(needs[it], shapes), wanted[it].owner, it))
+    return sorted(possible, key=lambda it: (size(needs[it], shapes), requests[it].owner, it))
 
 
 def _holds(pool: Pool, needs: Mapping[str, Need]) -> bool:
@@ -164,27 +164,29 @@ def _holds(pool: Pool, needs: Mapping[str, Need]) -> bool:
     return need is not None and fits_shape(need, pool.shape)
 
 
-def _cannot_be_had(wanted: Wanted, pools: Sequence[Pool], unavailable: frozenset[str]) -> WhyNot:
-    never = too_small(wanted, pools)
+def _cannot_be_had(
+    request: CopyRequest, pools: Sequence[Pool], unavailable: frozenset[str]
+) -> WhyNot:
+    never = too_small(request, pools)
     if never is not None:
         return never
-    needs = needs_of(wanted)
+    needs = needs_of(request)
     gone = [it.instance_type for it in pools if _holds(it, needs)]
     return WhyNot(
         obstacle=Obstacle.NO_CAPACITY,
-        text=f"{asked_text(wanted.requirements_by_type)}; "
+        text=f"{asked_text(request.requirements_by_type)}; "
         f"no instance of type {joined(gone)} can be had now",
-        owner=wanted.owner,
-        asked=wanted.requirements_by_type,
+        owner=request.owner,
+        asked=request.requirements_by_type,
     )
 
 
-def _at_maximum(wanted: Wanted, max_more: int) -> WhyNot:
+def _at_maximum(request: CopyRequest, max_more: int) -> WhyNot:
     allowed = f"the {max_more} more that MaxInstanceCount allows are full"
     said = "MaxInstanceCount allows no more instances" if max_more <= 0 else allowed
     return WhyNot(
         obstacle=Obstacle.AT_MAXIMUM,
-        text=f"{asked_text(wanted.requirements_by_type)}; {said}",
-        owner=wanted.owner,
-        asked=wanted.requirements_by_type,
+        text=f"{asked_text(request.requirements_by_type)}; {said}",
+        owner=request.owner,
+        asked=request.requirements_by_type,
     )

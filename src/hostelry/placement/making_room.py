@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from hostelry.placement.preference import fit_key
 from hostelry.placement.room import Need, Room, copied, need_of
-from hostelry.placement.values import Held, Move, Placed, Wanted
+from hostelry.placement.values import CopyRequest, Held, Move, Placed
 
 
 def making_room(
-    wanted: Wanted, tried: Sequence[Room], rooms: Sequence[Room], held: Sequence[Held]
+    request: CopyRequest, tried: Sequence[Room], rooms: Sequence[Room], held: Sequence[Held]
 ) -> tuple[Move, ...]:
     """The fewest moves found after which one of the instances `tried` would hold the copy.
 
@@ -17,7 +17,7 @@ def making_room(
     """
     found: list[tuple[Move, ...]] = []
     for room in tried:
-        need = need_of(wanted.requirements_by_type[room.host.instance_type])
+        need = need_of(request.requirements_by_type[room.host.instance_type])
         mine = [it for it in held if it.instance_id == room.host.instance_id]
         movable = [it for it in mine if it.movable and not it.leaving]
         others = [it for it in rooms if it is not room]

@@ -21,11 +21,11 @@ from hostelry.placement.size import (
     share_of_memory,
     sum_of_shares,
 )
-from hostelry.placement.values import Held, Host, Packing, Placed, Wanted, WhyNot
+from hostelry.placement.values import CopyRequest, Held, Host, Packing, Placed, WhyNot
 
 MORE_PLANS_UP_TO = 200  # wanted copies; beyond it the time is worth more than one instance
 
-Choice = Callable[["Attempt", Wanted, "Needs"], int | None]
+Choice = Callable[["Attempt", CopyRequest, "Needs"], int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,16 @@ class Needs:
     requirements: Mapping[str, Requirements]
 
 
-def place(wanted: Sequence[Wanted], hosts: Iterable[Host], held: Iterable[Held]) -> Packing:
+def place(requests: Sequence[CopyRequest], hosts: Iterable[Host], held: Iterable[Held]) -> Packing:
     """For each wanted copy a place or the reason for none; the order of hosts does not matter.
 
     Copies on instances that are not among `hosts` count nowhere.
     """
     hosts, held = tuple(hosts), tuple(held)
     best: Attempt | None = None
-    for size, choose in _plans(len(wanted)):
-        attempt = Attempt(wanted, rooms(hosts, held))
-        attempt.run(range(len(wanted)) if size is None else attempt.largest_first(size), choose)
+    for size, choose in _plans(len(requests)):
+        attempt = Attempt(requests, rooms(hosts, held))
+        attempt.run(range(len(requests)) if size is None else attempt.largest_first(size), choose)
         if best is None or attempt.cost < best.cost:
             best = attempt
         if attempt.is_perfect:
@@ -54,14 +54,14 @@ def place(wanted: Sequence[Wanted], hosts: Iterable[Host], held: Iterable[Held])
     return best.packing(held)
 
 
-def _plans(num_wanted: int) -> list[tuple[Size | None, Choice]]:
+def _plans(num_requests: int) -> list[tuple[Size | None, Choice]]:
     """Ways to plan, the best liked first; None: in the order asked for."""
     plans: list[tuple[Size | None, Choice]] = [
         (None, preferred),
         (largest_share, preferred),
         (largest_share, first_fit),
     ]
-    if num_wanted <= MORE_PLANS_UP_TO:
+    if num_requests <= MORE_PLANS_UP_TO:
         plans += [(it, tightest) for it in (sum_of_shares, share_of_memory, share_of_cpus)]
     return plans
 
@@ -69,12 +69,12 @@ def _plans(num_wanted: int) -> list[tuple[Size | None, Choice]]:
 class Attempt:
     """One plan in the making: wanted copies taken one by one into rooms."""
 
-    def __init__(self, wanted: Sequence[Wanted], room_list: list[Room]) -> None:
+    def __init__(self, requests: Sequence[CopyRequest], room_list: list[Room]) -> None:
         self.rooms = room_list
-        self._wanted = wanted
+        self._requests = requests
         self._placed: dict[int, Placed] = {}
         self._used_before = sum(1 for it in room_list if it.num_copies)
-        self._needs = _needs_of_each(wanted)
+        self._needs = _needs_of_each(requests)
         self._fewest_opened = self._least_opened()
         self._keys: dict[int, list[FitKey | None]] = {}
         self._stale: dict[int, set[int]] = {}
@@ -83,7 +83,7 @@ class Attempt:
     @property
     def cost(self) -> tuple[int, int]:
         """Copies without a place, then instances opened where all are to be packed."""
-        unplaced = len(self._wanted) - len(self._placed)
+        unplaced = len(self._requests) - len(self._placed)
         return (unplaced, self._opened if self._all_packed else 0)
 
     @property
@@ -100,7 +100,7 @@ class Attempt:
     def _all_packed(self) -> bool:
         """Whether nothing is asked for but few instances: neither SPREAD nor balanced zones."""
         packed = PlacementStrategy.BINPACK
-        return all(it.strategy is packed and it.max_imbalance is None for it in self._wanted)
+        return all(it.strategy is packed and it.max_imbalance is None for it in self._requests)
 
     def _least_opened(self) -> int:
         """A lower bound of the empty instances needed; 0 where types differ."""
@@ -120,10 +120,10 @@ class Attempt:
     def run(self, order: Iterable[int], choose: Choice) -> None:
         """Take the wanted copies in `order`, each where `choose` says."""
         for index in order:
-            wanted, needs = self._wanted[index], self._needs[index]
-            position = choose(self, wanted, needs)
+            request, needs = self._requests[index], self._needs[index]
+            position = choose(self, request, needs)
             if position is not None:
-                self._placed[index] = self._take(wanted, needs, position)
+                self._placed[index] = self._take(request, needs, position)
 
     def largest_first(self, size: Size) -> list[int]:
         """Positions of the wanted copies, the largest first."""
@@ -131,21 +131,21 @@ class Attempt:
         distinct = {id(it): it for it in self._needs}
         sizes = {kind: size(it.by_type, shapes) for kind, it in distinct.items()}
         return sorted(
-            range(len(self._wanted)),
-            key=lambda index: (sizes[id(self._needs[index])], self._wanted[index].owner, index),
+            range(len(self._requests)),
+            key=lambda index: (sizes[id(self._needs[index])], self._requests[index].owner, index),
         )
 
     def packing(self, held: Sequence[Held]) -> Packing:
         """What came of it, with the reasons for those left out."""
         reasons: dict[tuple[str, int], WhyNot] = {}
         outcomes: list[Placed | WhyNot] = []
-        for index, wanted in enumerate(self._wanted):
+        for index, request in enumerate(self._requests):
             if index in self._placed:
                 outcomes.append(self._placed[index])
                 continue
-            kind = (wanted.owner, id(self._needs[index]))
+            kind = (request.owner, id(self._needs[index]))
             if kind not in reasons:
-                reasons[kind] = why_not(wanted, self.rooms, held)
+                reasons[kind] = why_not(request, self.rooms, held)
             outcomes.append(reasons[kind])
         return Packing(outcomes=tuple(outcomes))
 
@@ -169,13 +169,13 @@ class Attempt:
             of_owner[id(needs)] = copies_by_zone(owner, self.rooms, needs.by_type)
         return of_owner[id(needs)]
 
-    def _take(self, wanted: Wanted, needs: Needs, position: int) -> Placed:
+    def _take(self, request: CopyRequest, needs: Needs, position: int) -> Placed:
         room = self.rooms[position]
         instance_type = room.host.instance_type
-        device_ids = room.take(needs.by_type[instance_type], wanted.owner)
+        device_ids = room.take(needs.by_type[instance_type], request.owner)
         for stale in self._stale.values():
             stale.add(position)
-        for counts in self._zones.get(wanted.owner, {}).values():
+        for counts in self._zones.get(request.owner, {}).values():
             if room.host.zone in counts:
                 counts[room.host.zone] += 1
         return Placed(
@@ -185,18 +185,20 @@ class Attempt:
         )
 
 
-def preferred(attempt: Attempt, wanted: Wanted, needs: Needs) -> int | None:
+def preferred(attempt: Attempt, request: CopyRequest, needs: Needs) -> int | None:
     """The instance that the copy's strategy prefers."""
-    return best_room(wanted, attempt.rooms, attempt.keys(needs), attempt.zones(wanted.owner, needs))
+    return best_room(
+        request, attempt.rooms, attempt.keys(needs), attempt.zones(request.owner, needs)
+    )
 
 
-def tightest(attempt: Attempt, _: Wanted, needs: Needs) -> int | None:
+def tightest(attempt: Attempt, _: CopyRequest, needs: Needs) -> int | None:
     """The instance that is left with the least."""
     fitting = [(key, it) for it, key in enumerate(attempt.keys(needs)) if key is not None]
     return min(fitting)[1] if fitting else None
 
 
-def first_fit(attempt: Attempt, _: Wanted, needs: Needs) -> int | None:
+def first_fit(attempt: Attempt, _: CopyRequest, needs: Needs) -> int | None:
     """The first instance, by id, that holds the copy."""
     for position, room in enumerate(attempt.rooms):
         need = needs.by_type.get(room.host.instance_type)
@@ -205,11 +207,11 @@ def first_fit(attempt: Attempt, _: Wanted, needs: Needs) -> int | None:
     return None
 
 
-def _needs_of_each(wanted: Sequence[Wanted]) -> list[Needs]:
+def _needs_of_each(requests: Sequence[CopyRequest]) -> list[Needs]:
     """What each copy takes; copies that take the same share one value."""
     known: dict[tuple[tuple[str, Requirements], ...], Needs] = {}
     found: list[Needs] = []
-    for it in wanted:
+    for it in requests:
         kind = tuple(sorted(it.requirements_by_type.items(), key=lambda item: item[0]))
         if kind not in known:
             known[kind] = Needs({name: need_of(asked) for name, asked in kind}, dict(kind))

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Mapping
 
 from hostelry.domain.component import PlacementStrategy
 from hostelry.placement.room import MILLIONTHS, Need, Room
-from hostelry.placement.values import Wanted
+from hostelry.placement.values import CopyRequest
 
 FitKey = tuple[bool, int, float, str]
 
@@ -31,15 +31,15 @@ def key_of(room: Room, needs: Mapping[str, Need]) -> FitKey | None:
     return fit_key(room, need) if need is not None and room.fits(need) else None
 
 
-def zone_excess(wanted: Wanted, by_zone: Mapping[str, int]) -> dict[str, int]:
+def zone_excess(request: CopyRequest, by_zone: Mapping[str, int]) -> dict[str, int]:
     """By how much one more copy in a zone would pass the imbalance allowed; 0: not at all.
 
     `by_zone` has the owner's copies in each zone that could hold one. PERMISSIVE: a zone over the
     limit comes later, and is never refused.
     """
-    if wanted.max_imbalance is None and wanted.strategy is PlacementStrategy.BINPACK:
+    if request.max_imbalance is None and request.strategy is PlacementStrategy.BINPACK:
         return dict.fromkeys(by_zone, 0)
-    allowed = wanted.max_imbalance or 0
+    allowed = request.max_imbalance or 0
     fewest = min(by_zone.values(), default=0)
     return {zone: max(0, count + 1 - fewest - allowed) for zone, count in by_zone.items()}
 
@@ -57,13 +57,13 @@ def copies_by_zone(
 
 
 def best_room(
-    wanted: Wanted, rooms: list[Room], keys: list[FitKey | None], by_zone: Mapping[str, int]
+    request: CopyRequest, rooms: list[Room], keys: list[FitKey | None], by_zone: Mapping[str, int]
 ) -> int | None:
     """The position of the instance the copy goes to; None where no key says that it fits."""
-    excess = zone_excess(wanted, by_zone)
+    excess = zone_excess(request, by_zone)
     best, found = None, None
-    spread = wanted.strategy is PlacementStrategy.SPREAD
-    owner = wanted.owner
+    spread = request.strategy is PlacementStrategy.SPREAD
+    owner = request.owner
     for position, fit in enumerate(keys):
         if fit is None:
             continue

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hostelry.domain.shape import Requirements, Shape
-from hostelry.placement.values import Held, Host, Wanted
+from hostelry.placement.values import CopyRequest, Held, Host
 
 MILLIONTHS = 1_000_000
 
@@ -31,9 +31,9 @@ def need_of(requirements: Requirements) -> Need:
     )
 
 
-def needs_of(wanted: Wanted) -> dict[str, Need]:
+def needs_of(request: CopyRequest) -> dict[str, Need]:
     """What such a copy takes on each type of instance that can hold it."""
-    return {name: need_of(it) for name, it in wanted.requirements_by_type.items()}
+    return {name: need_of(it) for name, it in request.requirements_by_type.items()}
 
 
 def fits_shape(need: Need, shape: Shape) -> bool:

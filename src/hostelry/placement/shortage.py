@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.placement.making_room import making_room
 from hostelry.placement.room import MILLIONTHS, Room, fits_shape, need_of
-from hostelry.placement.values import Held, Lack, Obstacle, Pool, Wanted, WhyNot
+from hostelry.placement.values import CopyRequest, Held, Lack, Obstacle, Pool, WhyNot
 from hostelry.placement.words import (
     ACCELERATORS,
     CPUS,
@@ -24,24 +24,26 @@ LACKS_KEPT = 16
 INSTANCES_TRIED = 4
 
 
-def why_not(wanted: Wanted, rooms: Sequence[Room], held: Sequence[Held] = ()) -> WhyNot:
+def why_not(request: CopyRequest, rooms: Sequence[Room], held: Sequence[Held] = ()) -> WhyNot:
     """Why no instance holds another such copy; `rooms` is what each has free beside `held`."""
-    asked = wanted.requirements_by_type
+    asked = request.requirements_by_type
     able = [it for it in rooms if it.host.instance_type in asked]
     if not able:
-        return _no_instance(wanted, rooms)
+        return _no_instance(request, rooms)
     pools = [Pool(instance_type=it.host.instance_type, shape=it.host.shape) for it in able]
-    if (never := too_small(wanted, pools)) is not None:
+    if (never := too_small(request, pools)) is not None:
         return never
     lacks = sorted((_room_lack(it, asked[it.host.instance_type]) for it in able), key=_distance)
     binding = _binding(lacks)
     closest = {lack.instance_id: lack for lack in lacks[:INSTANCES_TRIED]}
-    moves = making_room(wanted, [it for it in rooms if it.host.instance_id in closest], rooms, held)
+    moves = making_room(
+        request, [it for it in rooms if it.host.instance_id in closest], rooms, held
+    )
     hint = f"; {moves_text(moves)} would make room" if moves else ""
     return WhyNot(
         obstacle=Obstacle.FRAGMENTED if moves else Obstacle.NO_ROOM,
         text=f"{asked_text(asked, binding)}; {_free_text(lacks, binding)}{hint}",
-        owner=wanted.owner,
+        owner=request.owner,
         asked=asked,
         binding=binding,
         lacks=tuple(lacks[:LACKS_KEPT]),
@@ -49,9 +51,9 @@ def why_not(wanted: Wanted, rooms: Sequence[Room], held: Sequence[Held] = ()) ->
     )
 
 
-def too_small(wanted: Wanted, pools: Iterable[Pool]) -> WhyNot | None:
+def too_small(request: CopyRequest, pools: Iterable[Pool]) -> WhyNot | None:
     """Why an empty instance of none of these types could hold such a copy; None when one can."""
-    asked = wanted.requirements_by_type
+    asked = request.requirements_by_type
     by_type = {it.instance_type: it.shape for it in pools}
     shapes = {name: shape for name, shape in sorted(by_type.items()) if name in asked}
     if any(fits_shape(need_of(asked[name]), shape) for name, shape in shapes.items()):
@@ -61,27 +63,27 @@ def too_small(wanted: Wanted, pools: Iterable[Pool]) -> WhyNot | None:
     offers = [f"an empty {name} has {shape_text(it, binding)}" for name, it in shapes.items()]
     return WhyNot(
         obstacle=Obstacle.TYPE_TOO_SMALL,
-        text=f"{asked_text(asked, binding)}; {joined(offers) or _types_text(wanted, by_type)}",
-        owner=wanted.owner,
+        text=f"{asked_text(asked, binding)}; {joined(offers) or _types_text(request, by_type)}",
+        owner=request.owner,
         asked=asked,
         binding=binding,
         lacks=tuple(lacks),
     )
 
 
-def _no_instance(wanted: Wanted, rooms: Sequence[Room]) -> WhyNot:
+def _no_instance(request: CopyRequest, rooms: Sequence[Room]) -> WhyNot:
     types = {it.host.instance_type for it in rooms}
-    said = _types_text(wanted, types) if types else "no instance is there to hold it"
+    said = _types_text(request, types) if types else "no instance is there to hold it"
     return WhyNot(
         obstacle=Obstacle.NO_INSTANCE,
-        text=f"{asked_text(wanted.requirements_by_type)}; {said}",
-        owner=wanted.owner,
-        asked=wanted.requirements_by_type,
+        text=f"{asked_text(request.requirements_by_type)}; {said}",
+        owner=request.owner,
+        asked=request.requirements_by_type,
     )
 
 
-def _types_text(wanted: Wanted, types: Iterable[str]) -> str:
-    mine = joined(sorted(wanted.requirements_by_type)) or "none"
+def _types_text(request: CopyRequest, types: Iterable[str]) -> str:
+    mine = joined(sorted(request.requirements_by_type)) or "none"
     return f"its specifications are for {mine}, and the instances are {joined(sorted(types))}"
 
 

@@ -47,7 +47,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class CopyRequest:
     """One copy to place: what it reserves on each instance type that can hold it.
 
     `max_imbalance` is how many more copies of the owner one zone may have than another before
@@ -149,7 +149,7 @@ class NewInstance:
     """An instance to start, and which of the wanted copies (by position) it is for."""
 
     instance_type: str
-    wanted: tuple[int, ...]
+    requests: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

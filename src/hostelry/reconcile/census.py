@@ -1,4 +1,4 @@
-"""What is in service, counted from the records and from what the agents told last."""
+"""Census of what is in service, from the records and the agents' last reports."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -28,17 +28,17 @@ Statuses = Mapping[str, CopyStatus]
 
 
 def take_census(
-    worlds: Iterable[EndpointState],
+    states: Iterable[EndpointState],
     facts: Mapping[str, InstanceFacts],
     disk_use: float | None = None,
 ) -> Census:
-    """Every variant and component of the endpoints that serve.
+    """The census of every variant and component of the endpoints that serve.
 
-    `facts` has what agents told, newer than the records where that moves often.
+    `facts` has the agents' reports, which are newer than the records for values that change often.
     """
     variants: dict[LoadKey, VariantCensus] = {}
     components: dict[LoadKey, ComponentCensus] = {}
-    for state in worlds:
+    for state in states:
         endpoint = state.endpoint
         if endpoint is None or endpoint.status not in SERVING:
             continue
@@ -49,7 +49,7 @@ def take_census(
 
 
 def _statuses(state: EndpointState, facts: Mapping[str, InstanceFacts]) -> Statuses:
-    """The newest status of each copy that an agent told of."""
+    """The newest status of each copy that an agent reported."""
     found = {}
     for instance_id in state.instances:
         observation = facts.get(instance_id, NOTHING_KNOWN).observation
@@ -62,11 +62,9 @@ def _variants(
     state: EndpointState, endpoint: Endpoint, statuses: Statuses
 ) -> Iterator[VariantCensus]:
     active = endpoint.active
-    for wanted in active.variants:
-        name = wanted.variant.name
-        running = [
-            it for it in state.hosts(active.generation, name) if it.state is InstanceState.RUNNING
-        ]
+    for name in (it.variant.name for it in active.variants):
+        hosts = state.hosts(active.generation, name)
+        running = [it for it in hosts if it.state is InstanceState.RUNNING]
         copies = {it.id: [c for c in state.copies_at(it.id) if is_routable(c)] for it in running}
         serving = running if endpoint.takes_components else [it for it in running if copies[it.id]]
         yield VariantCensus(
@@ -106,8 +104,8 @@ def _components(
         hosts = state.hosts(endpoint.active.generation, base.variant_name)
         copies = [it for it in state.copies_on(hosts, base.name) if is_routable(it)]
         if adapter is not None:
-            wanted = adapter_id(component.name, adapter)
-            copies = [it for it in copies if wanted in it.proven_adapters]
+            routed_id = adapter_id(component.name, adapter)
+            copies = [it for it in copies if routed_id in it.proven_adapters]
         needs = base.spec.requirements
         yield ComponentCensus(
             key=_component_key(endpoint, base, component.name),

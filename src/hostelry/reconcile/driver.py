@@ -1,6 +1,15 @@
-"""Drives one instance to what is wanted of it, and knows what was last seen of it.
+"""Driver of one instance: applies its desired copies, and keeps what was last observed of it.
 
-The only code that talks to the fleet and to an agent. It gets all desired copies, never a step.
+The only code that calls the fleet and agents. It is given all desired copies, never a step.
+
+    observed                                  result
+    ---------------------------------------   ----------------------------------------------------
+    the instance should end                   any step under way is cancelled; terminate
+    its agent is not connected                launch (finds an agent that runs already)
+    desired copies not applied yet            apply, then observe at once
+    otherwise                                 observe, for up to POLL_S or until others are desired
+    the agent refuses                         TerminalError, shown in `facts`; retried with backoff
+    the agent does not answer                 unreachable since then; the next step launches again
 """
 
 import asyncio
@@ -28,7 +37,7 @@ Connect = Callable[[str], Agent]
 
 
 class InstanceDriver:
-    """One instance. `changed` is called, with its id, whenever `facts` has moved."""
+    """Driver of one instance; calls `changed` with its id whenever `facts` change."""
 
     def __init__(
         self,
@@ -40,37 +49,37 @@ class InstanceDriver:
     ) -> None:
         self.instance = instance
         self.facts = InstanceFacts()
-        self.looked = asyncio.Event()  # set once the agent answered, or could not be started
+        self.observed_once = asyncio.Event()  # after the first step, also a failed one
         self._fleet = fleet
         self._connect = connect
         self._clock = clock
         self._changed = changed
         self._desired: tuple[CopySpec, ...] | None = ()
-        self._told: tuple[CopySpec, ...] | None = None
+        self._applied: tuple[CopySpec, ...] | None = None
         self._agent: Agent | None = None
         self._failures = 0
         self._desired_changed = asyncio.Event()
         self._step_under_way: asyncio.Task[bool] | None = None
 
-    def want(self, desired: Sequence[CopySpec] | None) -> None:
-        """Have the agent run exactly `desired`; None: end the instance, whatever is under way."""
-        wanted = None if desired is None else tuple(desired)
-        if self._desired is None or wanted == self._desired:
+    def set_desired(self, desired: Sequence[CopySpec] | None) -> None:
+        """Have the agent run exactly `desired`; None: terminate, cancelling any step under way."""
+        specs = None if desired is None else tuple(desired)
+        if self._desired is None or specs == self._desired:
             return
-        self._desired = wanted
+        self._desired = specs
         self._desired_changed.set()
-        if wanted is None and self._step_under_way is not None:
+        if specs is None and self._step_under_way is not None:
             self._step_under_way.cancel()
 
     async def run(self) -> None:
-        """Drive the instance until it has ended, or this is cancelled."""
+        """Drive the instance until it is terminated, or until cancelled."""
         while not self.facts.gone:
             self._desired_changed.clear()  # the step reads the desired copies after this
-            if not await self._step_survived():
+            if not await self._try_step():
                 await self._pause()
 
-    async def _step_survived(self) -> bool:
-        """One step; False when it failed. Desiring its end breaks it off."""
+    async def _try_step(self) -> bool:
+        """Run one step; False where it failed. Cancelled (and True) once the end is desired."""
         name = f"instance {self.instance.id}"
         step = asyncio.ensure_future(run_guarded(name, lambda: self.step(POLL_S)))
         self._step_under_way = step
@@ -81,7 +90,7 @@ class InstanceDriver:
             await _ended(step)
         ended_well = step.cancelled() or step.result()
         self._failures = 0 if ended_well else self._failures + 1
-        self.looked.set()
+        self.observed_once.set()
         return ended_well
 
     async def _pause(self) -> None:
@@ -95,21 +104,21 @@ class InstanceDriver:
             woken.cancel()
 
     async def step(self, wait_s: float) -> None:
-        """Bring the instance one step nearer to what is desired; wait up to `wait_s` for news.
+        """Bring the instance one step closer to the desired state; wait up to `wait_s` for news.
 
-        Raises RetryableError or TerminalError when that failed; `facts` says so too.
+        Raises RetryableError or TerminalError; `facts` show the failure, too.
         """
         if self._desired is None:
             await self._terminate()
             return
         agent = self._agent or await self._launch()
         try:
-            await self._tell_and_look(agent, wait_s)
+            await self._apply_and_observe(agent, wait_s)
         except TerminalError as error:
-            self._set(replace(self.facts, problem=f"its agent refuses what it is told: {error}"))
+            self._set(replace(self.facts, problem=f"its agent refuses the desired copies: {error}"))
             raise
         except (RetryableError, TimeoutError) as error:
-            self._agent, self._told = None, None
+            self._agent, self._applied = None, None
             self._set(self._out_of_reach())
             raise RetryableError(f"agent of {self.instance.id} does not answer: {error}") from error
 
@@ -139,7 +148,7 @@ class InstanceDriver:
                 )
             )
             raise RetryableError(f"agent could not be started: {error}") from error
-        self._agent, self._told = self._connect(running.address), None
+        self._agent, self._applied = self._connect(running.address), None
         self.facts = replace(self.facts, address=running.address)
         return self._agent
 
@@ -150,15 +159,15 @@ class InstanceDriver:
         except TimeoutError:
             raise RetryableError(f"its agent did not start within {LAUNCH_S:g} s") from None
 
-    async def _tell_and_look(self, agent: Agent, wait_s: float) -> None:
-        """Give the agent the desired copies if they are new, then wait for news or a change."""
+    async def _apply_and_observe(self, agent: Agent, wait_s: float) -> None:
+        """Apply the desired copies if they are new, then wait for a report or for other copies."""
         desired = self._desired
-        assert desired is not None, "an instance that is to end is not told anything"
+        assert desired is not None, "a terminating instance gets no copies"
         self._desired_changed.clear()
-        if desired != self._told:
+        if desired != self._applied:
             async with asyncio.timeout(CALL_S):
                 await agent.apply(desired)
-            self._told = desired
+            self._applied = desired
             wait_s = 0.0
         seen = self.facts.observation
         have = None if seen is None else seen.version
@@ -178,11 +187,11 @@ class InstanceDriver:
             woken.cancel()
             await _ended(observing)
 
-    def _see(self, observation: Observation, told: frozenset[str]) -> None:
+    def _see(self, observation: Observation, applied: frozenset[str]) -> None:
         after = replace(
             self.facts,
             observation=observation,
-            applied=told,
+            applied=applied,
             problem=None,
             terminal=False,
             no_capacity=False,
@@ -192,9 +201,9 @@ class InstanceDriver:
         self._set(after)
 
     def _out_of_reach(self) -> InstanceFacts:
-        """What is known, and since when an agent that had answered before does not.
+        """The facts, with the time since which an agent that had answered before does not.
 
-        One that had answered an earlier control process counts too.
+        One that had answered an earlier control process counts, too.
         """
         never_answered = (
             self.facts.observation is None and self.instance.state is InstanceState.LAUNCHING
@@ -210,7 +219,7 @@ class InstanceDriver:
 
 
 async def _ended(task: asyncio.Future[Any]) -> None:
-    """Return once `task` is over, cancelling it if it is not."""
+    """Cancel `task` and wait for its end."""
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError, RetryableError):
         await task

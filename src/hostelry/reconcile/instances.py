@@ -1,4 +1,4 @@
-"""Every instance that this control process drives: one driver, and one task, each."""
+"""All instances that this control process drives, each with a driver and a task."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -11,9 +11,9 @@ from hostelry.reconcile.plan.endpoint_state import GroupKey, InstanceFacts
 
 
 class Instances:
-    """What is wanted of each instance, and what is known of it.
+    """Desired copies and facts of all driven instances.
 
-    `changed` is called with an endpoint's key whenever something was seen of an instance of it.
+    Calls `changed` with an endpoint's key whenever the facts of one of its instances change.
     Used from the event loop only; `facts` may be read from any thread.
     """
 
@@ -30,18 +30,18 @@ class Instances:
 
     @property
     def facts(self) -> Mapping[str, InstanceFacts]:
-        """What is known of each instance now."""
+        """Facts about each observed instance, by id."""
         drivers = tuple(self._drivers.items())
         return {instance_id: it.facts for instance_id, it in drivers if instance_id in self._seen}
 
-    def want(self, instance: Instance, desired: Sequence[CopySpec] | None) -> None:
-        """Have the instance run exactly `desired`; None: have it end."""
+    def set_desired(self, instance: Instance, desired: Sequence[CopySpec] | None) -> None:
+        """Have the instance run exactly `desired`; None: have it terminated."""
         if instance.id not in self._drivers:
             self._start(instance)
-        self._drivers[instance.id].want(desired)
+        self._drivers[instance.id].set_desired(desired)
 
     def forget(self, instance_id: str) -> None:
-        """Let go of an instance whose record is gone."""
+        """Stop driving an instance whose record is gone."""
         self._drivers.pop(instance_id, None)
         self._seen.discard(instance_id)
         task = self._tasks.pop(instance_id, None)
@@ -49,16 +49,16 @@ class Instances:
             task.cancel()
 
     def known(self, key: GroupKey) -> list[str]:
-        """Ids of the driven instances of one endpoint."""
+        """Ids of one endpoint's driven instances."""
         return [it for it, driver in self._drivers.items() if _key(driver.instance) == key]
 
-    async def looked_at(self) -> None:
-        """Return once every instance that is driven now was reached, or could not be."""
+    async def all_observed(self) -> None:
+        """Wait until every instance driven now was reached, or an attempt failed."""
         for driver in list(self._drivers.values()):
-            await driver.looked.wait()
+            await driver.observed_once.wait()
 
     async def close(self) -> None:
-        """Stop driving; agents and copies go on."""
+        """Stop driving; agents and copies keep running."""
         tasks = list(self._tasks.values())
         for instance_id in list(self._drivers):
             self.forget(instance_id)

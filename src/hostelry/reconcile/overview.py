@@ -1,4 +1,4 @@
-"""Everything that is there and how it fares, as plain JSON values, for status and explain."""
+"""All endpoints and their state as plain JSON values, for status and explain."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -8,24 +8,29 @@ from hostelry.domain.copy import Copy, Instance, LastEnd
 from hostelry.domain.endpoint import Bake, EndpointVariant
 from hostelry.domain.shape import Requirements
 from hostelry.placement.explain import HostUse, uses
-from hostelry.reconcile.plan.endpoint_state import EndpointState, InstanceFacts, is_routable
+from hostelry.reconcile.plan.endpoint_state import (
+    NOTHING_KNOWN,
+    EndpointState,
+    InstanceFacts,
+    is_routable,
+)
 from hostelry.reconcile.plan.growth import managed_scaling
 from hostelry.reconcile.plan.placement_request import held_on, hosts_of
 
 
 def overview(
-    worlds: Iterable[EndpointState], facts: Mapping[str, InstanceFacts]
+    states: Iterable[EndpointState], facts: Mapping[str, InstanceFacts]
 ) -> list[dict[str, Any]]:
-    """One object an endpoint, with its components, instances and copies.
+    """One object per endpoint, with its components, instances and copies.
 
-    What is in memory now (problems, memory in use) comes from `facts`, all else from the records.
+    What is not recorded (problems, memory in use) comes from `facts`, all else from the records.
     """
-    return [_endpoint(state, facts) for state in worlds if state.endpoint is not None]
+    return [_endpoint(state, facts) for state in states if state.endpoint is not None]
 
 
 def _endpoint(state: EndpointState, facts: Mapping[str, InstanceFacts]) -> dict[str, Any]:
     endpoint = state.endpoint
-    assert endpoint is not None, "only worlds with an endpoint are shown"
+    assert endpoint is not None, "only states with an endpoint are shown"
     instances = sorted(state.instances.values(), key=lambda it: (it.created_at, it.id))
     copies = sorted(state.copies.values(), key=lambda it: (it.created_at, it.spec.id))
     free = {it.host.instance_id: it for it in uses(hosts_of(instances), held_on(state, instances))}
@@ -43,10 +48,8 @@ def _endpoint(state: EndpointState, facts: Mapping[str, InstanceFacts]) -> dict[
         "bake": None if endpoint.bake is None else _bake(endpoint.bake),
         "variants": [_variant(it) for it in endpoint.active.variants],
         "components": [_component(state, state.components[it]) for it in sorted(state.components)],
-        "instances": [
-            _instance(it, facts.get(it.id, InstanceFacts()), free[it.id]) for it in instances
-        ],
-        "copies": [_copy(it, facts.get(it.instance_id, InstanceFacts())) for it in copies],
+        "instances": [_instance(it, facts, free[it.id]) for it in instances],
+        "copies": [_copy(it, facts.get(it.instance_id, NOTHING_KNOWN)) for it in copies],
     }
 
 
@@ -58,26 +61,26 @@ def _bake(bake: Bake) -> dict[str, Any]:
     }
 
 
-def _variant(wanted: EndpointVariant) -> dict[str, Any]:
-    """How many instances a variant wants and may have; bounds are None where it is not scaled."""
-    scaling = managed_scaling(wanted.variant)
+def _variant(variant: EndpointVariant) -> dict[str, Any]:
+    """A variant's desired instances and bounds; these are None where it is not scaled."""
+    scaling = managed_scaling(variant.variant)
     return {
-        "name": wanted.variant.name,
-        "instance_types": list(wanted.variant.instance_types),
-        "desired_instances": wanted.desired_instance_count,
+        "name": variant.variant.name,
+        "instance_types": list(variant.variant.instance_types),
+        "desired_instances": variant.desired_instance_count,
         "min_instances": None if scaling is None else scaling.min_instances,
         "max_instances": None if scaling is None else scaling.max_instances,
         "scale_in": None if scaling is None else scaling.scale_in.strategy.value,
-        "scaled_in_at": wanted.scaled_in_at,
+        "scaled_in_at": variant.scaled_in_at,
         "passed_over": [
-            {"instance_type": it.instance_type, "until": it.until, "problem": it.problem}
-            for it in wanted.passed_over
+            {"instance_type": other.instance_type, "until": other.until, "problem": other.problem}
+            for other in variant.passed_over
         ],
     }
 
 
 def _component(state: EndpointState, component: InferenceComponent) -> dict[str, Any]:
-    assert state.endpoint is not None, "only worlds with an endpoint are shown"
+    assert state.endpoint is not None, "only states with an endpoint are shown"
     hosts = state.hosts(state.endpoint.active.generation, component.variant_name)
     copies = state.copies_on(hosts, component.name)
     shown = {
@@ -98,7 +101,7 @@ def _component(state: EndpointState, component: InferenceComponent) -> dict[str,
 
 
 def _scheduling(spec: ComponentSpec) -> dict[str, Any]:
-    """How copies are placed, and what they reserve; instance type None: on every type."""
+    """Placement and reservations of copies; instance type None: the same on every type."""
     typed: list[tuple[str | None, Requirements]]
     typed = [(it.instance_type, it.requirements) for it in spec.by_type]
     return {
@@ -121,7 +124,10 @@ def _rollout(rollout: Rollout) -> dict[str, Any]:
     }
 
 
-def _instance(instance: Instance, facts: InstanceFacts, use: HostUse) -> dict[str, Any]:
+def _instance(
+    instance: Instance, all_facts: Mapping[str, InstanceFacts], use: HostUse
+) -> dict[str, Any]:
+    facts = all_facts.get(instance.id, NOTHING_KNOWN)
     return {
         "id": instance.id,
         "variant": instance.variant_name,
@@ -177,19 +183,19 @@ def _copy(copy: Copy, facts: InstanceFacts) -> dict[str, Any]:
         "created_at": copy.created_at,
         "ready_at": copy.ready_at,
         "adapters": [
-            {"id": it.id, "phase": it.phase.value, "reason": it.reason}
-            for it in copy.status.adapters
+            {"id": adapter.id, "phase": adapter.phase.value, "reason": adapter.reason}
+            for adapter in copy.status.adapters
         ],
     }
 
 
 def _last_end(end: LastEnd) -> dict[str, Any]:
-    """How the copy's model server ended last; `at` is in seconds since the epoch."""
+    """The last end of the copy's model server; `at` is in seconds since the epoch."""
     return {"at": end.at, "cause": end.cause, "log_tail": end.log_tail}
 
 
 def _requirements(requirements: Requirements) -> dict[str, Any]:
-    """What a copy holds of its instance's declared shape, and the most memory it may use."""
+    """What a copy reserves of its instance's declared shape, and its memory limit."""
     return {
         "cpus": requirements.cpus,
         "memory_bytes": requirements.min_memory_bytes,

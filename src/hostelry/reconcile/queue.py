@@ -1,4 +1,12 @@
-"""The keyed work queue: level-triggered, one worker a key at a time, backoff on error."""
+"""Keyed work queue: level-triggered, one worker per key at a time, backoff on error.
+
+a key                                         result
+-------------------------------------------   -------------------------------------------------
+added, not in work                            worked on as soon as a worker is free
+added while in work                           worked on once more afterwards
+its work returned an instant                  added at that instant
+its work failed                               added again after a backoff; other keys go ahead
+"""
 
 import asyncio
 import heapq
@@ -16,17 +24,16 @@ MAX_BACKOFF_S = 15.0
 
 
 def backoff_s(failures: int) -> float:
-    """How long to wait after `failures` failures in a row: doubling, bounded; 0 after none."""
+    """Seconds to wait after `failures` failures in a row: doubling, bounded; 0 after none."""
     if failures == 0:
         return 0.0
     return min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(failures - 1, 20))
 
 
 class WorkQueue(Generic[K]):
-    """Calls `work(key)` for each key that was added, soon, at least once after the last `add`.
+    """A queue that calls `work(key)` for each added key, at least once after its last `add`.
 
-    `work` returns the instant at which it wants to be called again though nothing is added, or
-    None. A key that is added while it is worked on is worked on once more.
+    `work` returns the instant at which to call it again without an `add`, or None.
     """
 
     def __init__(self, work: Callable[[K], Awaitable[float | None]], clock: Clock) -> None:
@@ -43,13 +50,13 @@ class WorkQueue(Generic[K]):
         self._quiet.set()
 
     def add(self, key: K) -> None:
-        """Have `key` worked on; many adds before that are one."""
+        """Have `key` worked on; further calls until then change nothing."""
         self._waiting[key] = None
         self._quiet.clear()
         self._added.set()
 
     def add_at(self, key: K, at: float) -> None:
-        """Have `key` worked on at the instant `at`; an earlier one that is set already stands."""
+        """Have `key` worked on at the instant `at`, unless an earlier one is set already."""
         if at >= self._due.get(key, float("inf")):
             return
         self._due[key] = at
@@ -57,7 +64,7 @@ class WorkQueue(Generic[K]):
         self._added.set()
 
     async def run(self, num_workers: int) -> None:
-        """Work until cancelled, on at most `num_workers` keys at a time."""
+        """Work until cancelled, on at most `num_workers` keys at once."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 self._ring()
@@ -68,7 +75,7 @@ class WorkQueue(Generic[K]):
                 await self._until_next()
 
     async def quiet(self) -> None:
-        """Return once nothing is waiting and nothing is worked on; alarms and backoffs may be."""
+        """Wait until no key is waiting or in work; timers and backoffs may be pending."""
         await self._quiet.wait()
 
     def _free_keys(self, num_workers: int) -> list[K]:
@@ -79,7 +86,7 @@ class WorkQueue(Generic[K]):
         return chosen
 
     def _ring(self) -> None:
-        """Add the keys whose time has come."""
+        """Add the keys that are due."""
         now = self._clock.now()
         while self._alarms and self._alarms[0][0] <= now:
             at, _, key = heapq.heappop(self._alarms)
@@ -88,7 +95,7 @@ class WorkQueue(Generic[K]):
                 self.add(key)
 
     async def _until_next(self) -> None:
-        """Return when a key was added or came free, or an alarm is due."""
+        """Wait until a key is added or comes free, or a timer is due."""
         if not self._alarms:
             await self._added.wait()
             return

@@ -1,4 +1,13 @@
-"""Drives what exists to what is recorded: load, plan, write, tell the instances."""
+"""Reconciler of all endpoints: load, plan, write, apply to the instances.
+
+trigger                                         endpoints that are planned
+---------------------------------------------   ----------------------------------------------
+a record of an endpoint or anything on it       that endpoint
+the state of an alarm that guards an update     the endpoints whose updates it guards
+new facts about an instance                     its endpoint
+an instant that a plan asked for                that plan's endpoint
+every RESYNC_S, and after a gap in the watch    all: a lost notification only costs time
+"""
 
 import asyncio
 import contextlib
@@ -23,8 +32,8 @@ from hostelry.reconcile.plan.endpoint_state import (
     PlanContext,
 )
 from hostelry.reconcile.plan.guards import guarding_alarms
-from hostelry.reconcile.plan.plan import desired_by_instance, next_look_at, plan
-from hostelry.reconcile.plan.routes import Waking, plan_routes
+from hostelry.reconcile.plan.plan import desired_by_instance, next_plan_at, plan
+from hostelry.reconcile.plan.routes import WakeRules, plan_routes
 from hostelry.reconcile.queue import WorkQueue
 from hostelry.reconcile.record import (
     ALARM_KINDS,
@@ -45,12 +54,12 @@ LOG = logging.getLogger(__name__)
 NUM_WORKERS = 4
 WATCH_S = 1.0
 RESYNC_S = 30.0
-FIRST_LOOK_S = 15.0
+FIRST_OBSERVATION_S = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcilerDeps:
-    """What the reconcilers work with, beside the store."""
+    """Dependencies of the reconciler, beside the store."""
 
     fleet: Fleet
     connect: Connect
@@ -65,9 +74,9 @@ class ReconcilerDeps:
 def one_pass(
     state: State, key: GroupKey, facts: Mapping[str, InstanceFacts], context: PlanContext
 ) -> EndpointState:
-    """Load, plan and write one endpoint; the state that is recorded then.
+    """Load, plan and write one endpoint; return the state that is recorded then.
 
-    Raises Conflict when a record moved meanwhile: the pass is made again from what is there.
+    Raises Conflict where a record changed meanwhile: the caller retries from the new state.
     """
     loaded = load(state, key, facts)
     names = guarding_alarms(loaded.state)
@@ -79,96 +88,96 @@ def one_pass(
 
 
 class Reconciler:
-    """One control process's reconciling; `run` until cancelled."""
+    """The reconciler of one control process; `run` until cancelled."""
 
-    def __init__(self, state: State, around: ReconcilerDeps) -> None:
+    def __init__(self, state: State, deps: ReconcilerDeps) -> None:
         self.routes = RouteBoard()
-        self.queue: WorkQueue[GroupKey] = WorkQueue(self.reconcile, around.clock)
+        self.queue: WorkQueue[GroupKey] = WorkQueue(self.reconcile, deps.clock)
         self.instances = Instances(
-            around.fleet, around.connect, around.clock, lambda key: self.queue.add(key)
+            deps.fleet, deps.connect, deps.clock, lambda key: self.queue.add(key)
         )
         self._state = state
-        self._around = around
-        self._started_at = around.clock.now()
+        self._deps = deps
+        self._started_at = deps.clock.now()
         self._is_open = False
         self._publishing = asyncio.Lock()
         self._followed = state.store.revision()
 
     async def run(self) -> None:
-        """Watch, reconcile and publish until cancelled; agents and copies go on after that."""
+        """Watch, reconcile and publish until cancelled; agents and copies keep running then."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.queue.run(NUM_WORKERS))
                 tasks.create_task(self._watch())
                 tasks.create_task(self._resync())
-                clock = self._around.clock
+                clock = self._deps.clock
                 tasks.create_task(run_again("ending orphans", self.end_orphans, RESYNC_S, clock))
         finally:
             await self.instances.close()
 
     async def reconcile(self, key: GroupKey) -> float | None:
-        """One pass over one endpoint; the instant at which time alone asks for another."""
-        now = self._around.clock.now()
+        """Run one pass over an endpoint; return the instant at which time alone needs another."""
+        now = self._deps.clock.now()
         context = PlanContext(
             now=now,
             new_instance_id=new_instance_id,
             new_copy_id=new_copy_id,
-            shape_of=self._around.shape_of,
-            pace=self._around.pace,
-            max_drain_s=self._around.max_drain_s,
+            shape_of=self._deps.shape_of,
+            pace=self._deps.pace,
+            max_drain_s=self._deps.max_drain_s,
             watched_since=self._started_at,
         )
         facts = self.instances.facts
         after = await asyncio.to_thread(one_pass, self._state, key, facts, context)
         for instance_id, desired in desired_by_instance(after, now).items():
-            self.instances.want(after.instances[instance_id], desired)
+            self.instances.set_desired(after.instances[instance_id], desired)
         for instance_id in self.instances.known(key):
             if instance_id not in after.instances:
                 self.instances.forget(instance_id)
-        return next_look_at(after, context)
+        return next_plan_at(after, context)
 
     async def publish(self) -> None:
-        """Show the routes as they are recorded, once everything was looked at."""
+        """Publish the recorded routes, once every endpoint has been reconciled."""
         if self._is_open:
-            async with self._publishing:  # or routes read earlier could be shown later
+            async with self._publishing:  # or older routes could replace newer ones
                 self.routes.publish(await asyncio.to_thread(self._planned_routes))
 
     def _planned_routes(self) -> RouteSnapshot:
         targets = (it.value for it in self._state.scalable_targets.list())
-        waking = Waking.of(self._around.at_zero, targets)
-        return plan_routes(load_all(self._state), self._around.is_llm, waking)
+        waking = WakeRules.of(self._deps.at_zero, targets)
+        return plan_routes(load_all(self._state), self._deps.is_llm, waking)
 
     async def end_orphans(self) -> None:
         """Terminate running instances that have no record."""
-        running = await self._around.fleet.list()
+        running = await self._deps.fleet.list()
         recorded = await asyncio.to_thread(self._state.instances.list)
         known = {it.value.id for it in recorded}
         for orphan in running:
             if orphan.id not in known:
                 LOG.warning("instance %s has no record; terminating it", orphan.id)
-                await self._around.fleet.terminate(orphan.id)
+                await self._deps.fleet.terminate(orphan.id)
 
     async def open(self) -> None:
-        """Look at everything once, then begin to publish routes.
+        """Reconcile everything once, then begin to publish routes.
 
-        What cannot be reached in time keeps the state that is recorded of it.
+        Instances that cannot be reached in time keep their recorded state.
         """
         await self._enqueue_all()
         await self.queue.quiet()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_LOOK_S):
-                await self.instances.looked_at()
+            async with asyncio.timeout(FIRST_OBSERVATION_S):
+                await self.instances.all_observed()
         await self._enqueue_all()
         await self.queue.quiet()
         self._is_open = True
         await self.publish()
 
     async def _resync(self) -> None:
-        await run_until_done("first look", self.open, 1.0, self._around.clock)
+        await run_until_done("first look", self.open, 1.0, self._deps.clock)
         while True:
-            await self._around.clock.sleep(RESYNC_S)
+            await self._deps.clock.sleep(RESYNC_S)
             await run_guarded("resync", self._enqueue_all)
-            # Image rules change without a record that would tell of it.
+            # Image rules change without a record, so no change in the store reports them.
             await run_guarded("publishing routes", self.publish)
 
     async def _enqueue_all(self) -> None:
@@ -178,10 +187,10 @@ class Reconciler:
     async def _watch(self) -> None:
         while True:
             if not await run_guarded("watching the store", self._follow):
-                await self._around.clock.sleep(1.0)
+                await self._deps.clock.sleep(1.0)
 
     async def _follow(self) -> None:
-        """Enqueue what changed since the last call, and publish what it changed of the routes."""
+        """Enqueue what changed since the last call, and publish the routes."""
         store, since = self._state.store, self._followed
         if not await asyncio.to_thread(store.wait, since, WATCH_S):
             return
@@ -197,7 +206,7 @@ class Reconciler:
         await self.publish()
 
     def _keys_of(self, changes: Sequence[Change]) -> set[GroupKey]:
-        """Endpoints that the changes are about; a removal was planned with its endpoint already."""
+        """Endpoints affected by the changes; a removal came from a plan of its endpoint."""
         keys: set[GroupKey] = set()
         for change in changes:
             scope, name = change.key.scope, change.key.name

@@ -1,7 +1,7 @@
 """Reads one endpoint's state from the store, and writes the difference to the next one.
 
-Writes go in an order in which a stop after any of them leaves a state that serves what it served
-and can be planned from again: what is new or was observed, then statuses, then what leaves.
+A crash after any write leaves a state that still serves and can be planned from. Hence the order:
+new and observed records, statuses, records that are leaving, settled components, removals.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,8 +24,8 @@ RANK_NEW, RANK_ENDPOINT, RANK_COMPONENT, RANK_LEAVING, RANK_SETTLED, RANK_GONE =
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """An endpoint's state, and the version of each of its records when it was read."""
+class LoadedEndpoint:
+    """An endpoint's state, and the version of each of its records when read."""
 
     key: GroupKey
     state: EndpointState
@@ -34,7 +34,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One record to be written; `value` None removes it. `arn` names a removed resource's tags."""
+    """One record to write; `value` None removes it, and the tags of `arn` with it."""
 
     rank: int
     kind: str
@@ -43,8 +43,8 @@ class Write:
     arn: str | None = None
 
 
-def load(state: State, key: GroupKey, facts: Mapping[str, InstanceFacts]) -> Loaded:
-    """The endpoint named by `key` with everything on it, as it is recorded now."""
+def load(state: State, key: GroupKey, facts: Mapping[str, InstanceFacts]) -> LoadedEndpoint:
+    """The recorded state of the endpoint named by `key`, and of everything on it."""
     versions: dict[Address, int] = {}
     endpoint = state.endpoints.get(key.scope, key.endpoint_name)
     if endpoint is not None:
@@ -57,7 +57,7 @@ def load(state: State, key: GroupKey, facts: Mapping[str, InstanceFacts]) -> Loa
         copies=_mine(state.copies, key, versions, lambda it: it.spec.id),
         facts={it: facts[it] for it in instances if it in facts},
     )
-    return Loaded(key=key, state=loaded, versions=versions)
+    return LoadedEndpoint(key=key, state=loaded, versions=versions)
 
 
 def _mine(
@@ -73,7 +73,7 @@ def _mine(
 
 
 def load_alarms(state: State, scope: Scope, names: Iterable[str]) -> dict[str, AlarmState]:
-    """The states that alarms are in; one that does not exist has none."""
+    """The states of the alarms that exist, by name."""
     found: dict[str, AlarmState] = {}
     for name in names:
         metric = state.metric_alarms.get(scope, name)
@@ -87,31 +87,26 @@ def load_alarms(state: State, scope: Scope, names: Iterable[str]) -> dict[str, A
 
 def guarded_keys(state: State, scope: Scope, alarm_name: str) -> set[GroupKey]:
     """The endpoints with an update under way that an alarm guards."""
-    keys = {
-        GroupKey(scope, it.value.name)
-        for it in state.endpoints.list(scope)
-        if alarm_name in endpoint_alarms(it.value)
-    }
-    return keys | {
-        GroupKey(scope, it.value.endpoint_name)
-        for it in state.components.list(scope)
-        if alarm_name in component_alarms(it.value)
-    }
+    endpoints = (it.value for it in state.endpoints.list(scope))
+    components = (it.value for it in state.components.list(scope))
+    guarded = {it.name for it in endpoints if alarm_name in endpoint_alarms(it)}
+    guarded |= {it.endpoint_name for it in components if alarm_name in component_alarms(it)}
+    return {GroupKey(scope, it) for it in guarded}
 
 
 def load_all(state: State) -> list[EndpointState]:
-    """Every endpoint's state, without facts; for the routes and for showing."""
-    worlds: dict[GroupKey, dict[str, dict[str, Any]]] = {}
+    """Every endpoint's state, without facts; for the routes and for display."""
+    states: dict[GroupKey, dict[str, dict[str, Any]]] = {}
     for kind, records in _groups(state).items():
         for record in records.list():
             value: Any = record.value
             key = GroupKey(value.scope, value.endpoint_name)
-            group = worlds.setdefault(key, {"component": {}, "instance": {}, "copy": {}})
+            group = states.setdefault(key, {"component": {}, "instance": {}, "copy": {}})
             group[kind][_name(value)] = value
     found: list[EndpointState] = []
     for stored in state.endpoints.list():
         endpoint = stored.value
-        group = worlds.get(GroupKey(endpoint.scope, endpoint.name), {})
+        group = states.get(GroupKey(endpoint.scope, endpoint.name), {})
         found.append(
             EndpointState(
                 endpoint=endpoint,
@@ -124,7 +119,7 @@ def load_all(state: State) -> list[EndpointState]:
 
 
 def all_keys(state: State) -> set[GroupKey]:
-    """Every endpoint that has a record, or that a record still belongs to."""
+    """Every endpoint that has a record, or to which a record still belongs."""
     keys = {GroupKey(it.value.scope, it.value.name) for it in state.endpoints.list()}
     for records in _groups(state).values():
         keys |= {GroupKey(it.value.scope, it.value.endpoint_name) for it in records.list()}
@@ -142,7 +137,7 @@ def _name(value: Any) -> str:
 
 
 def writes(before: EndpointState, after: EndpointState) -> list[Write]:
-    """What to write, in order, to take the records from `before` to `after`."""
+    """The writes, in order, that take the records from `before` to `after`."""
     found = [
         *_endpoint_write(before, after),
         *_differences("component", before.components, after.components),
@@ -175,7 +170,7 @@ def _differences(kind: str, before: Mapping[str, Any], after: Mapping[str, Any])
 
 def _rank(kind: str, value: Any) -> int:
     if kind == "component":
-        # Whoever sees it settled must not see copies that are one too many as serving still.
+        # A client that sees the component settled must not see surplus copies still serving.
         return RANK_SETTLED if _is_settled(value) else RANK_COMPONENT
     if isinstance(value, Copy):
         return RANK_LEAVING if value.draining else RANK_NEW
@@ -187,8 +182,8 @@ def _is_settled(component: InferenceComponent) -> bool:
     return component.status is ComponentStatus.IN_SERVICE and component.failure_reason is None
 
 
-def write(state: State, loaded: Loaded, changes: Sequence[Write]) -> None:
-    """Write `changes` over what was loaded; raises Conflict where a record moved meanwhile."""
+def write(state: State, loaded: LoadedEndpoint, changes: Sequence[Write]) -> None:
+    """Write `changes` over what was loaded; raises Conflict where a record changed meanwhile."""
     kinds: dict[str, Records[Any]] = {"endpoint": state.endpoints, **_groups(state)}
     for change in changes:
         expect = loaded.versions.get((change.kind, change.name))

@@ -1,4 +1,4 @@
-"""The newest routes, and waiting for newer ones."""
+"""The newest routes, and a wait for newer ones."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ from hostelry.domain.routes import RouteSnapshot
 
 
 class RouteBoard:
-    """Holds nothing until the first `publish`, so that a restart never shows empty routes."""
+    """The newest routes; none until the first `publish`, so that a restart shows no empty ones."""
 
     def __init__(self) -> None:
         self._snapshot: RouteSnapshot | None = None
@@ -20,7 +20,7 @@ class RouteBoard:
         return self._snapshot
 
     def publish(self, snapshot: RouteSnapshot) -> None:
-        """Show `snapshot` to everyone who waits; the same version again is nothing new."""
+        """Replace the routes and wake all waiters; a version already published is ignored."""
         if self._snapshot is not None and self._snapshot.version == snapshot.version:
             return
         self._snapshot = snapshot
@@ -28,12 +28,12 @@ class RouteBoard:
         self._newer = asyncio.Event()
 
     def close(self) -> None:
-        """Let everyone who waits go, with nothing; nobody waits from now on."""
+        """Release all waiters with None; from now on no call waits."""
         self._is_closed = True
         self._newer.set()
 
     async def newer_than(self, have: str | None, timeout_s: float) -> RouteSnapshot | None:
-        """Routes whose version is not `have`, as soon as there are some; None after `timeout_s`."""
+        """Routes of another version than `have`, once there are some; None after `timeout_s`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while not self._is_closed:

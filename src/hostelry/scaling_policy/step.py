@@ -7,7 +7,7 @@ Application Auto Scaling user guide; PutScalingPolicy (StepAdjustment) in its AP
 import math
 from collections.abc import Mapping, Sequence
 
-from hostelry.domain.scaling import Adjustment, Step, StepScaling
+from hostelry.domain.scaling import Adjustment, StepAdjustment, StepScaling
 from hostelry.scaling_policy.cooldown import act_in_force, remaining_s
 from hostelry.scaling_policy.decision import Decision, Direction, Situation, towards, unchanged
 
@@ -65,7 +65,7 @@ def aggregated(aggregation: str, values: Sequence[float]) -> float:
     return math.fsum(value / len(values) for value in values)
 
 
-def step_for(steps: Sequence[Step], difference: float) -> Step | None:
+def step_for(steps: Sequence[StepAdjustment], difference: float) -> StepAdjustment | None:
     """The step whose interval has `difference` = metric - threshold; None where none has.
 
     From the threshold upwards an interval has its lower bound and not its upper one; below the
@@ -77,19 +77,19 @@ def step_for(steps: Sequence[Step], difference: float) -> Step | None:
     return next(upwards, None) or next(downwards, None)
 
 
-def above(step: Step, difference: float) -> bool:
+def above(step: StepAdjustment, difference: float) -> bool:
     """Whether `difference` is in [lower, upper)."""
     lower, upper = bounds(step)
     return lower <= difference < upper
 
 
-def below(step: Step, difference: float) -> bool:
+def below(step: StepAdjustment, difference: float) -> bool:
     """Whether `difference` is in (lower, upper]."""
     lower, upper = bounds(step)
     return lower < difference <= upper
 
 
-def bounds(step: Step) -> tuple[float, float]:
+def bounds(step: StepAdjustment) -> tuple[float, float]:
     """The step's interval; None is without end."""
     return (
         -math.inf if step.lower is None else step.lower,
@@ -97,7 +97,7 @@ def bounds(step: Step) -> tuple[float, float]:
     )
 
 
-def adjusted(policy: StepScaling, step: Step, capacity: int) -> int:
+def adjusted(policy: StepScaling, step: StepAdjustment, capacity: int) -> int:
     """What the step makes of `capacity`; may be below 0."""
     if policy.adjustment is Adjustment.EXACT:
         return step.adjustment
@@ -118,7 +118,7 @@ def percent_change(hundredfold: int) -> int:
     return size if hundredfold > 0 else -size
 
 
-def described(policy: StepScaling, step: Step) -> str:
+def described(policy: StepScaling, step: StepAdjustment) -> str:
     """The step's adjustment in words."""
     if policy.adjustment is Adjustment.EXACT:
         return f"exactly {step.adjustment}"

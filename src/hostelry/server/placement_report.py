@@ -21,12 +21,12 @@ from hostelry.placement.explain import (
     why_here,
 )
 from hostelry.placement.pack import place
-from hostelry.placement.values import Held, Wanted, WhyNot
+from hostelry.placement.values import CopyRequest, Held, WhyNot
 from hostelry.placement.words import shape_text
 from hostelry.reconcile.overview import overview
 from hostelry.reconcile.plan.endpoint_state import EndpointState, InstanceFacts
 from hostelry.reconcile.plan.growth import managed_scaling
-from hostelry.reconcile.plan.placement_request import held_on, hosts_of, wanted_copy
+from hostelry.reconcile.plan.placement_request import copy_request, held_on, hosts_of
 
 ABOUT_TO_BE_PLACED = "it is about to be placed"
 WHOLE_INSTANCE = "a model endpoint's copy has its instance to itself"
@@ -64,18 +64,20 @@ def placement_report(state: EndpointState) -> dict[str, Any]:
     }
 
 
-def _wanted_by_component(state: EndpointState, instances: Sequence[Instance]) -> dict[str, Wanted]:
+def _wanted_by_component(
+    state: EndpointState, instances: Sequence[Instance]
+) -> dict[str, CopyRequest]:
     """A copy of each base component as placement is asked for it, by the component's name."""
     types = {it.instance_type for it in instances}
     if state.endpoint is not None:
         variants = state.endpoint.active.variants
         types |= {name for it in variants for name in it.variant.instance_types}
     bases = (state.components[it] for it in sorted(state.components))
-    return {it.name: wanted_copy(it, it.spec, types) for it in bases if it.spec is not None}
+    return {it.name: copy_request(it, it.spec, types) for it in bases if it.spec is not None}
 
 
 def _unplaced(
-    state: EndpointState, component: InferenceComponent, wanted: Wanted, held: Sequence[Held]
+    state: EndpointState, component: InferenceComponent, wanted: CopyRequest, held: Sequence[Held]
 ) -> dict[str, Any] | None:
     """Copies of a component that have no place: how many, why, and what would help; None: none."""
     copies = [it for it in state.copies_of(component.name) if not it.draining]

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from hostelry.base.json import decode
 from hostelry.domain.load import LoadKey, Wake
 from hostelry.domain.scope import Scope
-from hostelry.reconcile.wanted import is_wanted
+from hostelry.reconcile.desired import has_desired_copies
 from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
@@ -47,5 +47,5 @@ class WakeRoutes:
             variant_name="",
             component_name=asked.get("component") or None,
         )
-        wanted = await asyncio.to_thread(is_wanted, self._state, key)
+        wanted = await asyncio.to_thread(has_desired_copies, self._state, key)
         return Response(msgspec.json.encode({"wanted": wanted}), headers=JSON_HEADERS)

@@ -8,7 +8,7 @@ from typing import Protocol
 from hostelry.domain.shape import Requirements
 from hostelry.placement.fleet_size import fleet_growth
 from hostelry.placement.pack import place
-from hostelry.placement.values import Held, Host, Placed, Pool, Wanted
+from hostelry.placement.values import CopyRequest, Held, Host, Placed, Pool
 from hostelry.sim.copies import SimulatedCopy
 from hostelry.sim.deployment import SimulatedDeployment
 from hostelry.sim.service import ServiceModel
@@ -125,7 +125,7 @@ class SimulatedFleet:
             return  # those that are coming may be room enough
         deployment = self._deployment
         growth = fleet_growth(
-            [self._wanted(it) for it in self._waiting],
+            [self._copy_request(it) for it in self._waiting],
             [Pool(instance_type=deployment.instance_type, shape=deployment.shape)],
             max_more=max(0, deployment.max_instances - len(self._instances)),
         )
@@ -144,7 +144,7 @@ class SimulatedFleet:
     ) -> None:
         """Give copies a place as far as there is one; the others wait."""
         packing = place(
-            [self._wanted(it) for it in models], [it.host for it in up], self._held.values()
+            [self._copy_request(it) for it in models], [it.host for it in up], self._held.values()
         )
         left: list[int] = []
         for model, outcome in zip(models, packing.outcomes, strict=True):
@@ -212,8 +212,8 @@ class SimulatedFleet:
             self.instance_s += now_s - instance.began_s
             del self._instances[instance.host.instance_id]
 
-    def _wanted(self, model: int) -> Wanted:
-        return Wanted(
+    def _copy_request(self, model: int) -> CopyRequest:
+        return CopyRequest(
             owner=str(model),
             requirements_by_type={self._deployment.instance_type: self.requirements},
             strategy=self._deployment.placement,

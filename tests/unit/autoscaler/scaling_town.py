@@ -37,7 +37,7 @@ from hostelry.domain.scaling import (
     ScalableTarget,
     ScalingActivity,
     ScalingPolicy,
-    Step,
+    StepAdjustment,
     StepScaling,
     Suspended,
     TargetTracking,
@@ -200,9 +200,9 @@ class ScalingTown:
     def step(self, name: str = "steps", *, by: int = 1, cooldown_s: float = 60.0) -> ScalingPolicy:
         stepping = StepScaling(
             adjustment=Adjustment.CHANGE,
-            steps=(Step(lower=0.0, upper=None, adjustment=by),)
+            steps=(StepAdjustment(lower=0.0, upper=None, adjustment=by),)
             if by > 0
-            else (Step(lower=None, upper=0.0, adjustment=by),),
+            else (StepAdjustment(lower=None, upper=0.0, adjustment=by),),
             cooldown_s=cooldown_s,
         )
         return self._policy(name, stepping=stepping)

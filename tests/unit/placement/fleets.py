@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hostelry.domain.component import PlacementStrategy
 from hostelry.domain.shape import Requirements, Shape
-from hostelry.placement.values import Held, Host, Move, Placed, Wanted
+from hostelry.placement.values import CopyRequest, Held, Host, Move, Placed
 
 MB = 1024 * 1024
 QUIET = settings(deadline=None)
@@ -29,14 +29,14 @@ def host(instance_id: str, instance_type: str = "ml.big", zone: str = "") -> Hos
     )
 
 
-def wanted(
+def ask(
     owner: str,
     requirements: Requirements,
     strategy: PlacementStrategy = BINPACK,
     types: Iterable[str] = SHAPES,
     max_imbalance: int | None = None,
-) -> Wanted:
-    return Wanted(
+) -> CopyRequest:
+    return CopyRequest(
         owner=owner,
         requirements_by_type=dict.fromkeys(types, requirements),
         strategy=strategy,
@@ -118,11 +118,11 @@ some_hosts = st.lists(
 )
 
 
-def some_wanted(
+def some_requests(
     strategies: Sequence[PlacementStrategy] = (SPREAD, BINPACK),
-) -> st.SearchStrategy[Wanted]:
+) -> st.SearchStrategy[CopyRequest]:
     return st.builds(
-        wanted,
+        ask,
         st.sampled_from(["x", "y", "z"]),
         some_requirements,
         st.sampled_from(strategies),

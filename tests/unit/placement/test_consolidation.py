@@ -11,24 +11,24 @@ from tests.unit.placement.fleets import (
     QUIET,
     SPREAD,
     as_held,
+    ask,
     check_never_oversubscribed,
     held,
     host,
     moved,
     needs,
     some_hosts,
-    some_wanted,
-    wanted,
+    some_requests,
 )
 
 from hostelry.placement.consolidation import consolidate, idle_instances
 from hostelry.placement.pack import place
-from hostelry.placement.values import Held, Host, Placed, Wanted
+from hostelry.placement.values import CopyRequest, Held, Host, Placed
 
 TWO = [host("i-a"), host("i-b")]
 THREE = [*TWO, host("i-c")]
 ONE_EACH = [held("c1", "i-a", needs(1), "x"), held("c2", "i-b", needs(2), "y")]
-KINDS = {"x": wanted("x", needs(1)), "y": wanted("y", needs(2))}
+KINDS = {"x": ask("x", needs(1)), "y": ask("y", needs(2))}
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ KINDS = {"x": wanted("x", needs(1)), "y": wanted("y", needs(2))}
         pytest.param(
             TWO,
             [held("c1", "i-a", needs(1, 9000), "x"), held("c2", "i-b", needs(2, 8000), "y")],
-            {"x": wanted("x", needs(1, 9000)), "y": wanted("y", needs(2, 8000))},
+            {"x": ask("x", needs(1, 9000)), "y": ask("y", needs(2, 8000))},
             {"c2": "i-a"},
             ("i-b",),
             id="the fewest bytes are loaded again",
@@ -65,7 +65,7 @@ KINDS = {"x": wanted("x", needs(1)), "y": wanted("y", needs(2))}
         pytest.param(
             [host("i-a"), host("i-b", "ml.small")],
             [held("c1", "i-a", needs(2), "y"), held("c2", "i-b", needs(1), "x")],
-            {"y": wanted("y", needs(2)), "x": Wanted(owner="x", requirements_by_type={
+            {"y": ask("y", needs(2)), "x": CopyRequest(owner="x", requirements_by_type={
                 "ml.small": needs(1), "ml.big": needs(2)}, strategy=BINPACK)},
             {"c2": "i-a"},
             ("i-b",),
@@ -76,7 +76,7 @@ KINDS = {"x": wanted("x", needs(1)), "y": wanted("y", needs(2))}
 def test_released(
     hosts: list[Host],
     there: list[Held],
-    kinds: Mapping[str, Wanted],
+    kinds: Mapping[str, CopyRequest],
     moves: Mapping[str, str],
     released: tuple[str, ...],
 ) -> None:
@@ -86,7 +86,7 @@ def test_released(
     assert found.released == released
 
 
-SPREAD_X = {"x": wanted("x", needs(1), SPREAD)}
+SPREAD_X = {"x": ask("x", needs(1), SPREAD)}
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,10 @@ SPREAD_X = {"x": wanted("x", needs(1), SPREAD)}
     ],
 )  # fmt: skip
 def test_nothing_is_released(
-    hosts: list[Host], there: list[Held], kinds: Mapping[str, Wanted], options: Mapping[str, int]
+    hosts: list[Host],
+    there: list[Held],
+    kinds: Mapping[str, CopyRequest],
+    options: Mapping[str, int],
 ) -> None:
     assert consolidate(hosts, there, kinds, **options) is None
 
@@ -154,17 +157,21 @@ def test_an_instance_that_a_copy_is_leaving_is_not_idle() -> None:
 
 @QUIET
 @given(
-    wants=st.lists(some_wanted(), max_size=8),
+    requests=st.lists(some_requests(), max_size=8),
     hosts=some_hosts,
     pinned=st.sets(st.integers(0, 7)),
     max_step=st.integers(0, 4),
     min_instances=st.integers(0, 3),
 )
 def test_any_consolidation_is_safe_at_every_moment_and_has_a_gain(
-    wants: list[Wanted], hosts: list[Host], pinned: set[int], max_step: int, min_instances: int
+    requests: list[CopyRequest],
+    hosts: list[Host],
+    pinned: set[int],
+    max_step: int,
+    min_instances: int,
 ) -> None:
-    kinds = {it.owner: it for it in wants}
-    same_kind = [kinds[it.owner] for it in wants]
+    kinds = {it.owner: it for it in requests}
+    same_kind = [kinds[it.owner] for it in requests]
     there = [
         replace(as_held(f"c{number}", same_kind[number].owner, it), movable=number not in pinned)
         for number, it in enumerate(place(same_kind, hosts, []).outcomes)

@@ -10,12 +10,12 @@ from tests.unit.placement.fleets import (
     QUIET,
     SPREAD,
     as_held,
+    ask,
     held,
     host,
     needs,
     some_hosts,
-    some_wanted,
-    wanted,
+    some_requests,
 )
 
 from hostelry.placement.explain import (
@@ -26,7 +26,7 @@ from hostelry.placement.explain import (
     why_here,
 )
 from hostelry.placement.pack import place
-from hostelry.placement.values import Held, Host, Placed, Wanted, WhyNot
+from hostelry.placement.values import CopyRequest, Held, Host, Placed, WhyNot
 
 HOSTS = [host("i-a", zone="1"), host("i-b", zone="2")]
 CHAT = held("c1", "i-a", needs(2, 4096, 4), "chat")
@@ -53,7 +53,10 @@ def test_a_limit_of_memory_is_told() -> None:
 
 
 def test_why_a_copy_is_where_it_is() -> None:
-    kinds = {"chat": wanted("chat", needs(2), SPREAD), "embed": wanted("embed", needs(0))}
+    kinds = {
+        "chat": ask("chat", needs(2), SPREAD),
+        "embed": ask("embed", needs(0)),
+    }
     other = held("c3", "i-b", needs(2), "chat")
     there = [CHAT, EMBED, other]
     assert why_here(CHAT, HOSTS, there, kinds) == (
@@ -73,13 +76,13 @@ def test_why_a_copy_is_where_it_is() -> None:
 
 
 @QUIET
-@given(wants=st.lists(some_wanted(), max_size=8), hosts=some_hosts)
+@given(requests=st.lists(some_requests(), max_size=8), hosts=some_hosts)
 def test_what_is_free_and_what_is_held_make_up_what_is_declared(
-    wants: list[Wanted], hosts: list[Host]
+    requests: list[CopyRequest], hosts: list[Host]
 ) -> None:
     there = [
         as_held(f"c{number}", "x", it)
-        for number, it in enumerate(place(wants, hosts, []).outcomes)
+        for number, it in enumerate(place(requests, hosts, []).outcomes)
         if isinstance(it, Placed)
     ]
     for use in uses(hosts, there):
@@ -95,33 +98,35 @@ PINNED = replace(held("c3", "i-b", needs(3)), movable=False)
 
 
 @pytest.mark.parametrize(
-    ("want", "there", "max_more", "helps"),
+    ("asked", "there", "max_more", "helps"),
     [
         pytest.param(
-            wanted("x", needs(9)), [], 3,
+            ask("x", needs(9)), [], 3,
             "less in ComputeResourceRequirements, or an instance type that declares more",
             id="no instance is large enough",
         ),
         pytest.param(
-            wanted("x", needs(2)), [held("c1", "i-a", needs(3)), PINNED], None,
+            ask("x", needs(2)), [held("c1", "i-a", needs(3)), PINNED], None,
             "another instance: a higher DesiredInstanceCount, or ManagedInstanceScaling; "
             "fewer copies beside it, or less in its ComputeResourceRequirements",
             id="instances do not follow copies",
         ),
         pytest.param(
-            wanted("x", needs(4)), [held("c1", "i-a", needs(1)), PINNED], 0,
+            ask("x", needs(4)), [held("c1", "i-a", needs(1)), PINNED], 0,
             "moving copy c1 from i-a to i-b; a higher MaxInstanceCount; "
             "fewer copies beside it, or less in its ComputeResourceRequirements",
             id="a move would make room",
         ),
         pytest.param(
-            wanted("x", needs(1), types=["ml.small"]), [], 2,
+            ask("x", needs(1), types=["ml.small"]), [], 2,
             "another instance, which is started by itself: 2 more may be",
             id="no instance of the type is there",
         ),
     ],
 )  # fmt: skip
-def test_what_would_help(want: Wanted, there: list[Held], max_more: int | None, helps: str) -> None:
-    (why,) = place([want], HOSTS, there).outcomes
+def test_what_would_help(
+    asked: CopyRequest, there: list[Held], max_more: int | None, helps: str
+) -> None:
+    (why,) = place([asked], HOSTS, there).outcomes
     assert isinstance(why, WhyNot)
     assert what_would_help(why, max_more) == helps

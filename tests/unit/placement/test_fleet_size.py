@@ -10,11 +10,11 @@ from tests.unit.placement.fleets import (
     PLAIN,
     QUIET,
     SMALL,
+    ask,
     held,
     host,
     needs,
     some_requirements,
-    wanted,
 )
 
 from hostelry.domain.shape import Requirements
@@ -22,7 +22,7 @@ from hostelry.placement.fleet_size import fleet_growth, with_growth
 from hostelry.placement.pack import place
 from hostelry.placement.room import fits_shape, need_of
 from hostelry.placement.size import least_instances
-from hostelry.placement.values import Obstacle, Pool, Wanted, WhyNot
+from hostelry.placement.values import CopyRequest, Obstacle, Pool, WhyNot
 
 BIG_POOL = Pool(instance_type="ml.big", shape=BIG)
 SMALL_POOL = Pool(instance_type="ml.small", shape=SMALL)
@@ -30,53 +30,53 @@ PLAIN_POOL = Pool(instance_type="ml.plain", shape=PLAIN)
 
 
 @pytest.mark.parametrize(
-    ("wants", "pools", "max_more", "unavailable", "expected"),
+    ("requests", "pools", "max_more", "unavailable", "expected"),
     [
         pytest.param([], [BIG_POOL], 5, [], [], id="nothing wanted starts nothing"),
         pytest.param(
-            [wanted("x", needs(2))] * 4, [BIG_POOL], 5, [],
+            [ask("x", needs(2))] * 4, [BIG_POOL], 5, [],
             [("ml.big", (0, 1)), ("ml.big", (2, 3))],
             id="as many as are filled",
         ),
         pytest.param(
-            [wanted("x", needs(1))], [SMALL_POOL, BIG_POOL], 5, [], [("ml.small", (0,))],
+            [ask("x", needs(1))], [SMALL_POOL, BIG_POOL], 5, [], [("ml.small", (0,))],
             id="the first pool that can hold it",
         ),
         pytest.param(
-            [wanted("x", needs(1)), wanted("y", needs(3))], [SMALL_POOL, BIG_POOL], 5, [],
+            [ask("x", needs(1)), ask("y", needs(3))], [SMALL_POOL, BIG_POOL], 5, [],
             [("ml.big", (0, 1))],
             id="what must go to another pool takes others along",
         ),
         pytest.param(
-            [wanted("x", needs(1))], [SMALL_POOL, BIG_POOL], 5, ["ml.small"], [("ml.big", (0,))],
+            [ask("x", needs(1))], [SMALL_POOL, BIG_POOL], 5, ["ml.small"], [("ml.big", (0,))],
             id="a type without capacity is passed over",
         ),
         pytest.param(
-            [wanted("x", needs(1), types=["ml.big"])], [SMALL_POOL, BIG_POOL], 5, [],
+            [ask("x", needs(1), types=["ml.big"])], [SMALL_POOL, BIG_POOL], 5, [],
             [("ml.big", (0,))],
             id="a type without a specification is passed over",
         ),
         pytest.param(
-            [wanted("x", needs(it)) for it in (3, 1, 2, 2)], [BIG_POOL], 5, [],
+            [ask("x", needs(it)) for it in (3, 1, 2, 2)], [BIG_POOL], 5, [],
             [("ml.big", (0, 1)), ("ml.big", (2, 3))],
             id="unequal copies are matched",
         ),
     ],
 )  # fmt: skip
 def test_growth(
-    wants: list[Wanted],
+    requests: list[CopyRequest],
     pools: list[Pool],
     max_more: int,
     unavailable: list[str],
     expected: list[tuple[str, tuple[int, ...]]],
 ) -> None:
-    growth = fleet_growth(wants, pools, max_more=max_more, unavailable=frozenset(unavailable))
-    assert [(it.instance_type, it.wanted) for it in growth.instances] == expected
+    growth = fleet_growth(requests, pools, max_more=max_more, unavailable=frozenset(unavailable))
+    assert [(it.instance_type, it.requests) for it in growth.instances] == expected
     assert growth.why_not == {}
 
 
 def test_what_is_over_the_maximum_is_told_so() -> None:
-    growth = fleet_growth([wanted("x", needs(4))] * 3, [BIG_POOL], max_more=2)
+    growth = fleet_growth([ask("x", needs(4))] * 3, [BIG_POOL], max_more=2)
     assert growth.count("ml.big") == 2
     (why_not,) = growth.why_not.values()
     assert why_not.obstacle is Obstacle.AT_MAXIMUM
@@ -84,36 +84,40 @@ def test_what_is_over_the_maximum_is_told_so() -> None:
         "a copy needs 4 accelerators, 1024 MB and 1 CPU; "
         "the 2 more that MaxInstanceCount allows are full"
     )
-    none = fleet_growth([wanted("x", needs(4))], [BIG_POOL], max_more=0)
+    none = fleet_growth([ask("x", needs(4))], [BIG_POOL], max_more=0)
     assert none.why_not[0].text.endswith("; MaxInstanceCount allows no more instances")
 
 
 def test_why_not_now_and_why_no_instance_more_are_told_together() -> None:
-    want = wanted("x", needs(4))
-    (now,) = place([want], [host("i-a")], [held("c1", "i-a", needs(1, 1024))]).outcomes
+    asked = ask("x", needs(4))
+    (now,) = place([asked], [host("i-a")], [held("c1", "i-a", needs(1, 1024))]).outcomes
     assert isinstance(now, WhyNot)
-    told = with_growth(now, fleet_growth([want], [BIG_POOL], max_more=0).why_not[0])
+    told = with_growth(now, fleet_growth([asked], [BIG_POOL], max_more=0).why_not[0])
     assert told.obstacle is Obstacle.AT_MAXIMUM
     assert told.lacks == now.lacks
     assert told.text == (
         "a copy needs 4 accelerators, 1024 MB and 1 CPU; the largest free block is 3 accelerators "
         "on i-a (ml.big, with 195584 MB and 47 CPUs); MaxInstanceCount allows no more instances"
     )
-    never = fleet_growth([want], [SMALL_POOL], max_more=1).why_not[0]
+    never = fleet_growth([asked], [SMALL_POOL], max_more=1).why_not[0]
     assert with_growth(now, never) == never
 
 
 def test_where_few_may_be_started_large_copies_come_first() -> None:
-    wants = [*[wanted("y", needs(1))] * 4, wanted("x", needs(3))]
-    growth = fleet_growth(wants, [BIG_POOL], max_more=1)
-    assert growth.instances[0].wanted == (0, 4)
+    requests = [*[ask("y", needs(1))] * 4, ask("x", needs(3))]
+    growth = fleet_growth(requests, [BIG_POOL], max_more=1)
+    assert growth.instances[0].requests == (0, 4)
     assert sorted(growth.why_not) == [1, 2, 3]
 
 
 def test_what_cannot_be_had_and_what_never_fits_are_told_apart() -> None:
-    wants = [wanted("x", needs(4)), wanted("y", needs(5)), wanted("z", needs(1))]
+    requests = [
+        ask("x", needs(4)),
+        ask("y", needs(5)),
+        ask("z", needs(1)),
+    ]
     growth = fleet_growth(
-        wants, [SMALL_POOL, BIG_POOL], max_more=9, unavailable=frozenset(["ml.big"])
+        requests, [SMALL_POOL, BIG_POOL], max_more=9, unavailable=frozenset(["ml.big"])
     )
     assert [it.instance_type for it in growth.instances] == ["ml.small"]
     assert growth.why_not[0].obstacle is Obstacle.NO_CAPACITY
@@ -123,21 +127,21 @@ def test_what_cannot_be_had_and_what_never_fits_are_told_apart() -> None:
 
 @QUIET
 @given(
-    wants=st.lists(some_requirements, max_size=12),
+    requests=st.lists(some_requirements, max_size=12),
     pools=st.permutations([BIG_POOL, SMALL_POOL, PLAIN_POOL]),
     max_more=st.integers(0, 6),
 )
 def test_every_copy_is_on_one_new_instance_that_holds_it_or_is_refused(
-    wants: list[Requirements], pools: list[Pool], max_more: int
+    requests: list[Requirements], pools: list[Pool], max_more: int
 ) -> None:
-    growth = fleet_growth([wanted("x", it) for it in wants], pools, max_more=max_more)
-    placed = sorted(number for it in growth.instances for number in it.wanted)
-    assert sorted([*placed, *growth.why_not]) == list(range(len(wants)))
+    growth = fleet_growth([ask("x", it) for it in requests], pools, max_more=max_more)
+    placed = sorted(number for it in growth.instances for number in it.requests)
+    assert sorted([*placed, *growth.why_not]) == list(range(len(requests)))
     assert len(growth.instances) <= max_more
     shapes = {it.instance_type: it.shape for it in pools}
     for one in growth.instances:
-        assert one.wanted
-        mine, shape = [wants[number] for number in one.wanted], shapes[one.instance_type]
+        assert one.requests
+        mine, shape = [requests[number] for number in one.requests], shapes[one.instance_type]
         assert sum(it.accelerators for it in mine) <= shape.accelerators
         assert sum(it.min_memory_bytes for it in mine) <= shape.memory_bytes
         assert sum(it.cpus for it in mine) <= shape.cpus
@@ -153,13 +157,13 @@ def groupings(count: int) -> Iterator[tuple[int, ...]]:
             yield (*rest, group)
 
 
-def fewest_instances(wants: list[Requirements]) -> int:
+def fewest_instances(requests: list[Requirements]) -> int:
     """The least number of the big type, over every grouping of the copies."""
     return min(
         len(set(groups))
-        for groups in groupings(len(wants))
+        for groups in groupings(len(requests))
         if all(
-            _together([it for it, group in zip(wants, groups, strict=True) if group == one])
+            _together([it for it, group in zip(requests, groups, strict=True) if group == one])
             for one in set(groups)
         )
     )
@@ -175,12 +179,12 @@ def _together(group: list[Requirements]) -> bool:
 
 @QUIET
 @given(
-    wants=st.lists(some_requirements.filter(lambda it: fits_shape(need_of(it), BIG)), max_size=6)
+    requests=st.lists(some_requirements.filter(lambda it: fits_shape(need_of(it), BIG)), max_size=6)
 )
 def test_at_most_one_instance_more_than_the_best_of_all_groupings(
-    wants: list[Requirements],
+    requests: list[Requirements],
 ) -> None:
-    growth = fleet_growth([wanted("x", it) for it in wants], [BIG_POOL], max_more=99)
-    optimum = fewest_instances(wants)
+    growth = fleet_growth([ask("x", it) for it in requests], [BIG_POOL], max_more=99)
+    optimum = fewest_instances(requests)
     assert optimum <= len(growth.instances) <= optimum + 1
-    assert least_instances([need_of(it) for it in wants], BIG) <= optimum
+    assert least_instances([need_of(it) for it in requests], BIG) <= optimum

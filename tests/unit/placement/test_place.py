@@ -1,16 +1,18 @@
 """Where copies go: strategies, zones, accelerators, and what was there before."""
 
 import pytest
-from tests.unit.placement.fleets import BINPACK, MB, SPREAD, held, host, needs, wanted
+from tests.unit.placement.fleets import BINPACK, MB, SPREAD, ask, held, host, needs
 
 from hostelry.domain.shape import Requirements
 from hostelry.placement.pack import place
 from hostelry.placement.room import chosen_devices
-from hostelry.placement.values import Held, Host, Wanted
+from hostelry.placement.values import CopyRequest, Held, Host
 
 
-def instances_of(wants: list[Wanted], hosts: list[Host], there: list[Held]) -> list[str | None]:
-    outcomes = place(wants, hosts, there).outcomes
+def instances_of(
+    requests: list[CopyRequest], hosts: list[Host], there: list[Held]
+) -> list[str | None]:
+    outcomes = place(requests, hosts, there).outcomes
     return [getattr(it, "instance_id", None) for it in outcomes]
 
 
@@ -19,119 +21,119 @@ ZONES = [host("i-a", zone="1"), host("i-b", zone="1"), host("i-c", zone="2")]
 
 
 @pytest.mark.parametrize(
-    ("wants", "hosts", "there", "expected"),
+    ("requests", "hosts", "there", "expected"),
     [
         pytest.param([], [], [], [], id="nothing wanted needs nothing"),
-        pytest.param([wanted("x", needs(1))], TWO[::-1], [], ["i-a"], id="alike: the lowest id"),
+        pytest.param([ask("x", needs(1))], TWO[::-1], [], ["i-a"], id="alike: the lowest id"),
         pytest.param(
-            [wanted("x", needs(1))] * 3, TWO, [], ["i-a"] * 3, id="BINPACK fills one instance first"
+            [ask("x", needs(1))] * 3, TWO, [], ["i-a"] * 3, id="BINPACK fills one instance first"
         ),
         pytest.param(
-            [wanted("x", needs(1), SPREAD)] * 3, TWO, [], ["i-a", "i-b", "i-a"],
+            [ask("x", needs(1), SPREAD)] * 3, TWO, [], ["i-a", "i-b", "i-a"],
             id="SPREAD goes where the owner has the fewest",
         ),
         pytest.param(
-            [wanted("x", needs(1), SPREAD), wanted("y", needs(1), SPREAD)], TWO, [], ["i-a", "i-a"],
+            [ask("x", needs(1), SPREAD), ask("y", needs(1), SPREAD)], TWO, [], ["i-a", "i-a"],
             id="SPREAD looks at its own owner, and takes an instance in use before an empty one",
         ),
         pytest.param(
-            [wanted("x", needs(1))], TWO, [held("c1", "i-b", needs(1))], ["i-b"],
+            [ask("x", needs(1))], TWO, [held("c1", "i-b", needs(1))], ["i-b"],
             id="BINPACK takes the instance in use",
         ),
         pytest.param(
-            [wanted("x", needs(0))],
+            [ask("x", needs(0))],
             [host("i-a", "ml.big"), host("i-b", "ml.plain")],
             [held("c1", "i-a", needs(1)), held("c2", "i-b", needs(0))],
             ["i-b"],
             id="BINPACK leaves accelerators to those who need them",
         ),
         pytest.param(
-            [wanted("x", needs(1))],
+            [ask("x", needs(1))],
             TWO,
             [held("c1", "i-a", needs(1)), held("c2", "i-b", needs(3))],
             ["i-b"],
             id="BINPACK takes the last accelerator before one of three",
         ),
         pytest.param(
-            [wanted("x", needs(0))],
+            [ask("x", needs(0))],
             TWO,
             [held("c1", "i-a", needs(0, 1024, 8)), held("c2", "i-b", needs(0, 90_000, 8))],
             ["i-b"],
             id="accelerators equal, BINPACK takes where the least is left",
         ),
         pytest.param(
-            [wanted("x", needs(1), SPREAD)] * 3, ZONES, [], ["i-a", "i-c", "i-b"],
+            [ask("x", needs(1), SPREAD)] * 3, ZONES, [], ["i-a", "i-c", "i-b"],
             id="SPREAD: zones first, then instances",
         ),
         pytest.param(
-            [wanted("x", needs(1), SPREAD, max_imbalance=1)] * 3, ZONES, [], ["i-a", "i-c", "i-b"],
+            [ask("x", needs(1), SPREAD, max_imbalance=1)] * 3, ZONES, [], ["i-a", "i-c", "i-b"],
             id="SPREAD within the imbalance: instances first, then zones",
         ),
         pytest.param(
-            [wanted("x", needs(1), BINPACK, max_imbalance=0)] * 3, ZONES, [], ["i-a", "i-c", "i-a"],
+            [ask("x", needs(1), BINPACK, max_imbalance=0)] * 3, ZONES, [], ["i-a", "i-c", "i-a"],
             id="BINPACK with balanced zones packs inside each",
         ),
         pytest.param(
-            [wanted("x", needs(1), BINPACK, max_imbalance=2)] * 3, ZONES, [], ["i-a", "i-a", "i-c"],
+            [ask("x", needs(1), BINPACK, max_imbalance=2)] * 3, ZONES, [], ["i-a", "i-a", "i-c"],
             id="BINPACK packs until the imbalance is used up",
         ),
         pytest.param(
-            [wanted("x", needs(4), BINPACK, max_imbalance=0)] * 3, ZONES,
+            [ask("x", needs(4), BINPACK, max_imbalance=0)] * 3, ZONES,
             [held("c1", "i-c", needs(1))], ["i-a", "i-b", None],
             id="a zone that is full refuses nobody elsewhere",
         ),
         pytest.param(
-            [wanted("x", needs(0, 1024, 0.25))] * 16, [host("i-a", "ml.small")], [], ["i-a"] * 16,
+            [ask("x", needs(0, 1024, 0.25))] * 16, [host("i-a", "ml.small")], [], ["i-a"] * 16,
             id="fractions of CPUs add up exactly",
         ),
         pytest.param(
-            [wanted("x", needs(0, 1024, 0.1))] * 41, [host("i-a", "ml.small")],
+            [ask("x", needs(0, 1024, 0.1))] * 41, [host("i-a", "ml.small")],
             [held("c1", "i-a", needs(0, 1024, 0))], [*["i-a"] * 15, *[None] * 26],
             id="memory runs out before CPUs do",
         ),
         pytest.param(
-            [wanted("x", Requirements(min_memory_bytes=MB, max_memory_bytes=999_999 * MB, cpus=1))],
+            [ask("x", Requirements(min_memory_bytes=MB, max_memory_bytes=999_999 * MB, cpus=1))],
             [host("i-a", "ml.small")], [], ["i-a"],
             id="a limit of memory above the instance's is no obstacle",
         ),
         pytest.param(
-            [wanted("x", needs(1), types=["ml.small"])], TWO, [], [None],
+            [ask("x", needs(1), types=["ml.small"])], TWO, [], [None],
             id="only instances of a specified type are taken",
         ),
         pytest.param(
-            [wanted("x", needs(1))], [host("i-a", "ml.small")],
+            [ask("x", needs(1))], [host("i-a", "ml.small")],
             [held("c1", "i-gone", needs(1))], ["i-a"],
             id="what is held on an unknown instance takes nothing",
         ),
         pytest.param(
-            [wanted("x", needs(1)), wanted("y", needs(4))], TWO[:1], [], ["i-a", None],
+            [ask("x", needs(1)), ask("y", needs(4))], TWO[:1], [], ["i-a", None],
             id="the one asked for first is placed where either is possible",
         ),
         pytest.param(
-            [wanted("x", needs(1)), wanted("y", needs(4)), wanted("x", needs(3))], TWO, [],
+            [ask("x", needs(1)), ask("y", needs(4)), ask("x", needs(3))], TWO, [],
             ["i-a", "i-b", "i-a"],
             id="as many are placed as can be",
         ),
     ],
 )  # fmt: skip
 def test_place(
-    wants: list[Wanted], hosts: list[Host], there: list[Held], expected: list[str | None]
+    requests: list[CopyRequest], hosts: list[Host], there: list[Held], expected: list[str | None]
 ) -> None:
-    assert instances_of(wants, hosts, there) == expected
+    assert instances_of(requests, hosts, there) == expected
 
 
 def test_requirements_of_the_type_are_reserved() -> None:
     by_type = {"ml.small": needs(1), "ml.big": needs(2, 4096)}
-    want = Wanted(owner="x", requirements_by_type=by_type, strategy=BINPACK)
-    (placed,) = place([want], [host("i-a", "ml.big")], []).placed
+    asked = CopyRequest(owner="x", requirements_by_type=by_type, strategy=BINPACK)
+    (placed,) = place([asked], [host("i-a", "ml.big")], []).placed
     assert placed.requirements == needs(2, 4096)
     assert placed.device_ids == (0, 1)
 
 
 def test_a_copy_on_its_way_out_holds_its_room_and_does_not_count_as_spread() -> None:
     leaving = Held(copy_id="c1", owner="x", instance_id="i-a", requirements=needs(1), leaving=True)
-    assert instances_of([wanted("x", needs(4), SPREAD)], TWO, [leaving]) == ["i-b"]
-    assert instances_of([wanted("x", needs(1), SPREAD)], TWO, [leaving]) == ["i-a"]
+    assert instances_of([ask("x", needs(4), SPREAD)], TWO, [leaving]) == ["i-b"]
+    assert instances_of([ask("x", needs(1), SPREAD)], TWO, [leaving]) == ["i-a"]
 
 
 @pytest.mark.parametrize(
@@ -180,12 +182,10 @@ def held_one(copy_id: str, device_ids: list[int]) -> Held:
     ],
 )  # fmt: skip
 def test_accelerators_are_one_copys_alone(there: list[Held], device_ids: tuple[int, ...]) -> None:
-    (placed,) = place([wanted("x", needs(2))], [host("i-a")], there).placed
+    (placed,) = place([ask("x", needs(2))], [host("i-a")], there).placed
     assert placed.device_ids == device_ids
 
 
 def test_an_instance_that_holds_more_than_it_declares_takes_no_more() -> None:
     there = [held("c1", "i-a", needs(1)), held("c2", "i-a", needs(0, 20_000, 9))]
-    assert instances_of([wanted("x", needs(0, 128, 0.25))], [host("i-a", "ml.small")], there) == [
-        None
-    ]
+    assert instances_of([ask("x", needs(0, 128, 0.25))], [host("i-a", "ml.small")], there) == [None]

@@ -3,24 +3,24 @@
 from dataclasses import replace
 
 import pytest
-from tests.unit.placement.fleets import BIG, SMALL, held, host, needs, wanted
+from tests.unit.placement.fleets import BIG, SMALL, ask, held, host, needs
 
 from hostelry.placement.pack import place
 from hostelry.placement.shortage import too_small
-from hostelry.placement.values import Held, Host, Obstacle, Pool, Wanted, WhyNot
+from hostelry.placement.values import CopyRequest, Held, Host, Obstacle, Pool, WhyNot
 
 
-def reason(want: Wanted, hosts: list[Host], there: list[Held]) -> WhyNot:
-    (outcome,) = place([want], hosts, there).outcomes
+def reason(asked: CopyRequest, hosts: list[Host], there: list[Held]) -> WhyNot:
+    (outcome,) = place([asked], hosts, there).outcomes
     assert isinstance(outcome, WhyNot)
     return outcome
 
 
 @pytest.mark.parametrize(
-    ("want", "hosts", "there", "obstacle", "text"),
+    ("asked", "hosts", "there", "obstacle", "text"),
     [
         pytest.param(
-            wanted("x", needs(2, 16_384, 4)),
+            ask("x", needs(2, 16_384, 4)),
             [host("i-a"), host("i-b")],
             [held("c1", "i-a", needs(3)), held("c2", "i-b", needs(4))],
             Obstacle.NO_ROOM,
@@ -30,7 +30,7 @@ def reason(want: Wanted, hosts: list[Host], there: list[Held]) -> WhyNot:
             id="no room now: the largest free block of what is short",
         ),
         pytest.param(
-            wanted("x", needs(1)),
+            ask("x", needs(1)),
             [host("i-a"), host("i-b"), host("i-c", "ml.plain")],
             [held("c1", "i-a", needs(4)), held("c2", "i-b", needs(4))],
             Obstacle.NO_ROOM,
@@ -39,7 +39,7 @@ def reason(want: Wanted, hosts: list[Host], there: list[Held]) -> WhyNot:
             id="nothing at all is free of it",
         ),
         pytest.param(
-            wanted("x", needs(0, 4096, 2)),
+            ask("x", needs(0, 4096, 2)),
             [host("i-a", "ml.small")],
             [held("c1", "i-a", needs(1, 16_384, 4))],
             Obstacle.NO_ROOM,
@@ -47,7 +47,7 @@ def reason(want: Wanted, hosts: list[Host], there: list[Held]) -> WhyNot:
             id="the only instance is full",
         ),
         pytest.param(
-            wanted("x", needs(0, 150_000, 4)),
+            ask("x", needs(0, 150_000, 4)),
             [host("i-a")],
             [held("c1", "i-a", needs(1, 100_000))],
             Obstacle.NO_ROOM,
@@ -56,7 +56,7 @@ def reason(want: Wanted, hosts: list[Host], there: list[Held]) -> WhyNot:
             id="memory is short",
         ),
         pytest.param(
-            wanted("x", needs(1, 1024, 40)),
+            ask("x", needs(1, 1024, 40)),
             [host("i-a")],
             [held("c1", "i-a", needs(1, 1024, 16))],
             Obstacle.NO_ROOM,
@@ -65,7 +65,7 @@ def reason(want: Wanted, hosts: list[Host], there: list[Held]) -> WhyNot:
             id="what is short is named first",
         ),
         pytest.param(
-            wanted("x", needs(2, 100_000, 4)),
+            ask("x", needs(2, 100_000, 4)),
             [host("i-a"), host("i-b")],
             [held("c1", "i-a", needs(3, 50_000)), held("c2", "i-b", needs(1, 150_000))],
             Obstacle.NO_ROOM,
@@ -74,7 +74,7 @@ def reason(want: Wanted, hosts: list[Host], there: list[Held]) -> WhyNot:
             id="each instance is short of something else",
         ),
         pytest.param(
-            wanted("x", needs(8)),
+            ask("x", needs(8)),
             [host("i-a"), host("i-b", "ml.small")],
             [],
             Obstacle.TYPE_TOO_SMALL,
@@ -83,18 +83,18 @@ def reason(want: Wanted, hosts: list[Host], there: list[Held]) -> WhyNot:
             id="no empty instance of any type could hold it",
         ),
         pytest.param(
-            wanted("x", needs(1)), [], [], Obstacle.NO_INSTANCE,
+            ask("x", needs(1)), [], [], Obstacle.NO_INSTANCE,
             "a copy needs 1 accelerator, 1024 MB and 1 CPU; no instance is there to hold it",
             id="no instance at all",
         ),
         pytest.param(
-            wanted("x", needs(1), types=["ml.small"]), [host("i-a")], [], Obstacle.NO_INSTANCE,
+            ask("x", needs(1), types=["ml.small"]), [host("i-a")], [], Obstacle.NO_INSTANCE,
             "a copy needs 1 accelerator, 1024 MB and 1 CPU; its specifications are for ml.small, "
             "and the instances are ml.big",
             id="no instance of a type that it has a specification for",
         ),
         pytest.param(
-            wanted("x", needs(2)),
+            ask("x", needs(2)),
             [host("i-a"), host("i-b")],
             [
                 held("c1", "i-a", needs(2)),
@@ -108,7 +108,7 @@ def reason(want: Wanted, hosts: list[Host], there: list[Held]) -> WhyNot:
             id="moving a copy would make room",
         ),
         pytest.param(
-            wanted("x", needs(2)),
+            ask("x", needs(2)),
             [host(f"i-{number}", "ml.small") for number in range(5)] + [host("i-x")],
             [held(f"c{number}", f"i-{number}", needs(1)) for number in range(5)]
             + [held("cx", "i-x", needs(3))],
@@ -122,16 +122,16 @@ def reason(want: Wanted, hosts: list[Host], there: list[Held]) -> WhyNot:
     ],
 )  # fmt: skip
 def test_why_not(
-    want: Wanted, hosts: list[Host], there: list[Held], obstacle: Obstacle, text: str
+    asked: CopyRequest, hosts: list[Host], there: list[Held], obstacle: Obstacle, text: str
 ) -> None:
-    why_not = reason(want, hosts, there)
+    why_not = reason(asked, hosts, there)
     assert (why_not.obstacle, why_not.text) == (obstacle, text)
 
 
 def test_requirements_that_differ_by_type_are_told_by_type() -> None:
     by_type = {"ml.big": needs(5), "ml.small": needs(2, 4096)}
-    want = Wanted(owner="x", requirements_by_type=by_type)
-    assert reason(want, [host("i-a")], []).text.startswith(
+    asked = CopyRequest(owner="x", requirements_by_type=by_type)
+    assert reason(asked, [host("i-a")], []).text.startswith(
         "a copy needs 5 accelerators, 1024 MB and 1 CPU on ml.big, or "
         "2 accelerators, 4096 MB and 1 CPU on ml.small; an empty ml.big has 4 accelerators"
     )
@@ -139,7 +139,7 @@ def test_requirements_that_differ_by_type_are_told_by_type() -> None:
 
 def test_programs_get_the_same_as_values() -> None:
     there = [held("c1", "i-a", needs(3)), held("c2", "i-b", needs(1, 195_000))]
-    why_not = reason(wanted("x", needs(2, 4096)), [host("i-a"), host("i-b")], there)
+    why_not = reason(ask("x", needs(2, 4096)), [host("i-a"), host("i-b")], there)
     assert why_not.binding == ("accelerators", "memory")
     assert [(it.instance_id, it.accelerators, it.memory_bytes) for it in why_not.lacks] == [
         ("i-a", 1, 0),
@@ -167,7 +167,7 @@ def test_programs_get_the_same_as_values() -> None:
 def test_no_move_is_proposed_of_a_copy(there: list[Held]) -> None:
     hosts = [host("i-a"), host("i-b", "ml.big")]
     blocked = [*there, held("c9", "i-b", needs(1, 1024), device_ids=[3])]
-    why_not = reason(wanted("x", needs(4)), hosts, blocked)
+    why_not = reason(ask("x", needs(4)), hosts, blocked)
     assert all(it.copy_id != "c1" for it in why_not.moves)
 
 
@@ -177,11 +177,11 @@ def test_several_moves_are_proposed_where_one_is_not_enough() -> None:
         held("c2", "i-a", needs(1), device_ids=[1]),
         held("c3", "i-b", needs(2)),
     ]
-    why_not = reason(wanted("x", needs(4)), [host("i-a"), host("i-b")], there)
+    why_not = reason(ask("x", needs(4)), [host("i-a"), host("i-b")], there)
     assert why_not.obstacle is Obstacle.FRAGMENTED
     assert why_not.text.endswith("; moving copy c3 from i-b to i-a would make room")
     pinned = replace(there[2], movable=False)
-    why_not = reason(wanted("x", needs(4)), [host("i-a"), host("i-b")], [*there[:2], pinned])
+    why_not = reason(ask("x", needs(4)), [host("i-a"), host("i-b")], [*there[:2], pinned])
     assert why_not.text.endswith(
         "; moving copy c1 from i-a to i-b and moving copy c2 from i-a to i-b would make room"
     )
@@ -189,14 +189,14 @@ def test_several_moves_are_proposed_where_one_is_not_enough() -> None:
 
 def test_too_small_asks_the_pools_that_could_be_started() -> None:
     pools = [Pool(instance_type="ml.small", shape=SMALL), Pool(instance_type="ml.big", shape=BIG)]
-    assert too_small(wanted("x", needs(4)), pools) is None
-    never = too_small(wanted("x", needs(4)), pools[:1])
+    assert too_small(ask("x", needs(4)), pools) is None
+    never = too_small(ask("x", needs(4)), pools[:1])
     assert never is not None
     assert never.text == (
         "a copy needs 4 accelerators, 1024 MB and 1 CPU; "
         "an empty ml.small has 1 accelerator, 16384 MB and 4 CPUs"
     )
-    elsewhere = too_small(wanted("x", needs(1), types=["ml.other"]), pools)
+    elsewhere = too_small(ask("x", needs(1), types=["ml.other"]), pools)
     assert elsewhere is not None
     assert elsewhere.text.endswith(
         "; its specifications are for ml.other, and the instances are ml.big and ml.small"

@@ -260,7 +260,7 @@ class Town:
                         self.clock,
                         lambda _: None,
                     )
-                self.drivers[instance_id].want(desired)
+                self.drivers[instance_id].set_desired(desired)
             for instance_id in set(self.drivers) - set(after.instances):
                 del self.drivers[instance_id]
 
@@ -332,9 +332,9 @@ class Town:
 
     def check_integrity(self) -> None:
         """Declared resources are never oversubscribed, and nothing runs without a record."""
-        for world in load_all(self.state):
-            for instance in world.instances.values():
-                mine = [it for it in world.copies.values() if it.instance_id == instance.id]
+        for state in load_all(self.state):
+            for instance in state.instances.values():
+                mine = [it for it in state.copies.values() if it.instance_id == instance.id]
                 held: Sequence[Requirements] = [
                     it.spec.requirements for it in mine if it.spec.requirements is not None
                 ]

@@ -72,14 +72,14 @@ def phases(driver: InstanceDriver) -> dict[str, CopyPhase]:
 
 def test_it_launches_tells_and_sees() -> None:
     async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
-        driver.want([copy_spec("c-1")])
+        driver.set_desired([copy_spec("c-1")])
         await until(lambda: phases(driver) == {"c-1": CopyPhase.READY})
-        await driver.looked.wait()
+        await driver.observed_once.wait()
         assert driver.facts.applied == {"c-1"}
         assert driver.facts.address == fleet.machines["i-1"].address
         applies = fleet.machines["i-1"].num_applies
-        driver.want([copy_spec("c-1")])
-        driver.want([copy_spec("c-1"), copy_spec("c-2")])
+        driver.set_desired([copy_spec("c-1")])
+        driver.set_desired([copy_spec("c-1"), copy_spec("c-2")])
         await until(lambda: set(phases(driver)) == {"c-1", "c-2"})
         assert fleet.machines["i-1"].num_applies == applies + 1, "the same wish is not told twice"
 
@@ -88,7 +88,7 @@ def test_it_launches_tells_and_sees() -> None:
 
 def test_news_of_a_copy_arrives_without_asking() -> None:
     async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
-        driver.want([copy_spec("c-1")])
+        driver.set_desired([copy_spec("c-1")])
         await until(lambda: phases(driver) == {"c-1": CopyPhase.READY})
         fleet.crash_copy("c-1", "out of memory")
         await until(lambda: phases(driver) == {"c-1": CopyPhase.FAILED})
@@ -98,7 +98,7 @@ def test_news_of_a_copy_arrives_without_asking() -> None:
 
 def test_a_dead_agent_is_noticed_at_once_and_started_again_with_its_wish() -> None:
     async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
-        driver.want([copy_spec("c-1")])
+        driver.set_desired([copy_spec("c-1")])
         await until(lambda: phases(driver) == {"c-1": CopyPhase.READY})
         address = driver.facts.address
         fleet.kill_agent("i-1")
@@ -132,7 +132,7 @@ def test_failed_launches_are_counted_and_told_and_tried_again() -> None:
 def test_a_defect_in_the_fleet_does_not_end_the_driver() -> None:
     async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
         fleet.switches.launch_error = ZeroDivisionError()
-        await driver.looked.wait()
+        await driver.observed_once.wait()
         fleet.switches.launch_error = None
         await until(lambda: driver.facts.observation is not None)
 
@@ -142,7 +142,7 @@ def test_a_defect_in_the_fleet_does_not_end_the_driver() -> None:
 def test_an_agent_that_refuses_its_wish_is_told_again_and_shown() -> None:
     async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
         fleet.switches.apply_error = TerminalError("too large")
-        driver.want([copy_spec("c-1")])
+        driver.set_desired([copy_spec("c-1")])
         await until(lambda: "too large" in (driver.facts.problem or ""))
         fleet.switches.apply_error = None
         await until(lambda: phases(driver) == {"c-1": CopyPhase.READY})
@@ -156,7 +156,7 @@ def test_an_end_breaks_off_a_launch_that_hangs() -> None:
         fleet.switches.hang = True
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        driver.want(None)
+        driver.set_desired(None)
         await until(lambda: driver.facts.gone)
 
     drive(scenario)
@@ -178,9 +178,9 @@ def test_an_end_does_not_wait_for_a_backoff() -> None:
         for num_turns in range(12):
             for _ in range(num_turns):
                 await asyncio.sleep(0)
-            driver.want([copy_spec(f"c-{num_turns}")])
+            driver.set_desired([copy_spec(f"c-{num_turns}")])
         await until(lambda: driver.facts.attempts > 2)
-        driver.want(None)
+        driver.set_desired(None)
         await until(lambda: driver.facts.gone)
         await running
 
@@ -191,8 +191,8 @@ def test_an_end_is_tried_until_it_is_done_and_cannot_be_taken_back() -> None:
     async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
         await until(lambda: driver.facts.observation is not None)
         fleet.switches.terminate_error = RetryableError("busy")
-        driver.want(None)
-        driver.want([copy_spec("c-1")])
+        driver.set_desired(None)
+        driver.set_desired([copy_spec("c-1")])
         for _ in range(20):
             await asyncio.sleep(0)
         assert not driver.facts.gone
@@ -208,9 +208,9 @@ def test_closing_leaves_agents_and_copies_alone() -> None:
         keys: list[GroupKey] = []
         fleet = FakeFleet()
         instances = Instances(fleet, fleet.connect, ManualClock(), keys.append)
-        instances.want(INSTANCE, [copy_spec("c-1")])
+        instances.set_desired(INSTANCE, [copy_spec("c-1")])
         assert instances.known(KEY) == ["i-1"]
-        await instances.looked_at()
+        await instances.all_observed()
         await until(lambda: "i-1" in instances.facts)
         assert set(keys) == {KEY}
         await instances.close()

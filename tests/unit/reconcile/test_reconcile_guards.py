@@ -46,7 +46,7 @@ from hostelry.domain.metric import Metric, MetricStat
 from hostelry.domain.resize import is_only_resized
 from hostelry.fleet.fake import FakeFleet
 from hostelry.reconcile.plan.endpoint_state import GroupKey
-from hostelry.reconcile.plan.plan import next_look_at
+from hostelry.reconcile.plan.plan import next_plan_at
 from hostelry.reconcile.reconciler import Reconciler
 from hostelry.reconcile.record import guarded_keys, load_all
 from hostelry.scaling_policy.alarm_events import moved, new_status
@@ -189,10 +189,10 @@ def test_a_new_deployment_bakes_beside_the_old_one(town: Town) -> None:
     assert not is_only_resized(town.endpoint), "it cannot be scaled meanwhile"
     assert routed(town) == {2}
     assert len(town.fleet.machines) == 2, "the old one is kept"
-    (world,) = load_all(town.state)
-    looked_at = next_look_at(world, town.givens())
-    assert looked_at is not None
-    assert looked_at <= town.endpoint.bake.since + 30.0
+    (state,) = load_all(town.state)
+    all_observed = next_plan_at(state, town.givens())
+    assert all_observed is not None
+    assert all_observed <= town.endpoint.bake.since + 30.0
     before = town.state.store.revision()
     town.turn(5)
     assert town.state.store.revision() == before, "a bake is not written again and again"

@@ -8,7 +8,7 @@ from tests.unit.reconcile.samples import Town, component, deployment, endpoint, 
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import Copy, CopyPhase
 from hostelry.reconcile.plan.model_copies import RETRY_S
-from hostelry.reconcile.plan.moves import LOOPING_S
+from hostelry.reconcile.plan.moves import CRASH_LOOP_S
 
 
 def serving(town: Town, *, instances: int = 2, pinned: bool = False) -> Copy:
@@ -43,7 +43,7 @@ def test_it_is_told_of_and_moves_once_it_has_not_served_for_a_while(
     assert "after 5 restarts: The model server exited with code 7" in (found.placement_note or "")
     assert "device 0 is gone" in (found.placement_note or "")
     assert town.routed_copies() == ()
-    town.clock.advance(LOOPING_S)
+    town.clock.advance(CRASH_LOOP_S)
     town.settle()
     (second,) = town.copy_records()
     assert second.instance_id != first.instance_id
@@ -57,9 +57,9 @@ def test_it_is_told_of_and_moves_once_it_has_not_served_for_a_while(
 @pytest.mark.parametrize(
     ("restarts", "wait_s", "instances"),
     [
-        pytest.param(2, LOOPING_S, 2, id="that was started again twice"),
-        pytest.param(5, LOOPING_S / 2, 2, id="that was not ready for a moment"),
-        pytest.param(5, LOOPING_S, 1, id="for which no other instance is there"),
+        pytest.param(2, CRASH_LOOP_S, 2, id="that was started again twice"),
+        pytest.param(5, CRASH_LOOP_S / 2, 2, id="that was not ready for a moment"),
+        pytest.param(5, CRASH_LOOP_S, 1, id="for which no other instance is there"),
     ],
 )
 def test_a_copy_stays(town: Town, restarts: int, wait_s: float, instances: int) -> None:
@@ -74,7 +74,7 @@ def test_one_that_serves_again_before_the_other_does_serves_until_then(town: Tow
     first = serving(town)
     loop(town, first)
     town.switches.slow = True
-    town.clock.advance(LOOPING_S)
+    town.clock.advance(CRASH_LOOP_S)
     town.turn(3)
     assert len(town.copy_records()) == 2
     town.fleet.set_phase(first.spec.id, CopyPhase.READY)
@@ -94,7 +94,7 @@ def test_where_the_other_fails_too_it_is_tried_again_after_a_while(town: Town) -
     loop(town, first)
     for instance in town.instance_records():
         town.switches.broken_instances[instance.id] = "no driver here either"
-    town.clock.advance(LOOPING_S)
+    town.clock.advance(CRASH_LOOP_S)
     started = town.fleet.num_copies_started
     town.turn(20, seconds=1.0)
     assert town.fleet.num_copies_started == started + 1, "no storm of attempts"
@@ -111,7 +111,7 @@ def test_a_delete_meanwhile_leaves_nothing(town: Town) -> None:
     first = serving(town)
     loop(town, first)
     town.switches.slow = True
-    town.clock.advance(LOOPING_S)
+    town.clock.advance(CRASH_LOOP_S)
     town.turn(2)
     town.change_component(status=ComponentStatus.DELETING, modified_at=town.clock.now())
     town.settle()
@@ -123,7 +123,7 @@ def test_an_update_meanwhile_replaces_both(town: Town) -> None:
     first = serving(town)
     loop(town, first)
     town.switches.slow = True
-    town.clock.advance(LOOPING_S)
+    town.clock.advance(CRASH_LOOP_S)
     town.turn(2)
     found = town.component()
     assert found is not None

@@ -18,7 +18,7 @@ from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import CopyPhase
 from hostelry.fleet.protocol import Observation
 from hostelry.reconcile.plan.endpoint_state import EndpointState, InstanceFacts, PlanContext
-from hostelry.reconcile.plan.plan import desired_by_instance, next_look_at, plan
+from hostelry.reconcile.plan.plan import desired_by_instance, next_plan_at, plan
 
 NUM_COMPONENTS, COPIES_EACH, NUM_INSTANCES = 50, 20, 100
 
@@ -49,11 +49,11 @@ def town_hall() -> EndpointState:
     )
 
 
-def observed(world: EndpointState) -> EndpointState:
+def observed(state: EndpointState) -> EndpointState:
     """The world with every copy seen ready by its agent."""
     facts = {}
-    for instance_id in world.instances:
-        copies = world.copies_at(instance_id)
+    for instance_id in state.instances:
+        copies = state.copies_at(instance_id)
         seen = tuple(
             replace(it.status, phase=CopyPhase.READY, address=f"http://{it.spec.id}")
             for it in copies
@@ -63,30 +63,30 @@ def observed(world: EndpointState) -> EndpointState:
             observation=Observation(instance_id=instance_id, version="1", copies=seen),
             applied=frozenset(it.spec.id for it in copies),
         )
-    return replace(world, facts=facts)
+    return replace(state, facts=facts)
 
 
 def test_all_are_placed_at_once_within_what_is_declared() -> None:
-    world = plan(town_hall(), givens(NOW))
-    assert len(world.copies) == NUM_COMPONENTS * COPIES_EACH
-    assert len(world.instances) == NUM_INSTANCES
-    for instance in world.instances.values():
-        held = [it.spec.requirements for it in world.copies_at(instance.id)]
+    state = plan(town_hall(), givens(NOW))
+    assert len(state.copies) == NUM_COMPONENTS * COPIES_EACH
+    assert len(state.instances) == NUM_INSTANCES
+    for instance in state.instances.values():
+        held = [it.spec.requirements for it in state.copies_at(instance.id)]
         assert sum(it.min_memory_bytes for it in held if it) <= 192 * GB
         assert sum(it.accelerators for it in held if it) <= instance.shape.accelerators
-        devices = [device for it in world.copies_at(instance.id) for device in it.spec.device_ids]
+        devices = [device for it in state.copies_at(instance.id) for device in it.spec.device_ids]
         assert len(devices) == len(set(devices))
 
 
 def test_a_plan_of_what_is_settled_makes_nothing_anew() -> None:
     """Which is why looking at a large fleet once more costs next to nothing."""
-    world = plan(observed(plan(town_hall(), givens(NOW))), givens(NOW + 1))
-    statuses = {it.status for it in world.components.values()}
+    state = plan(observed(plan(town_hall(), givens(NOW))), givens(NOW + 1))
+    statuses = {it.status for it in state.components.values()}
     assert statuses == {ComponentStatus.IN_SERVICE}
-    again = plan(world, givens(NOW + 2))
-    assert again == world
-    assert all(again.copies[it] is copy for it, copy in world.copies.items())
-    assert next_look_at(world, givens(NOW + 2)) is None
-    assert sum(len(it or ()) for it in desired_by_instance(world, NOW + 2).values()) == len(
-        world.copies
+    again = plan(state, givens(NOW + 2))
+    assert again == state
+    assert all(again.copies[it] is copy for it, copy in state.copies.items())
+    assert next_plan_at(state, givens(NOW + 2)) is None
+    assert sum(len(it or ()) for it in desired_by_instance(state, NOW + 2).values()) == len(
+        state.copies
     )

@@ -31,7 +31,7 @@ from hostelry.domain.endpoint import EndpointStatus, UpdateGuard
 from hostelry.domain.resize import is_only_resized
 from hostelry.domain.routes import CopyRoute
 from hostelry.reconcile.plan.guards import guarding_alarms
-from hostelry.reconcile.plan.plan import next_look_at
+from hostelry.reconcile.plan.plan import next_plan_at
 from hostelry.reconcile.record import load_all
 
 ALARM, OK = AlarmState.ALARM, AlarmState.OK
@@ -40,7 +40,7 @@ UPDATING, IN_SERVICE = EndpointStatus.UPDATING, EndpointStatus.IN_SERVICE
 BAKE_S = 300.0
 GUARD = UpdateGuard(bake_s=BAKE_S, alarm_names=("errors",))
 TAKEN_BACK = 'CloudWatch alarm "errors" went into ALARM state; the update was rolled back.'
-Step = Callable[[Town], None]
+UpdateStep = Callable[[Town], None]
 
 
 def serving(town: Town) -> None:
@@ -126,11 +126,11 @@ def test_old_instances_and_copies_are_kept_through_the_trial(town: Town) -> None
     assert town.endpoint is not None
     assert not is_only_resized(town.endpoint), "it cannot be scaled meanwhile"
     assert town.endpoint.bake is not None
-    (world,) = load_all(town.state)
-    assert guarding_alarms(world) == {"errors"}, "watched for as long as it lasts"
-    looked_at = next_look_at(world, town.givens())
-    assert looked_at is not None
-    assert looked_at <= town.endpoint.bake.since + BAKE_S
+    (state,) = load_all(town.state)
+    assert guarding_alarms(state) == {"errors"}, "watched for as long as it lasts"
+    all_observed = next_plan_at(state, town.givens())
+    assert all_observed is not None
+    assert all_observed <= town.endpoint.bake.since + BAKE_S
     before = town.state.store.revision()
     town.turn(5)
     assert town.state.store.revision() == before, "a trial is not written again and again"
@@ -394,8 +394,8 @@ def test_alarms_are_looked_at_after_control_was_away_for_the_rest_of_a_trial(
     town.turn(1, seconds=0.0)
     if look_s:
         assert town.status() is UPDATING
-        (world,) = load_all(town.state)
-        assert next_look_at(world, town.givens()) == town.watched_since + look_s
+        (state,) = load_all(town.state)
+        assert next_plan_at(state, town.givens()) == town.watched_since + look_s
         town.clock.advance(look_s - 1.0)
         town.turn(1, seconds=1.0)
         assert town.status() is UPDATING
@@ -446,7 +446,7 @@ def take_back(town: Town) -> None:
     ],
 )
 def test_a_fault_at_each_write_of_a_trial_changes_nothing_in_the_end(
-    fault: Exception, last: Step, config: str
+    fault: Exception, last: UpdateStep, config: str
 ) -> None:
     def led(fails_at: int | None) -> tuple[object, int]:
         store = FaultyStore(fault)
@@ -469,7 +469,7 @@ def test_a_fault_at_each_write_of_a_trial_changes_nothing_in_the_end(
 @pytest.mark.parametrize(
     "last", [end_trial, take_back], ids=["the trial passes", "the trial is taken back"]
 )
-def test_between_no_two_writes_of_a_trial_are_there_fewer_routes(last: Step) -> None:
+def test_between_no_two_writes_of_a_trial_are_there_fewer_routes(last: UpdateStep) -> None:
     store = WatchedStore()
     town = Town(store=store)
     try:

@@ -22,9 +22,9 @@ from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import ComponentRoute
 from hostelry.domain.scaling import Dimension, ScalableTarget, target_name
 from hostelry.domain.scope import Scope
-from hostelry.reconcile.plan.routes import Waking, plan_routes
+from hostelry.reconcile.desired import has_desired_copies
+from hostelry.reconcile.plan.routes import WakeRules, plan_routes
 from hostelry.reconcile.record import load_all
-from hostelry.reconcile.wanted import is_wanted
 
 HOLD, COMPAT = AtZero.HOLD, AtZero.COMPAT
 
@@ -42,7 +42,7 @@ def target(name: str = "base", maximum: int = 2, scope: Scope = SCOPE) -> Scalab
     )
 
 
-def route_of(town: Town, name: str, waking: Waking) -> ComponentRoute:
+def route_of(town: Town, name: str, waking: WakeRules) -> ComponentRoute:
     snapshot = plan_routes(load_all(town.state), lambda image: image == IMAGE, waking)
     return next(it for it in snapshot.endpoints[0].components if it.name == name)
 
@@ -70,7 +70,7 @@ def test_whose_choice_goes_before_whose(
     town.change_endpoint(at_zero=endpoints)
     town.change_component(at_zero=bases)
     town.change_component("pirate", at_zero=own)
-    waking = Waking(at_zero=homes)
+    waking = WakeRules(at_zero=homes)
     assert route_of(town, "pirate", waking).at_zero is expected
     assert route_of(town, "base", waking).at_zero is (bases or endpoints or homes)
 
@@ -94,7 +94,7 @@ def test_who_may_be_woken_is_told_of_bases_and_their_adapters(
 ) -> None:
     town.add(endpoint(deployment(variant())), component(), adapter("pirate"))
     town.settle()
-    waking = Waking.of(HOLD, registered)
+    waking = WakeRules.of(HOLD, registered)
     assert route_of(town, "base", waking).wakeable is expected
     assert route_of(town, "pirate", waking).wakeable is expected
 
@@ -102,7 +102,7 @@ def test_who_may_be_woken_is_told_of_bases_and_their_adapters(
 def test_why_no_copy_serves_is_told_while_none_does(town: Town) -> None:
     town.add(endpoint(deployment(variant())), component())
     town.settle()
-    assert route_of(town, "base", Waking()).waiting_for is None
+    assert route_of(town, "base", WakeRules()).waiting_for is None
     (copy_id,) = town.routed_copies()
     copy = town.state.copies.get(SCOPE, copy_id)
     assert copy is not None
@@ -110,18 +110,18 @@ def test_why_no_copy_serves_is_told_while_none_does(town: Town) -> None:
         copy.value.status, phase=CopyPhase.UNHEALTHY, reason="it was killed " + "x" * 500
     )
     town.state.copies.put(SCOPE, copy_id, replace(copy.value, status=killed), expect=copy.version)
-    route = route_of(town, "base", Waking())
+    route = route_of(town, "base", WakeRules())
     assert (route.copies, route.desired_copies) == ((), 1)
     assert route.waiting_for is not None
     assert route.waiting_for.startswith("it was killed")
     assert len(route.waiting_for) == 300
     town.change_component(placement_note="no instance has room", failure_reason="an update failed")
-    assert route_of(town, "base", Waking()).waiting_for == "no instance has room"
+    assert route_of(town, "base", WakeRules()).waiting_for == "no instance has room"
     gone = town.state.copies.get(SCOPE, copy_id)
     assert gone is not None
     town.state.copies.delete(SCOPE, copy_id, expect=gone.version)
     town.change_component(placement_note=None)
-    assert route_of(town, "base", Waking()).waiting_for == "an update failed"
+    assert route_of(town, "base", WakeRules()).waiting_for == "an update failed"
 
 
 def key(name: str | None = "base", at: str = "ep", scope: Scope = SCOPE) -> LoadKey:
@@ -132,14 +132,14 @@ def test_what_is_recorded_as_serving_is_on_its_way_to_the_routes(town: Town) -> 
     town.add(endpoint(deployment(variant())), component(), adapter("pirate"))
     town.settle()
     for known in (key(), key(at=""), key("pirate"), key(None)):
-        assert is_wanted(town.state, known), known
+        assert has_desired_copies(town.state, known), known
     for unknown in (
         key("nobody"),
         key(at="elsewhere"),
         key(None, at="elsewhere"),
         key(scope=Scope("999999999999", "us-west-2")),
     ):
-        assert not is_wanted(town.state, unknown), unknown
+        assert not has_desired_copies(town.state, unknown), unknown
 
 
 @pytest.mark.parametrize("status", list(ComponentStatus))
@@ -149,19 +149,19 @@ def test_a_component_that_does_not_serve_yet_or_any_more_is_not(
     town.add(endpoint(deployment(variant())), component())
     town.settle()
     town.change_component(status=status)
-    assert is_wanted(town.state, key()) is (status.value in ("InService", "Updating"))
+    assert has_desired_copies(town.state, key()) is (status.value in ("InService", "Updating"))
     town.change_component(status=ComponentStatus.IN_SERVICE)
     town.change_endpoint(status=EndpointStatus.DELETING)
-    assert not is_wanted(town.state, key())
+    assert not has_desired_copies(town.state, key())
 
 
 def test_at_zero_only_what_may_be_woken_is_wanted(town: Town) -> None:
     town.add(endpoint(deployment(variant())), component(), adapter("pirate"))
     town.settle()
     town.change_component(desired_copies=0)
-    assert not is_wanted(town.state, key())
+    assert not has_desired_copies(town.state, key())
     registered = target()
     name = target_name(registered.resource_id, registered.dimension)
     town.state.scalable_targets.put(SCOPE, name, registered, expect=None)
-    assert is_wanted(town.state, key())
-    assert is_wanted(town.state, key("pirate"))
+    assert has_desired_copies(town.state, key())
+    assert has_desired_copies(town.state, key("pirate"))

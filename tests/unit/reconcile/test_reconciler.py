@@ -30,7 +30,7 @@ from hostelry.store.records import State, open_state
 Scenario = Callable[[State, FakeFleet, Reconciler], Awaitable[None]]
 
 
-def around(fleet: FakeFleet, clock: Clock) -> ReconcilerDeps:
+def deps(fleet: FakeFleet, clock: Clock) -> ReconcilerDeps:
     return ReconcilerDeps(
         fleet=fleet,
         connect=fleet.connect,
@@ -49,7 +49,7 @@ class HurriedClock(SystemClock):
 
 async def beside(state: State, fleet: FakeFleet, scenario: Scenario) -> None:
     """Run `scenario` beside a reconciler, which is stopped after it."""
-    reconciler = Reconciler(state, around(fleet, SystemClock()))
+    reconciler = Reconciler(state, deps(fleet, SystemClock()))
     running = asyncio.create_task(reconciler.run())
     try:
         async with asyncio.timeout(30):
@@ -168,7 +168,7 @@ def test_an_image_rule_that_changes_changes_the_routes_with_no_record_written() 
         state, llm_images = open_state(MemoryStore()), {"another"}
         state.endpoints.put(SCOPE, "ep", endpoint(deployment(variant())), expect=None)
         state.components.put(SCOPE, "base", component(), expect=None)
-        surroundings = around(FakeFleet(), HurriedClock())
+        surroundings = deps(FakeFleet(), HurriedClock())
         reconciler = Reconciler(state, replace(surroundings, is_llm=llm_images.__contains__))
         running = asyncio.create_task(reconciler.run())
         try:

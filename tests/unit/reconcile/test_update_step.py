@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
-from hostelry.reconcile.plan.update_step import Phase, Progress, Step, next_step
+from hostelry.reconcile.plan.update_step import UpdatePhase as Phase
+from hostelry.reconcile.plan.update_step import UpdateProgress as Progress
+from hostelry.reconcile.plan.update_step import UpdateStep as Step
+from hostelry.reconcile.plan.update_step import next_step
 
 COMING, BAKING, RETURNING = Phase.COMING, Phase.BAKING, Phase.RETURNING
 FLAGS = ("is_ready", "has_failed", "is_late", "is_guarded", "is_baked")
@@ -24,13 +27,19 @@ FLAGS = ("is_ready", "has_failed", "is_late", "is_guarded", "is_baked")
         pytest.param(COMING, ("is_late",), Step.DROP, id="it does not come up in time"),
         pytest.param(COMING, ("is_ready", "is_late"), Step.TAKE_OVER, id="up at the last moment"),
         pytest.param(
-            COMING, ("is_ready", "has_failed"), Step.DROP, id="an alarm as all is up: it counts"
+            COMING,
+            ("is_ready", "has_failed"),
+            Step.DROP,
+            id="an alarm as all is up: it counts",
         ),
         pytest.param(BAKING, (), Step.WAIT, id="the trial runs"),
         pytest.param(BAKING, ("is_baked",), Step.FINISH, id="the trial is over"),
         pytest.param(BAKING, ("is_late",), Step.WAIT, id="a trial ends by its own time alone"),
         pytest.param(
-            BAKING, ("has_failed", "is_ready"), Step.GO_BACK, id="an alarm: the old one can serve"
+            BAKING,
+            ("has_failed", "is_ready"),
+            Step.GO_BACK,
+            id="an alarm: the old one can serve",
         ),
         pytest.param(BAKING, ("has_failed",), Step.RETURN, id="an alarm: the old one cannot yet"),
         pytest.param(
@@ -42,7 +51,10 @@ FLAGS = ("is_ready", "has_failed", "is_late", "is_guarded", "is_baked")
         pytest.param(RETURNING, (), Step.WAIT, id="the old one comes up again"),
         pytest.param(RETURNING, ("is_ready",), Step.GO_BACK, id="the old one can serve again"),
         pytest.param(
-            RETURNING, ("is_late",), Step.GO_BACK, id="the old one is late: its configuration holds"
+            RETURNING,
+            ("is_late",),
+            Step.GO_BACK,
+            id="the old one is late: its configuration holds",
         ),
         pytest.param(
             RETURNING, ("is_baked",), Step.WAIT, id="a failed trial is not saved by its time"

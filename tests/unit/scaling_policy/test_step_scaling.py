@@ -11,25 +11,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostelry.domain.scaling import Adjustment, Step, StepScaling
+from hostelry.domain.scaling import Adjustment, StepAdjustment, StepScaling
 from hostelry.scaling_policy.decision import Capacity, LastAct, LastActs, Situation
 from hostelry.scaling_policy.step import adjusted, decide, percent_change, step_for
 
 NOW = 1_700_000_000.0
 UP = (
-    Step(lower=0.0, upper=10.0, adjustment=0),
-    Step(lower=10.0, upper=20.0, adjustment=10),
-    Step(lower=20.0, upper=None, adjustment=30),
+    StepAdjustment(lower=0.0, upper=10.0, adjustment=0),
+    StepAdjustment(lower=10.0, upper=20.0, adjustment=10),
+    StepAdjustment(lower=20.0, upper=None, adjustment=30),
 )
 DOWN = (
-    Step(lower=-10.0, upper=0.0, adjustment=0),
-    Step(lower=-20.0, upper=-10.0, adjustment=-10),
-    Step(lower=None, upper=-20.0, adjustment=-30),
+    StepAdjustment(lower=-10.0, upper=0.0, adjustment=0),
+    StepAdjustment(lower=-20.0, upper=-10.0, adjustment=-10),
+    StepAdjustment(lower=None, upper=-20.0, adjustment=-30),
 )
 
 
 def policy(
-    *steps: Step,
+    *steps: StepAdjustment,
     kind: Adjustment = Adjustment.CHANGE,
     least: int | None = None,
     by: str = "Average",
@@ -76,20 +76,34 @@ def test_bounds_are_exact(metric: float, adjustment: int) -> None:
     ("steps", "difference", "adjustment"),
     [
         # API: "the upper bound is inclusive" below the threshold, so that it has the threshold.
-        pytest.param((Step(lower=None, upper=0.0, adjustment=-1),), 0.0, -1, id="in at it"),
-        pytest.param((Step(lower=None, upper=0.0, adjustment=-1),), 0.1, None, id="in above it"),
-        pytest.param((Step(lower=0.0, upper=None, adjustment=1),), 0.0, 1, id="out at it"),
-        pytest.param((Step(lower=0.0, upper=None, adjustment=1),), -0.1, None, id="out below it"),
-        pytest.param((Step(lower=5.0, upper=9.0, adjustment=1),), 9.0, None, id="beyond the last"),
         pytest.param(
-            (Step(lower=-9.0, upper=9.0, adjustment=2),), -9.0, None, id="span, lower end"
+            (StepAdjustment(lower=None, upper=0.0, adjustment=-1),), 0.0, -1, id="in at it"
         ),
-        pytest.param((Step(lower=-9.0, upper=9.0, adjustment=2),), -8.0, 2, id="span, below"),
-        pytest.param((Step(lower=-9.0, upper=9.0, adjustment=2),), 8.0, 2, id="span, above"),
+        pytest.param(
+            (StepAdjustment(lower=None, upper=0.0, adjustment=-1),), 0.1, None, id="in above it"
+        ),
+        pytest.param(
+            (StepAdjustment(lower=0.0, upper=None, adjustment=1),), 0.0, 1, id="out at it"
+        ),
+        pytest.param(
+            (StepAdjustment(lower=0.0, upper=None, adjustment=1),), -0.1, None, id="out below it"
+        ),
+        pytest.param(
+            (StepAdjustment(lower=5.0, upper=9.0, adjustment=1),), 9.0, None, id="beyond the last"
+        ),
+        pytest.param(
+            (StepAdjustment(lower=-9.0, upper=9.0, adjustment=2),), -9.0, None, id="span, lower end"
+        ),
+        pytest.param(
+            (StepAdjustment(lower=-9.0, upper=9.0, adjustment=2),), -8.0, 2, id="span, below"
+        ),
+        pytest.param(
+            (StepAdjustment(lower=-9.0, upper=9.0, adjustment=2),), 8.0, 2, id="span, above"
+        ),
     ],
 )
 def test_what_no_step_covers(
-    steps: tuple[Step, ...], difference: float, adjustment: int | None
+    steps: tuple[StepAdjustment, ...], difference: float, adjustment: int | None
 ) -> None:
     found = step_for(steps, difference)
     assert (found and found.adjustment) == adjustment
@@ -119,7 +133,7 @@ def test_what_no_step_covers(
 def test_adjustments(
     kind: Adjustment, adjustment: int, least: int | None, capacity: int, wanted: int
 ) -> None:
-    step = Step(lower=0.0, upper=None, adjustment=adjustment)
+    step = StepAdjustment(lower=0.0, upper=None, adjustment=adjustment)
     assert adjusted(policy(step, kind=kind, least=least), step, capacity) == wanted
 
 
@@ -133,16 +147,16 @@ def test_adjustments(
 )
 def test_the_metric_is_aggregated(by: str, wanted: int) -> None:
     steps = (
-        Step(lower=0.0, upper=50.0, adjustment=1),
-        Step(lower=50.0, upper=None, adjustment=3),
+        StepAdjustment(lower=0.0, upper=50.0, adjustment=1),
+        StepAdjustment(lower=50.0, upper=None, adjustment=3),
     )
     values = [20.0, math.nan, 70.0, 120.0]
     assert decide(policy(*steps, by=by), 50.0, values, at(10)).desired == wanted
 
 
-ONE = Step(lower=0.0, upper=10.0, adjustment=2)
-MORE = Step(lower=10.0, upper=None, adjustment=3)
-LESS = Step(lower=None, upper=0.0, adjustment=-1)
+ONE = StepAdjustment(lower=0.0, upper=10.0, adjustment=2)
+MORE = StepAdjustment(lower=10.0, upper=None, adjustment=3)
+LESS = StepAdjustment(lower=None, upper=0.0, adjustment=-1)
 
 
 @pytest.mark.parametrize(
@@ -197,8 +211,8 @@ POLICIES = st.builds(
     lambda kind, first, more, least: StepScaling(
         adjustment=kind,
         steps=(
-            Step(lower=0.0, upper=10.0, adjustment=first),
-            Step(lower=10.0, upper=None, adjustment=first + more),
+            StepAdjustment(lower=0.0, upper=10.0, adjustment=first),
+            StepAdjustment(lower=10.0, upper=None, adjustment=first + more),
         ),
         cooldown_s=300.0,
         min_magnitude=least if kind is Adjustment.PERCENT else None,

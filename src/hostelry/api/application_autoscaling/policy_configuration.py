@@ -12,7 +12,13 @@ from typing import Any
 from hostelry.api.cloudwatch.alarm_rule import metric_of
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.metric import MetricQuery, MetricStat
-from hostelry.domain.scaling import Adjustment, Dimension, Step, StepScaling, TargetTracking
+from hostelry.domain.scaling import (
+    Adjustment,
+    Dimension,
+    StepAdjustment,
+    StepScaling,
+    TargetTracking,
+)
 from hostelry.metrics.query.queries import check_queries, is_single, uses_search
 from hostelry.scaling_policy.tracking_alarms import CUSTOMIZED_PERIOD_S, PREDEFINED
 
@@ -156,7 +162,7 @@ def stepping_of(given: Given) -> StepScaling:
         raise validation_error("StepScalingPolicyConfiguration.AdjustmentType is required.")
     adjustment = Adjustment(given["AdjustmentType"])
     steps = tuple(
-        Step(
+        StepAdjustment(
             lower=it.get("MetricIntervalLowerBound"),
             upper=it.get("MetricIntervalUpperBound"),
             adjustment=it["ScalingAdjustment"],
@@ -189,7 +195,7 @@ def magnitude_of(given: Given, adjustment: Adjustment) -> int | None:
     return int(magnitude)
 
 
-def check_adjustments(steps: Sequence[Step], adjustment: Adjustment) -> None:
+def check_adjustments(steps: Sequence[StepAdjustment], adjustment: Adjustment) -> None:
     """Refuse exact capacities below 0."""
     for step in steps:
         if adjustment is Adjustment.EXACT and step.adjustment < 0:
@@ -199,7 +205,7 @@ def check_adjustments(steps: Sequence[Step], adjustment: Adjustment) -> None:
             )
 
 
-def check_steps(steps: Sequence[Step]) -> None:
+def check_steps(steps: Sequence[StepAdjustment]) -> None:
     """Refuse intervals that overlap, leave gaps, or end where they must not."""
     if not steps:
         raise validation_error("StepAdjustments is required, with at least one step adjustment.")
@@ -226,7 +232,7 @@ def check_steps(steps: Sequence[Step]) -> None:
     check_ends(ordered[0], ordered[-1])
 
 
-def check_interval(step: Step) -> None:
+def check_interval(step: StepAdjustment) -> None:
     """Refuse an interval without bounds, or one that is empty."""
     if step.lower is None and step.upper is None:
         raise validation_error(
@@ -240,7 +246,7 @@ def check_interval(step: Step) -> None:
         )
 
 
-def check_ends(first: Step, last: Step) -> None:
+def check_ends(first: StepAdjustment, last: StepAdjustment) -> None:
     """Refuse steps that end short of infinity on a side of the threshold that they have."""
     if first.lower is not None and first.lower < 0.0:
         raise validation_error(

@@ -10,7 +10,7 @@ from hostelry.base.errors import validation_error
 from hostelry.domain.copy import Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint
 from hostelry.placement.fleet_size import fleet_growth
-from hostelry.placement.values import Pool, Wanted
+from hostelry.placement.values import CopyRequest, Pool
 
 
 def check_room_for_copies(context: CallContext, endpoint: Endpoint, wanted: Deployment) -> None:
@@ -57,10 +57,10 @@ def live_instances(endpoint: Endpoint, presence: EndpointFleet) -> list[Instance
 
 def serving_copies(
     context: CallContext, endpoint: Endpoint, presence: EndpointFleet, types: tuple[str, ...]
-) -> list[Wanted]:
+) -> list[CopyRequest]:
     """What each copy that serves, as far as it is wanted, would ask of an instance of `types`."""
     serving = Counter(it.component_name for it in presence.copies if it.serves)
-    found: list[Wanted] = []
+    found: list[CopyRequest] = []
     for stored in context.state.components.list(context.scope):
         component = stored.value
         spec = component.spec
@@ -69,7 +69,7 @@ def serving_copies(
         if spec is None:
             continue
         typed = {name: spec.on(name) for name in types}
-        one = Wanted(
+        one = CopyRequest(
             owner=component.name,
             requirements_by_type={name: it.requirements for name, it in typed.items() if it},
             strategy=spec.scheduling.strategy,

@@ -1,4 +1,15 @@
-"""An adapter component's status: it is in service once every ready copy of its base has it."""
+"""Status of an adapter component, from what the copies of its base report.
+
+status               observed                                     result
+-------------------  -------------------------------------------  --------------------------------
+Creating, Updating   base gone, or a ready copy refuses it        Creating: Failed
+Updating: InService, rolled back
+Creating, Updating   registered on every ready copy, or the       InService
+base has no copies and desires none
+Creating, Updating   deadline passed                              as where a copy refuses it
+InService            a ready copy refuses it                      stays, with a failure reason
+Deleting             no copy reports it, or FORGET_S passed       removed
+"""
 
 from dataclasses import replace
 
@@ -17,13 +28,13 @@ FORGET_S = 10.0
 def plan_adapter(
     state: EndpointState, component: InferenceComponent, context: PlanContext
 ) -> InferenceComponent | None:
-    """The adapter component with the status that its base's copies make; None once deleted."""
+    """The adapter component with the status that follows; None once it is deleted."""
     adapter = component.adapter
     assert adapter is not None, "an adapter component has an adapter"
     if component.status is ComponentStatus.DELETING:
         return _deleted(state, component, adapter, context)
     if component.status is ComponentStatus.IN_SERVICE:
-        return _told_of_trouble(state, _without_predecessor(component, context))
+        return _with_refusal(state, _without_predecessor(component, context))
     if component.status is ComponentStatus.FAILED:
         return component
     failure = _failure(state, component, adapter)
@@ -54,14 +65,14 @@ def _in_service(
 
 
 def _without_predecessor(component: InferenceComponent, context: PlanContext) -> InferenceComponent:
-    """The adapter that was replaced is let go once the routes to it have gone."""
+    """The component without the adapter it replaced, once the routes to that are gone."""
     if component.previous_adapter is None or context.now < adapter_leaves_at(component):
         return component
     return replace(component, previous_adapter=None)
 
 
-def _told_of_trouble(state: EndpointState, component: InferenceComponent) -> InferenceComponent:
-    """An adapter in service that a later copy of the base refuses shows why, and serves on."""
+def _with_refusal(state: EndpointState, component: InferenceComponent) -> InferenceComponent:
+    """The component in service, with the reason where a later copy of its base refuses it."""
     assert component.adapter is not None, "an adapter component has an adapter"
     refusal = _refusal(state, component, component.adapter)
     if refusal is None or component.failure_reason is not None:
@@ -76,15 +87,15 @@ def _ready_copies(
     return [it for it in copies if it.status.phase is CopyPhase.READY]
 
 
-def _status_on(copy: Copy, wanted_id: str) -> AdapterStatus:
-    pending = AdapterStatus(id=wanted_id, phase=AdapterPhase.PENDING)
-    return next((it for it in copy.status.adapters if it.id == wanted_id), pending)
+def _status_on(copy: Copy, registered_id: str) -> AdapterStatus:
+    pending = AdapterStatus(id=registered_id, phase=AdapterPhase.PENDING)
+    return next((it for it in copy.status.adapters if it.id == registered_id), pending)
 
 
 def _failure(
     state: EndpointState, component: InferenceComponent, adapter: AdapterSpec
 ) -> str | None:
-    """Why the adapter can never be served, as far as is known now."""
+    """Why the adapter can never be served; None where nothing observed says so."""
     base = state.components.get(adapter.base_name)
     if base is None:
         return f"Base inference component {adapter.base_name} does not exist any more."
@@ -99,10 +110,10 @@ def _failure(
 def _refusal(
     state: EndpointState, component: InferenceComponent, adapter: AdapterSpec
 ) -> str | None:
-    """Why the first copy that refuses the adapter does; None when none does."""
-    wanted_id = adapter_id(component.name, adapter)
+    """The reason of the first copy that refuses the adapter; None if none does."""
+    registered_id = adapter_id(component.name, adapter)
     for copy in _ready_copies(state, component, adapter.base_name):
-        status = _status_on(copy, wanted_id)
+        status = _status_on(copy, registered_id)
         if status.phase is AdapterPhase.FAILED:
             return status.reason or f"copy {copy.spec.id} refused the adapter without a reason"
     return None
@@ -111,9 +122,9 @@ def _refusal(
 def _is_everywhere(
     state: EndpointState, component: InferenceComponent, adapter: AdapterSpec
 ) -> bool:
-    wanted_id = adapter_id(component.name, adapter)
+    registered_id = adapter_id(component.name, adapter)
     copies = _ready_copies(state, component, adapter.base_name)
-    has_it = [_status_on(it, wanted_id).phase is AdapterPhase.READY for it in copies]
+    has_it = [_status_on(it, registered_id).phase is AdapterPhase.READY for it in copies]
     base = state.components[adapter.base_name]
     nothing_to_wait_for = base.desired_copies == 0 and not copies
     return nothing_to_wait_for or (bool(has_it) and all(has_it))
@@ -122,11 +133,10 @@ def _is_everywhere(
 def _still_missing(
     state: EndpointState, component: InferenceComponent, adapter: AdapterSpec
 ) -> str:
-    wanted_id = adapter_id(component.name, adapter)
+    registered_id = adapter_id(component.name, adapter)
     copies = _ready_copies(state, component, adapter.base_name)
-    waiting = [
-        it.spec.id for it in copies if _status_on(it, wanted_id).phase is not AdapterPhase.READY
-    ]
+    ready = AdapterPhase.READY
+    waiting = [it.spec.id for it in copies if _status_on(it, registered_id).phase is not ready]
     if not copies:
         return f"Timed out: no copy of the base {adapter.base_name} is ready to take the adapter."
     return f"Timed out: the adapter is not registered on {', '.join(waiting)}."
@@ -135,14 +145,14 @@ def _still_missing(
 def _deleted(
     state: EndpointState, component: InferenceComponent, adapter: AdapterSpec, context: PlanContext
 ) -> InferenceComponent | None:
-    """Gone once no copy reports the adapter, or soon after it was taken out of what they desire."""
+    """None once no copy reports the adapter, or FORGET_S after they were asked to drop it."""
     leaves_at = adapter_leaves_at(component)
     if context.now < leaves_at:
         return component
-    wanted_id = adapter_id(component.name, adapter)
-    held = any(_is_known(it, wanted_id) for it in state.copies_of(adapter.base_name))
+    registered_id = adapter_id(component.name, adapter)
+    held = any(_is_known(it, registered_id) for it in state.copies_of(adapter.base_name))
     return component if held and context.now < leaves_at + FORGET_S else None
 
 
-def _is_known(copy: Copy, wanted_id: str) -> bool:
-    return any(it.id == wanted_id for it in copy.status.adapters)
+def _is_known(copy: Copy, registered_id: str) -> bool:
+    return any(it.id == registered_id for it in copy.status.adapters)

@@ -1,4 +1,11 @@
-"""Which adapters a base component's copies must have registered, and under which id."""
+"""Adapters that the copies of a base component must have registered, and their ids.
+
+adapter component                               its adapter            the one it replaced
+---------------------------------------------   --------------------   ----------------------
+Creating, Updating, InService                   registered             registered
+Deleting, less than DRAIN_S ago                 registered             registered
+Deleting since longer, Failed                   -                      -
+"""
 
 from hostelry.domain.component import AdapterSpec, ComponentStatus, InferenceComponent
 from hostelry.domain.copy import AdapterPlacement
@@ -6,47 +13,42 @@ from hostelry.reconcile.plan.endpoint_state import DRAIN_S, LIVE_COMPONENT, Endp
 
 
 def adapter_id(name: str, adapter: AdapterSpec) -> str:
-    """The name a model server knows an adapter by; a replaced one never shares it."""
+    """The id of an adapter on model servers; adapters never share one with their predecessor."""
     return f"{name}--g{adapter.generation}"
 
 
-def wanted_adapters(
+def desired_adapters(
     state: EndpointState, base_name: str, now: float
 ) -> tuple[AdapterPlacement, ...]:
-    """Adapters that every copy of the base must have, by id.
+    """Adapters that every copy of the base must have, in the order of their ids.
 
-    One that is updated stays beside its successor, and one that is deleted stays a moment, until
-    the routes that name it have gone.
+    One that an update replaces stays until the routes that name it are gone, as does a deleted one.
     """
-    wanted = [
+    desired = [
         _placement(component, adapter)
         for component in state.adapters_of(base_name)
-        for adapter in _wanted_of(component, now)
+        for adapter in _desired_of(component, now)
     ]
-    return tuple(sorted(wanted, key=lambda it: it.id))
+    return tuple(sorted(desired, key=lambda it: it.id))
 
 
 def routed_adapter(component: InferenceComponent) -> AdapterSpec | None:
-    """The adapter that requests go to: during an update, the one before it."""
+    """The adapter that requests go to; during an update, the previous one."""
     if component.status is ComponentStatus.UPDATING and component.previous_adapter is not None:
         return component.previous_adapter
     return component.adapter
 
 
 def adapter_leaves_at(component: InferenceComponent) -> float:
-    """When an adapter that lost its routes may be unregistered."""
+    """The instant from which an adapter without routes may be unregistered."""
     return component.modified_at + DRAIN_S
 
 
-def _wanted_of(component: InferenceComponent, now: float) -> list[AdapterSpec]:
-    adapter, previous = component.adapter, component.previous_adapter
-    if component.status is ComponentStatus.DELETING:
-        kept = [adapter, previous] if now < adapter_leaves_at(component) else []
-    elif component.status in LIVE_COMPONENT:
-        kept = [adapter, previous]
-    else:
-        kept = []
-    return [it for it in kept if it is not None]
+def _desired_of(component: InferenceComponent, now: float) -> list[AdapterSpec]:
+    is_leaving = component.status is ComponentStatus.DELETING and now < adapter_leaves_at(component)
+    if component.status not in LIVE_COMPONENT and not is_leaving:
+        return []
+    return [it for it in (component.adapter, component.previous_adapter) if it is not None]
 
 
 def _placement(component: InferenceComponent, adapter: AdapterSpec) -> AdapterPlacement:

@@ -1,19 +1,26 @@
-"""The copies of base components: all of an endpoint's are placed together, in a stable order.
+"""Stage: the copies of base components, placed together for an endpoint, in a stable order.
 
-What fits serves; what does not waits, adds instances where ManagedInstanceScaling allows, and says
-why in the component's note.
+a copy of the component, its component is    result
+-----------------------------------------    ------------------------------------------------
+not alive (Deleting, Failed)                 drains, at most DELETE_DRAIN_S
+alive, the copy FAILED long enough ago       stopped, so that another one is tried
+alive, the copy is surplus                   drains; stopped at once where it FAILED
+alive, a copy is missing, it fits            a new copy, off instances where one FAILED before
+... it fits once draining copies are gone    waits
+... old copies may make way for it           these drain first (`exchange`)
+... it fits nowhere                          another instance (`growth`), or a note that says why
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase, CopySpec, Instance
 from hostelry.domain.endpoint import Deployment, EndpointVariant
 from hostelry.placement.pack import place
-from hostelry.placement.values import Placed, Wanted
-from hostelry.reconcile.plan.adapters import wanted_adapters
-from hostelry.reconcile.plan.desired_copies import DesiredCopies, aim_of
+from hostelry.placement.values import CopyRequest, Placed
+from hostelry.reconcile.plan.adapters import desired_adapters
+from hostelry.reconcile.plan.desired_copies import DesiredCopies, desired_copies_of
 from hostelry.reconcile.plan.endpoint_state import (
     DELETE_DRAIN_S,
     LIVE_COMPONENT,
@@ -27,16 +34,18 @@ from hostelry.reconcile.plan.growth import grown
 from hostelry.reconcile.plan.model_copies import new_copy, without_failed
 from hostelry.reconcile.plan.placement_request import (
     Unplaced,
+    copy_request,
     held_on,
     hosts_of,
     instance_types,
-    wanted_copy,
 )
 from hostelry.reconcile.plan.reasons import placement_note
 
+Missing = tuple[DesiredCopies, CopyRequest]  # one copy to place, and what it is for
+
 
 def plan_component_copies(state: EndpointState, context: PlanContext) -> EndpointState:
-    """The state with the copies that the base components want, as far as they fit."""
+    """The state with the desired copies of all base components, as far as they fit."""
     bases = [it for it in state.components.values() if it.spec is not None]
     for base in bases:
         if base.status not in LIVE_COMPONENT:
@@ -55,137 +64,121 @@ def _on_variant(
     if not components:
         return state
     hosts = state.hosts(deployment.generation, variant.variant.name)
-    failed = [it for one in components for it in state.copies_on(hosts, one.name)]
+    failed = [copy for it in components for copy in state.copies_on(hosts, it.name)]
     state = state.with_copies(without_failed(failed, context.now))
-    aims = [aim_of(state, it, deployment, context) for it in components]
-    state = state.with_copies(it for aim in aims for it in _leaving(aim, context))
-    aims = [aim_of(state, it, deployment, context) for it in components]
-    state, unplaced = _placed(state, hosts, variant, aims, context)
-    now = {it.name: aim_of(state, it, deployment, context) for it in components if unplaced}
-    unplaced = [replace(it, aim=now[it.aim.component.name]) for it in unplaced]
+    types = instance_types(variant.variant, hosts)
+    missing: list[Missing] = []
+    for component in components:
+        before = desired_copies_of(state, component, deployment, context)
+        state = state.with_copies(_leaving(before, context))
+        desired = desired_copies_of(state, component, deployment, context)
+        request = copy_request(component, desired.spec, types)
+        missing += [(desired, request)] * desired.missing
+    state, unplaced = _placed(state, state.able(hosts, context.now), missing, context)
+    # The copies placed above count from here on: what may be exchanged depends on them.
+    unplaced = [_counted_again(state, it, deployment, context) for it in unplaced]
     state, waiting = without_what_will_fit(state, hosts, unplaced, context)
     state, refused = grown(state, deployment, variant, waiting, context)
     if state.endpoint is None or deployment.generation != state.endpoint.active.generation:
         return state
-    said = {it.aim.component.name: it.why.text for it in (*unplaced, *refused)}
-    return _with_notes(state, components, hosts, said)
+    reasons = {it.desired.component.name: it.why.text for it in (*unplaced, *refused)}
+    return _with_notes(state, components, hosts, reasons)
+
+
+def _counted_again(
+    state: EndpointState, unplaced: Unplaced, deployment: Deployment, context: PlanContext
+) -> Unplaced:
+    component = unplaced.desired.component
+    return replace(unplaced, desired=desired_copies_of(state, component, deployment, context))
 
 
 def _living(state: EndpointState, variant: EndpointVariant) -> list[InferenceComponent]:
-    """The base components on a variant that want copies, the oldest first."""
-    mine = [
-        it
-        for it in state.components.values()
-        if it.spec is not None
-        and it.status in LIVE_COMPONENT
-        and it.variant_name == variant.variant.name
-    ]
+    """The base components on a variant that may have copies, the oldest first."""
+    bases = [it for it in state.components.values() if it.spec is not None]
+    living = [it for it in bases if it.status in LIVE_COMPONENT]
+    mine = [it for it in living if it.variant_name == variant.variant.name]
     return sorted(mine, key=lambda it: (it.created_at, it.name))
 
 
-def _leaving(aim: DesiredCopies, context: PlanContext) -> list[Copy]:
-    """The copies that are not wanted any more, on their way out; what failed has none to drain."""
-    failed = [it for it in aim.others if it.status.phase is CopyPhase.FAILED]
-    return [drained(it, context) for it in aim.surplus] + [
-        stopped(it, context.now) for it in failed
-    ]
+def _leaving(desired: DesiredCopies, context: PlanContext) -> list[Copy]:
+    """The surplus copies on their way out; a FAILED one has no requests to drain."""
+    failed = [it for it in desired.others if it.status.phase is CopyPhase.FAILED]
+    surplus = [drained(it, context) for it in desired.surplus]
+    return surplus + [stopped(it, context.now) for it in failed]
 
 
 def _placed(
-    state: EndpointState,
-    hosts: Sequence[Instance],
-    variant: EndpointVariant,
-    aims: Sequence[DesiredCopies],
-    context: PlanContext,
+    state: EndpointState, hosts: Sequence[Instance], missing: list[Missing], context: PlanContext
 ) -> tuple[EndpointState, list[Unplaced]]:
-    """The state with the missing copies that have a place, and those that have none."""
-    able = state.able(hosts, context.now)
-    types = instance_types(variant.variant, hosts)
-    claims = [
-        (aim, wanted_copy(aim.component, aim.spec, types))
-        for aim in aims
-        for _ in range(aim.missing)
-    ]
-    state, claims = _placed_elsewhere(state, able, claims, context)
-    if not claims:
+    """The state with the missing copies that fit on `hosts`, and those that do not."""
+    state, missing = _placed_elsewhere(state, hosts, missing, context)
+    if not missing:
         return state, []
-    packing = place([it for _, it in claims], hosts_of(able), held_on(state, able))
+    packing = place([it for _, it in missing], hosts_of(hosts), held_on(state, hosts))
     found, unplaced = [], []
-    for (aim, wanted), outcome in zip(claims, packing.outcomes, strict=True):
+    for (desired, request), outcome in zip(missing, packing.outcomes, strict=True):
         if isinstance(outcome, Placed):
-            found.append(_new_component_copy(state, aim, outcome, context))
+            found.append(component_copy(state, desired, outcome, context))
         else:
-            unplaced.append(Unplaced(aim=aim, wanted=wanted, why=outcome))
+            unplaced.append(Unplaced(desired=desired, request=request, why=outcome))
     return state.with_copies(found), unplaced
 
 
 def _placed_elsewhere(
     state: EndpointState,
     hosts: Sequence[Instance],
-    claims: Sequence[tuple[DesiredCopies, Wanted]],
+    missing: Sequence[Missing],
     context: PlanContext,
-) -> tuple[EndpointState, list[tuple[DesiredCopies, Wanted]]]:
-    """Places what follows a failed copy on another instance, where one holds it."""
+) -> tuple[EndpointState, list[Missing]]:
+    """Place successors of FAILED copies on other instances, where one holds them.
+
+    The instance may be why the copy failed; where no other one holds it, it is tried there again.
+    """
     left = []
-    failed_on = {aim.component.name: _failed_on(state, aim) for aim, _ in claims}
-    for aim, wanted in claims:
-        elsewhere = [it for it in hosts if it.id not in failed_on[aim.component.name]]
-        if len(elsewhere) == len(hosts):
-            left.append((aim, wanted))
-            continue
-        packing = place([wanted], hosts_of(elsewhere), held_on(state, elsewhere))
-        found = [_new_component_copy(state, aim, it, context) for it in packing.placed]
-        state = state.with_copies(found)
+    for desired, request in missing:
+        copies = state.copies_of(desired.component.name)
+        failed_on = {it.instance_id for it in copies if it.status.phase is CopyPhase.FAILED}
+        elsewhere = [it for it in hosts if it.id not in failed_on]
+        found: list[Copy] = []
+        if len(elsewhere) < len(hosts):
+            packing = place([request], hosts_of(elsewhere), held_on(state, elsewhere))
+            found = [component_copy(state, desired, it, context) for it in packing.placed]
+            state = state.with_copies(found)
         if not found:
-            left.append((aim, wanted))
+            left.append((desired, request))
     return state, left
 
 
-def _failed_on(state: EndpointState, aim: DesiredCopies) -> set[str]:
-    copies = state.copies_of(aim.component.name)
-    return {it.instance_id for it in copies if it.status.phase is CopyPhase.FAILED}
-
-
-def _new_component_copy(
-    state: EndpointState, aim: DesiredCopies, placed: Placed, context: PlanContext
-) -> Copy:
-    instance = state.instances[placed.instance_id]
-    return component_copy(state, aim, instance, placed.device_ids, context)
-
-
 def component_copy(
-    state: EndpointState,
-    aim: DesiredCopies,
-    instance: Instance,
-    device_ids: tuple[int, ...],
-    context: PlanContext,
+    state: EndpointState, desired: DesiredCopies, placed: Placed, context: PlanContext
 ) -> Copy:
-    """A new copy of what the aim is for, on an instance of a type that may hold it."""
-    name, typed = aim.component.name, aim.spec.on(instance.instance_type)
+    """A new copy of the desired specification, where placement put it."""
+    instance, name = state.instances[placed.instance_id], desired.component.name
+    typed = desired.spec.on(instance.instance_type)
     assert typed is not None, "placement gives no copy to an instance of a type without a spec"
-    wanted = CopySpec(
+    spec = CopySpec(
         id="",
         owner=f"component/{name}",
         container=typed.container,
         requirements=typed.requirements,
         download_timeout_s=typed.download_timeout_s,
         startup_timeout_s=typed.startup_timeout_s,
-        adapters=wanted_adapters(state, name, context.now),
-        device_ids=device_ids,
+        adapters=desired_adapters(state, name, context.now),
+        device_ids=placed.device_ids,
     )
-    return new_copy(instance, name, aim.spec.generation, wanted, context)
+    return new_copy(instance, name, desired.spec.generation, spec, context)
 
 
 def _with_notes(
     state: EndpointState,
     components: Sequence[InferenceComponent],
     hosts: Sequence[Instance],
-    said: dict[str, str],
+    reasons: Mapping[str, str],
 ) -> EndpointState:
-    """The state in which each component says why some of its copies do not serve."""
+    """The state with a note on each component: why some of its copies do not serve."""
     for component in components:
         now = state.components[component.name]
-        note = placement_note(said.get(now.name), state.copies_on(hosts, now.name))
+        note = placement_note(reasons.get(now.name), state.copies_on(hosts, now.name))
         if now.status is not ComponentStatus.DELETING:
             state = state.with_component(replace(now, placement_note=note))
     return state

@@ -1,4 +1,18 @@
-"""A base component's status: Creating and Updating end with its copies ready, failed or late."""
+"""Status of a base component, from its copies.
+
+status                       observed                               result
+---------------------------  -------------------------------------  ------------------------------
+Creating, Updating           endpoint gone, a copy FAILED, or no    Creating: Failed
+type of instance can hold a copy       Updating: InService, rolled back
+Creating, Updating           all desired copies serve, no other     InService
+generation is left
+Creating, Updating           deadline passed                        as where a copy FAILED
+Updating, batch by batch     endpoint gone                          InService, rolled back
+Updating, batch by batch     deadline passed                        goes back batch by batch
+going back                   all old copies serve, or it is late    InService, rolled back
+Deleting                     no copy is left                        removed
+Deleting                     deadline passed                        Failed
+"""
 
 from dataclasses import replace
 
@@ -16,7 +30,7 @@ from hostelry.reconcile.plan.rollout import going_back
 def plan_component(
     state: EndpointState, component: InferenceComponent, context: PlanContext
 ) -> InferenceComponent | None:
-    """The base component with the status that its copies make; None once it is deleted."""
+    """The base component with the status that follows; None once it is deleted."""
     if component.status is ComponentStatus.DELETING:
         return _deleted(state, component, context)
     if component.status not in (ComponentStatus.CREATING, ComponentStatus.UPDATING):
@@ -39,7 +53,7 @@ def plan_component(
 def _rolled(
     state: EndpointState, component: InferenceComponent, rollout: Rollout, context: PlanContext
 ) -> InferenceComponent:
-    """A component that is updated batch by batch: in service again once it has gone all back."""
+    """The component under a rolling update, whose batches `rollout` decides."""
     gone = host_failure(state, component)
     late = is_overdue(component, context.now)
     spec = component.previous_spec or component.spec
@@ -58,7 +72,7 @@ def _rolled(
 def in_service(
     component: InferenceComponent, failure: str | None, now: float
 ) -> InferenceComponent:
-    """The component InService; `failure` tells why an update was rolled back."""
+    """The component InService; `failure` is why an update was rolled back, None if it was not."""
     event = Event.READY if failure is None else Event.ROLLED_BACK
     return replace(
         component,
@@ -72,7 +86,7 @@ def in_service(
 
 
 def failed(component: InferenceComponent, failure: str, now: float) -> InferenceComponent:
-    """The component Failed, for the reason given."""
+    """The component Failed, with `failure` as its reason."""
     return replace(
         component,
         status=next_status(component.status, Event.FAIL),
@@ -84,7 +98,7 @@ def failed(component: InferenceComponent, failure: str, now: float) -> Inference
 
 
 def host_failure(state: EndpointState, component: InferenceComponent) -> str | None:
-    """Why the endpoint that a component is created on cannot take it; None when it can."""
+    """Why a component's endpoint cannot take it; None if it can."""
     if state.endpoint is None:
         return f"Endpoint {component.endpoint_name} does not exist any more."
     if state.endpoint.status in (EndpointStatus.FAILED, EndpointStatus.DELETING):
@@ -94,7 +108,7 @@ def host_failure(state: EndpointState, component: InferenceComponent) -> str | N
 
 
 def active_hosts(state: EndpointState, component: InferenceComponent) -> list[Instance]:
-    """The instances that a component's traffic is served from."""
+    """Instances of the active deployment, which serve the component's requests."""
     if state.endpoint is None:
         return []
     return state.hosts(state.endpoint.active.generation, component.variant_name)
@@ -105,7 +119,7 @@ def _copies(state: EndpointState, component: InferenceComponent) -> list[Copy]:
 
 
 def _is_up(state: EndpointState, component: InferenceComponent) -> bool:
-    """All wanted copies are ready, and none of another generation is left."""
+    """Whether all desired copies serve, and none of another generation is left."""
     assert component.spec is not None, "a base component has a spec"
     copies = _copies(state, component)
     new = [it for it in copies if it.generation == component.spec.generation]
@@ -116,7 +130,7 @@ def _is_up(state: EndpointState, component: InferenceComponent) -> bool:
 def _failure(
     state: EndpointState, component: InferenceComponent, context: PlanContext
 ) -> str | None:
-    """Why the wanted copies can never be ready, as far as is known now."""
+    """Why the desired copies can never be ready; None where nothing observed says so."""
     assert component.spec is not None, "a base component has a spec"
     gone = host_failure(state, component)
     if gone is not None:
@@ -135,7 +149,7 @@ def _failure(
 
 
 def _variant(state: EndpointState, component: InferenceComponent) -> EndpointVariant | None:
-    assert state.endpoint is not None, "the endpoint was looked at before"
+    assert state.endpoint is not None, "host_failure refuses a component without an endpoint"
     variants = state.endpoint.active.variants
     return next((it for it in variants if it.variant.name == component.variant_name), None)
 

@@ -1,4 +1,4 @@
-"""When a status that is not final gives up; every such status has a deadline."""
+"""Deadlines of statuses that are not final: at its deadline a record fails or rolls back."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from hostelry.reconcile.plan.endpoint_state import EndpointState
 
 
 def with_deadlines(state: EndpointState, now: float) -> EndpointState:
-    """The state in which every status that is not final has a deadline, and no final one has."""
+    """The state in which exactly the statuses that are not final have a deadline."""
     if state.endpoint is not None:
         state = replace(state, endpoint=_endpoint(state.endpoint, now))
     for component in state.components.values():

@@ -1,9 +1,9 @@
-"""What of a deployment is up, what it lacks, and why it will not come up."""
+"""Readiness of a deployment, what it lacks, and why it cannot come up."""
 
 from collections.abc import Sequence
 
 from hostelry.domain.component import ComponentStatus, InferenceComponent
-from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
+from hostelry.domain.copy import CopyPhase, Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, EndpointVariant
 from hostelry.reconcile.plan.adapters import adapter_id, routed_adapter
 from hostelry.reconcile.plan.endpoint_state import (
@@ -19,27 +19,29 @@ SERVING = frozenset({ComponentStatus.IN_SERVICE, ComponentStatus.UPDATING})
 
 
 def is_up(state: EndpointState, deployment: Deployment) -> bool:
-    """Whether a deployment can take the endpoint's traffic: every instance, and every copy."""
-    return all(
-        len(up_instances(state, deployment, it)) >= it.desired_instance_count
-        for it in deployment.variants
-    ) and all(_has_moved(state, it, deployment) for it in _to_move(state, deployment))
+    """Whether a deployment can take the endpoint's traffic: all instances and copies are ready."""
+    has_instances = all(
+        len(up_instances(state, deployment, variant)) >= variant.desired_instance_count
+        for variant in deployment.variants
+    )
+    moving = _to_move(state, deployment) if has_instances else ()
+    return has_instances and all(_has_moved(state, it, deployment) for it in moving)
 
 
 def up_instances(
-    state: EndpointState, deployment: Deployment, wanted: EndpointVariant
+    state: EndpointState, deployment: Deployment, variant: EndpointVariant
 ) -> list[Instance]:
-    """The variant's instances that run, each with its model server ready where it has a model."""
-    hosts = state.hosts(deployment.generation, wanted.variant.name)
+    """The variant's running instances; where it has a model, those whose copy serves."""
+    hosts = state.hosts(deployment.generation, variant.variant.name)
     running = [it for it in hosts if it.state is InstanceState.RUNNING]
-    if wanted.model is None:
+    if variant.model is None:
         return running
     serving = {it.instance_id for it in state.copies_on(hosts, None) if is_routable(it)}
     return [it for it in running if it.id in serving]
 
 
 def _to_move(state: EndpointState, deployment: Deployment) -> list[InferenceComponent]:
-    """Base components whose copies must be on a pending deployment before it takes over."""
+    """Base components that must have copies on a pending deployment before it takes over."""
     endpoint = state.endpoint
     if endpoint is None or deployment is not endpoint.pending:
         return []
@@ -52,9 +54,9 @@ def _live_bases(state: EndpointState) -> list[InferenceComponent]:
 
 
 def can_serve_again(state: EndpointState, before: Deployment) -> bool:
-    """Whether requests can go back to the deployment that was kept during a trial.
+    """Whether requests can go back to `before`, the deployment kept during a trial.
 
-    Each component that serves now, adapters too, has as many copies there, and each model one.
+    Every component that serves now, adapters included, has as many copies there; every model one.
     """
     endpoint = state.endpoint
     assert endpoint is not None, "only an endpoint has a deployment to go back to"
@@ -78,44 +80,44 @@ def _can_return(
 
 
 def stopped_serving(state: EndpointState, before: Deployment) -> str | None:
-    """Which component has ceased to serve on trial, and serves where it was before; None: none."""
+    """Why a component that still serves on `before` does not on trial; None if all do."""
     endpoint = state.endpoint
     assert endpoint is not None, "only an endpoint has a deployment on trial"
-    for it in _live_bases(state):
-        if it.status is not ComponentStatus.IN_SERVICE or not it.desired_copies:
+    for base in _live_bases(state):
+        if base.status is not ComponentStatus.IN_SERVICE or not base.desired_copies:
             continue
-        now, then = (_serving(state, it, place) for place in (endpoint.active, before))
+        now, then = (_serving(state, base, place) for place in (endpoint.active, before))
         if then and not now:
-            hosts = state.hosts(endpoint.active.generation, it.variant_name)
-            missing = what_is_missing(it.desired_copies, state.copies_on(hosts, it.name))
+            hosts = state.hosts(endpoint.active.generation, base.variant_name)
+            missing = what_is_missing(base.desired_copies, state.copies_on(hosts, base.name))
             return (
-                f"Inference component {it.name} does not serve on the new instances any more:"
+                f"Inference component {base.name} does not serve on the new instances any more:"
                 f" {missing}; the update was rolled back."
             )
     return None
 
 
 def stranded(state: EndpointState, pending: Deployment, context: PlanContext) -> str | None:
-    """Why a component can never move to a pending deployment; None where all can."""
+    """Why a component can never move to a pending deployment; None if all can."""
     for component in _to_move(state, pending):
-        for wanted in pending.variants:
-            why = cannot_ever_fit(component, wanted.variant, context)
+        for variant in pending.variants:
+            why = cannot_ever_fit(component, variant.variant, context)
             if why is not None and component.desired_copies > 0 and component.status in SERVING:
                 return f"CapacityError: inference component {component.name}: {why}"
     return None
 
 
 def _has_moved(state: EndpointState, component: InferenceComponent, pending: Deployment) -> bool:
-    """Whether as many copies are ready on the pending deployment as serve on the active one.
+    """Whether as many copies serve on the pending deployment as on the active one.
 
-    Of what is in service at least one; what is being created holds no update up.
+    At least one where the component is in service; one that is Creating delays no update.
     """
     endpoint = state.endpoint
     assert endpoint is not None, "only an endpoint has a pending deployment"
     now_serving = _serving(state, component, endpoint.active)
     least = 1 if component.status in SERVING else 0
-    wanted = min(component.desired_copies, max(least, now_serving))
-    return _serving(state, component, pending) >= wanted
+    needed = min(component.desired_copies, max(least, now_serving))
+    return _serving(state, component, pending) >= needed
 
 
 def _serving(
@@ -124,31 +126,29 @@ def _serving(
     deployment: Deployment,
     adapter_name: str | None = None,
 ) -> int:
-    """How many copies of a base serve on a deployment; with the adapter, where one is named."""
+    """The copies of a base that serve on a deployment; with an adapter name, that have it."""
     hosts = state.hosts(deployment.generation, base.variant_name)
     serving = [it for it in state.copies_on(hosts, base.name) if is_routable(it)]
     return sum(1 for it in serving if adapter_name is None or adapter_name in it.proven_adapters)
 
 
 def deployment_failure(state: EndpointState, deployment: Deployment) -> str | None:
-    """Why a deployment that is coming up will not: the first failed copy or instance."""
-    for wanted in deployment.variants:
-        for model in wanted.models:
+    """Why a deployment cannot come up: its first failed copy or instance; None if none failed."""
+    for variant in deployment.variants:
+        for model in variant.models:
             if len(model.containers) != 1:
                 return (
                     f"Model {model.name} has {len(model.containers)} containers; "
                     f"a variant of this endpoint can run a model of one container."
                 )
-        hosts = state.hosts(deployment.generation, wanted.variant.name)
-        failure = _launch_failure(state, hosts) or _failed_copy(_copies(state, hosts))
+        hosts = state.hosts(deployment.generation, variant.variant.name)
+        # Of the copies only the model's: a component's failure is that component's own.
+        copies = state.copies_on(hosts, None)
+        failed = (copy_failure(it) for it in copies if it.status.phase is CopyPhase.FAILED)
+        failure = _launch_failure(state, hosts) or next(failed, None)
         if failure is not None:
             return failure
     return None
-
-
-def _copies(state: EndpointState, hosts: Sequence[Instance]) -> list[Copy]:
-    """Copies whose failure is the deployment's: the model's."""
-    return state.copies_on(hosts, None)
 
 
 def _launch_failure(state: EndpointState, hosts: Sequence[Instance]) -> str | None:
@@ -159,24 +159,17 @@ def _launch_failure(state: EndpointState, hosts: Sequence[Instance]) -> str | No
     return None
 
 
-def _failed_copy(copies: Sequence[Copy]) -> str | None:
-    for copy in copies:
-        if copy.status.phase is CopyPhase.FAILED:
-            return copy_failure(copy)
-    return None
-
-
 def still_missing(state: EndpointState, deployment: Deployment) -> str:
-    """What a deployment lacks at its deadline; the first variant without all instances leads."""
+    """What a deployment lacks at its deadline; variants short of instances come first."""
     lacks = [_variant_missing(state, deployment, it) for it in deployment.variants]
     return " ".join(sorted(lacks, key=lambda it: not it.startswith("CapacityError")))
 
 
-def _variant_missing(state: EndpointState, deployment: Deployment, wanted: EndpointVariant) -> str:
-    hosts = state.hosts(deployment.generation, wanted.variant.name)
+def _variant_missing(state: EndpointState, deployment: Deployment, variant: EndpointVariant) -> str:
+    hosts = state.hosts(deployment.generation, variant.variant.name)
     launching = [it for it in hosts if it.state is InstanceState.LAUNCHING]
     problems = [_launch_problem(state, it) for it in launching]
-    name, count = wanted.variant.name, wanted.desired_instance_count
+    name, count = variant.variant.name, variant.desired_instance_count
     if launching:
         running = len(hosts) - len(launching)
         start = f"CapacityError: timed out with {running} of {count} instances of variant {name}"
@@ -184,7 +177,7 @@ def _variant_missing(state: EndpointState, deployment: Deployment, wanted: Endpo
     waiting = [it for it in _to_move(state, deployment) if not _has_moved(state, it, deployment)]
     if waiting:
         return _move_missing(state, waiting[0], hosts)
-    if wanted.model is None:
+    if variant.model is None:
         return f"Timed out; variant {name}: {len(hosts)} of {count} instances run."
     return f"Timed out; variant {name}: {what_is_missing(count, state.copies_on(hosts, None))}."
 

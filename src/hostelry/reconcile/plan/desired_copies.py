@@ -1,8 +1,14 @@
-"""How many copies of which generation a component should have on a deployment. Pure counting.
+"""Desired copies of a component on one deployment. Pure counting.
 
-An update replaces *other* copies (of another generation, or on an instance that is leaving or out
-of reach) by *current* ones. Without a rolling policy all current ones come at once; with one, batch
-by batch.
+*Current* copies are of the newest specification (or of the one that a rollback returns to), on an
+instance that stays and is reachable; all *others* are replaced by current ones.
+
+    D = desired copies, N = new copies of the rollout    current    others kept
+    --------------------------------------------------   --------   --------------------------------
+    no rolling update                                    D          D - ready current
+    rolling update, batch by batch                       N          D - copies of proven batches
+    rolling back, batch by batch                         D - N      N
+    any                                                             at least D - ready current
 """
 
 from collections.abc import Sequence
@@ -22,43 +28,43 @@ from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext, i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredCopies:
-    """What a component is to have on one deployment, beside what it has.
+    """Copies that a component should have on one deployment, beside those it has.
 
-    `want` copies of `spec` and, until those serve, `keep` others. Where there is no room for a new
-    one, others may be stopped first as long as `floor` copies serve; None: one exchange at a time.
+    `count` copies of `spec` and, until those serve, `keep` others. Where there is no room for a new
+    one, others may stop first while `min_ready` copies serve; None: one exchange at a time.
     """
 
     component: InferenceComponent
     spec: ComponentSpec
-    want: int
+    count: int
     keep: int
-    floor: int | None
+    min_ready: int | None
     current: tuple[Copy, ...]
     others: tuple[Copy, ...]
 
     @property
     def missing(self) -> int:
-        """How many copies are to be placed."""
-        return max(0, self.want - len(self.current))
+        """The number of copies still to be placed."""
+        return max(0, self.count - len(self.current))
 
     @property
     def surplus(self) -> list[Copy]:
-        """The copies that are not wanted any more."""
-        return [*self.current[self.want :], *self.others[self.keep :]]
+        """Copies beyond the desired counts."""
+        return [*self.current[self.count :], *self.others[self.keep :]]
 
     @property
     def num_ready(self) -> int:
-        """How many copies serve."""
+        """The number of copies that serve."""
         return sum(1 for it in (*self.current, *self.others) if is_routable(it))
 
 
-def aim_of(
+def desired_copies_of(
     state: EndpointState,
     component: InferenceComponent,
     deployment: Deployment,
     context: PlanContext,
 ) -> DesiredCopies:
-    """What the component, which is a base, is to have on the deployment."""
+    """The desired copies of a base component on the deployment."""
     spec = next_spec(component)
     hosts = state.hosts(deployment.generation, component.variant_name)
     lost = {it.id for it in hosts} - {it.id for it in state.able(hosts, context.now)}
@@ -70,27 +76,28 @@ def aim_of(
         is_current = copy.generation == spec.generation and copy.instance_id not in lost
         (current if is_current else others).append(copy)
     ready = sum(1 for it in current if is_routable(it))
-    want, keep = component.desired_copies, component.desired_copies - ready
-    floor: int | None = None
+    count, keep = component.desired_copies, component.desired_copies - ready
+    min_ready: int | None = None
     rollout = component.rollout if _is_active(state, deployment) else None
     if rollout is not None:
-        want, keep = _in_batches(component, rollout, ready)
-        # Where old copies have died, or stayed on another deployment, new ones stand in for them.
-        want = max(want, component.desired_copies - len(others))
-        floor = max(0, component.desired_copies - exchange_size(component, rollout))
+        count, keep = _in_batches(component, rollout, ready)
+        # Old copies that died, or stayed on another deployment, are replaced ahead of their batch:
+        # a rolling update must not serve with fewer copies than are desired.
+        count = max(count, component.desired_copies - len(others))
+        min_ready = max(0, component.desired_copies - exchange_size(component, rollout))
     return DesiredCopies(
         component=component,
         spec=spec,
-        want=want,
+        count=count,
         keep=max(0, keep),
-        floor=floor,
+        min_ready=min_ready,
         current=tuple(_best_first(state, current, spec.scheduling.strategy, lost)),
         others=tuple(_best_first(state, others, spec.scheduling.strategy, lost)),
     )
 
 
 def next_spec(component: InferenceComponent) -> ComponentSpec:
-    """What new copies run: the specification, or the one that a rolling update goes back to."""
+    """The specification of new copies; during a rollback, the one before the update."""
     assert component.spec is not None, "a base component has a spec"
     if component.rollout is not None and component.rollout.failure is not None:
         return component.previous_spec or component.spec
@@ -98,19 +105,19 @@ def next_spec(component: InferenceComponent) -> ComponentSpec:
 
 
 def batch_size(component: InferenceComponent, rollout: Rollout) -> int:
-    """How many copies are exchanged at once; all of them where a rollback has no batches."""
+    """The number of copies exchanged at once; all of them where a rollback has no batches."""
     size = rollout.policy.max_batch if rollout.failure is None else rollout.policy.rollback_batch
     return component.desired_copies if size is None else size.copies(component.desired_copies)
 
 
 def exchange_size(component: InferenceComponent, rollout: Rollout) -> int:
-    """How many copies may be missing at once where old and new ones have no room beside."""
+    """The number of copies that may be missing where old and new ones do not fit together."""
     size = rollout.policy.rollback_batch if rollout.failure is not None else None
     return (size or rollout.policy.max_batch).copies(component.desired_copies)
 
 
 def is_moving(state: EndpointState, copy: Copy) -> bool:
-    """Whether a copy comes up on another instance for one that serves: it is not counted yet."""
+    """Whether a copy moves: it comes up for one that serves elsewhere, and does not count yet."""
     if copy.replaces is None or copy.component_name is None:
         return False
     component = state.components.get(copy.component_name)
@@ -120,10 +127,10 @@ def is_moving(state: EndpointState, copy: Copy) -> bool:
 
 
 def _in_batches(component: InferenceComponent, rollout: Rollout, ready: int) -> tuple[int, int]:
-    """How many current copies a rolling update wants, and how many others it keeps."""
+    """Desired current copies of a rolling update, and the others it keeps."""
     desired = component.desired_copies
     if rollout.failure is not None:
-        # `new_copies` of the generation that failed may still be there.
+        # During a rollback `new_copies` counts those of the failed generation that may stay.
         return desired - rollout.new_copies, max(rollout.new_copies, desired - ready)
     size = batch_size(component, rollout)
     proven = (max(rollout.new_copies - 1, 0) // size) * size
@@ -138,7 +145,7 @@ def _is_active(state: EndpointState, deployment: Deployment) -> bool:
 def _best_first(
     state: EndpointState, copies: Sequence[Copy], strategy: PlacementStrategy, lost: set[str]
 ) -> list[Copy]:
-    """Those that serve first; then as they are to lie: one on each instance, or close together."""
+    """The copies to keep first: serving ones, then by strategy, spread out or close together."""
     packed = strategy is PlacementStrategy.BINPACK
     nth: dict[str, int] = {}
     rank: dict[str, int] = {}

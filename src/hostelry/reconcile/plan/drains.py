@@ -1,4 +1,15 @@
-"""When a copy that drains is stopped: once nobody holds a connection to it, or at its limit."""
+"""Stage: stops copies that have drained.
+
+    a draining copy                                               result
+    -----------------------------------------------------------   ----------------------
+    its time limit passed                                         stopped already
+    its model server does not run                                 stopped
+    reports no open connection, DRAIN_S after the drain began     stopped
+    reports nothing, CONNECTION_REPORT_S after the drain began    stopped
+    reports open connections                                      drains on
+
+DRAIN_S covers the routes: until every gateway has the new ones, requests still arrive.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -6,30 +17,29 @@ from dataclasses import replace
 from hostelry.domain.copy import Copy, CopyPhase
 from hostelry.reconcile.plan.endpoint_state import DRAIN_S, EndpointState, PlanContext, stopped
 
-UNTOLD_S = 4.0  # how long an agent may take to say which connections are open
-# One that an agent's successor has taken over is proven again while it answers.
+CONNECTION_REPORT_S = 4.0  # how long an agent may take to report open connections
+# PROVING too: an agent that was restarted proves a copy again while that copy answers requests.
 ANSWERING = frozenset({CopyPhase.READY, CopyPhase.UNHEALTHY, CopyPhase.PROVING})
 
 
 def plan_drains(state: EndpointState, context: PlanContext) -> EndpointState:
     """The state in which copies that have drained are stopped."""
-    leaving = [_begun(it, context.now) for it in state.copies.values() if it.draining]
-    return state.with_copies(
-        stopped(it, context.now) if _is_drained(it, context.now) else it for it in leaving
-    )
+    now = context.now
+    leaving = [_begun(it, now) for it in state.copies.values() if it.draining]
+    return state.with_copies(stopped(it, now) if _is_drained(it, now) else it for it in leaving)
 
 
 def drain_instants(copy: Copy) -> Iterator[float]:
-    """When time alone may end the copy's drain."""
+    """Instants at which time alone may end the copy's drain."""
     if copy.drain_started_at is not None:
         yield copy.drain_started_at + DRAIN_S
-        yield copy.drain_started_at + UNTOLD_S
+        yield copy.drain_started_at + CONNECTION_REPORT_S
 
 
 def _begun(copy: Copy, now: float) -> Copy:
     """The copy with a drain that has begun by now, also where the clock was set back meanwhile.
 
-    It has as long as it had; one that was not to drain at all is stopped still.
+    The drain keeps its length; a copy that was to stop at once still is.
     """
     ends_at, began_at = copy.drain_deadline_at, copy.drain_started_at
     if ends_at is None:
@@ -44,9 +54,9 @@ def _is_drained(copy: Copy, now: float) -> bool:
     if copy.drain_started_at is None or copy.drain_deadline_at is None:
         return False
     if copy.drain_deadline_at <= now:
-        return False  # its time is over anyway
+        return False  # stopped already
     if copy.status.phase not in ANSWERING:
         return True
     still_open = copy.status.open_connections
-    wait_s = UNTOLD_S if still_open is None else DRAIN_S
+    wait_s = CONNECTION_REPORT_S if still_open is None else DRAIN_S
     return now >= copy.drain_started_at + wait_s and not still_open

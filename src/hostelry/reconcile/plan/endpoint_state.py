@@ -1,7 +1,7 @@
-"""One endpoint and everything on it, as plain values: what every plan starts from and ends in.
+"""State of one endpoint and everything on it, as plain values: input and output of every plan.
 
-A plan is a function from an EndpointState to the one that should be recorded next; `reconciler`
-writes the difference. Only here is said which copies belong to what.
+A plan is a function from an EndpointState to the one to record next; `reconciler` writes the
+difference.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -22,8 +22,8 @@ K = TypeVar("K", bound=Hashable)
 
 DRAIN_S = 2.0
 MAX_DRAIN_S = 490.0  # the longest that a stream may take, and a little
-DELETE_DRAIN_S = 30.0  # whoever deletes does not wait for a stream
-LOST_S = 60.0
+DELETE_DRAIN_S = 30.0  # a delete does not wait for the end of a stream
+LOST_AFTER_S = 60.0
 LEAST_PROVISION_S = 60.0
 LIVE_COMPONENT = frozenset(
     {ComponentStatus.CREATING, ComponentStatus.UPDATING, ComponentStatus.IN_SERVICE}
@@ -40,13 +40,12 @@ class GroupKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceFacts:
-    """What is known of an instance's agent since this process started.
+    """Facts about an instance's agent, gathered since this process started.
 
-    `applied` names the copies that the agent had been told to run before `observation` was made.
-    `attempts` counts failed launches in a row, `problem` tells the last one; `terminal` means that
-    trying again cannot help, `no_capacity` that no machine could be had for it. `gone` is set once
-    the instance is terminated. `unreachable_since` is when its agent, which had answered before,
-    first did not.
+    `applied` names the copies that the agent was given before it made `observation`. `attempts`
+    counts failed launches in a row, `problem` describes the last; `terminal` means that a retry
+    cannot help, `no_capacity` that no machine was available. `gone` is set once the instance is
+    terminated. `unreachable_since` is when an agent that had answered before first did not.
     """
 
     address: str | None = None
@@ -65,12 +64,12 @@ NOTHING_KNOWN = InstanceFacts()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanContext:
-    """What a plan may not find out by itself: the time, fresh ids, declared shapes, and settings.
+    """Inputs of a plan beside the state: the time, fresh ids, declared shapes, and settings.
 
     `pace` divides the waits that last minutes on AWS (cooldowns, bakes, provisioning time-outs).
-    `max_drain_s` is how long a copy that leaves may go on with its requests. `zone_letters` make
-    the availability zones of a region. `alarms` has the states of those that guard an update;
-    `watched_since` is since when this process evaluates alarms.
+    `max_drain_s` is how long a draining copy may take for its requests. `zone_letters` make the
+    availability zones of a region. `alarms` has the states of alarms that guard an update;
+    `watched_since` is when this process began to evaluate alarms.
     """
 
     now: float
@@ -84,19 +83,19 @@ class PlanContext:
     watched_since: float = 0.0
 
     def after(self, since: float, wait_s: float) -> bool:
-        """Whether a wait of AWS's, which began at `since`, is over."""
+        """Whether one of AWS's waits, begun at `since`, is over."""
         return self.now >= self.end_of(since, wait_s)
 
     def came_up_by(self, since: float, limit_s: float) -> float:
-        """When what takes real work, begun at `since`, is late: a pace makes no machine faster."""
+        """The time limit of real work begun at `since`: `pace` makes no machine faster."""
         return since + max(limit_s / self.pace, min(limit_s, LEAST_PROVISION_S))
 
     def end_of(self, since: float, wait_s: float) -> float:
-        """When a wait of AWS's, which began at `since`, is over."""
+        """The end of one of AWS's waits, begun at `since`."""
         return since + wait_s / self.pace
 
 
-@dataclass(frozen=True, kw_only=True)  # no slots: what is sorted out of a state is kept in it
+@dataclass(frozen=True, kw_only=True)  # no slots: cached properties need a __dict__
 class EndpointState:
     """An endpoint (None once deleted), its components by name, instances and copies by id."""
 
@@ -117,28 +116,28 @@ class EndpointState:
         return replace(self, instances={**self.instances, **changed}) if changed else self
 
     def with_component(self, component: InferenceComponent) -> "EndpointState":
-        """This state with `component` replaced; the same state where nothing of it changed."""
+        """This state with `component` replaced; itself where that changes nothing."""
         if self.components.get(component.name) == component:
             return self
         return replace(self, components={**self.components, component.name: component})
 
     def facts_of(self, instance_id: str) -> InstanceFacts:
-        """What is known of an instance; nothing yet is known of a new one."""
+        """Facts about an instance; none for one that is new to this process."""
         return self.facts.get(instance_id, NOTHING_KNOWN)
 
     def deployments(self) -> tuple[Deployment, ...]:
-        """What should have instances now: the active deployment, then those beside it."""
+        """Deployments that should have instances: the active one, then those beside it."""
         endpoint = self.endpoint
         if endpoint is None or endpoint.status in (EndpointStatus.DELETING, EndpointStatus.FAILED):
             return ()
         return endpoint.deployments
 
     def hosts(self, generation: int, variant_name: str) -> list[Instance]:
-        """Instances of a deployment's variant that are not on their way out, oldest first."""
+        """Instances of a deployment's variant that are not terminating, oldest first."""
         return list(self._hosts_by_variant.get((generation, variant_name), ()))
 
     def able(self, instances: Iterable[Instance], now: float) -> list[Instance]:
-        """Those that new copies may come to: within reach, and to stay."""
+        """Those that new copies may be placed on: reachable, and not leaving."""
         return [it for it in instances if not it.leaving and not is_lost(self.facts_of(it.id), now)]
 
     def copies_of(self, component_name: str | None) -> Sequence[Copy]:
@@ -146,11 +145,11 @@ class EndpointState:
         return self._copies_by_component.get(component_name, ())
 
     def copies_at(self, instance_id: str) -> Sequence[Copy]:
-        """All copies that have a record on an instance, oldest first."""
+        """All copies recorded on an instance, oldest first."""
         return self._copies_by_instance.get(instance_id, ())
 
     def copies_on(self, hosts: Sequence[Instance], component_name: str | None) -> list[Copy]:
-        """A component's (None: the model's) copies on `hosts` that are not on their way out."""
+        """A component's (None: the model's) copies on `hosts` that are not draining."""
         ids = {host.id for host in hosts}
         mine = self.copies_of(component_name)
         return [it for it in mine if it.instance_id in ids and not it.draining]
@@ -161,11 +160,9 @@ class EndpointState:
 
     @cached_property
     def _hosts_by_variant(self) -> Mapping[tuple[int, str], Sequence[Instance]]:
-        staying = [
-            it for it in self.instances.values() if it.state is not InstanceState.TERMINATING
-        ]
-        staying.sort(key=lambda it: (it.created_at, it.id))
-        return _grouped(staying, lambda it: (it.generation, it.variant_name))
+        hosts = [it for it in self.instances.values() if it.state is not InstanceState.TERMINATING]
+        hosts.sort(key=lambda it: (it.created_at, it.id))
+        return _grouped(hosts, lambda it: (it.generation, it.variant_name))
 
     @cached_property
     def _copies_in_order(self) -> Sequence[Copy]:
@@ -194,7 +191,7 @@ def _grouped(values: Iterable[T], key: Callable[[T], K]) -> Mapping[K, Sequence[
 
 
 def is_routable(copy: Copy) -> bool:
-    """Whether requests may be sent to a copy: it proved ready with its adapters settled."""
+    """Whether requests may go to a copy: it proved ready, its adapters are settled, it stays."""
     return (
         copy.status.phase is CopyPhase.READY
         and copy.status.address is not None
@@ -204,14 +201,18 @@ def is_routable(copy: Copy) -> bool:
 
 
 def is_lost(facts: InstanceFacts, now: float) -> bool:
-    """Whether an instance's agent has been out of reach for so long that others take its place."""
-    return facts.unreachable_since is not None and now >= facts.unreachable_since + LOST_S
+    """Whether an instance's agent has been unreachable for so long that others replace it."""
+    return facts.unreachable_since is not None and now >= facts.unreachable_since + LOST_AFTER_S
 
 
 def drained(copy: Copy, context: PlanContext, limit_s: float | None = None) -> Copy:
-    """The copy on its way out; one that takes requests stays until they are done, or the limit.
+    """The copy draining: until its requests are done, or for at most `limit_s`.
 
-    Another limit shortens a drain that is under way, and never makes it longer.
+    its state             result
+    -------------------   ------------------------------------------------------------
+    draining already      ends at the earlier of both limits, never later than before
+    takes no requests     ends now
+    takes requests        ends in `limit_s`, at least DRAIN_S: routes must change first
     """
     now, limit_s = context.now, context.max_drain_s if limit_s is None else limit_s
     if copy.drain_deadline_at is not None:
@@ -226,7 +227,7 @@ def drained(copy: Copy, context: PlanContext, limit_s: float | None = None) -> C
 
 
 def stopped(copy: Copy, now: float) -> Copy:
-    """The copy on its way out at once."""
+    """The copy with its drain ended."""
     if copy.drain_deadline_at is not None and copy.drain_deadline_at <= now:
         return copy
     return replace(copy, drain_deadline_at=now)

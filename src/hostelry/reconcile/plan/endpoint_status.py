@@ -1,4 +1,15 @@
-"""An endpoint's status: what is up decides; a failed or late update falls back to what served."""
+"""Stage: status of an endpoint, from what is up.
+
+status                      observed                                  result
+-------------------------   ---------------------------------------   ---------------------------
+Creating                    a copy or an instance failed, or late     Failed
+Creating                    everything is up                          InService
+Updating, counts only       everything is up, no instance leaves      InService
+Updating, counts only       failed or late                            InService with what is up
+Updating, other deployment  see `update_step`
+Deleting                    no instance is left                       removed
+Deleting                    late                                      Failed
+"""
 
 from dataclasses import replace
 
@@ -15,7 +26,7 @@ from hostelry.reconcile.plan.update import in_service, updated
 
 
 def plan_endpoint(state: EndpointState, context: PlanContext) -> EndpointState:
-    """The state with the endpoint's status as what is up makes it; gone once nothing is left."""
+    """The state with the endpoint's next status; without the endpoint once it is deleted."""
     endpoint = state.endpoint
     if endpoint is None:
         return state
@@ -32,12 +43,11 @@ def plan_endpoint(state: EndpointState, context: PlanContext) -> EndpointState:
 
 
 def reuse_instances(state: EndpointState) -> EndpointState:
-    """The state after an update that can keep the instances it finds, and the copies on them.
+    """The state after an update that can keep the instances there are, and the copies on them.
 
-    That is an update of a component endpoint to variants that may have each instance there is: none
-    is of a type that is not wanted any more, and nothing guards the update, so that there is no
-    need of old instances to go back to. It keeps the generation, and with that its instances, so
-    that one write makes the change.
+    It can where components are placed on the endpoint, every instance has a type that the new
+    variants allow, and no guard needs the old instances to return to. The new deployment then gets
+    the generation of the old one, and with it its instances, in one write.
     """
     endpoint = state.endpoint
     if endpoint is None or endpoint.pending is None:
@@ -52,22 +62,21 @@ def reuse_instances(state: EndpointState) -> EndpointState:
     return replace(state, endpoint=replace(endpoint, active=after, pending=None))
 
 
-def _not_fewer(wanted: EndpointVariant, active: Deployment) -> EndpointVariant:
-    """`wanted` with the instances that managed scaling has added so far, within its new bounds."""
-    scaling = managed_scaling(wanted.variant)
+def _not_fewer(variant: EndpointVariant, active: Deployment) -> EndpointVariant:
+    """The variant with the instances that managed scaling added so far, within its new bounds."""
+    scaling = managed_scaling(variant.variant)
     if scaling is None:
-        return wanted
-    now = next(it for it in active.variants if it.variant.name == wanted.variant.name)
-    wanted = replace(wanted, scaled_in_at=now.scaled_in_at, passed_over=now.passed_over)
-    count = max(wanted.desired_instance_count, now.desired_instance_count)
-    return replace(wanted, desired_instance_count=min(count, scaling.max_instances))
+        return variant
+    now = next(it for it in active.variants if it.variant.name == variant.variant.name)
+    variant = replace(variant, scaled_in_at=now.scaled_in_at, passed_over=now.passed_over)
+    count = max(variant.desired_instance_count, now.desired_instance_count)
+    return replace(variant, desired_instance_count=min(count, scaling.max_instances))
 
 
 def _keeps_instances(state: EndpointState, active: Deployment, pending: Deployment) -> bool:
     types = {it.variant.name: it.variant.instance_types for it in pending.variants}
-    if not pending.config.takes_components or {it.variant.name for it in active.variants} != set(
-        types
-    ):
+    names = {it.variant.name for it in active.variants}
+    if not pending.config.takes_components or names != set(types):
         return False
     return all(
         host.instance_type in types[name]
@@ -103,24 +112,23 @@ def _resized(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> 
 
 
 def _is_shrinking(state: EndpointState, endpoint: Endpoint) -> bool:
-    """Whether instances of the active deployment are leaving, or managed scaling ends some."""
-    managed = {it.variant.name for it in endpoint.active.variants if managed_scaling(it.variant)}
-    return any(
-        it.leaving or (it.state is InstanceState.TERMINATING and it.variant_name in managed)
-        for it in state.instances.values()
-        if it.generation == endpoint.active.generation
-    )
+    """Whether instances of the active deployment leave, or managed scaling terminates some."""
+    active = endpoint.active
+    managed = {it.variant.name for it in active.variants if managed_scaling(it.variant)}
+    mine = [it for it in state.instances.values() if it.generation == active.generation]
+    ending = [it for it in mine if it.state is InstanceState.TERMINATING]
+    return any(it.leaving for it in mine) or any(it.variant_name in managed for it in ending)
 
 
 def _as_is(
-    state: EndpointState, deployment: Deployment, wanted: EndpointVariant
+    state: EndpointState, deployment: Deployment, variant: EndpointVariant
 ) -> EndpointVariant:
-    """The variant with the instance count that is up; at least as many as it may have."""
-    up = up_instances(state, deployment, wanted)
-    scaling = managed_scaling(wanted.variant)
+    """The variant with as many instances as are up, but at least its minimum."""
+    up = up_instances(state, deployment, variant)
+    scaling = managed_scaling(variant.variant)
     least = 1 if scaling is None else scaling.min_instances
-    count = min(wanted.desired_instance_count, max(least, len(up)))
-    return replace(wanted, desired_instance_count=count)
+    count = min(variant.desired_instance_count, max(least, len(up)))
+    return replace(variant, desired_instance_count=count)
 
 
 def _deleted(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> Endpoint | None:

@@ -1,4 +1,13 @@
-"""More instances, where ManagedInstanceScaling allows and copies have no place."""
+"""Scale-out of instances, for copies that fit on none there is.
+
+ManagedInstanceScaling     instances                        result
+------------------------   ------------------------------   ------------------------------------
+disabled                   any                              none; each copy keeps its reason
+enabled                    fewer than desired are there     wait: the rest may be room enough
+enabled                    all there, below the maximum     as many as the copies need, at most up
+to the maximum; the endpoint is Updating
+enabled                    at the maximum                   none; the reason says so
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,20 +28,20 @@ def grown(
     unplaced: Sequence[Unplaced],
     context: PlanContext,
 ) -> tuple[EndpointState, list[Unplaced]]:
-    """The state with the instances that `unplaced` need, and those that get none, with the why."""
+    """The state with new instances for `unplaced`, and those that get none, with the reason."""
     scaling, endpoint = managed_scaling(variant.variant), state.endpoint
     if not unplaced or endpoint is None:
         return state, []
     if scaling is None:
         return state, list(unplaced)
     hosts = state.hosts(deployment.generation, variant.variant.name)
-    wanted = variant.desired_instance_count
-    if wanted > len(hosts):
-        return state, []  # those that are coming may be room enough
+    count = variant.desired_instance_count
+    if count > len(hosts):
+        return state, []
     growth = fleet_growth(
-        [it.wanted for it in unplaced],
+        [it.request for it in unplaced],
         pools_of(variant.variant, context.shape_of),
-        max_more=max(0, scaling.max_instances - max(wanted, len(hosts))),
+        max_more=max(0, scaling.max_instances - max(count, len(hosts))),
         unavailable=unavailable_types(variant, context),
     )
     refused = [
@@ -41,37 +50,37 @@ def grown(
     ]
     if not growth.instances:
         return state, refused
-    for it in growth.instances:
-        new = new_instance(state, deployment, variant, it.instance_type, context)
+    for needed in growth.instances:
+        new = new_instance(state, deployment, variant, needed.instance_type, context)
         state = state.with_instances([new])
-    count = max(wanted, len(hosts)) + len(growth.instances)
+    count = max(count, len(hosts)) + len(growth.instances)
     more = replace(variant, desired_instance_count=count)
     return replace(state, endpoint=rescaled(endpoint, deployment, more, context)), refused
 
 
 def managed_scaling(variant: Variant) -> ManagedInstanceScaling | None:
-    """The bounds within which instances follow copies; None where they do not."""
+    """The bounds of managed instance scaling; None where it is not enabled."""
     scaling = variant.scaling
     return scaling if scaling is not None and scaling.enabled else None
 
 
 def unavailable_types(variant: EndpointVariant, context: PlanContext) -> frozenset[str]:
-    """The types that are passed over now, since none of them came up a while ago.
+    """Instance types in backoff, since none of them came up a while ago.
 
-    None where that would leave no type to try.
+    Empty where no other type would be left: then all are tried.
     """
     passed = {it.instance_type for it in variant.passed_over if context.now < it.until}
     return frozenset(passed) if set(variant.variant.instance_types) - passed else frozenset()
 
 
 def next_type(variant: EndpointVariant, context: PlanContext) -> str:
-    """The type that the next instance has, where no copy asks for another."""
+    """The preferred type that is not in backoff."""
     unavailable = unavailable_types(variant, context)
     return next(it for it in variant.variant.instance_types if it not in unavailable)
 
 
 def deployment_in(endpoint: Endpoint, generation: int) -> Deployment:
-    """The endpoint's deployment of that generation, which it has."""
+    """The endpoint's deployment of `generation`; raises StopIteration where it has none."""
     return next(it for it in endpoint.deployments if it.generation == generation)
 
 
@@ -82,7 +91,7 @@ def new_instance(
     instance_type: str,
     context: PlanContext,
 ) -> Instance:
-    """An instance to be launched, in the zone that has the fewest of its variant."""
+    """An instance to launch, in the zone that has the fewest of its variant."""
     endpoint = state.endpoint
     assert endpoint is not None, "only an endpoint has deployments"
     hosts = state.hosts(deployment.generation, variant.variant.name)
@@ -105,7 +114,7 @@ def new_instance(
 def rescaled(
     endpoint: Endpoint, deployment: Deployment, changed: EndpointVariant, context: PlanContext
 ) -> Endpoint:
-    """The endpoint with a variant's new instance count, Updating until its instances are so."""
+    """The endpoint with a variant's new instance count, Updating until that many run."""
     endpoint = with_variant(endpoint, deployment, changed)
     if endpoint.status is not EndpointStatus.IN_SERVICE:
         return endpoint
@@ -119,9 +128,8 @@ def rescaled(
 
 def with_variant(endpoint: Endpoint, deployment: Deployment, changed: EndpointVariant) -> Endpoint:
     """The endpoint with one variant of one of its deployments changed."""
-    variants = tuple(
-        changed if it.variant.name == changed.variant.name else it for it in deployment.variants
-    )
+    name = changed.variant.name
+    variants = tuple(changed if it.variant.name == name else it for it in deployment.variants)
     after = replace(deployment, variants=variants)
     if deployment.generation == endpoint.active.generation:
         return replace(endpoint, active=after)

@@ -1,7 +1,14 @@
-"""What takes an update back while it runs or bakes: alarms, and a limit on its time.
+"""Guards of an update, which roll it back while it runs or bakes: alarms, and a time limit.
 
-Source: "Auto-Rollback Configuration and Monitoring" in the SageMaker developer guide. An alarm that
-alarms already when the update begins takes it back at once; one without data does not.
+    a guard of an update                                   result
+    ----------------------------------------------------   --------------------------------------
+    an alarm is in ALARM, since before the update too      rolled back
+    an alarm is in INSUFFICIENT_DATA                       none
+    MaximumExecutionTimeoutInSeconds passed                rolled back
+    the bake's time is over, every alarm evaluated since   the update is complete
+    this control process started
+
+Source: "Auto-Rollback Configuration and Monitoring" in the SageMaker developer guide.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,7 +18,7 @@ from hostelry.domain.component import InferenceComponent
 from hostelry.domain.endpoint import Bake, Deployment, Endpoint, EndpointStatus, UpdateGuard
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext
 
-FRESH_LOOK_S = 90.0  # each alarm is evaluated once a minute, some seconds after it is full
+FIRST_EVALUATION_S = 90.0  # alarms are evaluated once a minute, some seconds after its end
 
 
 def guarding_alarms(state: EndpointState) -> frozenset[str]:
@@ -34,17 +41,17 @@ def component_alarms(component: InferenceComponent) -> tuple[str, ...]:
 
 
 def alarm_failure(names: Iterable[str], context: PlanContext) -> str | None:
-    """Which of the alarms takes an update back; None where none does."""
+    """The reason for a rollback where one of the alarms is in ALARM; None if none is."""
     alarming = [it for it in names if context.alarms.get(it) is AlarmState.ALARM]
     if not alarming:
         return None
-    told = ", ".join(f'"{it}"' for it in alarming)
+    quoted = ", ".join(f'"{it}"' for it in alarming)
     plural = "alarm" if len(alarming) == 1 else "alarms"
-    return f"CloudWatch {plural} {told} went into ALARM state; the update was rolled back."
+    return f"CloudWatch {plural} {quoted} went into ALARM state; the update was rolled back."
 
 
 def guard_failure(deployment: Deployment, context: PlanContext) -> str | None:
-    """Why an endpoint's update to `deployment` goes back; None where its guard lets it go on."""
+    """Why an endpoint's update to `deployment` is rolled back; None while its guard allows it."""
     guard = deployment.guard
     if guard is None:
         return None
@@ -58,19 +65,21 @@ def guard_failure(deployment: Deployment, context: PlanContext) -> str | None:
 
 
 def bake_ends_at(guard: UpdateGuard, bake: Bake, context: PlanContext) -> float:
-    """When an endpoint's trial is over.
+    """The instant at which an endpoint's trial ends.
 
-    Alarms that nobody evaluated while control was away are looked at first: as long as the trial
-    lasts, at most until each has been evaluated.
+    A trial that ran out while no control process evaluated its alarms is extended: until each
+    alarm has been evaluated once, at most by the length of the trial.
     """
     ends_at = context.end_of(bake.since, guard.bake_s)
     if not guard.alarm_names:
         return ends_at
-    return max(ends_at, context.watched_since + min(FRESH_LOOK_S, guard.bake_s / context.pace))
+    return max(
+        ends_at, context.watched_since + min(FIRST_EVALUATION_S, guard.bake_s / context.pace)
+    )
 
 
 def bake_instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
-    """When time alone ends an endpoint's trial, or its update."""
+    """Instants at which time alone ends an endpoint's trial, or its update."""
     endpoint = state.endpoint
     guarded = None if endpoint is None else _guarded(endpoint)
     guard = None if guarded is None else guarded.guard
@@ -83,7 +92,7 @@ def bake_instants(state: EndpointState, context: PlanContext) -> Iterator[float]
 
 
 def _guarded(endpoint: Endpoint) -> Deployment | None:
-    """The deployment that an update under way may still be taken back from."""
+    """The deployment that an update under way may still be rolled back from."""
     if endpoint.status is not EndpointStatus.UPDATING:
         return None
     if endpoint.bake is None:

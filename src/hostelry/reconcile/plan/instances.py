@@ -1,4 +1,18 @@
-"""How many instances each deployment has: launch what is missing, retire what is not wanted."""
+"""Stage: the instances of each deployment, launched and retired.
+
+an instance                                                   result
+-----------------------------------------------------------   ------------------------------------
+no capacity and out of reach for LOST_AFTER_S, or too many    retired, unless the endpoint is
+failed launches                                               still Creating (that fails instead)
+of no deployment of the endpoint                              retired
+launching: no capacity, cannot start, or late; another type   retired; its type is in backoff for
+of the variant is left                                        TYPE_BACKOFF_S
+surplus, of a model's variant                                 retired, the least useful first
+surplus, of a variant for components                          leaving: retired once its copies serve
+elsewhere
+missing                                                       launched, of the first type that is
+not in backoff
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,16 +37,16 @@ from hostelry.reconcile.plan.growth import (
 
 MAX_TERMINAL_ATTEMPTS = 3
 MAX_ATTEMPTS = 10
-PASS_OVER_S = 300.0
+TYPE_BACKOFF_S = 300.0
 
 
 def plan_instances(state: EndpointState, context: PlanContext) -> EndpointState:
-    """The state with as many instances as its deployments want; `Launch` is what a new one means.
+    """The state with as many instances as its deployments desire.
 
-    A launching instance has a record before anything is started, so that nothing started is lost.
+    A new instance is recorded before it is launched, so that none can run without a record.
     """
     state = _without_broken(state, context)
-    state = _without_unwanted(state, context)
+    state = _without_undesired(state, context)
     for deployment in state.deployments():
         for variant in deployment.variants:
             state = _without_capacity(state, deployment, variant, context)
@@ -45,7 +59,7 @@ def plan_instances(state: EndpointState, context: PlanContext) -> EndpointState:
 def retired(
     state: EndpointState, instances: Sequence[Instance], context: PlanContext
 ) -> EndpointState:
-    """The state with `instances` on their way out, and the copies on them leaving first."""
+    """The state with `instances` terminating, and their copies draining first."""
     ids = {it.id for it in instances if it.state is not InstanceState.TERMINATING}
     leaving = [replace(state.instances[it], state=InstanceState.TERMINATING) for it in sorted(ids)]
     copies = [drained(it, context) for name in sorted(ids) for it in state.copies_at(name)]
@@ -53,7 +67,7 @@ def retired(
 
 
 def _without_broken(state: EndpointState, context: PlanContext) -> EndpointState:
-    """Retires instances that cannot be started again, so that others take their place."""
+    """The state with instances retired that cannot start again, so that others replace them."""
     if state.endpoint is None or state.endpoint.status is EndpointStatus.CREATING:
         return state
     known = [(it, state.facts_of(it.id)) for it in state.instances.values()]
@@ -62,18 +76,20 @@ def _without_broken(state: EndpointState, context: PlanContext) -> EndpointState
 
 
 def is_beyond_repair(facts: InstanceFacts, now: float) -> bool:
-    """Whether an instance is given up: its agent cannot be started, or its machine is gone."""
+    """Whether an instance is given up: its agent cannot start, or its machine is gone."""
     if facts.no_capacity and is_lost(facts, now):
         return True
     return facts.attempts >= (MAX_TERMINAL_ATTEMPTS if facts.terminal else MAX_ATTEMPTS)
 
 
-def _without_unwanted(state: EndpointState, context: PlanContext) -> EndpointState:
-    wanted = {(it.generation, v.variant.name) for it in state.deployments() for v in it.variants}
-    unwanted = [
-        it for it in state.instances.values() if (it.generation, it.variant_name) not in wanted
+def _without_undesired(state: EndpointState, context: PlanContext) -> EndpointState:
+    desired = {(it.generation, v.variant.name) for it in state.deployments() for v in it.variants}
+    others = [
+        host
+        for host in state.instances.values()
+        if (host.generation, host.variant_name) not in desired
     ]
-    state = retired(state, unwanted, context)
+    state = retired(state, others, context)
     if state.deployments():
         return state
     return state.with_copies([stopped(it, context.now) for it in state.copies.values()])
@@ -97,7 +113,7 @@ def _counted(
 
 
 def _marked(state: EndpointState, hosts: Sequence[Instance], leaving: set[str]) -> EndpointState:
-    """The state in which those of `hosts` are leaving, so that their copies come up elsewhere."""
+    """The state in which exactly `leaving` of `hosts` leave, so their copies come up elsewhere."""
     changed = [it for it in hosts if it.leaving is not (it.id in leaving)]
     return state.with_instances(replace(it, leaving=it.id in leaving) for it in changed)
 
@@ -111,22 +127,22 @@ def _usefulness(state: EndpointState, instance: Instance) -> tuple[bool, int, fl
 def _without_capacity(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant, context: PlanContext
 ) -> EndpointState:
-    """Gives up launches that another type may do better, and passes their type over a while."""
+    """The state with launches given up that another type may do better; see the table above."""
     assert state.endpoint is not None, "only an endpoint has deployments"
     now = context.now
     for instance in state.hosts(deployment.generation, variant.variant.name):
         passed = tuple(
-            it
-            for it in variant.passed_over
-            if now < it.until and it.instance_type != instance.instance_type
+            other
+            for other in variant.passed_over
+            if now < other.until and other.instance_type != instance.instance_type
         )
         problem = _launch_trouble(state, instance, variant, context)
         others = set(variant.variant.instance_types) - {instance.instance_type}
         if problem is None or others <= {it.instance_type for it in passed}:
-            continue  # where no other type is left, this one is tried on
+            continue
         here = PassedOver(
             instance_type=instance.instance_type,
-            until=context.end_of(now, PASS_OVER_S),
+            until=context.end_of(now, TYPE_BACKOFF_S),
             problem=problem,
         )
         variant = replace(variant, passed_over=(*passed, here))
@@ -140,7 +156,7 @@ def _without_capacity(
 def _launch_trouble(
     state: EndpointState, instance: Instance, variant: EndpointVariant, context: PlanContext
 ) -> str | None:
-    """Why an instance that is being launched should be of another type; None where it may go on."""
+    """Why a launching instance should be of another type; None while it may still come up."""
     if instance.state is not InstanceState.LAUNCHING:
         return None
     facts = state.facts_of(instance.id)
@@ -148,12 +164,12 @@ def _launch_trouble(
         return facts.problem
     limit_s = variant.variant.provision_timeout_s
     if context.now >= context.came_up_by(instance.created_at, limit_s):
-        return facts.problem or f"it was not up {limit_s:g} s after it was asked for"
+        return facts.problem or f"it was not up {limit_s:g} s after its launch began"
     return None
 
 
 def launch_instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
-    """When time alone may give a launch up, or a type another chance."""
+    """Instants at which time alone may give up a launch, or end the backoff of a type."""
     for deployment in state.deployments():
         for variant in deployment.variants:
             yield from (it.until for it in variant.passed_over)

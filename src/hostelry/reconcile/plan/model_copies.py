@@ -1,4 +1,11 @@
-"""The model's copies, one on each instance of a model endpoint, and the adapters on all copies."""
+"""Stages: the model's copies, and the adapters on all copies.
+
+on an instance of a model endpoint       result
+--------------------------------------   ----------------------------------------
+no copy of the model                     one copy, of what its instance type runs
+a copy that FAILED, RETRY_S after its    stopped, and another one in its place
+creation
+"""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,7 +20,7 @@ from hostelry.domain.copy import (
 )
 from hostelry.domain.endpoint import Deployment, EndpointVariant
 from hostelry.domain.model import Container
-from hostelry.reconcile.plan.adapters import wanted_adapters
+from hostelry.reconcile.plan.adapters import desired_adapters
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext, stopped
 
 RETRY_S = 30.0
@@ -55,13 +62,13 @@ def _model_spec(variant: EndpointVariant, container: Container) -> CopySpec:
 
 
 def without_failed(copies: Iterable[Copy], now: float) -> list[Copy]:
-    """Copies that their agent gave up on a while ago, stopped, so that others are tried."""
+    """The FAILED copies whose time to be replaced has come, stopped."""
     failed = [it for it in copies if it.status.phase is CopyPhase.FAILED]
     return [stopped(it, now) for it in failed if now >= retry_at(it)]
 
 
 def retry_at(copy: Copy) -> float:
-    """When a copy that failed is replaced, unless its failure ends what it was started for."""
+    """The instant from which a FAILED copy is replaced, if anything still needs it then."""
     return copy.created_at + RETRY_S
 
 
@@ -72,7 +79,7 @@ def new_copy(
     spec: CopySpec,
     context: PlanContext,
 ) -> Copy:
-    """A copy that nothing was seen of yet; `spec` gets its id."""
+    """A new copy of `spec`, with an id of its own, on `instance`."""
     copy_id = context.new_copy_id()
     return Copy(
         scope=instance.scope,
@@ -88,15 +95,15 @@ def new_copy(
 
 
 def plan_adapters_on_copies(state: EndpointState, context: PlanContext) -> EndpointState:
-    """The state in which each copy of a base component has exactly the adapters wanted of it."""
+    """The state in which each copy of a base component has exactly the desired adapters."""
     changed: list[Copy] = []
-    wanted: dict[str, tuple[AdapterPlacement, ...]] = {}
+    desired: dict[str, tuple[AdapterPlacement, ...]] = {}
     for copy in state.copies.values():
         base = copy.component_name
         if base is None or copy.draining:
             continue
-        if base not in wanted:
-            wanted[base] = wanted_adapters(state, base, context.now)
-        if wanted[base] != copy.spec.adapters:
-            changed.append(replace(copy, spec=replace(copy.spec, adapters=wanted[base])))
+        if base not in desired:
+            desired[base] = desired_adapters(state, base, context.now)
+        if desired[base] != copy.spec.adapters:
+            changed.append(replace(copy, spec=replace(copy.spec, adapters=desired[base])))
     return state.with_copies(changed)

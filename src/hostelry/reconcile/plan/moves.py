@@ -1,18 +1,25 @@
-"""Copies that move: a new one comes up on another instance, then the old one drains.
+"""Stage: copies that move. A new copy comes up on another instance, then the old one drains.
 
-They move for the sake of packing (`plan_scale_in`), or, decided here, because a copy ends again and
-again where it is.
+Copies move to free instances (`scale_in`), or, decided here, when they crash-loop.
+
+    copy                                              result
+    -----------------------------------------------   ----------------------------------------------
+    replaces one that is gone                         an ordinary copy from now on
+    replaces one that serves, and serves itself       the old copy drains
+    replaces one that serves, and FAILED              given up; packing waits for the cooldown again
+    replaces one that does not serve, and FAILED      tried again like any copy that FAILED
+    in a crash loop (see `_is_crash_looping`)          a copy comes up on another instance that fits
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hostelry.domain.component import ComponentStatus
+from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase
 from hostelry.domain.endpoint import Deployment, EndpointVariant
 from hostelry.placement.pack import place
 from hostelry.reconcile.plan.component_copies import component_copy
-from hostelry.reconcile.plan.desired_copies import aim_of, is_moving
+from hostelry.reconcile.plan.desired_copies import desired_copies_of, is_moving
 from hostelry.reconcile.plan.endpoint_state import (
     EndpointState,
     PlanContext,
@@ -21,33 +28,38 @@ from hostelry.reconcile.plan.endpoint_state import (
     stopped,
 )
 from hostelry.reconcile.plan.growth import deployment_in, with_variant
-from hostelry.reconcile.plan.placement_request import held_on, hosts_of, instance_types, wanted_copy
-from hostelry.reconcile.plan.reasons import LOOPING_RESTARTS
+from hostelry.reconcile.plan.placement_request import (
+    copy_request,
+    held_on,
+    hosts_of,
+    instance_types,
+)
+from hostelry.reconcile.plan.reasons import CRASH_LOOP_RESTARTS
 
-LOOPING_S = 60.0
+CRASH_LOOP_S = 60.0
 
 
 def plan_moves(state: EndpointState, context: PlanContext) -> EndpointState:
-    """The state with moves that are done ended, and with copies that cannot stay moving."""
+    """The state with completed moves ended, and new moves for crash-looping copies."""
     if state.endpoint is None or not state.endpoint.takes_components:
         return state
     for deployment in state.deployments():
         for variant in deployment.variants:
             state = _with_moves_done(state, deployment, variant, context)
-            state = _with_looping_moved(state, deployment, variant, context)
+            state = _with_crash_looping_moved(state, deployment, variant, context)
     return state
 
 
 def move_instants(copy: Copy) -> Iterator[float]:
-    """When time alone may have the copy tried elsewhere."""
+    """Instants at which time alone may start a move of the copy."""
     if copy.unready_since is not None:
-        yield copy.unready_since + LOOPING_S
+        yield copy.unready_since + CRASH_LOOP_S
 
 
 def _with_moves_done(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant, context: PlanContext
 ) -> EndpointState:
-    """Old copies drain where their successors serve; a successor that failed is given up."""
+    """The state in which old copies drain where their successors serve; see the table above."""
     hosts = state.hosts(deployment.generation, variant.variant.name)
     copies = [it for host in hosts for it in state.copies_at(host.id)]
     settled = [it for it in copies if it.replaces is not None and it.replaces not in state.copies]
@@ -55,49 +67,43 @@ def _with_moves_done(
     moving = [it for it in copies if is_moving(state, it) and not it.draining]
     pairs = [(it, state.copies[it.replaces]) for it in moving if it.replaces is not None]
     state = state.with_copies(drained(old, context) for it, old in pairs if is_routable(it))
-    # What followed a copy that does not serve is tried again like any copy that failed.
     failed = [it for it, old in pairs if it.status.phase is CopyPhase.FAILED and is_routable(old)]
     endpoint = state.endpoint
     if not failed or endpoint is None:
         return state
     state = state.with_copies(replace(stopped(it, context.now), replaces=None) for it in failed)
-    # Another attempt to pack waits for the cooldown, as after a step that was made.
+    # Or the next plan would try the same move again: wait for the cooldown, as after a success.
     tried = replace(variant, scaled_in_at=context.now)
     now = deployment_in(endpoint, deployment.generation)
     return replace(state, endpoint=with_variant(endpoint, now, tried))
 
 
-def _with_looping_moved(
+def _with_crash_looping_moved(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant, context: PlanContext
 ) -> EndpointState:
-    """The state with a copy coming up elsewhere for each that ends again and again."""
+    """The state with a successor on another instance for each crash-looping copy."""
     hosts = state.hosts(deployment.generation, variant.variant.name)
-    looping = [
-        it
-        for host in hosts
-        for it in state.copies_at(host.id)
-        if _is_looping(state, it, context.now)
-    ]
-    for copy in looping:
-        assert copy.component_name is not None, "only components' copies loop here"
-        component = state.components[copy.component_name]
-        aim = aim_of(state, component, deployment, context)
+    for copy in [copy for host in hosts for copy in state.copies_at(host.id)]:
+        component = state.components.get(copy.component_name or "")
+        if component is None or not _is_crash_looping(state, copy, component, context.now):
+            continue
+        desired = desired_copies_of(state, component, deployment, context)
         others = [it for it in state.able(hosts, context.now) if it.id != copy.instance_id]
-        wanted = wanted_copy(component, aim.spec, instance_types(variant.variant, hosts))
-        for placed in place([wanted], hosts_of(others), held_on(state, others)).placed:
-            instance = state.instances[placed.instance_id]
-            new = component_copy(state, aim, instance, placed.device_ids, context)
+        request = copy_request(component, desired.spec, instance_types(variant.variant, hosts))
+        for placed in place([request], hosts_of(others), held_on(state, others)).placed:
+            new = component_copy(state, desired, placed, context)
             state = state.with_copies([replace(new, replaces=copy.spec.id)])
     return state
 
 
-def _is_looping(state: EndpointState, copy: Copy, now: float) -> bool:
-    """Whether a copy that served has not for a while, ends again and again, and is not followed."""
-    if copy.draining or copy.component_name is None or copy.unready_since is None:
+def _is_crash_looping(
+    state: EndpointState, copy: Copy, component: InferenceComponent, now: float
+) -> bool:
+    """Whether a copy that served before keeps restarting, and has no successor yet."""
+    if copy.draining or copy.unready_since is None:
         return False
-    if copy.status.restarts < LOOPING_RESTARTS or now < copy.unready_since + LOOPING_S:
+    if copy.status.restarts < CRASH_LOOP_RESTARTS or now < copy.unready_since + CRASH_LOOP_S:
         return False
-    component = state.components.get(copy.component_name)
-    if component is None or component.status is not ComponentStatus.IN_SERVICE:
+    if component.status is not ComponentStatus.IN_SERVICE:
         return False
-    return all(it.replaces != copy.spec.id for it in state.copies_of(copy.component_name))
+    return all(it.replaces != copy.spec.id for it in state.copies_of(component.name))

@@ -1,4 +1,13 @@
-"""Takes what the agents reported into the records; what nobody reported keeps its last state."""
+"""Takes the agents' reports into the records; what no agent reported keeps its last state.
+
+the copy                                          its status
+-----------------------------------------------   --------------------------------------------
+its agent has not answered this control process   as recorded
+in the agent's report                             as reported; as recorded where only memory in
+use or the number of connections changed
+applied by the agent, but not in its report       PENDING: it was lost, and starts again
+not yet applied by the agent                      as recorded
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,12 +26,12 @@ from hostelry.reconcile.plan.endpoint_state import EndpointState, InstanceFacts
 
 
 def with_observations(state: EndpointState, now: float) -> EndpointState:
-    """The state with every instance and copy as its agent saw it last."""
+    """The state with every instance and copy as its agent reported it last."""
     instances = [_seen_instance(it, state.facts_of(it.id)) for it in state.instances.values()]
-    seen = {it: _by_id(facts.observation) for it, facts in state.facts.items()}
+    seen = {name: _by_id(facts.observation) for name, facts in state.facts.items()}
     copies = [
-        _seen_copy(it, state.facts_of(it.instance_id), seen.get(it.instance_id, {}), now)
-        for it in state.copies.values()
+        _seen_copy(copy, state.facts_of(copy.instance_id), seen.get(copy.instance_id, {}), now)
+        for copy in state.copies.values()
     ]
     return state.with_instances(instances).with_copies(copies)
 
@@ -32,7 +41,7 @@ def _by_id(observation: Observation | None) -> Mapping[str, CopyStatus]:
 
 
 def _seen_instance(instance: Instance, facts: InstanceFacts) -> Instance:
-    """RUNNING once its agent answered; the address follows an agent that was started again."""
+    """The instance, RUNNING once its agent answered; the address is that of its newest agent."""
     if facts.observation is None or facts.address is None:
         return instance
     launched = instance.state is InstanceState.LAUNCHING
@@ -75,23 +84,23 @@ def _status(copy: Copy, facts: InstanceFacts, seen: CopyStatus | None) -> CopySt
 
 
 def _steady(seen: CopyStatus, known: CopyStatus) -> CopyStatus:
-    """`seen`, or `known` where only what need not be written has moved.
+    """`seen`, or `known` where nothing changed that is worth a write to the store.
 
-    That is the memory in use, and how many connections are open as long as some are.
+    Memory in use is not, nor the number of open connections while some are open.
     """
     if seen == known:
         return known
-    still_open = known.open_connections if seen.open_connections else seen.open_connections
+    both_open = known.open_connections and seen.open_connections
     unmoved = replace(
         seen,
         memory_bytes=known.memory_bytes,
         peak_memory_bytes=known.peak_memory_bytes,
-        open_connections=still_open if still_open else seen.open_connections,
+        open_connections=known.open_connections if both_open else seen.open_connections,
     )
     return known if unmoved == known else seen
 
 
-def adapters_settled(wanted: tuple[AdapterPlacement, ...], status: CopyStatus) -> bool:
-    """Whether each wanted adapter is registered, or known to be impossible, on the copy."""
+def adapters_settled(desired: tuple[AdapterPlacement, ...], status: CopyStatus) -> bool:
+    """Whether every desired adapter is registered on the copy, or failed."""
     settled = {it.id for it in status.adapters if it.phase is not AdapterPhase.PENDING}
-    return all(it.id in settled for it in wanted)
+    return all(it.id in settled for it in desired)

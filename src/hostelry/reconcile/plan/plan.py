@@ -1,8 +1,8 @@
-"""The whole plan of one endpoint: from what is recorded and observed to what should be recorded.
+"""Plans one endpoint: from recorded and observed state to the state to record next.
 
-Pure and idempotent: a plan made again from its own result, with nothing new observed, changes
-nothing. `desired_by_instance` is what the agents are to run then, `next_look_at` when time alone
-matters next.
+Pure and idempotent: planning its own result again, with nothing new observed, changes nothing.
+From the result follow the copies that each agent should run (`desired_by_instance`), and the next
+instant at which time alone matters (`next_plan_at`).
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from hostelry.reconcile.plan.component_copies import plan_component_copies
 from hostelry.reconcile.plan.component_status import plan_component
 from hostelry.reconcile.plan.deadlines import with_deadlines
 from hostelry.reconcile.plan.drains import drain_instants, plan_drains
-from hostelry.reconcile.plan.endpoint_state import LOST_S, EndpointState, PlanContext, drained
+from hostelry.reconcile.plan.endpoint_state import LOST_AFTER_S, EndpointState, PlanContext, drained
 from hostelry.reconcile.plan.endpoint_status import plan_endpoint, reuse_instances
 from hostelry.reconcile.plan.guards import bake_instants
 from hostelry.reconcile.plan.instances import launch_instants, plan_instances
@@ -30,14 +30,14 @@ from hostelry.reconcile.plan.rollout import plan_rollouts, rollout_instants
 from hostelry.reconcile.plan.scale_in import plan_scale_in, scale_in_instants
 
 MAX_ROUNDS = 50
-FORGET_UNTOLD_S = 10.0
-FORGET_TOLD_S = 60.0
+FORGET_UNAPPLIED_S = 10.0
+FORGET_APPLIED_S = 60.0
 
 Stage = Callable[[EndpointState, PlanContext], EndpointState]
 
 
 def plan(state: EndpointState, context: PlanContext) -> EndpointState:
-    """The state as it should be recorded now."""
+    """The state to record now: the stages, repeated until they change nothing."""
     state = with_observations(state, context.now)
     for _ in range(MAX_ROUNDS):
         after = _round(state, context)
@@ -48,26 +48,20 @@ def plan(state: EndpointState, context: PlanContext) -> EndpointState:
 
 
 def desired_by_instance(state: EndpointState, now: float) -> dict[str, tuple[CopySpec, ...] | None]:
-    """What each instance's agent is to run, by instance id; None: the instance is to end.
+    """The copies that each instance's agent should run; None: the instance should end.
 
-    An instance on its way out goes on until its last copy has drained.
+    A terminating instance runs until its last copy has drained.
     """
-    wanted = {
-        instance_id: tuple(
-            it.spec
-            for it in sorted(state.copies_at(instance_id), key=lambda it: it.spec.id)
-            if _is_kept(it, now)
-        )
-        for instance_id in state.instances
-    }
-    return {
-        instance_id: None if _is_ending(state, instance_id) and not specs else specs
-        for instance_id, specs in wanted.items()
-    }
+    found: dict[str, tuple[CopySpec, ...] | None] = {}
+    for instance_id in state.instances:
+        specs = [it.spec for it in state.copies_at(instance_id) if _is_kept(it, now)]
+        desired = tuple(sorted(specs, key=lambda it: it.id))
+        found[instance_id] = desired or (None if _is_ending(state, instance_id) else ())
+    return found
 
 
-def next_look_at(state: EndpointState, context: PlanContext) -> float | None:
-    """When this state should be planned again though nothing happened; None: never."""
+def next_plan_at(state: EndpointState, context: PlanContext) -> float | None:
+    """The next instant at which time alone may change the plan; None: never."""
     return min((at for at in _instants(state, context) if at > context.now), default=None)
 
 
@@ -90,45 +84,47 @@ def _plan_components(state: EndpointState, context: PlanContext) -> EndpointStat
 
 
 def _without_gone(state: EndpointState, context: PlanContext) -> EndpointState:
-    """Forgets instances that have ended with their copies, and copies that their agents stopped."""
-    ended = {
-        it.id
-        for it in state.instances.values()
-        if it.state is InstanceState.TERMINATING and state.facts_of(it.id).gone
-    }
+    """The state without instances that ended, and without copies that are gone."""
+    ended = {it for it in state.instances if _is_ending(state, it) and state.facts_of(it).gone}
     if ended:
         left = {name: it for name, it in state.instances.items() if name not in ended}
         state = replace(state, instances=left)
-    gone = {name for name, it in state.copies.items() if _is_gone(state, it, context.now)}
-    if not gone:
-        return state
-    return replace(state, copies={it: one for it, one in state.copies.items() if it not in gone})
+    copies = {name: it for name, it in state.copies.items() if not _is_gone(state, it, context.now)}
+    return replace(state, copies=copies) if len(copies) < len(state.copies) else state
 
 
 def _is_gone(state: EndpointState, copy: Copy, now: float) -> bool:
+    """Whether a copy's record may be removed.
+
+    its instance                                        result
+    -------------------------------------------------   ---------------------------------------
+    has no record                                       gone
+    applied the stop, the agent reports it no more      gone
+    applied the stop, the agent still reports it        gone FORGET_APPLIED_S after its deadline
+    did not apply it yet, or is out of reach            gone FORGET_UNAPPLIED_S after it: a delete
+                                                        need not wait for an agent out of reach,
+                                                        which stops the copy once it answers
+    """
     if copy.instance_id not in state.instances:
         return True
     if copy.drain_deadline_at is None or _is_kept(copy, now):
         return False
     facts = state.facts_of(copy.instance_id)
-    told = facts.observation is not None and copy.spec.id not in facts.applied
-    # An agent out of reach will be told whenever it answers again: a delete need not wait for it.
-    if now >= copy.drain_deadline_at + (FORGET_TOLD_S if told else FORGET_UNTOLD_S):
+    has_applied = facts.observation is not None and copy.spec.id not in facts.applied
+    if now >= copy.drain_deadline_at + (FORGET_APPLIED_S if has_applied else FORGET_UNAPPLIED_S):
         return True
     if facts.observation is None or _is_ending(state, copy.instance_id):
         return False
     running = {it.id for it in facts.observation.copies}
-    return told and copy.spec.id not in running
+    return has_applied and copy.spec.id not in running
 
 
 def _without_homeless(state: EndpointState, context: PlanContext) -> EndpointState:
-    """Copies whose component is gone leave, should a write have been lost between the two."""
-    homeless = [
-        it
-        for it in state.copies.values()
-        if it.component_name is not None and it.component_name not in state.components
-    ]
-    return state.with_copies([drained(it, context) for it in homeless])
+    """The state in which copies drain whose component is gone, as after an incomplete write."""
+    homeless = {it.component_name for it in state.copies.values()} - {None, *state.components}
+    return state.with_copies(
+        drained(copy, context) for name in homeless for copy in state.copies_of(name)
+    )
 
 
 def _is_kept(copy: Copy, now: float) -> bool:
@@ -153,7 +149,7 @@ def _instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
         yield from _copy_instants(copy)
     for facts in state.facts.values():
         if facts.unreachable_since is not None:
-            yield facts.unreachable_since + LOST_S
+            yield facts.unreachable_since + LOST_AFTER_S
     yield from launch_instants(state, context)
     yield from scale_in_instants(state, context)
 
@@ -163,8 +159,8 @@ def _copy_instants(copy: Copy) -> Iterator[float]:
     yield from move_instants(copy)
     if copy.drain_deadline_at is not None:
         yield copy.drain_deadline_at
-        yield copy.drain_deadline_at + FORGET_UNTOLD_S
-        yield copy.drain_deadline_at + FORGET_TOLD_S
+        yield copy.drain_deadline_at + FORGET_UNAPPLIED_S
+        yield copy.drain_deadline_at + FORGET_APPLIED_S
     if copy.status.phase is CopyPhase.FAILED:
         yield retry_at(copy)
 

@@ -1,4 +1,4 @@
-"""FailureReason texts: the cause first, then the model server's last lines."""
+"""FailureReason texts: the cause, then the last log lines of the model server."""
 
 from collections.abc import Sequence
 
@@ -8,12 +8,12 @@ from hostelry.fleet.launch.copy_log import NOTE
 MAX_REASON_CHARS = 1024
 MAX_CAUSE_CHARS = 700
 COPIES_NAMED = 3
-LOOPING_RESTARTS = 3
+CRASH_LOOP_RESTARTS = 3
 LAST_LINES = " Last log lines: "
 
 
 def failure_reason(cause: str, log_tail: str = "") -> str:
-    """`cause`, then as many of the model server's last lines as fit, whole where they can be."""
+    """`cause`, then as many of the model server's last lines as fit in MAX_REASON_CHARS."""
     cause = cause.strip()
     lines = server_lines(log_tail)
     if not lines:
@@ -23,13 +23,13 @@ def failure_reason(cause: str, log_tail: str = "") -> str:
 
 
 def server_lines(log_tail: str) -> list[str]:
-    """What the model server itself said: the agent's lines beside it only repeat the cause."""
+    """Lines of the model server itself: the agent's own lines only repeat the cause."""
     lines = (line.strip() for line in log_tail.splitlines())
     return [line for line in lines if line and not line.startswith(NOTE.rstrip())]
 
 
 def last_lines(lines: Sequence[str], max_chars: int) -> str:
-    """The last of `lines` that fit into `max_chars`; of the last one its end, if it is too long."""
+    """The last of `lines` that fit in `max_chars`; at least the end of the very last."""
     kept = lines[-1][-max_chars:]
     for line in reversed(lines[:-1]):
         if len(line) + 1 + len(kept) > max_chars:
@@ -39,17 +39,17 @@ def last_lines(lines: Sequence[str], max_chars: int) -> str:
 
 
 def copy_failure(copy: Copy) -> str:
-    """Why a copy that its agent gave up on failed."""
+    """The failure reason of a FAILED copy."""
     cause = copy.status.reason or "the model server failed without a reason"
     return failure_reason(cause, copy.status.log_tail)
 
 
-def what_is_missing(wanted: int, copies: Sequence[Copy]) -> str:
-    """How many of the wanted copies are ready, and where each other one stands."""
+def what_is_missing(desired: int, copies: Sequence[Copy]) -> str:
+    """How many of the desired copies are ready, and the phase of the others."""
     ready = sum(1 for it in copies if it.status.phase is CopyPhase.READY)
     waiting = [it for it in copies if it.status.phase is not CopyPhase.READY]
     stands = [_stand(it) for it in waiting[:COPIES_NAMED]]
-    return "; ".join([f"{ready} of {wanted} copies ready", *stands])
+    return "; ".join([f"{ready} of {desired} copies ready", *stands])
 
 
 def _stand(copy: Copy) -> str:
@@ -58,11 +58,11 @@ def _stand(copy: Copy) -> str:
 
 
 def placement_note(no_place: str | None, copies: Sequence[Copy]) -> str | None:
-    """Why some of a component's wanted copies do not serve; None where there is nothing to say.
+    """Why some of a component's desired copies do not serve; None if all do.
 
-    A copy that ends again and again is named with the model server's last lines.
+    A crash-looping copy is named with the last lines of its model server.
     """
-    looping = [it for it in copies if it.status.restarts >= LOOPING_RESTARTS]
+    looping = [it for it in copies if it.status.restarts >= CRASH_LOOP_RESTARTS]
     troubled = [it for it in looping if it.status.phase is not CopyPhase.READY]
     failed = [it for it in copies if it.status.phase is CopyPhase.FAILED]
     notes = [] if no_place is None else [no_place]

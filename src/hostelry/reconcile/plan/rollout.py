@@ -1,7 +1,15 @@
-"""A rolling update of a component: batch after batch, or back the same way.
+"""Stage: rolling updates of components, batch by batch, forward or back.
 
-A batch is proven once all its copies serve; then it bakes for the policy's wait, then the next
-begins. What fails, or takes longer than the policy allows, goes back to the specification before.
+a rolling update                                     result
+--------------------------------------------------   ------------------------------------------
+an alarm, the time limit, a copy that FAILED, or     goes back: a first batch of old copies
+a copy that fits on no type of instance
+no batch has begun, or the last has baked            the next batch
+copies of the batch do not serve (any more)          the bake has not begun
+all copies of the batch serve                        bakes for WaitIntervalInSeconds
+the last batch has baked                             no rollout: ends as any update does
+goes back, and the old copies of the batch serve     the next batch back
+the component is not Updating, or desires no copy    no rollout
 """
 
 from collections.abc import Iterator
@@ -10,7 +18,7 @@ from dataclasses import replace
 from hostelry.domain.component import ComponentStatus, InferenceComponent, Rollout
 from hostelry.domain.copy import CopyPhase
 from hostelry.domain.deadline import start_deadline
-from hostelry.reconcile.plan.desired_copies import aim_of, batch_size
+from hostelry.reconcile.plan.desired_copies import batch_size, desired_copies_of
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext, is_routable
 from hostelry.reconcile.plan.guards import alarm_failure
 from hostelry.reconcile.plan.placement_request import cannot_ever_fit
@@ -18,7 +26,7 @@ from hostelry.reconcile.plan.reasons import copy_failure, failure_reason
 
 
 def plan_rollouts(state: EndpointState, context: PlanContext) -> EndpointState:
-    """The state with each rolling update as far as its copies have come."""
+    """The state with each rolling update advanced by at most one step."""
     if not state.deployments():
         return state
     for component in sorted(state.components.values(), key=lambda it: it.name):
@@ -28,7 +36,7 @@ def plan_rollouts(state: EndpointState, context: PlanContext) -> EndpointState:
 
 
 def rollout_instants(component: InferenceComponent, context: PlanContext) -> Iterator[float]:
-    """When time alone may move the component's rolling update."""
+    """Instants at which time alone may advance the component's rolling update."""
     rollout = component.rollout
     if rollout is None or rollout.failure is not None:
         return
@@ -59,13 +67,13 @@ def _advanced(
         return component
     if rollout.new_copies < component.desired_copies:
         return _next_batch(component, rollout, context)
-    return replace(component, rollout=None)  # what is left to do is what any update ends with
+    return replace(component, rollout=None)
 
 
 def _next_batch(
     component: InferenceComponent, rollout: Rollout, context: PlanContext
 ) -> InferenceComponent:
-    """The component with another batch on its way, and a deadline for that batch."""
+    """The component with another batch under way, and a deadline for that batch."""
     size = batch_size(component, rollout)
     further = min(component.desired_copies, rollout.new_copies + size)
     return replace(
@@ -85,7 +93,7 @@ def _batch_deadline(component: InferenceComponent, rollout: Rollout, context: Pl
 def _failure(
     state: EndpointState, component: InferenceComponent, rollout: Rollout, context: PlanContext
 ) -> str | None:
-    """Why the update must go back; None while it may go on."""
+    """Why the update is rolled back; None while it may proceed."""
     alarm = alarm_failure(rollout.policy.alarm_names, context)
     if alarm is not None:
         return alarm
@@ -101,15 +109,15 @@ def _failure(
             never = cannot_ever_fit(component, variant.variant, context)
             if never is not None:
                 return f"CapacityError: {never}"
-    aim = aim_of(state, component, state.endpoint.active, context)
-    failed = (it for it in aim.current if it.status.phase is CopyPhase.FAILED)
+    desired = desired_copies_of(state, component, state.endpoint.active, context)
+    failed = (it for it in desired.current if it.status.phase is CopyPhase.FAILED)
     return next((copy_failure(it) for it in failed), None)
 
 
 def going_back(
     component: InferenceComponent, rollout: Rollout, failure: str, context: PlanContext
 ) -> InferenceComponent:
-    """The component on its way back: one batch at once, or all where no batch is given."""
+    """The component rolling back: one batch at once, or all where the policy has none."""
     back = replace(rollout, failure=failure_reason(failure), batch_ready_at=None)
     left = max(0, rollout.new_copies - batch_size(component, back))
     return replace(
@@ -123,8 +131,8 @@ def _further_back(
     state: EndpointState, component: InferenceComponent, rollout: Rollout, context: PlanContext
 ) -> InferenceComponent:
     """The next batch back, once the copies of this one serve."""
-    wanted = component.desired_copies - rollout.new_copies
-    if rollout.new_copies == 0 or _num_ready(state, component, context) < wanted:
+    needed = component.desired_copies - rollout.new_copies
+    if rollout.new_copies == 0 or _num_ready(state, component, context) < needed:
         return component
     left = max(0, rollout.new_copies - batch_size(component, rollout))
     return replace(
@@ -135,7 +143,7 @@ def _further_back(
 
 
 def _num_ready(state: EndpointState, component: InferenceComponent, context: PlanContext) -> int:
-    """How many copies serve of the generation that the update goes to, or back to."""
+    """The copies that serve of the generation that the update goes to, or back to."""
     assert state.endpoint is not None, "components are planned with their endpoint"
-    aim = aim_of(state, component, state.endpoint.active, context)
-    return sum(1 for it in aim.current if is_routable(it))
+    desired = desired_copies_of(state, component, state.endpoint.active, context)
+    return sum(1 for it in desired.current if is_routable(it))

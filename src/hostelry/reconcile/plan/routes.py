@@ -1,4 +1,14 @@
-"""The gateway's routes from the records: ready copies of what serves, and nothing else."""
+"""Routes for the gateway, from the records: the ready copies of everything that serves.
+
+an endpoint or component                             result
+--------------------------------------------------   -------------------------------------------
+endpoint not InService or Updating                   no route
+component Deleting or Failed, or its base is gone    no route
+component Creating, without a ready copy             no route: AWS answers with an error, too
+any other, without a ready copy                      a route without copies, with the reason
+a copy that is draining, or not proven ready         in no route
+a copy that has not registered an adapter            not in the adapter's route
+"""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
@@ -29,33 +39,33 @@ MAX_WAITING_FOR_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waking:
-    """What requests without a copy get unless a tag says otherwise, and what may start copies.
+class WakeRules:
+    """Rules for requests without a copy: what they get by default, and which may start copies.
 
-    `targets` are the scalable targets of components, by scope and name.
+    `targets` are the scalable targets of components, by scope and component name.
     """
 
     at_zero: AtZero = AtZero.HOLD
     targets: Mapping[tuple[Scope, str], ScalableTarget] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, at_zero: AtZero, targets: Iterable[ScalableTarget]) -> "Waking":
-        """With those of `targets` that are of components."""
+    def of(cls, at_zero: AtZero, targets: Iterable[ScalableTarget]) -> "WakeRules":
+        """The rules, with those of `targets` that belong to components."""
         found = [it for it in targets if it.dimension is Dimension.COPIES]
         by_name = {(it.scope, it.resource_id.partition("/")[2]): it for it in found}
         return cls(at_zero=at_zero, targets=by_name)
 
 
 def plan_routes(
-    worlds: Iterable[EndpointState], is_llm: Callable[[str], bool], waking: Waking | None = None
+    states: Iterable[EndpointState], is_llm: Callable[[str], bool], waking: WakeRules | None = None
 ) -> RouteSnapshot:
-    """Every endpoint that serves, with its ready copies; equal content has an equal version.
+    """The routes of every endpoint that serves; equal content has an equal version.
 
-    `is_llm` tells whether an image is a built-in LLM server, reachable by OpenAI clients.
+    `is_llm` decides whether an image is a built-in LLM server, which OpenAI clients can reach.
     """
-    rules = waking or Waking()
+    rules = waking or WakeRules()
     found = [
-        _endpoint_route(state, state.endpoint, is_llm, rules) for state in worlds if state.endpoint
+        _endpoint_route(state, state.endpoint, is_llm, rules) for state in states if state.endpoint
     ]
     routes = [it for it in found if it is not None]
     ordered = tuple(sorted(routes, key=lambda it: (it.scope.account, it.scope.region, it.name)))
@@ -64,7 +74,7 @@ def plan_routes(
 
 
 def _endpoint_route(
-    state: EndpointState, endpoint: Endpoint, is_llm: Callable[[str], bool], waking: Waking
+    state: EndpointState, endpoint: Endpoint, is_llm: Callable[[str], bool], waking: WakeRules
 ) -> EndpointRoute | None:
     if endpoint.status not in SERVING:
         return None
@@ -90,15 +100,15 @@ def _endpoint_route(
 
 
 def _variant_route(
-    state: EndpointState, active: Deployment, wanted: EndpointVariant
+    state: EndpointState, active: Deployment, variant: EndpointVariant
 ) -> VariantRoute:
-    hosts = state.hosts(active.generation, wanted.variant.name)
+    hosts = state.hosts(active.generation, variant.variant.name)
     copies = state.copies_on(hosts, None)
     routes = _copy_routes(copies)
     return VariantRoute(
-        name=wanted.variant.name,
-        weight=wanted.desired_weight,
-        routing=wanted.variant.routing,
+        name=variant.variant.name,
+        weight=variant.desired_weight,
+        routing=variant.variant.routing,
         copies=routes,
         waiting_for=None if routes else _waiting_for(None, copies),
     )
@@ -109,7 +119,7 @@ def _component_route(
     endpoint: Endpoint,
     component: InferenceComponent,
     is_llm: Callable[[str], bool],
-    waking: Waking,
+    waking: WakeRules,
 ) -> ComponentRoute | None:
     adapter = routed_adapter(component)
     base = component if adapter is None else state.components.get(adapter.base_name)
@@ -117,11 +127,11 @@ def _component_route(
         return None
     hosts: list[Instance] = state.hosts(endpoint.active.generation, base.variant_name)
     copies = state.copies_on(hosts, base.name)
-    told = component.failure_reason or base.failure_reason
-    why = _waiting_for(base.placement_note, copies, told)
-    wanted_id = None if adapter is None else adapter_id(component.name, adapter)
-    if wanted_id is not None:
-        copies = [it for it in copies if wanted_id in it.proven_adapters]
+    failure = component.failure_reason or base.failure_reason
+    why = _waiting_for(base.placement_note, copies, failure)
+    routed_id = None if adapter is None else adapter_id(component.name, adapter)
+    if routed_id is not None:
+        copies = [it for it in copies if routed_id in it.proven_adapters]
     routes = _copy_routes(copies)
     if not routes and component.status is ComponentStatus.CREATING:
         return None
@@ -130,7 +140,7 @@ def _component_route(
         variant_name=base.variant_name,
         routing=_routing(endpoint, base.variant_name),
         copies=routes,
-        adapter_id=wanted_id,
+        adapter_id=routed_id,
         desired_copies=base.desired_copies,
         serves_llm=is_llm(base.spec.container.image),
         at_zero=component.at_zero or base.at_zero or endpoint.at_zero or waking.at_zero,
@@ -143,7 +153,7 @@ def _component_route(
 def _waiting_for(
     note: str | None, copies: Iterable[Copy], otherwise: str | None = None
 ) -> str | None:
-    """Why no copy serves, in a sentence or two; None where nothing is wrong as yet."""
+    """Why no copy serves; None where nothing is wrong so far."""
     reasons = (it.status.reason for it in copies if it.status.reason)
     found = note or next(reasons, None) or otherwise
     return None if found is None else found[:MAX_WAITING_FOR_CHARS]
@@ -157,8 +167,8 @@ def _routing(endpoint: Endpoint, variant_name: str) -> RoutingStrategy:
 
 def _copy_routes(copies: Iterable[Copy]) -> tuple[CopyRoute, ...]:
     routes = [
-        CopyRoute(id=it.spec.id, address=it.status.address, key=it.status.key)
-        for it in copies
-        if is_routable(it) and it.status.address is not None
+        CopyRoute(id=copy.spec.id, address=copy.status.address, key=copy.status.key)
+        for copy in copies
+        if is_routable(copy) and copy.status.address is not None
     ]
     return tuple(sorted(routes, key=lambda it: it.id))

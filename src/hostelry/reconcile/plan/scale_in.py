@@ -1,11 +1,17 @@
-"""Instances that are not needed go, where ManagedInstanceScaling allows.
+"""Stage: scale-in of instances, within the bounds of ManagedInstanceScaling.
 
-IDLE_RELEASE: one without a copy is released after a while. CONSOLIDATION: so are those whose copies
-fit on others. A copy moves by a new one that comes up beside it; the old one drains once that
-serves. Pinned components stay, and nothing moves while anything else changes.
+    instance of an endpoint that is InService, above MinInstanceCount    result
+    -----------------------------------------------------------------    ---------------------------
+    had no copy for IDLE_S                                               released
+    its last copies drain, their successors serve elsewhere              released
+    CONSOLIDATION, at rest, cooldown over, its copies fit on others      the copies move (`moves`)
+    any other                                                            stays
+
+Copies of pinned components never move, and none moves while anything else changes: a placement
+computed beside a change would be stale at once, and two reasons to move could undo each other.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from hostelry.domain.component import ComponentStatus, InferenceComponent
@@ -19,7 +25,7 @@ from hostelry.domain.endpoint_config import (
 from hostelry.placement.consolidation import consolidate
 from hostelry.placement.values import Move
 from hostelry.reconcile.plan.component_copies import component_copy
-from hostelry.reconcile.plan.desired_copies import aim_of, is_moving
+from hostelry.reconcile.plan.desired_copies import desired_copies_of, is_moving
 from hostelry.reconcile.plan.endpoint_state import (
     LIVE_COMPONENT,
     EndpointState,
@@ -28,55 +34,49 @@ from hostelry.reconcile.plan.endpoint_state import (
 )
 from hostelry.reconcile.plan.growth import deployment_in, managed_scaling, rescaled
 from hostelry.reconcile.plan.instances import retired
-from hostelry.reconcile.plan.placement_request import held_on, hosts_of, instance_types, wanted_copy
+from hostelry.reconcile.plan.placement_request import (
+    copy_request,
+    held_on,
+    hosts_of,
+    instance_types,
+)
 
-IDLE_S = 300.0  # the shortest cooldown there is; AWS tells none for instances without copies
+IDLE_S = 300.0  # the shortest cooldown there is; AWS documents none for instances without copies
 
 
 def plan_scale_in(state: EndpointState, context: PlanContext) -> EndpointState:
-    """The state in which what nothing needs is leaving."""
+    """The state in which unneeded instances are leaving."""
     if state.endpoint is None or not state.endpoint.takes_components:
         return state
     for deployment in state.deployments():
         for variant in deployment.variants:
             scaling = managed_scaling(variant.variant)
             if scaling is not None:
-                state = _with_idle_times(state, deployment, variant, context)
+                hosts = state.hosts(deployment.generation, variant.variant.name)
+                idle_times = [_with_idle_time(state, it, context.now) for it in hosts]
+                state = state.with_instances(idle_times)
                 state = _scaled_in(state, deployment.generation, variant, scaling, context)
     return state
 
 
 def scale_in_instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
-    """When time alone may release an instance, or move a copy."""
+    """Instants at which time alone may release an instance, or move a copy."""
     endpoint = state.endpoint
     if endpoint is None or not endpoint.takes_components:
         return
     for deployment in state.deployments():
         for variant in deployment.variants:
-            if managed_scaling(variant.variant) is None:
+            scaling = managed_scaling(variant.variant)
+            if scaling is None:
                 continue
-            yield _cooled_at(state, variant, _policy(variant), context)
+            yield _cooled_at(state, variant, scaling.scale_in, context)
             for host in state.hosts(deployment.generation, variant.variant.name):
                 if host.idle_since is not None:
                     yield context.end_of(host.idle_since, IDLE_S)
 
 
-def _policy(variant: EndpointVariant) -> ScaleInPolicy:
-    scaling = managed_scaling(variant.variant)
-    return ScaleInPolicy() if scaling is None else scaling.scale_in
-
-
-def _with_idle_times(
-    state: EndpointState, deployment: Deployment, variant: EndpointVariant, context: PlanContext
-) -> EndpointState:
-    hosts = state.hosts(deployment.generation, variant.variant.name)
-    return state.with_instances(_with_idle_time(state, it, context.now) for it in hosts)
-
-
 def _with_idle_time(state: EndpointState, instance: Instance, now: float) -> Instance:
     idle_since = None if state.copies_at(instance.id) else (instance.idle_since or now)
-    if idle_since == instance.idle_since:
-        return instance
     return replace(instance, idle_since=idle_since)
 
 
@@ -97,6 +97,7 @@ def _scaled_in(
     if any(it.leaving for it in hosts):
         return state
     may_go = max(0, len(hosts) - scaling.min_instances)
+    # What is empty already goes before anything moves: it needs no new copy and no wait.
     needless = [it for it in hosts if _is_idle(it, context) or _is_emptied(state, it)][:may_go]
     if needless:
         fewer = replace(
@@ -116,16 +117,13 @@ def _is_idle(instance: Instance, context: PlanContext) -> bool:
 
 
 def _is_emptied(state: EndpointState, instance: Instance) -> bool:
-    """Whether all that is left on an instance is draining, its copies having moved away."""
+    """Whether copies moved off the instance, and all that are left on it drain."""
     left = state.copies_at(instance.id)
     if not left or not all(it.draining for it in left):
         return False
-    moved = {it.replaces for name in _owners(left) for it in state.copies_of(name)}
+    names = {it.component_name for it in left}
+    moved = {it.replaces for name in names for it in state.copies_of(name)}
     return any(it.spec.id in moved for it in left)
-
-
-def _owners(copies: Sequence[Copy]) -> set[str | None]:
-    return {it.component_name for it in copies}
 
 
 def _consolidated(
@@ -135,7 +133,7 @@ def _consolidated(
     scaling: ManagedInstanceScaling,
     context: PlanContext,
 ) -> EndpointState:
-    """The state with the copies that come up elsewhere, so that instances can be released."""
+    """The state with copies coming up on fewer instances, so that others can be released."""
     hosts = state.hosts(deployment.generation, variant.variant.name)
     if context.now < _cooled_at(state, variant, scaling.scale_in, context):
         return state
@@ -146,7 +144,7 @@ def _consolidated(
     found = consolidate(
         hosts_of(hosts),
         held_on(state, hosts),
-        {it.name: wanted_copy(it, it.spec, types) for it in components if it.spec is not None},
+        {it.name: copy_request(it, it.spec, types) for it in components if it.spec is not None},
         max_step=scaling.scale_in.max_step,
         min_instances=scaling.min_instances,
     )
@@ -155,17 +153,14 @@ def _consolidated(
 
 
 def _living(state: EndpointState, variant: EndpointVariant) -> list[InferenceComponent]:
-    return [
-        it
-        for it in state.components.values()
-        if it.variant_name == variant.variant.name and it.status in LIVE_COMPONENT
-    ]
+    living = [it for it in state.components.values() if it.status in LIVE_COMPONENT]
+    return [it for it in living if it.variant_name == variant.variant.name]
 
 
 def _cooled_at(
     state: EndpointState, variant: EndpointVariant, policy: ScaleInPolicy, context: PlanContext
 ) -> float:
-    """When the cooldown after the last operation on the endpoint is over."""
+    """The instant at which the cooldown after the last operation on the endpoint ends."""
     assert state.endpoint is not None, "only an endpoint has variants"
     last = max(
         state.endpoint.modified_at,
@@ -183,7 +178,7 @@ def _is_at_rest(
     hosts: list[Instance],
     context: PlanContext,
 ) -> bool:
-    """Whether all is in service, in place and within reach, so that copies may move."""
+    """Whether everything is in service, placed and reachable, so that copies may move."""
     if len(state.able(hosts, context.now)) < len(hosts):
         return False
     if any(it.status is not ComponentStatus.IN_SERVICE for it in components):
@@ -191,16 +186,14 @@ def _is_at_rest(
     copies = [it for host in hosts for it in state.copies_at(host.id)]
     if not all(is_routable(it) and not is_moving(state, it) for it in copies):
         return False
-    aims = [aim_of(state, it, deployment, context) for it in components if it.spec is not None]
-    return all(it.missing == 0 and not it.others for it in aims)
+    bases = [it for it in components if it.spec is not None]
+    desired = [desired_copies_of(state, it, deployment, context) for it in bases]
+    return all(it.missing == 0 and not it.others for it in desired)
 
 
 def _moved(state: EndpointState, deployment: Deployment, move: Move, context: PlanContext) -> Copy:
-    """The copy that comes up where `move` says, for the one that is to leave."""
+    """The copy that comes up where `move` says, and replaces the one that leaves."""
     old = state.copies[move.copy_id]
     assert old.component_name is not None, "only components' copies are moved"
-    aim = aim_of(state, state.components[old.component_name], deployment, context)
-    instance = state.instances[move.to.instance_id]
-    return replace(
-        component_copy(state, aim, instance, move.to.device_ids, context), replaces=old.spec.id
-    )
+    desired = desired_copies_of(state, state.components[old.component_name], deployment, context)
+    return replace(component_copy(state, desired, move.to, context), replaces=old.spec.id)

@@ -1,6 +1,6 @@
-"""An endpoint's update to another deployment: how far it has come, and the endpoint after a step.
+"""An endpoint's update to another deployment: its progress, and the endpoint after the next step.
 
-What to do next is decided in `update_step`, from the values that are found here.
+`update_step` decides the step; here its inputs are observed and the step is carried out.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ from hostelry.reconcile.plan.deployed import (
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext
 from hostelry.reconcile.plan.guards import bake_ends_at, guard_failure
 from hostelry.reconcile.plan.reasons import failure_reason
-from hostelry.reconcile.plan.update_step import Phase, Progress, Step, next_step
+from hostelry.reconcile.plan.update_step import UpdatePhase, UpdateProgress, UpdateStep, next_step
 
 BAKE_SLACK_S = 60.0  # for the pass that ends it
 
@@ -29,12 +29,12 @@ def updated(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> E
     """The endpoint, which has a deployment beside its active one, after the next step."""
     if endpoint.pending is not None:
         return _brought_up(state, endpoint, endpoint.pending, context)
-    assert endpoint.bake is not None, "a deployment beside the active one comes up, or is kept"
+    assert endpoint.bake is not None, "a deployment beside the active one is pending, or kept"
     return _tried(state, endpoint, endpoint.bake, context)
 
 
 def in_service(endpoint: Endpoint, failure: str | None, now: float) -> Endpoint:
-    """The endpoint InService; `failure` tells why an update was rolled back."""
+    """The endpoint InService; `failure` is why an update was rolled back, None if it was not."""
     event = Event.READY if failure is None else Event.ROLLED_BACK
     return replace(
         endpoint,
@@ -48,25 +48,25 @@ def in_service(endpoint: Endpoint, failure: str | None, now: float) -> Endpoint:
 def _brought_up(
     state: EndpointState, endpoint: Endpoint, pending: Deployment, context: PlanContext
 ) -> Endpoint:
-    """The endpoint whose new deployment comes up beside the one that serves."""
+    """The endpoint after the next step of bringing up its pending deployment."""
     failure = guard_failure(pending, context)
     failure = failure or deployment_failure(state, pending) or stranded(state, pending, context)
     step = next_step(
-        Progress(
-            phase=Phase.COMING,
+        UpdateProgress(
+            phase=UpdatePhase.COMING,
             has_failed=failure is not None,
             is_ready=failure is None and is_up(state, pending),
             is_late=is_overdue(endpoint, context.now),
             is_guarded=pending.guard is not None and pending.guard.bake_s > 0,
         )
     )
-    if step is Step.WAIT:
+    if step is UpdateStep.WAIT:
         return endpoint
-    if step is Step.DROP:
+    if step is UpdateStep.DROP:
         failure = failure or still_missing(state, pending)
         return in_service(replace(endpoint, pending=None), failure, context.now)
     serving = replace(endpoint, active=pending, pending=None)
-    if step is Step.TAKE_OVER:
+    if step is UpdateStep.TAKE_OVER:
         return in_service(serving, None, context.now)
     bake_s = 0.0 if pending.guard is None else pending.guard.bake_s
     return replace(
@@ -77,23 +77,23 @@ def _brought_up(
 
 
 def _tried(state: EndpointState, endpoint: Endpoint, bake: Bake, context: PlanContext) -> Endpoint:
-    """The endpoint whose new deployment serves on trial, or until the one before can again."""
+    """The endpoint after the next step of its trial, or of the return from a failed trial."""
     guard = endpoint.active.guard
     failure = bake.failure or _trial_failure(state, endpoint, bake, context)
     step = next_step(
-        Progress(
-            phase=Phase.BAKING if bake.failure is None else Phase.RETURNING,
+        UpdateProgress(
+            phase=UpdatePhase.BAKING if bake.failure is None else UpdatePhase.RETURNING,
             has_failed=failure is not None,
             is_ready=failure is not None and can_serve_again(state, bake.before),
             is_late=is_overdue(endpoint, context.now),
             is_baked=guard is None or context.now >= bake_ends_at(guard, bake, context),
         )
     )
-    if step is Step.WAIT:
+    if step is UpdateStep.WAIT:
         return endpoint
-    if step is Step.FINISH:
+    if step is UpdateStep.FINISH:
         return in_service(replace(endpoint, bake=None), None, context.now)
-    if step is Step.GO_BACK:
+    if step is UpdateStep.GO_BACK:
         return in_service(replace(endpoint, active=bake.before, bake=None), failure, context.now)
     return replace(
         endpoint,
@@ -105,7 +105,7 @@ def _tried(state: EndpointState, endpoint: Endpoint, bake: Bake, context: PlanCo
 def _trial_failure(
     state: EndpointState, endpoint: Endpoint, bake: Bake, context: PlanContext
 ) -> str | None:
-    """Why the deployment on trial must go; None while it may stay."""
+    """Why the deployment on trial is rolled back; None while it may stay."""
     return (
         guard_failure(endpoint.active, context)
         or deployment_failure(state, endpoint.active)

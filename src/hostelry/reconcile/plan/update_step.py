@@ -1,8 +1,18 @@
-"""What an endpoint's update to another deployment does next, decided from plain values.
+"""Next step of an endpoint's update to another deployment (blue/green), from plain values.
 
-The new deployment comes up beside the one that serves, then takes over, for good or on trial. What
-fails before that leaves all as it was. What fails during the trial leads back to the deployment
-before, which was kept: at once where it can serve as it stands, else as soon as it can.
+    phase       observed                           step
+    ---------   --------------------------------   ---------
+    COMING      failed                             DROP
+                ready, a trial follows             BAKE
+                ready                              TAKE_OVER
+                late                               DROP
+    BAKING      failed, the old one can serve      GO_BACK
+                failed                             RETURN
+                the trial's time is over           FINISH
+    RETURNING   the old one can serve, or late     GO_BACK
+    any         anything else                      WAIT
+
+A failure counts before everything else: an alarm at the moment that all is up still rolls back.
 
 Source: "Blue/Green Deployments" and "Auto-Rollback Configuration and Monitoring" in the SageMaker
 developer guide.
@@ -12,37 +22,37 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Phase(Enum):
-    """How far an update has come."""
+class UpdatePhase(Enum):
+    """The phase of an update."""
 
     COMING = "coming"  # the new deployment comes up; the old one serves
     BAKING = "baking"  # the new one serves on trial; the old one is kept
     RETURNING = "returning"  # the trial failed; the new one serves until the old one can
 
 
-class Step(Enum):
-    """What an update does next."""
+class UpdateStep(Enum):
+    """The next step of an update."""
 
     WAIT = "wait"
-    DROP = "drop"  # the old deployment serves on, the new one goes
-    TAKE_OVER = "take over"  # the new one serves, the old one goes
+    DROP = "drop"  # the old deployment keeps serving, the new one is removed
+    TAKE_OVER = "take over"  # the new one serves, the old one is removed
     BAKE = "bake"  # the new one serves, the old one is kept
-    FINISH = "finish"  # the trial is over: the old one goes
+    FINISH = "finish"  # the trial is over: the old one is removed
     RETURN = "return"  # the trial failed, and the old one has to come up again
-    GO_BACK = "go back"  # the old one serves again, the new one goes
+    GO_BACK = "go back"  # the old one serves again, the new one is removed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """Where an update stands.
+class UpdateProgress:
+    """The progress of an update.
 
-    `is_ready`: the deployment that would serve next, which is the old one once the new one serves,
-    can take all requests now. `has_failed`: an alarm, a time limit or the new instances end the
-    update. `is_late`: the deadline of the phase has passed. `is_guarded` tells, while it comes up,
-    that a trial follows, and `is_baked` that the trial's time is over.
+    `is_ready`: the deployment that would serve next (the old one, once the new one serves) can
+    take all requests now. `has_failed`: an alarm, a time limit or the new instances end the update.
+    `is_late`: the deadline of the phase has passed. `is_guarded`: a trial follows, and `is_baked`:
+    the trial's time is over.
     """
 
-    phase: Phase
+    phase: UpdatePhase
     is_ready: bool = False
     has_failed: bool = False
     is_late: bool = False
@@ -50,20 +60,20 @@ class Progress:
     is_baked: bool = False
 
 
-def next_step(now: Progress) -> Step:
-    """The one thing to do next; a failure counts before everything that goes well."""
-    if now.phase is Phase.COMING:
+def next_step(now: UpdateProgress) -> UpdateStep:
+    """The step to take now, by the table above."""
+    if now.phase is UpdatePhase.COMING:
         return _after_coming(now)
-    if now.phase is Phase.RETURNING:
-        return Step.GO_BACK if now.is_ready or now.is_late else Step.WAIT
+    if now.phase is UpdatePhase.RETURNING:
+        return UpdateStep.GO_BACK if now.is_ready or now.is_late else UpdateStep.WAIT
     if now.has_failed:
-        return Step.GO_BACK if now.is_ready else Step.RETURN
-    return Step.FINISH if now.is_baked else Step.WAIT
+        return UpdateStep.GO_BACK if now.is_ready else UpdateStep.RETURN
+    return UpdateStep.FINISH if now.is_baked else UpdateStep.WAIT
 
 
-def _after_coming(now: Progress) -> Step:
+def _after_coming(now: UpdateProgress) -> UpdateStep:
     if now.has_failed:
-        return Step.DROP
+        return UpdateStep.DROP
     if now.is_ready:
-        return Step.BAKE if now.is_guarded else Step.TAKE_OVER
-    return Step.DROP if now.is_late else Step.WAIT
+        return UpdateStep.BAKE if now.is_guarded else UpdateStep.TAKE_OVER
+    return UpdateStep.DROP if now.is_late else UpdateStep.WAIT

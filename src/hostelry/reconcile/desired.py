@@ -1,4 +1,13 @@
-"""Whether a name exists and copies of it are wanted, by the records: routes come a moment later."""
+"""Desired state of a name by the records, which are a moment ahead of the routes.
+
+a name                                                        result
+-----------------------------------------------------------   ------
+an endpoint InService or Updating                             True
+a component on such an endpoint, InService or Updating, and
+... its base desires copies                                   True
+... a waiting request may start a copy (`wakeable`)           True
+any other                                                     False
+"""
 
 from hostelry.domain.at_zero import Wakeable
 from hostelry.domain.component import ComponentStatus, InferenceComponent
@@ -12,10 +21,10 @@ from hostelry.store.records import State
 IN_USE = frozenset({ComponentStatus.IN_SERVICE, ComponentStatus.UPDATING})
 
 
-def is_wanted(state: State, key: LoadKey) -> bool:
-    """Whether routes with copies of what `key` names are on their way, or may be asked for.
+def has_desired_copies(state: State, key: LoadKey) -> bool:
+    """Whether copies of what `key` names are desired, or a request may start one.
 
-    An empty endpoint name stands for whichever endpoint the component is on.
+    An empty endpoint name stands for the endpoint that the component is on.
     """
     if key.component_name is None:
         return _serves(state, key.scope, key.endpoint_name)
@@ -25,7 +34,7 @@ def is_wanted(state: State, key: LoadKey) -> bool:
     endpoint_name = found.value.endpoint_name
     if key.endpoint_name not in ("", endpoint_name):
         return False
-    return _serves(state, key.scope, endpoint_name) and _has_copies(state, found.value)
+    return _serves(state, key.scope, endpoint_name) and _copies_may_come(state, found.value)
 
 
 def _serves(state: State, scope: Scope, endpoint_name: str) -> bool:
@@ -33,8 +42,7 @@ def _serves(state: State, scope: Scope, endpoint_name: str) -> bool:
     return endpoint is not None and endpoint.value.status in SERVING
 
 
-def _has_copies(state: State, component: InferenceComponent) -> bool:
-    """Whether copies are wanted, or a request may have one started."""
+def _copies_may_come(state: State, component: InferenceComponent) -> bool:
     base = component
     if component.adapter is not None:
         found = state.components.get(component.scope, component.adapter.base_name)
