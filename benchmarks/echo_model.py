@@ -30,7 +30,7 @@ import uvloop
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reader import HttpLimits, RequestRefusedError
+from hostelry.gateway.http.reader import HttpLimits, HttpRefusedError
 from hostelry.gateway.http.server import HttpServer
 
 ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"
@@ -159,7 +159,7 @@ def completion_object(model: str, text: str, *, chat: bool, part: bool) -> dict[
     return {"id": "echo-1", "object": kind, "created": 0, "model": model, "choices": [choice]}
 
 
-def refused(refusal: RequestRefusedError) -> HttpResponse:
+def refused(refusal: HttpRefusedError) -> HttpResponse:
     """The answer to what is no HTTP."""
     return HttpResponse(refusal.status, {}, refusal.reason.encode())
 

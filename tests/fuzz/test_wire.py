@@ -10,10 +10,10 @@ from tests.fuzz.conftest import Cases
 from tests.fuzz.mutation import mutated, mutated_text
 
 from hostelry.api.operations import OPERATIONS
-from hostelry.aws.call import Call, parse_call, serialize_error
+from hostelry.aws.call import ApiCall, parse_call, serialize_error
 from hostelry.aws.eventstream import payload_part, stream_exception
 from hostelry.aws.models import operation_model, service_model
-from hostelry.aws.runtime import Invocation, parse_invocation
+from hostelry.aws.runtime import InvokeRequest, parse_invocation
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
 
@@ -69,7 +69,7 @@ def test_an_altered_call_is_a_value_or_refused(cases: Cases) -> None:
         body = mutated(sent.body, random, WORDS)
         request = HttpRequest(sent.method, sent.path, sent.query, headers, body)
         try:
-            outcome: Call | bool = parse_call(request, "id-1")
+            outcome: ApiCall | bool = parse_call(request, "id-1")
         except ServiceError as error:
             outcome = is_told(error, request)
         assert outcome
@@ -85,7 +85,7 @@ def test_an_altered_invocation_is_a_value_or_refused(cases: Cases) -> None:
         }
         request = HttpRequest(random.choice(("POST", "POST", "GET")), path, "", headers)
         try:
-            outcome: Invocation | bool = parse_invocation(request)
+            outcome: InvokeRequest | bool = parse_invocation(request)
         except ServiceError as error:
             outcome = is_told(error, HttpRequest("POST", "/endpoints/e/invocations"))
         assert outcome

@@ -1,4 +1,4 @@
-"""Control-plane calls: requests to `Call`s, results and errors to responses.
+"""Control-plane calls: requests to `ApiCall`s, results and errors to responses.
 
 Knows botocore's models and the protocols they name; knows nothing of what an operation does.
 """
@@ -18,7 +18,7 @@ from hostelry.aws.target import (
     CBOR,
     JSON,
     QUERY,
-    Target,
+    OperationTarget,
     find_target,
     head_service,
     plain_body,
@@ -28,7 +28,7 @@ from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 
 __all__ = [
-    "Call",
+    "ApiCall",
     "find_target",
     "parse_call",
     "serialize_error",
@@ -38,7 +38,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ApiCall:
     """One validated request.
 
     Args:
@@ -56,7 +56,7 @@ class Call:
     request_id: str
 
 
-def parse_call(request: HttpRequest, request_id: str) -> Call:
+def parse_call(request: HttpRequest, request_id: str) -> ApiCall:
     """The call that `request` makes, valid against its model.
 
     Raises ServiceError UnknownOperationException, SerializationException or ValidationException.
@@ -67,7 +67,7 @@ def parse_call(request: HttpRequest, request_id: str) -> Call:
     if shape is not None:
         params = _read_params(shape, request, target)
         check_params(shape, params)
-    return Call(
+    return ApiCall(
         service=target.service,
         operation=target.operation,
         params=params,
@@ -76,7 +76,9 @@ def parse_call(request: HttpRequest, request_id: str) -> Call:
     )
 
 
-def _read_params(shape: StructureShape, request: HttpRequest, target: Target) -> dict[str, Any]:
+def _read_params(
+    shape: StructureShape, request: HttpRequest, target: OperationTarget
+) -> dict[str, Any]:
     if target.protocol == QUERY:
         return query.read_form(shape, target.fields)
     body = plain_body(request)
@@ -88,7 +90,7 @@ def _read_params(shape: StructureShape, request: HttpRequest, target: Target) ->
     return params
 
 
-def serialize_result(call: Call, result: Mapping[str, Any]) -> HttpResponse:
+def serialize_result(call: ApiCall, result: Mapping[str, Any]) -> HttpResponse:
     """The answer to `call`; members of `result` that are None count as absent.
 
     Raises TypeError or ValueError where `result` breaks the operation's output shape.
@@ -107,7 +109,7 @@ def serialize_result(call: Call, result: Mapping[str, Any]) -> HttpResponse:
 
 
 def serialize_error(
-    error: ServiceError, call: Call | None, request_id: str, request: HttpRequest | None = None
+    error: ServiceError, call: ApiCall | None, request_id: str, request: HttpRequest | None = None
 ) -> HttpResponse:
     """The error answer in the protocol of `call`, or else in the one `request` seems to speak.
 

@@ -30,7 +30,7 @@ _WORD_START = re.compile(r"(?<!^)(?=[A-Z])")
 _UNBOUNDED = 1 << 62
 
 
-class Invocation(msgspec.Struct, frozen=True, kw_only=True):
+class InvokeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One InvokeEndpoint, or InvokeEndpointWithResponseStream where `stream`; its body apart.
 
     A header that was not sent is None. Source: SageMaker runtime API reference, InvokeEndpoint.
@@ -76,7 +76,7 @@ class _Rules:
 @cache
 def _rules(operation: str) -> _Rules:
     shape = operation_model(SERVICE, operation).input_shape
-    known = set(Invocation.__struct_fields__)
+    known = set(InvokeRequest.__struct_fields__)
     rules = [_rule(name, member) for name, member in shape.members.items()]
     return _Rules(
         name=next(rule for rule in rules if rule.field == "endpoint_name"),
@@ -102,7 +102,7 @@ def is_runtime_path(path: str) -> bool:
     return path.startswith("/endpoints/")
 
 
-def parse_invocation(request: HttpRequest) -> Invocation:
+def parse_invocation(request: HttpRequest) -> InvokeRequest:
     """What the invocation in `request` asks for; its body is left alone.
 
     Raises ServiceError ValidationError (400) for a header or name that breaks the model, for a path
@@ -121,7 +121,7 @@ def parse_invocation(request: HttpRequest) -> Invocation:
                 broken.append((rule, value))
     if broken:
         raise violations_error(list(_told(broken)), "ValidationError")
-    return Invocation(**given)
+    return InvokeRequest(**given)
 
 
 def _told(broken: list[tuple[_Rule, str]]) -> Iterator[str]:

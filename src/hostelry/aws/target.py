@@ -26,7 +26,7 @@ _SMITHY_ROOT = "/service/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class OperationTarget:
     """Service by boto3 name, operation by AWS name, protocol by botocore's name.
 
     `fields` are the form's fields in the query protocol, else empty.
@@ -38,7 +38,7 @@ class Target:
     fields: Mapping[str, str] = field(default_factory=dict)
 
 
-def find_target(request: HttpRequest) -> Target:
+def find_target(request: HttpRequest) -> OperationTarget:
     """What `request` asks for: an operation that its service's model knows.
 
     Raises ServiceError UnknownOperationException, or SerializationException for a broken form.
@@ -88,14 +88,14 @@ def unknown_operation(message: str) -> ServiceError:
     return ServiceError("UnknownOperationException", message, 400)
 
 
-def _smithy_target(path: str) -> Target:
+def _smithy_target(path: str) -> OperationTarget:
     parts = path.split("/")
     if len(parts) != 5 or parts[3] != "operation":
         raise unknown_operation(f"{path:.200} is not /service/NAME/operation/OPERATION")
     return _known(services_by_target().get(parts[2]), parts[4], CBOR, f"{parts[2]}.{parts[4]}")
 
 
-def _form_target(fields: dict[str, str]) -> Target:
+def _form_target(fields: dict[str, str]) -> OperationTarget:
     version = fields.pop("Version", "")
     operation = fields.pop("Action", "")
     service = services_by_version().get(version)
@@ -108,13 +108,15 @@ def _known(
     protocol: str,
     asked: str,
     fields: Mapping[str, str] | None = None,
-) -> Target:
+) -> OperationTarget:
     known = service is not None and operation in service_operations(service)
     if service is None or not known:
         raise unknown_operation(f"Operation {asked:.200} does not exist in a service served here")
     if protocol not in service_model(service).metadata["protocols"]:
         raise unknown_operation(f"Operation {asked:.200} is not served in protocol {protocol}")
-    return Target(service=service, operation=operation, protocol=protocol, fields=fields or {})
+    return OperationTarget(
+        service=service, operation=operation, protocol=protocol, fields=fields or {}
+    )
 
 
 def plain_body(request: HttpRequest) -> bytes:

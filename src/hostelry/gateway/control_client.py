@@ -32,7 +32,7 @@ class ControlClient(Protocol):
         ...
 
 
-class Known(msgspec.Struct):
+class WantedReply(msgspec.Struct):
     """Control's answer about a name."""
 
     wanted: bool = False
@@ -119,6 +119,6 @@ class HttpControlClient:
 def is_yes(body: bytes) -> bool:
     """Whether control's answer is that a name is wanted."""
     try:
-        return decode(body, Known).wanted
+        return decode(body, WantedReply).wanted
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return False

@@ -13,7 +13,7 @@ from hostelry.base.ids import new_request_id
 from hostelry.base.rebinding import foreign_page
 from hostelry.gateway.handlers.metrics import PATH as METRICS_PATH
 from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reader import RequestRefusedError
+from hostelry.gateway.http.reader import HttpRefusedError
 
 log = logging.getLogger(__name__)
 OWN_PATHS = frozenset({"/ping", "/health"})
@@ -55,15 +55,15 @@ class Dispatcher:
     own_names: frozenset[str] | None = None
 
     def admit(self, request: HttpRequest) -> bool:
-        """Whether the head proves who sends it; raises RequestRefusedError to refuse the body."""
+        """Whether the head proves who sends it; raises HttpRefusedError to refuse the body."""
         if request.path in OWN_PATHS:
-            raise RequestRefusedError(413, f"{request.path} takes no body.", request)
+            raise HttpRefusedError(413, f"{request.path} takes no body.", request)
         try:
             if self.own_names is not None:
                 self._check_page(request, self.own_names)
             return self._handler(request.path).admit(request)
         except ServiceError as error:
-            raise RequestRefusedError(error.http_status, error.message, request, error) from None
+            raise HttpRefusedError(error.http_status, error.message, request, error) from None
 
     async def handle(self, exchange: Exchange) -> None:
         """Answer one request; never raises, except when cancelled."""
@@ -88,7 +88,7 @@ class Dispatcher:
             )
             self._fail(exchange, handler, failure, request_id)
 
-    def refusal_answer(self, refusal: RequestRefusedError) -> HttpResponse:
+    def refusal_answer(self, refusal: HttpRefusedError) -> HttpResponse:
         """The answer to bytes that did not become a request."""
         request = refusal.request or UNREAD
         code = (

@@ -102,7 +102,7 @@ def decode_snapshot(body: bytes) -> RouteSnapshot:
         raise SnapshotError(f"no route snapshot: {error}") from error
 
 
-class ControlRoutes:
+class PublishedRoutes:
     """Routes as control publishes them; begins with the ones on disk and outlives control."""
 
     def __init__(

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from hostelry.api.context import CallContext
 from hostelry.api.operations import implementation, perform
 from hostelry.aws.call import (
-    Call,
+    ApiCall,
     find_target,
     parse_call,
     serialize_error,
@@ -157,7 +157,7 @@ class InternalApi:
         self, request: HttpRequest, owner: Owner, signed_for: str, request_id: str
     ) -> HttpResponse:
         """The answer to one call, errors included; runs in a thread."""
-        call: Call | None = None
+        call: ApiCall | None = None
         try:
             target = find_target(request)
             check_service(signed_for, signing_name(target.service))

@@ -46,7 +46,7 @@ from hostelry.gateway.metering.load_sender import LoadSender
 from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.queueing.request_queues import QueueLimits
-from hostelry.gateway.routes import ControlRoutes, RouteFile, RouteSource
+from hostelry.gateway.routes import PublishedRoutes, RouteFile, RouteSource
 from hostelry.gateway.shared.counts import SharedCounts
 from hostelry.gateway.shared.peer_workers import PeerWorkers
 from hostelry.server.gateway_memory import GatewayMemory, own_memory, shared_memory
@@ -184,7 +184,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     warm_up()
     clock = SystemClock()
     pool = UpstreamPool()
-    routes = ControlRoutes(
+    routes = PublishedRoutes(
         pool,
         config.control_url,
         credentials.internal_key,

@@ -14,7 +14,7 @@ from botocore.validate import ParamValidator
 
 from hostelry.api.context import CallContext
 from hostelry.api.operations import perform
-from hostelry.aws.call import Call, parse_call, serialize_error, serialize_result
+from hostelry.aws.call import ApiCall, parse_call, serialize_error, serialize_result
 from hostelry.aws.pattern import compiled
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
@@ -400,7 +400,7 @@ def answer(
             role_name="HostelryExecutionRole",
             metrics=metrics,
         )
-        call: Call | None = None
+        call: ApiCall | None = None
         try:
             call = parse_call(arrived, "id")
             result = perform(context, call.service, call.operation, call.params)

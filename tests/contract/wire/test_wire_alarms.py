@@ -7,7 +7,7 @@ import pytest
 
 from hostelry.api.context import CallContext
 from hostelry.api.operations import perform
-from hostelry.aws.call import Call, parse_call, serialize_error, serialize_result
+from hostelry.aws.call import ApiCall, parse_call, serialize_error, serialize_result
 from hostelry.aws.target import CBOR, JSON, QUERY
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
@@ -54,7 +54,7 @@ def ask(request: pytest.FixtureRequest, client: Any) -> Ask:
             role_name="",
             metrics=MemoryMetrics(ManualClock()),
         )
-        call: Call | None = None
+        call: ApiCall | None = None
         try:
             call = parse_call(arrived, "id")
             result = perform(context, call.service, call.operation, call.params)

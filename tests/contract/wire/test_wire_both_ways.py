@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hostelry.aws.call import Call, parse_call, serialize_result
+from hostelry.aws.call import ApiCall, parse_call, serialize_result
 from hostelry.aws.models import operation_model
 
 JSON, QUERY, CBOR = "json", "query", "smithy-rpc-v2-cbor"
@@ -110,7 +110,7 @@ def test_what_botocore_sends_is_what_is_read(
     shape = operation_model(service, operation).input_shape
     params = any_value(random=random, full=full, constrained=True).of(shape) if shape else {}
     botocore = client(service=service, operation=operation, protocol=protocol)
-    assert parse_call(botocore.request(params), "id-1") == Call(
+    assert parse_call(botocore.request(params), "id-1") == ApiCall(
         service=service,
         operation=operation,
         params=in_seconds(in_form(params) if protocol == QUERY else params),
@@ -134,7 +134,7 @@ def test_what_is_answered_is_what_botocore_reads(
 ) -> None:
     shape = operation_model(service, operation).output_shape
     result = any_value(random=random, full=full, constrained=False).of(shape) if shape else {}
-    call = Call(
+    call = ApiCall(
         service=service, operation=operation, params={}, protocol=protocol, request_id="id-1"
     )
     response = serialize_result(call, in_seconds(result))

@@ -10,8 +10,8 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from hostelry.aws.call import Call, parse_call, serialize_error, serialize_result
-from hostelry.aws.runtime import Invocation, parse_invocation
+from hostelry.aws.call import ApiCall, parse_call, serialize_error, serialize_result
+from hostelry.aws.runtime import InvokeRequest, parse_invocation
 from hostelry.aws.sigv4 import Secret, Verifier
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import ServiceError
@@ -22,7 +22,7 @@ ARN = f"arn:aws:sagemaker:us-west-2:{ACCOUNT}"
 VERIFIER = Verifier(
     lambda key: Secret(secret_access_key=SECRET, account_id=ACCOUNT) if key == KEY else None
 )
-Answer = Callable[[Call], dict[str, Any]]
+Answer = Callable[[ApiCall], dict[str, Any]]
 
 
 class Body:
@@ -56,7 +56,7 @@ def respond(request: HttpRequest, answer: Answer) -> HttpResponse:
         return serialize_error(error, call, "id-1", request)
 
 
-def fail(invocation: Invocation) -> NoReturn:
+def fail(invocation: InvokeRequest) -> NoReturn:
     said = f"{invocation.inference_component_name} broke."
     raise ServiceError("ModelError", said, 400, {"OriginalStatusCode": 500})
 
@@ -81,9 +81,9 @@ def client_of(service: str, answer: Answer, secret: str = SECRET, key: str = KEY
 
 
 def test_a_model_is_created() -> None:
-    seen: list[Call] = []
+    seen: list[ApiCall] = []
 
-    def answer(call: Call) -> dict[str, Any]:
+    def answer(call: ApiCall) -> dict[str, Any]:
         seen.append(call)
         return {"ModelArn": f"{ARN}:model/m"}
 
@@ -106,9 +106,9 @@ def test_what_boto3_lets_through_is_refused_here() -> None:
 
 
 def test_a_big_zipped_put_metric_data_arrives() -> None:
-    seen: list[Call] = []
+    seen: list[ApiCall] = []
 
-    def answer(call: Call) -> dict[str, Any]:
+    def answer(call: ApiCall) -> dict[str, Any]:
         seen.append(call)
         return {}
 
@@ -118,7 +118,7 @@ def test_a_big_zipped_put_metric_data_arrives() -> None:
 
 
 def test_cloudwatch_errors_keep_their_old_codes() -> None:
-    def answer(call: Call) -> dict[str, Any]:
+    def answer(call: ApiCall) -> dict[str, Any]:
         raise ServiceError("ResourceNotFound", f"{call.params['AlarmNames']}")
 
     client = client_of("cloudwatch", answer)
@@ -142,7 +142,7 @@ def test_identity_and_role() -> None:
     assert found["Role"]["CreateDate"].timestamp() == 1_700_000_000
 
 
-def no_such_role(call: Call) -> dict[str, Any]:
+def no_such_role(call: ApiCall) -> dict[str, Any]:
     raise ServiceError("NoSuchEntity", "The role with name r cannot be found.")
 
 

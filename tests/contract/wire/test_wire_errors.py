@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from botocore.model import ServiceModel
 
-from hostelry.aws.call import Call, serialize_error
+from hostelry.aws.call import ApiCall, serialize_error
 from hostelry.aws.models import CONTROL_SERVICES, service_model
 from hostelry.aws.runtime import runtime_error
 from hostelry.base.errors import ServiceError
@@ -33,8 +33,8 @@ MODELLED = [
 ]
 
 
-def call_of(service: str, protocol: str) -> Call:
-    return Call(
+def call_of(service: str, protocol: str) -> ApiCall:
+    return ApiCall(
         service=service,
         operation=ANY_OPERATION[service],
         params={},

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hostelry.aws.call import Call, parse_call, serialize_error
+from hostelry.aws.call import ApiCall, parse_call, serialize_error
 from hostelry.aws.models import operation_model
-from hostelry.aws.runtime import Invocation, parse_invocation
+from hostelry.aws.runtime import InvokeRequest, parse_invocation
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
 
@@ -56,7 +56,7 @@ def mutations(body: bytes, random: Random) -> Iterator[bytes]:
     yield gzip.compress(body)
 
 
-def tried(request: HttpRequest) -> Call | ServiceError:
+def tried(request: HttpRequest) -> ApiCall | ServiceError:
     try:
         return parse_call(request, "id-1")
     except ServiceError as error:
@@ -125,12 +125,12 @@ def test_random_invocations_are_read_or_refused(
     headers = {"x-amzn-sagemaker-inference-component": value, "accept": value}
     path = f"/endpoints/{quote(name, safe='') if escape else name}/{action}"
     request = HttpRequest("POST", path, "", headers)
-    outcome: Invocation | ServiceError
+    outcome: InvokeRequest | ServiceError
     try:
         outcome = parse_invocation(request)
     except ServiceError as error:
         outcome = error
-    if isinstance(outcome, Invocation):
+    if isinstance(outcome, InvokeRequest):
         assert outcome.inference_component_name == value
     else:
         assert (outcome.code, outcome.http_status) == ("ValidationError", 400)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hostelry.aws.call import Call, serialize_result
+from hostelry.aws.call import ApiCall, serialize_result
 from hostelry.aws.codecs import CBOR_READERS, CBOR_WRITERS, JSON_WRITERS
 from hostelry.aws.models import service_model
 from hostelry.aws.tree import check_type, from_base64, read_tree, write_tree
@@ -13,8 +13,8 @@ ARN = "arn:aws:sagemaker:us-west-2:111122223333:model/m"
 SUMMARY = {"ModelName": "m", "ModelArn": ARN, "CreationTime": 1_700_000_000.5}
 
 
-def call(service: str, operation: str, protocol: str = "json") -> Call:
-    return Call(
+def call(service: str, operation: str, protocol: str = "json") -> ApiCall:
+    return ApiCall(
         service=service, operation=operation, params={}, protocol=protocol, request_id="id-1"
     )
 

@@ -10,7 +10,7 @@ from botocore.serialize import create_serializer
 
 from hostelry.aws.eventstream import payload_part, stream_exception
 from hostelry.aws.models import operation_model
-from hostelry.aws.runtime import Invocation, invocation_response_headers, parse_invocation
+from hostelry.aws.runtime import InvokeRequest, invocation_response_headers, parse_invocation
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
 
@@ -43,7 +43,7 @@ def request_of(operation: str, **params: Any) -> HttpRequest:
 def test_an_invocation_with_everything() -> None:
     more = {"TargetModel": "m.tar.gz", "EnableExplanations": "`true`", "SessionId": "NEW_SESSION"}
     request = request_of("InvokeEndpoint", EndpointName="e-1", **{**EVERYTHING, **more})
-    assert parse_invocation(request) == Invocation(
+    assert parse_invocation(request) == InvokeRequest(
         endpoint_name="e-1",
         stream=False,
         content_type="application/json",
@@ -64,7 +64,7 @@ def test_a_stream_with_everything_reads_accept_from_its_own_header() -> None:
     noisy = {**request.headers, "accept": "*/*", "x-amzn-sagemaker-target-model": "ignored"}
     assert parse_invocation(
         HttpRequest(request.method, request.path, "", noisy, b"")
-    ) == Invocation(
+    ) == InvokeRequest(
         endpoint_name="e-1",
         stream=True,
         content_type="application/json",
@@ -80,7 +80,7 @@ def test_a_stream_with_everything_reads_accept_from_its_own_header() -> None:
 
 def test_an_invocation_with_nothing() -> None:
     request = HttpRequest("POST", "/endpoints/e/invocations")
-    assert parse_invocation(request) == Invocation(endpoint_name="e", stream=False)
+    assert parse_invocation(request) == InvokeRequest(endpoint_name="e", stream=False)
 
 
 def refused(request: HttpRequest) -> str:

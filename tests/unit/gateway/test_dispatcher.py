@@ -7,7 +7,7 @@ from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.gateway.dispatcher import Dispatcher
 from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reader import Received, RequestRefusedError
+from hostelry.gateway.http.reader import HttpRefusedError, Received
 from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.routes import FixedRoutes
 from hostelry.server.gateway import build_gateway
@@ -99,7 +99,7 @@ def test_a_body_that_is_too_large_is_refused_in_the_form_its_client_reads(
 ) -> None:
     config = UpConfig(control_port=1)
     door = build_gateway(config, CREDENTIALS, FixedRoutes(SNAPSHOT), UpstreamPool()).dispatcher
-    answer = door.refusal_answer(RequestRefusedError(413, "too large", HttpRequest("POST", path)))
+    answer = door.refusal_answer(HttpRefusedError(413, "too large", HttpRequest("POST", path)))
     assert answer.status == 413
     assert answer.headers[header[0]] == header[1]
     assert body in answer.body
@@ -108,7 +108,7 @@ def test_a_body_that_is_too_large_is_refused_in_the_form_its_client_reads(
 def test_bytes_that_are_no_http_get_an_answer_too() -> None:
     config = UpConfig(control_port=1)
     door = build_gateway(config, CREDENTIALS, FixedRoutes(SNAPSHOT), UpstreamPool()).dispatcher
-    answer = door.refusal_answer(RequestRefusedError(400, "Malformed HTTP."))
+    answer = door.refusal_answer(HttpRefusedError(400, "Malformed HTTP."))
     assert (answer.status, b"Malformed HTTP." in answer.body) == (400, True)
 
 

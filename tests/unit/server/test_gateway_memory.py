@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from hostelry.aws.runtime import Invocation
+from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.clock import ManualClock
 from hostelry.domain.routes import CopyRoute
 from hostelry.domain.scope import Scope
@@ -12,8 +12,8 @@ from hostelry.server.home import Home, UpConfig
 
 SCOPE = Scope("111122223333", "us-west-2")
 COPIES = tuple(CopyRoute(id=f"c-{n}", address=f"http://127.0.0.1:{n}") for n in range(3))
-NEW = Invocation(endpoint_name="talks", stream=False, session_id="NEW_SESSION")
-OLD = Invocation(endpoint_name="talks", stream=False, session_id="s-1")
+NEW = InvokeRequest(endpoint_name="talks", stream=False, session_id="NEW_SESSION")
+OLD = InvokeRequest(endpoint_name="talks", stream=False, session_id="s-1")
 OPENED = {"x-amzn-sagemaker-new-session-id": "s-1"}
 
 

@@ -33,7 +33,7 @@ class AssignmentBoard(Protocol):
         ...
 
 
-class CopyAdapters:
+class CopyHistory:
     """The adapters sent to one copy since it began to listen at `address`, and its latency."""
 
     __slots__ = ("address", "assignments", "latency")
@@ -65,7 +65,7 @@ class AdapterPlaces:
         self._now = now
         self._board = board
         self._capacity = max(1, round(capacity / math.sqrt(num_workers)))
-        self._records: OrderedDict[str, CopyAdapters] = OrderedDict()
+        self._records: OrderedDict[str, CopyHistory] = OrderedDict()
         self._quiet_until = 0.0
 
     def choose(
@@ -113,16 +113,16 @@ class AdapterPlaces:
         """Drop what is known of a copy that has gone, or was restarted."""
         self._records.pop(copy.id, None)
 
-    def _record(self, copy: CopyRoute) -> CopyAdapters:
+    def _record(self, copy: CopyRoute) -> CopyHistory:
         record = self._records.get(copy.id)
         if record is None or record.address != copy.address:
-            record = self._records[copy.id] = CopyAdapters(copy.address, self._capacity)
+            record = self._records[copy.id] = CopyHistory(copy.address, self._capacity)
             if len(self._records) > MAX_COPIES:
                 self._records.popitem(last=False)
         self._records.move_to_end(copy.id)
         return record
 
-    def _is_resident(self, copy: CopyRoute, record: CopyAdapters, adapter: str, now: float) -> bool:
+    def _is_resident(self, copy: CopyRoute, record: CopyHistory, adapter: str, now: float) -> bool:
         if record.assignments.holds(adapter, now):
             return True
         shared = None if self._board is None else self._board.get(_key(copy, adapter))
@@ -130,7 +130,7 @@ class AdapterPlaces:
             return False
         return record.assignments.holds(adapter, now, elsewhere_at_s=shared[1] - FORGOTTEN_AFTER_S)
 
-    def _assign(self, copy: CopyRoute, record: CopyAdapters, adapter: str, now: float) -> None:
+    def _assign(self, copy: CopyRoute, record: CopyHistory, adapter: str, now: float) -> None:
         earlier = record.assignments.assigned(adapter, now)
         if self._board is None or now < self._quiet_until:
             return

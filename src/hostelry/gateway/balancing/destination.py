@@ -5,7 +5,7 @@ Texts as the service words them. Source: SageMaker runtime API reference, Invoke
 
 from collections.abc import Sequence
 
-from hostelry.aws.runtime import Invocation
+from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.errors import ServiceError
 from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.load import LoadKey
@@ -64,7 +64,7 @@ class NoCopyError(ServiceError):
 def find_destination(
     table: RouteTable,
     scope: Scope,
-    invocation: Invocation,
+    invocation: InvokeRequest,
     draw: float,
     holder: int | None = None,
 ) -> Destination:
@@ -95,7 +95,7 @@ def find_destination(
     return _variant(table, endpoint, invocation, draw, holder)
 
 
-def _check_kind(endpoint: EndpointRoute, invocation: Invocation) -> None:
+def _check_kind(endpoint: EndpointRoute, invocation: InvokeRequest) -> None:
     """Refuse what only kinds of endpoints that are not served here could answer."""
     if invocation.enable_explanations is not None:
         raise _invalid(
@@ -114,7 +114,9 @@ def _check_kind(endpoint: EndpointRoute, invocation: Invocation) -> None:
         )
 
 
-def _component(table: RouteTable, endpoint: EndpointRoute, invocation: Invocation) -> Destination:
+def _component(
+    table: RouteTable, endpoint: EndpointRoute, invocation: InvokeRequest
+) -> Destination:
     name = invocation.inference_component_name
     if name is None:
         raise _invalid(NO_COMPONENT_NAMED)
@@ -134,7 +136,7 @@ def _component(table: RouteTable, endpoint: EndpointRoute, invocation: Invocatio
 def _variant(
     table: RouteTable,
     endpoint: EndpointRoute,
-    invocation: Invocation,
+    invocation: InvokeRequest,
     draw: float,
     holder: int | None,
 ) -> Destination:
@@ -161,7 +163,7 @@ def _heaviest(variants: Sequence[VariantRoute]) -> VariantRoute:
     return max(variants, key=lambda it: it.weight)
 
 
-def _asked_key(scope: Scope, invocation: Invocation) -> LoadKey:
+def _asked_key(scope: Scope, invocation: InvokeRequest) -> LoadKey:
     return LoadKey(
         scope=scope,
         endpoint_name=invocation.endpoint_name,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Protocol
 
-from hostelry.aws.runtime import Invocation
+from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.errors import ServiceError
 from hostelry.domain.routes import CopyRoute
 from hostelry.domain.scope import Scope
@@ -85,7 +85,7 @@ class Sessions:
         self._table = table
         self._now = now
 
-    def holder(self, scope: Scope, invocation: Invocation) -> int | None:
+    def holder(self, scope: Scope, invocation: InvokeRequest) -> int | None:
         """The mark of the copy that holds the invocation's session; None where none is known."""
         session_id = invocation.session_id
         if session_id is None or session_id == NEW_SESSION:
@@ -94,7 +94,7 @@ class Sessions:
         return entry[0] if entry is not None else None
 
     def note(
-        self, scope: Scope, invocation: Invocation, copy: CopyRoute, headers: Mapping[str, str]
+        self, scope: Scope, invocation: InvokeRequest, copy: CopyRoute, headers: Mapping[str, str]
     ) -> None:
         """Learn what `copy` says in its answer's headers of the session it was asked for.
 
@@ -143,7 +143,7 @@ def pinned_copy(destination: Destination, session_id: str, holder: int | None) -
     return copy
 
 
-def new_session_id(invocation: Invocation, headers: Mapping[str, str]) -> str | None:
+def new_session_id(invocation: InvokeRequest, headers: Mapping[str, str]) -> str | None:
     """What a container says of a session that it opened, under its newer or its older name."""
     given = headers.get(NEW_SESSION_ID)
     if given is None and invocation.session_id == NEW_SESSION:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from hostelry.aws.runtime import Invocation
+from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.http import HttpRequest
 from hostelry.gateway.route_table import Destination
 
@@ -17,7 +17,7 @@ TERMS = {name.lower(): name for name in ("X-Hostelry-Tenant", "X-Hostelry-First-
 
 
 def invocation_head(
-    invocation: Invocation, destination: Destination, request: HttpRequest
+    invocation: InvokeRequest, destination: Destination, request: HttpRequest
 ) -> bytes:
     """``POST /invocations`` for `invocation`, which `request` is, on a copy of `destination`."""
     return post_head(

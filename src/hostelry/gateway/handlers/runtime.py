@@ -7,7 +7,7 @@ from msgspec import structs
 
 from hostelry.aws.eventstream import payload_part, stream_exception
 from hostelry.aws.runtime import (
-    Invocation,
+    InvokeRequest,
     invocation_response_headers,
     parse_invocation,
     runtime_error,
@@ -119,7 +119,7 @@ class RuntimeHandler:
             )
         return answer
 
-    def _find(self, scope: Scope, invocation: Invocation) -> Destination:
+    def _find(self, scope: Scope, invocation: InvokeRequest) -> Destination:
         """Where the invocation goes: with an open session, to the copy that holds it."""
         table, session_id = self._routes.table, invocation.session_id
         if session_id is None or session_id == NEW_SESSION:
@@ -129,7 +129,9 @@ class RuntimeHandler:
         copy = pinned_copy(destination, session_id, holder)
         return replace(destination, copies=(copy,))
 
-    async def _admit(self, scope: Scope, invocation: Invocation, request: HttpRequest) -> Admitted:
+    async def _admit(
+        self, scope: Scope, invocation: InvokeRequest, request: HttpRequest
+    ) -> Admitted:
         """The invocation on a copy; one that needs a certain copy does not wait for another."""
         timeouts = self._stream_timeouts if invocation.stream else self._invoke_timeouts
         whole_below_bytes = None if invocation.stream else self._max_answer_bytes
@@ -208,7 +210,7 @@ def container_error(destination: Destination, reply: Reply, body: bytes) -> Mode
 
 
 def answer_headers(
-    reply: Reply, destination: Destination, request_id: str, invocation: Invocation
+    reply: Reply, destination: Destination, request_id: str, invocation: InvokeRequest
 ) -> dict[str, str]:
     """Headers of a 200 answer, from what the container sent."""
     given = reply.headers.get

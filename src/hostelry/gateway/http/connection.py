@@ -18,12 +18,12 @@ from hostelry.gateway.http.connection_limits import (
     client_of,
 )
 from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reader import HttpLimits, Received, RequestReader, RequestRefusedError
+from hostelry.gateway.http.reader import HttpLimits, HttpRefusedError, Received, RequestReader
 from hostelry.gateway.http.states import ReadState, ServeState
 
 log = logging.getLogger(__name__)
 Handler = Callable[[Exchange], Awaitable[None]]
-RefusalAnswer = Callable[[RequestRefusedError], HttpResponse]
+RefusalAnswer = Callable[[HttpRefusedError], HttpResponse]
 Admit = Callable[[HttpRequest], bool]
 WRITE_BUFFER_BYTES = 256 * 1024
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -37,7 +37,7 @@ class ServerState:
 
     `handler` answers a request and must not raise; `refusal_answer` forms the answer to bytes that
     were refused. `admit` looks at a head whose body is still to come, and returns whether it proves
-    who sends it; raises RequestRefusedError where no body can make the request acceptable.
+    who sends it; raises HttpRefusedError where no body can make the request acceptable.
     `changed` is called when a connection has ended. `common_head` are the header lines of every
     answer.
     """
@@ -70,7 +70,7 @@ class HttpConnection(asyncio.Protocol):
         self._limits = server.limits
         self._now_s = server.now_s
         self._reader = RequestReader(server.limits)
-        self._refusal: RequestRefusedError | None = None
+        self._refusal: HttpRefusedError | None = None
         self._transport: asyncio.Transport
         self._task: asyncio.Task[None] | None = None
         self._arrival: asyncio.Future[None] | None = None
@@ -115,7 +115,7 @@ class HttpConnection(asyncio.Protocol):
                 self._seen = (self._phase_since_s, 0)
             if reader.state.is_held or self.held_bytes or self._state.is_busy:
                 self._wait_for_more(len(data))
-        except RequestRefusedError as refusal:
+        except HttpRefusedError as refusal:
             self._refuse(refusal)
         if reader.requests or self._refusal is not None:
             if self._state.is_busy:
@@ -192,7 +192,7 @@ class HttpConnection(asyncio.Protocol):
             if waited_s > limit_s:
                 self._transport.close()
         elif self._too_slow(now_s):
-            self._refuse(RequestRefusedError(408, "The request came too slowly."))
+            self._refuse(HttpRefusedError(408, "The request came too slowly."))
             self._wake(self._arrival)
 
     def _too_slow(self, now_s: float) -> bool:
@@ -212,7 +212,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             shed = server.connection_limits.add(self)
         except ConnectionLimitError as error:
-            self._refuse(RequestRefusedError(503, f"{error} Try again in a moment."))
+            self._refuse(HttpRefusedError(503, f"{error} Try again in a moment."))
             if len(server.connections) > server.limits.max_connections + MAX_TURNED_AWAY:
                 self.abort()
             return
@@ -222,7 +222,7 @@ class HttpConnection(asyncio.Protocol):
     def _wait_for_more(self, num_bytes: int) -> None:
         """Look at the head of an unfinished request once, and count the unverified bytes.
 
-        Raises RequestRefusedError.
+        Raises HttpRefusedError.
         """
         reader, limits = self._reader, self._server.connection_limits
         if reader.state in (ReadState.BODY, ReadState.SMALL_BODY):
@@ -243,10 +243,10 @@ class HttpConnection(asyncio.Protocol):
             f"The gateway holds {limit} bytes of requests whose signatures it cannot verify yet, "
             "its limit, and this one came in slowest. Try again in a moment."
         )
-        self._refuse(RequestRefusedError(503, reason))
+        self._refuse(HttpRefusedError(503, reason))
         self._wake(self._arrival)
 
-    def _refuse(self, refusal: RequestRefusedError) -> None:
+    def _refuse(self, refusal: HttpRefusedError) -> None:
         self._refusal = refusal
         self._state = self._state.next["refused"]
         self._reader.refuse()
@@ -277,7 +277,7 @@ class HttpConnection(asyncio.Protocol):
         handler = self._server.handler
         while True:
             item = await self._next()
-            if isinstance(item, RequestRefusedError):
+            if isinstance(item, HttpRefusedError):
                 self._answer_refusal(item)
                 return
             self._state = self._state.next["serve"]
@@ -304,7 +304,7 @@ class HttpConnection(asyncio.Protocol):
             log.error("a connection was cut by a defect", exc_info=defect)
             self.abort()
 
-    async def _next(self) -> Received | RequestRefusedError:
+    async def _next(self) -> Received | HttpRefusedError:
         reader = self._reader
         while not reader.requests:
             if self._refusal is not None:
@@ -314,7 +314,7 @@ class HttpConnection(asyncio.Protocol):
             await self._arrival
         return reader.requests.popleft()
 
-    def _answer_refusal(self, refusal: RequestRefusedError) -> None:
+    def _answer_refusal(self, refusal: HttpRefusedError) -> None:
         """Answer, then read for a moment: a reset would destroy the answer on its way."""
         response = self._server.refusal_answer(refusal)
         received = Received(refusal.request or UNREAD, False, True)

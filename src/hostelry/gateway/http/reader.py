@@ -44,7 +44,7 @@ JOIN_BELOW_BYTES = 4096  # smaller pieces of a body are joined, or tiny chunks f
 HEAD = ReadState.HEAD
 
 
-class RequestRefusedError(HostelryError):
+class HttpRefusedError(HostelryError):
     """The connection's bytes are not a request that is served; it closes after the answer.
 
     `request` is the part that was read (no body), or None where the head was not whole. `error` is
@@ -99,17 +99,17 @@ class RequestReader:
         self.state = ReadState.IDLE
         self._limits = limits
         self._parser = httptools.HttpRequestParser(self)
-        self._refusal: RequestRefusedError | None = None
+        self._refusal: HttpRefusedError | None = None
         self._reset()
 
     def feed(self, data: bytes) -> None:
-        """Parse the next bytes; raises RequestRefusedError, after which it must not be called."""
+        """Parse the next bytes; raises HttpRefusedError, after which it must not be called."""
         if self.state is HEAD:
             self._fed_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            raise self._refusal or RequestRefusedError(400, f"Malformed HTTP: {error}.") from None
+            raise self._refusal or HttpRefusedError(400, f"Malformed HTTP: {error}.") from None
         if self.state is HEAD and self._fed_bytes > self._limits.max_head_bytes:
             raise self._too_long_head()
 
@@ -136,7 +136,7 @@ class RequestReader:
         if len(self.requests) >= self._limits.max_waiting_requests:
             limit = self._limits.max_waiting_requests
             self._refuse(
-                RequestRefusedError(429, f"At most {limit} requests may wait on a connection.")
+                HttpRefusedError(429, f"At most {limit} requests may wait on a connection.")
             )
         self.state = self.state.next["begun"]
 
@@ -160,7 +160,7 @@ class RequestReader:
         names.append(key)
         if len(names) > self._limits.max_headers:
             most = self._limits.max_headers
-            self._refuse(RequestRefusedError(431, f"A request may have at most {most} headers."))
+            self._refuse(HttpRefusedError(431, f"A request may have at most {most} headers."))
         headers[key] = f"{headers[key]},{text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
@@ -172,7 +172,7 @@ class RequestReader:
         if self._parser.should_upgrade():
             reason = "Upgrading the connection is not supported."
         if reason is not None:
-            self._refuse(RequestRefusedError(400, reason))
+            self._refuse(HttpRefusedError(400, reason))
         announced_bytes = int(self._headers.get("content-length", "0"))
         if announced_bytes > self._limits.max_body_bytes:
             self._refuse(self._too_long_body())
@@ -211,18 +211,18 @@ class RequestReader:
         method = self._parser.get_method().decode("ascii")
         return HttpRequest(method, self._path, self._query, self._headers, body)
 
-    def _too_long_head(self) -> RequestRefusedError:
-        return RequestRefusedError(
+    def _too_long_head(self) -> HttpRefusedError:
+        return HttpRefusedError(
             431, f"A request's head may have {self._limits.max_head_bytes} bytes."
         )
 
-    def _too_long_body(self) -> RequestRefusedError:
+    def _too_long_body(self) -> HttpRefusedError:
         limit = self._limits.max_body_bytes
-        return RequestRefusedError(
+        return HttpRefusedError(
             413, f"The body is larger than the limit of {limit} bytes.", self._request(b"")
         )
 
-    def _refuse(self, refusal: RequestRefusedError) -> None:
+    def _refuse(self, refusal: HttpRefusedError) -> None:
         self._refusal = refusal
         raise refusal
 

@@ -31,7 +31,7 @@ class TooLargeError(UpstreamError):
     """The answer is larger than what may be passed on."""
 
 
-class Line(Protocol):
+class ReplyConnection(Protocol):
     """The connection an answer comes over."""
 
     def pause_reading(self) -> None:
@@ -79,7 +79,7 @@ class Reply:
         "status",
     )
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: ReplyConnection) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.bytes_seen = 0

@@ -37,7 +37,7 @@ READ_TRIES = 8
 WARN_EACH = 1000
 
 
-class Entry(NamedTuple):
+class MapEntry(NamedTuple):
     """What a slot holds; of two with one key, that with the higher `stamp` is the newer."""
 
     stamp: int
@@ -157,7 +157,7 @@ class SharedMap:
 
     def _driven_out(self, digest: bytes) -> int:
         """The slot of the key itself, of a damaged entry, or of the one that expires first."""
-        first: Entry | None = None
+        first: MapEntry | None = None
         for bucket in self._buckets(digest):
             for slot in range(bucket * BUCKET_SLOTS, (bucket + 1) * BUCKET_SLOTS):
                 entry = self._entry(slot)
@@ -175,7 +175,7 @@ class SharedMap:
         self._num_driven_out += 1
         return first.slot
 
-    def _newest(self, digest: bytes) -> Entry | None:
+    def _newest(self, digest: bytes) -> MapEntry | None:
         """The key's entry, of two the newer, as it is at one instant of this call."""
         for _ in range(READ_TRIES):
             before = self._words[STAMP_WORD]
@@ -184,7 +184,7 @@ class SharedMap:
                 return found
         return None
 
-    def _entries_of(self, digest: bytes) -> Iterator[Entry]:
+    def _entries_of(self, digest: bytes) -> Iterator[MapEntry]:
         for bucket in self._buckets(digest):
             start = HEADER_BYTES + bucket * BUCKET_BYTES
             seen = self._bytes[start : start + BUCKET_BYTES]
@@ -202,7 +202,7 @@ class SharedMap:
         second = int.from_bytes(digest[8:], "little") % self._num_buckets
         return (first,) if first == second else (first, second)
 
-    def _entry(self, slot: int) -> Entry | None:
+    def _entry(self, slot: int) -> MapEntry | None:
         """What the slot holds; None where it is empty or half written, also by a dead process."""
         word, start = self._at(slot) // WORD_BYTES, self._at(slot) + ENTRY_AT
         for _ in range(READ_TRIES):
@@ -212,7 +212,7 @@ class SharedMap:
             entry = self._bytes[start : start + ENTRY.size]
             if self._words[word] == mark == mark_of(entry):
                 stamp, digest, value, expires_at = ENTRY.unpack(entry)
-                return Entry(stamp, digest, value, expires_at, slot)
+                return MapEntry(stamp, digest, value, expires_at, slot)
         return None
 
     def _empty(self, slot: int) -> None:

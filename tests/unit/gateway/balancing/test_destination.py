@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from tests.unit.gateway.routes_sample import ELSEWHERE, HERE, SNAPSHOT, STRANGER
 
-from hostelry.aws.runtime import Invocation
+from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
 from hostelry.domain.scope import Scope
@@ -15,8 +15,8 @@ from hostelry.gateway.route_table import RouteTable
 TABLE = RouteTable(SNAPSHOT)
 
 
-def asked(endpoint_name: str, **members: Any) -> Invocation:
-    return Invocation(endpoint_name=endpoint_name, stream=False, **members)
+def asked(endpoint_name: str, **members: Any) -> InvokeRequest:
+    return InvokeRequest(endpoint_name=endpoint_name, stream=False, **members)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def asked(endpoint_name: str, **members: Any) -> Invocation:
     ],
 )  # fmt: skip
 def test_where_an_invocation_goes(
-    invocation: Invocation, draw: float, component: str | None, variant: str
+    invocation: InvokeRequest, draw: float, component: str | None, variant: str
 ) -> None:
     found = find_destination(TABLE, HERE, invocation, draw)
     assert (found.component_name, found.variant_name) == (component, variant)
@@ -82,7 +82,7 @@ def test_where_an_invocation_goes(
     ],
 )  # fmt: skip
 def test_invocations_that_go_nowhere(
-    scope: Scope, invocation: Invocation, status: int, message: str
+    scope: Scope, invocation: InvokeRequest, status: int, message: str
 ) -> None:
     with pytest.raises(ServiceError) as refusal:
         find_destination(TABLE, scope, invocation, 0.5)
@@ -91,7 +91,9 @@ def test_invocations_that_go_nowhere(
     assert message in refusal.value.message
 
 
-def sent_headers(invocation: Invocation, given: Mapping[str, str] | None = None) -> dict[str, str]:
+def sent_headers(
+    invocation: InvokeRequest, given: Mapping[str, str] | None = None
+) -> dict[str, str]:
     destination = find_destination(TABLE, HERE, invocation, 0.5)
     request = HttpRequest(method="POST", path="/", headers=given or {}, body=b"7 bytes")
     first, *lines = invocation_head(invocation, destination, request).decode().split("\r\n")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.gateway.routes_sample import COPIES, ELSEWHERE, HERE, SNAPSHOT, STRANGER
 
-from hostelry.aws.runtime import Invocation
+from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.routes import CopyRoute
@@ -22,9 +22,9 @@ OLD_HEADER = "x-amzn-sagemaker-session-id"
 CLOSED_HEADER = "x-amzn-sagemaker-closed-session-id"
 
 
-def asked(session_id: str | None, endpoint: str = "llms", **members: Any) -> Invocation:
+def asked(session_id: str | None, endpoint: str = "llms", **members: Any) -> InvokeRequest:
     given = {"inference_component_name": "base"} if endpoint == "llms" else {}
-    return Invocation(
+    return InvokeRequest(
         endpoint_name=endpoint, stream=False, session_id=session_id, **(given | members)
     )
 

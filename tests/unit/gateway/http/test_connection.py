@@ -7,7 +7,7 @@ from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.gateway.fake import FakeTransport
 from hostelry.gateway.http.connection import HttpConnection, ServerState
 from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reader import HttpLimits, RequestRefusedError
+from hostelry.gateway.http.reader import HttpLimits, HttpRefusedError
 
 GET = b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n"
 LIMITS = HttpLimits(max_body_bytes=1000)
@@ -61,7 +61,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def refusal_answer(refusal: RequestRefusedError) -> HttpResponse:
+def refusal_answer(refusal: HttpRefusedError) -> HttpResponse:
     return HttpResponse(refusal.status, {"X-Refused": "1"}, refusal.reason.encode())
 
 
@@ -369,7 +369,7 @@ POST = b"POST /%d HTTP/1.1\r\nHost: a\r\nContent-Length: 20000\r\n\r\n"
 
 
 def refuse(request: HttpRequest) -> bool:
-    raise RequestRefusedError(403, "unknown key", request)
+    raise HttpRefusedError(403, "unknown key", request)
 
 
 async def verify(exchange: Exchange) -> None:

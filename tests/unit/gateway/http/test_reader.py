@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostelry.gateway.http.reader import HttpLimits, Received, RequestReader, RequestRefusedError
+from hostelry.gateway.http.reader import HttpLimits, HttpRefusedError, Received, RequestReader
 from hostelry.gateway.http.states import ReadState
 
 LIMITS = HttpLimits(max_head_bytes=512, max_headers=8, max_body_bytes=64)
@@ -116,14 +116,14 @@ HOSTILE = [
 )
 def test_what_is_not_served_is_refused(bytes_: bytes, status: int) -> None:
     reader = RequestReader(LIMITS)
-    with pytest.raises(RequestRefusedError) as refusal:
+    with pytest.raises(HttpRefusedError) as refusal:
         reader.feed(bytes_)
     assert refusal.value.status == status
     assert not reader.requests
 
 
 def test_a_refused_body_still_says_what_it_was_for() -> None:
-    with pytest.raises(RequestRefusedError) as refusal:
+    with pytest.raises(HttpRefusedError) as refusal:
         read(head(H, b"Content-Length: 65", target=b"/endpoints/e/invocations"))
     request = refusal.value.request
     assert request is not None
@@ -166,7 +166,7 @@ def test_a_head_that_never_ends_is_refused_before_it_fills_the_memory() -> None:
     reader = RequestReader(LIMITS)
     reader.feed(b"GET / HTTP/1.1\r\nX-A: ")
     reader.feed(b"a" * 512)
-    with pytest.raises(RequestRefusedError) as refusal:
+    with pytest.raises(HttpRefusedError) as refusal:
         reader.feed(b"a")
     assert refusal.value.status == 431
 
@@ -186,7 +186,7 @@ def test_a_body_of_tiny_chunks_takes_no_more_room_than_its_bytes() -> None:
 
 def test_only_so_many_requests_may_wait() -> None:
     reader = RequestReader(HttpLimits(max_waiting_requests=3))
-    with pytest.raises(RequestRefusedError) as refusal:
+    with pytest.raises(HttpRefusedError) as refusal:
         reader.feed(head(H) * 4)
     assert (refusal.value.status, len(reader.requests)) == (429, 3)
 
@@ -199,7 +199,7 @@ def test_mutated_requests_are_read_or_refused_and_nothing_else(
     for at, piece in edits:
         mutated[at : at + 1] = piece
     reader = RequestReader(LIMITS)
-    with contextlib.suppress(RequestRefusedError):
+    with contextlib.suppress(HttpRefusedError):
         for at in range(0, len(mutated), 37):
             reader.feed(bytes(mutated[at : at + 37]))
     for received in reader.requests:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.unit.gateway.routes_sample import COPIES, HERE, component
 
-from hostelry.aws.runtime import Invocation
+from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.at_zero import AtZero, Wakeable
@@ -90,7 +90,7 @@ class Rig:
         endpoint: str = "llms",
     ) -> None:
         """One request from its arrival to its answer."""  # fmt: skip
-        asked = Invocation(endpoint_name=endpoint, stream=False, inference_component_name=name)
+        asked = InvokeRequest(endpoint_name=endpoint, stream=False, inference_component_name=name)
 
         def find() -> Destination:
             return find_destination(self.routes.table, HERE, asked, 0.0)
