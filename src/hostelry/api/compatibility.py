@@ -1,4 +1,4 @@
-"""The README's compatibility table: what is served of each service, made from the code.
+"""The README's compatibility table, made from the operations that the code implements.
 
 ``python -m hostelry.api.compatibility README.md`` rewrites the section between the two markers.
 """
@@ -21,7 +21,7 @@ HOSTING = re.compile(
     r"[A-Z][a-z]+(Endpoint(?!Policy)|Inference(Component|Experiment|Recommendation)"
     r"|TransformJob|Models?$)"
 )
-# So many others are named too, rather than summed up.
+# So many others are named, too, instead of "every other operation".
 FEW = 3
 SERVICES = (
     "sagemaker", "sagemaker-runtime", "application-autoscaling", "cloudwatch", "sts", "iam"
@@ -29,7 +29,7 @@ SERVICES = (
 
 
 def compatibility_table() -> str:
-    """A markdown table with one row a service: what is served, and what of hosting is not yet."""
+    """A markdown table with one row a service: operations that are implemented, and others."""
     session = botocore.session.get_session()
     rows = [
         service_row(service, session.get_service_model(service).operation_names)

@@ -1,4 +1,4 @@
-"""What an operation is given besides its parameters."""
+"""Context of an operation: the caller, the state and the instant of one call."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallContext:
-    """One call's caller, state and instant.
+    """The caller, the state and the instant of one call.
 
-    `scope` owns what the call names. `shape_of` gives an instance type's declared shape.
-    `role_arn` and `role_name` are the execution role that sts and iam answer with.
-    `metrics` is where metrics are kept; `pace` divides waits that last minutes on AWS.
+    `scope` owns the resources that the call names. `shape_of` returns an instance type's declared
+    shape. `role_arn` and `role_name` are the execution role that sts and iam return. `metrics` is
+    the store of metrics; `pace` divides AWS's waits of minutes.
     """
 
     scope: Scope

@@ -1,6 +1,6 @@
-"""sts GetCallerIdentity and iam GetRole: enough for programs that look for their execution role.
+"""sts GetCallerIdentity and iam GetRole, for programs that look up their execution role.
 
-`sagemaker.get_execution_role()` wants an assumed-role identity, whose role it then looks up.
+`sagemaker.get_execution_role()` needs an assumed-role identity, whose role it then looks up.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Every control-plane operation by service and name, and the one way to perform it."""
+"""Every control-plane operation by service and name, and their common execution."""
 
 from collections.abc import Callable, Mapping
 
@@ -109,7 +109,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("iam", "GetRole"): identity.get_role,
 }
 READS = ("Describe", "List", "Get")
-# Reconcilers write beside us; each lost race means that one of them got on.
+# Reconcilers write the same records; each lost race means that one of them made progress.
 ATTEMPTS = 20
 
 
@@ -127,7 +127,7 @@ def perform(context: CallContext, service: str, operation: str, params: Params) 
 
 
 def implementation(service: str, operation: str) -> Operation:
-    """What performs an operation; raises UnknownOperationException where nothing does."""
+    """The implementation of an operation; raises UnknownOperationException without one."""
     run = OPERATIONS.get((service, operation))
     if run is None:
         raise ServiceError(
@@ -139,7 +139,7 @@ def implementation(service: str, operation: str) -> Operation:
 
 
 def until_settled(run: Operation, context: CallContext, params: Params) -> Result:
-    """The result, from the first checks again whenever a record moved meanwhile."""
+    """The result; the operation is repeated from its checks while records change meanwhile."""
     for _ in range(ATTEMPTS - 1):
         try:
             return run(context, params)

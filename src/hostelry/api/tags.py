@@ -15,7 +15,7 @@ def read_tags(context: CallContext, arn: str) -> Mapping[str, str]:
 
 
 def write_tags(context: CallContext, arn: str, tags: Mapping[str, str]) -> None:
-    """Make `tags` the resource's tags, whatever they were."""
+    """Replace the resource's tags by `tags`."""
     if len(tags) > MAX_TAGS:
         raise validation_error(f"{len(tags)} tags on {arn}; a resource has at most {MAX_TAGS}.")
     records, scope = context.state.tags, context.scope
@@ -52,9 +52,9 @@ def tags_without(context: CallContext, arn: str, keys: Collection[str]) -> Mappi
 
 
 def check_responsive(tags: Mapping[str, str]) -> None:
-    """Raise ValidationException for a tag that chooses the responsive policy, and cannot."""
+    """Raise ValidationException for an invalid value of the responsive policy's tag."""
     try:
         options_of_tag(tags.get(RESPONSIVE_TAG, OFF))
     except ValueError as error:
-        said = tags[RESPONSIVE_TAG]
-        raise validation_error(f'Tag {RESPONSIVE_TAG} is "{said}": {error}.') from None
+        value = tags[RESPONSIVE_TAG]
+        raise validation_error(f'Tag {RESPONSIVE_TAG} is "{value}": {error}.') from None

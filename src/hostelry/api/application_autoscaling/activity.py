@@ -11,7 +11,7 @@ HISTORY_S = 6 * 7 * 86_400.0
 def describe_scaling_activities(context: CallContext, params: Params) -> Result:
     """DescribeScalingActivities: of the last six weeks, newest first, deleted resources' too.
 
-    What was considered and not done is shown where IncludeNotScaledActivities asks for it.
+    Activities that changed nothing are included with IncludeNotScaledActivities.
     """
     resource_id, dimension = resource_filter(params)
     rows = [
@@ -32,10 +32,10 @@ def activities_of(context: CallContext, params: Params) -> list[ScalingActivity]
         return []
     stored = context.state.scaling_activities.list(context.scope)
     return [
-        it.value
-        for it in stored
-        if it.value.started_at > context.now - HISTORY_S
-        and (params.get("IncludeNotScaledActivities") or not it.value.not_scaled)
+        activity
+        for activity in (it.value for it in stored)
+        if activity.started_at > context.now - HISTORY_S
+        and (params.get("IncludeNotScaledActivities") or not activity.not_scaled)
     ]
 
 

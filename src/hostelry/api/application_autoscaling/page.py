@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.page import Position, is_after, read_token, request_digest, write_token
-from hostelry.base.errors import ServiceError, validation_error
+from hostelry.api.page import PageTokens, Position, page_of
+from hostelry.base.errors import validation_error
 
 MAX_RESULTS = 50
 T = TypeVar("T")
@@ -20,25 +20,17 @@ def scaling_page(
     size: int = MAX_RESULTS,
     descending: bool = False,
 ) -> tuple[list[T], Result]:
-    """The page that `params` ask for, at most `size` rows, and the member that leads on.
+    """The page that `params` ask for, at most `size` rows, and the member that leads to the next.
 
     Raises ValidationException for MaxResults outside of 1 to 50, InvalidNextTokenException for a
-    token that is not this list's.
+    token that is not of this list.
     """
-    digest = request_digest(context, operation, params)
-    ordered = sorted(rows, key=lambda it: it[0], reverse=descending)
-    if params.get("NextToken"):
-        last = place_of(params["NextToken"], digest)
-        ordered = [it for it in ordered if is_after(it[0], last, descending=descending)]
-    size = min(size, page_size(params))
-    following = {}
-    if len(ordered) > size:
-        following = {"NextToken": write_token(ordered[size - 1][0], digest)}
-    return [it for _, it in ordered[:size]], following
+    tokens = PageTokens(context, operation, params, "InvalidNextTokenException")
+    return page_of(tokens, rows, min(size, page_size(params)), descending=descending)
 
 
 def page_size(params: Params) -> int:
-    """MaxResults, or the most."""
+    """MaxResults, or the maximum."""
     asked = params.get("MaxResults")
     if asked is None:
         return MAX_RESULTS
@@ -49,11 +41,3 @@ def page_size(params: Params) -> int:
             f" constraint: Member must have value {bound}"
         )
     return int(asked)
-
-
-def place_of(token: str, digest: str) -> Position:
-    """The place a token leads behind."""
-    try:
-        return read_token(token, digest)
-    except ServiceError as error:
-        raise ServiceError("InvalidNextTokenException", error.message) from None

@@ -40,8 +40,8 @@ CONFIGURATIONS = {
 def put_scaling_policy(context: CallContext, params: Params) -> Result:
     """PutScalingPolicy: a new policy, or another in its place; its ARN and its alarms stay.
 
-    The record is written before the alarms that it names, so that a call that was cut short can be
-    made again and leaves none behind.
+    The record is written before the alarms that it names, so that an interrupted call can
+    be repeated and leaves no alarm behind.
     """
     target = find_target(context, params).value
     found = lookup_policy(context, params)
@@ -53,8 +53,8 @@ def put_scaling_policy(context: CallContext, params: Params) -> Result:
         stepping=stepping_of(given) if kind == STEPPING else None,
         given={CONFIGURATIONS[kind]: given},
     )
-    others = [it for it in policies_of(context, target) if it.value.name != policy.name]
-    check_others(policy, [it.value for it in others])
+    every = (it.value for it in policies_of(context, target.resource_id, target.dimension))
+    check_others(policy, [it for it in every if it.name != policy.name])
     if policy.tracking is not None:
         names = names_for(policy.resource_id, policy.tracking, before.alarm_names)
         check_room(context, names)
@@ -98,7 +98,7 @@ def type_of(policy: ScalingPolicy) -> str:
 
 
 def new_policy(context: CallContext, params: Params, target: ScalableTarget) -> ScalingPolicy:
-    """A policy that was not there before."""
+    """A policy under a new name."""
     name, scope = params["PolicyName"], context.scope
     return ScalingPolicy(
         scope=scope,
@@ -195,9 +195,8 @@ def delete_scaling_policy(context: CallContext, params: Params) -> Result:
 
 def delete_policies_of(context: CallContext, resource_id: str, dimension: Dimension) -> None:
     """Delete every policy of a target."""
-    for found in context.state.scaling_policies.list(context.scope):
-        if (found.value.resource_id, found.value.dimension) == (resource_id, dimension):
-            delete_policy(context, found)
+    for found in policies_of(context, resource_id, dimension):
+        delete_policy(context, found)
 
 
 def delete_policy(context: CallContext, found: Versioned[ScalingPolicy]) -> None:
@@ -208,13 +207,13 @@ def delete_policy(context: CallContext, found: Versioned[ScalingPolicy]) -> None
     context.state.scaling_policies.delete(context.scope, name, expect=found.version)
 
 
-def policies_of(context: CallContext, target: ScalableTarget) -> list[Versioned[ScalingPolicy]]:
+def policies_of(
+    context: CallContext, resource_id: str, dimension: Dimension
+) -> list[Versioned[ScalingPolicy]]:
     """Every policy of a target."""
-    return [
-        it
-        for it in context.state.scaling_policies.list(context.scope)
-        if (it.value.resource_id, it.value.dimension) == (target.resource_id, target.dimension)
-    ]
+    stored = context.state.scaling_policies.list(context.scope)
+    target = (resource_id, dimension)
+    return [it for it in stored if (it.value.resource_id, it.value.dimension) == target]
 
 
 def lookup_policy(context: CallContext, params: Params) -> Versioned[ScalingPolicy] | None:

@@ -1,4 +1,4 @@
-"""What PutScalingPolicy's configurations mean, each field and combination checked.
+"""From PutScalingPolicy's configurations to domain values, each field and combination checked.
 
 Source: PutScalingPolicy (TargetTrackingScalingPolicyConfiguration, StepScalingPolicyConfiguration)
 in the Application Auto Scaling API reference; "Step scaling policies" (Step adjustments) in its
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from hostelry.api.cloudwatch.alarm_rule import metric_of
+from hostelry.api.cloudwatch.alarm_rule import metric_of, returning_query
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.metric import MetricQuery, MetricStat
 from hostelry.domain.scaling import (
@@ -128,20 +128,15 @@ def stat_of(given: Given, path: str) -> MetricStat:
 
 def check_set(queries: Sequence[MetricQuery]) -> None:
     """Refuse queries that do not lead to one series of numbers."""
-    returning = [it.id for it in queries if it.return_data]
-    if len(returning) != 1:
-        raise validation_error(
-            "Exactly one element of Metrics must have ReturnData true, which is what it is when it"
-            f" is not given; here they are: {', '.join(returning) or 'none'}."
-        )
+    returning = returning_query(queries)
     try:
         check_queries(queries)
-        single = is_single(queries, returning[0])
+        single = is_single(queries, returning)
         searches = uses_search(queries)
     except ServiceError as error:
         raise validation_error(f"Metrics cannot be used: {error.message}") from None
     if not single:
-        raise validation_error(f'Metrics: "{returning[0]}" must give one time series, not several.')
+        raise validation_error(f'Metrics: "{returning}" must give one time series, not several.')
     if searches:
         raise validation_error("Metrics: SEARCH is not supported on Metric Alarms.")
 
@@ -163,11 +158,11 @@ def stepping_of(given: Given) -> StepScaling:
     adjustment = Adjustment(given["AdjustmentType"])
     steps = tuple(
         StepAdjustment(
-            lower=it.get("MetricIntervalLowerBound"),
-            upper=it.get("MetricIntervalUpperBound"),
-            adjustment=it["ScalingAdjustment"],
+            lower=step.get("MetricIntervalLowerBound"),
+            upper=step.get("MetricIntervalUpperBound"),
+            adjustment=step["ScalingAdjustment"],
         )
-        for it in given.get("StepAdjustments") or ()
+        for step in given.get("StepAdjustments") or ()
     )
     check_steps(steps)
     check_adjustments(steps, adjustment)

@@ -1,4 +1,4 @@
-"""What Application Auto Scaling can scale here: resource ids, dimensions, and whether they exist.
+"""Resources that Application Auto Scaling can scale: their ids, dimensions and checks.
 
 Source: RegisterScalableTarget (ResourceId, ScalableDimension) in the Application Auto Scaling API
 reference.
@@ -43,7 +43,7 @@ def names_of(resource_id: str, dimension: Dimension) -> tuple[str, ...]:
 
 
 def check_resource(context: CallContext, resource_id: str, dimension: Dimension) -> None:
-    """Refuse what does not exist, does not serve, or has no number that could be scaled."""
+    """Refuse a resource that does not exist, is not in service, or has no capacity to scale."""
     names = names_of(resource_id, dimension)
     if dimension is Dimension.PROVISIONED_CONCURRENCY:
         raise unsupported(
@@ -57,7 +57,7 @@ def check_resource(context: CallContext, resource_id: str, dimension: Dimension)
 
 
 def check_component(context: CallContext, name: str) -> None:
-    """Refuse adapters, and components that do not serve."""
+    """Refuse adapters, and components that are not in service."""
     component = find_component(context, name).value
     if component.adapter is not None:
         raise validation_error(
@@ -69,7 +69,7 @@ def check_component(context: CallContext, name: str) -> None:
 
 
 def check_variant(endpoint: Endpoint, name: str) -> None:
-    """Refuse variants that are not there, do not serve, or follow their components."""
+    """Refuse variants that do not exist, are not in service, or follow their components."""
     variants = {it.variant.name: it.variant for it in endpoint.active.variants}
     if name not in variants:
         raise validation_error(
@@ -108,7 +108,7 @@ def check_bounds(low: int, high: int, dimension: Dimension) -> None:
 
 
 def least_capacity(dimension: Dimension) -> int:
-    """The least that a number may be: only copies can go to zero."""
+    """The lowest capacity: only copies can be scaled to zero."""
     return 0 if dimension is Dimension.COPIES else 1
 
 
@@ -130,7 +130,7 @@ def lookup_target(context: CallContext, params: Params) -> Versioned[ScalableTar
 
 
 def not_found(what: str, params: Params, name: str = "") -> ServiceError:
-    """The answer for what nothing is registered as; `name` is a further part of it."""
+    """The error for an object that is not registered; `name` is appended to its identity."""
     return ServiceError(
         "ObjectNotFoundException",
         f"{what} for service namespace: {params['ServiceNamespace']}, resource ID:"
@@ -139,7 +139,7 @@ def not_found(what: str, params: Params, name: str = "") -> ServiceError:
 
 
 def not_in_service(kind: str, arn: str, status: str) -> ServiceError:
-    """The answer for a resource that does not serve."""
+    """The error for a resource that is not in service."""
     return validation_error(
         f'Cannot register {kind} "{arn}" as a scalable target in status {status}; wait until it is'
         " InService."

@@ -1,6 +1,6 @@
 """RegisterScalableTarget, DescribeScalableTargets and DeregisterScalableTarget.
 
-These write what is wanted. The scaler sees the record change, and moves a number that is outside of
+These write desired state. The scaler follows the records, and moves a capacity that is outside of
 its new bounds inside.
 """
 
@@ -39,7 +39,7 @@ SUSPENSIONS = {
 
 
 def register_scalable_target(context: CallContext, params: Params) -> Result:
-    """RegisterScalableTarget: a new target, or what is given of one that is registered already."""
+    """RegisterScalableTarget: a new target, or the given fields of one that is registered."""
     dimension = dimension_of(params)
     if dimension is None:
         raise validation_error(
@@ -60,7 +60,7 @@ def register_scalable_target(context: CallContext, params: Params) -> Result:
     check_bounds(target.min_capacity, target.max_capacity, dimension)
     tags = tags_with(context, target.arn, params.get("Tags") or {})
     name, expect = target_name(resource_id, dimension), found.version if found else None
-    # Written even where it is the same: the scaler then looks at the number again.
+    # Written even where nothing changes: the scaler then checks the capacity again.
     context.state.scalable_targets.put(context.scope, name, target, expect=expect)
     if params.get("Tags"):
         write_tags(context, target.arn, tags)
@@ -68,7 +68,7 @@ def register_scalable_target(context: CallContext, params: Params) -> Result:
 
 
 def new_target(context: CallContext, params: Params, dimension: Dimension) -> ScalableTarget:
-    """A target that was not registered before; both bounds are required for it."""
+    """A target that is not registered yet, for which both bounds are required."""
     for name in ("MinCapacity", "MaxCapacity"):
         if params.get(name) is None:
             raise validation_error(
@@ -95,13 +95,13 @@ def target_arn(scope: Scope) -> str:
 
 
 def given_or(params: Params, name: str, before: int) -> int:
-    """A number of the request, or what it was before."""
+    """A number of the request, or the one before."""
     given = params.get(name)
     return before if given is None else int(given)
 
 
 def suspended_of(params: Params, before: Suspended) -> Suspended:
-    """SuspendedState: what is not named stays as it is."""
+    """SuspendedState; what is not given keeps its value."""
     given = params.get("SuspendedState") or {}
     changes = {field: given[name] for name, field in SUSPENSIONS.items() if name in given}
     return replace(before, **changes)
@@ -148,7 +148,7 @@ def target_members(target: ScalableTarget) -> Result:
 def deregister_scalable_target(context: CallContext, params: Params) -> Result:
     """DeregisterScalableTarget: with its policies, their alarms and its scheduled actions.
 
-    The record goes last, so that a call that was cut short can be made again.
+    The record is deleted last, so that a call that was interrupted can be repeated.
     """
     found = lookup_target(context, params)
     if found is None:

@@ -44,7 +44,7 @@ def put_scheduled_action(context: CallContext, params: Params) -> Result:
     )
     check_action(action)
     if found is None or when(action) != when(found.value):
-        # What the new schedule would have done in the past is not made up for.
+        # Past times of the new schedule are not made up for.
         action = replace(action, fired_at=None if found is None else context.now)
         check_fires(action, context.now)
     name = policy_key(action.resource_id, action.dimension, action.name)
@@ -54,7 +54,7 @@ def put_scheduled_action(context: CallContext, params: Params) -> Result:
 
 
 def new_action(context: CallContext, params: Params, target: ScalableTarget) -> ScheduledAction:
-    """An action that was not there before."""
+    """An action under a new name."""
     if not params.get("Schedule"):
         raise validation_error(
             f"Schedule is required: there is no scheduled action"
@@ -77,12 +77,12 @@ def new_action(context: CallContext, params: Params, target: ScalableTarget) -> 
 
 
 def when(action: ScheduledAction) -> tuple[object, ...]:
-    """What decides when an action fires."""
+    """The fields that decide when an action fires."""
     return action.schedule, action.timezone, action.start_at, action.end_at
 
 
 def check_action(action: ScheduledAction) -> None:
-    """Refuse an action that means nothing, or that sets impossible bounds."""
+    """Refuse an invalid schedule, time zone or interval, no bounds, and impossible ones."""
     try:
         parse_schedule(action.schedule)
     except ValueError as error:
@@ -104,11 +104,11 @@ def check_action(action: ScheduledAction) -> None:
 
 
 def check_fires(action: ScheduledAction, now: float) -> None:
-    """Refuse a schedule that is over, or that no calendar meets."""
+    """Refuse a schedule that is over, or never due."""
     if next_due(action, now) is None:
         raise validation_error(
-            f"Schedule {action.schedule!r} in {action.timezone} would not fire any more between"
-            " now (or StartTime) and EndTime."
+            f"Schedule {action.schedule!r} in {action.timezone} would not fire any more between now"
+            " (or StartTime) and EndTime."
         )
 
 
@@ -185,11 +185,9 @@ def actions_of(
     context: CallContext, resource_id: str, dimension: Dimension
 ) -> list[Versioned[ScheduledAction]]:
     """Every scheduled action of a target."""
-    return [
-        it
-        for it in context.state.scheduled_actions.list(context.scope)
-        if (it.value.resource_id, it.value.dimension) == (resource_id, dimension)
-    ]
+    stored = context.state.scheduled_actions.list(context.scope)
+    target = (resource_id, dimension)
+    return [it for it in stored if (it.value.resource_id, it.value.dimension) == target]
 
 
 def lookup_action(context: CallContext, params: Params) -> Versioned[ScheduledAction] | None:

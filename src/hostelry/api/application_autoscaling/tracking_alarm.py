@@ -18,7 +18,7 @@ from hostelry.store.records import State
 
 
 def names_for(resource_id: str, tracking: TargetTracking, before: Iterable[str]) -> tuple[str, ...]:
-    """The names of the alarms that a policy needs, those that it has already kept.
+    """The names of the alarms that a policy needs; those that it has are kept.
 
     A policy that never scales in has no AlarmLow.
     """
@@ -39,9 +39,9 @@ def check_room(context: CallContext, names: Sequence[str]) -> None:
 
 
 def renew_alarms(state: State, context_of: Callable[[Scope], CallContext]) -> None:
-    """Make the alarms of every scope's policies what they should be, where they are not.
+    """Write the alarms of every scope's policies that are missing or have another rule.
 
-    They are not where control died while it wrote a policy, or runs with another `pace` now. To be
+    They differ where control died while it wrote a policy, or runs with another `pace` now. To be
     called before alarms are watched.
     """
     with state.writing:
@@ -64,7 +64,7 @@ def is_stale(context: CallContext, policy: ScalingPolicy, tracking: TargetTracki
 
 
 def put_alarms(context: CallContext, policy: ScalingPolicy, tracking: TargetTracking) -> None:
-    """Write every alarm that `policy` names; one that is there keeps its state."""
+    """Write every alarm that `policy` names; existing ones keep their state."""
     for name in policy.alarm_names:
         side = side_of(name)
         assert side is not None, "a policy's alarms are named by names_for"
@@ -94,7 +94,7 @@ def put_alarms(context: CallContext, policy: ScalingPolicy, tracking: TargetTrac
 
 
 def drop_alarms(context: CallContext, names: Iterable[str]) -> None:
-    """Delete alarms; one that somebody deleted already is no error."""
+    """Delete alarms; one that a user has deleted already is no error."""
     records = context.state.metric_alarms
     for name in names:
         found = records.get(context.scope, name)

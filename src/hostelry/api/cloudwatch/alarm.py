@@ -35,7 +35,7 @@ A = TypeVar("A", MetricAlarm, CompositeAlarm)
 
 
 def put_metric_alarm(context: CallContext, params: Params) -> Result:
-    """PutMetricAlarm; an alarm that a scaling policy made stays its policy's."""
+    """PutMetricAlarm; an alarm that a scaling policy made still belongs to the policy."""
     name, records = params["AlarmName"], context.state.metric_alarms
     check_name(name)
     rule, actions = rule_of(context, params), actions_of(params)
@@ -86,7 +86,7 @@ def put_composite_alarm(context: CallContext, params: Params) -> Result:
 def put(
     context: CallContext, records: Records[A], found: Versioned[A] | None, alarm: A, params: Params
 ) -> Result:
-    """Write the alarm, its tags where it is new, and what its history says of that."""
+    """Write the alarm, its tags where it is new, and an item of its history."""
     if found is None:
         check_number(len(records.list(context.scope)))
         tags = tags_of(params.get("Tags"))
@@ -105,7 +105,7 @@ def status_after(context: CallContext, found: Versioned[A] | None) -> AlarmStatu
 
 
 def given_of(params: Params) -> Params:
-    """What is echoed of a request."""
+    """The parameters that Describe echoes."""
     return {name: value for name, value in params.items() if name not in NOT_ECHOED}
 
 
@@ -124,14 +124,14 @@ def check_number(num: int) -> None:
 
 
 def other_kind(name: str, kind: str) -> ServiceError:
-    """The answer where a name belongs to an alarm of the other kind."""
+    """The error where an alarm of the other kind has the name."""
     return validation_error(
         f'There is a {kind} alarm named "{name}"; names of alarms are unique in a region.'
     )
 
 
 def rule_expression(text: str) -> Expression:
-    """The rule that `text` says; raises ValidationError."""
+    """The parsed rule; raises ValidationError."""
     try:
         return parse(text)
     except RuleError as error:
@@ -139,7 +139,7 @@ def rule_expression(text: str) -> Expression:
 
 
 def check_rule(context: CallContext, name: str, rule: Expression) -> None:
-    """Refuse a rule of alarms that do not exist, that leads back to itself, or asks too much."""
+    """Refuse a rule that names unknown alarms, leads back to itself, or exceeds MAX_PARENTS."""
     state, scope = context.state, context.scope
     composites = {it.value.name: it.value for it in state.composite_alarms.list(scope)}
 
@@ -152,9 +152,8 @@ def check_rule(context: CallContext, name: str, rule: Expression) -> None:
             f"AlarmRule leads back to the alarm itself: {' -> '.join(way)}. Name other alarms."
         )
     named = children(rule)
-    absent = [
-        it for it in named if it not in composites and state.metric_alarms.get(scope, it) is None
-    ]
+    unknown = (it for it in named if it not in composites)
+    absent = [it for it in unknown if state.metric_alarms.get(scope, it) is None]
     if absent:
         raise validation_error(
             f"Could not save the composite alarm as alarms [{', '.join(absent)}] in the alarm rule"

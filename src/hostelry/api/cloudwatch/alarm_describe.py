@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hostelry.api.cloudwatch.alarm_page import page_of
 from hostelry.api.cloudwatch.alarm_rule import metric_of
+from hostelry.api.cloudwatch.metric_values import TOKEN_ERROR
 from hostelry.api.context import CallContext, Params, Result
+from hostelry.api.page import PageTokens, page_of
 from hostelry.base.errors import validation_error
 from hostelry.domain.alarm import (
     COMPOSITE_ALARM,
@@ -40,7 +41,7 @@ SUPPRESSED: Mapping[str, str] = {
 
 
 def describe_alarms(context: CallContext, params: Params) -> Result:
-    """DescribeAlarms: in the order of names, metric alarms alone unless AlarmTypes says more."""
+    """DescribeAlarms: in the order of names; metric alarms unless AlarmTypes is given."""
     for relation, show in (("ParentsOfAlarmName", brief), ("ChildrenOfAlarmName", short)):
         if params.get(relation) is not None:
             refuse_others(params, relation)
@@ -60,11 +61,11 @@ def describe_alarms_for_metric(context: CallContext, params: Params) -> Result:
         "unit": params.get("Unit"),
     }
     found = [
-        it.value
-        for it in context.state.metric_alarms.list(context.scope)
-        if it.value.rule.stat is not None
-        and it.value.rule.stat.metric == wanted
-        and all(value in (None, getattr(it.value.rule.stat, name)) for name, value in asked.items())
+        alarm
+        for alarm in (it.value for it in context.state.metric_alarms.list(context.scope))
+        if (stat := alarm.rule.stat) is not None
+        and stat.metric == wanted
+        and all(value in (None, getattr(stat, name)) for name, value in asked.items())
     ]
     return {"MetricAlarms": [described(context, it) for it in found]}
 
@@ -99,9 +100,8 @@ def related(context: CallContext, given: str, relation: str) -> list[Alarm]:
     """The alarms whose rules name an alarm, or that its rule names."""
     name = alarm_name(given)
     every = alarms_of(context, {"AlarmTypes": (METRIC_ALARM, COMPOSITE_ALARM)})
-    rules = {
-        it.name: children(parse(it.expression)) for it in every if isinstance(it, CompositeAlarm)
-    }
+    composites = (it for it in every if isinstance(it, CompositeAlarm))
+    rules = {it.name: children(parse(it.expression)) for it in composites}
     if relation == "ParentsOfAlarmName":
         return [it for it in every if name in rules.get(it.name, ())]
     named = rules.get(name, ())
@@ -119,8 +119,9 @@ def shown(
     context: CallContext, params: Params, alarms: Sequence[Alarm], show: Callable[[Any], Result]
 ) -> Result:
     """One page of alarms, in the two lists of the answer."""
-    placed = in_order(alarms)
-    page, following = page_of(context, "DescribeAlarms", params, placed, default_size=PAGE_SIZE)
+    tokens = PageTokens(context, "DescribeAlarms", params, TOKEN_ERROR)
+    rows = [((it.name, it.name), it) for it in alarms]  # names are unique
+    page, following = page_of(tokens, rows, params.get("MaxRecords") or PAGE_SIZE)
     return {
         "MetricAlarms": [show(it) for it in page if isinstance(it, MetricAlarm)],
         "CompositeAlarms": [show(it) for it in page if isinstance(it, CompositeAlarm)],
@@ -128,18 +129,13 @@ def shown(
     }
 
 
-def in_order(alarms: Sequence[Alarm]) -> list[tuple[tuple[str, str], Alarm]]:
-    """Alarms by their names, which are unique."""
-    return [((it.name, it.name), it) for it in sorted(alarms, key=lambda it: it.name)]
-
-
 def brief(alarm: Alarm) -> Result:
-    """What is shown of a parent."""
+    """The members of a parent."""
     return {"AlarmName": alarm.name, "AlarmArn": alarm.arn}
 
 
 def short(alarm: Alarm) -> Result:
-    """What is shown of a child."""
+    """The members of a child."""
     status = alarm.status
     return brief(alarm) | {
         "StateValue": status.state.value,
@@ -173,7 +169,7 @@ def known(members: Result) -> Result:
 
 
 def rule_members(rule: AlarmRule, given: Mapping[str, Any]) -> Result:
-    """What is shown of a metric alarm's rule; defaults only where they were asked for."""
+    """The members of a metric alarm's rule; defaults only where they were given."""
     members: Result = {
         "EvaluationPeriods": rule.evaluation_periods,
         "Threshold": rule.threshold,
@@ -224,7 +220,7 @@ def query_members(query: MetricQuery) -> Result:
 
 
 def composite_members(context: CallContext, alarm: CompositeAlarm) -> Result:
-    """What only composite alarms have."""
+    """The members that only composite alarms have."""
     members: Result = {"AlarmRule": alarm.expression}
     if alarm.suppressor is None:
         return members

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from hostelry.api.cloudwatch.alarm_page import page_of
+from hostelry.api.cloudwatch.metric_values import TOKEN_ERROR
 from hostelry.api.context import CallContext, Params, Result
+from hostelry.api.page import PageTokens, page_of
 from hostelry.api.refusals import refuse_fields
 from hostelry.domain.alarm import METRIC_ALARM, AlarmHistory, AlarmHistoryItem
 from hostelry.scaling_policy.composite import alarm_name
@@ -13,7 +14,7 @@ PAGE_SIZE = 100
 
 
 def describe_alarm_history(context: CallContext, params: Params) -> Result:
-    """DescribeAlarmHistory: newest first unless ScanBy says otherwise; deleted alarms' too."""
+    """DescribeAlarmHistory: newest first unless ScanBy is given; deleted alarms' too."""
     refuse_fields(params, ("AlarmContributorId",))
     descending = params.get("ScanBy") != "TimestampAscending"
     found = [
@@ -22,15 +23,9 @@ def describe_alarm_history(context: CallContext, params: Params) -> Result:
         for number, it in enumerate(reversed(history.items))
         if passes(it, params)
     ]
-    found.sort(key=lambda pair: pair[0], reverse=descending)
-    page, following = page_of(
-        context,
-        "DescribeAlarmHistory",
-        params,
-        found,
-        default_size=PAGE_SIZE,
-        descending=descending,
-    )
+    tokens = PageTokens(context, "DescribeAlarmHistory", params, TOKEN_ERROR)
+    size = params.get("MaxRecords") or PAGE_SIZE
+    page, following = page_of(tokens, found, size, descending=descending)
     return {"AlarmHistoryItems": [item_members(it) for it in page], **following}
 
 

@@ -227,18 +227,13 @@ def check_set(queries: Sequence[MetricQuery]) -> None:
     num = sum(1 for it in queries if it.stat is not None)
     if num > MAX_QUERIES:
         raise validation_error(f"Metrics has {num} metrics; an alarm has at most {MAX_QUERIES}.")
-    returning = [it.id for it in queries if it.return_data]
-    if len(returning) != 1:
-        raise validation_error(
-            "Exactly one element of Metrics must have ReturnData true, which is what it is when it"
-            f" is not given; here they are: {', '.join(returning) or 'none'}."
-        )
+    returning = returning_query(queries)
     periods = {it.stat.period_s for it in queries if it.stat is not None}
     periods |= {it.period_s for it in queries if it.period_s is not None}
     if len(periods) != 1:
-        told = ", ".join(map(str, sorted(periods))) or "none"
+        listed = ", ".join(map(str, sorted(periods))) or "none"
         raise validation_error(
-            f"Every metric of Metrics must have the same Period; here there are: {told}."
+            f"Every metric of Metrics must have the same Period; here there are: {listed}."
         )
     try:
         check_queries(queries)
@@ -246,7 +241,18 @@ def check_set(queries: Sequence[MetricQuery]) -> None:
         raise validation_error(f"Invalid metrics list: {error.message}") from None
     if uses_search(queries):
         raise validation_error("SEARCH is not supported on Metric Alarms.")
-    if not is_single(queries, returning[0]):
+    if not is_single(queries, returning):
         raise validation_error(
-            f"Invalid metrics list: '{returning[0]}' must give one time series, as an alarm needs."
+            f"Invalid metrics list: '{returning}' must give one time series, as an alarm needs."
         )
+
+
+def returning_query(queries: Sequence[MetricQuery]) -> str:
+    """The id of the one query that returns data; raises ValidationError where there is not one."""
+    returning = [it.id for it in queries if it.return_data]
+    if len(returning) != 1:
+        raise validation_error(
+            "Exactly one element of Metrics must have ReturnData true, which is what it is when it"
+            f" is not given; here they are: {', '.join(returning) or 'none'}."
+        )
+    return returning[0]

@@ -18,7 +18,7 @@ from hostelry.store.records import Records, Versioned
 def set_alarm_state(context: CallContext, params: Params) -> Result:
     """SetAlarmState: a metric alarm is in its own state again after its next evaluation.
 
-    The actions of another state are done by whoever watches the alarms, within a second or so.
+    The alarm watcher performs the actions of another state within a second or so.
     """
     name, scope = params["AlarmName"], context.scope
     check_reason_data(params.get("StateReasonData"))
@@ -39,19 +39,19 @@ def set_alarm_state(context: CallContext, params: Params) -> Result:
 
 
 def enable_alarm_actions(context: CallContext, params: Params) -> Result:
-    """EnableAlarmActions: names that no alarm has are passed over."""
+    """EnableAlarmActions: names that no alarm has are ignored."""
     return switch_actions(context, params["AlarmNames"], enabled=True)
 
 
 def disable_alarm_actions(context: CallContext, params: Params) -> Result:
-    """DisableAlarmActions: likewise; states go on to change."""
+    """DisableAlarmActions: likewise; states still change."""
     return switch_actions(context, params["AlarmNames"], enabled=False)
 
 
 def delete_alarms(context: CallContext, params: Params) -> Result:
-    """DeleteAlarms: names that no alarm has are passed over; a refusal deletes nothing.
+    """DeleteAlarms: names that no alarm has are ignored; a refusal deletes nothing.
 
-    Refused are two composite alarms at once, and alarms that other composite alarms ask for.
+    Refused are two composite alarms at once, and alarms that other composite alarms name.
     """
     names, scope = dict.fromkeys(params["AlarmNames"]), context.scope
     found = [it for it in (lookup(context, name) for name in names) if it is not None]
@@ -92,14 +92,14 @@ def lookup(context: CallContext, name: str) -> tuple[Records[Any], Versioned[Any
 
 
 def switch_actions(context: CallContext, names: Sequence[str], *, enabled: bool) -> Result:
-    """Let the actions of alarms be done, or not."""
+    """Enable or disable the actions of alarms."""
     for name in dict.fromkeys(names):
         found = lookup(context, name)
         if found is None or found[1].value.actions.enabled is enabled:
             continue
         records, stored = found
         alarm: Alarm = stored.value
-        # What was entered without actions is not made up for later.
+        # Actions of states that were entered while disabled are not made up for.
         status = replace(alarm.status, acted_at=alarm.status.acted_at or context.now)
         actions = replace(alarm.actions, enabled=enabled)
         after = replace(
@@ -114,13 +114,11 @@ def switch_actions(context: CallContext, names: Sequence[str], *, enabled: bool)
 
 
 def refuse_children(context: CallContext, alarms: Sequence[Alarm]) -> None:
-    """Raise ValidationError where a composite alarm that stays asks for one of `alarms`."""
+    """Raise ValidationError where a composite alarm that stays names one of `alarms`."""
     going = {it.name for it in alarms}
     stays = [it.value for it in context.state.composite_alarms.list(context.scope)]
-    asked = {
-        child for it in stays if it.name not in going for child in children(parse(it.expression))
-    }
-    bound = sorted(going & asked)
+    rules = (parse(it.expression) for it in stays if it.name not in going)
+    bound = sorted(going & {child for rule in rules for child in children(rule)})
     if bound:
         them = "it" if len(bound) == 1 else "them"
         raise validation_error(

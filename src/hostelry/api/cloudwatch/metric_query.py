@@ -9,14 +9,15 @@ from typing import Any
 
 from hostelry.api.cloudwatch.metric_values import (
     DAY_S,
+    TOKEN_ERROR,
     check_period,
     dimensions_of,
     invalid_value,
     missing,
 )
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.page import read_token, request_digest, write_token
-from hostelry.base.errors import ServiceError, validation_error
+from hostelry.api.page import PageTokens, Position
+from hostelry.base.errors import validation_error
 from hostelry.domain.metric import Datapoint, Metric, MetricQuery, MetricStat
 from hostelry.metrics.query.queries import results
 from hostelry.metrics.query.search import MAX_FOUND
@@ -30,12 +31,12 @@ DROPPED: Result = {
         " +Infinite)"
     ),
 }
-"""Of a result with such points. Source: GetMetricData, as Grafana's tests have recorded it."""
+"""Message of a result with such points. Source: GetMetricData, as recorded in Grafana's tests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerSeries:
-    """One series of the answer, or what of it a page shows."""
+    """One series of the answer, or the points of it on one page; `place` orders the series."""
 
     place: str
     id: str
@@ -57,13 +58,13 @@ def get_metric_data(context: CallContext, params: Params) -> Result:
     size = params.get("MaxDatapoints") or MAX_DATAPOINTS
     if not 1 <= size <= MAX_DATAPOINTS:
         raise invalid_value(f"The parameter MaxDatapoints is 1 to {MAX_DATAPOINTS}; it is {size}.")
-    digest = request_digest(context, "GetMetricData", {**params, "MaxDatapoints": None})
-    last = read_next(params, digest)
+    tokens = PageTokens(context, "GetMetricData", params, TOKEN_ERROR)
+    last = tokens.last_position()
     found = results(
         context.metrics, context.scope, queries, float(start), float(end), is_rounded=True
     )
     is_ascending = params.get("ScanBy") == "TimestampAscending"
-    parts = [
+    every = [
         AnswerSeries(
             place=f"{at:04}/{number:06}",
             id=query.id,
@@ -75,22 +76,12 @@ def get_metric_data(context: CallContext, params: Params) -> Result:
         if query.return_data
         for number, series in enumerate(found.series[query.id])
     ]
-    page, following = _page(_behind(parts, last, is_ascending=is_ascending), size, digest)
+    page, following = _page(_behind(every, last, is_ascending=is_ascending), size, tokens)
     return {
         "MetricDataResults": [_shown(it) for it in page],
         "Messages": _messages(found.cut),
         **following,
     }
-
-
-def read_next(params: Params, digest: str) -> tuple[str | float, str] | None:
-    """The place that NextToken leads behind; raises InvalidNextToken."""
-    if not params.get("NextToken"):
-        return None
-    try:
-        return read_token(params["NextToken"], digest)
-    except ServiceError as error:
-        raise ServiceError("InvalidNextToken", error.message) from None
 
 
 def _queries(context: CallContext, params: Params) -> list[MetricQuery]:
@@ -147,40 +138,40 @@ def _check_period(path: str, period_s: int) -> None:
 
 
 def _behind(
-    parts: Sequence[AnswerSeries], last: tuple[str | float, str] | None, *, is_ascending: bool
+    series: Sequence[AnswerSeries], last: Position | None, *, is_ascending: bool
 ) -> list[AnswerSeries]:
-    """What comes after the last point of the page before."""
+    """The points after the last one of the page before."""
     if last is None:
-        return list(parts)
+        return list(series)
     at, place = float(last[0]), last[1]
     rest = []
-    for part in parts:
-        points = part.points
-        if part.place == place:
+    for one in series:
+        points = one.points
+        if one.place == place:
             points = [it for it in points if (it.at > at if is_ascending else it.at < at)]
-        if part.place > place or (part.place == place and points):
-            rest.append(replace(part, points=points))
+        if one.place > place or (one.place == place and points):
+            rest.append(replace(one, points=points))
     return rest
 
 
 def _page(
-    parts: Sequence[AnswerSeries], size: int, digest: str
+    series: Sequence[AnswerSeries], size: int, tokens: PageTokens
 ) -> tuple[list[AnswerSeries], Result]:
     """As many points as fit, and the member that leads to the rest."""
-    num_left = sum(len(part.points) for part in parts)
+    num_left = sum(len(it.points) for it in series)
     page: list[AnswerSeries] = []
-    for part in parts:
-        points = part.points[:size]
+    for one in series:
+        points = one.points[:size]
         size -= len(points)
         num_left -= len(points)
-        page.append(replace(part, points=points, is_whole=len(points) == len(part.points)))
+        page.append(replace(one, points=points, is_whole=len(points) == len(one.points)))
         if size == 0 and num_left > 0:
-            return page, {"NextToken": write_token((points[-1].at, part.place), digest)}
+            return page, tokens.next_members((points[-1].at, one.place))
     return page, {}
 
 
 def _messages(cut: Sequence[str]) -> list[Result]:
-    """What the whole call is told; Source: GetMetricData, Messages."""
+    """Messages of the whole call. Source: GetMetricData, Messages."""
     if not cut:
         return []
     text = (
@@ -190,12 +181,12 @@ def _messages(cut: Sequence[str]) -> list[Result]:
     return [{"Code": "MaxMetricsExceeded", "Value": text}]
 
 
-def _shown(part: AnswerSeries) -> Result:
+def _shown(series: AnswerSeries) -> Result:
     shown = {
-        "Id": part.id,
-        "Label": part.label,
-        "Timestamps": [it.at for it in part.points],
-        "Values": [it.value for it in part.points],
-        "StatusCode": "Complete" if part.is_whole else "PartialData",
+        "Id": series.id,
+        "Label": series.label,
+        "Timestamps": [it.at for it in series.points],
+        "Values": [it.value for it in series.points],
+        "StatusCode": "Complete" if series.is_whole else "PartialData",
     }
-    return {**shown, "Messages": [DROPPED]} if part.has_dropped else shown
+    return {**shown, "Messages": [DROPPED]} if series.has_dropped else shown

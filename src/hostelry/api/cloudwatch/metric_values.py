@@ -1,4 +1,4 @@
-"""Metrics as the parameters of CloudWatch's data operations name them, and how it refuses them.
+"""Metrics in the parameters of CloudWatch's data operations, and their errors.
 
 Source: CloudWatch API reference, MetricDatum, Dimension, GetMetricData, GetMetricStatistics.
 """
@@ -10,6 +10,7 @@ from hostelry.api.context import Result
 from hostelry.base.errors import ServiceError
 from hostelry.domain.metric import Metric
 
+TOKEN_ERROR = "InvalidNextToken"
 SHORT_PERIODS_S = (1, 5, 10, 20, 30)
 DAY_S = 86_400
 

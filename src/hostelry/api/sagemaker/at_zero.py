@@ -1,4 +1,4 @@
-"""The tag that chooses, for an endpoint or a component, what a request without a copy gets."""
+"""The tag that chooses, for an endpoint or a component, the answer to requests without a copy."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,20 +12,20 @@ ANSWERS = {it.value: it for it in AtZero}
 
 
 def at_zero_of(tags: Mapping[str, str]) -> AtZero | None:
-    """What the tags choose; None where they leave it to the endpoint, or to the home."""
-    said = tags.get(AT_ZERO_TAG)
-    if said is None:
+    """The choice of the tags; None where they leave it to the endpoint, or to the home."""
+    value = tags.get(AT_ZERO_TAG)
+    if value is None:
         return None
-    if said not in ANSWERS:
+    if value not in ANSWERS:
         raise validation_error(
-            f'Tag {AT_ZERO_TAG} is "{said}"; it must be {" or ".join(ANSWERS)}: requests wait for '
+            f'Tag {AT_ZERO_TAG} is "{value}"; it must be {" or ".join(ANSWERS)}: requests wait for '
             "a copy, or are answered with AWS's error while there is none."
         )
-    return ANSWERS[said]
+    return ANSWERS[value]
 
 
 def write_at_zero(context: CallContext, arn: str, chosen: AtZero | None) -> None:
-    """Make the choice that of the endpoint or the component with the ARN."""
+    """Set the choice of the endpoint or the component with the ARN."""
     scope, state = context.scope, context.state
     for component in state.components.list(scope):
         if component.value.arn == arn and component.value.at_zero is not chosen:

@@ -6,7 +6,7 @@ from typing import Any
 
 from hostelry.api.context import CallContext, Params, Result, new_generation
 from hostelry.api.page import ListedResource, list_page
-from hostelry.api.refusals import already_exists, not_found
+from hostelry.api.refusals import already_exists, found_in
 from hostelry.api.sagemaker.at_zero import at_zero_of
 from hostelry.api.sagemaker.component_move import check_fits_pending
 from hostelry.api.sagemaker.component_pin import is_pinned
@@ -30,7 +30,7 @@ from hostelry.domain.validation import MAX_COPIES, check_limit
 from hostelry.store.records import Versioned
 
 KIND = "inference-component"
-# Components may be created while their endpoint still comes up: they wait for its instances.
+# Components may be created while their endpoint is: they wait for its instances.
 HOSTING = {
     EndpointStatus.CREATING,
     EndpointStatus.IN_SERVICE,
@@ -161,10 +161,10 @@ def list_inference_components(context: CallContext, params: Params) -> Result:
 
 
 def delete_inference_component(context: CallContext, params: Params) -> Result:
-    """DeleteInferenceComponent: from every status, and once more while it is being deleted.
+    """DeleteInferenceComponent: from every status, and again while it is being deleted.
 
-    A delete cancels a create or an update under way, which AWS may refuse. The record goes when
-    every copy is stopped.
+    A delete cancels a create or an update in progress, which AWS may refuse. The record is deleted
+    once every copy is stopped.
     """
     found = find_component(context, params["InferenceComponentName"])
     component = found.value
@@ -186,10 +186,7 @@ def delete_inference_component(context: CallContext, params: Params) -> Result:
 
 def find_component(context: CallContext, name: str) -> Versioned[InferenceComponent]:
     """The component; raises ValidationException where there is none of that name."""
-    found = context.state.components.get(context.scope, name)
-    if found is None:
-        raise not_found(context.scope, KIND, name)
-    return found
+    return found_in(context.state.components, context.scope, KIND, name)
 
 
 def hosting_variant(endpoint: Endpoint, name: str | None) -> Variant:

@@ -1,4 +1,4 @@
-"""Whether the copies that run on an endpoint have room on the instances an update leaves it."""
+"""Check that the copies on an endpoint have room on the instances that an update leaves."""
 
 from collections import Counter
 
@@ -17,49 +17,50 @@ def check_room_for_copies(context: CallContext, endpoint: Endpoint, wanted: Depl
     """Refuse fewer or other instances than the copies that serve now need."""
     if not endpoint.takes_components:
         return
-    presence = EndpointFleet.of(context, endpoint.name)
+    fleet = EndpointFleet.of(context, endpoint.name)
     variant = hosting_variant(wanted)
     limit = most_instances(wanted)
-    live = live_instances(endpoint, presence)
+    live = live_instances(endpoint, fleet)
     stay = all(it.instance_type in variant.instance_types for it in live)
     if stay and limit >= len(live):
         return
-    copies = serving_copies(context, endpoint, presence, variant.instance_types)
+    copies = serving_copies(context, endpoint, fleet, variant.instance_types)
     pools = [
         Pool(instance_type=it, shape=shape) for it, shape in shapes_of(context, variant).items()
     ]
-    homeless = len(fleet_growth(copies, pools, max_more=limit).why_not)
-    if homeless:
+    unplaced = len(fleet_growth(copies, pools, max_more=limit).why_not)
+    if unplaced:
         raise validation_error(
             f'Endpoint "{endpoint.arn}" would have at most {limit} x'
             f" {' or '.join(variant.instance_types)}; of the {len(copies)} copies of inference"
-            f" components that serve now, {homeless} would have no place there. Allow more"
+            f" components that serve now, {unplaced} would have no place there. Allow more"
             " instances, or lower the copy counts first."
         )
 
 
 def most_instances(wanted: Deployment) -> int:
-    """The most instances that the deployment of an endpoint for components may have."""
+    """The maximum of instances of a deployment of an endpoint for components."""
     only, scaling = wanted.variants[0], hosting_variant(wanted).scaling
     if scaling is None or not scaling.enabled:
         return only.desired_instance_count
     return scaling.max_instances
 
 
-def live_instances(endpoint: Endpoint, presence: EndpointFleet) -> list[Instance]:
-    """The instances that the endpoint's active deployment has."""
+def live_instances(endpoint: Endpoint, fleet: EndpointFleet) -> list[Instance]:
+    """The instances of the endpoint's active deployment that are not terminating."""
     return [
-        it
-        for it in presence.instances
-        if it.generation == endpoint.active.generation and it.state is not InstanceState.TERMINATING
+        instance
+        for instance in fleet.instances
+        if instance.generation == endpoint.active.generation
+        and instance.state is not InstanceState.TERMINATING
     ]
 
 
 def serving_copies(
-    context: CallContext, endpoint: Endpoint, presence: EndpointFleet, types: tuple[str, ...]
+    context: CallContext, endpoint: Endpoint, fleet: EndpointFleet, types: tuple[str, ...]
 ) -> list[CopyRequest]:
-    """What each copy that serves, as far as it is wanted, would ask of an instance of `types`."""
-    serving = Counter(it.component_name for it in presence.copies if it.serves)
+    """Each serving copy that is desired, with what it would reserve on instances of `types`."""
+    serving = Counter(it.component_name for it in fleet.copies if it.serves)
     found: list[CopyRequest] = []
     for stored in context.state.components.list(context.scope):
         component = stored.value

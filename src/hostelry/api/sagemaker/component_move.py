@@ -1,4 +1,4 @@
-"""Whether components can run on other instance types than their endpoint's present ones."""
+"""Check that components can run on other instance types than their endpoint's present ones."""
 
 from hostelry.api.context import CallContext
 from hostelry.api.sagemaker.component_spec import shapes_of
@@ -13,7 +13,7 @@ LEFT_BEHIND = {ComponentStatus.DELETING, ComponentStatus.FAILED}
 
 
 def check_components_fit(context: CallContext, endpoint: Endpoint, pending: Deployment) -> None:
-    """Refuse instance types that some component of the endpoint cannot run on."""
+    """Refuse instance types on which a component of the endpoint cannot run."""
     for stored in context.state.components.list(context.scope):
         component = stored.value
         if component.endpoint_name == endpoint.name and component.status not in LEFT_BEHIND:
@@ -25,7 +25,7 @@ def check_fits_pending(
 ) -> None:
     """Refuse a component that could not follow its endpoint's update to other instance types.
 
-    Nor may it be one that could not go back, while such an update is on trial.
+    Nor, while such an update bakes, one that could not return to the types before it.
     """
     for deployment in endpoint.deployments:
         check_fits(context, component, endpoint, deployment)

@@ -12,17 +12,17 @@ ANSWERS = {"true": True, "false": False}
 
 def is_pinned(tags: Mapping[str, str]) -> bool:
     """Whether the tags of an inference component pin it; refuses other values than true, false."""
-    said = tags.get(PINNED_TAG, "false")
-    if said not in ANSWERS:
+    value = tags.get(PINNED_TAG, "false")
+    if value not in ANSWERS:
         raise validation_error(
-            f'Tag {PINNED_TAG} is "{said}" on an inference component; it must be'
+            f'Tag {PINNED_TAG} is "{value}" on an inference component; it must be'
             f" {' or '.join(ANSWERS)}."
         )
-    return ANSWERS[said]
+    return ANSWERS[value]
 
 
 def write_pin(context: CallContext, arn: str, *, pinned: bool) -> None:
-    """Pin the copies of the component with the ARN where they are, or let them be moved."""
+    """Pin the copies of the component with the ARN to their instances, or unpin them."""
     for found in context.state.components.list(context.scope):
         component = found.value
         if component.arn == arn and component.pinned is not pinned:

@@ -46,7 +46,7 @@ def batch_of(given: Mapping[str, Any], copies: int) -> CapacitySize:
 
 
 def rollback_batch_of(given: Mapping[str, Any] | None) -> CapacitySize | None:
-    """RollbackMaximumBatchSize; None where everything goes back in one step."""
+    """RollbackMaximumBatchSize; None where all copies roll back in one step."""
     if given is None:
         return None
     size = size_of(given)

@@ -57,7 +57,7 @@ def component_spec(
 
 
 def typed_spec(given: Given, container: Container, variant: Variant) -> TypedSpec:
-    """What copies run by one specification; the variant says what it leaves out."""
+    """What copies run by one specification; the variant has the defaults."""
     startup = given.get("StartupParameters") or {}
     return TypedSpec(
         instance_type=given.get("InstanceType", variant.instance_type),
@@ -78,10 +78,10 @@ def shapes_of(context: CallContext, variant: Variant) -> dict[str, Shape]:
 
 
 def check_room(typed: Sequence[TypedSpec], offers: Mapping[str, Shape], *, for_any: bool) -> None:
-    """Refuse what no empty instance of the type it is for could hold.
+    """Refuse specifications that no empty instance of their type could hold.
 
     A specification for any type needs one type that can; one for a type that is not in `offers`
-    is looked at when the endpoint moves there.
+    is checked when the endpoint moves there.
     """
     for one in typed:
         if for_any:
@@ -93,7 +93,7 @@ def check_room(typed: Sequence[TypedSpec], offers: Mapping[str, Shape], *, for_a
 
 
 def common_scheduling(given: Sequence[Given]) -> Scheduling:
-    """How copies are put on instances, which all specifications must agree on."""
+    """The scheduling of copies, which must be the same in all specifications."""
     found = {scheduling_of(one.get("SchedulingConfig") or {}) for one in given}
     if len(found) > 1:
         raise validation_error(
@@ -104,7 +104,7 @@ def common_scheduling(given: Sequence[Given]) -> Scheduling:
 
 
 def scheduling_of(given: Given) -> Scheduling:
-    """How copies are put on instances; SPREAD where nothing is said."""
+    """The scheduling of copies; SPREAD is the default."""
     balance = given.get("AvailabilityZoneBalance")
     return Scheduling(
         strategy=PlacementStrategy(given.get("PlacementStrategy", PlacementStrategy.SPREAD.value)),

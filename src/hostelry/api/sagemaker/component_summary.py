@@ -1,10 +1,10 @@
-"""What DescribeInferenceComponent shows."""
+"""The answer of DescribeInferenceComponent."""
 
 from collections import Counter
 from typing import Any
 
 from hostelry.api.context import CallContext, Result
-from hostelry.api.refusals import short_reason
+from hostelry.api.refusals import echoed, short_reason
 from hostelry.api.sagemaker.endpoint_summary import deployed_image
 from hostelry.api.sagemaker.specifications import Given, given_in_force
 from hostelry.domain.component import ComponentStatus, InferenceComponent
@@ -46,7 +46,7 @@ def component_summary(context: CallContext, component: InferenceComponent) -> Re
 
 
 def placement_note(component: InferenceComponent) -> str | None:
-    """Why copies that are wanted have no place yet; AWS says so only once it gives up."""
+    """Why desired copies have no place yet; AWS reports that only once it gives up."""
     return component.placement_note if component.status in PLACING else None
 
 
@@ -60,8 +60,8 @@ def specification_summaries(component: InferenceComponent) -> Result:
 
 
 def specification_summary(component: InferenceComponent, given: Given) -> Result:
-    """What was given, and the image it came to."""
-    summary: Result = {name: given[name] for name in ECHOED if given.get(name) is not None}
+    """The given fields, and the image that they resolve to."""
+    summary = echoed(given, ECHOED)
     container = container_summary(component, given)
     return {**summary, "Container": container} if container else summary
 
@@ -69,9 +69,7 @@ def specification_summary(component: InferenceComponent, given: Given) -> Result
 def container_summary(component: InferenceComponent, given: Given) -> dict[str, Any]:
     """The container's given fields, and for a base its image."""
     container = given.get("Container") or {}
-    summary = {
-        name: container[name] for name in ECHOED_OF_CONTAINER if container.get(name) is not None
-    }
+    summary = echoed(container, ECHOED_OF_CONTAINER)
     image = container.get("Image") or image_of(component, given.get("InstanceType"))
     if image:
         summary["DeployedImage"] = deployed_image(image, component.created_at)
@@ -79,7 +77,7 @@ def container_summary(component: InferenceComponent, given: Given) -> dict[str, 
 
 
 def image_of(component: InferenceComponent, instance_type: str | None) -> str | None:
-    """The image that a base runs on instances of that type, of any where it says none."""
+    """The image of a base on instances of that type; None: on any type."""
     if component.spec is None:
         return None
     typed = component.spec.on(instance_type) if instance_type else None
@@ -87,9 +85,9 @@ def image_of(component: InferenceComponent, instance_type: str | None) -> str | 
 
 
 def runtime_summary(context: CallContext, component: InferenceComponent) -> Result:
-    """How many copies are wanted and serve, by instance type.
+    """Desired copies, and serving ones by instance type.
 
-    Those that an update of the endpoint brings up, or keeps to go back to, do not count.
+    Copies that an update of the endpoint starts, or keeps for its rollback, do not count.
     """
     types = serving_instance_types(context, component.endpoint_name)
     copies = [
@@ -101,7 +99,7 @@ def runtime_summary(context: CallContext, component: InferenceComponent) -> Resu
     ]
     by_type = Counter(types[it.instance_id] for it in copies)
     summary: Result = {
-        "DesiredCopyCount": wanted_copies(context, component),
+        "DesiredCopyCount": desired_copies(context, component),
         "CurrentCopyCount": len(copies),
     }
     if by_type:
@@ -113,15 +111,15 @@ def runtime_summary(context: CallContext, component: InferenceComponent) -> Resu
 
 
 def serving_instance_types(context: CallContext, endpoint_name: str) -> dict[str, str]:
-    """The type of each instance of the deployment that the endpoint serves from, by id."""
+    """The type of each instance of the endpoint's active deployment, by id."""
     scope, state = context.scope, context.state
     endpoint = state.endpoints.get(scope, endpoint_name)
     return {
-        it.value.id: it.value.instance_type
-        for it in state.instances.list(scope)
+        instance.id: instance.instance_type
+        for instance in (it.value for it in state.instances.list(scope))
         if endpoint is not None
-        and it.value.endpoint_name == endpoint_name
-        and it.value.generation == endpoint.value.active.generation
+        and instance.endpoint_name == endpoint_name
+        and instance.generation == endpoint.value.active.generation
     }
 
 
@@ -137,8 +135,8 @@ def counts_for(copy: Copy, component: InferenceComponent) -> bool:
     )
 
 
-def wanted_copies(context: CallContext, component: InferenceComponent) -> int:
-    """Copies wanted; an adapter is wanted on every copy of its base."""
+def desired_copies(context: CallContext, component: InferenceComponent) -> int:
+    """The desired copies; an adapter is desired on every copy of its base."""
     if component.adapter is None:
         return component.desired_copies
     base = context.state.components.get(context.scope, component.adapter.base_name)

@@ -83,7 +83,7 @@ def put_updating(
     changed: InferenceComponent,
     variant: Variant,
 ) -> Result:
-    """Write the component on its way to what `changed` wants."""
+    """Write the component as updating to `changed`."""
     updated = replace(
         changed,
         status=next_status(found.value.status, Event.UPDATE),
@@ -107,7 +107,7 @@ def update_deadline(context: CallContext, changed: InferenceComponent, variant: 
 
 
 def check_updatable(component: InferenceComponent) -> None:
-    """Refuse an update that the component's status has no row for."""
+    """Refuse an update in a status that allows none."""
     if can(component.status, Event.UPDATE):
         return
     if not is_final(component.status):
@@ -156,7 +156,7 @@ def updated_base(
 def updated_container(
     context: CallContext, old: ComponentSpec, changed: Given | None, new: Given
 ) -> Container:
-    """What the new copies run: the old container unless the new specification says otherwise."""
+    """The container of new copies: the old one unless the new specification replaces it."""
     override = new.get("Container") or {}
     container = None if changed is None else container_for(old, changed)
     if container is None or new.get("ModelName") or override.get("Image"):
@@ -165,7 +165,7 @@ def updated_container(
 
 
 def container_for(spec: ComponentSpec, given: Given) -> Container | None:
-    """What `spec` runs by one of the specifications that it was made of."""
+    """The container of `spec` by one of the specifications that it was made of."""
     typed = spec.on(given["InstanceType"]) if given.get("InstanceType") else None
     if spec.by_type:
         return None if typed is None else typed.container
@@ -179,7 +179,7 @@ def updated_adapter(
     params: Params,
     variant: Variant,
 ) -> InferenceComponent:
-    """The adapter with its new weights, which get a name of their own in the model server."""
+    """The adapter with its new weights, which have their own name in the model server."""
     refuse_runtime_config(params, "RuntimeConfig")
     refuse_rolling(params, "an adapter, which is exchanged on every copy of its base in place")
     new, *more = specifications_of(params, variant)
@@ -209,7 +209,7 @@ def respecified(
     params: Params,
     given: Sequence[Given],
 ) -> InferenceComponent:
-    """The component with `spec`, keeping the one before it to fall back to."""
+    """The component with `spec`, and the one before it for a rollback."""
     shown = {**given_after(params, given), "DeploymentConfig": params.get("DeploymentConfig")}
     component = replace(component, given=given_next(component, shown))
     if isinstance(spec, ComponentSpec):

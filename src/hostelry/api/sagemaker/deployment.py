@@ -40,7 +40,7 @@ def endpoint_variant_of(context: CallContext, variant: Variant) -> EndpointVaria
 
 
 def check_deployment_config(given: Mapping[str, Any] | None) -> None:
-    """Refuse traffic in steps; all at once is what happens here."""
+    """Refuse canary, linear and rolling traffic shifts; only ALL_AT_ONCE is implemented."""
     if not given:
         return
     if given.get("RollingUpdatePolicy"):
@@ -62,7 +62,7 @@ def check_deployment_config(given: Mapping[str, Any] | None) -> None:
 
 
 def update_guard(context: CallContext, given: Mapping[str, Any] | None) -> UpdateGuard | None:
-    """What `given`, a DeploymentConfig that was checked, says may take an update back."""
+    """The rollback conditions of `given`, a DeploymentConfig that was checked."""
     if not given:
         return None
     blue_green = given.get("BlueGreenUpdatePolicy") or {}

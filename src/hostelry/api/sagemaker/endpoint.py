@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import ListedResource, list_page
-from hostelry.api.refusals import already_exists, not_found, short_reason
+from hostelry.api.refusals import already_exists, found_in, short_reason
 from hostelry.api.sagemaker.at_zero import at_zero_of
 from hostelry.api.sagemaker.deployment import check_deployment_config, deployment_of
 from hostelry.api.sagemaker.endpoint_config import find_endpoint_config
@@ -52,9 +52,9 @@ def create_endpoint(context: CallContext, params: Params) -> Result:
 
 
 def describe_endpoint(context: CallContext, params: Params) -> Result:
-    """DescribeEndpoint: the configuration is the old one until an update is finished."""
+    """DescribeEndpoint, with the old configuration until an update is finished."""
     endpoint = find_endpoint(context, params["EndpointName"]).value
-    presence = EndpointFleet.of(context, endpoint.name)
+    fleet = EndpointFleet.of(context, endpoint.name)
     before, coming = endpoint.active, endpoint.pending
     if endpoint.bake is not None:
         before, coming = endpoint.bake.before, endpoint.active
@@ -62,7 +62,7 @@ def describe_endpoint(context: CallContext, params: Params) -> Result:
         "EndpointName": endpoint.name,
         "EndpointArn": endpoint.arn,
         "EndpointConfigName": before.config.name,
-        "ProductionVariants": variant_summaries(endpoint, before, presence),
+        "ProductionVariants": variant_summaries(endpoint, before, fleet),
         "EndpointStatus": endpoint.status.value,
         "CreationTime": endpoint.created_at,
         "LastModifiedTime": endpoint.modified_at,
@@ -72,7 +72,7 @@ def describe_endpoint(context: CallContext, params: Params) -> Result:
     if endpoint.given.get("DeploymentConfig"):
         result["LastDeploymentConfig"] = endpoint.given["DeploymentConfig"]
     if coming is not None:
-        result["PendingDeploymentSummary"] = pending_summary(endpoint, coming, presence)
+        result["PendingDeploymentSummary"] = pending_summary(endpoint, coming, fleet)
     if before.config.given.get("MetricsConfig"):
         result["MetricsConfig"] = before.config.given["MetricsConfig"]
     return result
@@ -101,10 +101,10 @@ def list_endpoints(context: CallContext, params: Params) -> Result:
 
 
 def delete_endpoint(context: CallContext, params: Params) -> Result:
-    """DeleteEndpoint: from every status, and once more while it is being deleted.
+    """DeleteEndpoint: from every status, and again while it is being deleted.
 
     AWS refuses while the endpoint is being created or updated; here a delete cancels that. The
-    record goes when everything of the endpoint is stopped.
+    record is deleted once every instance is stopped.
     """
     found = find_endpoint(context, params["EndpointName"])
     endpoint = found.value
@@ -124,10 +124,7 @@ def delete_endpoint(context: CallContext, params: Params) -> Result:
 
 def find_endpoint(context: CallContext, name: str) -> Versioned[Endpoint]:
     """The endpoint; raises ValidationException where there is none of that name."""
-    found = context.state.endpoints.get(context.scope, name)
-    if found is None:
-        raise not_found(context.scope, KIND, name)
-    return found
+    return found_in(context.state.endpoints, context.scope, KIND, name)
 
 
 def check_no_components(context: CallContext, endpoint: Endpoint) -> None:

@@ -4,7 +4,8 @@ from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import ListedResource, list_page
 from hostelry.api.refusals import (
     already_exists,
-    not_found,
+    echoed,
+    found_in,
     refuse_fields,
     refuse_isolation,
     unsupported,
@@ -54,13 +55,12 @@ def create_endpoint_config(context: CallContext, params: Params) -> Result:
 def describe_endpoint_config(context: CallContext, params: Params) -> Result:
     """DescribeEndpointConfig: what was given, and when."""
     config = find_endpoint_config(context, params["EndpointConfigName"]).value
-    echoed = {name: config.given[name] for name in ECHOED if config.given.get(name) is not None}
     return {
         "EndpointConfigName": config.name,
         "EndpointConfigArn": config.arn,
         "CreationTime": config.created_at,
         "EnableNetworkIsolation": False,
-        **echoed,
+        **echoed(config.given, ECHOED),
     }
 
 
@@ -92,10 +92,7 @@ def delete_endpoint_config(context: CallContext, params: Params) -> Result:
 
 def find_endpoint_config(context: CallContext, name: str) -> Versioned[EndpointConfig]:
     """The configuration; raises ValidationException where there is none of that name."""
-    found = context.state.endpoint_configs.get(context.scope, name)
-    if found is None:
-        raise not_found(context.scope, KIND, name)
-    return found
+    return found_in(context.state.endpoint_configs, context.scope, KIND, name)
 
 
 def config_of(context: CallContext, params: Params) -> EndpointConfig:

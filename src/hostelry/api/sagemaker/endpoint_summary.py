@@ -1,4 +1,4 @@
-"""What DescribeEndpoint shows of an endpoint's variants."""
+"""The variants in the answer of DescribeEndpoint."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from hostelry.domain.copy import Copy, Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.endpoint_config import Variant
 
-# While one of these is shown, each variant says so too.
+# While an endpoint has one of these, each variant has it, too.
 VARIANT_STATUS: Mapping[EndpointStatus, str] = {
     EndpointStatus.CREATING: "Creating",
     EndpointStatus.UPDATING: "Updating",
@@ -21,7 +21,7 @@ VARIANT_STATUS: Mapping[EndpointStatus, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointFleet:
-    """What is there of one endpoint now."""
+    """Instances and copies of one endpoint."""
 
     instances: tuple[Instance, ...]
     copies: tuple[Copy, ...]
@@ -38,17 +38,17 @@ class EndpointFleet:
         )
 
     def serving(self, wanted: EndpointVariant, generation: int) -> list[Instance]:
-        """Instances of the variant that serve.
+        """The variant's serving instances in the `generation` of a deployment.
 
-        On an endpoint for components those are the running ones; a model's are counted once its
-        model server there is ready, in the `generation` of the deployment.
+        On an endpoint for components those are the running ones; an instance of a model serves once
+        its model server is ready.
         """
         of_variant = [it for it in self.instances if it.variant_name == wanted.variant.name]
         if wanted.model is None:
             return [
-                it
-                for it in of_variant
-                if it.generation == generation and it.state is InstanceState.RUNNING
+                instance
+                for instance in of_variant
+                if instance.generation == generation and instance.state is InstanceState.RUNNING
             ]
         ready = {
             copy.instance_id
@@ -62,20 +62,20 @@ class EndpointFleet:
 
 
 def variant_summaries(
-    endpoint: Endpoint, deployment: Deployment, presence: EndpointFleet
+    endpoint: Endpoint, deployment: Deployment, fleet: EndpointFleet
 ) -> list[Result]:
-    """ProductionVariants of DescribeEndpoint: of the deployment whose configuration is shown."""
+    """ProductionVariants of DescribeEndpoint, of the deployment whose configuration it shows."""
     return [
-        variant_summary(wanted, deployment, presence) | variant_status(endpoint)
+        variant_summary(wanted, deployment, fleet) | variant_status(endpoint)
         for wanted in deployment.variants
     ]
 
 
 def variant_summary(
-    wanted: EndpointVariant, deployment: Deployment, presence: EndpointFleet
+    wanted: EndpointVariant, deployment: Deployment, fleet: EndpointFleet
 ) -> Result:
-    """What is wanted and what is there of one variant."""
-    serving = presence.serving(wanted, deployment.generation)
+    """Desired and current state of one variant."""
+    serving = fleet.serving(wanted, deployment.generation)
     summary: Result = {
         "VariantName": wanted.variant.name,
         "CurrentWeight": wanted.desired_weight,
@@ -103,7 +103,7 @@ def variant_summary(
 
 
 def variant_status(endpoint: Endpoint) -> Result:
-    """VariantStatus while something is under way."""
+    """VariantStatus while a change is in progress."""
     status = VARIANT_STATUS.get(endpoint.status)
     if status is None:
         return {}
@@ -111,7 +111,7 @@ def variant_status(endpoint: Endpoint) -> Result:
 
 
 def pending_status(endpoint: Endpoint, pending: Deployment) -> Result:
-    """VariantStatus of what an update brings: Creating, then Baking, Updating if it goes back."""
+    """VariantStatus of an update: Creating, then Baking; Updating while it rolls back."""
     bake = endpoint.bake
     if bake is None:
         return {"Status": "Creating", "StartTime": pending.started_at}
@@ -121,14 +121,14 @@ def pending_status(endpoint: Endpoint, pending: Deployment) -> Result:
     return {"Status": "Updating", "StatusMessage": message, "StartTime": bake.since}
 
 
-def pending_summary(endpoint: Endpoint, pending: Deployment, presence: EndpointFleet) -> Result:
+def pending_summary(endpoint: Endpoint, pending: Deployment, fleet: EndpointFleet) -> Result:
     """PendingDeploymentSummary of DescribeEndpoint."""
     return {
         "EndpointConfigName": pending.config.name,
         "StartTime": pending.started_at,
         "ProductionVariants": [
             {
-                **variant_summary(wanted, pending, presence),
+                **variant_summary(wanted, pending, fleet),
                 **instance_type(wanted.variant),
                 "VariantStatus": [pending_status(endpoint, pending)],
             }
@@ -149,5 +149,5 @@ def given_variant(deployment: Deployment, name: str) -> Mapping[str, Any]:
 
 
 def deployed_image(image: str, resolved_at: float) -> Result:
-    """DeployedImage: images are rules here, so the given name is what it resolves to."""
+    """DeployedImage; image names are not resolved here, so that both are the given one."""
     return {"SpecifiedImage": image, "ResolvedImage": image, "ResolutionTime": resolved_at}

@@ -20,7 +20,7 @@ from hostelry.domain.validation import check_instance_count, possible_instance_c
 
 
 def update_endpoint(context: CallContext, params: Params) -> Result:
-    """UpdateEndpoint: a new deployment beside the one that serves, which goes on meanwhile."""
+    """UpdateEndpoint: a new deployment beside the one that serves, which keeps serving."""
     found = find_endpoint(context, params["EndpointName"])
     endpoint = found.value
     check_deployment_config(params.get("DeploymentConfig"))
@@ -76,7 +76,7 @@ def updating(context: CallContext, endpoint: Endpoint, wanted: Deployment) -> En
 
 
 def check_updatable(endpoint: Endpoint) -> None:
-    """Refuse an update that the endpoint's status has no row for."""
+    """Refuse an update in a status that allows none."""
     if can(endpoint.status, Event.UPDATE):
         return
     if not is_final(endpoint.status):
@@ -88,20 +88,19 @@ def check_updatable(endpoint: Endpoint) -> None:
 
 
 def retained(pending: Deployment, active: Deployment, params: Params) -> Deployment:
-    """`pending` with the live counts and weights that the request asks to keep, by variant name."""
+    """`pending` with the live counts and weights that the request retains, by variant name."""
     if not params.get("RetainAllVariantProperties"):
         return pending
-    excluded = {
-        it["VariantPropertyType"] for it in params.get("ExcludeRetainedVariantProperties") or ()
-    }
+    given = params.get("ExcludeRetainedVariantProperties") or ()
+    excluded = {it["VariantPropertyType"] for it in given}
     live = {it.variant.name: it for it in active.variants}
-    return replace(
-        pending,
-        variants=tuple(
-            with_retained(it, live[it.variant.name], excluded) if it.variant.name in live else it
-            for it in pending.variants
-        ),
+    variants = tuple(
+        with_retained(wanted, live[wanted.variant.name], excluded)
+        if wanted.variant.name in live
+        else wanted
+        for wanted in pending.variants
     )
+    return replace(pending, variants=variants)
 
 
 def with_retained(
@@ -137,7 +136,7 @@ def check_same_kind(context: CallContext, endpoint: Endpoint, pending: Deploymen
 
 
 def deployment_config(endpoint: Endpoint, params: Params) -> Mapping[str, Any]:
-    """What DescribeEndpoint shows as LastDeploymentConfig from now on."""
+    """The DeploymentConfig that DescribeEndpoint shows from now on as the last one."""
     given = params.get("DeploymentConfig")
     if given is None and params.get("RetainDeploymentConfig"):
         given = endpoint.given.get("DeploymentConfig")
@@ -164,7 +163,7 @@ def changes_by_variant(endpoint: Endpoint, params: Params) -> dict[str, Mapping[
 
 
 def check_change(change: Mapping[str, Any], live: EndpointVariant, path: str) -> None:
-    """Refuse a change of nothing, and a count the variant cannot have."""
+    """Refuse an empty change, and a count that the variant cannot have."""
     count = change.get("DesiredInstanceCount")
     if count is None and change.get("DesiredWeight") is None:
         raise validation_error(f"{path}DesiredWeight or {path}DesiredInstanceCount is required.")

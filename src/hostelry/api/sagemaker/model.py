@@ -2,7 +2,7 @@
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import ListedResource, list_page
-from hostelry.api.refusals import already_exists, not_found, refuse_isolation, unsupported
+from hostelry.api.refusals import already_exists, echoed, found_in, refuse_isolation, unsupported
 from hostelry.api.sagemaker.container import container_of
 from hostelry.api.tags import tags_of, write_tags
 from hostelry.base.errors import validation_error
@@ -47,13 +47,12 @@ def create_model(context: CallContext, params: Params) -> Result:
 def describe_model(context: CallContext, params: Params) -> Result:
     """DescribeModel: what was given, and when."""
     model = find_model(context, params["ModelName"]).value
-    echoed = {name: model.given[name] for name in ECHOED if model.given.get(name) is not None}
     return {
         "ModelName": model.name,
         "ModelArn": model.arn,
         "CreationTime": model.created_at,
         "EnableNetworkIsolation": False,
-        **echoed,
+        **echoed(model.given, ECHOED),
     }
 
 
@@ -85,10 +84,7 @@ def delete_model(context: CallContext, params: Params) -> Result:
 
 def find_model(context: CallContext, name: str) -> Versioned[Model]:
     """The model; raises ValidationException where there is none of that name."""
-    found = context.state.models.get(context.scope, name)
-    if found is None:
-        raise not_found(context.scope, KIND, name)
-    return found
+    return found_in(context.state.models, context.scope, KIND, name)
 
 
 def containers_of(params: Params) -> tuple[Container, ...]:

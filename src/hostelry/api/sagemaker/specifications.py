@@ -1,4 +1,4 @@
-"""Which specifications a request gives for a component, and what an update makes of them."""
+"""Specifications of a component in requests, and their merge in updates."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ PREVIOUS = "Previous"
 
 
 def specifications_of(params: Params, variant: Variant) -> tuple[Given, ...]:
-    """The specifications of a request, of which one at least is for the variant's instances.
+    """The specifications of a request, at least one of which is for the variant's instances.
 
     One without InstanceType is for every type; where several are given, each names its own.
     """
@@ -66,7 +66,7 @@ def given_in_force(component: InferenceComponent) -> Given:
 
 
 def given_next(component: InferenceComponent, specifications: Given) -> dict[str, Any]:
-    """`given` of an updated component, which remembers what a rollback goes back to."""
+    """`given` of an updated component, with the specifications that a rollback restores."""
     spec = component.spec or component.adapter
     before = given_in_force(component)
     previous = {name: before.get(name) for name in ("Specification", "Specifications")}
@@ -78,17 +78,21 @@ def given_next(component: InferenceComponent, specifications: Given) -> dict[str
 
 
 def given_after(params: Params, merged: Sequence[Given]) -> Given:
-    """What Describe echoes after an update: `merged`, in the form that `params` has."""
+    """The members that Describe echoes after an update: `merged`, in the form of `params`."""
     if params.get("Specifications") is None:
         return {"Specification": merged[0], "Specifications": None}
     return {"Specification": None, "Specifications": list(merged)}
 
 
 def changed_by(new: Given, old: Sequence[Given], variant: Variant) -> Given | None:
-    """The one of `old` that `new` changes; None where `new` must say all by itself.
+    """The one of `old` that `new` changes; None where `new` must be complete.
 
-    That is the only one there is, else the one for the same instance type, else the only one for
-    an instance type that the variant has.
+    | `old` | `new` changes |
+    | --- | --- |
+    | one specification | that one |
+    | one for the InstanceType of `new` | that one |
+    | `new` has no InstanceType, one for a type of the variant | that one |
+    | otherwise | None |
     """
     if len(old) == 1:
         return old[0]
@@ -101,8 +105,10 @@ def changed_by(new: Given, old: Sequence[Given], variant: Variant) -> Given | No
 def merged(old: Given, new: Given) -> Given:
     """`old` with the members of `new`.
 
-    ModelName and Container go together: a new ModelName, or a Container with an Image, starts
-    afresh; a Container without one changes what is there.
+    | `new` has | result |
+    | --- | --- |
+    | ModelName, or Container with an Image | ModelName and Container of `new` alone |
+    | Container without an Image | the old Container with the members of the new one |
     """
     override = new.get("Container") or {}
     kept = dict(old)

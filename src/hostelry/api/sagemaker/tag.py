@@ -35,7 +35,7 @@ def delete_tags(context: CallContext, params: Params) -> Result:
 
 
 def retag(context: CallContext, arn: str, tags: Mapping[str, str]) -> None:
-    """Make `tags` those of a resource that is there, and what they say true of it."""
+    """Replace the tags of an existing resource, and apply those that Hostelry reads."""
     kind = kind_of(arn)
     hosts = kind in ("endpoint", "inference-component")
     pinned = kind == "inference-component" and is_pinned(tags)

@@ -77,7 +77,7 @@ def pools_of(given: Mapping[str, Any], path: str) -> tuple[InstancePool, ...]:
 
 
 def routing_of(given: Mapping[str, Any], path: str) -> RoutingStrategy:
-    """How requests are spread; RANDOM where nothing is said."""
+    """The routing strategy; RANDOM is the default."""
     refuse_fields(given, ("PrefixAwareRoutingConfig",), f"{path}.RoutingConfig.")
     asked = given.get("RoutingStrategy", RoutingStrategy.RANDOM.value)
     if asked not in {strategy.value for strategy in RoutingStrategy}:
@@ -86,7 +86,7 @@ def routing_of(given: Mapping[str, Any], path: str) -> RoutingStrategy:
 
 
 def scaling_of(given: Mapping[str, Any] | None) -> ManagedInstanceScaling | None:
-    """The instance count's bounds; None where the platform does not set it."""
+    """The bounds of the instance count; None where the platform does not scale it."""
     if given is None:
         return None
     return ManagedInstanceScaling(
@@ -98,7 +98,7 @@ def scaling_of(given: Mapping[str, Any] | None) -> ManagedInstanceScaling | None
 
 
 def scale_in_of(given: Mapping[str, Any] | None) -> ScaleInPolicy:
-    """How instances that are not needed go; those without copies do where nothing is said."""
+    """The policy for instances that are not needed; by default those without copies are ended."""
     if given is None:
         return ScaleInPolicy()
     return ScaleInPolicy(
