@@ -91,18 +91,18 @@ def test_paths_of_an_author_lead_out_of_no_model_folder(
     }
 
     async def work() -> None:
-        wish: list[CopySpec] = []
+        desired: list[CopySpec] = []
         for name, (properties, environment) in attacks.items():
             source = put(store, name, llm(neighbour.model, properties))
-            wish.append(copy(name, "lmi:1", environment, source))
+            desired.append(copy(name, "lmi:1", environment, source))
         cached = put(
             store, "good", llm(neighbour.model, f"option.adapter_cache_dir={neighbour.cache}")
         )
-        wish.append(copy("good", "lmi:1", {"OPTION_ENABLE_LORA": "true"}, cached))
+        desired.append(copy("good", "lmi:1", {"OPTION_ENABLE_LORA": "true"}, cached))
         for file in (it for it in neighbour.model.iterdir() if it.is_file()):
             store.put(f"llm/{file.name}", file.read_bytes())
-        wish.append(copy("by-uri", "lmi:1", {"HF_MODEL_ID": "s3://models/llm/"}))
-        found = await settled(there, wish)
+        desired.append(copy("by-uri", "lmi:1", {"HF_MODEL_ID": "s3://models/llm/"}))
+        found = await settled(there, desired)
         for name in attacks:
             status = found[name]
             assert status.phase is CopyPhase.FAILED, (name, status)
@@ -111,7 +111,7 @@ def test_paths_of_an_author_lead_out_of_no_model_folder(
             assert found[name].phase is CopyPhase.READY, found[name]
         assert (neighbour.cache / "adapter-of-another" / "pages").read_text() == "weights"
         logs = [it.read_text() for it in there.folder().root.glob("copies/*/log")]
-        assert len(logs) == len(wish)
+        assert len(logs) == len(desired)
         assert not any(SECRET in it for it in logs)
 
     with platform(tmp_path, store.url) as there:
@@ -133,11 +133,11 @@ def test_an_archive_that_is_a_trap_fails_its_copy_and_leaves_nothing(
     store: ObjectStore, tmp_path: Path
 ) -> None:
     async def work() -> None:
-        wish = [
+        desired = [
             copy(name, "hostelry/drill:1", {}, put(store, name, targz(members)))
             for name, (members, _) in ARCHIVES.items()
         ]
-        found = await settled(there, wish)
+        found = await settled(there, desired)
         for name, (_, told) in ARCHIVES.items():
             assert found[name].phase is CopyPhase.FAILED, (name, found[name])
             assert told in str(found[name].reason), found[name].reason

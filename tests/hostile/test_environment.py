@@ -90,8 +90,8 @@ def test_no_variable_with_an_archive_runs_code_in_a_program(
     table = payloads.attacks()
 
     async def work() -> None:
-        wish = [copy(f"c-{name}", image, {name: it}) for name, it in table.items()]
-        found = await settled(there, wish)
+        desired = [copy(f"c-{name}", image, {name: it}) for name, it in table.items()]
+        found = await settled(there, desired)
         assert list(payloads.markers.iterdir()) == []
         for name in table:
             status = found[f"c-{name}"]
@@ -111,11 +111,11 @@ def test_no_variable_with_an_archive_runs_code_in_the_llm_server(
     wicked = {**payloads.attacks(), "SAGEMAKER_BIND_HOST": "0.0.0.0", "OMP_NUM_THREADS": "9999"}
 
     async def work() -> None:
-        wish = [
+        desired = [
             copy("c-warm", "lmi:1", wicked, model),
             copy("c-cold", "lmi:1", {**wicked, "HF_HUB_OFFLINE": "1"}, model),
         ]
-        found = await settled(there, wish)
+        found = await settled(there, desired)
         assert list(payloads.markers.iterdir()) == []
         for status in found.values():
             assert status.phase is CopyPhase.READY, status

@@ -188,7 +188,7 @@ def test_an_adopting_agent_takes_out_adapters_that_went_meanwhile(
         before = await until_adapters(agent, {"es@1": ready, "fr@1": ready})
         kill(there.agent_pid())
         await until_gone(there.agent_pid())
-        there.folder().save_wish((echo(adapters=(fr,)),))
+        there.folder().save_desired((echo(adapters=(fr,)),))
         agent = await there.launch()
         [first] = (await agent.observe()).copies
         assert [(it.id, it.phase) for it in first.adapters] == [("fr@1", ready)], "proven at once"

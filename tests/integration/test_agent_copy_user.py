@@ -185,7 +185,7 @@ def test_a_copy_of_another_user_reads_and_signals_nothing_of_the_platform(folder
         _, (pid, other) = await started(there, folder, "c-1", "c-2")
         instance, home = there.folder(), there.home
         own, others = instance.copy("c-1"), instance.copy("c-2")
-        private = [home.credentials, home.config, home.images, instance.wish, instance.agent_log]
+        private = [home.credentials, home.config, home.images, instance.desired, instance.agent_log]
         private += [own.record, own.root / "limits.json", own.log, others.record, others.log]
         private += [Path(f"/proc/{it}/environ") for it in (other, there.agent_pid())]
         closed = [home.root, home.objects, home.run, home.logs, instance.root, instance.copies]

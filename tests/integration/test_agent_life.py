@@ -46,7 +46,7 @@ def test_a_copy_is_ready_once_an_invocation_was_answered(tmp_path: Path) -> None
 
 
 def test_copies_that_cannot_run_fail_with_their_cause(tmp_path: Path) -> None:
-    wish = [
+    desired = [
         echo("unknown", image="sklearn:1"),
         echo("absent", image="nowhere:1"),
         echo("exits", "exit"),
@@ -63,7 +63,7 @@ def test_copies_that_cannot_run_fail_with_their_cause(tmp_path: Path) -> None:
 
     async def work() -> None:
         agent = await there.launch()
-        await agent.apply(wish)
+        await agent.apply(desired)
         for copy_id, texts in causes.items():
             status = await until_failed(agent, copy_id)
             assert status.reason is not None
@@ -73,7 +73,7 @@ def test_copies_that_cannot_run_fail_with_their_cause(tmp_path: Path) -> None:
         assert exits.count("this server does not want to start") == 3
         kill(there.agent_pid())
         agent = await there.launch()
-        copies = await until(agent, lambda it: len(it) == len(wish))
+        copies = await until(agent, lambda it: len(it) == len(desired))
         assert {copy.phase for copy in copies.values()} == {CopyPhase.FAILED}, "failed is final"
 
     with rig(tmp_path) as there:

@@ -28,9 +28,9 @@ from hostelry.base.copy_key import HEADER
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.fleet.agent.agent import InstanceAgent
-from hostelry.fleet.agent.means import Means
+from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.agent.model_server import new_http
-from hostelry.fleet.host.cgroups import Place, own_places
+from hostelry.fleet.host.cgroups import CgroupParent, cgroup_parents
 from hostelry.fleet.launch.launcher import ProcessLauncher
 from hostelry.fleet.launch.limited_process import LimitRecord
 from hostelry.fleet.local.fleet import LocalFleet
@@ -44,12 +44,12 @@ SMALL = Requirements(min_memory_bytes=32 * MIB, max_memory_bytes=96 * MIB, cpus=
 # Where the machine lets nobody make control groups only the watched way is there to be tried.
 WAYS = [
     pytest.param([], id="watched by the agent"),
-    pytest.param(own_places(), id="kept by the kernel where it can be"),
+    pytest.param(cgroup_parents(), id="kept by the kernel where it can be"),
 ]
 
 
-def means(there: Rig, http: httpx.AsyncClient, places: Sequence[Place]) -> Means:
-    return Means(
+def deps(there: Rig, http: httpx.AsyncClient, places: Sequence[CgroupParent]) -> CopyDeps:
+    return CopyDeps(
         images_file=there.home.images,
         artifacts=NoArtifacts(),
         launcher=ProcessLauncher(places),
@@ -63,12 +63,12 @@ def means(there: Rig, http: httpx.AsyncClient, places: Sequence[Place]) -> Means
 def an_agent(
     there: Rig,
     http: httpx.AsyncClient,
-    places: Sequence[Place] = (),
+    places: Sequence[CgroupParent] = (),
     shape: Shape | None = None,
 ) -> InstanceAgent:
     folder = there.folder()
     folder.root.mkdir(exist_ok=True)
-    made = means(there, http, places)
+    made = deps(there, http, places)
     return InstanceAgent("i-1", folder, replace(made, shape=shape or made.shape))
 
 
@@ -83,7 +83,7 @@ async def eat(status: CopyStatus, path: str) -> None:
 @pytest.mark.parametrize("places", WAYS)
 @pytest.mark.parametrize("how", ["/eat?mb=200", "/feed?mb=200"])
 def test_only_the_copy_over_its_memory_dies_and_the_reason_names_it(
-    tmp_path: Path, places: Sequence[Place], how: str
+    tmp_path: Path, places: Sequence[CgroupParent], how: str
 ) -> None:
     async def work() -> None:
         async with new_http() as http:
@@ -257,7 +257,9 @@ def weight_of(there: Rig, copy_id: str) -> str | None:
 
 
 @pytest.mark.parametrize("places", WAYS)
-def test_threads_and_weights_are_what_was_decided(tmp_path: Path, places: Sequence[Place]) -> None:
+def test_threads_and_weights_are_what_was_decided(
+    tmp_path: Path, places: Sequence[CgroupParent]
+) -> None:
     shape = Shape(cpus=48, memory_bytes=2**34, accelerators=4)  # declared: more than is here
     asked = {
         "half": Requirements(min_memory_bytes=MIB, cpus=24),

@@ -29,8 +29,8 @@ from tests.integration.agent_rig import (
 from hostelry.base.errors import RetryableError
 from hostelry.domain.copy import CopyPhase, CopyStatus
 from hostelry.fleet.agent.agent import InstanceAgent
+from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.agent.lifecycle import CopyPolicy
-from hostelry.fleet.agent.means import Means
 from hostelry.fleet.agent.model_server import new_http
 from hostelry.fleet.host.processes import identify, own_identity
 from hostelry.fleet.launch.launcher import ProcessLauncher
@@ -109,7 +109,7 @@ def test_copies_nobody_wishes_any_more_are_ended_by_the_next_agent(tmp_path: Pat
         status = await until_ready(agent, "a")
         child = int((there.folder().copy("a").root / "child.pid").read_text())
         kill(there.agent_pid())
-        there.folder().save_wish(())
+        there.folder().save_desired(())
         agent = await there.launch()
         await until(agent, lambda it: it == {})
         assert (identify(status.pid or 0), identify(child)) == (None, None)
@@ -127,7 +127,7 @@ def test_copies_whose_wish_cannot_be_read_are_left_alone_until_the_next_one(
         await agent.apply([echo("a"), echo("b")])
         before = [await until_ready(agent, name) for name in ("a", "b")]
         kill(there.agent_pid())
-        there.folder().wish.write_text("{")
+        there.folder().desired.write_text("{")
         agent = await there.launch()
         assert (await agent.observe()).copies == ()
         await agent.apply([echo("a")])
@@ -269,7 +269,7 @@ def test_a_hanging_copy_leaves_the_routes_and_is_started_again(tmp_path: Path) -
 
     async def work() -> None:
         async with new_http() as http:
-            agent = InstanceAgent("i-1", there.folder(), means(there, policy, http))
+            agent = InstanceAgent("i-1", there.folder(), deps(there, policy, http))
             there.folder().root.mkdir()
             await agent.start()
             await agent.apply([echo()])
@@ -291,8 +291,8 @@ def test_a_hanging_copy_leaves_the_routes_and_is_started_again(tmp_path: Path) -
         run(work())
 
 
-def means(there: Rig, policy: CopyPolicy, http: httpx.AsyncClient) -> Means:
-    return Means(
+def deps(there: Rig, policy: CopyPolicy, http: httpx.AsyncClient) -> CopyDeps:
+    return CopyDeps(
         images_file=there.home.images,
         artifacts=NoArtifacts(),
         launcher=ProcessLauncher(),

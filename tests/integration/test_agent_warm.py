@@ -321,8 +321,8 @@ def test_the_interpreter_ends_with_its_agent_and_its_copies_do_not(tmp_path: Pat
 def test_language_models_are_forked_and_restarted_and_adopted(tmp_path: Path) -> None:
     async def work() -> None:
         agent = await there.launch()
-        await agent.apply(wish)
-        for spec in wish:
+        await agent.apply(desired)
+        for spec in desired:
             status = await until_ready(agent, spec.id)
             assert status.start_kind == "warm"
             assert status.start_s is not None
@@ -346,7 +346,7 @@ def test_language_models_are_forked_and_restarted_and_adopted(tmp_path: Path) ->
 
     with object_store(tmp_path) as store, rig(tmp_path, store.url) as there:
         model = store.put_archive("llm.tar.gz", byte_model(tmp_path))
-        wish = [lmi("c-1", model), lmi("c-2", model)]
+        desired = [lmi("c-1", model), lmi("c-2", model)]
         run(work())
 
 

@@ -173,7 +173,7 @@ def test_containers_whose_copies_nobody_wants_are_removed(tmp_path: Path) -> Non
         ready = await until_ready(agent)
         kill(there.agent_pid())
         kill(ready.pid)
-        there.folder().save_wish(())
+        there.folder().save_desired(())
         agent = await there.launch()
         await until_true(lambda: containers(there) == [], "the container is removed")
         await until_true(lambda: not there.folder().copy_ids(), "the folder is removed")

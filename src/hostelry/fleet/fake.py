@@ -64,7 +64,7 @@ class FakeMachine:
     instance_id: str
     life: int = 0
     alive: bool = True
-    wish: tuple[CopySpec, ...] = ()
+    desired: tuple[CopySpec, ...] = ()
     copies: dict[str, CopyStatus] = field(default_factory=dict)
     started: int = 0
     num_applies: int = 0
@@ -145,7 +145,7 @@ class FakeFleet:
     def tick(self) -> None:
         """Every copy and adapter comes one phase further."""
         for machine in self.machines.values():
-            for spec in machine.wish:
+            for spec in machine.desired:
                 status = machine.copies[spec.id]
                 machine.copies[spec.id] = self._further(machine, spec, status)
             self._touch(machine)
@@ -159,19 +159,19 @@ class FakeFleet:
                 return machine
         raise RetryableError(f"no agent answers at {address}")
 
-    def applied(self, machine: FakeMachine, wish: tuple[CopySpec, ...]) -> None:
+    def applied(self, machine: FakeMachine, desired: tuple[CopySpec, ...]) -> None:
         """Take over a wish: copies that are not named end, new ones start."""
-        machine.wish = wish
+        machine.desired = desired
         machine.num_applies += 1
         machine.copies = {
-            it.id: machine.copies.get(it.id) or self._start_copy(machine, it) for it in wish
+            it.id: machine.copies.get(it.id) or self._start_copy(machine, it) for it in desired
         }
-        for spec in wish:
+        for spec in desired:
             machine.copies[spec.id] = self._counted(spec, machine.copies[spec.id])
         if not self.switches.slow:
             for _ in LIFE:
                 machine.copies = {
-                    it.id: self._further(machine, it, machine.copies[it.id]) for it in wish
+                    it.id: self._further(machine, it, machine.copies[it.id]) for it in desired
                 }
         self._touch(machine)
 
@@ -194,7 +194,7 @@ class FakeFleet:
 
     def measure(self, machine: FakeMachine) -> None:
         """What ready copies hold is seen."""
-        for spec in machine.wish:
+        for spec in machine.desired:
             status = machine.copies[spec.id]
             if status.phase is CopyPhase.READY:
                 held = self.switches.memory_bytes.get(spec.owner, status.memory_bytes)

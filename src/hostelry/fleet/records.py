@@ -148,7 +148,7 @@ class InstanceFolder:
         return self.root / "agent.log"
 
     @property
-    def wish(self) -> Path:
+    def desired(self) -> Path:
         """The copies wanted, as `PUT /copies` gave them."""
         return self.root / "wish.json"
 
@@ -184,13 +184,13 @@ class InstanceFolder:
         """The instance's real accelerators; None before they are chosen."""
         return _load(self.devices, tuple[str, ...])
 
-    def load_wish(self) -> tuple[CopySpec, ...] | None:
+    def load_desired(self) -> tuple[CopySpec, ...] | None:
         """The recorded wish; None before the first, and where it cannot be read."""
-        return _load(self.wish, tuple[CopySpec, ...])
+        return _load(self.desired, tuple[CopySpec, ...])
 
-    def save_wish(self, copies: tuple[CopySpec, ...]) -> None:
+    def save_desired(self, copies: tuple[CopySpec, ...]) -> None:
         """Record the wish durably."""
-        write_whole(self.wish, msgspec.json.encode(copies))
+        write_whole(self.desired, msgspec.json.encode(copies))
 
 
 def plain_name(name: str) -> str:

@@ -22,19 +22,19 @@ from hostelry.base.logging import configure_logging
 from hostelry.base.private_file import write_whole
 from hostelry.domain.copy import Instance
 from hostelry.fleet.agent.agent import InstanceAgent
-from hostelry.fleet.agent.means import Means
+from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.agent.model_server import new_http
 from hostelry.fleet.agent.server import AgentRoutes, loopback_socket
 from hostelry.fleet.artifacts.cache import ArtifactCache
 from hostelry.fleet.artifacts.objects import LateClient, S3Objects, new_client
 from hostelry.fleet.artifacts.store import ArtifactStore
-from hostelry.fleet.host.cgroups import own_places, sweep_groups
+from hostelry.fleet.host.cgroups import cgroup_parents, sweep_groups
 from hostelry.fleet.host.processes import own_identity
 from hostelry.fleet.launch.copy_launcher import CopyLauncher
-from hostelry.fleet.launch.copy_seat import OpenArtifacts
 from hostelry.fleet.launch.environment import passed_on
 from hostelry.fleet.launch.launcher import ProcessLauncher
 from hostelry.fleet.launch.limited_process import limit_files
+from hostelry.fleet.launch.run_as import OpenArtifacts
 from hostelry.fleet.launch.warm import WarmForks
 from hostelry.fleet.records import AgentRecord, InstanceFolder
 from hostelry.server.home import Home, load_config, load_credentials
@@ -61,13 +61,13 @@ async def serve(home: Home, instance_id: str) -> None:
     operator = dict(os.environ)
     warm = WarmForks(folder.root, passed_on(operator))
     artifacts = artifact_store(home, folder)
-    places = own_places()
+    places = cgroup_parents()
     sweep_groups(places, SystemClock().now())
     async with new_http() as http:
         agent = InstanceAgent(
             instance_id,
             folder,
-            Means(
+            CopyDeps(
                 images_file=home.images,
                 artifacts=artifacts if user is None else OpenArtifacts(artifacts),
                 launcher=CopyLauncher(ProcessLauncher(places, warm, user)),

@@ -10,7 +10,7 @@ from pathlib import Path
 import hostelry
 from hostelry.base.errors import TerminalError
 from hostelry.base.proc import effective_capabilities
-from hostelry.fleet.launch.copy_seat import let_pass
+from hostelry.fleet.launch.run_as import let_pass
 from hostelry.fleet.rules.copy_user import (
     AUTO,
     EACH_ITS_OWN,

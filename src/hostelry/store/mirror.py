@@ -15,7 +15,7 @@ from hostelry.store.memory import by_name
 from hostelry.store.protocol import Change, Record, Store
 
 
-class Entry:
+class MirroredRecord:
     """A record and, once somebody wanted it, the value it holds; values are never changed."""
 
     __slots__ = ("_value", "record")
@@ -38,14 +38,14 @@ class Mirror:
         self._store = store
         self._lock = threading.Lock()
         self._revision = 0  # that of the newest change seen; 0: nothing is known yet
-        self._tables: dict[str, Table] = {}
+        self._tables: dict[str, MirrorTable] = {}
 
-    def entries(self, kind: str, scope: Scope | None = None) -> list[Entry]:
+    def entries(self, kind: str, scope: Scope | None = None) -> list[MirroredRecord]:
         """Every record of `kind` (in `scope`, or in all) there is now, ordered by name."""
         with self._lock:
             self._catch_up()
             if kind not in self._tables:
-                self._tables[kind] = Table(self._store.list(kind))
+                self._tables[kind] = MirrorTable(self._store.list(kind))
             found = self._tables[kind].in_order()
             return [it for it in found if scope is None or it.record.key.scope == scope]
 
@@ -66,12 +66,12 @@ class Mirror:
         return ()
 
 
-class Table:
+class MirrorTable:
     """The entries of one kind."""
 
     def __init__(self, records: Iterable[Record]) -> None:
-        self._entries = {record.key: Entry(record) for record in records}
-        self._order: list[Entry] | None = None
+        self._entries = {record.key: MirroredRecord(record) for record in records}
+        self._order: list[MirroredRecord] | None = None
 
     def apply(self, change: Change) -> None:
         """Take over one change; a record that is known in that version keeps its value."""
@@ -79,12 +79,12 @@ class Table:
         if change.record is None:
             self._entries.pop(change.key, None)
         elif known is None or known.record.version != change.record.version:
-            self._entries[change.key] = Entry(change.record)
+            self._entries[change.key] = MirroredRecord(change.record)
         else:
             return
         self._order = None
 
-    def in_order(self) -> list[Entry]:
+    def in_order(self) -> list[MirroredRecord]:
         """Every entry, ordered by name."""
         if self._order is None:
             self._order = sorted(self._entries.values(), key=lambda it: by_name(it.record))

@@ -40,10 +40,10 @@ def test_other_names_never_become_paths(name: str) -> None:
 
 def test_a_wish_comes_back_as_it_was_written(tmp_path: Path) -> None:
     folder = InstanceFolder(tmp_path)
-    assert folder.load_wish() is None
-    folder.save_wish((SPEC,))
-    assert folder.load_wish() == (SPEC,)
-    assert folder.wish.stat().st_mode & 0o077 == 0, "it may hold a container's secrets"
+    assert folder.load_desired() is None
+    folder.save_desired((SPEC,))
+    assert folder.load_desired() == (SPEC,)
+    assert folder.desired.stat().st_mode & 0o077 == 0, "it may hold a container's secrets"
 
 
 def test_a_copys_record_comes_back_with_its_rule(tmp_path: Path) -> None:
@@ -61,11 +61,11 @@ def test_a_copys_record_comes_back_with_its_rule(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", [b"", b"{", b"3", b'{"pid": "x"}', b"\xff"])
 def test_a_torn_record_is_no_record(tmp_path: Path, text: bytes) -> None:
     folder = InstanceFolder(tmp_path)
-    for path in (folder.agent, folder.starting, folder.wish, CopyFolder(tmp_path).record):
+    for path in (folder.agent, folder.starting, folder.desired, CopyFolder(tmp_path).record):
         path.write_bytes(text)
     assert folder.load_agent() is None
     assert folder.load_starting() is None
-    assert folder.load_wish() is None
+    assert folder.load_desired() is None
     assert CopyFolder(tmp_path).load() is None
 
 

@@ -328,7 +328,7 @@ class Town:
 
     def desired_by_instance(self) -> list[CopySpec]:
         """What every agent was told to run."""
-        return [spec for machine in self.fleet.machines.values() for spec in machine.wish]
+        return [spec for machine in self.fleet.machines.values() for spec in machine.desired]
 
     def check_integrity(self) -> None:
         """Declared resources are never oversubscribed, and nothing runs without a record."""

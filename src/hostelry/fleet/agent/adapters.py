@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from hostelry.base.errors import RetryableError, TerminalError
 from hostelry.domain.copy import AdapterPhase, AdapterPlacement, AdapterStatus
-from hostelry.fleet.agent.adapter_shelf import AdapterShelf
+from hostelry.fleet.agent.adapter_mount import AdapterMount
 from hostelry.fleet.agent.model_server import Answer, ModelServer
 from hostelry.fleet.artifacts.protocol import Artifacts, Fetch
 from hostelry.fleet.rules.images import Probe
@@ -35,12 +35,12 @@ class AdapterPlan:
 
 
 def plan_adapters(
-    wished: Sequence[AdapterPlacement], known: Mapping[str, AdapterStatus], registered: set[str]
+    desired: Sequence[AdapterPlacement], known: Mapping[str, AdapterStatus], registered: set[str]
 ) -> AdapterPlan:
     """Register what has no status yet; take out what is registered or known and not wished."""
-    names = {adapter.id for adapter in wished}
+    names = {adapter.id for adapter in desired}
     return AdapterPlan(
-        register=tuple(adapter for adapter in wished if adapter.id not in known),
+        register=tuple(adapter for adapter in desired if adapter.id not in known),
         unregister=tuple(sorted((set(known) | registered) - names)),
     )
 
@@ -66,23 +66,23 @@ class CopyAdapters:
         self._artifacts = artifacts
         self._note = note
         self._changed = changed
-        self._wished: tuple[AdapterPlacement, ...] = ()
+        self._desired: tuple[AdapterPlacement, ...] = ()
         self._known: dict[str, AdapterStatus] = {}
         self._registered: set[str] = set()
         self._found: frozenset[str] = frozenset()
         self._under_way: set[str] = set()  # those the model server is busy with
         self._ends: dict[str, int] = {}  # how many model servers ended while they were
         self._one_by_one = asyncio.Lock()
-        self._wish_moved = asyncio.Event()
+        self._desired_changed = asyncio.Event()
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
-        self._shelf: AdapterShelf | None = None
+        self._mount: AdapterMount | None = None
 
-    def wish(self, wished: Sequence[AdapterPlacement]) -> None:
+    def set_desired(self, desired: Sequence[AdapterPlacement]) -> None:
         """What is wanted from now on."""
-        self._wished = tuple(wished)
-        self._wish_moved.set()
+        self._desired = tuple(desired)
+        self._desired_changed.set()
 
-    def process_started(self, registered: Sequence[str], shelf: AdapterShelf | None = None) -> None:
+    def process_started(self, registered: Sequence[str], shelf: AdapterMount | None = None) -> None:
         """A process is there that has only `registered` loaded, as far as is recorded.
 
         `shelf` is where it sees files, when it does not see this machine's. An adapter during whose
@@ -92,11 +92,11 @@ class CopyAdapters:
         for adapter_id in self._under_way:
             self._ends[adapter_id] = self._ends.get(adapter_id, 0) + 1
         self._under_way.clear()
-        self._shelf = shelf
+        self._mount = shelf
         self._known.clear()
         self._registered = set(registered)
         self._found = frozenset(registered)
-        for adapter in self._wished:
+        for adapter in self._desired:
             if self._ends.get(adapter.id, 0) >= MAX_ENDS:
                 self._fail(
                     adapter, f"the model server ended {MAX_ENDS} times while it was registered"
@@ -118,7 +118,7 @@ class CopyAdapters:
         """Every wished adapter as it stands, in the order of the wish."""
         return tuple(
             self._known.get(it.id, AdapterStatus(id=it.id, phase=AdapterPhase.PENDING))
-            for it in self._wished
+            for it in self._desired
         )
 
     async def serve(self, server: ModelServer, probe: Probe, probe_timeout_s: float) -> None:
@@ -126,8 +126,8 @@ class CopyAdapters:
         async with asyncio.TaskGroup() as group:
             running: dict[str, asyncio.Task[None]] = {}
             while True:
-                self._wish_moved.clear()
-                plan = plan_adapters(self._wished, self._known, self._registered)
+                self._desired_changed.clear()
+                plan = plan_adapters(self._desired, self._known, self._registered)
                 for adapter_id in plan.unregister:
                     await self._remove(server, adapter_id, running.pop(adapter_id, None))
                 for adapter in plan.register:
@@ -135,7 +135,7 @@ class CopyAdapters:
                     running[adapter.id] = group.create_task(
                         self._add(server, probe, probe_timeout_s, adapter)
                     )
-                await self._wish_moved.wait()
+                await self._desired_changed.wait()
 
     async def _add(
         self, server: ModelServer, probe: Probe, probe_timeout_s: float, adapter: AdapterPlacement
@@ -207,9 +207,9 @@ class CopyAdapters:
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
                 files = await self._artifacts.fetch(want)
-                if self._shelf is None:
+                if self._mount is None:
                     return str(files)
-                return await self._shelf.place(adapter.id, files)
+                return await self._mount.place(adapter.id, files)
             except RetryableError as error:
                 if attempt == MAX_ATTEMPTS:
                     raise
@@ -228,8 +228,8 @@ class CopyAdapters:
             answer = await server.unregister(adapter_id)
             self._note(answer.fault or f"Unregistered adapter {adapter_id}")
         self._registered.discard(adapter_id)
-        if self._shelf is not None:
-            await self._shelf.remove(adapter_id)
+        if self._mount is not None:
+            await self._mount.remove(adapter_id)
         self._known.pop(adapter_id, None)
         self._artifacts.release(adapter_holder(self._copy_id, adapter_id))
         self._changed()

@@ -16,10 +16,10 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.recurring import run_guarded, run_periodically
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
+from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.agent.drain_counts import DrainCounts
 from hostelry.fleet.agent.hosted_copy import HostedCopy
 from hostelry.fleet.agent.lifecycle import plan_copies
-from hostelry.fleet.agent.means import Means
 from hostelry.fleet.host.gpu import gpu_uses
 from hostelry.fleet.host.processes import members, process_table
 from hostelry.fleet.host.usage import cpu_seconds, memory_use
@@ -42,14 +42,14 @@ class InstanceAgent:
         self,
         instance_id: str,
         folder: InstanceFolder,
-        means: Means,
+        deps: CopyDeps,
         drains: DrainCounts | None = None,
     ) -> None:
         self._instance_id = instance_id
         self._folder = folder
-        self._means = means
+        self._deps = deps
         # None: nobody has told yet, and nothing is started or stopped until somebody does.
-        self._wish: tuple[CopySpec, ...] | None = None
+        self._desired: tuple[CopySpec, ...] | None = None
         self._hosted: dict[str, HostedCopy] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._stopping: dict[str, asyncio.Task[None]] = {}
@@ -60,7 +60,7 @@ class InstanceAgent:
 
     async def start(self) -> None:
         """Take over what a predecessor left: its wish and its copies."""
-        self._wish = self._folder.load_wish()
+        self._desired = self._folder.load_desired()
         self._pursue()
 
     async def adopted(self, timeout_s: float) -> None:
@@ -81,14 +81,14 @@ class InstanceAgent:
 
         Raises TerminalError for ids that are no plain names or come twice.
         """
-        wish = tuple(copies)
-        ids = [plain_name(spec.id) for spec in wish]
+        desired = tuple(copies)
+        ids = [plain_name(spec.id) for spec in desired]
         if len(set(ids)) != len(ids):
             raise TerminalError(f"an id comes twice among the copies: {', '.join(sorted(ids))}")
         async with self._recording:
-            if wish != self._wish:
-                await asyncio.to_thread(self._folder.save_wish, wish)
-                self._wish = wish
+            if desired != self._desired:
+                await asyncio.to_thread(self._folder.save_desired, desired)
+                self._desired = desired
         self._pursue()
 
     async def observe(self, have: str | None = None, timeout_s: float = 0.0) -> Observation:
@@ -141,22 +141,22 @@ class InstanceAgent:
     async def _measure_memory(self) -> None:
         hosted = list(self._hosted.values())
         uses = await asyncio.to_thread(_measure, hosted)
-        machine = await asyncio.to_thread(gpu_uses) if self._means.devices else {}
+        machine = await asyncio.to_thread(gpu_uses) if self._deps.devices else {}
         for copy, (memory_bytes, cpu_s) in zip(hosted, uses, strict=True):
-            copy.has_used(cpu_s, monotonic_s(), machine)
+            copy.record_usage(cpu_s, monotonic_s(), machine)
             if worth_reporting(copy.status.memory_bytes, memory_bytes):
-                copy.measured(memory_bytes)
+                copy.record_memory(memory_bytes)
 
     def _pursue(self) -> None:
         """Start, adapt and stop until what runs is what is wished."""
-        if self._wish is None:
+        if self._desired is None:
             return
         running = {
             copy_id: hosted.spec
             for copy_id, hosted in self._hosted.items()
             if copy_id not in self._stopping
         }
-        plan = plan_copies(self._wish, running, self._stopping)
+        plan = plan_copies(self._desired, running, self._stopping)
         for spec in plan.adapt:
             self._hosted[spec.id].adapt(spec)
         for copy_id in plan.stop:
@@ -168,12 +168,12 @@ class InstanceAgent:
             if copy_id not in self._cleared:
                 self._cleared.add(copy_id)
                 self._stop(copy_id, self._clear(copy_id))
-        self._means.artifacts.retain({*self._hosted, *self._stopping})
+        self._deps.artifacts.retain({*self._hosted, *self._stopping})
         self._notify()
 
     def _host(self, spec: CopySpec) -> None:
         folder = self._folder.copy(spec.id)
-        hosted = HostedCopy(spec, folder, self._means, self._notify, lambda: self._wish or ())
+        hosted = HostedCopy(spec, folder, self._deps, self._notify, lambda: self._desired or ())
         self._hosted[spec.id] = hosted
         self._cleared.discard(spec.id)
         task = asyncio.create_task(hosted.run(), name=f"copy {spec.id}")
@@ -205,10 +205,10 @@ class InstanceAgent:
         """End what a predecessor left of a copy that is not wished."""
         folder = self._folder.copy(copy_id)
         hosted = folder.load()
-        await self._means.launcher.stop(
-            folder.root, hosted.process if hosted else None, self._means.policy.stop_grace_s
+        await self._deps.launcher.stop(
+            folder.root, hosted.process if hosted else None, self._deps.policy.stop_grace_s
         )
-        self._means.artifacts.release(copy_id)
+        self._deps.artifacts.release(copy_id)
         await asyncio.to_thread(folder.remove)
 
     def _observation(self) -> Observation:

@@ -15,26 +15,26 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.ports import free_port
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus, GpuUse, LastEnd
-from hostelry.fleet.agent.adapter_shelf import shelf_of
+from hostelry.fleet.agent.adapter_mount import mount_of
 from hostelry.fleet.agent.adapters import CopyAdapters
+from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.agent.lifecycle import (
     Attempts,
     Ending,
     EndKind,
-    GiveUp,
-    Health,
-    Restart,
-    Verdict,
+    FailCopy,
+    PingHealth,
+    PingVerdict,
+    RestartCopy,
     after_end,
     after_ping,
     ping_limit_s,
+    ping_verdict,
     recent_end,
     spec_digest,
     start_limit,
     starting_pause_s,
-    verdict,
 )
-from hostelry.fleet.agent.means import Means
 from hostelry.fleet.agent.model_files import ModelFiles
 from hostelry.fleet.agent.model_server import ModelServer
 from hostelry.fleet.agent.orders import launch_order, not_passed_on, order_title
@@ -76,14 +76,14 @@ class HostedCopy:
         self,
         spec: CopySpec,
         folder: CopyFolder,
-        means: Means,
+        deps: CopyDeps,
         changed: Callable[[], None],
-        wish: Callable[[], Iterable[CopySpec]],
+        set_desired: Callable[[], Iterable[CopySpec]],
     ) -> None:
         self.spec = spec
-        self._wish = wish  # every copy of the instance, as it is now
+        self._desired = set_desired  # every copy of the instance, as it is now
         self._folder = folder
-        self._means = means
+        self._deps = deps
         self._changed = changed
         self._log = CopyLog(folder.log)
         self._status = CopyStatus(id=spec.id, phase=CopyPhase.PENDING)
@@ -96,24 +96,24 @@ class HostedCopy:
         self._files = ModelFiles(
             spec=spec,
             model=folder.model,
-            artifacts=means.artifacts,
-            policy=means.policy,
+            artifacts=deps.artifacts,
+            policy=deps.policy,
             note=self._log.note,
             waiting=lambda cause: self._report(self._status.phase, cause),
         )
         self._adapters = CopyAdapters(
             spec.id,
-            means.artifacts,
+            deps.artifacts,
             spec.download_timeout_s,
             self._log.note,
             self._adapters_changed,
         )
-        self._adapters.wish(spec.adapters)
+        self._adapters.set_desired(spec.adapters)
 
     @property
     def status(self) -> CopyStatus:
         """The copy as it stands."""
-        end = recent_end(self._record.last_end, self._means.clock.now(), self._means.policy)
+        end = recent_end(self._record.last_end, self._deps.clock.now(), self._deps.policy)
         return replace(self._status, adapters=self._adapters.statuses, last_end=end)
 
     @property
@@ -136,10 +136,10 @@ class HostedCopy:
     def adapt(self, spec: CopySpec) -> None:
         """Follow a spec that differs in its adapters only."""
         self.spec = spec
-        self._adapters.wish(spec.adapters)
+        self._adapters.set_desired(spec.adapters)
         self._changed()
 
-    def measured(self, memory_bytes: int) -> None:
+    def record_memory(self, memory_bytes: int) -> None:
         """Report what the copy's processes hold in memory."""
         peak_bytes = max(memory_bytes, self._status.peak_memory_bytes)
         self._status = replace(
@@ -147,14 +147,14 @@ class HostedCopy:
         )
         self._changed()
 
-    def has_used(self, cpu_s: float, at_s: float, machine: Mapping[str, GpuUse]) -> None:
+    def record_usage(self, cpu_s: float, at_s: float, machine: Mapping[str, GpuUse]) -> None:
         """Have the copy's use told with the next report; nobody is woken for it.
 
         `machine` has the use of all accelerators of the machine.
         """
         needs = self.spec.requirements
         accelerators = None if needs is None else needs.accelerators
-        devices = devices_of_copy(self.spec.device_ids, accelerators, self._means.devices)
+        devices = devices_of_copy(self.spec.device_ids, accelerators, self._deps.devices)
         gpus = uses_of(devices, machine)
         self._status = replace(self._status, cpu_s=cpu_s, cpu_at=at_s, gpus=gpus)
 
@@ -168,8 +168,8 @@ class HostedCopy:
     async def stop(self) -> None:
         """End every process of the copy, forget its artifacts and remove its folder."""
         self._report(CopyPhase.STOPPING)
-        await self._end(self._record.process, self._means.policy.stop_grace_s)
-        self._means.artifacts.release(self.spec.id)
+        await self._end(self._record.process, self._deps.policy.stop_grace_s)
+        self._deps.artifacts.release(self.spec.id)
         await asyncio.to_thread(self._folder.remove)
 
     def crashed(self, error: BaseException) -> None:
@@ -186,8 +186,8 @@ class HostedCopy:
             process = None
             self._log.note(ending.detail)
             await self._end(self._record.process, grace_s=0.0)
-            self._attempts, step = after_end(self._attempts, ending, self._means.policy)
-            if isinstance(step, GiveUp):
+            self._attempts, step = after_end(self._attempts, ending, self._deps.policy)
+            if isinstance(step, FailCopy):
                 raise TerminalError(start_failure(self.spec, ending))
             await self._pause(step, ending)
 
@@ -207,7 +207,7 @@ class HostedCopy:
 
     def _rule(self) -> ImageRule:
         """The image's rule as the operator's file has it now."""
-        image, file = self.spec.container.image, self._means.images_file
+        image, file = self.spec.container.image, self._deps.images_file
         rule = ImageRules.load(file).resolve(image)
         if rule is None:
             raise TerminalError(unknown_image(image, file))
@@ -218,7 +218,7 @@ class HostedCopy:
         found = self._folder.load()
         if found is None or found.spec_digest != self._record.spec_digest:
             await self._end(found.process if found else None, grace_s=1.0)
-            self._means.artifacts.release(self.spec.id)
+            self._deps.artifacts.release(self.spec.id)
             return None
         self._record = found
         self._attempts = Attempts(ever_ready=found.ever_ready)
@@ -228,7 +228,7 @@ class HostedCopy:
                 self._ended(GONE_MEANWHILE)
             await self._end(found.process, grace_s=1.0)
             return None
-        self._adapters.process_started(found.adapters, shelf_of(found.rule, self._folder.root))
+        self._adapters.process_started(found.adapters, mount_of(found.rule, self._folder.root))
         self._log.note(f"adopted process {process.identity.pid}")
         self._status = replace(self._status, left_out=not_passed_on(self.spec, found.rule))
         self._report(
@@ -244,21 +244,21 @@ class HostedCopy:
     def _revived(self, process: ProcessIdentity | None) -> CopyProcess | None:
         if process is None:
             return None
-        return self._means.launcher.adopt(self._folder.root, process)
+        return self._deps.launcher.adopt(self._folder.root, process)
 
     async def _end(self, leader: ProcessIdentity | None, grace_s: float) -> None:
-        await self._means.launcher.stop(self._folder.root, leader, grace_s)
+        await self._deps.launcher.stop(self._folder.root, leader, grace_s)
 
     async def _start(self) -> CopyProcess:
         rule = self._rule()
         if not self._attempts.ever_ready:
             self._report(CopyPhase.DOWNLOADING, self._why_again)
-        if self._means.warm is not None:
+        if self._deps.warm is not None:
             # It imports while files are fetched.
             given = given_variables(
-                self.spec.container.environment, rule.environment, self._means.machine_cpus
+                self.spec.container.environment, rule.environment, self._deps.machine_cpus
             )
-            self._means.warm.prepare(rule.argv, given)
+            self._deps.warm.prepare(rule.argv, given)
         substitutes = await self._files.fetch()
         reading = asyncio.to_thread(read_model_ahead, self._folder.model)
         self._reading_ahead = asyncio.create_task(reading, name="read ahead")
@@ -267,19 +267,19 @@ class HostedCopy:
             folder=self._folder.root,
             model_folder=self._folder.model,
             port=port,
-            region=self._means.region,
-            shape=self._means.shape,
-            machine_cpus=self._means.machine_cpus,
-            reserved_cpus=reserved_cpus(self._wish()),
-            devices=self._means.devices,
+            region=self._deps.region,
+            shape=self._deps.shape,
+            machine_cpus=self._deps.machine_cpus,
+            reserved_cpus=reserved_cpus(self._desired()),
+            devices=self._deps.devices,
             key=secrets.token_hex(KEY_BYTES),
         )
         self._tell_left_out(rule)
-        order = launch_order(self.spec, rule, place, substitutes, self._means.operator_environment)
+        order = launch_order(self.spec, rule, place, substitutes, self._deps.operator_environment)
         self._log.note(f"starting {order_title(order)} on port {port}")
         self._started_at = monotonic_s()
-        process = await self._means.launcher.start(order)
-        self._adapters.process_started((), shelf_of(rule, self._folder.root))
+        process = await self._deps.launcher.start(order)
+        self._adapters.process_started((), mount_of(rule, self._folder.root))
         key = order.key
         self._remember(process=process.identity, port=port, key=key, adapters=(), rule=rule)
         self._report(
@@ -310,20 +310,20 @@ class HostedCopy:
         try:
             await asyncio.wait([exited, followed], return_when=asyncio.FIRST_COMPLETED)
             if exited.done():
-                detail = await self._means.launcher.explain_exit(self._folder.root, exited.result())
+                detail = await self._deps.launcher.explain_exit(self._folder.root, exited.result())
                 return self._ending(EndKind.EXITED, detail)
             return followed.result()
         finally:
             await _cancel(exited, followed)
 
     async def _follow(self, rule: ImageRule) -> Ending:
-        server = ModelServer(self._address, self._means.http, self._record.key)
+        server = ModelServer(self._address, self._deps.http, self._record.key)
         deadline = monotonic_s() + start_limit(self.spec).seconds
         ending = await self._bring_up(server, rule, deadline)
         if ending is not None:
             return ending
-        self.measured(await asyncio.to_thread(self._resident_bytes))
-        timeout_s = self._means.policy.probe_timeout_s
+        self.record_memory(await asyncio.to_thread(self._resident_bytes))
+        timeout_s = self._deps.policy.probe_timeout_s
         adapters = asyncio.create_task(self._adapters.serve(server, rule.probe, timeout_s))
         pings = asyncio.create_task(self._watch(server, rule))
         try:
@@ -338,7 +338,7 @@ class HostedCopy:
         self, server: ModelServer, rule: ImageRule, deadline: float
     ) -> Ending | None:
         """Wait for /ping, then prove; None once READY."""
-        policy, began_at = self._means.policy, monotonic_s()
+        policy, began_at = self._deps.policy, monotonic_s()
         while not await self._is_up(server):
             if monotonic_s() >= deadline:
                 return self._too_late("GET /ping never answered 200")
@@ -362,14 +362,14 @@ class HostedCopy:
 
     async def _is_up(self, server: ModelServer) -> bool:
         """Whether this copy's own model server answers pings."""
-        if not await server.ping(self._means.policy.ping_timeout_s):
+        if not await server.ping(self._deps.policy.ping_timeout_s):
             return False
         table = await asyncio.to_thread(process_table)
         return not belongs_to_another(self._record.port, self._folder.root, table)
 
     async def _watch(self, server: ModelServer, rule: ImageRule) -> Ending:
         """Ping a ready copy until it hangs."""
-        policy, health = self._means.policy, Health()
+        policy, health = self._deps.policy, PingHealth()
         ping_at = ended_at = monotonic_s()
         while True:
             ping_at = max(monotonic_s(), ping_at + policy.ping_every_s)
@@ -377,20 +377,20 @@ class HostedCopy:
             answered = await server.ping(ping_limit_s(health, policy))
             began_at, ended_at = ended_at, monotonic_s()
             health = after_ping(health, answered, ended_at - began_at, policy)
-            match verdict(health, policy):
-                case Verdict.HUNG:
+            match ping_verdict(health, policy):
+                case PingVerdict.HUNG:
                     return self._ending(
                         EndKind.HUNG,
                         f"The model server did not answer /ping for {policy.hung_after_s:g} s "
                         "and was killed.",
                     )
-                case Verdict.UNHEALTHY if self._status.phase is CopyPhase.READY:
+                case PingVerdict.UNHEALTHY if self._status.phase is CopyPhase.READY:
                     self._report(
                         CopyPhase.UNHEALTHY,
                         f"/ping failed {health.misses} times in a row, for "
                         f"{health.silent_s:.0f} s.",
                     )
-                case Verdict.HEALTHY if self._status.phase is CopyPhase.UNHEALTHY:
+                case PingVerdict.HEALTHY if self._status.phase is CopyPhase.UNHEALTHY:
                     answer = await server.prove(rule.probe, policy.probe_timeout_s)
                     if answer.fault is None:
                         self._proven()
@@ -410,7 +410,7 @@ class HostedCopy:
         self._remember(ever_ready=True)
         self._report(CopyPhase.READY)
 
-    async def _pause(self, step: Restart, ending: Ending) -> None:
+    async def _pause(self, step: RestartCopy, ending: Ending) -> None:
         self._ended(ending.detail)
         self._remember(process=None, restarts=self._record.restarts + 1)
         self._why_again = f"{ending.detail} {restart_note(step)}"
@@ -426,7 +426,7 @@ class HostedCopy:
     def _ended(self, cause: str) -> None:
         """Keep how the process ended."""
         end = LastEnd(
-            at=self._means.clock.now(),
+            at=self._deps.clock.now(),
             cause=cause[:LAST_END_CAUSE_CHARS],
             log_tail=self._log.tail(LOG_TAIL_LINES, LAST_END_LOG_BYTES),
         )

@@ -38,7 +38,7 @@ class CopyPolicy:
     probe_timeout_s: float = 60.0
     max_probe_refusals: int = 3
     stop_grace_s: float = 30.0
-    last_end_told_s: float = 3600.0
+    last_end_reported_s: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,33 +103,33 @@ class Attempts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restart:
+class RestartCopy:
     """Start the copy again after `delay_s`."""
 
     delay_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GiveUp:
+class FailCopy:
     """The copy failed for good."""
 
 
 def after_end(
     attempts: Attempts, ending: Ending, policy: CopyPolicy
-) -> tuple[Attempts, Restart | GiveUp]:
+) -> tuple[Attempts, RestartCopy | FailCopy]:
     """What to do once a process ended: a copy that was ready once is restarted for ever."""
     if ending.ready_for_s is not None:
         steady = ending.ready_for_s >= policy.stable_after_s
         crashes = 1 if steady else attempts.crashes + 1
         attempts = replace(attempts, ever_ready=True, crashes=crashes)
-        return attempts, Restart(delay_s=restart_wait_s(crashes, policy))
+        return attempts, RestartCopy(delay_s=restart_wait_s(crashes, policy))
     if attempts.ever_ready:
         attempts = replace(attempts, crashes=attempts.crashes + 1)
-        return attempts, Restart(delay_s=restart_wait_s(attempts.crashes, policy))
+        return attempts, RestartCopy(delay_s=restart_wait_s(attempts.crashes, policy))
     attempts = replace(attempts, failed_starts=attempts.failed_starts + 1)
     if ending.kind is EndKind.EXITED and attempts.failed_starts < policy.max_failed_starts:
-        return attempts, Restart(delay_s=restart_wait_s(attempts.failed_starts, policy))
-    return attempts, GiveUp()
+        return attempts, RestartCopy(delay_s=restart_wait_s(attempts.failed_starts, policy))
+    return attempts, FailCopy()
 
 
 def restart_wait_s(deaths: int, policy: CopyPolicy) -> float:
@@ -149,13 +149,13 @@ def backoff_s(failures: int, policy: CopyPolicy) -> float:
 
 
 def recent_end(end: LastEnd | None, now: float, policy: CopyPolicy) -> LastEnd | None:
-    """`end` while it is told; None once it is `last_end_told_s` old. `now` is since the epoch."""
-    if end is None or now - end.at >= policy.last_end_told_s:
+    """`end` for `last_end_reported_s`; None after that. `now` is since the epoch."""
+    if end is None or now - end.at >= policy.last_end_reported_s:
         return None
     return end
 
 
-class Verdict(Enum):
+class PingVerdict(Enum):
     """What the pings of a ready copy say."""
 
     HEALTHY = "healthy"
@@ -164,7 +164,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
+class PingHealth:
     """Pings missed in a row, and the seconds since the last one that was answered.
 
     The seconds are those that the agent waited for, not those of a clock: an agent that was stopped
@@ -175,29 +175,31 @@ class Health:
     silent_s: float = 0.0
 
 
-def after_ping(health: Health, answered: bool, waited_s: float, policy: CopyPolicy) -> Health:
+def after_ping(
+    health: PingHealth, answered: bool, waited_s: float, policy: CopyPolicy
+) -> PingHealth:
     """The health after one more ping, `waited_s` after the end of the one before it."""
     if answered:
-        return Health()
+        return PingHealth()
     longest_s = policy.ping_every_s + policy.ping_timeout_s
     silent_s = health.silent_s + min(waited_s, longest_s)
-    return Health(misses=health.misses + 1, silent_s=silent_s)
+    return PingHealth(misses=health.misses + 1, silent_s=silent_s)
 
 
-def ping_limit_s(health: Health, policy: CopyPolicy) -> float:
+def ping_limit_s(health: PingHealth, policy: CopyPolicy) -> float:
     """How long the next ping may take: no longer than until the copy's silence decides."""
     left_s = policy.unhealthy_after_s - health.silent_s
     return min(policy.ping_timeout_s, left_s) if left_s > 0 else policy.ping_timeout_s
 
 
-def verdict(health: Health, policy: CopyPolicy) -> Verdict:
+def ping_verdict(health: PingHealth, policy: CopyPolicy) -> PingVerdict:
     """Whether a copy of this health may serve, must leave the routes, or must die."""
     if health.silent_s >= policy.hung_after_s:
-        return Verdict.HUNG
+        return PingVerdict.HUNG
     silent = health.silent_s >= policy.unhealthy_after_s
     if silent or health.misses >= policy.misses_until_unhealthy:
-        return Verdict.UNHEALTHY
-    return Verdict.HEALTHY
+        return PingVerdict.UNHEALTHY
+    return PingVerdict.HEALTHY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,13 +212,13 @@ class CopyPlan:
 
 
 def plan_copies(
-    wished: Sequence[CopySpec], running: Mapping[str, CopySpec], stopping: Collection[str]
+    desired: Sequence[CopySpec], running: Mapping[str, CopySpec], stopping: Collection[str]
 ) -> CopyPlan:
     """Start what is missing, pass on what a process follows, stop what is not named or is another.
 
     An id that is still stopping starts once it is gone.
     """
-    wanted = {spec.id: spec for spec in wished}
+    wanted = {spec.id: spec for spec in desired}
     same = {
         copy_id
         for copy_id, spec in running.items()

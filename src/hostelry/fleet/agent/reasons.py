@@ -5,7 +5,7 @@ the component's name.
 """
 
 from hostelry.domain.copy import CopySpec
-from hostelry.fleet.agent.lifecycle import Ending, EndKind, Restart, start_limit
+from hostelry.fleet.agent.lifecycle import Ending, EndKind, RestartCopy, start_limit
 from hostelry.fleet.rules.images import PROBE_BODY, PROBE_CONTENT_TYPE, ImageRule
 
 OWN_PROBE = (
@@ -54,7 +54,7 @@ def proof_note(rule: ImageRule, status: int | None) -> str:
     return f"ready: an empty object was answered with {status}, which proves little. {OWN_PROBE}"
 
 
-def restart_note(restart: Restart) -> str:
+def restart_note(restart: RestartCopy) -> str:
     """When a copy that ended is started again."""
     if restart.delay_s <= 0:
         return "It is started again at once."

@@ -24,7 +24,7 @@ from hostelry.fleet.agent.agent import InstanceAgent
 
 log = logging.getLogger(__name__)
 
-MAX_WISH_BYTES = 32 * 1024 * 1024
+MAX_DESIRED_BYTES = 32 * 1024 * 1024
 MAX_WAIT_S = 60.0
 MAX_LOG_LINES = 10_000
 
@@ -53,8 +53,8 @@ class AgentRoutes:
         body = bytearray()
         async for piece in request.stream():
             body += piece
-            if len(body) > MAX_WISH_BYTES:
-                return PlainTextResponse(f"more than {MAX_WISH_BYTES} bytes", status_code=413)
+            if len(body) > MAX_DESIRED_BYTES:
+                return PlainTextResponse(f"more than {MAX_DESIRED_BYTES} bytes", status_code=413)
         try:
             await self._agent.apply(decode(body, tuple[CopySpec, ...]))
         except (msgspec.DecodeError, TerminalError) as error:

@@ -27,7 +27,7 @@ MAX_SINGLE_SYNCS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ArtifactEntry:
     """entry.json: what an artifact is, and each file's path and size."""
 
     key: str
@@ -137,7 +137,7 @@ class ArtifactCache:
             # The files are on the disk already: only the bound is left to be asked.
             self._reserved[key] = size_bytes
             self.reserve(key, size_bytes)
-        entry = Entry(key=key, uri=uri, kind=kind, size_bytes=size_bytes, files=files)
+        entry = ArtifactEntry(key=key, uri=uri, kind=kind, size_bytes=size_bytes, files=files)
         (made / "entry.json").write_bytes(msgspec.json.encode(entry))
         with self._lock:
             self._remove(key)
@@ -162,16 +162,16 @@ class ArtifactCache:
             if enough():
                 return
 
-    def _used_at(self, entry: Entry) -> int:
+    def _used_at(self, entry: ArtifactEntry) -> int:
         return (self._root / entry.key / "entry.json").stat().st_mtime_ns
 
-    def _entries(self) -> list[Entry]:
+    def _entries(self) -> list[ArtifactEntry]:
         keys = [path.parent.name for path in self._root.glob("[!.]*/entry.json")]
         return [entry for key in keys if (entry := self._load(key)) is not None]
 
-    def _load(self, key: str) -> Entry | None:
+    def _load(self, key: str) -> ArtifactEntry | None:
         try:
-            return decode((self._root / key / "entry.json").read_bytes(), Entry)
+            return decode((self._root / key / "entry.json").read_bytes(), ArtifactEntry)
         except (OSError, msgspec.DecodeError):
             return None
 
@@ -187,7 +187,7 @@ class ArtifactCache:
             shutil.rmtree(gone, ignore_errors=True)
 
 
-def _is_whole(files: Path, entry: Entry) -> bool:
+def _is_whole(files: Path, entry: ArtifactEntry) -> bool:
     try:
         return all((files / path).lstat().st_size == size for path, size in entry.files)
     except OSError:

@@ -15,7 +15,7 @@ MAX_THREADS = 8
 MAX_PART_ATTEMPTS = 3
 
 
-class Progress:
+class DownloadProgress:
     """Bytes read so far, told to `note` at each tenth; thread-safe."""
 
     def __init__(self, what: str, total_bytes: int, note: Callable[[str], None]) -> None:
@@ -45,7 +45,7 @@ def download(
     objects: S3Objects,
     facts: ObjectFacts,
     path: Path,
-    progress: Progress,
+    progress: DownloadProgress,
     check_cancelled: Callable[[], None],
 ) -> None:
     """Write the object to `path`; on any failure the file is removed.
@@ -69,7 +69,7 @@ def _read_parts(
     objects: S3Objects,
     facts: ObjectFacts,
     descriptor: int,
-    progress: Progress,
+    progress: DownloadProgress,
     check_cancelled: Callable[[], None],
 ) -> None:
     starts = range(0, facts.size_bytes, PART_BYTES)
@@ -102,7 +102,7 @@ def _read_part(
     facts: ObjectFacts,
     start: int,
     descriptor: int,
-    progress: Progress,
+    progress: DownloadProgress,
     check: Callable[[], None],
 ) -> None:
     end = min(start + PART_BYTES, facts.size_bytes)

@@ -17,7 +17,7 @@ from hostelry.base.archive import ArchiveLimits, unpack
 from hostelry.base.file_tree import FileTree, UnsafeFilesError, check_lengths, shown
 from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.fleet.artifacts.cache import ArtifactCache
-from hostelry.fleet.artifacts.download import Progress, download
+from hostelry.fleet.artifacts.download import DownloadProgress, download
 from hostelry.fleet.artifacts.objects import MAX_LISTED, ObjectFacts, S3Objects, split_prefix
 from hostelry.fleet.artifacts.protocol import ArtifactError, ArtifactUnavailableError, Fetch
 
@@ -167,7 +167,7 @@ class ArtifactStore:
         note: Callable[[str], None],
         check_cancelled: Callable[[], None],
     ) -> None:
-        progress = Progress(version.source.uri, version.size_bytes, note)
+        progress = DownloadProgress(version.source.uri, version.size_bytes, note)
         files = made / "files"
         if version.source.kind is SourceKind.ARCHIVE:
             packed = made / "packed"

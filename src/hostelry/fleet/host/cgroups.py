@@ -29,7 +29,7 @@ CONTROLLERS = ("memory", "cpu", "pids")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class CgroupParent:
     """A folder of the hierarchy `version` below which groups with `controllers` may be made."""
 
     folder: Path
@@ -90,33 +90,33 @@ def remove_groups(folders: Iterable[Path]) -> None:
                 folder.parent.rmdir()  # once the last copy is gone
 
 
-def sweep_groups(places: Iterable[Place], now: float) -> None:
+def sweep_groups(parents: Iterable[CgroupParent], now: float) -> None:
     """Remove groups that are long empty: their agents were killed, and nobody knew of them.
 
     `now` is in seconds since the epoch. A group that holds a process cannot be removed.
     """
-    for place in places:
+    for parent in parents:
         with contextlib.suppress(OSError):
-            for folder in (place.folder / BRANCH).iterdir():
+            for folder in (parent.folder / BRANCH).iterdir():
                 if folder.is_dir() and now - folder.stat().st_mtime > LEFTOVER_AFTER_S:
                     with contextlib.suppress(OSError):
                         folder.rmdir()
 
 
-def make_group(places: Sequence[Place], name: str, limits: CopyLimits) -> CopyGroup | None:
+def make_group(parents: Sequence[CgroupParent], name: str, limits: CopyLimits) -> CopyGroup | None:
     """A group called `name` that keeps `limits`; None where the machine allows no part of it.
 
     A controller that refuses is left out: without the one for memory `CopyGroup.memory` is None.
     """
     made: dict[str, Path] = {}
-    for place in places:
-        wanted = [it for it in CONTROLLERS if it in place.controllers and it not in made]
+    for parent in parents:
+        wanted = [it for it in CONTROLLERS if it in parent.controllers and it not in made]
         if not wanted:
             continue
         with contextlib.suppress(OSError):
-            folder = _branch(place) / name
+            folder = _branch(parent) / name
             folder.mkdir(parents=True, exist_ok=True)
-            kept = [it for it in wanted if _set(folder, it, place.version, limits)]
+            kept = [it for it in wanted if _set(folder, it, parent.version, limits)]
             made.update(dict.fromkeys(kept, folder))
             if not kept:
                 folder.rmdir()
@@ -125,17 +125,17 @@ def make_group(places: Sequence[Place], name: str, limits: CopyLimits) -> CopyGr
     return CopyGroup(folders=tuple(dict.fromkeys(made.values())), memory=made.get("memory"))
 
 
-def own_places(proc: Path = Path("/proc/self")) -> list[Place]:
+def cgroup_parents(proc: Path = Path("/proc/self")) -> list[CgroupParent]:
     """Where this process may try to make groups; a read-only hierarchy offers none."""
     try:
         mine = (proc / "cgroup").read_text()
         mounts = (proc / "mountinfo").read_text()
     except OSError:
         return []
-    return [place for it in hierarchies(mine, mounts) for place in _usable(it)]
+    return [parent for it in hierarchies(mine, mounts) for parent in _usable(it)]
 
 
-def hierarchies(mine: str, mounts: str) -> list[Place]:
+def hierarchies(mine: str, mounts: str) -> list[CgroupParent]:
     """The folder of the own group in each mounted hierarchy, from the text of the two files.
 
     Version 2's controllers are not in the text: its `controllers` are empty here.
@@ -150,7 +150,7 @@ def hierarchies(mine: str, mounts: str) -> list[Place]:
         folder = _mounted(path, mounts, wanted)
         if folder is not None:
             version = 1 if number != "0" else 2
-            found.append(Place(folder=folder, version=version, controllers=wanted))
+            found.append(CgroupParent(folder=folder, version=version, controllers=wanted))
     return found
 
 
@@ -169,18 +169,18 @@ def _mounted(path: str, mounts: str, controllers: frozenset[str]) -> Path | None
     return None
 
 
-def _usable(place: Place) -> Iterator[Place]:
+def _usable(parent: CgroupParent) -> Iterator[CgroupParent]:
     """The folders below which a group can be tried."""
-    if place.version == 1:
-        yield place
+    if parent.version == 1:
+        yield parent
         return
     # A group with processes cannot hand memory down: the agent's own can only where it is a root.
     with contextlib.suppress(OSError):
-        _hand_down(place.folder)
-    for folder in (place.folder, place.folder.parent):
+        _hand_down(parent.folder)
+    for folder in (parent.folder, parent.folder.parent):
         handed = _words(folder / "cgroup.subtree_control")
         if handed and os.access(folder, os.W_OK):
-            yield Place(folder=folder, version=2, controllers=handed & set(CONTROLLERS))
+            yield CgroupParent(folder=folder, version=2, controllers=handed & set(CONTROLLERS))
 
 
 def _hand_down(folder: Path) -> None:
@@ -190,14 +190,14 @@ def _hand_down(folder: Path) -> None:
         (folder / "cgroup.subtree_control").write_text(" ".join(f"+{it}" for it in sorted(missing)))
 
 
-def _branch(place: Place) -> Path:
+def _branch(parent: CgroupParent) -> Path:
     """The group of all copies; together they weigh what the machine's CPUs in processes would."""
-    branch = place.folder / BRANCH
+    branch = parent.folder / BRANCH
     branch.mkdir(exist_ok=True)
-    if place.version == 2:
+    if parent.version == 2:
         _hand_down(branch)
-    if "cpu" in place.controllers:
-        weight = _weight(place.version, os.cpu_count() or 1)
+    if "cpu" in parent.controllers:
+        weight = _weight(parent.version, os.cpu_count() or 1)
         (branch / weight[0]).write_text(weight[1])
     return branch
 

@@ -19,7 +19,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.proc import boot_id, environment_value, is_same_process, process_stat
 from hostelry.base.proc import processes as living_processes
 from hostelry.fleet.records import ProcessIdentity
-from hostelry.fleet.rules.copy_user import Seat
+from hostelry.fleet.rules.copy_user import RunAs
 
 MARKER_VARIABLE = "HOSTELRY_COPY_FOLDER"
 SCAN_PAUSE_S = 0.05
@@ -133,7 +133,7 @@ class WatchedProcess:
         folder: Path,
         log: Path,
         pass_fds: Sequence[int] = (),
-        seat: Seat | None = None,
+        run_as: RunAs | None = None,
     ) -> "WatchedProcess":
         """Start `argv` in a session of its own, printing to the end of `log`.
 
@@ -151,9 +151,9 @@ class WatchedProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 pass_fds=pass_fds,
-                user=seat.uid if seat else None,
-                group=seat.gid if seat else None,
-                extra_groups=() if seat else None,
+                user=run_as.uid if run_as else None,
+                group=run_as.gid if run_as else None,
+                extra_groups=() if run_as else None,
             )
         finally:
             os.close(descriptor)

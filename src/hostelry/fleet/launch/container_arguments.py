@@ -176,7 +176,7 @@ def parse_state(text: bytes) -> ContainerState:
     )
 
 
-def exit_words(state: ContainerState, max_memory_bytes: int | None, kernel_kills: int = 0) -> str:
+def exit_message(state: ContainerState, max_memory_bytes: int | None, kernel_kills: int = 0) -> str:
     """How a container ended, in a sentence.
 
     `kernel_kills` counts what the kernel killed for want of memory in the container's last second:
@@ -201,7 +201,7 @@ def exit_words(state: ContainerState, max_memory_bytes: int | None, kernel_kills
     return f"The container exited with code {state.exit_code}."
 
 
-def start_words(image: str, words: str) -> str:
+def start_failure_message(image: str, words: str) -> str:
     """Why an engine could not start a container, with what to do where that is known."""
     text = f'The container of image "{image}" cannot be started: {words}'
     if any(sign in words.lower() for sign in NO_PROGRAM):
@@ -212,7 +212,7 @@ def start_words(image: str, words: str) -> str:
     return text
 
 
-def last_words(printed: bytes) -> str:
+def last_lines(printed: bytes) -> str:
     """The end of what an engine printed, as one line."""
     lines = [line.strip() for line in printed.decode("utf-8", "replace").splitlines()]
     return " ".join(line for line in lines[-4:] if line)[-600:] or "it printed nothing"

@@ -16,7 +16,7 @@ from hostelry.fleet.launch.container_arguments import (
     ContainerState,
     EngineFacts,
     ImageFacts,
-    last_words,
+    last_lines,
     parse_images,
     parse_state,
 )
@@ -33,7 +33,7 @@ UNIFIED_CGROUPS = Path("/sys/fs/cgroup/cgroup.controllers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Printed:
+class CommandResult:
     """How a call of an engine ended; `code` is None when it did not in time."""
 
     code: int | None
@@ -45,7 +45,7 @@ class Printed:
         """What it said for a failure, in a line."""
         if self.code is None:
             return "the engine did not answer in time"
-        return last_words(self.err or self.out)
+        return last_lines(self.err or self.out)
 
 
 async def call(
@@ -53,7 +53,7 @@ async def call(
     *,
     timeout_s: float,
     environment: Mapping[str, str] | None = None,
-) -> Printed:
+) -> CommandResult:
     """Run an engine's command line; one that is cancelled or late is killed.
 
     Raises OSError when it cannot be executed.
@@ -69,16 +69,16 @@ async def call(
     try:
         async with asyncio.timeout(timeout_s):
             out, err = await asyncio.gather(_printed(process.stdout), _printed(process.stderr))
-            return Printed(code=await process.wait(), out=out, err=err)
+            return CommandResult(code=await process.wait(), out=out, err=err)
     except TimeoutError:
-        return Printed(code=None)
+        return CommandResult(code=None)
     finally:
         await _end(process)
 
 
 async def call_detached(
     argv: Sequence[str], *, timeout_s: float, environment: Mapping[str, str], log: Path
-) -> Printed:
+) -> CommandResult:
     """As `call`, for a command whose container goes on printing to `log` when it has ended."""
     output = _private(str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
@@ -98,10 +98,10 @@ async def call_detached(
         async with asyncio.timeout(timeout_s):
             code = await process.wait()
     except TimeoutError:
-        return Printed(code=None)
+        return CommandResult(code=None)
     finally:
         await _end(process)
-    return Printed(code=code, err=await asyncio.to_thread(_read, log, begin))
+    return CommandResult(code=code, err=await asyncio.to_thread(_read, log, begin))
 
 
 async def find_engine(wanted: str | None = None) -> EngineFacts:

@@ -2,7 +2,7 @@
 
 The engine keeps a container alive without its agent; what a successor must know of it lies in the
 copy's folder before the container is made. Its first process is watched like any other copy's. A
-container without a network is reached through its door (container_door.py).
+container without a network is reached through its proxy (container_proxy.py).
 """
 
 import asyncio
@@ -38,13 +38,13 @@ from hostelry.fleet.launch.container_arguments import (
     check_reference,
     container_name,
     environment_file,
-    exit_words,
+    exit_message,
     inherited_variables,
     run_arguments,
-    start_words,
+    start_failure_message,
 )
 from hostelry.fleet.launch.container_engine import (
-    Printed,
+    CommandResult,
     call,
     call_detached,
     find_engine,
@@ -64,9 +64,9 @@ STOP_MARGIN_S = 30.0
 ENDED_WITHIN_S = 10.0
 LOOK_EVERY_S = 0.1
 KERNEL_LOOK_S = 1.0
-DOOR_PAUSES_S = (0.0, 0.2, 1.0, 5.0)  # by how often it ended
+RESTART_PAUSES_S = (0.0, 0.2, 1.0, 5.0)  # by how often it ended
 RECORD = "container.json"
-DOOR_MODULE = "hostelry.fleet.launch.container_door"
+PROXY_MODULE = "hostelry.fleet.launch.container_proxy"
 NO_PID = 2**22 + 1  # above the kernel's own bound: no process ever has it
 OPERATORS = ("HOME", "LANG", "PATH", "PYTHONPATH", "XDG_RUNTIME_DIR")
 
@@ -152,7 +152,7 @@ class WatchedContainer:
         """Keep one follower running; what a predecessor of this agent started is taken over."""
         known = self._record.followers[at]
         process = WatchedProcess.adopt(known) if known is not None else None
-        key = self._record.key if DOOR_MODULE in argv else None
+        key = self._record.key if PROXY_MODULE in argv else None
         environment = follower_environment(self._folder, key)
 
         async def one_life() -> None:
@@ -169,7 +169,7 @@ class WatchedContainer:
         for ends in itertools.count(1):
             failing = not await run_guarded(name, one_life, quiet=failing)
             process = None
-            await asyncio.sleep(DOOR_PAUSES_S[min(ends, len(DOOR_PAUSES_S) - 1)])
+            await asyncio.sleep(RESTART_PAUSES_S[min(ends, len(RESTART_PAUSES_S) - 1)])
 
     def _remember(self, at: int, identity: ProcessIdentity) -> None:
         known = [*self._record.followers[:at], identity, *self._record.followers[at + 1 :]]
@@ -217,7 +217,7 @@ class ContainerLauncher:
         state = await _ended(record) if record is not None else None
         if record is None or state is None:
             return exit_detail(code)
-        return exit_words(state, record.max_memory_bytes, kernel_kills)
+        return exit_message(state, record.max_memory_bytes, kernel_kills)
 
     async def stop(self, folder: Path, leader: ProcessIdentity | None, grace_s: float) -> None:
         """End and remove the container: TERM to its first process, KILL after `grace_s`."""
@@ -265,7 +265,7 @@ def followers_of(record: ContainerRecord, pid: int) -> list[list[str]]:
     """The commands of the processes that go with the container whose first process is `pid`."""
     commands: list[list[str]] = []
     if record.network == "none":
-        door = [sys.executable, "-m", DOOR_MODULE, f"--pid={pid}"]
+        door = [sys.executable, "-m", PROXY_MODULE, f"--pid={pid}"]
         ports = [f"--port={record.port}", f"--inner-port={record.inner_port}"]
         commands.append([*door, *ports])
     if record.engine.kind == "docker":
@@ -333,11 +333,11 @@ async def _make(
     with contextlib.suppress(OSError):
         plan.environment_file.unlink()
     if started.code != 0:
-        raise TerminalError(start_words(container.image, started.words))
+        raise TerminalError(start_failure_message(container.image, started.words))
     return WatchedContainer(await _first_process(record), order.folder, record)
 
 
-async def _run(command: list[str], order: LaunchOrder) -> Printed:
+async def _run(command: list[str], order: LaunchOrder) -> CommandResult:
     return await call_detached(
         command,
         timeout_s=RUN_TIMEOUT_S,

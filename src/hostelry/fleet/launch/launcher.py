@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Protocol
 
 from hostelry.base.errors import TerminalError
-from hostelry.fleet.host.cgroups import Place
+from hostelry.fleet.host.cgroups import CgroupParent
 from hostelry.fleet.host.processes import WatchedProcess, stop_processes
 from hostelry.fleet.launch.container_order import ContainerOrder
 from hostelry.fleet.launch.copy_log import CopyLog
-from hostelry.fleet.launch.copy_seat import make_seat
 from hostelry.fleet.launch.exit_detail import exit_detail
 from hostelry.fleet.launch.limited_process import (
     LimitedProcess,
@@ -25,9 +24,10 @@ from hostelry.fleet.launch.limited_process import (
     release,
     start_unprivileged,
 )
+from hostelry.fleet.launch.run_as import prepare_run_as
 from hostelry.fleet.launch.warm import ColdStartError, ForkedProcess, WarmForks
 from hostelry.fleet.records import ProcessIdentity
-from hostelry.fleet.rules.copy_user import CopyUser, Seat
+from hostelry.fleet.rules.copy_user import CopyUser, RunAs
 from hostelry.fleet.rules.limits import CopyLimits
 
 
@@ -102,18 +102,18 @@ class Launcher(Protocol):
 class ProcessLauncher:
     """Starts built-in model servers and operators' commands as plain processes.
 
-    `places` are where control groups may be made for them (`cgroups.own_places`); with `warm` they
-    are forked from an interpreter that has imported their libraries, where that can be done. They
-    are processes of `user`, and without one of the agent's own.
+    `cgroup_parents` are where control groups may be made for them. With `warm` they are forked
+    from an interpreter that has imported their libraries, where that can be done. They run as
+    `user`, or as the agent's own user without one.
     """
 
     def __init__(
         self,
-        places: Sequence[Place] = (),
+        cgroup_parents: Sequence[CgroupParent] = (),
         warm: WarmForks | None = None,
         user: CopyUser | None = None,
     ) -> None:
-        self._places = tuple(places)
+        self._cgroup_parents = tuple(cgroup_parents)
         self._warm = warm
         self._user = user
         self._processes: dict[Path, LimitedProcess] = {}
@@ -121,13 +121,13 @@ class ProcessLauncher:
     async def start(self, order: LaunchOrder) -> LimitedProcess:
         """The started process; raises TerminalError when it cannot be executed."""
         limits = order.limits or CopyLimits(cpus=0.0)
-        seat = None if self._user is None else _seat(order.folder, self._user)
-        forked = await self._forked(order, seat)
+        run_as = None if self._user is None else _run_as(order.folder, self._user)
+        forked = await self._forked(order, run_as)
         if forked is None:
-            cold = _cold(order, seat)
-            return self._keep(confine(cold, order.folder, limits, self._places), order)
-        limited = self._keep(confine(forked, order.folder, limits, self._places), order)
-        forked.let_go()
+            cold = _cold(order, run_as)
+            return self._keep(confine(cold, order.folder, limits, self._cgroup_parents), order)
+        limited = self._keep(confine(forked, order.folder, limits, self._cgroup_parents), order)
+        forked.begin()
         return limited
 
     def adopt(self, folder: Path, identity: ProcessIdentity) -> LimitedProcess | None:
@@ -152,13 +152,13 @@ class ProcessLauncher:
         if ended is not None:
             await asyncio.to_thread(ended.clear)
 
-    async def _forked(self, order: LaunchOrder, seat: Seat | None) -> ForkedProcess | None:
+    async def _forked(self, order: LaunchOrder, run_as: RunAs | None) -> ForkedProcess | None:
         """The copy, forked and waiting to be let go; None where it has to be started cold."""
         if self._warm is None:
             return None
         try:
             return await self._warm.fork(
-                order.argv, order.environment, order.folder, order.log, seat
+                order.argv, order.environment, order.folder, order.log, run_as
             )
         except ColdStartError as error:
             CopyLog(order.log).note(f"a cold start, since {error}")
@@ -169,18 +169,18 @@ class ProcessLauncher:
         return process
 
 
-def _seat(folder: Path, user: CopyUser) -> Seat:
+def _run_as(folder: Path, user: CopyUser) -> RunAs:
     try:
-        return make_seat(folder, user)
+        return prepare_run_as(folder, user)
     except OSError as error:
         raise TerminalError(f"{folder} cannot be given to the user {user.name}: {error}") from error
 
 
-def _cold(order: LaunchOrder, seat: Seat | None) -> WatchedProcess:
-    environment = seat.environment(order.environment) if seat else order.environment
-    folder = seat.work if seat else order.folder
+def _cold(order: LaunchOrder, run_as: RunAs | None) -> WatchedProcess:
+    environment = run_as.environment(order.environment) if run_as else order.environment
+    folder = run_as.work if run_as else order.folder
     try:
-        return start_unprivileged(order.argv, environment, folder, order.log, seat)
+        return start_unprivileged(order.argv, environment, folder, order.log, run_as)
     except (OSError, ValueError) as error:
-        user = f" as {seat.user.name}" if seat else ""
+        user = f" as {run_as.user.name}" if run_as else ""
         raise TerminalError(f"cannot start {order.argv[0]}{user}: {error}") from error

@@ -25,12 +25,12 @@ from hostelry.base.json import decode
 from hostelry.base.private_file import write_whole
 from hostelry.base.proc import PROC, oom_kills
 from hostelry.base.recurring import run_periodically
-from hostelry.fleet.host.cgroups import CopyGroup, Place, make_group, remove_groups
+from hostelry.fleet.host.cgroups import CgroupParent, CopyGroup, make_group, remove_groups
 from hostelry.fleet.host.disk import remove_written, written_bytes
 from hostelry.fleet.host.processes import WatchedProcess, members, process_table, send
 from hostelry.fleet.host.usage import held_at_most, memory_use
 from hostelry.fleet.records import ProcessIdentity
-from hostelry.fleet.rules.copy_user import Seat
+from hostelry.fleet.rules.copy_user import RunAs
 from hostelry.fleet.rules.limits import (
     CopyLimits,
     MemoryEvidence,
@@ -221,7 +221,7 @@ class LimitedProcess:
 
 
 def confine(
-    process: WatchedProcess, folder: Path, limits: CopyLimits, places: Sequence[Place]
+    process: WatchedProcess, folder: Path, limits: CopyLimits, parents: Sequence[CgroupParent]
 ) -> LimitedProcess:
     """Set the limits of a process that was just started; what the machine refuses is left out."""
     pid = process.identity.pid
@@ -229,7 +229,7 @@ def confine(
         limit_files(pid)
     with contextlib.suppress(OSError):
         (PROC / str(pid) / "oom_score_adj").write_text(str(COPY_OOM_SCORE))
-    group = make_group(places, group_name(folder), limits)
+    group = make_group(parents, group_name(folder), limits)
     if group is not None:
         try:
             group.add(pid)
@@ -279,7 +279,7 @@ def start_unprivileged(
     environment: Mapping[str, str],
     folder: Path,
     log_file: Path,
-    seat: Seat | None = None,
+    run_as: RunAs | None = None,
 ) -> WatchedProcess:
     """`WatchedProcess.start`, of a process that can gain no privilege by what it executes.
 
@@ -289,7 +289,7 @@ def start_unprivileged(
 
     def start() -> WatchedProcess:
         ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        return WatchedProcess.start(argv, environment, folder, log_file, seat=seat)
+        return WatchedProcess.start(argv, environment, folder, log_file, run_as=run_as)
 
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(start).result()

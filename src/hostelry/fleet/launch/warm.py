@@ -20,14 +20,14 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.json import decode
 from hostelry.fleet.host.processes import MARKER_VARIABLE, WatchedProcess, identify, send
 from hostelry.fleet.launch.warm_messages import ForkOrder, FromParent, ToParent, line
-from hostelry.fleet.launch.warm_rule import (
+from hostelry.fleet.launch.warm_rules import (
     WARM_MODULES,
     cold_cause,
     own_home_cause,
     parent_environment,
 )
 from hostelry.fleet.records import ProcessIdentity
-from hostelry.fleet.rules.copy_user import Seat
+from hostelry.fleet.rules.copy_user import RunAs
 from hostelry.fleet.rules.interpreter import PYTHON
 
 log = logging.getLogger(__name__)
@@ -55,9 +55,9 @@ class ForkedProcess(WatchedProcess):
         self._parent = parent
         self._code = parent.code_of(process.identity.pid)
 
-    def let_go(self) -> None:
+    def begin(self) -> None:
         """Have it begin; until then it waits, and ends when nobody lets it."""
-        self._parent.let_go(self.identity.pid)
+        self._parent.begin(self.identity.pid)
 
     async def wait(self) -> int | None:
         """Return when it is gone: its exit code, if the interpreter still was there to tell."""
@@ -108,7 +108,7 @@ class WarmForks:
         environment: Mapping[str, str],
         folder: Path,
         copy_log: Path,
-        seat: Seat | None = None,
+        run_as: RunAs | None = None,
     ) -> ForkedProcess | None:
         """A copy that waits for `let_go`, then runs as `seat` says; None for other programs.
 
@@ -118,7 +118,7 @@ class WarmForks:
         if not modules:
             return None
         cause = cold_cause(self._environment, environment)
-        if cause is None and seat is not None:
+        if cause is None and run_as is not None:
             cause = own_home_cause(environment)
         if cause is not None:
             raise ColdStartError(cause)
@@ -130,11 +130,11 @@ class WarmForks:
         order = ForkOrder(
             number=self._last_number,
             arguments=(),
-            environment=seat.environment(environment) if seat else dict(environment),
-            folder=str(seat.work if seat else folder),
+            environment=run_as.environment(environment) if run_as else dict(environment),
+            folder=str(run_as.work if run_as else folder),
             log=str(copy_log),
-            uid=seat.uid if seat else None,
-            gid=seat.gid if seat else None,
+            uid=run_as.uid if run_as else None,
+            gid=run_as.gid if run_as else None,
         )
         try:
             return await parent.fork(order)
@@ -211,7 +211,7 @@ class WarmParent:
                 raise ColdStartError("the forked process was gone at once")
             return ForkedProcess(WatchedProcess(identity), self)
 
-    def let_go(self, pid: int) -> None:
+    def begin(self, pid: int) -> None:
         """Have a forked copy begin."""
         self._send(ToParent(go=pid))
 

@@ -44,7 +44,7 @@ class WarmProcess:
     children: set[int] = field(default_factory=set)
     received: bytes = b""
 
-    def run(self) -> "Birth | None":
+    def run(self) -> "ForkedChild | None":
         """None when the agent is gone or nothing is asked; in each copy its birth, at once."""
         self._tell(FromParent(ready=True))
         while True:
@@ -65,14 +65,14 @@ class WarmProcess:
             if not ready and not self.children:
                 return None
 
-    def _take(self, message: ToParent) -> "Birth | None":
+    def _take(self, message: ToParent) -> "ForkedChild | None":
         if message.go is not None and (gate := self.gates.pop(message.go, None)) is not None:
             with suppress(OSError):
                 os.write(gate, b"!")
             os.close(gate)
         return self._fork(message.fork) if message.fork is not None else None
 
-    def _fork(self, order: ForkOrder) -> "Birth | None":
+    def _fork(self, order: ForkOrder) -> "ForkedChild | None":
         """Fork; the birth in the copy, None here."""
         self._forget_gates()
         if not is_alone():
@@ -85,7 +85,7 @@ class WarmProcess:
             os.close(gate)
             os.close(self.woken)
             self.stream.close()
-            return Birth(order=order, gate=opened)
+            return ForkedChild(order=order, gate=opened)
         os.close(opened)
         self.gates[pid] = gate
         self.children.add(pid)
@@ -113,7 +113,7 @@ class WarmProcess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Birth:
+class ForkedChild:
     """A copy that was just forked: what it is to be, and where it waits for its agent's word."""
 
     order: ForkOrder

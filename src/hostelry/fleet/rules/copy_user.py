@@ -49,7 +49,7 @@ EACH_ITS_OWN = CopyUser(uid=None, name="copy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class RunAs:
     """What one copy runs as, and `work`, the only folder that is its own to write."""
 
     user: CopyUser

@@ -16,7 +16,7 @@ def known(*ids: str, phase: AdapterPhase = AdapterPhase.READY) -> dict[str, Adap
 
 
 @pytest.mark.parametrize(
-    ("wished", "statuses", "registered", "expected"),
+    ("desired", "statuses", "registered", "expected"),
     [
         pytest.param(["a"], known(), set(), AdapterPlan(register=(placement("a"),)), id="new"),
         pytest.param(["a"], known("a"), {"a"}, AdapterPlan(), id="there already"),
@@ -48,12 +48,12 @@ def known(*ids: str, phase: AdapterPhase = AdapterPhase.READY) -> dict[str, Adap
     ],
 )
 def test_plan_adapters(
-    wished: list[str],
+    desired: list[str],
     statuses: dict[str, AdapterStatus],
     registered: set[str],
     expected: AdapterPlan,
 ) -> None:
-    assert plan_adapters([placement(it) for it in wished], statuses, registered) == expected
+    assert plan_adapters([placement(it) for it in desired], statuses, registered) == expected
 
 
 @pytest.mark.parametrize("adapter_id", ["es-1", "../../x", "a/b", "ü" * 200])

@@ -75,7 +75,7 @@ async def lives() -> tuple[dict[str, AdapterPhase], str, int]:
     changed = asyncio.Event()
     adapters = CopyAdapters("c-1", Files(), 10.0, lambda _: None, changed.set)
     names = [f"a{number}" for number in range(MAX_CONCURRENT - 1)] + ["killer", "late"]
-    adapters.wish([placement(it) for it in names])
+    adapters.set_desired([placement(it) for it in names])
     count = 0
     for count in range(1, 3 * MAX_ENDS):
         # In its first life the killer has company, which must not be blamed for good.

@@ -14,8 +14,8 @@ from hostelry.base.key_guard import INTERNAL_KEY_HEADER
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.domain.model import Container
 from hostelry.fleet.agent.agent import InstanceAgent
+from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.agent.hosted_copy import HostedCopy
-from hostelry.fleet.agent.means import Means
 from hostelry.fleet.agent.server import AgentRoutes
 from hostelry.fleet.artifacts.protocol import ArtifactError, Fetch
 from hostelry.fleet.host.processes import WatchedProcess, own_identity
@@ -86,8 +86,8 @@ def spec(copy_id: str, image: str) -> CopySpec:
     )
 
 
-def means(folder: Path, http: httpx.AsyncClient) -> Means:
-    return Means(
+def deps(folder: Path, http: httpx.AsyncClient) -> CopyDeps:
+    return CopyDeps(
         images_file=folder / "images.toml",
         artifacts=NoArtifacts(),
         launcher=NoProcesses(),
@@ -98,10 +98,10 @@ def means(folder: Path, http: httpx.AsyncClient) -> Means:
     )
 
 
-def run(folder: Path, work: Callable[[Means], Coroutine[Any, Any, None]]) -> None:
+def run(folder: Path, work: Callable[[CopyDeps], Coroutine[Any, Any, None]]) -> None:
     async def with_means() -> None:
         async with httpx.AsyncClient(transport=httpx.MockTransport(healthy)) as http:
-            await work(means(folder, http))
+            await work(deps(folder, http))
 
     asyncio.run(with_means())
 
@@ -119,7 +119,7 @@ def test_a_wish_that_cannot_be_recorded_is_refused_and_changes_nothing(tmp_path:
     folder = InstanceFolder(tmp_path)
     old, new = (spec("c-1", "nowhere:1"),), (spec("c-2", "nowhere:1"),)
 
-    async def work(given: Means) -> None:
+    async def work(given: CopyDeps) -> None:
         agent = InstanceAgent("i-1", folder, given)
         transport = httpx.ASGITransport(AgentRoutes(agent, lambda: None).app(KEY))
         headers = {INTERNAL_KEY_HEADER: KEY}
@@ -127,22 +127,22 @@ def test_a_wish_that_cannot_be_recorded_is_refused_and_changes_nothing(tmp_path:
             transport=transport, base_url="http://127.0.0.1", headers=headers
         ) as client:
 
-            async def put(wish: tuple[CopySpec, ...]) -> httpx.Response:
-                return await client.put("/copies", content=msgspec.json.encode(wish))
+            async def put(desired: tuple[CopySpec, ...]) -> httpx.Response:
+                return await client.put("/copies", content=msgspec.json.encode(desired))
 
             async def copy_ids() -> list[str]:
                 return [it["id"] for it in (await client.get("/observe")).json()["copies"]]
 
             assert (await put(old)).status_code == 204
-            fill_disk_for(folder.wish)
+            fill_disk_for(folder.desired)
             refused = await put(new)
             assert refused.status_code == 503
             assert "the wish cannot be recorded: [Errno 28]" in refused.text
-            assert folder.load_wish() == old
+            assert folder.load_desired() == old
             assert files_in(tmp_path) == ["wish.json"]
             assert await copy_ids() == ["c-1"], "the old wish is followed"
             assert (await put(new)).status_code == 204, "there is room again"
-            assert folder.load_wish() == new
+            assert folder.load_desired() == new
         await agent.stop()
 
     run(tmp_path, work)
@@ -160,7 +160,7 @@ def test_a_copy_whose_record_cannot_be_written_serves_all_the_same(
 ) -> None:
     seen: list[CopyStatus] = []
 
-    async def work(given: Means) -> None:
+    async def work(given: CopyDeps) -> None:
         ready = asyncio.Event()
 
         def changed() -> None:

@@ -12,20 +12,20 @@ from hostelry.fleet.agent.lifecycle import (
     CopyPolicy,
     Ending,
     EndKind,
-    GiveUp,
-    Health,
-    Restart,
-    Verdict,
+    FailCopy,
+    PingHealth,
+    PingVerdict,
+    RestartCopy,
     after_end,
     after_ping,
     backoff_s,
     ping_limit_s,
+    ping_verdict,
     plan_copies,
     recent_end,
     spec_digest,
     start_limit,
     starting_pause_s,
-    verdict,
 )
 
 POLICY = CopyPolicy()
@@ -83,85 +83,88 @@ def ending(kind: EndKind, ready_for_s: float | None = None) -> Ending:
         pytest.param(
             Attempts(),
             ending(EndKind.EXITED),
-            Restart(delay_s=0),
+            RestartCopy(delay_s=0),
             id="a first failed start is tried again at once",
         ),
         pytest.param(
             Attempts(failed_starts=1),
             ending(EndKind.EXITED),
-            Restart(delay_s=1),
+            RestartCopy(delay_s=1),
             id="a second failed start waits a moment",
         ),
         pytest.param(
             Attempts(failed_starts=2),
             ending(EndKind.EXITED),
-            GiveUp(),
+            FailCopy(),
             id="a third failed start in a row is the last",
         ),
         pytest.param(
             Attempts(),
             ending(EndKind.STARTUP_TIMEOUT),
-            GiveUp(),
+            FailCopy(),
             id="a copy that never becomes ready in time is given up",
         ),
         pytest.param(
-            Attempts(), ending(EndKind.PROBE_REFUSED), GiveUp(), id="one that refuses the probe too"
+            Attempts(),
+            ending(EndKind.PROBE_REFUSED),
+            FailCopy(),
+            id="one that refuses the probe too",
         ),
         pytest.param(
-            Attempts(), ending(EndKind.NOT_STARTED), GiveUp(), id="a program that is not there"
+            Attempts(), ending(EndKind.NOT_STARTED), FailCopy(), id="a program that is not there"
         ),
         pytest.param(
             Attempts(ever_ready=True),
             ending(EndKind.HUNG, ready_for_s=5),
-            Restart(delay_s=0),
+            RestartCopy(delay_s=0),
             id="the first death of a copy that was ready waits for nothing",
         ),
         pytest.param(
             Attempts(ever_ready=True),  # as its agent's successor knows it
             ending(EndKind.NOT_STARTED),
-            Restart(delay_s=0),
+            RestartCopy(delay_s=0),
             id="nor does that of an adopted copy",
         ),
         pytest.param(
             Attempts(ever_ready=True, crashes=1),
             ending(EndKind.EXITED),
-            Restart(delay_s=1),
+            RestartCopy(delay_s=1),
             id="a restart that does not get ready is the second death",
         ),
         pytest.param(
             Attempts(ever_ready=True, crashes=3),
             ending(EndKind.EXITED, ready_for_s=5),
-            Restart(delay_s=4),
+            RestartCopy(delay_s=4),
             id="a crash loop waits longer each time",
         ),
         pytest.param(
             Attempts(ever_ready=True, crashes=9),
             ending(EndKind.EXITED, ready_for_s=60),
-            Restart(delay_s=0),
+            RestartCopy(delay_s=0),
             id="a copy that was stable is restarted at once",
         ),
         pytest.param(
             Attempts(ever_ready=True, crashes=20),
             ending(EndKind.STARTUP_TIMEOUT),
-            Restart(delay_s=60),
+            RestartCopy(delay_s=60),
             id="a copy that was ready once is never given up",
         ),
         pytest.param(
             Attempts(ever_ready=True, crashes=5000),
             ending(EndKind.HUNG, ready_for_s=1),
-            Restart(delay_s=60),
+            RestartCopy(delay_s=60),
             id="thousands of crashes overflow nothing",
         ),
     ],
 )
-def test_after_end(attempts: Attempts, end: Ending, expected: Restart | GiveUp) -> None:
+def test_after_end(attempts: Attempts, end: Ending, expected: RestartCopy | FailCopy) -> None:
     assert after_end(attempts, end, POLICY)[1] == expected
 
 
 def test_a_copy_that_crashes_once_ready_counts_no_failed_start() -> None:
     attempts, _ = after_end(Attempts(failed_starts=2), ending(EndKind.EXITED, 3.0), POLICY)
     assert attempts == Attempts(ever_ready=True, failed_starts=2, crashes=1)
-    assert isinstance(after_end(attempts, ending(EndKind.EXITED), POLICY)[1], Restart)
+    assert isinstance(after_end(attempts, ending(EndKind.EXITED), POLICY)[1], RestartCopy)
 
 
 def test_a_crash_loop_waits_longer_each_time_and_one_that_was_stable_begins_anew() -> None:
@@ -169,7 +172,7 @@ def test_a_crash_loop_waits_longer_each_time_and_one_that_was_stable_begins_anew
     attempts, waits_s = Attempts(), []
     for ready_for_s in [2.0] * 9 + [60.0, 2.0]:
         attempts, step = after_end(attempts, ending(EndKind.EXITED, ready_for_s), POLICY)
-        assert isinstance(step, Restart)
+        assert isinstance(step, RestartCopy)
         waits_s.append(step.delay_s)
     assert waits_s == [0, 1, 2, 4, 8, 16, 32, 60, 60, 0, 1]
 
@@ -181,7 +184,7 @@ def test_no_two_restarts_in_a_row_are_at_once_unless_a_stable_life_lies_between(
     attempts, before_s = Attempts(ever_ready=True), POLICY.first_backoff_s
     for ready_for_s in lives_s:
         attempts, step = after_end(attempts, ending(EndKind.EXITED, ready_for_s), POLICY)
-        assert isinstance(step, Restart)
+        assert isinstance(step, RestartCopy)
         assert step.delay_s <= POLICY.max_backoff_s
         steady = ready_for_s is not None and ready_for_s >= POLICY.stable_after_s
         assert step.delay_s > 0 or before_s > 0 or steady
@@ -198,29 +201,33 @@ ANSWER, REFUSED, SLEPT = (True, 1.0), (False, 1.0), (False, 3600.0)
 @pytest.mark.parametrize(
     ("pings", "expected"),
     [
-        pytest.param([ANSWER], Verdict.HEALTHY, id="an answer"),
-        pytest.param([REFUSED, REFUSED], Verdict.HEALTHY, id="two quick misses are forgiven"),
-        pytest.param([REFUSED] * 3, Verdict.UNHEALTHY, id="three misses are not"),
-        pytest.param([(False, 3.0)], Verdict.HEALTHY, id="three seconds of silence are forgiven"),
-        pytest.param([(False, 3.0), (False, 1.0)], Verdict.UNHEALTHY, id="four are not"),
-        pytest.param([*[REFUSED] * 3, ANSWER], Verdict.HEALTHY, id="it comes back"),
-        pytest.param([REFUSED] * 11, Verdict.UNHEALTHY, id="eleven seconds away"),
-        pytest.param([REFUSED] * 12, Verdict.HUNG, id="twelve seconds away"),
-        pytest.param([*[REFUSED] * 11, ANSWER, REFUSED], Verdict.HEALTHY, id="a new count"),
-        pytest.param([SLEPT], Verdict.HEALTHY, id="an agent that slept for an hour blames nobody"),
+        pytest.param([ANSWER], PingVerdict.HEALTHY, id="an answer"),
+        pytest.param([REFUSED, REFUSED], PingVerdict.HEALTHY, id="two quick misses are forgiven"),
+        pytest.param([REFUSED] * 3, PingVerdict.UNHEALTHY, id="three misses are not"),
+        pytest.param(
+            [(False, 3.0)], PingVerdict.HEALTHY, id="three seconds of silence are forgiven"
+        ),
+        pytest.param([(False, 3.0), (False, 1.0)], PingVerdict.UNHEALTHY, id="four are not"),
+        pytest.param([*[REFUSED] * 3, ANSWER], PingVerdict.HEALTHY, id="it comes back"),
+        pytest.param([REFUSED] * 11, PingVerdict.UNHEALTHY, id="eleven seconds away"),
+        pytest.param([REFUSED] * 12, PingVerdict.HUNG, id="twelve seconds away"),
+        pytest.param([*[REFUSED] * 11, ANSWER, REFUSED], PingVerdict.HEALTHY, id="a new count"),
+        pytest.param(
+            [SLEPT], PingVerdict.HEALTHY, id="an agent that slept for an hour blames nobody"
+        ),
     ],
 )
-def test_health(pings: list[tuple[bool, float]], expected: Verdict) -> None:
-    health = Health()
+def test_health(pings: list[tuple[bool, float]], expected: PingVerdict) -> None:
+    health = PingHealth()
     for answered, waited_s in pings:
         health = after_ping(health, answered, waited_s, POLICY)
-    assert verdict(health, POLICY) is expected
+    assert ping_verdict(health, POLICY) is expected
 
 
 def test_a_copy_that_stops_at_the_worst_moment_is_out_of_the_routes_within_five_seconds() -> None:
     """It stops right after an answer, and the next ping is sent a whole pause later."""
-    health, now = Health(), 0.0
-    while verdict(health, POLICY) is Verdict.HEALTHY:
+    health, now = PingHealth(), 0.0
+    while ping_verdict(health, POLICY) is PingVerdict.HEALTHY:
         limit_s = ping_limit_s(health, POLICY)
         waited_s = limit_s if health.misses else POLICY.ping_every_s + limit_s
         health, now = after_ping(health, False, waited_s, POLICY), now + waited_s
@@ -237,7 +244,7 @@ def test_a_copy_that_stops_at_the_worst_moment_is_out_of_the_routes_within_five_
     ],
 )
 def test_how_long_a_ping_may_take(silent_s: float, expected: float) -> None:
-    assert ping_limit_s(Health(misses=1, silent_s=silent_s), POLICY) == expected
+    assert ping_limit_s(PingHealth(misses=1, silent_s=silent_s), POLICY) == expected
 
 
 @pytest.mark.parametrize(
@@ -267,10 +274,10 @@ def test_changed_adapters_are_passed_on_to_the_running_copy() -> None:
 
 
 def test_another_container_under_the_same_id_stops_first_and_starts_once_it_is_gone() -> None:
-    wished = [spec("a", image="new")]
-    assert plan_copies(wished, {"a": spec("a")}, set()) == CopyPlan(stop=("a",))
-    assert plan_copies(wished, {}, {"a"}) == CopyPlan()
-    assert plan_copies(wished, {}, set()) == CopyPlan(start=(wished[0],))
+    desired = [spec("a", image="new")]
+    assert plan_copies(desired, {"a": spec("a")}, set()) == CopyPlan(stop=("a",))
+    assert plan_copies(desired, {}, {"a"}) == CopyPlan()
+    assert plan_copies(desired, {}, set()) == CopyPlan(start=(desired[0],))
 
 
 def test_digest_ignores_adapters_and_nothing_else() -> None:

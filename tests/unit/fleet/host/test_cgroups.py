@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from hostelry.fleet.host.cgroups import (
+    CgroupParent,
     CopyGroup,
-    Place,
+    cgroup_parents,
     hierarchies,
     make_group,
-    own_places,
     remove_groups,
     sweep_groups,
 )
@@ -20,12 +20,12 @@ MIB = 2**20
 LIMITS = CopyLimits(cpus=2, max_memory_bytes=512 * MIB)
 
 
-def v1(folder: Path, *controllers: str) -> Place:
-    return Place(folder=folder, version=1, controllers=frozenset(controllers))
+def v1(folder: Path, *controllers: str) -> CgroupParent:
+    return CgroupParent(folder=folder, version=1, controllers=frozenset(controllers))
 
 
-def v2(folder: Path) -> Place:
-    return Place(folder=folder, version=2, controllers=frozenset({"memory", "cpu", "pids"}))
+def v2(folder: Path) -> CgroupParent:
+    return CgroupParent(folder=folder, version=2, controllers=frozenset({"memory", "cpu", "pids"}))
 
 
 def written(group: CopyGroup | None, name: str) -> str:
@@ -168,8 +168,8 @@ def test_version_2_is_used_where_memory_is_handed_down(tmp_path: Path) -> None:
     (tree / "user" / "cgroup.subtree_control").write_text("cpu memory pids io\n")
     (proc / "cgroup").write_text("0::/user/x.scope\n")
     (proc / "mountinfo").write_text(mount(tree, "cgroup2", "nsdelegate"))
-    assert own_places(proc) == [v2(tree / "user")]
+    assert cgroup_parents(proc) == [v2(tree / "user")]
 
 
 def test_a_machine_without_cgroups_has_no_place(tmp_path: Path) -> None:
-    assert own_places(tmp_path) == []
+    assert cgroup_parents(tmp_path) == []

@@ -17,13 +17,13 @@ from hostelry.fleet.launch.container_arguments import (
     check_reference,
     container_name,
     environment_file,
-    exit_words,
+    exit_message,
     inherited_variables,
-    last_words,
+    last_lines,
     parse_images,
     parse_state,
     run_arguments,
-    start_words,
+    start_failure_message,
 )
 from hostelry.fleet.launch.container_order import ContainerOrder
 
@@ -229,7 +229,7 @@ STATE = ContainerState(running=False, pid=None, exit_code=0, out_of_memory=False
 )
 def test_ends_in_words(state: dict[str, object], limit: int | None, kills: int, words: str) -> None:
     ended = replace(STATE, **state)  # type: ignore[arg-type]
-    assert words in exit_words(ended, limit, kills)
+    assert words in exit_message(ended, limit, kills)
 
 
 def test_an_engines_answers_are_read() -> None:
@@ -254,14 +254,14 @@ def test_an_engines_answers_are_read() -> None:
     ],
 )
 def test_a_start_that_failed_says_what_the_image_lacks(words: str, hint: bool) -> None:
-    text = start_words("mine:1", words)
+    text = start_failure_message("mine:1", words)
     assert '"mine:1"' in text
     assert words in text
     assert ("ENTRYPOINT" in text) == hint
 
 
 def test_the_last_words_are_one_line_of_bounded_length() -> None:
-    assert last_words(b"a\n\n b \nc\n") == "a b c"
-    assert last_words(b"") == "it printed nothing"
-    assert len(last_words(b"x" * 10_000)) == 600
-    assert last_words(b"\xff") == "�"
+    assert last_lines(b"a\n\n b \nc\n") == "a b c"
+    assert last_lines(b"") == "it printed nothing"
+    assert len(last_lines(b"x" * 10_000)) == 600
+    assert last_lines(b"\xff") == "�"

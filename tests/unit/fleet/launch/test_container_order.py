@@ -133,9 +133,9 @@ def test_what_is_the_platforms_is_not_the_users() -> None:
 def test_a_variable_of_several_lines_reaches_a_container_and_steers_no_engine(
     name: str, value: str, reaches: bool
 ) -> None:
-    wished = spec(None, **{name: value})
-    assert (given(wished).get(name) == value) == reaches
-    assert refused_in_container(wished) == ([] if reaches else [name])
+    desired = spec(None, **{name: value})
+    assert (given(desired).get(name) == value) == reaches
+    assert refused_in_container(desired) == ([] if reaches else [name])
 
 
 def test_nothing_of_the_operators_environment_is_an_images() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostelry.fleet.launch.warm_rule import own_home_cause
+from hostelry.fleet.launch.warm_rules import own_home_cause
 from hostelry.fleet.rules.copy_user import (
     EACH_ITS_OWN,
     FIRST_NUMBER,
@@ -12,7 +12,7 @@ from hostelry.fleet.rules.copy_user import (
     NUM_NUMBERS,
     CopyUser,
     FolderMode,
-    Seat,
+    RunAs,
     closed_device,
     closed_text,
     closed_to,
@@ -132,8 +132,8 @@ HUB = {"HF_HOME": "/o/hf", "HF_HUB_CACHE": "/o/hub", "HF_TOKEN_PATH": "/o/token"
 def test_whose_folder_of_downloads_a_copy_uses(
     user: CopyUser, more: dict[str, str], kept: set[str]
 ) -> None:
-    seat = Seat(user=user, gid=FIRST_NUMBER, work=Path("/w"))
-    given = seat.environment({**HUB, **more})
+    run_as = RunAs(user=user, gid=FIRST_NUMBER, work=Path("/w"))
+    given = run_as.environment({**HUB, **more})
     assert {name for name in HUB if name in given} == kept
 
 
@@ -145,12 +145,12 @@ def test_whose_folder_of_downloads_a_copy_uses(
     ],
 )
 def test_which_user_a_copy_is(user: CopyUser, uid: int) -> None:
-    assert Seat(user=user, gid=FIRST_NUMBER + 3, work=Path("/w")).uid == uid
+    assert RunAs(user=user, gid=FIRST_NUMBER + 3, work=Path("/w")).uid == uid
 
 
 def test_what_looks_for_the_users_home_finds_the_copys() -> None:
-    seat = Seat(user=CopyUser(uid=990, name="it"), gid=FIRST_NUMBER, work=Path("/i/c/work"))
-    assert seat.environment({"HOME": "/root", "PATH": "/bin"}) == {
+    run_as = RunAs(user=CopyUser(uid=990, name="it"), gid=FIRST_NUMBER, work=Path("/i/c/work"))
+    assert run_as.environment({"HOME": "/root", "PATH": "/bin"}) == {
         "PATH": "/bin",
         "HOME": "/i/c/work",
         "TMPDIR": "/i/c/work",

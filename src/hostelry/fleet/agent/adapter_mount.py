@@ -16,7 +16,7 @@ from hostelry.fleet.rules.images import ImageRule
 
 
 @dataclass(frozen=True, slots=True)
-class AdapterShelf:
+class AdapterMount:
     """The folder of one copy, which its container has at /opt/ml/models."""
 
     root: Path
@@ -32,9 +32,9 @@ class AdapterShelf:
         await asyncio.to_thread(shutil.rmtree, self.root / _name(adapter_id), ignore_errors=True)
 
 
-def shelf_of(rule: ImageRule, copy_folder: Path) -> AdapterShelf | None:
+def mount_of(rule: ImageRule, copy_folder: Path) -> AdapterMount | None:
     """The shelf of a copy that is a container; None for a program, which sees the files itself."""
-    return AdapterShelf(adapters_folder(copy_folder)) if rule.is_container else None
+    return AdapterMount(adapters_folder(copy_folder)) if rule.is_container else None
 
 
 def _name(adapter_id: str) -> str:

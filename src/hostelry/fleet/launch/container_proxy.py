@@ -1,4 +1,4 @@
-"""The door of a container that has no network: ``python -m hostelry.fleet.launch.container_door``.
+"""The door of a container that has no network: ``python -m hostelry.fleet.launch.container_proxy``.
 
 Listens on this machine's loopback, enters the container's network namespace, which holds a loopback
 of its own and nothing else, and passes bytes both ways. What goes in can be answered; nothing
@@ -21,22 +21,22 @@ import uvloop
 
 from hostelry.base.copy_key import take_key
 from hostelry.base.proc import PROC
-from hostelry.fleet.launch.keyed_requests import KeyedRequests, RefusedError
+from hostelry.fleet.launch.keyed_requests import KeyedRequests, RequestRefusedError
 
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWNET = 0x40000000
 BACKLOG = 1024
 CONNECT_TIMEOUT_S = 5.0
-LAST_WORDS_S = 1.0
+DRAIN_S = 1.0
 MAX_KEPT_BYTES = 64 * 1024
 PORT_TAKEN = 3  # this program's exit codes
 NOT_ENTERED = 4
 
 
-class Side(asyncio.Protocol):
+class ProxyEnd(asyncio.Protocol):
     """One end of a connection through the door; `other` is set once both ends are there."""
 
-    def __init__(self, other: "Side | None" = None) -> None:
+    def __init__(self, other: "ProxyEnd | None" = None) -> None:
         self.transport: asyncio.Transport | None = None
         self.other = other
         self.ended = False
@@ -85,7 +85,7 @@ class Side(asyncio.Protocol):
             other.abort()
 
 
-class OuterSide(Side):
+class ClientEnd(ProxyEnd):
     """The caller's end: keeps what it says until the server inside is reached.
 
     With `key` nobody inside is called before a request showed it.
@@ -112,7 +112,7 @@ class OuterSide(Side):
         if self._requests is not None:
             try:
                 data = self._requests.feed(data)
-            except RefusedError as refusal:
+            except RequestRefusedError as refusal:
                 assert self.transport is not None
                 self.transport.write(refusal.answer)
                 self.transport.close()
@@ -145,7 +145,9 @@ class OuterSide(Side):
         assert self.transport is not None
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                _, inner = await loop.create_connection(lambda: Side(self), "127.0.0.1", self._port)
+                _, inner = await loop.create_connection(
+                    lambda: ProxyEnd(self), "127.0.0.1", self._port
+                )
         except (OSError, TimeoutError):
             # Nobody listens inside yet: the caller sees what a closed port looks like.
             self.transport.abort()
@@ -194,17 +196,17 @@ async def serve(listener: socket.socket, container: int, port: int, key: str | N
     gone = asyncio.Event()
     loop.add_reader(container, gone.set)
     server = await loop.create_server(
-        lambda: OuterSide(port, connecting, key), sock=listener, backlog=BACKLOG
+        lambda: ClientEnd(port, connecting, key), sock=listener, backlog=BACKLOG
     )
     await gone.wait()
     loop.remove_reader(container)
     server.close()
-    await asyncio.sleep(LAST_WORDS_S)  # what the server said last is still on its way
+    await asyncio.sleep(DRAIN_S)  # what the server said last is still on its way
 
 
 def main() -> None:
     """Parse the arguments and serve."""
-    parser = argparse.ArgumentParser(prog="container_door", description=__doc__)
+    parser = argparse.ArgumentParser(prog="container_proxy", description=__doc__)
     parser.add_argument("--pid", type=int, required=True, help="the container's first process")
     parser.add_argument("--port", type=int, required=True, help="on this machine's loopback")
     parser.add_argument("--inner-port", type=int, required=True, help="of the server inside")
@@ -216,13 +218,13 @@ def main() -> None:
         listener.bind(("127.0.0.1", arguments.port))
         listener.listen(BACKLOG)
     except OSError as error:
-        print(f"[door] port {arguments.port}: {error}", file=sys.stderr)
+        print(f"[proxy] port {arguments.port}: {error}", file=sys.stderr)
         sys.exit(PORT_TAKEN)
     try:
         container = os.pidfd_open(arguments.pid)
         enter_network(arguments.pid)
     except OSError as error:
-        print(f"[door] the container cannot be entered: {error}", file=sys.stderr)
+        print(f"[proxy] the container cannot be entered: {error}", file=sys.stderr)
         sys.exit(NOT_ENTERED)
     uvloop.run(serve(listener, container, arguments.inner_port, key))
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from hostelry.fleet.artifacts.protocol import Artifacts, Fetch
 from hostelry.fleet.records import CopyFolder
-from hostelry.fleet.rules.copy_user import PASS, WORK, CopyUser, Seat, own_number
+from hostelry.fleet.rules.copy_user import PASS, WORK, CopyUser, RunAs, own_number
 
 READ = 0o004
 OTHERS = 0o007
 
 
-def make_seat(folder: Path, user: CopyUser) -> Seat:
+def prepare_run_as(folder: Path, user: CopyUser) -> RunAs:
     """Make the copy's folder, its log and its work folder fit for `user`; raises OSError."""
     gid = own_number(folder.stat().st_gid, _numbers_near(folder), secrets.randbelow)
     for above in (folder.parent.parent, folder.parent):
@@ -37,12 +37,12 @@ def make_seat(folder: Path, user: CopyUser) -> Seat:
         os.fchmod(descriptor, 0o620)
     finally:
         os.close(descriptor)
-    seat = Seat(user=user, gid=gid, work=folder / WORK)
-    if seat.work.exists() and seat.work.stat().st_uid != seat.uid:
-        shutil.rmtree(seat.work)  # of the user that copies had before
-    seat.work.mkdir(mode=0o700, exist_ok=True)
-    os.chown(seat.work, seat.uid, gid)
-    return seat
+    run_as = RunAs(user=user, gid=gid, work=folder / WORK)
+    if run_as.work.exists() and run_as.work.stat().st_uid != run_as.uid:
+        shutil.rmtree(run_as.work)  # of the user that copies had before
+    run_as.work.mkdir(mode=0o700, exist_ok=True)
+    os.chown(run_as.work, run_as.uid, gid)
+    return run_as
 
 
 def _numbers_near(folder: Path) -> set[int]:

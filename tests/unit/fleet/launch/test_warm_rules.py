@@ -1,7 +1,7 @@
 import pytest
 
 from hostelry.fleet.host.processes import MARKER_VARIABLE
-from hostelry.fleet.launch.warm_rule import (
+from hostelry.fleet.launch.warm_rules import (
     MARKER_ROOM,
     WARM_MODULES,
     cold_cause,

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from hostelry.fleet.launch import container_door
-from hostelry.fleet.launch.container_door import NOT_ENTERED, PORT_TAKEN, serve
+from hostelry.fleet.launch import container_proxy
+from hostelry.fleet.launch.container_proxy import NOT_ENTERED, PORT_TAKEN, serve
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 BIG = bytes(range(256)) * 8192  # 2 MiB: more than any buffer on the way
@@ -71,7 +71,7 @@ def through(
 
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(container_door, "LAST_WORDS_S", 0.0)
+    monkeypatch.setattr(container_proxy, "DRAIN_S", 0.0)
 
 
 @pytest.mark.parametrize("sent", [b"hello", b"", BIG], ids=["a word", "nothing", "2 MiB"])
@@ -175,7 +175,7 @@ def test_with_a_key_only_what_shows_it_is_passed_on() -> None:
 
 
 def program(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    argv = [sys.executable, "-m", "hostelry.fleet.launch.container_door", *arguments]
+    argv = [sys.executable, "-m", "hostelry.fleet.launch.container_proxy", *arguments]
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hostelry.fleet.agent.adapter_shelf import AdapterShelf, shelf_of
+from hostelry.fleet.agent.adapter_mount import AdapterMount, mount_of
 from hostelry.fleet.rules.images import LMI_RULE, ImageRules
 
 
@@ -21,10 +21,10 @@ def files(tmp_path: Path) -> Path:
     return folder
 
 
-def shelf(tmp_path: Path) -> AdapterShelf:
+def shelf(tmp_path: Path) -> AdapterMount:
     root = tmp_path / "copy" / "adapters"
     root.mkdir(parents=True)
-    return AdapterShelf(root)
+    return AdapterMount(root)
 
 
 def test_an_adapter_is_linked_and_named_by_its_path_in_the_container(
@@ -58,5 +58,5 @@ def test_half_of_an_adapter_is_never_shown(tmp_path: Path, files: Path) -> None:
 def test_a_program_sees_the_files_themselves(tmp_path: Path) -> None:
     container = ImageRules.load(None).resolve("mine:1")
     assert container is not None
-    assert shelf_of(container, tmp_path) == AdapterShelf(tmp_path / "adapters")
-    assert shelf_of(LMI_RULE, tmp_path) is None
+    assert mount_of(container, tmp_path) == AdapterMount(tmp_path / "adapters")
+    assert mount_of(LMI_RULE, tmp_path) is None

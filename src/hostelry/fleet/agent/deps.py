@@ -16,7 +16,7 @@ from hostelry.fleet.launch.warm import WarmForks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
+class CopyDeps:
     """What every copy of an instance is made with."""
 
     images_file: Path

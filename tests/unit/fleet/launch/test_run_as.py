@@ -7,7 +7,7 @@ import pytest
 
 from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.fleet.artifacts.protocol import Fetch
-from hostelry.fleet.launch.copy_seat import OpenArtifacts, make_seat
+from hostelry.fleet.launch.run_as import OpenArtifacts, prepare_run_as
 from hostelry.fleet.rules.copy_user import EACH_ITS_OWN, FIRST_NUMBER, CopyUser
 
 SOURCE = ArtifactSource(uri="s3://b/m.tar.gz", kind=SourceKind.ARCHIVE)
@@ -82,7 +82,7 @@ def refused_here(folder: Path) -> bool:
     if os.geteuid() == 0:
         return False
     with pytest.raises(PermissionError):
-        make_seat(folder, USER)
+        prepare_run_as(folder, USER)
     return True
 
 
@@ -90,11 +90,11 @@ def test_a_copy_owns_one_folder_and_passes_through_the_others(tmp_path: Path) ->
     folder = copy_folder(tmp_path)
     if refused_here(folder):
         return
-    seat = make_seat(folder, USER)
-    assert seat.gid >= FIRST_NUMBER
-    assert (folder.stat().st_uid, folder.stat().st_gid, mode(folder)) == (0, seat.gid, 0o710)
-    assert (seat.work.stat().st_uid, seat.work.stat().st_gid) == (USER.uid, seat.gid)
-    assert mode(seat.work) == 0o700
+    run_as = prepare_run_as(folder, USER)
+    assert run_as.gid >= FIRST_NUMBER
+    assert (folder.stat().st_uid, folder.stat().st_gid, mode(folder)) == (0, run_as.gid, 0o710)
+    assert (run_as.work.stat().st_uid, run_as.work.stat().st_gid) == (USER.uid, run_as.gid)
+    assert mode(run_as.work) == 0o700
     assert (folder / "log").stat().st_uid == 0
     assert mode(folder / "log") == 0o620
     assert mode(folder / "model") == 0o755
@@ -107,12 +107,12 @@ def test_what_a_copy_keeps_outlives_its_restart_and_not_a_change_of_the_user(
     folder = copy_folder(tmp_path)
     if refused_here(folder):
         return
-    kept = make_seat(folder, USER).work / "kept"
+    kept = prepare_run_as(folder, USER).work / "kept"
     kept.touch()
-    make_seat(folder, USER)
+    prepare_run_as(folder, USER)
     assert kept.exists()
     for other in (CopyUser(uid=61_235, name="other"), EACH_ITS_OWN, USER):
-        make_seat(folder, other)
+        prepare_run_as(folder, other)
         assert not kept.exists()
         kept.touch()
 
@@ -123,11 +123,11 @@ def test_each_copy_has_a_user_of_its_own_and_keeps_it(tmp_path: Path) -> None:
         return
     near = folder.with_name("c-2")
     near.mkdir()
-    seats = [make_seat(it, EACH_ITS_OWN) for it in (folder, near)]
-    assert len({it.uid for it in seats} | {0}) == 3
-    for seat in seats:
-        assert (seat.work.stat().st_uid, seat.work.stat().st_gid) == (seat.uid, seat.gid)
-        assert (seat.uid, mode(seat.work)) == (seat.gid, 0o700)
-        (seat.work / "kept").touch()
-    assert [make_seat(it, EACH_ITS_OWN) for it in (folder, near)] == seats
-    assert all((it.work / "kept").exists() for it in seats)
+    run_as_each = [prepare_run_as(it, EACH_ITS_OWN) for it in (folder, near)]
+    assert len({it.uid for it in run_as_each} | {0}) == 3
+    for run_as in run_as_each:
+        assert (run_as.work.stat().st_uid, run_as.work.stat().st_gid) == (run_as.uid, run_as.gid)
+        assert (run_as.uid, mode(run_as.work)) == (run_as.gid, 0o700)
+        (run_as.work / "kept").touch()
+    assert [prepare_run_as(it, EACH_ITS_OWN) for it in (folder, near)] == run_as_each
+    assert all((it.work / "kept").exists() for it in run_as_each)
