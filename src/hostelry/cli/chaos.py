@@ -25,7 +25,7 @@ def list_drills() -> None:
 
     Example: hostelry chaos list
     """
-    # Drills talk to the platform through botocore: no other command waits for it.
+    # Imported here, since drills import botocore, which other commands need not wait for.
     from hostelry.chaos.catalogue import DRILLS, EVERYTHING
 
     width = max(len(drill.name) for drill in DRILLS)
@@ -40,7 +40,7 @@ def run_drill(
     home: HomeOption = None,
     as_json: JsonOption = False,
     load: Annotated[
-        int, typer.Option(min=1, max=64, help="Callers that invoke without pause meanwhile.")
+        int, typer.Option(min=1, max=64, help="Clients that invoke without pause meanwhile.")
     ] = DEFAULT_THREADS,
     endpoint: Annotated[
         str | None,
@@ -55,7 +55,7 @@ def run_drill(
 
     Real processes are killed or stopped, real requests may fail. Only processes that the home
     records are touched. Where nothing can be invoked, the drill makes an endpoint of its own and
-    removes it again. Exit code 1 when a target was missed or the drill could not be run.
+    removes it again. Exit code 1 when a target was missed or the drill could not run.
 
     Example: hostelry chaos run copy-kill
 
@@ -75,7 +75,7 @@ def run_drill(
 
     outcomes: list[DrillOutcome] = []
     with drill_context(platform, endpoint, component, load, say) as context:
-        say(f"load: {load} callers on {context.load_target}")
+        say(f"load: {load} clients on {context.load_target}")
         for drill in drills:
             outcomes.append(drill.outcome(context))
             if not as_json:

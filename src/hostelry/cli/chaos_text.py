@@ -1,15 +1,16 @@
-"""What drills measured, as text."""
+"""Measurements of drills as text."""
 
 from collections.abc import Sequence
 
 from hostelry.chaos.neighbours import NeighbourReport
 from hostelry.chaos.outcome import DrillOutcome
+from hostelry.cli.status_text import columns
 
 HEADINGS = ("drill", "in flight", "errors", "seen", "served", "back", "lost", "p99", "")
 
 
 def outcome_lines(outcome: DrillOutcome) -> list[str]:
-    """One drill, for people."""
+    """One drill as text."""
     lines = [f"{outcome.drill}: {outcome.verdict}", f"  target    {outcome.target}"]
     if outcome.not_run is not None:
         return [*lines, f"  not run   {outcome.not_run}"]
@@ -36,12 +37,7 @@ def outcome_lines(outcome: DrillOutcome) -> list[str]:
 
 def table_lines(outcomes: Sequence[DrillOutcome]) -> list[str]:
     """One line a drill."""
-    rows = [HEADINGS, *(row(it) for it in outcomes)]
-    widths = [max(len(it[column]) for it in rows) for column in range(len(HEADINGS))]
-    return [
-        "  ".join(f"{cell:{width}}" for cell, width in zip(it, widths, strict=True)).rstrip()
-        for it in rows
-    ]
+    return columns([HEADINGS, *(row(it) for it in outcomes)])
 
 
 def row(outcome: DrillOutcome) -> tuple[str, ...]:
@@ -69,7 +65,7 @@ def p99_text(found: NeighbourReport) -> str:
 
 
 def errors_text(outcome: DrillOutcome) -> str:
-    """How many errors of each kind."""
+    """The number of errors of each kind."""
     found = {} if outcome.served is None else outcome.served.errors
     return ", ".join(f"{count} {name}" for name, count in found.items()) or "0"
 

@@ -1,4 +1,4 @@
-"""What a program needs in its environment to use a hostelry instead of AWS. Pure."""
+"""Environment of a program that uses a hostelry instead of AWS. Pure."""
 
 import shlex
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.server.home import Credentials, UpConfig
 from hostelry.server.ports import reachable_host
 
-# Settings of the user that would win over ours, or that make no sense with an endpoint of our own.
+# Settings of the user that would override ours, or that do not fit another endpoint.
 REMOVED = (
     "AWS_PROFILE",
     "AWS_DEFAULT_PROFILE",
@@ -49,11 +49,11 @@ def without_users_aws(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def no_proxy(environment: Mapping[str, str], host: str) -> str:
-    """NO_PROXY with this hostelry's host added, so that a proxy is not asked for loopback."""
-    given = environment.get("NO_PROXY") or environment.get("no_proxy") or ""
-    entries = [entry for entry in given.split(",") if entry]
-    wanted = ["127.0.0.1", "localhost", reachable_host(host)]
-    return ",".join([*entries, *(w for w in dict.fromkeys(wanted) if w not in entries)])
+    """NO_PROXY with this hostelry's host added, so that loopback is reached without a proxy."""
+    present = environment.get("NO_PROXY") or environment.get("no_proxy") or ""
+    entries = [entry for entry in present.split(",") if entry]
+    own = ["127.0.0.1", "localhost", reachable_host(host)]
+    return ",".join(dict.fromkeys([*entries, *own]))
 
 
 def shell_lines(shell: str, variables: Mapping[str, str]) -> list[str]:

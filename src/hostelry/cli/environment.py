@@ -1,4 +1,4 @@
-"""`hostelry env` and `hostelry exec`: a user's program talks to the hostelry instead of AWS."""
+"""`hostelry env` and `hostelry exec`: have a program use the hostelry instead of AWS."""
 
 import os
 import sys
@@ -27,9 +27,7 @@ NOT_EXECUTABLE = 126
 
 def env(
     home: HomeOption = None,
-    shell: Annotated[
-        str, typer.Option(help="Whose syntax: sh, bash, zsh, fish or powershell.")
-    ] = "sh",
+    shell: Annotated[str, typer.Option(help="Syntax: sh, bash, zsh, fish or powershell.")] = "sh",
     as_json: JsonOption = False,
 ) -> None:
     """Print the variables that point boto3, the AWS CLI and OpenAI clients here.
@@ -55,7 +53,7 @@ def exec_(
     ],
     home: HomeOption = None,
 ) -> None:
-    """Run a program with everything set that it needs to use this hostelry instead of AWS.
+    """Run a program in an environment in which it uses this hostelry instead of AWS.
 
     boto3, the AWS CLI and the SageMaker Python SDK work unmodified, and your own AWS files and
     profiles are neither read nor changed. The program's exit code is passed on.
@@ -84,10 +82,10 @@ def exec_(
 def exec_environment(
     inherited: Mapping[str, str], home: Home, config: UpConfig, credentials: Credentials
 ) -> dict[str, str]:
-    """The environment of a program under `hostelry exec`; reads nothing but its arguments."""
+    """The environment of a program under `hostelry exec`. Pure."""
     kept = without_users_aws(inherited)
     python_path = [str(SHIM), *filter(None, [kept.get("PYTHONPATH")])]
-    around = no_proxy(kept, config.host)
+    direct = no_proxy(kept, config.host)
     return {
         **kept,
         **client_variables(config, credentials),
@@ -95,15 +93,15 @@ def exec_environment(
         "AWS_SHARED_CREDENTIALS_FILE": str(client_folder(home) / "aws-credentials"),
         "AWS_EC2_METADATA_DISABLED": "true",
         "SAGEMAKER_ADMIN_CONFIG_OVERRIDE": str(client_folder(home) / "sagemaker.yaml"),
-        "NO_PROXY": around,
-        "no_proxy": around,
+        "NO_PROXY": direct,
+        "no_proxy": direct,
         "PYTHONPATH": os.pathsep.join(python_path),
         ENVIRONMENT_VARIABLE: str(home.root),
     }
 
 
 def client_folder(home: Home) -> Path:
-    """Where the files lie that stand in for the user's own."""
+    """The folder of the files that replace the user's own."""
     return home.root / "client"
 
 
@@ -123,7 +121,7 @@ def write_client_files(home: Home, credentials: Credentials) -> None:
 
 
 def sagemaker_configuration(credentials: Credentials) -> str:
-    """The SDK's defaults: its usual bucket without asking AWS for the account, no telemetry."""
+    """Defaults of the SDK: its usual bucket without a call for the account, no telemetry."""
     bucket = f"sagemaker-{credentials.region}-{credentials.account_id}"
     return (
         "SchemaVersion: '1.0'\n"

@@ -9,7 +9,15 @@ from typing import Any
 from hostelry.cli.status_text import columns, memory_text, phase_text, trouble_lines
 
 JsonObject = Mapping[str, Any]
-ACCOUNT_KEYS = ("memory_bytes", "peak_memory_bytes", "reason", "last_end")
+ACCOUNT_KEYS = (
+    "phase",
+    "draining",
+    "reserved",
+    "memory_bytes",
+    "peak_memory_bytes",
+    "reason",
+    "last_end",
+)
 
 
 def explanation_lines(endpoint: JsonObject, now: float, component: str | None = None) -> list[str]:
@@ -57,17 +65,14 @@ def _instance_document(
         **instance,
         "copies": [
             {
-                "id": it["id"],
-                "component": it["component"],
-                "phase": accounts[it["id"]]["phase"],
-                "draining": accounts[it["id"]]["draining"],
-                "reserved": accounts[it["id"]]["reserved"],
-                "device_ids": it["device_ids"],
-                "why": endpoint["placement"]["why"][it["id"]],
-                **{key: accounts[it["id"]][key] for key in ACCOUNT_KEYS},
+                "id": copy["id"],
+                "component": copy["component"],
+                "device_ids": copy["device_ids"],
+                "why": endpoint["placement"]["why"][copy["id"]],
+                **{key: accounts[copy["id"]][key] for key in ACCOUNT_KEYS},
             }
-            for it in instance["copies"]
-            if component in (None, it["component"])
+            for copy in instance["copies"]
+            if component in (None, copy["component"])
         ],
     }
 

@@ -1,4 +1,4 @@
-"""Which log files a name means: a process, an instance, a copy, an endpoint or a component."""
+"""Log files by the name of a process, an instance, a copy, an endpoint or a component."""
 
 import re
 from collections.abc import Mapping
@@ -30,11 +30,10 @@ def fleet_logs(home: Home) -> dict[str, Path]:
 
 
 def copies_of(state: Mapping[str, Any] | None, name: str) -> list[str]:
-    """Ids of the copies of the endpoint or component `name`, as control tells."""
-    endpoints = (state or {}).get("endpoints", [])
+    """Ids of the copies of the endpoint or component `name`, in control's `state`."""
     return [
         copy["id"]
-        for endpoint in endpoints
+        for endpoint in (state or {}).get("endpoints", [])
         for copy in endpoint.get("copies", ())
         if endpoint["name"] == name or copy.get("owner", "").partition("/")[2] == name
     ]
@@ -50,10 +49,10 @@ def bases_of(state: Mapping[str, Any] | None, name: str) -> str:
 
 
 def find_logs(home: Home, state: Mapping[str, Any] | None, name: str | None) -> dict[str, Path]:
-    """Title and path of each log that `name` means; every process's log where it is None.
+    """Title and path of each log that `name` means; None: the logs of all processes.
 
-    A copy or instance may be named by the start of its id. Raises TerminalError naming what there
-    is when nothing matches.
+    A copy or instance may be named by the start of its id. Raises TerminalError with all names
+    when none matches.
     """
     platform, fleet = platform_logs(home), fleet_logs(home)
     if name is None:
@@ -70,7 +69,7 @@ def find_logs(home: Home, state: Mapping[str, Any] | None, name: str | None) -> 
 
 
 def why_none(state: Mapping[str, Any] | None, name: str) -> str:
-    """Why a name leads to no log, as far as it can be told."""
+    """Why no log has the name, as far as that is known."""
     if COPY_ID.fullmatch(name):
         return (
             "this copy is gone, and its log with it; if it failed, its last lines are in the "
@@ -84,10 +83,10 @@ def why_none(state: Mapping[str, Any] | None, name: str) -> str:
             "endpoints and components, does not answer"
         )
     for endpoint in state.get("endpoints", []):
-        for it in (endpoint, *endpoint.get("components", ())):
-            if it["name"] == name:
+        for resource in (endpoint, *endpoint.get("components", ())):
+            if resource["name"] == name:
                 return (
-                    f"it is {it.get('status', 'there')} and has no copy that runs "
-                    "(`hostelry status` says why)"
+                    f"it is {resource.get('status', 'there')} and has no running copy "
+                    "(`hostelry status` shows why)"
                 )
     return "it is no process, endpoint, component, instance or copy with output on disk"

@@ -21,14 +21,14 @@ def logs(
         str | None,
         typer.Argument(
             help="A process (up, gateway, gateway-1, control, objectstore), an endpoint, "
-            "a component, an instance id or a copy id; every process where it is left out.",
+            "a component, an instance id or a copy id. Default: every process.",
             show_default=False,
         ),
     ] = None,
     home: HomeOption = None,
     lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="Lines of each log.")] = 50,
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Go on printing; Ctrl-C ends it.")
+        bool, typer.Option("-f", "--follow", help="Keep printing new lines until Ctrl-C.")
     ] = False,
 ) -> None:
     """Print the last lines of a log, of a process or of the model servers behind a name.
@@ -65,7 +65,7 @@ def last_lines(path: Path, count: int) -> list[str]:
 
 
 def appended(found: dict[str, Path], positions: dict[str, int]) -> Iterator[tuple[str, str]]:
-    """Title and line of everything that is written from now on; a cut file is read anew."""
+    """Title and line of each line written from now on; a truncated file is read from its start."""
     while True:
         for title, path in found.items():
             for line in new_lines(path, title, positions):
@@ -74,7 +74,7 @@ def appended(found: dict[str, Path], positions: dict[str, int]) -> Iterator[tupl
 
 
 def new_lines(path: Path, title: str, positions: dict[str, int]) -> list[str]:
-    """Whole lines written to `path` since `positions[title]`, which is moved."""
+    """Whole lines written to `path` since `positions[title]`, which advances."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)

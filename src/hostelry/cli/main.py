@@ -26,12 +26,12 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-# Everything after the program's name belongs to the program, with or without `--`.
+# All arguments after the program's name are the program's, with or without `--`.
 PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
-# What the list of commands says of each: whole within 80 columns.
-app.command(short_help="Start the platform: the door, control and the object store.")(up)
+# Short helps fit the list of commands within 80 columns.
+app.command(short_help="Start the platform: gateway, control and object store.")(up)
 app.command(short_help="Stop the platform with every agent and copy.")(down)
-app.command(short_help="Show what runs, and why something does not.")(status)
+app.command(short_help="Show what runs, and the reason of each failure.")(status)
 app.command(short_help="Show where copies are and why, and what is free.")(explain)
 app.command(short_help="Print logs of processes and of model servers.")(logs)
 app.command(short_help="Compare scaling policies on a trace, in simulated time.")(replay)
@@ -42,7 +42,7 @@ app.command("exec", short_help="Run a program against this hostelry.", context_s
 app.command(short_help="Start a platform, serve three adapters of one base, stop.")(demo)
 app.command("demo-model", short_help="Write the demo's base model as a folder.")(demo_model_command)
 app.add_typer(chaos, name="chaos", short_help="Break the platform and measure how it recovers.")
-app.add_typer(scaling, name="scaling", short_help="Show what is scaled and why; choose how.")
+app.add_typer(scaling, name="scaling", short_help="Show what is scaled and why; choose a policy.")
 
 
 @app.command()
@@ -55,12 +55,12 @@ def version() -> None:
 
 
 def main() -> None:
-    """Run the command line; an error on purpose is one line and exit code 1."""
+    """Run the command line; an expected error is one line and exit code 1."""
     sys.exit(run(app))
 
 
 def run(command: Callable[[], object]) -> int:
-    """The exit code of a command that raises only what it means to."""
+    """Run `command`; the exit code, 1 after an expected error, which is printed."""
     try:
         command()
     except HostelryError as error:

@@ -1,7 +1,7 @@
-"""Control's account with each reason said once; a later one names who failed for it first. Pure.
+"""Deduplication of failure reasons in control's state: later ones name the first. Pure.
 
-For text only; programs get every reason. What is the same reason is told by the words: names, ids,
-sizes and instants may differ, exit codes, signals and HTTP statuses may not.
+For text only; programs get every reason. Reasons are compared by their words: names, ids, sizes and
+instants may differ; exit codes, signals and HTTP statuses may not.
 """
 
 import re
@@ -17,19 +17,19 @@ MARK = "#"
 
 
 def reasons_once(endpoints: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """`endpoints` as they are, but a reason that stood before is "the same reason as ..."."""
+    """`endpoints` with each repeated reason as "the same reason as ..."."""
     seen = _Seen()
     return [_endpoint(it, seen) for it in endpoints]
 
 
 def cause_of(reason: str, names: Iterable[str] = (), log_tail: str = "") -> str:
-    """What is alike in two reasons of the same cause; `names` are those of whom it is about.
+    """The words that all reasons of one cause share; `names` are of the resource that failed.
 
-    Of the model server's lines, in the reason or in `log_tail`, the last one decides.
+    Of the model server's lines, in the reason or in `log_tail`, only the last one counts.
     """
     cause, _, quoted = reason.partition(LAST_LINES)
-    said = server_lines(log_tail) or quoted.splitlines()
-    text = "\n".join([cause.strip(), *(it.strip() for it in said[-1:])])
+    lines = server_lines(log_tail) or quoted.splitlines()
+    text = "\n".join([cause.strip(), *(it.strip() for it in lines[-1:])])
     for name in sorted(filter(None, names), key=len, reverse=True):
         text = re.sub(rf"(?<![\w-]){re.escape(name)}(@\d+)?(?![\w-])", MARK, text)
     text = RESTART.sub("", text).strip()
@@ -37,7 +37,7 @@ def cause_of(reason: str, names: Iterable[str] = (), log_tail: str = "") -> str:
 
 
 def _spelled(found: re.Match[str]) -> str:
-    """A number that tells one cause from another, in letters."""
+    """A number that distinguishes causes, in letters, so that it is not marked."""
     letters = "".join(chr(ord("a") + int(it)) for it in found["number"])
     return f"{found['word']} {letters}"
 
@@ -48,13 +48,13 @@ def _marked(found: re.Match[str]) -> str:
 
 
 class _Seen:
-    """The causes so far, each with who was the first to fail for it."""
+    """The causes so far, each with the first resource that failed for it."""
 
     def __init__(self) -> None:
         self._first: dict[tuple[str, str], str] = {}
 
     def first(self, kind: str, cause: str, who: str) -> str | None:
-        """Who failed for the cause before; None where `who` is the first."""
+        """The resource that failed for the cause before; None where `who` is the first."""
         known = self._first.setdefault((kind, cause), who)
         return None if known == who else known
 
@@ -97,7 +97,7 @@ def _names(copy: Mapping[str, Any], endpoint: str) -> Sequence[str]:
 
 
 def _adapter(adapter: Mapping[str, Any], names: Sequence[str], seen: _Seen) -> dict[str, Any]:
-    """An adapter on a copy; its component, which comes first, may have told why it fails."""
+    """An adapter on a copy; its component, which comes first, may have the reason already."""
     reason, alias = adapter.get("reason"), adapter["id"].partition("@")[0]
     if not reason:
         return dict(adapter)

@@ -1,4 +1,4 @@
-"""`hostelry replay`: real policies, placement and routing against a trace, on a virtual clock."""
+"""`hostelry replay`: a trace against the real policies, placement and routing, in virtual time."""
 
 from hostelry.cli import replay_options as given
 from hostelry.cli.home_option import HomeOption, JsonOption
@@ -39,9 +39,9 @@ def replay(  # noqa: PLR0913 - one parameter an option of the command
 ) -> None:
     """Replay a trace against scaling policies: latency, cost, cold requests, spurious acts.
 
-    What decides is the platform's own code (alarms, policies, placement, routing) on a virtual
-    clock; how long requests and starts take is modelled, from a calibration. The same seed gives
-    the same outcome, bit for bit: its digest is printed.
+    The decisions are made by the platform's own code (alarms, policies, placement, routing) on a
+    virtual clock; durations of requests and starts are modelled, from a calibration. The same seed
+    gives the same outcome, bit for bit: its digest is printed.
 
     Example: hostelry replay --scenario step-4x --policy examples/policies/responsive.json --acts
 
@@ -53,7 +53,7 @@ def replay(  # noqa: PLR0913 - one parameter an option of the command
 
     Example: hostelry replay --calibrate chat/assistant --service assistant.json
     """
-    # The simulator and numpy are for this command alone: no other waits for them.
+    # Imported here, since no other command needs the simulator and numpy.
     from hostelry.cli import replay_run as at_work
     from hostelry.sim.deployment import SimulatedDeployment
 

@@ -1,4 +1,4 @@
-"""Measures a running component with real requests, for `hostelry replay --calibrate`."""
+"""Calibration of `hostelry replay` by real requests to a running component."""
 
 import json
 import random
@@ -29,29 +29,29 @@ Say = Callable[[str], None]
 
 
 def calibrate(endpoint: str, component: str | None, home: Path | None, say: Say) -> ServiceModel:
-    """The service model of a component (None: of the endpoint's model) that runs and streams.
+    """The service model of a running component (None: of the endpoint's model) that streams.
 
-    Some eighty requests, from one at a time to eight. Raises TerminalError where one fails, or
-    where answers do not come as the chat form of LMI containers.
+    Sends about eighty requests, one to eight at a time. Raises TerminalError where one fails, or
+    an answer is no chat stream of an LMI container.
     """
     config, credentials = settled(home_at(home))
     runtime = client("sagemaker-runtime", config, credentials, read_timeout_s=READ_TIMEOUT_S)
-    asking = Asking(runtime, endpoint, component)
-    asking.one(WORDS[0], beside=1)  # what is done once, unmeasured
+    chats = ChatClient(runtime, endpoint, component)
+    chats.one(WORDS[0], beside=1)  # warm-up, not measured
     found: list[Measured] = []
     for number in range(REPEATS):
-        found += [asking.one(words, beside=1) for words in WORDS]
+        found += [chats.one(words, beside=1) for words in WORDS]
         say(f"one at a time, {number + 1} of {REPEATS}: {found[-1].last_s:.3f} s the longest")
     for beside in BESIDE:
-        found += asking.together(beside)
+        found += chats.together(beside)
         say(f"{beside} at a time: {found[-1].last_s:.3f} s each")
     day = datetime.fromtimestamp(SystemClock().now(), UTC).date().isoformat()
     where = endpoint if component is None else f"{endpoint}/{component}"
     return fitted(found, f"measured {day} on {where}, {len(found)} requests")
 
 
-class Asking:
-    """Sends streamed chats whose prompts share no beginning, so that none is cached."""
+class ChatClient:
+    """Client that streams chats whose prompts share no prefix, so that none is cached."""
 
     def __init__(self, runtime: Any, endpoint: str, component: str | None) -> None:
         self._runtime = runtime
@@ -62,7 +62,7 @@ class Asking:
         self._lock = threading.Lock()
 
     def one(self, words: int, beside: int) -> Measured:
-        """Send one and time its tokens."""
+        """Send one chat and time its tokens."""
         with self._lock:
             text = " ".join(str(self._source.randrange(10, 100)) for _ in range(words))
         body = {
@@ -86,7 +86,7 @@ class Asking:
         except (ClientError, BotoCoreError, ValueError) as error:
             raise TerminalError(f"a request to {self._aim} failed: {error}") from None
         if first_s is None or usage is None:
-            raise TerminalError("the answer is no stream of the chat form with its usage")
+            raise TerminalError("the answer is no stream of chat completion chunks with usage")
         return Measured(
             input_tokens=usage["prompt_tokens"],
             output_tokens=usage["completion_tokens"],
@@ -96,7 +96,7 @@ class Asking:
         )
 
     def together(self, beside: int) -> list[Measured]:
-        """So many at a time, twice; the first ones, which begin alone, are not counted."""
+        """Several at a time, in rounds; the first round, in which chats begin alone, is dropped."""
         with ThreadPoolExecutor(beside) as pool:
             rounds = [
                 list(pool.map(lambda _: self.one(WORDS_BESIDE, beside), range(beside)))

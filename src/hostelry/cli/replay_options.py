@@ -1,4 +1,4 @@
-"""The options of `hostelry replay`, and what each says of itself."""
+"""Options of `hostelry replay` with their help texts."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,13 +15,11 @@ TraceOption = Annotated[
 ScenarioOption = Annotated[str | None, typer.Option(help="A named synthetic load, one of --list.")]
 PolicyOption = Annotated[
     list[Path] | None,
-    typer.Option(metavar="FILE", help="A policy file; again for each to compare it with."),
+    typer.Option(metavar="FILE", help="A policy file; repeat it to compare several."),
 ]
 SeedOption = Annotated[
     int | None,
-    typer.Option(
-        min=0, help="Of the scenario, and of all that is drawn. Default: always the same."
-    ),
+    typer.Option(min=0, help="Seed of the scenario and of all random draws. Default: a fixed one."),
 ]
 ActsOption = Annotated[bool, typer.Option("--acts", help="Print each act of scaling.")]
 ListOption = Annotated[bool, typer.Option("--list", help="Print the scenarios and end.")]
@@ -46,18 +44,14 @@ CalibrateOption = Annotated[
     ),
 ]
 InstanceTypeOption = Annotated[str, typer.Option(help="Type of all instances.")]
-MinInstancesOption = Annotated[int, typer.Option(help="Instances that are always there.")]
+MinInstancesOption = Annotated[int, typer.Option(help="Instances at least.")]
 MaxInstancesOption = Annotated[int, typer.Option(help="Instances at most.")]
 CpusOption = Annotated[float, typer.Option(help="CPUs that a copy reserves.")]
 MemoryOption = Annotated[int, typer.Option(help="MiB that a copy reserves.")]
 AcceleratorsOption = Annotated[int, typer.Option(help="Accelerators of a copy.")]
 InitialOption = Annotated[int, typer.Option(help="Copies at the beginning.")]
-PlacementOption = Annotated[
-    PlacementStrategy, typer.Option(help="How copies are put on instances.")
-]
-RoutingOption = Annotated[
-    RoutingStrategy, typer.Option(help="How requests are spread over copies.")
-]
+PlacementOption = Annotated[PlacementStrategy, typer.Option(help="Placement strategy of copies.")]
+RoutingOption = Annotated[RoutingStrategy, typer.Option(help="Routing strategy of requests.")]
 AtZeroOption = Annotated[
     AtZero, typer.Option(help="Without a copy: requests wait for one, or fail as on AWS.")
 ]

@@ -1,4 +1,4 @@
-"""What `hostelry replay` does once its options are read; with numpy and the simulator."""
+"""Execution of `hostelry replay`; imports numpy and the simulator."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,11 +25,11 @@ from hostelry.sim.trace import Trace
 from hostelry.sim.trace_file import trace_of_file, write_trace
 
 MIB = 2**20
-TOLD_EVERY_S = 2.0
+PROGRESS_EVERY_S = 2.0
 
 
 class Against(NamedTuple):
-    """What every policy is replayed on."""
+    """The deployment, service model and seed that every policy is replayed on."""
 
     deployment: SimulatedDeployment
     service: ServiceModel
@@ -38,11 +38,11 @@ class Against(NamedTuple):
 
 @contextmanager
 def possible() -> Iterator[None]:
-    """Turns what a value refuses into an error of the command line."""
+    """Turn a ValueError of an option into an error of the command line."""
     try:
         yield
     except ValueError as error:
-        raise TerminalError(f"the options cannot be: {error}") from None
+        raise TerminalError(f"invalid options: {error}") from None
 
 
 def chosen_seed(seed: int | None) -> int:
@@ -75,7 +75,7 @@ def compare(
     as_json: bool,
     acts: bool,
 ) -> None:
-    """Replay the trace with each policy, and show what came of it."""
+    """Replay the trace with each policy, and print the outcomes."""
     if not paths:
         raise TerminalError(
             "no --policy FILE is given: it holds what PutScalingPolicy takes; "
@@ -83,12 +83,12 @@ def compare(
         )
     setups = [
         ReplaySetup(
-            policies=it,
+            policies=policies,
             deployment=against.deployment,
             service=against.service,
             seed=against.seed,
         )
-        for it in named_apart([read_policy(it) for it in paths])
+        for policies in named_apart([read_policy(it) for it in paths])
     ]
     show([run(fresh, it) for it in setups], against.service, as_json=as_json, acts=acts)
 
@@ -96,7 +96,7 @@ def compare(
 def chosen_trace(
     path: Path | None, scenario: str | None, seed: int, limit: int | None
 ) -> Callable[[], Trace]:
-    """What makes the trace anew for each policy; raises TerminalError where it is not one trace."""
+    """A function that makes the trace once per policy; raises TerminalError without one trace."""
     if (path is None) is (scenario is None):
         raise TerminalError(
             "give one of --trace FILE and --scenario NAME; --list prints the scenarios"
@@ -108,33 +108,33 @@ def chosen_trace(
 
 
 def write(trace: Trace, path: Path) -> None:
-    """Write the trace as CSV, and say how long it is."""
+    """Write the trace as CSV, and print its number of rows."""
     typer.echo(f"{write_trace(trace, path):,} rows written to {path}")
 
 
 def named_apart(policies: Sequence[PolicySet]) -> list[PolicySet]:
-    """The policies, with a number behind a name that came before."""
+    """The policies, with a number behind each repeated name."""
     found: list[PolicySet] = []
-    for it in policies:
-        same = sum(known.name.partition(" #")[0] == it.name for known in found)
-        found.append(replace(it, name=f"{it.name} #{same + 1}") if same else it)
+    for policy in policies:
+        same = sum(known.name.partition(" #")[0] == policy.name for known in found)
+        found.append(replace(policy, name=f"{policy.name} #{same + 1}") if same else policy)
     return found
 
 
 def run(fresh: Callable[[], Trace], setup: ReplaySetup) -> ReplayOutcome:
-    """One replay, its progress told where it takes long."""
-    return replayed(fresh(), setup, telling(setup.policies.name))
+    """One replay, with its progress on standard error."""
+    return replayed(fresh(), setup, progress_printer(setup.policies.name))
 
 
-def telling(name: str, every_s: float = TOLD_EVERY_S) -> Progress:
-    """Tells how far a replay has come, every few seconds."""
-    began_s = told_s = monotonic_s()
+def progress_printer(name: str, every_s: float = PROGRESS_EVERY_S) -> Progress:
+    """A callback that prints the progress of a replay every few seconds."""
+    began_s = printed_s = monotonic_s()
 
-    def tell(num_requests: int, at_s: float) -> None:
-        nonlocal told_s
+    def report(num_requests: int, at_s: float) -> None:
+        nonlocal printed_s
         now_s = monotonic_s()
-        if now_s - told_s >= every_s:
-            told_s = now_s
+        if now_s - printed_s >= every_s:
+            printed_s = now_s
             rate = num_requests / max(now_s - began_s, 1e-9)
             typer.echo(
                 f"{name}: {num_requests:,} requests, {at_s / 3600:.1f} h of the trace, "
@@ -142,13 +142,13 @@ def telling(name: str, every_s: float = TOLD_EVERY_S) -> Progress:
                 err=True,
             )
 
-    return tell
+    return report
 
 
 def show(
     outcomes: Sequence[ReplayOutcome], service: ServiceModel, *, as_json: bool, acts: bool
 ) -> None:
-    """JSON for programs, or the policies side by side."""
+    """Print JSON, or the policies side by side."""
     if as_json:
         print_json({"service": service, "outcomes": outcomes})
         return
@@ -164,10 +164,10 @@ def show(
 
 
 def show_scenarios() -> None:
-    """Every scenario, and what it is like."""
+    """Print every scenario with its description."""
     width = max(len(it) for it in SCENARIOS)
-    for it in SCENARIOS.values():
-        typer.echo(f"{it.name:{width}}  {it.about}")
+    for scenario in SCENARIOS.values():
+        typer.echo(f"{scenario.name:{width}}  {scenario.about}")
 
 
 def measured(aim: str, home: Path | None, path: Path | None) -> None:

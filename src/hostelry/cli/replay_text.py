@@ -1,8 +1,9 @@
-"""What replays came to, as text: one column a policy."""
+"""Outcomes of replays as text: one column a policy."""
 
 from collections.abc import Sequence
 from typing import Any
 
+from hostelry.cli.status_text import columns
 from hostelry.sim.ledger import SimulatedAct
 from hostelry.sim.outcome import ReplayOutcome
 
@@ -12,13 +13,13 @@ MAX_ACTS = 40
 def comparison_lines(outcomes: Sequence[ReplayOutcome]) -> list[str]:
     """A row a figure, a column a policy."""
     rows = [("", *(it.policy for it in outcomes))]
-    columns = [_cells(it) for it in outcomes]
-    rows += [(cells[0][0], *(text for _, text in cells)) for cells in zip(*columns, strict=True)]
-    return aligned(rows)
+    cells = zip(*(_cells(it) for it in outcomes), strict=True)
+    rows += [(row[0][0], *(text for _, text in row)) for row in cells]
+    return columns(rows)
 
 
 def _cells(outcome: ReplayOutcome) -> list[tuple[str, str]]:
-    """Every figure's name and text."""
+    """The name and text of every figure."""
     return [
         ("requests", f"{outcome.num_requests:,}"),
         ("failed", f"{outcome.num_failed:,}"),
@@ -57,12 +58,12 @@ def _median(spans_s: Sequence[float | None]) -> str:
 
 
 def act_lines(outcome: ReplayOutcome) -> list[str]:
-    """The acts of one replay, the first of many."""
+    """The first acts of one replay."""
     rows: list[tuple[str, ...]] = [("decided", "by", "copies", "t0->t1", "t1->t2", "", "why")]
     rows += [_act_row(it) for it in outcome.acts[:MAX_ACTS]]
     left = len(outcome.acts) - MAX_ACTS
     more = [f"... and {left:,} more; --json has them all"] if left > 0 else []
-    return [f"{outcome.policy}:", *aligned(rows), *more]
+    return [f"{outcome.policy}:", *columns(rows), *more]
 
 
 def _act_row(act: SimulatedAct) -> tuple[str, ...]:
@@ -79,12 +80,3 @@ def _act_row(act: SimulatedAct) -> tuple[str, ...]:
         "spurious" if act.is_spurious else "",
         act.reason[:80],
     )
-
-
-def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows as lines, their columns one below the other."""
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]

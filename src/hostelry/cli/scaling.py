@@ -1,4 +1,4 @@
-"""`hostelry scaling`: what is scaled, why, and what it took."""
+"""`hostelry scaling`: scalable targets, their decisions and their acts."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 PIPE_WIDTH = 100
 
 scaling = typer.Typer(
-    help="Show what is scaled, by which policies, and what each act took.",
+    help="Show what is scaled, by which policies, and the duration of each act.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -30,14 +30,14 @@ ComponentOption = Annotated[str | None, typer.Option(help="Only this inference c
 EndpointOption = Annotated[str | None, typer.Option(help="Only this endpoint.")]
 
 
-@scaling.command(short_help="Show every target: its number, its bounds, what was decided.")
+@scaling.command(short_help="Show every target: its capacity, its bounds, its last decision.")
 def status(
     endpoint: EndpointOption = None,
     component: ComponentOption = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show every scalable target: its number, its bounds, and what was decided last and why.
+    """Show every scalable target: its capacity, its bounds, and its last decision with the reason.
 
     Example: hostelry scaling status
     """
@@ -61,17 +61,17 @@ def policies(
     show(targets, policy_lines(targets), as_json=as_json)
 
 
-@scaling.command(short_help="Show the newest acts, each with its cause and receipt.")
+@scaling.command(short_help="Show the newest activities, each with cause and receipt.")
 def activities(
     endpoint: EndpointOption = None,
     component: ComponentOption = None,
     not_scaled: Annotated[
-        bool, typer.Option("--not-scaled", help="Also what was considered and not done.")
+        bool, typer.Option("--not-scaled", help="Also decisions that changed nothing.")
     ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the newest acts of scaling, each with its cause and its receipt.
+    """Show the newest scaling activities, each with its cause and its receipt.
 
     Example: hostelry scaling activities --component chat-base --not-scaled
     """
@@ -91,9 +91,9 @@ def timeline(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Draw load, capacity and every act over time, with what each act took and cost.
+    """Draw load, capacity and every act over time, with the duration and cost of each act.
 
-    Of an act, t0 is when the load rose over what there was, t1 when it was decided, t2 when new
+    Of an act, t0 is when the load exceeded the capacity, t1 when it was decided, t2 when new
     capacity first answered.
 
     Example: hostelry scaling timeline chat --since 1h --png scaling.png
@@ -104,8 +104,8 @@ def timeline(
     if not found["timelines"]:
         what = endpoint if component is None else f"{endpoint} with component {component}"
         raise TerminalError(
-            f"nothing of endpoint {what} is registered to be scaled;"
-            " `hostelry scaling status` shows what is"
+            f"endpoint {what} has no scalable target;"
+            " `hostelry scaling status` shows those that there are"
         )
     for path, suffix in ((png, ".png"), (svg, ".svg")):
         if path is not None:
@@ -122,11 +122,11 @@ def timeline(
 
 
 def draw(found: Mapping[str, Any], path: Path, suffix: str) -> None:
-    """Draw timelines into a file; raises TerminalError where that cannot be."""
+    """Draw timelines into a file; raises TerminalError where it cannot be written."""
     if path.suffix.lower() != suffix:
         raise TerminalError(f"{path} must end with {suffix}")
     try:
-        # matplotlib is an extra: whoever draws nothing goes without it.
+        # matplotlib is an extra, which only pictures need.
         from hostelry.cli.timeline_image import save
     except ImportError as error:
         raise TerminalError(
@@ -144,14 +144,14 @@ def scaling_targets(
 ) -> list[Mapping[str, Any]]:
     """The scalable targets of the endpoint and the component, or all."""
     return [
-        it
-        for it in ask(home, "/internal/scaling", {})["targets"]
-        if endpoint in (None, it["endpoint"]) and component in (None, it["component"])
+        target
+        for target in ask(home, "/internal/scaling", {})["targets"]
+        if endpoint in (None, target["endpoint"]) and component in (None, target["component"])
     ]
 
 
 def not_responsive(home: Path | None) -> list[str]:
-    """What chose the responsive policy and cannot have it, and why."""
+    """Resources that chose the responsive policy and cannot have it, each with the reason."""
     found: Sequence[Mapping[str, str]] = ask(home, "/internal/scaling", {})["not_responsive"]
     return [f"{it['arn']}: {it['why']}" for it in found]
 

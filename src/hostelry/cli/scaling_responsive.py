@@ -1,6 +1,6 @@
 """`hostelry scaling responsive`: choose the responsive policy for an endpoint or a component.
 
-It sets or takes away the tag that any AWS client can set too.
+It sets or deletes a tag, as any AWS client can.
 """
 
 from typing import Annotated, Any
@@ -23,32 +23,32 @@ def responsive(
         str | None, typer.Option(help="Only this inference component, not all of the endpoint's.")
     ] = None,
     target: Annotated[
-        float | None, typer.Option(help="The wanted concurrency per copy, or per instance.")
+        float | None, typer.Option(help="The desired concurrency per copy, or per instance.")
     ] = None,
     false_alarms_per_hour: Annotated[
         float,
-        typer.Option(help="How many acts an hour of unchanged load may cost, 0.001 to 20."),
+        typer.Option(help="Acts per hour that unchanged load may cause, 0.001 to 20."),
     ] = 1.0,
     scale_in_after: Annotated[
         float | None,
         typer.Option(
-            help="Also take a copy away after each so many seconds of too little load, where no "
-            "target-tracking policy does. Left out: scale-in is left to AWS's policies."
+            help="Also remove a copy after each so many seconds of too little load, where no "
+            "target-tracking policy does. Default: AWS's policies scale in."
         ),
     ] = None,
-    off: Annotated[bool, typer.Option("--off", help="Choose it no more.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="Turn the responsive policy off.")] = False,
     home: HomeOption = None,
 ) -> None:
-    """Scale out within seconds of a rise in load, beside whatever policies there are.
+    """Scale out within seconds of a rise in load, beside other policies.
 
     The bounds are those of the scalable target that RegisterScalableTarget made. Exit code 1 when
-    there is no such endpoint or component, or a value cannot be.
+    there is no such endpoint or component, or a value is invalid.
 
     Example: hostelry scaling responsive chat --target 5
 
     Example: hostelry scaling responsive shared --component chat-base --off
     """
-    value = wanted_tag(target, false_alarms_per_hour, scale_in_after, off=off)
+    value = tag_value(target, false_alarms_per_hour, scale_in_after, off=off)
     config, credentials = settled(home_at(home))
     scope = Scope(credentials.account_id, credentials.region)
     kind, name = ("endpoint", endpoint) if component is None else ("inference-component", component)
@@ -63,16 +63,16 @@ def responsive(
     typer.echo(outcome(f"{kind} {name}", value))
 
 
-def wanted_tag(
+def tag_value(
     target: float | None, false_alarms_per_hour: float, scale_in_after_s: float | None, *, off: bool
 ) -> str:
-    """The tag's value; raises TerminalError for options that do not go together or cannot be."""
+    """The tag's value; raises TerminalError for options that contradict or are invalid."""
     if off:
         if target is not None:
-            raise TerminalError("--off takes the policy away, and --target chooses it: give one")
+            raise TerminalError("--off turns the policy off, and --target turns it on: give one")
         return OFF
     if target is None:
-        raise TerminalError("--target is missing: the wanted concurrency per copy, for example 5")
+        raise TerminalError("--target is missing: the desired concurrency per copy, for example 5")
     try:
         options = ResponsiveOptions(
             target=target,
@@ -85,17 +85,17 @@ def wanted_tag(
 
 
 def outcome(what: str, value: str) -> str:
-    """What the command did, in a sentence."""
+    """The outcome of the command in a sentence."""
     if value == OFF:
         return f"{what}: the responsive policy is off"
     return (
         f"{what}: responsive, {RESPONSIVE_TAG}={value}; "
-        "`hostelry scaling status` shows its scalable target and what it decides"
+        "`hostelry scaling status` shows its scalable target and its decisions"
     )
 
 
 def check_on(config: UpConfig, credentials: Credentials, endpoint: str, component: str) -> None:
-    """Raise TerminalError unless the component is there, on that endpoint."""
+    """Raise TerminalError unless the component exists on that endpoint."""
     found = call(
         config, credentials, "DescribeInferenceComponent", {"InferenceComponentName": component}
     )
@@ -109,7 +109,7 @@ def check_on(config: UpConfig, credentials: Credentials, endpoint: str, componen
 def call(
     config: UpConfig, credentials: Credentials, operation: str, params: dict[str, Any]
 ) -> dict[str, Any]:
-    """The answer to one operation of SageMaker's API; raises TerminalError with the refusal."""
+    """The answer of one operation of SageMaker's API; raises TerminalError with its error."""
     response = send(
         config,
         credentials,

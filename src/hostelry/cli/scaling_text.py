@@ -6,18 +6,18 @@ from typing import Any
 from hostelry.cli.status_text import columns
 from hostelry.cli.timeline_chart import clock_text, receipt_text
 
-NOTHING = "Nothing is registered to be scaled: see RegisterScalableTarget."
+NOTHING = "There is no scalable target: see RegisterScalableTarget."
 
 
 def status_lines(targets: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Every target's number and bounds, and what was decided last."""
+    """Every target's capacity and bounds, and its last decision."""
     if not targets:
         return [NOTHING]
     rows = [["TARGET", "SERVING", "WANTED", "BOUNDS", "STATUS", "POLICIES", "SUSPENDED"]]
     rows += [target_row(it) for it in targets]
     lines = columns(rows)
-    for it in targets:
-        lines += [f"{it['resource_id']}: {text}" for text in reasons(it)]
+    for target in targets:
+        lines += [f"{target['resource_id']}: {text}" for text in reasons(target)]
     return lines
 
 
@@ -35,29 +35,32 @@ def target_row(target: Mapping[str, Any]) -> list[str]:
 
 
 def reasons(target: Mapping[str, Any]) -> list[str]:
-    """What was decided last, why a target is not what it should be, and its next schedules."""
-    said = target["last_decision"]
-    found = [] if said is None else [f"{clock_text(said['at'])} {said['text']}"]
+    """The last decision, why the capacity is not the desired one, and the next schedules."""
+    last = target["last_decision"]
+    found = [] if last is None else [f"{clock_text(last['at'])} {last['text']}"]
     if target["problem"]:
         found.append(target["problem"])
     if target.get("responsive"):
         found.append(f"responsive, concurrency per copy {target['responsive']}")
-    for it in target["schedules"]:
-        following = "never again" if it["next_at"] is None else f"next {clock_text(it['next_at'])}"
+    for action in target["schedules"]:
+        at = action["next_at"]
+        following = "never again" if at is None else f"next {clock_text(at)}"
         found.append(
-            f"scheduled action {it['name']}: {it['schedule']} {it['timezone']}, {following}"
+            f"scheduled action {action['name']}: {action['schedule']} {action['timezone']}, "
+            f"{following}"
         )
     return found
 
 
 def explained_lines(targets: Sequence[Mapping[str, Any]]) -> list[str]:
-    """For `hostelry explain`: why each target's number is what it is, and its last act."""
+    """For `hostelry explain`: the reasons of each target's capacity, and its last act."""
     lines: list[str] = []
-    for it in targets:
-        numbers = f"{number(it['serving'])} of {number(it['desired'])} serve"
-        lines.append(f"scaled {it['resource_id']}: {numbers}, {it['min']} to {it['max']} allowed")
-        lines += [f"    {text}" for text in reasons(it)]
-        acts = [act for act in it["activities"] if not act["not_scaled"]]
+    for target in targets:
+        numbers = f"{number(target['serving'])} of {number(target['desired'])} serve"
+        bounds = f"{target['min']} to {target['max']} allowed"
+        lines.append(f"scaled {target['resource_id']}: {numbers}, {bounds}")
+        lines += [f"    {text}" for text in reasons(target)]
+        acts = [act for act in target["activities"] if not act["not_scaled"]]
         for act in acts[:1]:
             head = f"    {clock_text(act['started_at'])} {act['from']} -> {act['to']}"
             lines.append(f"{head} {act['status']}  {receipt_text(act['receipt'])}".rstrip())
@@ -95,17 +98,16 @@ def policy_text(policy: Mapping[str, Any]) -> str:
 
 
 def activity_lines(targets: Sequence[Mapping[str, Any]], *, not_scaled: bool) -> list[str]:
-    """Every target's activities, newest first; those that changed nothing on demand."""
+    """Every target's activities, newest first; `not_scaled`: those without a change, too."""
     lines: list[str] = []
     for target in targets:
         shown = [it for it in target["activities"] if not_scaled or not it["not_scaled"]]
         lines.append(f"{target['resource_id']}" + ("" if shown else ": no activities"))
-        for it in shown:
-            what = ", ".join(it["not_scaled"]) or f"{it['from']} -> {it['to']}"
-            head = f"  {clock_text(it['started_at'])}  {it['status']}  {what}"
-            lines.append(f"{head}  {receipt_text(it['receipt'])}".rstrip())
-            lines.append(f"      {it['cause']}")
-            lines.append(f"      {it['status_message']}")
+        for act in shown:
+            change = ", ".join(act["not_scaled"]) or f"{act['from']} -> {act['to']}"
+            head = f"  {clock_text(act['started_at'])}  {act['status']}  {change}"
+            lines.append(f"{head}  {receipt_text(act['receipt'])}".rstrip())
+            lines += [f"      {act['cause']}", f"      {act['status_message']}"]
     return lines or [NOTHING]
 
 

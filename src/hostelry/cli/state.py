@@ -1,4 +1,4 @@
-"""What runs, as `hostelry status` and `hostelry logs` see it: processes, and control's account."""
+"""State of a platform for commands: its processes, and control's state."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,7 @@ class PlatformProcess:
 
 
 def platform_processes(home: Home, config: UpConfig) -> list[PlatformProcess]:
-    """Every process that this hostelry should have, running or not."""
+    """Every process of this hostelry, running or not."""
     names = platform_names(config.gateway_workers)
     if not home.kept.exists():
         names.remove("watcher")
@@ -38,7 +38,7 @@ def platform_processes(home: Home, config: UpConfig) -> list[PlatformProcess]:
 
 
 def platform_process(home: Home, name: str) -> PlatformProcess:
-    """One process as it is now."""
+    """One process, running or not."""
     record = live_run_file(home, name)
     stat = process_stat(record.pid) if record is not None else None
     if record is None or stat is None:
@@ -53,7 +53,7 @@ def platform_process(home: Home, name: str) -> PlatformProcess:
 
 
 def control_state(config: UpConfig, credentials: Credentials) -> dict[str, Any] | None:
-    """Control's own account of everything; None while it does not answer."""
+    """The state that control reports; None while it does not answer."""
     try:
         answer = httpx.get(
             f"{config.control_url}/internal/state",

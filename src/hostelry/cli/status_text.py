@@ -1,4 +1,4 @@
-"""`hostelry status` as text: values in, lines out. Reasons are printed whole. Pure."""
+"""`hostelry status` as text; failure reasons are printed whole. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,12 +13,12 @@ MOST_ALIKE = 10
 def process_lines(processes: Sequence[PlatformProcess]) -> list[str]:
     """The platform's processes."""
     rows = [["PROCESS", "PID", "PORT", "UPTIME", "MEMORY"]]
-    for it in processes:
-        if it.pid is None:
-            rows.append([it.name, "-", "-", "not running", "-"])
+    for process in processes:
+        if process.pid is None:
+            rows.append([process.name, "-", "-", "not running", "-"])
         else:
-            up, memory = duration(it.uptime_s or 0.0), memory_text(it.memory_bytes or 0)
-            rows.append([it.name, str(it.pid), str(it.port or "-"), up, memory])
+            up, memory = duration(process.uptime_s or 0.0), memory_text(process.memory_bytes or 0)
+            rows.append([process.name, str(process.pid), str(process.port or "-"), up, memory])
     return columns(rows)
 
 
@@ -27,7 +27,7 @@ def endpoint_lines(
 ) -> list[str]:
     """Every endpoint with its components, instances and copies.
 
-    More than `most_alike` adapters that fare alike are one line.
+    More than `most_alike` adapters with the same status and reason are one line.
     """
     if not endpoints:
         return ["No endpoints."]
@@ -57,10 +57,10 @@ def one_endpoint(endpoint: dict[str, Any], now: float, most_alike: int) -> list[
 def alike(
     items: Iterable[dict[str, Any]], keys: Sequence[str], most: int
 ) -> list[list[dict[str, Any]]]:
-    """`items` in their order, those with equal values of `keys` together where they are many."""
+    """`items` in their order; more than `most` with equal values of `keys` are one group."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for it in items:
-        groups.setdefault(tuple(it.get(key) for key in keys), []).append(it)
+    for item in items:
+        groups.setdefault(tuple(item.get(key) for key in keys), []).append(item)
     found: list[list[dict[str, Any]]] = []
     for group in groups.values():
         found += [group] if len(group) > most else [[it] for it in group]
@@ -71,8 +71,9 @@ def all_component_lines(components: Iterable[dict[str, Any]], most_alike: int) -
     """Base components first, each followed by its adapters."""
     adapters: dict[str, list[dict[str, Any]]] = {}
     bases: list[dict[str, Any]] = []
-    for it in components:
-        adapters.setdefault(it["base"], []).append(it) if it.get("base") else bases.append(it)
+    for component in components:
+        base_name = component.get("base")
+        (adapters.setdefault(base_name, []) if base_name else bases).append(component)
     lines: list[str] = []
     for base in bases:
         lines += component_lines(base)
@@ -83,7 +84,7 @@ def all_component_lines(components: Iterable[dict[str, Any]], most_alike: int) -
 
 
 def adapter_group_lines(adapters: Sequence[dict[str, Any]], most_alike: int) -> list[str]:
-    """Adapter components of one base; many that fare alike as one line."""
+    """Adapter components of one base; many with the same status and reason as one line."""
     lines: list[str] = []
     for group in alike(adapters, ("base", "status", "failure_reason"), most_alike):
         first, last = group[0], group[-1]
@@ -109,7 +110,7 @@ def component_lines(component: dict[str, Any]) -> list[str]:
 
 
 def instance_lines(endpoint: dict[str, Any], now: float, most_alike: int) -> list[str]:
-    """An endpoint's instances, each with what it declares and what its copies use."""
+    """An endpoint's instances, each with its declared shape and the use of its copies."""
     lines: list[str] = []
     copies = endpoint.get("copies", ())
     instances = endpoint.get("instances", ())
@@ -130,7 +131,7 @@ def instance_lines(endpoint: dict[str, Any], now: float, most_alike: int) -> lis
 
 
 def shape_text(instance: dict[str, Any]) -> str:
-    """What the instance's type declares, not what this machine has."""
+    """The shape that the instance's type declares, which is not measured on this machine."""
     accelerators = instance.get("accelerators") or 0
     text = f"{instance.get('cpus', 0):g} CPUs, {memory_text(instance.get('memory_bytes') or 0)}"
     plural = "" if accelerators == 1 else "s"
@@ -138,7 +139,7 @@ def shape_text(instance: dict[str, Any]) -> str:
 
 
 def reserved_text(copies: list[dict[str, Any]]) -> str:
-    """What copies hold of their instance's declared shape; a model endpoint's copy holds all."""
+    """What copies reserve of their instance's declared shape; a model endpoint's copy has all."""
     if any("reserved" in it and it["reserved"] is None for it in copies):
         return "whole"
     sums = {
@@ -149,9 +150,9 @@ def reserved_text(copies: list[dict[str, Any]]) -> str:
 
 
 def copy_lines(copy: dict[str, Any], now: float, most_alike: int) -> list[str]:
-    """One copy: phase, process, adapters, and why it is not ready with the end of its log.
+    """One copy: phase, process, adapters, and why it is not ready, with the end of its log.
 
-    Of one that is ready again, how it ended last.
+    For one that is ready again, how it ended last.
     """
     text = f"    copy {copy['id']}  {copy.get('owner', '-')}  {phase_text(copy)}"
     if copy.get("pid"):

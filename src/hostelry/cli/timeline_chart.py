@@ -1,6 +1,6 @@
 """A target's load, capacity and acts over time as a chart of characters. Pure.
 
-Each row has a style, which a terminal may show and a file need not.
+Each line has a style, for terminals.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ EIGHTHS = " ▁▂▃▄▅▆▇█"
 SERVING, COMING, NONE = "█", "░", " "
 LOAD_ROWS, MOST_CAPACITY_ROWS = 6, 6
 LEAST_WIDTH, MARGIN = 20, 9
-HOLDS_S = 15.0  # a load that nothing is said of for longer was none
+HOLDS_S = 15.0  # a load without a report for longer counts as none
 NAMES_OF_ACTS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MARKS = (
     ("t0", "t0", "load rose"),
@@ -46,19 +46,19 @@ def chart(timeline: Mapping[str, Any], since: float, now: float, width: int) -> 
 
 
 def heading(timeline: Mapping[str, Any]) -> str:
-    """What the chart is of."""
+    """The target and its bounds."""
     return f"{timeline['resource_id']}  {timeline['min']} to {timeline['max']} {unit_of(timeline)}"
 
 
 def unit_of(timeline: Mapping[str, Any]) -> str:
-    """What is counted."""
+    """The unit of capacity."""
     return "copies" if timeline.get("component") else "instances"
 
 
 def spread(
     points: Iterable[Sequence[float]], edges: Sequence[float], holds_s: float | None = None
 ) -> list[float]:
-    """The greatest value of each column; one without a point has that of the one before it.
+    """The greatest value of each column; one without a point has the value before it.
 
     That value holds for `holds_s` seconds; None: for ever.
     """
@@ -89,12 +89,12 @@ def load_rows(values: Sequence[float]) -> list[ChartLine]:
 
 
 def eighth(share: float) -> str:
-    """How much of one row is filled."""
+    """The character that fills a share of one row."""
     return EIGHTHS[round(max(0.0, min(1.0, share)) * 8)]
 
 
 def capacity_rows(desired: Sequence[float], serving: Sequence[float], unit: str) -> list[ChartLine]:
-    """What serves, and what is wanted beyond it."""
+    """Serving capacity, and desired capacity above it."""
     top = max(1, *(round(it) for it in (*desired, *serving)))
     num_rows = min(top, MOST_CAPACITY_ROWS)
     rows = [ChartLine(f"{unit} ({SERVING} serving, {COMING} wanted)", "dim")]
@@ -129,7 +129,7 @@ def axis(since: float, now: float, columns: int) -> str:
 
 
 def act_rows(acts: Sequence[Mapping[str, Any]]) -> list[ChartLine]:
-    """Each act with its receipt; what t0, t1 and t2 are is said first."""
+    """Each act with its receipt, after the meaning of t0, t1 and t2."""
     if not acts:
         return [ChartLine("no acts in this time", "dim")]
     meaning = ", ".join(f"{short}: {words}" for _, short, words in MARKS)
@@ -141,7 +141,7 @@ def act_rows(acts: Sequence[Mapping[str, Any]]) -> list[ChartLine]:
 
 
 def act_lines(name: str, act: Mapping[str, Any]) -> list[str]:
-    """One act: when, what, how it went, and its receipt."""
+    """One act: time, change, status and receipt."""
     head = f"{name}  {clock_text(act['started_at'])}  {act['from']} -> {act['to']}  {act['status']}"
     lines = [f"{head}  {receipt_text(act.get('receipt'))}".rstrip(), f"     {act['cause']}"]
     if act["status"] not in ("Successful", "InProgress"):
@@ -150,7 +150,7 @@ def act_lines(name: str, act: Mapping[str, Any]) -> list[str]:
 
 
 def receipt_text(receipt: Mapping[str, Any] | None) -> str:
-    """What an act took and cost."""
+    """The durations and the cost of an act."""
     if receipt is None:
         return ""
     parts = []

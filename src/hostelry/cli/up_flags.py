@@ -7,7 +7,7 @@ import typer
 PortOption = Annotated[
     int | None,
     typer.Option(
-        help="Port of the door. [default: 8787, or a free one where that is taken]",
+        help="Port of the gateway. [default: 8787, or a free one where that is taken]",
         show_default=False,
     ),
 ]
@@ -20,7 +20,7 @@ S3PortOption = Annotated[
 ]
 PrintUnitOption = Annotated[
     bool,
-    typer.Option("--print-unit", help="Print a systemd unit that runs this very command, and end."),
+    typer.Option("--print-unit", help="Print a systemd unit that runs this command, and end."),
 ]
 S3EndpointOption = Annotated[
     str | None,
@@ -34,15 +34,15 @@ NoAuthOption = Annotated[
     bool, typer.Option("--insecure-no-auth", help="Accept unsigned requests; loopback only.")
 ]
 InvokeTimeoutOption = Annotated[
-    float, typer.Option(help="Seconds in which a model must have answered an invocation.")
+    float, typer.Option(help="Time limit of an invocation, in seconds.")
 ]
 StreamTimeoutOption = Annotated[
-    float, typer.Option(help="Seconds in which a streamed answer, or an OpenAI call, must end.")
+    float, typer.Option(help="Time limit of a streamed answer or an OpenAI call, in seconds.")
 ]
 WorkersOption = Annotated[
     int | None,
     typer.Option(
-        help="Processes that share the door's work. [default: one a processor, at most 4]",
+        help="Gateway processes. [default: one per CPU, at most 4]",
         show_default=False,
     ),
 ]
@@ -55,24 +55,22 @@ PaceOption = Annotated[
 AtZeroOption = Annotated[
     str,
     typer.Option(
-        help="What requests get while there is no copy: hold (they wait for one, and have it "
-        "started) or compat (AWS's error). The tag hostelry:zero chooses for one endpoint or "
-        "component."
+        help="Requests while there is no copy: hold (they wait, and one is started) or compat "
+        "(AWS's error). The tag hostelry:zero overrides it for one endpoint or component."
     ),
 ]
 CopyUserOption = Annotated[
     str,
     typer.Option(
-        help="Whose processes copies that are programs are: auto (each a user of its own, where "
-        "that can be had: as root), none (the user of hostelry), or one unprivileged user for "
-        "all, a name or a number.",
+        help="User of copies that are programs: auto (each its own user, where hostelry runs as "
+        "root), none (the user of hostelry), or one unprivileged user for all, a name or a number.",
         metavar="auto|none|NAME|UID",
     ),
 ]
 HoldLimitOption = Annotated[
     float | None,
     typer.Option(
-        help="Seconds that a request may wait for a copy. [default: as long as it may take]",
+        help="Seconds that a request may wait for a copy. [default: its time limit]",
         show_default=False,
     ),
 ]

@@ -164,7 +164,7 @@ def test_the_execution_role_is_found_as_the_sdk_does(client: Client) -> None:
     assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 404
 
 
-def test_an_operation_that_is_not_there_says_so(client: Client) -> None:
+def test_an_operation_that_is_not_there_is_refused_as_unknown(client: Client) -> None:
     with pytest.raises(ClientError) as refused:
         client("sagemaker").list_training_jobs()
     assert refused.value.response["Error"]["Code"] == "UnknownOperationException"

@@ -29,7 +29,7 @@ def test_every_operation_has_its_name_from_the_service_model() -> None:
     assert set(RUNTIME_OPERATIONS) <= set(runtime)
 
 
-def test_the_table_says_what_is_served_and_what_is_not_yet() -> None:
+def test_the_table_lists_what_is_served_and_what_is_not_yet() -> None:
     rows = {
         line.split(" | ")[0]: line.split(" | ")[1:] for line in compatibility_table().split("\n")
     }

@@ -19,16 +19,16 @@ BAD = DrillOutcome(drill="copy-hang", target="t", lost=("copy c-1",), late=("see
 NOT_RUN = DrillOutcome(drill="disk-full", target="t", not_run="the disk is shared")
 
 
-def test_a_drill_is_told_with_what_it_measured() -> None:
+def test_a_drill_is_printed_with_its_measurements() -> None:
     text = "\n".join(outcome_lines(GOOD))
     assert text.startswith("copy-kill: PASS")
-    for said in ("90 calls", "4 of them in flight", "2 ModelError, 1 ServiceUnavailable",
+    for text in ("90 calls", "4 of them in flight", "2 ModelError, 1 ServiceUnavailable",
                  "seen      0.10 s", "began 0.25 s after", "back      2.00 s",
                  "nothing lost; 1 of 2 went on"):  # fmt: skip
-        assert said in text
+        assert text in text
 
 
-def test_a_drill_that_failed_says_what_it_missed() -> None:
+def test_a_drill_that_failed_names_what_it_missed() -> None:
     lines = outcome_lines(BAD)
     assert lines[0] == "copy-hang: FAIL"
     assert lines[-1] == "  MISSED    seen after 6 s"

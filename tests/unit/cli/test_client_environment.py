@@ -39,7 +39,7 @@ def test_variables() -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "s3_endpoint", "door", "s3"),
+    ("host", "s3_endpoint", "gateway", "s3"),
     [
         pytest.param(
             "0.0.0.0",
@@ -60,10 +60,10 @@ def test_variables() -> None:
         ),
     ],
 )
-def test_addresses(host: str, s3_endpoint: str | None, door: str, s3: str) -> None:
+def test_addresses(host: str, s3_endpoint: str | None, gateway: str, s3: str) -> None:
     config = UpConfig(control_port=1, host=host, s3_endpoint=s3_endpoint)
     variables = client_variables(config, KEYS)
-    assert (variables["AWS_ENDPOINT_URL"], variables["AWS_ENDPOINT_URL_S3"]) == (door, s3)
+    assert (variables["AWS_ENDPOINT_URL"], variables["AWS_ENDPOINT_URL_S3"]) == (gateway, s3)
 
 
 @pytest.mark.parametrize(

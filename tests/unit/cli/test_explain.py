@@ -49,7 +49,7 @@ def text(town: Town, component: str | None = None) -> str:
     return "\n".join(explanation_lines(account(town), NOW, component))
 
 
-def test_each_copys_place_and_reason_are_told(town: Town) -> None:
+def test_each_copys_place_and_reason_are_printed(town: Town) -> None:
     limited = replace(needs(2, 16, 4), max_memory_bytes=20 * GB)
     town.add(
         endpoint(deployment(variant(count=2))),
@@ -57,54 +57,56 @@ def test_each_copys_place_and_reason_are_told(town: Town) -> None:
         packed(component("embed", requirements=needs(0, 1, 0.5))),
     )
     town.settle()
-    said = text(town)
-    assert "variant AllTraffic: 2 of ml.big wanted, ManagedInstanceScaling off" in said
-    assert "2 accelerators, 16384 MB and 4 CPUs (devices 0, 1), at most 20480 MB" in said
-    assert "SPREAD: on an instance with the fewest of its copies, 1 here (2 on 2 instances)" in said
-    assert "BINPACK: on the instance that it left the least free, beside 1 other" in said
-    assert "us-west-2a" in said
-    assert "us-west-2b" in said
-    assert "43.5 of 48 free" in said
-    assert "175.0 GiB of 192.0 GiB free" in said
-    assert said.count("2 of 4 free (devices 2, 3)") == 2
-    assert "no place" not in said
+    shown = text(town)
+    assert "variant AllTraffic: 2 of ml.big wanted, ManagedInstanceScaling off" in shown
+    assert "2 accelerators, 16384 MB and 4 CPUs (devices 0, 1), at most 20480 MB" in shown
+    assert (
+        "SPREAD: on an instance with the fewest of its copies, 1 here (2 on 2 instances)" in shown
+    )
+    assert "BINPACK: on the instance that it left the least free, beside 1 other" in shown
+    assert "us-west-2a" in shown
+    assert "us-west-2b" in shown
+    assert "43.5 of 48 free" in shown
+    assert "175.0 GiB of 192.0 GiB free" in shown
+    assert shown.count("2 of 4 free (devices 2, 3)") == 2
+    assert "no place" not in shown
 
 
-def test_what_has_no_place_is_told_with_what_would_help(town: Town) -> None:
+def test_what_has_no_place_is_printed_with_what_would_help(town: Town) -> None:
     town.add(
         endpoint(deployment(variant(count=1))),
         component("chat", copies=3, requirements=needs(2)),
     )
     town.settle()
-    said = text(town)
-    assert "chat: 1 of 3 copies has no place" in said
-    assert "needs 2 accelerators, 1024 MB and 1 CPU; no accelerator is free on i-001" in said
-    assert "what would help: another instance: a higher DesiredInstanceCount" in said
+    shown = text(town)
+    assert "chat: 1 of 3 copies has no place" in shown
+    assert "needs 2 accelerators, 1024 MB and 1 CPU; no accelerator is free on i-001" in shown
+    assert "what would help: another instance: a higher DesiredInstanceCount" in shown
     (document,) = explanation_document(account(town))["unplaced"]
     assert document["component"] == "chat"
     assert document["obstacle"] == "NO_ROOM"
     assert document["short_of"] == ["accelerators"]
 
 
-def test_at_the_maximum_it_says_so(town: Town) -> None:
+def test_the_maximum_is_named_as_the_obstacle(town: Town) -> None:
     town.add(
         endpoint(deployment(variant(count=1, max_instances=1))),
         component("chat", copies=3, requirements=needs(2)),
     )
     town.settle()
-    said = text(town)
-    assert "ManagedInstanceScaling 1 to 1 (IDLE_RELEASE)" in said
-    assert "MaxInstanceCount" in said
-    assert "what would help: a higher MaxInstanceCount" in said
+    shown = text(town)
+    assert "ManagedInstanceScaling 1 to 1 (IDLE_RELEASE)" in shown
+    assert "MaxInstanceCount" in shown
+    assert "what would help: a higher MaxInstanceCount" in shown
 
 
-def test_what_can_never_fit_is_told(town: Town) -> None:
+def test_what_can_never_fit_is_printed(town: Town) -> None:
     town.add(endpoint(deployment(variant())), component("huge", requirements=needs(5)))
     town.settle()
-    said = text(town)
-    assert "huge: 1 of 1 copy has no place" in said
-    assert "an empty ml.big has 4 accelerators" in said
-    assert "what would help: less in ComputeResourceRequirements" in said
+    shown = text(town)
+    assert "huge: 1 of 1 copy has no place" in shown
+    assert "an empty ml.big has 4 accelerators" in shown
+    assert "what would help: less in ComputeResourceRequirements" in shown
 
 
 def test_one_component_alone_and_an_adapter_with_its_bases_copies(town: Town) -> None:
@@ -127,9 +129,9 @@ def test_one_component_alone_and_an_adapter_with_its_bases_copies(town: Town) ->
 def test_a_copy_of_a_model_endpoint_has_its_instance_to_itself(town: Town) -> None:
     town.add(endpoint(deployment(variant(model="m"))))
     town.settle()
-    said = text(town)
-    assert said.count("whole") == 3, "CPUs, memory and accelerators"
-    assert "a model endpoint's copy has its instance to itself" in said
+    shown = text(town)
+    assert shown.count("whole") == 3, "CPUs, memory and accelerators"
+    assert "a model endpoint's copy has its instance to itself" in shown
 
 
 def test_programs_get_devices_and_what_is_free(town: Town) -> None:
@@ -151,7 +153,7 @@ def test_an_endpoint_without_anything_is_explained_too(town: Town, state: str) -
     assert text(town).startswith("endpoint ep  ")
 
 
-def test_names_that_are_not_there_are_told_with_those_that_are(town: Town) -> None:
+def test_unknown_names_are_refused_with_the_known_ones(town: Town) -> None:
     town.add(endpoint(deployment(variant())), component("chat"), adapter("spanish"))
     town.settle()
     state = [account(town)]

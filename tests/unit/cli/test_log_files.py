@@ -67,29 +67,29 @@ def test_copies_are_found_without_control_too(home: Home) -> None:
 
 
 @pytest.mark.parametrize("name", ["nobody", "../control", "/etc/passwd", "*"])
-def test_a_name_that_means_nothing_is_told_with_what_there_is(home: Home, name: str) -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones(home: Home, name: str) -> None:
     with pytest.raises(TerminalError, match="There are: control, gateway-1, gateway-2, i-1, c-111"):
         find_logs(home, STATE, name)
 
 
 @pytest.mark.parametrize(
-    ("name", "answers", "said"),
+    ("name", "answers", "text"),
     [
         pytest.param(
             "c-0123456789abcdef0", True, "this copy is gone, and its log with it", id="a copy"
         ),
         pytest.param("i-0123456789abcdef0", True, "this instance is gone", id="an instance"),
-        pytest.param("empty", True, "it is Failed and has no copy that runs", id="an endpoint"),
-        pytest.param("late", True, "it is Creating and has no copy", id="a component"),
+        pytest.param("empty", True, "it is Failed and has no running copy", id="an endpoint"),
+        pytest.param("late", True, "it is Creating and has no running copy", id="a component"),
         pytest.param("nobody", True, "it is no process, endpoint", id="a name that is none"),
         pytest.param("empty", False, ".*control, which knows", id="control does not answer"),
     ],
 )
-def test_why_a_name_leads_to_no_log(home: Home, name: str, answers: bool, said: str) -> None:
+def test_why_a_name_leads_to_no_log(home: Home, name: str, answers: bool, text: str) -> None:
     late = {"name": "late", "status": "Creating"}
     empty = {"name": "empty", "status": "Failed", "components": [late]}
     state = {"endpoints": [*STATE["endpoints"], empty]} if answers else None
-    with pytest.raises(TerminalError, match=f"no log for {name}: {said}"):
+    with pytest.raises(TerminalError, match=f"no log for {name}: {text}"):
         find_logs(home, state, name)
 
 
@@ -113,7 +113,7 @@ def test_bytes_that_are_no_text_are_shown_all_the_same(tmp_path: Path) -> None:
     assert last_lines(tmp_path / "log", 1) == ["a\N{REPLACEMENT CHARACTER}"]
 
 
-def test_following_prints_whole_lines_and_starts_anew_when_a_log_is_cut(tmp_path: Path) -> None:
+def test_following_prints_whole_lines_and_restarts_when_a_log_is_cut(tmp_path: Path) -> None:
     path, positions = tmp_path / "log", {"x": 0}
     path.write_text("one\ntw")
     assert new_lines(path, "x", positions) == ["one"]

@@ -24,14 +24,14 @@ GROUPS = ("chaos", "scaling")
 
 
 def test_the_list_of_commands() -> None:
-    said = CliRunner().invoke(app, ["--help"]).output
-    assert all(f"\n  {name} " in said for name in COMMANDS), said
+    text = CliRunner().invoke(app, ["--help"]).output
+    assert all(f"\n  {name} " in text for name in COMMANDS), text
 
 
 @pytest.mark.parametrize(
     "group", [pytest.param([], id="all"), *[pytest.param([it], id=it) for it in GROUPS]]
 )
-def test_a_list_of_commands_says_whole_sentences(group: list[str]) -> None:
+def test_a_list_of_commands_has_whole_sentences(group: list[str]) -> None:
     result = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*group, "--help"])
     listed = result.output.partition("Commands:\n")[2].splitlines()
     assert len(listed) > 1
@@ -63,7 +63,7 @@ def test_version() -> None:
     ],
     ids=lambda command: f"{' '.join(command[:2])} before the first up",
 )
-def test_before_the_first_up_every_command_says_how_to_start(
+def test_before_the_first_up_every_command_names_the_way_to_start(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOSTELRY_HOME", str(tmp_path / "none"))
@@ -100,8 +100,8 @@ def test_wrong_usage_is_exit_code_two(arguments: list[str]) -> None:
     ("flag", "default"), [("--invoke-timeout-s", "60.0"), ("--stream-timeout-s", "480.0")]
 )
 def test_up_explains_its_time_limits(flag: str, default: str) -> None:
-    said = CliRunner().invoke(app, ["up", "--help"]).output
-    line = next(it for it in said.splitlines() if flag in it)
-    after = said[said.index(line) :].split(" --", 2)[1]
+    text = CliRunner().invoke(app, ["up", "--help"]).output
+    line = next(it for it in text.splitlines() if flag in it)
+    after = text[text.index(line) :].split(" --", 2)[1]
     assert "econds" in after
     assert default in after

@@ -69,7 +69,7 @@ def failing(name: str, reason: str, tail: str = "") -> dict[str, Any]:
     }
 
 
-def test_a_reason_is_said_once_and_then_named() -> None:
+def test_a_reason_is_printed_once_and_then_named() -> None:
     endpoints = [failing(it, f"{START} {it} has no GPU.", "log\nend") for it in ("a", "b", "c")]
     endpoints.append(failing("d", "another"))
     lines = [it.strip() for it in endpoint_lines(reasons_once(endpoints), NOW)]
@@ -80,7 +80,7 @@ def test_a_reason_is_said_once_and_then_named() -> None:
     assert lines.count("another") == 2
 
 
-def test_an_adapter_that_fails_on_each_copy_as_its_component_says_is_told_once() -> None:
+def test_an_adapter_that_fails_on_each_copy_like_its_component_is_printed_once() -> None:
     adapter = {"id": "pirate@1", "phase": "failed", "reason": "pirate@1: rank 512 is too large"}
     endpoint = {
         "name": "e",

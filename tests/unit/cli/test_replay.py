@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.main import app
-from hostelry.cli.replay_calibrate import Asking
-from hostelry.cli.replay_run import telling
+from hostelry.cli.replay_calibrate import ChatClient
+from hostelry.cli.replay_run import progress_printer
 from hostelry.sim.scenario import SCENARIOS
 
 POLICIES = Path(__file__).resolve().parents[3] / "examples" / "policies"
@@ -32,13 +32,13 @@ def ran(*arguments: str) -> Result:
 
 
 def test_the_list_has_every_scenario() -> None:
-    said = ran("--list").stdout.splitlines()
-    assert [it.split()[0] for it in said] == list(SCENARIOS)
+    text = ran("--list").stdout.splitlines()
+    assert [it.split()[0] for it in text] == list(SCENARIOS)
 
 
 def test_policies_stand_side_by_side() -> None:
-    said = ran(*SHORT, *policy("component-concurrency"), *policy("responsive"), "--acts").stdout
-    lines = said.splitlines()
+    text = ran(*SHORT, *policy("component-concurrency"), *policy("responsive"), "--acts").stdout
+    lines = text.splitlines()
     assert "6,0" in lines[0]
     assert "seed 3" in lines[0]
     assert "service times: measured" in lines[1]
@@ -72,8 +72,8 @@ def test_the_same_policy_twice_has_two_names_and_one_outcome() -> None:
 
 def test_a_written_trace_replays_as_its_scenario(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
-    said = ran("--scenario", "idle-then-one", "--write-trace", str(path)).stdout
-    assert said.startswith("2 rows written")
+    text = ran("--scenario", "idle-then-one", "--write-trace", str(path)).stdout
+    assert text.startswith("2 rows written")
     (found,) = outcomes("--trace", str(path), *policy("fixed"))
     assert found["num_requests"] == 2
     (part,) = outcomes("--trace", str(path), "--limit", "1", *policy("fixed"))
@@ -81,7 +81,7 @@ def test_a_written_trace_replays_as_its_scenario(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         pytest.param((), "one of --trace FILE and --scenario NAME", id="nothing to replay"),
         pytest.param((*SHORT, "--trace", "x.csv"), "one of --trace", id="two things to replay"),
@@ -99,19 +99,19 @@ def test_a_written_trace_replays_as_its_scenario(tmp_path: Path) -> None:
         pytest.param(("--calibrate", "chat/assistant"), "--service FILE", id="nowhere to write"),
     ],
 )
-def test_what_cannot_be_replayed_is_refused(arguments: Sequence[str], told: str) -> None:
-    with pytest.raises(TerminalError, match=told):
+def test_what_cannot_be_replayed_is_refused(arguments: Sequence[str], reported: str) -> None:
+    with pytest.raises(TerminalError, match=reported):
         ran(*arguments)
 
 
 def test_help_has_examples() -> None:
-    said = CliRunner().invoke(app, ["replay", "--help"], env={**os.environ, "COLUMNS": "200"})
-    assert said.stdout.count("Example: hostelry replay") >= 4
+    text = CliRunner().invoke(app, ["replay", "--help"], env={**os.environ, "COLUMNS": "200"})
+    assert text.stdout.count("Example: hostelry replay") >= 4
 
 
-def test_progress_is_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    told = telling("mine", every_s=0.0)
-    told(1_000_000, 7200.0)
+def test_progress_is_printed_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    reported = progress_printer("mine", every_s=0.0)
+    reported(1_000_000, 7200.0)
     assert "mine: 1,000,000 requests, 2.0 h of the trace" in capsys.readouterr().err
 
 
@@ -133,7 +133,7 @@ class FakeRuntime:
 
 def test_calibration_asks_for_streams_of_a_component_that_no_cache_knows() -> None:
     runtime = FakeRuntime()
-    asking = Asking(runtime, "chat", "assistant")
+    asking = ChatClient(runtime, "chat", "assistant")
     found = [asking.one(8, beside=1), *asking.together(2)]
     assert {(it.input_tokens, it.output_tokens) for it in found} == {(9, 2)}
     assert all(0.0 < it.first_s <= it.last_s for it in found)
@@ -143,5 +143,5 @@ def test_calibration_asks_for_streams_of_a_component_that_no_cache_knows() -> No
 
 
 def test_calibration_on_something_that_is_no_chat_is_refused() -> None:
-    with pytest.raises(TerminalError, match="no stream of the chat form"):
-        Asking(FakeRuntime(usage=b'"x": 1'), "chat", None).one(8, beside=1)
+    with pytest.raises(TerminalError, match="no stream of chat completion chunks"):
+        ChatClient(FakeRuntime(usage=b'"x": 1'), "chat", None).one(8, beside=1)

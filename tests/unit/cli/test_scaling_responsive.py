@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.scaling import scaling
-from hostelry.cli.scaling_responsive import wanted_tag
+from hostelry.cli.scaling_responsive import tag_value
 from hostelry.scaling_policy.responsive.opt_in import options_of_tag
 from hostelry.server.home import (
     Home,
@@ -36,16 +36,16 @@ from hostelry.server.home import (
         pytest.param((None, 1.0, None, True), "off", id="off"),
     ],
 )
-def test_options_become_a_tag_that_says_the_same(
+def test_options_become_a_tag_of_the_same_meaning(
     options: tuple[float | None, float, float | None, bool], value: str
 ) -> None:
     target, false_alarms, scale_in_after_s, off = options
-    assert wanted_tag(target, false_alarms, scale_in_after_s, off=off) == value
-    said = options_of_tag(value)
-    assert (said is None) == off
-    if said is not None:
-        assert (said.target, said.false_alarms_per_hour) == (target, false_alarms)
-        assert said.scale_in_after_s == scale_in_after_s
+    assert tag_value(target, false_alarms, scale_in_after_s, off=off) == value
+    text = options_of_tag(value)
+    assert (text is None) == off
+    if text is not None:
+        assert (text.target, text.false_alarms_per_hour) == (target, false_alarms)
+        assert text.scale_in_after_s == scale_in_after_s
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_cannot_be_is_refused(
 ) -> None:
     target, false_alarms, scale_in_after_s, off = options
     with pytest.raises(TerminalError, match=why):
-        wanted_tag(target, false_alarms, scale_in_after_s, off=off)
+        tag_value(target, false_alarms, scale_in_after_s, off=off)
 
 
 class FakeControl(http.server.BaseHTTPRequestHandler):
@@ -150,14 +150,14 @@ def test_the_command_sets_the_tag(
         pytest.param("other", "base", "is on endpoint ep, not on other", id="on another endpoint"),
     ],
 )
-def test_a_refusal_is_told(home: Path, endpoint: str, component: str, why: str) -> None:
+def test_a_refusal_is_printed(home: Path, endpoint: str, component: str, why: str) -> None:
     arguments = ["responsive", endpoint, "--component", component, "--target", "5"]
     done = CliRunner().invoke(scaling, [*arguments, "--home", str(home)])
     assert isinstance(done.exception, TerminalError)
     assert why in str(done.exception)
 
 
-def test_without_control_it_says_what_to_start(home: Path) -> None:
+def test_without_control_the_error_names_what_to_start(home: Path) -> None:
     config = load_config(Home(home))
     save_config(Home(home), replace(config, control_port=1))
     done = CliRunner().invoke(scaling, ["responsive", "ep", "--target", "5", "--home", str(home)])

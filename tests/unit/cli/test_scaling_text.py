@@ -101,7 +101,7 @@ def test_a_status_shows_each_number_its_bounds_and_why() -> None:
     assert "scheduled action night: cron(0 0 * * ? *) UTC, never again" in text
 
 
-def test_nothing_that_is_scaled_says_how_it_would_be() -> None:
+def test_without_targets_the_way_to_register_one_is_named() -> None:
     assert status_lines([]) == policy_lines([]) == activity_lines([], not_scaled=True)
     assert "RegisterScalableTarget" in status_lines([])[0]
     assert explained_lines([]) == []
@@ -121,7 +121,7 @@ def test_what_was_not_done_is_shown_on_demand(not_scaled: bool) -> None:
     assert ("AlreadyAtMaxCapacity" in text) is not_scaled
 
 
-def test_explain_tells_the_last_act_and_what_it_took() -> None:
+def test_explain_prints_the_last_act_and_what_it_took() -> None:
     text = "\n".join(explained_lines([TARGET]))
     assert "scaled inference-component/base: 2 of 3 serve, 1 to 4 allowed" in text
     assert "1 -> 3 Successful  t0->t1 30.0 s" in text
@@ -153,7 +153,7 @@ def test_a_narrow_terminal_still_gets_a_chart() -> None:
     assert len(chart(TIMELINE, SINCE, NOW, 5)) > 10
 
 
-def test_a_load_that_nothing_is_said_of_was_none_and_a_number_holds() -> None:
+def test_a_load_without_a_report_was_none_and_a_number_holds() -> None:
     edges = [float(it) for it in range(0, 101, 10)]
     points = [(5.0, 3.0)]
     assert spread(points, edges, holds_s=15.0) == [3.0, 3.0, 3.0, *[0.0] * 7]

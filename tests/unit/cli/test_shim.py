@@ -2,14 +2,14 @@ from typing import Any
 
 import pytest
 
-from hostelry.cli.shim.sitecustomize import redirect, to_the_door
+from hostelry.cli.shim.sitecustomize import redirect, to_gateway
 
-DOOR = "http://127.0.0.1:8787"
+GATEWAY = "http://127.0.0.1:8787"
 
 
 @pytest.fixture(autouse=True)
-def door(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", DOOR)
+def gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", GATEWAY)
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,8 @@ def door(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param("https://sts.us-east-1.api.aws", id="dual stack"),
     ],
 )
-def test_sts_hosts_of_aws_lead_to_the_door(url: str) -> None:
-    assert to_the_door(url) == DOOR
+def test_sts_hosts_of_aws_lead_to_the_gateway(url: str) -> None:
+    assert to_gateway(url) == GATEWAY
 
 
 @pytest.mark.parametrize(
@@ -38,13 +38,13 @@ def test_sts_hosts_of_aws_lead_to_the_door(url: str) -> None:
     ],
 )
 def test_other_endpoints_are_left_alone(url: str | None) -> None:
-    assert to_the_door(url) == url
+    assert to_gateway(url) == url
 
 
 def test_outside_exec_nothing_is_redirected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     url = "https://sts.amazonaws.com"
-    assert to_the_door(url) == url
+    assert to_gateway(url) == url
 
 
 def test_an_endpoint_is_redirected_by_keyword_and_by_position() -> None:
@@ -54,7 +54,7 @@ def test_an_endpoint_is_redirected_by_keyword_and_by_position() -> None:
 
     redirect(Session)
     url = "https://sts.amazonaws.com"
-    assert Session().create_client("sts", endpoint_url=url) == (("sts",), {"endpoint_url": DOOR})
+    assert Session().create_client("sts", endpoint_url=url) == (("sts",), {"endpoint_url": GATEWAY})
     positional = ("sts", None, None, True, None, url, "key")
-    assert Session().create_client(*positional) == ((*positional[:5], DOOR, "key"), {})
+    assert Session().create_client(*positional) == ((*positional[:5], GATEWAY, "key"), {})
     assert Session().create_client("s3") == (("s3",), {})

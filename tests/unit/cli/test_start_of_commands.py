@@ -1,4 +1,4 @@
-"""What a command of the shell loads before it does anything: not what only others need."""
+"""Imports of each command at its start: without those that only other commands need."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ def test_a_command_loads_neither_arrays_nor_the_simulator(
 ) -> None:
     given = [str(tmp_path) if it == "HOME" else it for it in arguments]
     command = [sys.executable, "-c", PROGRAM, *given]
-    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    loaded = set(said.rpartition("\nloaded: ")[2].split())
+    text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    loaded = set(text.rpartition("\nloaded: ")[2].split())
     assert "hostelry.cli.status" in loaded
     assert not loaded.intersection(HEAVY)

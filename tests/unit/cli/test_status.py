@@ -19,7 +19,7 @@ def test_one_endpoint_of_several() -> None:
         pytest.param([], "none", id="no endpoint at all"),
     ],
 )
-def test_an_endpoint_that_is_not_there_is_told_with_those_that_are(
+def test_an_unknown_endpoint_is_refused_with_the_known_ones(
     endpoints: list[dict[str, Any]], names: str
 ) -> None:
     with pytest.raises(TerminalError, match=f"there is no endpoint chap. There are: {names}"):
@@ -27,7 +27,7 @@ def test_an_endpoint_that_is_not_there_is_told_with_those_that_are(
 
 
 @pytest.mark.parametrize(
-    ("state", "running", "said"),
+    ("state", "running", "text"),
     [
         pytest.param(None, False, "Not running: start it", id="nothing runs"),
         pytest.param(None, True, "Control does not answer", id="control is silent"),
@@ -35,5 +35,5 @@ def test_an_endpoint_that_is_not_there_is_told_with_those_that_are(
         pytest.param({"endpoints": ENDPOINTS}, True, "endpoint chat  InService", id="endpoints"),
     ],
 )
-def test_what_is_said_of_control(state: dict[str, Any] | None, running: bool, said: str) -> None:
-    assert said in state_lines(state, running=running, alone=False)[0]
+def test_controls_state_in_words(state: dict[str, Any] | None, running: bool, text: str) -> None:
+    assert text in state_lines(state, running=running, alone=False)[0]

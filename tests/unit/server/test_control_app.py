@@ -132,7 +132,7 @@ def test_nothing_is_answered_without_the_key(headers: dict[str, str], path: str)
     with_app(scenario)
 
 
-def test_a_call_is_performed_for_whom_the_door_named() -> None:
+def test_a_call_is_performed_for_the_verified_caller() -> None:
     async def scenario(app: App) -> None:
         created = await app.aws("CreateEndpointConfig", CONFIG)
         assert created.status_code == 200
@@ -229,7 +229,7 @@ def test_unknown_operations_and_paths_get_a_modelled_error() -> None:
         pytest.param(ZeroDivisionError("secret detail"), 500, "InternalFailure", id="a defect"),
     ],
 )
-def test_faults_of_ours_are_told_with_the_request_id_and_without_details(
+def test_defects_are_answered_with_the_request_id_and_without_details(
     fault: Exception, status: int, code: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(app: App) -> None:
@@ -266,7 +266,7 @@ def test_the_routes_are_answered_at_once_to_those_who_lack_them() -> None:
     with_app(scenario)
 
 
-def test_health_and_state_tell_what_is_there() -> None:
+def test_health_state_and_placement_report_what_is_there() -> None:
     async def scenario(app: App) -> None:
         health = await app.client.get("/internal/health", headers=OWN)
         assert health.json() == {"status": "ok", "ready": False, "revision": 0}

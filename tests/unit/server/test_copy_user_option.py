@@ -39,7 +39,7 @@ def open_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "text"),
     [
         pytest.param("no-such-user-here", "no such user", id="an unknown name"),
         pytest.param("", "no such user", id="no name"),
@@ -50,8 +50,8 @@ def open_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param("9" * 40, "from 1 to", id="a number beyond all"),
     ],
 )
-def test_a_user_that_copies_cannot_have_is_refused(home: Home, asked: str, said: str) -> None:
-    with pytest.raises(TerminalError, match=said):
+def test_a_user_that_copies_cannot_have_is_refused(home: Home, asked: str, text: str) -> None:
+    with pytest.raises(TerminalError, match=text):
         admitted_copy_user(asked, home)
 
 
@@ -111,7 +111,7 @@ def test_by_default_each_copy_is_a_user_of_its_own_where_that_can_be_had(
     assert (user, note is None) == ((EACH_ITS_OWN, True) if ROOT else (None, False))
 
 
-def test_who_asks_for_none_is_told_nothing_and_who_names_a_user_gets_it_or_an_error(
+def test_none_gives_no_note_and_a_named_user_is_taken_or_refused(
     home: Home,
 ) -> None:
     assert decided_copy_user(NONE, home) == (None, None)

@@ -31,7 +31,7 @@ CHAT = {
 
 
 class Page:
-    """A page over a board that heard of one second."""
+    """A page over a board with the reports of one second."""
 
     def __init__(self, folder: Path) -> None:
         board, totals = LoadAggregator(T0 - 60), Totals()
@@ -117,7 +117,7 @@ def test_bytes_of_accounts_add_up_to_what_the_store_takes(page: Page) -> None:
     assert page.value("hostelry_metric_store_journal_bytes") > 0
 
 
-def test_the_page_tells_of_a_disk_that_takes_nothing(tmp_path: Path) -> None:
+def test_the_page_reports_a_disk_that_takes_nothing(tmp_path: Path) -> None:
     (tmp_path / "metrics").write_text("a file where the folder should be")
     page = Page(tmp_path / "metrics")
     with pytest.raises(RetryableError):
@@ -132,6 +132,6 @@ def test_the_page_tells_of_a_disk_that_takes_nothing(tmp_path: Path) -> None:
     page.metrics.close()
 
 
-def test_without_reports_the_page_says_so(page: Page) -> None:
+def test_the_page_shows_that_there_are_no_reports(page: Page) -> None:
     page.clock.advance(60)
     assert page.value("hostelry_gateway_reporting") == 0

@@ -22,7 +22,7 @@ def config_of(num_workers: int) -> UpConfig:
 
 
 def memories(root: Path, num_workers: int) -> tuple[GatewayMemory, GatewayMemory]:
-    """Those of two workers of one door."""
+    """Those of two workers of one gateway."""
     home, config = Home(root), config_of(num_workers)
     home.run.mkdir()
     now = ManualClock().now

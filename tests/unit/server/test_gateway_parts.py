@@ -20,14 +20,14 @@ async def ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "told"),
+    ("part", "reported"),
     [
         pytest.param(fails, "keeping time ended: ZeroDivisionError('the cause')", id="fails"),
         pytest.param(ends, "keeping time ended: None", id="ends by itself"),
     ],
 )
-def test_a_worker_whose_part_ends_says_which_and_why(
-    part: object, told: str, caplog: pytest.LogCaptureFixture
+def test_a_worker_whose_task_ends_reports_it_with_the_cause(
+    part: object, reported: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> str | None:
         tasks = {
@@ -40,11 +40,11 @@ def test_a_worker_whose_part_ends_says_which_and_why(
             tasks["following the routes"].cancel()
 
     with caplog.at_level(logging.ERROR):
-        assert asyncio.run(scenario()) == told
+        assert asyncio.run(scenario()) == reported
     assert "keeping time ended" in caplog.text
 
 
-def test_a_worker_that_is_told_to_stop_ends_without_a_cause() -> None:
+def test_a_worker_that_is_stopped_ends_without_a_cause() -> None:
     async def scenario() -> str | None:
         stopping = asyncio.Event()
         stopping.set()

@@ -34,15 +34,15 @@ def config() -> UpConfig:
 
 
 @pytest.fixture
-def door(home: Home, config: UpConfig) -> Iterator[SharedListener]:
+def listener(home: Home, config: UpConfig) -> Iterator[SharedListener]:
     with opened(home, config) as made:
         yield made
 
 
 def test_each_worker_inherits_the_one_socket(
-    home: Home, config: UpConfig, door: SharedListener
+    home: Home, config: UpConfig, listener: SharedListener
 ) -> None:
-    services = door.services(home, {})
+    services = listener.services(home, {})
     assert [it.name for it in services] == ["gateway-1", "gateway-2", "gateway-3"]
     commands = [it.command() for it in services]
     (descriptor,) = {fd for command in commands for fd in command.pass_fds}
@@ -54,23 +54,23 @@ def test_each_worker_inherits_the_one_socket(
 
 
 def test_it_is_ready_once_every_worker_has_begun(
-    home: Home, config: UpConfig, door: SharedListener
+    home: Home, config: UpConfig, listener: SharedListener
 ) -> None:
     table = CountTable(home.counts, config.gateway_workers)
     table.set_presence(1, 0, 77)
-    assert door.why_not_ready() == "gateway-1, gateway-3 did not start"
+    assert listener.why_not_ready() == "gateway-1, gateway-3 did not start"
     table.set_presence(0, 4, 78)
     table.set_presence(2, 0, 79)
-    assert door.why_not_ready() is None
+    assert listener.why_not_ready() is None
 
 
 def test_what_a_worker_counted_is_cleared_when_it_ends(
-    home: Home, config: UpConfig, door: SharedListener
+    home: Home, config: UpConfig, listener: SharedListener
 ) -> None:
     one, two = (SharedCounts(CountTable(home.counts, config.gateway_workers), n) for n in (0, 1))
     one.reserve("c-1")
     two.reserve("c-1")
-    door.services(home, {})[1].after()
+    listener.services(home, {})[1].after()
     assert one.of("c-1") == 1
 
 
@@ -95,9 +95,9 @@ def test_counts_of_adopted_workers_are_kept_and_those_of_dead_ones_forgotten(
 
 def test_one_worker_needs_no_table(home: Home) -> None:
     config = UpConfig(control_port=1, gateway_port=free_port())
-    with opened(home, config) as door:
-        assert [it.name for it in door.services(home, {})] == ["gateway-1"]
-        assert door.why_not_ready() is None
+    with opened(home, config) as listener:
+        assert [it.name for it in listener.services(home, {})] == ["gateway-1"]
+        assert listener.why_not_ready() is None
     assert not home.counts.exists()
 
 
@@ -113,7 +113,7 @@ def test_without_room_on_the_disk_each_worker_counts_alone(
     monkeypatch.setattr(os, "posix_fallocate", full)
     assert open_table(home, config) is None
     assert "each gateway worker counts its own requests only" in caplog.text
-    with opened(home, config) as door:
-        assert door.why_not_ready() is None
-        assert len(door.services(home, {})) == 3
-        door.services(home, {})[0].after()
+    with opened(home, config) as listener:
+        assert listener.why_not_ready() is None
+        assert len(listener.services(home, {})) == 3
+        listener.services(home, {})[0].after()

@@ -27,9 +27,9 @@ def service(
     return folder / "gateway-1"
 
 
-async def heard(pulse: Heartbeat) -> None:
+async def received(pulse: Heartbeat) -> None:
     """Return once the service answers."""
-    while not await pulse.answered(PATIENT_S):  # noqa: ASYNC110 - it tells nobody that it is up
+    while not await pulse.answered(PATIENT_S):  # noqa: ASYNC110 - it sends no signal
         await asyncio.sleep(0)
 
 
@@ -39,7 +39,7 @@ def test_a_loop_that_turns_answers_each_question_of_each_supervisor(service: Pat
         answers = []
         for _ in range(2):  # the second is the successor of one that was killed
             with Heartbeat(line_path(service)) as pulse:
-                await heard(pulse)
+                await received(pulse)
                 answers += [await pulse.answered(PATIENT_S) for _ in range(3)]
         answering.cancel()
         return answers
@@ -72,19 +72,19 @@ def test_an_answer_to_an_earlier_question_is_none(service: Path) -> None:
         os.chdir(before)
 
 
-def test_a_service_that_is_gone_answers_nothing_and_its_successor_is_heard(service: Path) -> None:
+def test_a_service_that_is_gone_answers_nothing_and_its_successor_does(service: Path) -> None:
     async def work() -> list[bool]:
         with Heartbeat(line_path(service)) as pulse:
             answers = [await pulse.answered(PATIENT_S)]
             first = asyncio.create_task(answer_heartbeats())
-            await heard(pulse)
+            await received(pulse)
             first.cancel()
             await asyncio.wait([first])
             await asyncio.sleep(0)
             answers.append(await pulse.answered(IMPATIENT_S))
             os.environ[SERVICE_VARIABLE] = str(service)
             second = asyncio.create_task(answer_heartbeats())
-            await heard(pulse)
+            await received(pulse)
             second.cancel()
             return answers
 
@@ -96,24 +96,25 @@ def test_a_service_without_a_supervisor_does_not_mind(monkeypatch: pytest.Monkey
     asyncio.run(answer_heartbeats())
 
 
-@pytest.mark.parametrize("has_door", [True, False], ids=["a gateway worker", "another service"])
-def test_the_door_is_handed_over(service: Path, has_door: bool) -> None:
+@pytest.mark.parametrize("has_listener", [True, False], ids=["a gateway worker", "another service"])
+def test_the_listening_socket_is_passed_on(service: Path, has_listener: bool) -> None:
     async def work() -> socket.socket | None:
-        with socket.create_server(("127.0.0.1", 0)) as door, Heartbeat(line_path(service)) as pulse:
-            door.setblocking(False)
-            answering = asyncio.create_task(answer_heartbeats(door if has_door else None))
-            await heard(pulse)
+        server = socket.create_server(("127.0.0.1", 0))
+        with server as listener, Heartbeat(line_path(service)) as pulse:
+            listener.setblocking(False)
+            answering = asyncio.create_task(answer_heartbeats(listener if has_listener else None))
+            await received(pulse)
             taken = await asyncio.to_thread(take_listener, line_path(service), PATIENT_S)
             answering.cancel()
-            assert taken is None or taken.getsockname() == door.getsockname()
+            assert taken is None or taken.getsockname() == listener.getsockname()
             return taken
 
     taken = asyncio.run(work())
-    assert (taken is not None) is has_door
-    if taken is not None:  # its first owner is gone, and nobody is refused
+    assert (taken is not None) is has_listener
+    if taken is not None:  # its first owner is gone, and no client is refused
         with taken, socket.create_connection(taken.getsockname()[:2], timeout=5):
             pass
 
 
-def test_nobody_hands_over_a_door(service: Path) -> None:
+def test_without_a_service_no_socket_is_passed_on(service: Path) -> None:
     assert take_listener(line_path(service), IMPATIENT_S) is None

@@ -49,7 +49,7 @@ def test_a_rule_that_is_added_or_taken_away_holds_at_the_next_use(path: Path) ->
         pytest.param("\N{REPLACEMENT CHARACTER}" * 9, id="no text"),
     ],
 )
-def test_a_broken_file_keeps_what_held_and_says_why_once(
+def test_a_broken_file_keeps_what_held_and_is_logged_once(
     path: Path, fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(path, OWN.format("djl-*"), 1)
@@ -72,7 +72,7 @@ def test_a_file_that_is_broken_from_the_start_leaves_the_built_in_rules(
     assert len(caplog.records) == 1
 
 
-def test_a_file_that_cannot_be_looked_at_is_said_once(
+def test_a_file_that_cannot_be_read_is_logged_once(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path.mkdir()

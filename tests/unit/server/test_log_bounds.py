@@ -18,7 +18,7 @@ def test_a_log_that_cannot_be_cut_ends_the_cutting_of_no_other(
         bounding = asyncio.create_task(bound_logs(tmp_path, max_bytes=10, pause_s=0.0))
         for _ in range(2):
             async with asyncio.timeout(5):
-                while b"log cut" not in log.read_bytes():  # noqa: ASYNC110 - a file tells nobody
+                while b"log cut" not in log.read_bytes():  # noqa: ASYNC110 - a file has no signal
                     await asyncio.sleep(0)
             log.write_bytes(b"y" * 100)
         assert not bounding.done()

@@ -108,7 +108,7 @@ def test_a_home_with_a_long_path_has_its_sockets_elsewhere(
     assert not folder.exists()
 
 
-def test_a_folder_laid_out_by_somebody_else_is_not_used(
+def test_a_folder_of_another_user_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objectstore, "SHORT_FOLDERS", tmp_path)

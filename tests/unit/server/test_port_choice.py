@@ -73,66 +73,59 @@ def test_no_port(asked: PortRequest) -> None:
         try_each(asked, lambda _: False, drawn(70))
 
 
-def homes(number: int, door: int, s3: int) -> list[ChosenPorts]:
-    """What so many hostelries that run at once choose by themselves."""
+def homes(number: int, gateway: int, s3: int) -> list[ChosenPorts]:
+    """The ports of hostelries that start at once, without flags."""
     with ExitStack() as stack:
         return [
             stack.enter_context(
-                choose_ports(
-                    HOST,
-                    any_port(door),
-                    any_port(s3),
-                )
+                choose_ports(HOST, any_port(gateway), any_port(s3)),
             )
             for _ in range(number)
         ]
 
 
 def test_hostelries_that_start_at_once_choose_different_ports() -> None:
-    door, s3 = free_ports(2)
-    chosen = homes(4, door, s3)
-    assert (chosen[0].gateway_port, chosen[0].s3_port, chosen[0].notes) == (door, s3, ())
+    gateway, s3 = free_ports(2)
+    chosen = homes(4, gateway, s3)
+    assert (chosen[0].gateway_port, chosen[0].s3_port, chosen[0].notes) == (gateway, s3, ())
     every = [port for it in chosen for port in (it.gateway_port, it.s3_port)]
     assert len(set(every)) == len(every), "although no object store listens yet"
-    for it in chosen[1:]:
-        (line,) = it.notes
-        assert str(it.gateway_port) in line
-        assert str(it.s3_port) in line
+    for ports in chosen[1:]:
+        (line,) = ports.notes
+        assert str(ports.gateway_port) in line
+        assert str(ports.s3_port) in line
 
 
 @pytest.mark.parametrize("flag", ["--port", "--s3-port"])
-def test_a_port_that_was_told_and_is_taken_is_named_with_its_flag(flag: str) -> None:
+def test_a_requested_port_that_is_taken_is_named_with_its_flag(flag: str) -> None:
     with socket.create_server((HOST, 0)) as other:
         taken = other.getsockname()[1]
-        told = (
-            PortRequest(requested=taken, default=1),
-            any_port(free_port()),
-        )
-        door, s3 = told if flag == "--port" else reversed(told)
+        requests = PortRequest(requested=taken, default=1), any_port(free_port())
+        gateway, s3 = requests if flag == "--port" else reversed(requests)
         with (
             pytest.raises(TerminalError, match=rf"port {taken} .* choose another with {flag}"),
-            choose_ports(HOST, door, s3),
+            choose_ports(HOST, gateway, s3),
         ):
             raise AssertionError("it was had")
 
 
-def test_the_door_never_takes_the_port_that_the_object_store_was_told() -> None:
+def test_the_gateway_never_takes_the_port_requested_for_the_object_store() -> None:
     port = free_port()
     with choose_ports(HOST, any_port(port), PortRequest(requested=port, default=1)) as ports:
         assert ports.s3_port == port != ports.gateway_port
 
 
-def test_an_inherited_door_and_the_port_of_its_object_store_are_kept() -> None:
+def test_an_inherited_listener_and_the_port_of_its_object_store_are_kept() -> None:
     with socket.create_server((HOST, 0)) as store:
         s3 = store.getsockname()[1]
-        door = bind(HOST, free_port())
-        port = door.getsockname()[1]
+        listener = bind(HOST, free_port())
+        port = listener.getsockname()[1]
         with choose_ports(
             HOST,
             any_port(port),
             PortRequest(requested=s3, default=1),
-            inherited=door,
+            inherited=listener,
             own_s3=s3,
         ) as ports:
-            assert ports.listener is door
+            assert ports.listener is listener
             assert (ports.gateway_port, ports.s3_port) == (port, s3)

@@ -15,7 +15,7 @@ def routes_of(town: ScalingTown) -> ScalingRoutes:
     return ScalingRoutes(town.state, town.scaler, history, town.clock)
 
 
-def test_the_command_line_is_told_of_every_target_with_its_policies_and_acts() -> None:
+def test_the_command_line_gets_every_target_with_its_policies_and_acts() -> None:
     town = ScalingTown(copies=1)
     policy = town.track()
     town.alarm(policy, 12.0)
@@ -34,7 +34,7 @@ def test_the_command_line_is_told_of_every_target_with_its_policies_and_acts() -
     assert routes.timelines("none", None, 900.0)["timelines"] == []
 
 
-def test_a_target_whose_component_is_gone_is_still_told_of() -> None:
+def test_a_target_whose_component_is_gone_is_still_reported() -> None:
     town = ScalingTown(copies=1)
     routes = routes_of(town)
     found = town.state.components.get(town.base.scope, "base")

@@ -1,4 +1,4 @@
-"""What control answers of targets that chose the responsive policy."""
+"""Control's answers on targets that chose the responsive policy."""
 
 from tests.unit.autoscaler.scaling_town import NAME, ScalingTown
 from tests.unit.reconcile.samples import NOW, SCOPE
@@ -11,7 +11,7 @@ from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.server.scaling_routes import ScalingRoutes
 
 
-def test_a_target_shows_what_it_chose_and_what_cannot_be_had_says_why() -> None:
+def test_a_target_shows_its_choice_and_the_reason_where_it_is_refused() -> None:
     town = ScalingTown()
     arn = SCOPE.arn("inference-component", "base")
     tags = TagSet(scope=SCOPE, arn=arn, tags={"hostelry:responsive": "5 max-growth=4"})

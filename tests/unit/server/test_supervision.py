@@ -141,13 +141,13 @@ def test_when_an_adopted_process_hangs(age_s: float, misses: int, expected: bool
     assert is_hung(liveness, age_s=age_s, policy=PATIENT_LIVENESS) is expected
 
 
-def test_what_could_not_be_started_is_told_with_its_cause() -> None:
+def test_a_service_that_cannot_start_is_reported_with_the_cause() -> None:
     how = "could not be started: [Errno 28] No space left on device"
     message = death_message("control", how, RestartAfter(delay_s=0.2, quick_deaths=1), "")
     assert message == f"control {how}; restarting in 0.2 s"
 
 
-def test_a_death_without_a_word_is_told_too() -> None:
+def test_a_death_without_output_is_reported_too() -> None:
     message = death_message(
         "gateway", Exit(-15), RestartAfter(delay_s=0.2, quick_deaths=1), "\n \n"
     )
@@ -199,12 +199,12 @@ def test_what_starts_is_asked_often_so_that_it_cannot_hang_unheard() -> None:
 
 
 @pytest.mark.parametrize(
-    ("has_answered", "said"),
+    ("has_answered", "text"),
     [
         pytest.param(True, "control stopped answering: 5 checks of 2 s", id="it answered before"),
         pytest.param(False, "control never answered: 5 checks of 2 s", id="it never did"),
     ],
 )
-def test_a_service_that_hangs_is_named(has_answered: bool, said: str) -> None:
+def test_a_service_that_hangs_is_named(has_answered: bool, text: str) -> None:
     liveness = Liveness(has_answered=has_answered, misses=5)
-    assert hung_message("control", liveness, LivenessPolicy()).startswith(said)
+    assert hung_message("control", liveness, LivenessPolicy()).startswith(text)

@@ -48,7 +48,7 @@ def test_options_that_are_allowed(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "text"),
     [
         pytest.param({"port": 0}, "--port 0", id="port zero"),
         pytest.param({"s3_port": 65536}, "--s3-port 65536", id="a port beyond the last"),
@@ -96,8 +96,8 @@ def test_options_that_are_allowed(changes: dict[str, Any]) -> None:
         pytest.param({"s3_endpoint": "ftp://nas"}, "--s3-endpoint", id="another scheme"),
     ],
 )
-def test_options_that_are_refused_name_the_flag(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(TerminalError, match=said):
+def test_options_that_are_refused_name_the_flag(changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(TerminalError, match=text):
         check_options(replace(OPTIONS, **changes))
 
 
@@ -124,7 +124,7 @@ def test_another_s3s_keys_become_ours(stored: Credentials | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "stored", "environment", "said"),
+    ("options", "stored", "environment", "text"),
     [
         pytest.param(OTHER_S3, None, {}, "AWS_ACCESS_KEY_ID", id="another S3 without keys"),
         pytest.param(
@@ -150,9 +150,9 @@ def test_another_s3s_keys_become_ours(stored: Credentials | None) -> None:
     ],
 )
 def test_keys_that_cannot_be_decided(
-    options: UpOptions, stored: Credentials | None, environment: dict[str, str], said: str
+    options: UpOptions, stored: Credentials | None, environment: dict[str, str], text: str
 ) -> None:
-    with pytest.raises(TerminalError, match=said):
+    with pytest.raises(TerminalError, match=text):
         decide_credentials(options, stored, environment)
 
 
@@ -163,7 +163,7 @@ def ports() -> ChosenPorts:
     )
 
 
-def test_the_configuration_says_what_was_asked() -> None:
+def test_the_configuration_has_the_options() -> None:
     config = decide_config(replace(OTHER_S3, max_body_mb=1.5, host="::1"), ports(), 4242, 3)
     assert (config.control_port, config.max_body_bytes) == (4242, 1536 * 1024)
     assert (config.host, config.s3_url) == ("::1", "http://nas:9000")

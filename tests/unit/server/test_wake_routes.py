@@ -1,4 +1,4 @@
-"""What control answers to gateway workers that hold requests: good words and bad."""
+"""Control's answers to gateway workers that hold requests: valid wakes and invalid ones."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -58,7 +58,7 @@ def test_a_wake_is_passed_on() -> None:
         pytest.param(GOOD.replace(b'"at":5.0', b'"at":1e999'), id="no instant"),
     ],
 )
-def test_what_is_no_wake_is_refused_and_wakes_nobody(body: bytes) -> None:
+def test_what_is_no_wake_is_refused_and_wakes_nothing(body: bytes) -> None:
     (answer,), woken = answers(open_state(MemoryStore()), ("POST", "/wake", body))
     assert answer.status_code == 400
     assert woken == []

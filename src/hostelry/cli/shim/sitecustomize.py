@@ -1,9 +1,9 @@
-"""Loaded by Python at start under `hostelry exec`; sends STS calls to the door.
+"""Redirection of STS calls to the gateway, which Python loads at start under `hostelry exec`.
 
 The SageMaker SDK makes its STS client with an explicit endpoint, https://sts.REGION.amazonaws.com,
-which AWS_ENDPOINT_URL does not change. Here such clients get the hostelry's address instead. It
-acts when botocore is imported, imports nothing before, runs on any Python 3.8 or newer, and a
-sitecustomize of the user's own is loaded afterwards.
+which AWS_ENDPOINT_URL does not change. Such clients get the hostelry's address instead. The module
+acts when botocore is imported, imports nothing before, runs on Python 3.8 or newer, and loads a
+sitecustomize of the user's own afterwards.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ STS_HOST = re.compile(
 WATCHED = "botocore.session"
 
 
-def to_the_door(url: Any) -> Any:
-    """The door where `url` is one of AWS's STS hosts, else `url` itself."""
-    door = os.environ.get("AWS_ENDPOINT_URL")
-    if door and isinstance(url, str) and STS_HOST.match(url.lower()):
-        return door
+def to_gateway(url: Any) -> Any:
+    """The gateway's URL where `url` is one of AWS's STS hosts, else `url`."""
+    gateway = os.environ.get("AWS_ENDPOINT_URL")
+    if gateway and isinstance(url, str) and STS_HOST.match(url.lower()):
+        return gateway
     return url
 
 
 def redirect(session_class: Any) -> None:
-    """Make every client of a botocore session ask the door for STS."""
+    """Make every client of a botocore session call the gateway for STS."""
     create_client = session_class.create_client
 
     def create_redirected(self: Any, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("endpoint_url"):
-            kwargs["endpoint_url"] = to_the_door(kwargs["endpoint_url"])
+            kwargs["endpoint_url"] = to_gateway(kwargs["endpoint_url"])
         elif len(args) > 5:  # service, region, api version, use_ssl, verify, endpoint_url
-            args = (*args[:5], to_the_door(args[5]), *args[6:])
+            args = (*args[:5], to_gateway(args[5]), *args[6:])
         return create_client(self, *args, **kwargs)
 
     session_class.create_client = create_redirected
 
 
 class WatchingLoader:
-    """Loads botocore.session as its own loader does, then redirects it."""
+    """Loader of botocore.session that redirects it once its own loader has run it."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
@@ -71,7 +71,7 @@ class WatchingLoader:
 
 
 class WatchingFinder:
-    """Finds botocore.session through the other finders and wraps its loader."""
+    """Finder of botocore.session that wraps the loader of the other finders."""
 
     @classmethod
     def find_spec(

@@ -95,7 +95,7 @@ def test_by_a_tag(
 
 
 @pytest.mark.parametrize(
-    ("value", "says"),
+    ("value", "message"),
     [
         pytest.param("fast", '"fast" is no number', id="no number"),
         pytest.param("0", "target is 0", id="no concurrency"),
@@ -106,15 +106,15 @@ def test_by_a_tag(
     ],
 )
 def test_a_tag_that_cannot_be_is_refused_and_changes_nothing(
-    call: Call, refused: Refused, state: State, scope: Scope, value: str, says: str
+    call: Call, refused: Refused, state: State, scope: Scope, value: str, message: str
 ) -> None:
     arn = scope.arn("inference-component", "base")
     call("AddTags", ResourceArn=arn, Tags=tag("5"))
-    assert says in refused("AddTags", ResourceArn=arn, Tags=tag(value))
+    assert message in refused("AddTags", ResourceArn=arn, Tags=tag(value))
     assert [it.options.target for it in responsive_targets(state).watched.values()] == [5.0]
 
 
-def test_a_variant_that_nobody_registered_is_not_watched(call: Call, state: State) -> None:
+def test_a_variant_that_is_not_registered_is_not_watched(call: Call, state: State) -> None:
     """Of endpoint "v" only the variant "main" is registered."""
     call(
         "AddTags",

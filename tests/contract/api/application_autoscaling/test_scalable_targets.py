@@ -102,7 +102,7 @@ def test_registering_writes_what_is_wanted_and_no_capacity(
 
 
 @pytest.mark.parametrize(
-    ("params", "says"),
+    ("params", "message"),
     [
         pytest.param({**COPIES, "MaxCapacity": 4}, "MinCapacity is required", id="no minimum"),
         pytest.param({**COPIES, "MinCapacity": 4}, "MaxCapacity is required", id="no maximum"),
@@ -143,10 +143,10 @@ def test_registering_writes_what_is_wanted_and_no_capacity(
             id="our dimension in another namespace"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_registered(unscaled: Refused, params: dict[str, Any], says: str) -> None:
+def test_what_cannot_be_registered(unscaled: Refused, params: dict[str, Any], message: str) -> None:
     code, text = unscaled("RegisterScalableTarget", **params)
     assert code == "ValidationException"
-    assert says in text
+    assert message in text
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_a_deleted_resource_stays_registered_and_can_be_deregistered(
 
 
 @pytest.mark.parametrize(
-    ("variant", "says"),
+    ("variant", "message"),
     [
         pytest.param({"VariantName": "other", "ModelName": "m"}, "has no such variant",
             id="the variant is dropped (7.1)"),
@@ -311,16 +311,16 @@ def test_an_update_must_keep_scaled_variants(
     refused: Callable[..., str],
     make: Any,
     variant: Any,
-    says: str | None,
+    message: str | None,
 ) -> None:
     scaling("RegisterScalableTarget", **INSTANCES, **BOUNDS)
     make.config("next", variant)
     update = {"EndpointName": "v", "EndpointConfigName": "next"}
-    if says is None:
+    if message is None:
         call("UpdateEndpoint", **update)
         return
     text = refused("UpdateEndpoint", **update)
-    assert says in text
+    assert message in text
     assert "Deregister endpoint/v/variant/main from Application Auto Scaling first" in text
     scaling("DeregisterScalableTarget", **INSTANCES)
     call("UpdateEndpoint", **update)

@@ -159,7 +159,7 @@ def test_replacing_keeps_the_arn_the_alarms_and_their_state(
     assert (low["EvaluationPeriods"], low["Period"]) == (15, 60)
 
 
-def test_replacing_makes_again_what_somebody_deleted(
+def test_replacing_makes_again_what_a_user_deleted(
     scaling: Call, call_as: Call, scope: Scope
 ) -> None:
     before = put(scaling, tracking())
@@ -189,7 +189,7 @@ def test_another_type_in_its_place_takes_the_alarms_away(
     assert described(scaling)[0]["PolicyType"] == "StepScaling"
 
 
-def test_a_policys_type_need_not_be_told_again(scaling: Call, unscaled: Refused) -> None:
+def test_a_policys_type_need_not_be_given_again(scaling: Call, unscaled: Refused) -> None:
     configuration = tracking()["TargetTrackingScalingPolicyConfiguration"]
     params = {"PolicyName": "p", "TargetTrackingScalingPolicyConfiguration": configuration}
     _, text = unscaled("PutScalingPolicy", **COPIES, **params)
@@ -256,7 +256,7 @@ OFF = {**M1, "ReturnData": False}
 
 
 @pytest.mark.parametrize(
-    ("policy", "says"),
+    ("policy", "message"),
     [
         pytest.param(tracking(None), "Exactly one of PredefinedMetricSpecification", id="none"),
         pytest.param(tracking(CustomizedMetricSpecification=METRIC), "Exactly one of",
@@ -305,11 +305,11 @@ OFF = {**M1, "ReturnData": False}
     ],
 )  # fmt: skip
 def test_what_is_no_target_tracking(
-    scaling: Call, unscaled: Refused, policy: dict[str, Any], says: str
+    scaling: Call, unscaled: Refused, policy: dict[str, Any], message: str
 ) -> None:
     code, text = unscaled("PutScalingPolicy", PolicyName="p", **COPIES, **policy)
     assert code == "ValidationException"
-    assert says in text
+    assert message in text
     assert described(scaling) == []
 
 
@@ -358,7 +358,7 @@ def test_steps_that_can_be(scaling: Call, steps: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "code", "says"),
+    ("policy", "code", "message"),
     [
         pytest.param(stepping(step(None, None)), "ValidationException", "or both", id="no bounds"),
         pytest.param(stepping(step(5, 5)), "ValidationException", "must be less than", id="empty"),
@@ -395,11 +395,11 @@ def test_steps_that_can_be(scaling: Call, steps: list[dict[str, Any]]) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_step_scaling(
-    scaling: Call, unscaled: Refused, policy: dict[str, Any], code: str, says: str
+    scaling: Call, unscaled: Refused, policy: dict[str, Any], code: str, message: str
 ) -> None:
     answer = unscaled("PutScalingPolicy", PolicyName="p", **COPIES, **policy)
     assert answer[0] == code
-    assert says in answer[1]
+    assert message in answer[1]
     assert described(scaling) == []
 
 
@@ -473,7 +473,7 @@ def test_another_services_policy_is_not_there(unscaled: Refused) -> None:
 
 
 def test_names_with_anything_printable_in_them(scaling: Call) -> None:
-    # DeleteScalingPolicy and PutScalingPolicy allow them; a record's name must tell them apart.
+    # DeleteScalingPolicy and PutScalingPolicy allow them; a record's name must distinguish them.
     names = ["a|b", "a/b:c", " x ", "p" * 256, "DROP TABLE"]
     for name in names:
         put(scaling, stepping(), name)

@@ -111,7 +111,7 @@ def test_the_same_schedule_again_forgets_no_firing(
 
 
 @pytest.mark.parametrize(
-    ("params", "says"),
+    ("params", "message"),
     [
         pytest.param({"Schedule": None}, "Schedule is required", id="no schedule (PSA)"),
         pytest.param({"Schedule": "0 22 * * *"}, "it must be at(", id="a line of crontab"),
@@ -143,12 +143,12 @@ def test_the_same_schedule_again_forgets_no_firing(
     ],
 )  # fmt: skip
 def test_what_is_no_scheduled_action(
-    scaling: Call, unscaled: Refused, params: dict[str, Any], says: str
+    scaling: Call, unscaled: Refused, params: dict[str, Any], message: str
 ) -> None:
     given = {name: value for name, value in {**NIGHT, **params}.items() if value is not None}
     code, text = unscaled("PutScheduledAction", **COPIES, **given)
     assert code == "ValidationException"
-    assert says in text
+    assert message in text
     assert described(scaling) == []
 
 

@@ -83,7 +83,7 @@ def test_deleting_is_all_or_nothing(cloudwatch: Call, state: State) -> None:
     assert [it.value.name for it in state.composite_alarms.list()] == ["other"]
 
 
-def test_history_tells_what_happened_and_outlives_the_alarm(
+def test_history_records_what_happened_and_outlives_the_alarm(
     cloudwatch: Call, clock: ManualClock
 ) -> None:
     make(cloudwatch, "high")

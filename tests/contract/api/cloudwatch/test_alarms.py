@@ -92,7 +92,7 @@ ONE = {"Id": "m1", "MetricStat": STAT}
 
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "text"),
     [
         pytest.param(without("Threshold"), "Threshold is required", id="no threshold"),
         pytest.param(without("ComparisonOperator"), "ComparisonOperator is", id="no comparison"),
@@ -195,11 +195,11 @@ ONE = {"Id": "m1", "MetricStat": STAT}
     ],
 )
 def test_what_no_alarm_can_be_is_refused(
-    cloudwatch: Call, state: State, params: dict[str, Any], said: str
+    cloudwatch: Call, state: State, params: dict[str, Any], text: str
 ) -> None:
     refused = refusal(cloudwatch, "PutMetricAlarm", **params)
     assert refused.code == "ValidationException"
-    assert said in refused.message
+    assert text in refused.message
     assert state.metric_alarms.list() == []
 
 
@@ -227,7 +227,7 @@ def test_a_composite_alarm_is_described_with_its_rule_and_suppressor(cloudwatch:
 
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "text"),
     [
         pytest.param({"AlarmRule": "ALARM(a"}, "cannot be used", id="a rule that cannot be read"),
         pytest.param({"AlarmRule": "ALARM(gone) OR OK(far)"}, "[gone, far]", id="unknown alarms"),
@@ -260,12 +260,12 @@ def test_a_composite_alarm_is_described_with_its_rule_and_suppressor(cloudwatch:
     ],
 )
 def test_what_no_composite_alarm_can_be_is_refused(
-    cloudwatch: Call, params: dict[str, Any], said: str
+    cloudwatch: Call, params: dict[str, Any], text: str
 ) -> None:
     make(cloudwatch, "a")
     refused = refusal(cloudwatch, "PutCompositeAlarm", **{"AlarmName": "new", **params})
     assert refused.code == "ValidationException"
-    assert said in refused.message
+    assert text in refused.message
 
 
 def test_a_cycle_of_composite_alarms_is_refused(cloudwatch: Call) -> None:

@@ -83,7 +83,7 @@ USUAL: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-class Nobody:
+class AcceptingScaler:
     """A scaler that takes everything."""
 
     def trigger(self, trigger: Trigger) -> None: ...
@@ -169,7 +169,7 @@ def test_any_request_about_alarms_is_answered_or_refused(
     event(code or "answered")
     assert code in CODES
     watched = AlarmWatchDeps(
-        state=state, metrics=metrics, scaler=Nobody(), clock=clock, steady=ManualClock()
+        state=state, metrics=metrics, scaler=AcceptingScaler(), clock=clock, steady=ManualClock()
     )
 
     async def post(address: str, headers: Mapping[str, str], body: bytes) -> int:

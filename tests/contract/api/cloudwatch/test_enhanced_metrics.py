@@ -54,10 +54,10 @@ def cloudwatch(client: Client, metrics: MemoryMetrics, scope: Scope) -> Any:
     by_copy = {"c-0": 1, "c-1": 1}
     for second in range(M0, M0 + 60):
         busy = load(second, arrivals=2, finished=2, errors_5xx=1, arrivals_by_copy=by_copy)
-        told = [it for _, it in publication.take(second, [busy], there)]
+        reported = [it for _, it in publication.take(second, [busy], there)]
         if second % 10 == 9:
-            told += [it for _, it in utilization(second - 9, there, {"c-0": 0.5, "c-1": 0.5})]
-        metrics.record(scope, told)
+            reported += [it for _, it in utilization(second - 9, there, {"c-0": 0.5, "c-1": 0.5})]
+        metrics.record(scope, reported)
     return client("cloudwatch")
 
 
@@ -85,7 +85,7 @@ def test_the_samples_cost_adds_up_over_periods(cloudwatch: Any) -> None:
     assert found[-1] == pytest.approx([0.01 * it for it in range(1, 7)])
 
 
-def test_the_number_of_instances_is_how_many_told_of_their_use(cloudwatch: Any) -> None:
+def test_the_number_of_instances_is_how_many_reported_their_use(cloudwatch: Any) -> None:
     metric = {
         "Namespace": "/aws/sagemaker/Endpoints",
         "MetricName": "CPUUtilizationNormalized",

@@ -308,7 +308,7 @@ def test_what_put_metric_data_refuses(
 
 
 # Source: PutMetricData, Errors: InternalServiceFault, HTTP 500.
-def test_what_cannot_be_kept_is_an_internal_fault_that_says_why(
+def test_what_cannot_be_kept_is_an_internal_fault_with_the_reason(
     call: Call, metrics: MemoryMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(scope: Scope, samples: list[Sample]) -> None:
@@ -335,8 +335,8 @@ def ask(call: Call, minutes: None, minute: float) -> Callable[..., Any]:
         given = {"StartTime": minute - 240, "EndTime": minute + 60, **params}
         answer = call("GetMetricData", "cloudwatch", MetricDataQueries=list(queries), **given)
         return [
-            (it["Id"], [round((at - minute) / 60) for at in it["Timestamps"]], it["Values"])
-            for it in answer["MetricDataResults"]
+            (one["Id"], [round((at - minute) / 60) for at in one["Timestamps"]], one["Values"])
+            for one in answer["MetricDataResults"]
         ]
 
     return ask

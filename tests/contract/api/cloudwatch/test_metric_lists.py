@@ -215,8 +215,8 @@ def test_metrics_are_listed(
 ) -> None:
     answer = call("ListMetrics", "cloudwatch", **params)
     shown = [
-        " ".join((it["MetricName"], *("=".join(d.values()) for d in it["Dimensions"])))
-        for it in answer["Metrics"]
+        " ".join((metric["MetricName"], *("=".join(d.values()) for d in metric["Dimensions"])))
+        for metric in answer["Metrics"]
     ]
     assert shown == found
 

@@ -1,4 +1,4 @@
-"""What GetMetricData tells besides the data, and when.
+"""Messages of GetMetricData, and when they come.
 
 Sources: GetMetricData, Messages ("Maximum number of allowed metrics exceeded"); MetricDataResult,
 Messages and StatusCode; the codes as Grafana's CloudWatch data source reads them.
@@ -57,7 +57,7 @@ def ask(
 
 
 @pytest.mark.parametrize(
-    ("expression", "num_points", "is_told"),
+    ("expression", "num_points", "is_reported"),
     [
         pytest.param("calls / load", 2, True, id="a division by zero"),
         pytest.param("LOG(load)", 2, True, id="the logarithm of zero"),
@@ -74,24 +74,24 @@ def ask(
         pytest.param("SEARCH('{Mine} Nowhere', 'Sum', 60)", 0, False, id="nothing found"),
     ],
 )
-def test_a_result_tells_of_values_that_are_no_numbers(
-    ask: Callable[..., dict[str, Any]], expression: str, num_points: int, is_told: bool
+def test_a_result_reports_values_that_are_no_numbers(
+    ask: Callable[..., dict[str, Any]], expression: str, num_points: int, is_reported: bool
 ) -> None:
     answer = ask(expression)
     assert answer["Messages"] == []
     found = answer["MetricDataResults"]
     assert sum(len(it["Values"]) for it in found) == num_points
-    told = [message["Code"] for it in found for message in it.get("Messages", ())]
-    assert told == (["ArithmeticError"] if is_told else [])
+    reported = [message["Code"] for it in found for message in it.get("Messages", ())]
+    assert reported == (["ArithmeticError"] if is_reported else [])
     assert {it["StatusCode"] for it in found} <= {"Complete"}
 
 
-def test_what_an_expression_names_is_told_of_with_it(ask: Callable[..., dict[str, Any]]) -> None:
+def test_what_an_expression_names_is_reported_with_it(ask: Callable[..., dict[str, Any]]) -> None:
     found = ask("calls / load", "e0 * 2", "calls * 2")["MetricDataResults"]
     assert [len(it.get("Messages", ())) for it in found] == [1, 1, 0]
 
 
-def test_of_an_array_only_the_series_that_lack_points_tell_it(
+def test_of_an_array_only_the_series_that_lack_points_report_it(
     ask: Callable[..., dict[str, Any]],
 ) -> None:
     found = ask("8 / [load, calls]")["MetricDataResults"]
@@ -99,18 +99,18 @@ def test_of_an_array_only_the_series_that_lack_points_tell_it(
 
 
 @pytest.mark.parametrize(
-    ("num_metrics", "is_told"),
+    ("num_metrics", "is_reported"),
     [
         pytest.param(500, False, id="as many as a SEARCH may find"),
         pytest.param(501, True, id="one more"),
     ],
 )
-def test_a_search_that_is_cut_is_told_of(
+def test_a_search_that_is_cut_is_reported(
     ask: Callable[..., dict[str, Any]],
     metrics: MemoryMetrics,
     scope: Scope,
     num_metrics: int,
-    is_told: bool,
+    is_reported: bool,
 ) -> None:
     for number in range(num_metrics):
         metric = Metric.of("Many", f"Name{number}", {})
@@ -119,8 +119,8 @@ def test_a_search_that_is_cut_is_told_of(
     answer = ask(f"SUM({search})", "calls", f"METRIC_COUNT({search}) * calls")
     summed, *_ = answer["MetricDataResults"]
     assert summed["Values"] == [500.0]
-    told = [(it["Code"], "SEARCH in e0, e2 finds" in it["Value"]) for it in answer["Messages"]]
-    assert told == ([("MaxMetricsExceeded", True)] if is_told else [])
+    reported = [(it["Code"], "SEARCH in e0, e2 finds" in it["Value"]) for it in answer["Messages"]]
+    assert reported == ([("MaxMetricsExceeded", True)] if is_reported else [])
     assert all("Messages" not in it for it in answer["MetricDataResults"])
 
 

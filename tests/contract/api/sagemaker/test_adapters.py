@@ -46,7 +46,7 @@ def test_an_adapter_lives_in_its_base_and_reserves_nothing(
 
 
 @pytest.mark.parametrize(
-    ("specification", "more", "says"),
+    ("specification", "more", "message"),
     [
         pytest.param({"BaseInferenceComponentName": "gone"}, {}, "Could not find", id="no base"),
         pytest.param(
@@ -98,7 +98,7 @@ def test_an_adapter_that_cannot_be_is_refused(
     change_component: Callable[..., None],
     specification: dict[str, Any],
     more: dict[str, Any],
-    says: str,
+    message: str,
 ) -> None:
     make.endpoint()
     make.endpoint("other")
@@ -119,7 +119,7 @@ def test_an_adapter_that_cannot_be_is_refused(
         Specification=without_none(given),
         **more,
     )
-    assert says in text
+    assert message in text
 
 
 def test_a_base_goes_after_its_adapters(call: Call, make: Any, refused: Refused) -> None:

@@ -62,15 +62,15 @@ def test_tags_change_it_on_what_runs(
 def test_a_choice_that_there_is_not_is_refused(
     call: Call, make: Any, component: Stored, refused: Refused, value: str
 ) -> None:
-    says = f'Tag hostelry:zero is "{value}"; it must be hold or compat'
+    message = f'Tag hostelry:zero is "{value}"; it must be hold or compat'
     make.endpoint()
-    with pytest.raises(ServiceError, match=says):
+    with pytest.raises(ServiceError, match=message):
         make.endpoint("another", Tags=chosen(value))
-    with pytest.raises(ServiceError, match=says):
+    with pytest.raises(ServiceError, match=message):
         make.component("base", Tags=chosen(value))
     make.component("base")
     arn = ARN + "inference-component/base"
-    assert says in refused("AddTags", ResourceArn=arn, Tags=chosen(value))
+    assert message in refused("AddTags", ResourceArn=arn, Tags=chosen(value))
     assert call("ListTags", ResourceArn=arn)["Tags"] == []
 
 

@@ -48,7 +48,7 @@ def wide(
 
 @pytest.mark.usefixtures("wide")
 @pytest.mark.parametrize(
-    ("variant", "says"),
+    ("variant", "message"),
     [
         pytest.param({"InitialInstanceCount": 4}, None, id="as many as there are"),
         pytest.param({"InitialInstanceCount": 2}, None, id="as many as the copies need"),
@@ -75,16 +75,16 @@ def test_an_update_of_the_endpoint_leaves_room_for_what_serves(
     refused: Refused,
     endpoint: Callable[[], Endpoint],
     variant: dict[str, Any],
-    says: str | None,
+    message: str | None,
 ) -> None:
     make.config("next", variant)
     before = endpoint()
     params = {"EndpointName": "e", "EndpointConfigName": "next"}
-    if says is None:
+    if message is None:
         call("UpdateEndpoint", **params)
         assert endpoint().pending is not None
         return
-    assert says in refused("UpdateEndpoint", **params)
+    assert message in refused("UpdateEndpoint", **params)
     assert endpoint() == before
 
 
@@ -102,8 +102,8 @@ def test_a_new_instance_count_leaves_room_for_what_serves(
         call("UpdateEndpointWeightsAndCapacities", **params)
         assert endpoint().active.variants[0].desired_instance_count == count
         return
-    says = refused("UpdateEndpointWeightsAndCapacities", **params)
-    assert "1 would have no place there. Allow more instances, or lower the copy counts" in says
+    message = refused("UpdateEndpointWeightsAndCapacities", **params)
+    assert "1 would have no place there. Allow more instances, or lower the copy counts" in message
     assert endpoint() == before
 
 

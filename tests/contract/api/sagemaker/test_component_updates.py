@@ -224,7 +224,7 @@ def test_an_adapter_waits_as_long_as_its_base_may_take(
 
 @pytest.mark.usefixtures("base")
 @pytest.mark.parametrize(
-    ("name", "params", "says"),
+    ("name", "params", "message"),
     [
         pytest.param("base", {}, "Nothing to update", id="nothing"),
         pytest.param(
@@ -283,10 +283,10 @@ def test_an_adapter_waits_as_long_as_its_base_may_take(
     ],
 )
 def test_an_update_that_cannot_be_is_refused(
-    refused: Refused, component: Stored, name: str, params: dict[str, Any], says: str
+    refused: Refused, component: Stored, name: str, params: dict[str, Any], message: str
 ) -> None:
     before = component(name)
-    assert says in refused("UpdateInferenceComponent", InferenceComponentName=name, **params)
+    assert message in refused("UpdateInferenceComponent", InferenceComponentName=name, **params)
     assert component(name) == before
 
 
@@ -302,7 +302,7 @@ def test_an_adapter_has_no_copy_count(refused: Refused) -> None:
 
 @pytest.mark.usefixtures("base")
 @pytest.mark.parametrize(
-    ("status", "says"),
+    ("status", "message"),
     [
         pytest.param(ComponentStatus.CREATING, IN_PROGRESS, id="creating"),
         pytest.param(ComponentStatus.UPDATING, IN_PROGRESS, id="updating"),
@@ -311,14 +311,14 @@ def test_an_adapter_has_no_copy_count(refused: Refused) -> None:
     ],
 )
 def test_an_update_in_the_wrong_status_is_refused(
-    refused: Refused, change_component: Callable[..., None], status: ComponentStatus, says: str
+    refused: Refused, change_component: Callable[..., None], status: ComponentStatus, message: str
 ) -> None:
     change_component("base", status=status)
     copies = {"CopyCount": 2}
-    assert says in refused(
+    assert message in refused(
         "UpdateInferenceComponent", InferenceComponentName="base", RuntimeConfig=copies
     )
-    assert says in refused(
+    assert message in refused(
         "UpdateInferenceComponentRuntimeConfig",
         InferenceComponentName="base",
         DesiredRuntimeConfig=copies,

@@ -142,7 +142,7 @@ def test_timeouts_default_to_the_variants(make: Any, component: Stored) -> None:
     assert (spec.download_timeout_s, spec.startup_timeout_s) == (111.0, 222.0)
 
 
-def test_one_copy_is_wanted_where_nothing_is_said(make: Any, component: Stored) -> None:
+def test_one_copy_is_desired_by_default(make: Any, component: Stored) -> None:
     make.endpoint()
     make.component(RuntimeConfig=None)
     assert component("base").desired_copies == 1
@@ -173,7 +173,7 @@ def with_needs(**more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("params", "says"),
+    ("params", "message"),
     [
         pytest.param({"EndpointName": "gone"}, "Could not find endpoint", id="no endpoint"),
         pytest.param(
@@ -276,7 +276,7 @@ def with_needs(**more: Any) -> dict[str, Any]:
     ],
 )
 def test_a_base_that_cannot_be_is_refused(
-    call: Call, make: Any, refused: Refused, params: dict[str, Any], says: str
+    call: Call, make: Any, refused: Refused, params: dict[str, Any], message: str
 ) -> None:
     make.model()
     make.endpoint()
@@ -290,7 +290,7 @@ def test_a_base_that_cannot_be_is_refused(
         **params,
     }
     given = {name: without_none(value) for name, value in given.items() if value is not None}
-    assert says in refused("CreateInferenceComponent", **given)
+    assert message in refused("CreateInferenceComponent", **given)
     assert len(call("ListInferenceComponents")["InferenceComponents"]) == 1
 
 

@@ -70,17 +70,17 @@ def test_metrics_are_published_at_a_period_that_is_asked_for(
 
 @pytest.mark.parametrize("period_s", [0, -10, 1, 15, 61, 301, 2**31 - 1])
 def test_another_period_of_metrics_is_refused(refused: Refused, period_s: int) -> None:
-    told = refused(
+    reported = refused(
         "CreateEndpointConfig",
         EndpointConfigName="c",
         ExecutionRoleArn=ROLE,
         ProductionVariants=[MAIN],
         MetricsConfig={"MetricPublishFrequencyInSeconds": period_s},
     )
-    assert f"is {period_s}; valid values are 10, 30, 60, 120, 180, 240, 300." in told
+    assert f"is {period_s}; valid values are 10, 30, 60, 120, 180, 240, 300." in reported
 
 
-def test_what_a_variant_says_is_what_is_stored(state: State, scope: Scope, make: Any) -> None:
+def test_a_variant_is_stored_as_it_is_given(state: State, scope: Scope, make: Any) -> None:
     make.config(
         "c",
         {
@@ -105,7 +105,7 @@ def test_what_a_variant_says_is_what_is_stored(state: State, scope: Scope, make:
 
 
 @pytest.mark.parametrize(
-    ("params", "says"),
+    ("params", "message"),
     [
         pytest.param(
             {"ProductionVariants": [OF_MODEL, OF_MODEL]}, '"main" was given 2 times', id="one name"
@@ -272,12 +272,12 @@ def test_what_a_variant_says_is_what_is_stored(state: State, scope: Scope, make:
     ],
 )
 def test_a_configuration_that_cannot_be_is_refused(
-    call: Call, make: Any, refused: Refused, params: dict[str, Any], says: str
+    call: Call, make: Any, refused: Refused, params: dict[str, Any], message: str
 ) -> None:
     make.model()
     given = {"ExecutionRoleArn": ROLE, **params}
     given = {name: value for name, value in given.items() if value is not None}
-    assert says in refused("CreateEndpointConfig", EndpointConfigName="c", **given)
+    assert message in refused("CreateEndpointConfig", EndpointConfigName="c", **given)
     assert call("ListEndpointConfigs")["EndpointConfigs"] == []
 
 

@@ -106,7 +106,7 @@ def test_a_generation_is_never_used_again(
         ),
     ],
 )
-def test_an_update_retains_what_it_is_told_to(
+def test_an_update_retains_what_it_asks_for(
     call: Call,
     make: Any,
     change: Callable[..., None],
@@ -154,7 +154,7 @@ def test_the_deployment_configuration_of_an_update_is_shown_and_can_be_kept(
 
 
 @pytest.mark.parametrize(
-    ("config", "says"),
+    ("config", "message"),
     [
         pytest.param("gone", "Could not find endpoint configuration", id="no configuration"),
         pytest.param("e-config", "is already in use", id="the one in use"),
@@ -169,14 +169,14 @@ def test_an_update_of_a_component_endpoint_that_cannot_be_is_refused(
     endpoint: Callable[[], Endpoint],
     refused: Refused,
     config: str,
-    says: str,
+    message: str,
 ) -> None:
     in_service(call, make, change)
     make.model()
     make.config("of-model", OF_MODEL)
     make.config("renamed", {"VariantName": "renamed"})
     before = endpoint()
-    assert says in refused("UpdateEndpoint", EndpointName="e", EndpointConfigName=config)
+    assert message in refused("UpdateEndpoint", EndpointName="e", EndpointConfigName=config)
     assert endpoint() == before
 
 
@@ -267,7 +267,7 @@ TOO_MUCH = [
 ]
 
 
-@pytest.mark.parametrize(("given", "says"), TOO_MUCH)
+@pytest.mark.parametrize(("given", "message"), TOO_MUCH)
 def test_a_component_that_cannot_move_is_named_with_the_limit(
     call: Call,
     make: Any,
@@ -275,7 +275,7 @@ def test_a_component_that_cannot_move_is_named_with_the_limit(
     endpoint: Callable[[], Endpoint],
     refused: Refused,
     given: dict[str, Any],
-    says: str,
+    message: str,
 ) -> None:
     in_service(call, make, change)
     make.component("fits", Specification=needing(ON_CPU))
@@ -283,28 +283,28 @@ def test_a_component_that_cannot_move_is_named_with_the_limit(
     make.config("moved", {"InstanceType": "ml.m5.xlarge"})
     before = endpoint()
     text = refused("UpdateEndpoint", EndpointName="e", EndpointConfigName="moved")
-    assert says in text
+    assert message in text
     assert f'"{ARN}inference-component/stays" cannot be on endpoint' in text
     assert endpoint() == before
     call("DeleteInferenceComponent", InferenceComponentName="stays")
     call("UpdateEndpoint", EndpointName="e", EndpointConfigName="moved")
 
 
-@pytest.mark.parametrize(("given", "says"), TOO_MUCH)
+@pytest.mark.parametrize(("given", "message"), TOO_MUCH)
 def test_a_component_that_could_not_follow_a_move_is_refused_while_it_is_under_way(
     call: Call,
     make: Any,
     change: Callable[..., None],
     refused: Refused,
     given: dict[str, Any],
-    says: str,
+    message: str,
 ) -> None:
     in_service(call, make, change)
     make.config("moved", {"InstanceType": "ml.m5.xlarge"})
     call("UpdateEndpoint", EndpointName="e", EndpointConfigName="moved")
     with pytest.raises(ServiceError, match="cannot be on endpoint") as caught:
         make.component("stays", **given)
-    assert says in caught.value.message
+    assert message in caught.value.message
     assert call("ListInferenceComponents")["InferenceComponents"] == []
 
 
@@ -335,7 +335,7 @@ def test_a_model_endpoint_cannot_become_one_for_components(
     assert "hosts models; an update cannot make it host inference components" in text
 
 
-def test_a_configuration_of_the_same_name_made_anew_is_another(
+def test_a_configuration_of_the_same_name_made_again_is_another(
     call: Call, make: Any, change: Callable[..., None], clock: ManualClock
 ) -> None:
     in_service(call, make, change)
@@ -350,7 +350,7 @@ IN_PROGRESS = f'Cannot update in-progress endpoint "{ARN}endpoint/e".'
 
 
 @pytest.mark.parametrize(
-    ("status", "says"),
+    ("status", "message"),
     [
         pytest.param(EndpointStatus.CREATING, IN_PROGRESS, id="creating"),
         pytest.param(EndpointStatus.UPDATING, IN_PROGRESS, id="updating"),
@@ -359,14 +359,14 @@ IN_PROGRESS = f'Cannot update in-progress endpoint "{ARN}endpoint/e".'
     ],
 )
 def test_an_update_in_the_wrong_status_is_refused(
-    make: Any, change: Callable[..., None], refused: Refused, status: EndpointStatus, says: str
+    make: Any, change: Callable[..., None], refused: Refused, status: EndpointStatus, message: str
 ) -> None:
     make.endpoint("e")
     make.config("new")
     change(status=status)
-    assert says in refused("UpdateEndpoint", EndpointName="e", EndpointConfigName="new")
+    assert message in refused("UpdateEndpoint", EndpointName="e", EndpointConfigName="new")
     weight = {"VariantName": "main", "DesiredWeight": 1.0}
-    assert says in refused(
+    assert message in refused(
         "UpdateEndpointWeightsAndCapacities",
         EndpointName="e",
         DesiredWeightsAndCapacities=[weight],
@@ -394,7 +394,7 @@ def test_weights_and_counts_of_several_variants_change_at_once(
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         pytest.param([{"VariantName": "gone", "DesiredWeight": 1.0}], "Could not find", id="gone"),
         pytest.param(
@@ -422,10 +422,10 @@ def test_a_change_of_weights_that_cannot_be_is_refused(
     change: Callable[..., None],
     refused: Refused,
     changes: list[dict[str, Any]],
-    says: str,
+    message: str,
 ) -> None:
     in_service(call, make, change, {"ManagedInstanceScaling": SCALED})
-    assert says in refused(
+    assert message in refused(
         "UpdateEndpointWeightsAndCapacities",
         EndpointName="e",
         DesiredWeightsAndCapacities=changes,

@@ -82,7 +82,7 @@ def test_a_model_that_went_before_the_endpoint_came_is_missed(
 
 
 @pytest.mark.parametrize(
-    ("params", "says"),
+    ("params", "message"),
     [
         pytest.param(
             {"EndpointConfigName": "gone"},
@@ -139,11 +139,11 @@ def test_a_model_that_went_before_the_endpoint_came_is_missed(
     ],
 )
 def test_an_endpoint_that_cannot_be_is_refused(
-    make: Any, refused: Refused, params: dict[str, Any], says: str
+    make: Any, refused: Refused, params: dict[str, Any], message: str
 ) -> None:
     make.endpoint("e")
     given = {"EndpointName": "new", "EndpointConfigName": "e-config", **params}
-    assert says in refused("CreateEndpoint", **given)
+    assert message in refused("CreateEndpoint", **given)
 
 
 def test_counts_are_of_what_serves(
@@ -199,7 +199,7 @@ def test_an_endpoint_can_be_deleted_in_every_status(
     call("DeleteEndpoint", EndpointName="e")
 
 
-def test_a_delete_said_twice_does_not_put_its_deadline_off(
+def test_a_repeated_delete_does_not_put_its_deadline_off(
     call: Call, make: Any, clock: ManualClock, endpoint: Callable[[], Endpoint]
 ) -> None:
     make.endpoint("e")

@@ -190,7 +190,7 @@ def test_an_update_that_retains_no_instances_keeps_one_where_nothing_brings_them
     ("timeout_s", "more_s"),
     [pytest.param(300, -300.0, id="less than usual"), pytest.param(3600, 3000.0, id="more")],
 )
-def test_instances_may_take_as_long_as_the_variant_says(
+def test_instances_may_take_as_long_as_the_variant_allows(
     call: Call,
     make: Any,
     endpoint: Callable[[], Endpoint],

@@ -86,7 +86,7 @@ def test_one_container_in_a_list_is_the_model(call: Call) -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "says"),
+    ("params", "message"),
     [
         pytest.param({}, "Exactly one of PrimaryContainer and Containers", id="no container"),
         pytest.param(
@@ -217,9 +217,9 @@ def test_one_container_in_a_list_is_the_model(call: Call) -> None:
     ],
 )
 def test_a_model_that_cannot_be_is_refused(
-    call: Call, refused: Refused, params: dict[str, Any], says: str
+    call: Call, refused: Refused, params: dict[str, Any], message: str
 ) -> None:
-    assert says in refused("CreateModel", ModelName="m", **params)
+    assert message in refused("CreateModel", ModelName="m", **params)
     assert call("ListModels")["Models"] == []
 
 
@@ -282,7 +282,7 @@ def test_tags_of_a_creation_go_with_the_resource(call: Call, make: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "says"),
+    ("params", "message"),
     [
         pytest.param({"ResourceArn": ARN + "model/gone"}, "Could not find model", id="no model"),
         pytest.param(
@@ -300,10 +300,10 @@ def test_tags_of_a_creation_go_with_the_resource(call: Call, make: Any) -> None:
     ],
 )
 def test_tags_of_what_is_not_there(
-    make: Any, refused: Refused, params: dict[str, Any], says: str
+    make: Any, refused: Refused, params: dict[str, Any], message: str
 ) -> None:
     make.model()
-    assert says in refused("ListTags", **params)
+    assert message in refused("ListTags", **params)
 
 
 def test_a_resource_has_at_most_50_tags(call: Call, make: Any, refused: Refused) -> None:

@@ -65,12 +65,14 @@ def test_a_pin_that_is_neither_true_nor_false_is_refused(
     call: Call, make: Any, component: Stored, refused: Refused, value: str
 ) -> None:
     make.endpoint()
-    says = f'Tag hostelry:pinned is "{value}" on an inference component; it must be true or false.'
+    message = (
+        f'Tag hostelry:pinned is "{value}" on an inference component; it must be true or false.'
+    )
     with pytest.raises(ServiceError) as caught:
         make.component("base", Tags=pinned(value))
-    assert caught.value.message == says
+    assert caught.value.message == message
     make.component("base", Tags=pinned())
-    assert refused("AddTags", ResourceArn=ARN + "base", Tags=pinned(value)) == says
+    assert refused("AddTags", ResourceArn=ARN + "base", Tags=pinned(value)) == message
     assert call("ListTags", ResourceArn=ARN + "base")["Tags"] == pinned()
     assert component("base").pinned is True
 

@@ -19,7 +19,7 @@ Call = Callable[..., dict[str, Any]]
 
 
 class BusyStore(MemoryStore):
-    """A store in which somebody else rewrites a record just before each of our first writes."""
+    """A store in which another writer changes a record just before each of our first writes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -178,7 +178,7 @@ def test_a_component_that_could_not_follow_or_go_back_is_refused(
     clock: ManualClock,
     moving: Deployment,
 ) -> None:
-    def says(needs: dict[str, Any]) -> str:
+    def message(needs: dict[str, Any]) -> str:
         specification = {
             "Container": {"Image": "i"},
             "ComputeResourceRequirements": {"MinMemoryRequiredInMb": 1024, **needs},
@@ -193,15 +193,15 @@ def test_a_component_that_could_not_follow_or_go_back_is_refused(
         )
 
     of_gpu = {"NumberOfAcceleratorDevicesRequired": 1}
-    assert "when it moves to ml.m5.xlarge" in says(of_gpu), "it could not follow"
+    assert "when it moves to ml.m5.xlarge" in message(of_gpu), "it could not follow"
     bake = Bake(before=moving, since=clock.now())
     change(active=endpoint().active, pending=None, bake=bake)
-    assert "when it moves to ml.m5.xlarge" in says(of_gpu), "it could not go back"
+    assert "when it moves to ml.m5.xlarge" in message(of_gpu), "it could not go back"
 
 
 @pytest.mark.usefixtures("alarms")
 @pytest.mark.parametrize(
-    ("policy", "says"),
+    ("policy", "message"),
     [
         pytest.param(
             {"TerminationWaitInSeconds": 600, "MaximumExecutionTimeoutInSeconds": 600},
@@ -232,14 +232,14 @@ def test_a_policy_that_cannot_be_kept_is_refused_for_components(
     change: Callable[..., None],
     endpoint: Callable[[], Endpoint],
     policy: dict[str, Any],
-    says: str,
+    message: str,
 ) -> None:
     make.endpoint()
     change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
     make.config("c2")
     config = {**blue_green(**policy), **ALARMS}
     params = {"EndpointName": "e", "EndpointConfigName": "c2", "DeploymentConfig": config}
-    assert says in refused("UpdateEndpoint", **params)
+    assert message in refused("UpdateEndpoint", **params)
     assert endpoint().pending is None
 
 

@@ -113,7 +113,7 @@ def test_a_new_copy_count_keeps_what_the_last_update_was_done_by(
 
 @pytest.mark.usefixtures("base")
 @pytest.mark.parametrize(
-    ("copies", "size", "says"),
+    ("copies", "size", "message"),
     [
         pytest.param(20, batch(10), None, id="half of the copies"),
         pytest.param(20, batch(11), "is 11; it must be 1 to 10 of 20 copies", id="more than half"),
@@ -135,7 +135,7 @@ def test_a_batch_is_5_to_50_per_cent_of_the_copies_the_update_wants(
     refused: Refused,
     copies: int,
     size: dict[str, Any],
-    says: str | None,
+    message: str | None,
 ) -> None:
     params = {
         "InferenceComponentName": "base",
@@ -143,12 +143,12 @@ def test_a_batch_is_5_to_50_per_cent_of_the_copies_the_update_wants(
         "RuntimeConfig": {"CopyCount": copies},
         "DeploymentConfig": deployment(size),
     }
-    if says is None:
+    if message is None:
         call("UpdateInferenceComponent", **params)
         assert rollout_of(component("base")).policy.max_batch.value == size["Value"]
         return
     before = component("base")
-    assert says in refused("UpdateInferenceComponent", **params)
+    assert message in refused("UpdateInferenceComponent", **params)
     assert component("base") == before
 
 
@@ -176,7 +176,7 @@ def test_what_a_rollback_goes_by(
 
 @pytest.mark.usefixtures("base")
 @pytest.mark.parametrize(
-    ("name", "params", "says"),
+    ("name", "params", "message"),
     [
         pytest.param(
             "base",
@@ -219,11 +219,11 @@ def test_what_a_rollback_goes_by(
     ],
 )
 def test_a_rolling_update_that_cannot_be_is_refused(
-    component: Stored, refused: Refused, name: str, params: dict[str, Any], says: str
+    component: Stored, refused: Refused, name: str, params: dict[str, Any], message: str
 ) -> None:
     before = component(name)
     given = {"InferenceComponentName": name, "Specification": NEW, **params}
-    assert says in refused("UpdateInferenceComponent", **given)
+    assert message in refused("UpdateInferenceComponent", **given)
     assert component(name) == before
 
 

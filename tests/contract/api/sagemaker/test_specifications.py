@@ -68,7 +68,7 @@ def images(component: InferenceComponent) -> dict[str, str | None]:
 
 
 @pytest.mark.usefixtures("typed")
-def test_each_instance_type_runs_what_its_specification_says(
+def test_each_instance_type_runs_its_own_specification(
     call: Call, make: Any, component: Stored
 ) -> None:
     assert images(component("base")) == {GPU: "for-gpu", CPU: make.image, ELSEWHERE: None}
@@ -103,7 +103,7 @@ def test_one_specification_may_be_for_one_instance_type(make: Any, component: St
 
 @pytest.mark.usefixtures("pooled")
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         pytest.param(
             [{**FOR_CPU, "ComputeResourceRequirements": ON_GPU}, FOR_GPU],
@@ -145,10 +145,10 @@ def test_one_specification_may_be_for_one_instance_type(make: Any, component: St
     ],
 )
 def test_specifications_that_cannot_be_are_refused(
-    call: Call, refused: Refused, given: list[dict[str, Any]], says: str
+    call: Call, refused: Refused, given: list[dict[str, Any]], message: str
 ) -> None:
     params = {"InferenceComponentName": "base", "EndpointName": "e", "Specifications": given}
-    assert says in refused("CreateInferenceComponent", **params)
+    assert message in refused("CreateInferenceComponent", **params)
     assert call("ListInferenceComponents")["InferenceComponents"] == []
 
 
@@ -180,7 +180,7 @@ def test_an_update_may_leave_an_instance_type(call: Call, component: Stored, mak
 
 @pytest.mark.usefixtures("typed")
 @pytest.mark.parametrize(
-    ("new", "says"),
+    ("new", "message"),
     [
         pytest.param(
             {"Specification": {"Container": {"Environment": {"B": "new"}}}},
@@ -200,10 +200,10 @@ def test_an_update_may_leave_an_instance_type(call: Call, component: Stored, mak
     ],
 )
 def test_an_update_of_which_it_is_not_clear_what_it_changes_is_refused(
-    component: Stored, refused: Refused, new: dict[str, Any], says: str
+    component: Stored, refused: Refused, new: dict[str, Any], message: str
 ) -> None:
     before = component("base")
-    assert says in refused("UpdateInferenceComponent", InferenceComponentName="base", **new)
+    assert message in refused("UpdateInferenceComponent", InferenceComponentName="base", **new)
     assert component("base") == before
 
 

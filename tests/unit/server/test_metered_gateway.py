@@ -1,4 +1,4 @@
-"""The whole door over copies that are no processes: what its meter has of each request."""
+"""The whole gateway over copies that are no processes: its meter's records of each request."""
 
 import asyncio
 from collections.abc import Callable
@@ -96,7 +96,7 @@ def request(path: str, component: str = "base") -> HttpRequest:
     return HttpRequest("POST", path, "", headers, body)
 
 
-def door(upstream: FakeUpstream) -> Gateway:
+def gateway(upstream: FakeUpstream) -> Gateway:
     config = UpConfig(gateway_port=1, control_port=2, insecure_no_auth=True)
     return build_gateway(config, CREDENTIALS, FixedRoutes(SNAPSHOT), upstream)  # type: ignore[arg-type]
 
@@ -110,7 +110,7 @@ def seen(parts: Gateway, name: str = "base") -> SecondLoad:
 
 def served(answer: Callable[[Reply], None], path: str, component: str = "base") -> SecondLoad:
     async def main() -> SecondLoad:
-        parts = door(LoadBalancer(answer))
+        parts = gateway(LoadBalancer(answer))
         exchange = Exchange(Sink(), Received(request(path, component), True, True), b"")
         await parts.dispatcher.handle(exchange)
         return seen(parts, component)
@@ -164,7 +164,7 @@ def test_copies_that_cannot_be_reached_are_a_5xx() -> None:
 def test_a_stream_is_in_flight_until_its_last_byte_or_its_client_goes(path: str) -> None:
     async def main() -> None:
         copies = LoadBalancer(half)
-        parts = door(copies)
+        parts = gateway(copies)
         exchange = Exchange(Sink(), Received(request(path), True, True), b"")
         serving = asyncio.ensure_future(parts.dispatcher.handle(exchange))
         for _ in range(10):
