@@ -1,4 +1,4 @@
-"""CloudWatch alarms: what is watched, when it alarms, and what then happens.
+"""CloudWatch alarms: rules, states, actions and history.
 
 Source: PutMetricAlarm, PutCompositeAlarm and DescribeAlarmHistory in the CloudWatch API reference.
 """
@@ -47,9 +47,9 @@ class Comparison(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmRule:
-    """When a metric alarm alarms: `datapoints_to_alarm` of `evaluation_periods` breach.
+    """A metric alarm's rule: alarm if `datapoints_to_alarm` of `evaluation_periods` breach.
 
-    Exactly one of `stat` and `queries` is used; of the queries one returns data.
+    Exactly one of `stat` and `queries` is used; one of the queries returns data.
     """
 
     evaluation_periods: int
@@ -72,7 +72,7 @@ class AlarmRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmActions:
-    """What is done when a state is entered: ARNs, or web addresses that are told by POST."""
+    """Actions on entering a state: ARNs, or web addresses that get a POST."""
 
     enabled: bool = True
     alarm: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class AlarmActions:
     insufficient_data: tuple[str, ...] = ()
 
     def on(self, state: AlarmState) -> tuple[str, ...]:
-        """Those of one state, whether or not they are enabled."""
+        """The actions of one state, enabled or not."""
         if state is AlarmState.ALARM:
             return self.alarm
         return self.ok if state is AlarmState.OK else self.insufficient_data
@@ -88,11 +88,11 @@ class AlarmActions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmStatus:
-    """The state that an alarm is in, and why.
+    """The state of an alarm, and its reason.
 
-    `reason_data` is JSON. `updated_at` is when the state or its reason was last written,
-    `transitioned_at` when the state last became another, and `previous` which state it left then.
-    `acted_at` is when the actions of this state were done; None while they still have to be.
+    `reason_data` is JSON. `updated_at` is the last write of the state or its reason,
+    `transitioned_at` the last change of state, and `previous` the state before that. `acted_at` is
+    when the actions of this state were done; None while they are due.
     """
 
     state: AlarmState = AlarmState.INSUFFICIENT_DATA
@@ -108,7 +108,7 @@ class AlarmStatus:
 class MetricAlarm:
     """An alarm on one metric or one expression.
 
-    `owner` is the ARN of the scaling policy that made it; None for a user's own. `given` is the
+    `owner` is the ARN of the scaling policy that created it; None for a user's own. `given` is the
     request, echoed by DescribeAlarms.
     """
 
@@ -125,9 +125,9 @@ class MetricAlarm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompositeAlarm:
-    """An alarm on the states of other alarms; `suppressor` keeps its actions back while it alarms.
+    """An alarm on the states of other alarms; while `suppressor` alarms its actions wait.
 
-    `expression` is AlarmRule as it was given.
+    `expression` is AlarmRule as the request has it.
     """
 
     scope: Scope
@@ -145,7 +145,7 @@ class CompositeAlarm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmHistoryItem:
-    """Something that happened to an alarm; `kind` is HistoryItemType, `data` is JSON."""
+    """An event of an alarm; `kind` is HistoryItemType, `data` is JSON."""
 
     at: float
     alarm_name: str
@@ -157,7 +157,7 @@ class AlarmHistoryItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmHistory:
-    """What happened to one alarm, newest first, as much as is kept; it outlives the alarm."""
+    """The newest events of one alarm, newest first; the history outlives the alarm."""
 
     scope: Scope
     alarm_name: str

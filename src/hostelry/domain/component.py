@@ -22,7 +22,7 @@ class ComponentStatus(Enum):
 
 
 class PlacementStrategy(Enum):
-    """How a component's copies are put on instances (SchedulingConfig.PlacementStrategy)."""
+    """SchedulingConfig.PlacementStrategy: how copies are distributed over instances."""
 
     SPREAD = "SPREAD"
     BINPACK = "BINPACK"
@@ -30,10 +30,10 @@ class PlacementStrategy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduling:
-    """SchedulingConfig: where copies go; `max_imbalance` is that of availability zones.
+    """SchedulingConfig; `max_imbalance` is that of availability zones.
 
-    The balance of zones is a wish (EnforcementMode PERMISSIVE): nothing stays unplaced for it.
-    None where AvailabilityZoneBalance was not given.
+    The balance of zones is a preference (EnforcementMode PERMISSIVE), so no copy stays unplaced for
+    it; None without AvailabilityZoneBalance.
     """
 
     strategy: PlacementStrategy = PlacementStrategy.SPREAD
@@ -42,7 +42,7 @@ class Scheduling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypedSpec:
-    """What copies run on instances of one type, where a component has several Specifications."""
+    """The specification for one instance type, where a component has several Specifications."""
 
     instance_type: str
     container: Container
@@ -53,10 +53,10 @@ class TypedSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentSpec:
-    """What every copy of a base component runs; a change makes a new `generation`.
+    """The specification of a base component's copies; a change makes a new `generation`.
 
-    `by_type` is empty where one specification holds for every instance type; else it has one for
-    each type that can hold the component, and the fields beside it are those of the first.
+    `by_type` is empty where one specification applies to every instance type; else it has one for
+    each type that can hold the component, and the other fields are those of the first.
     """
 
     generation: int
@@ -68,7 +68,7 @@ class ComponentSpec:
     by_type: tuple[TypedSpec, ...] = ()
 
     def on(self, instance_type: str) -> TypedSpec | None:
-        """What a copy on an instance of that type runs; None where none may be there."""
+        """The specification on an instance type; None where copies cannot be placed on it."""
         if self.by_type:
             return next((it for it in self.by_type if it.instance_type == instance_type), None)
         return TypedSpec(
@@ -90,7 +90,7 @@ class AdapterSpec:
 
 
 class CapacityUnit(Enum):
-    """What the value of a CapacitySize counts."""
+    """The unit of a CapacitySize."""
 
     COPY_COUNT = "COPY_COUNT"
     CAPACITY_PERCENT = "CAPACITY_PERCENT"
@@ -98,13 +98,13 @@ class CapacityUnit(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacitySize:
-    """So many copies, or so many per cent of them."""
+    """A number of copies, or a percentage of them."""
 
     unit: CapacityUnit
     value: int
 
     def copies(self, of: int) -> int:
-        """How many of `of` copies it means; at least one."""
+        """The number of copies, of `of` in all; at least one."""
         if self.unit is CapacityUnit.COPY_COUNT:
             return max(1, self.value)
         return max(1, of * self.value // 100)
@@ -126,11 +126,11 @@ class RollingUpdate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """A rolling update under way: its policy, and how far it has come.
+    """A rolling update under way: its policy and progress.
 
-    `new_copies` is how many copies of the new generation may exist now; `batch_ready_at` is when
-    the last batch was ready, from which `policy.wait_s` counts; None while it comes up.
-    `failure` is set once it goes back, batch by batch, and says why.
+    `new_copies` of the new generation may exist now. `batch_ready_at` is when the last batch was
+    ready, the start of `policy.wait_s`; None while it comes up. `failure` is the reason for a
+    rollback, batch by batch; None without one.
     """
 
     policy: RollingUpdate
@@ -144,10 +144,10 @@ class Rollout:
 class InferenceComponent:
     """An inference component; exactly one of `spec` (base) and `adapter` is set.
 
-    `previous_spec` / `previous_adapter` is what an update replaces and falls back to.
+    `previous_spec` / `previous_adapter` is what an update replaces, and rolls back to.
     `deadline_at` is when the present non-final status fails; None in final states.
-    `pinned` copies are never moved to another instance for the sake of packing. `placement_note`
-    says why some copies have no place yet, and is None once all have one.
+    `pinned` copies never move to another instance for packing. `placement_note` is why some copies
+    fit nowhere yet; None once all are placed.
     """
 
     scope: Scope

@@ -1,4 +1,4 @@
-"""Instances and copies: the records between what is wanted and what the agents run."""
+"""Instances and copies: records that connect desired state with what agents run."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -9,7 +9,7 @@ from hostelry.domain.shape import Requirements, Shape
 
 
 class InstanceState(Enum):
-    """Where an instance is in its life."""
+    """The lifecycle state of an instance."""
 
     LAUNCHING = "launching"
     RUNNING = "running"
@@ -20,8 +20,8 @@ class InstanceState(Enum):
 class Instance:
     """One ML instance of a variant; `agent_address` is set once its agent answers.
 
-    `zone` is its declared availability zone; `idle_since` when the last copy left it. One that is
-    `leaving` is one too many: it ends once others serve in the place of the copies on it.
+    `zone` is its declared availability zone, `idle_since` when the last copy left it. A `leaving`
+    instance is surplus: it is terminated once the copies on it are replaced elsewhere.
     """
 
     id: str
@@ -43,8 +43,8 @@ class Instance:
 class AdapterPlacement:
     """An adapter that a copy must have registered.
 
-    `id` is the name the model server knows it by: the component's name and its generation, so that
-    a replaced adapter never shares an id with its predecessor. `alias` is the component's name.
+    `id` is its name on the model server: the component's name and generation, so that an adapter
+    never shares an id with its predecessor. `alias` is the component's name.
     """
 
     id: str
@@ -53,7 +53,7 @@ class AdapterPlacement:
 
 
 class CopyPhase(Enum):
-    """How far a copy has come; a phase is reported by the agent, in this order."""
+    """The phase of a copy as its agent reports it, in this order."""
 
     PENDING = "pending"
     DOWNLOADING = "downloading"
@@ -61,12 +61,12 @@ class CopyPhase(Enum):
     PROVING = "proving"  # /ping answers; a real invocation is under way
     READY = "ready"  # a real invocation produced an answer
     UNHEALTHY = "unhealthy"  # was ready; now fails its health checks
-    FAILED = "failed"  # gave up; `reason` says why
+    FAILED = "failed"  # given up, for the status's `reason`
     STOPPING = "stopping"
 
 
 class AdapterPhase(Enum):
-    """How far an adapter on a copy has come."""
+    """The phase of an adapter on a copy."""
 
     PENDING = "pending"
     READY = "ready"
@@ -75,7 +75,7 @@ class AdapterPhase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterStatus:
-    """An adapter on a copy, as its agent saw it last."""
+    """An adapter on a copy, as its agent last reported it."""
 
     id: str
     phase: AdapterPhase
@@ -84,7 +84,7 @@ class AdapterStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopySpec:
-    """What an agent must run; equal specs mean the same process may go on."""
+    """The specification of a copy for its agent; an equal one keeps the running process."""
 
     id: str
     owner: str  # "component/NAME" or "variant/NAME"; names the copy in logs and errors
@@ -93,13 +93,13 @@ class CopySpec:
     download_timeout_s: float
     startup_timeout_s: float
     adapters: tuple[AdapterPlacement, ...] = ()
-    device_ids: tuple[int, ...] = ()  # the accelerators of the instance that are this copy's alone
-    draining: bool = False  # it has left the routes: its agent reports the connections still open
+    device_ids: tuple[int, ...] = ()  # accelerators of the instance that this copy owns
+    draining: bool = False  # without routes: the agent reports connections still open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuUse:
-    """How busy one accelerator is, and how full its memory; in per cent."""
+    """Utilization of one accelerator and of its memory, in per cent."""
 
     device: str
     busy_percent: float
@@ -108,9 +108,9 @@ class GpuUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastEnd:
-    """How a copy's model server ended last, and the last lines of its log then.
+    """The last end of a copy's model server, and the last lines of its log, of bounded size.
 
-    `at` is in seconds since the epoch. The log's end is of bounded size.
+    `at` is in seconds since the epoch.
     """
 
     at: float
@@ -120,19 +120,18 @@ class LastEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyStatus:
-    """A copy as its agent saw it last.
+    """A copy as its agent last reported it.
 
-    `address` is ``http://host:port`` once the process listens, and `key` what it asks to be shown
-    with each request; None: it asks for nothing. `log_tail` holds the model server's
-    last lines when the phase is FAILED or UNHEALTHY. `peak_memory_bytes` is the most it was seen to
-    hold since it started, `memory_limit` how its limit is kept ("cgroup", "watched", "container";
-    empty: not at all), `start_kind` and `start_s` how its process was started ("cold", "warm") and
-    how long that took until READY. `open_connections` is how many others hold to a copy that is
-    draining; None while that is not known. `left_out` names the variables of the container's
-    Environment that its server does not get. `last_end` is told for a while
-    (`fleet/agent/lifecycle.py`), also once the copy is READY again. `cpu_s` is the CPU time of its
-    processes, at `cpu_at` of its machine's clock that never goes back (0: not measured), `gpus`
-    the use of the accelerators it sees; these move always, so they make no status another one.
+    `address` is ``http://host:port`` once the process listens, `key` the secret that requests must
+    carry (None: none). `log_tail` has the model server's last lines in the phases FAILED and
+    UNHEALTHY. `peak_memory_bytes` is the maximum measured since its start, `memory_limit` how the
+    limit is enforced ("cgroup", "watched", "container"; empty: not at all). `start_kind` is "cold"
+    or "warm", `start_s` the time from start to READY. `open_connections` counts those to a draining
+    copy; None while unknown. `left_out` names the variables of the container's Environment that the
+    server does not get. `last_end` is reported for a while (`fleet/agent/lifecycle.py`), also once
+    the copy is READY again. `cpu_s` is the CPU time of its processes at `cpu_at` of the machine's
+    monotonic clock (0: not measured), `gpus` the utilization of its accelerators; these three
+    change all the time, so they do not count when statuses are compared.
     """
 
     id: str
@@ -159,13 +158,12 @@ class CopyStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """A copy's record: where it is placed, what it runs, and what was last observed of it.
+    """A copy's record: its place, its specification, and its last observed status.
 
-    `ready_at` is since when it serves, `unready_since` since when one that had served does not.
-    `draining` is set once nothing wants it any more: it leaves the routes first and is stopped
-    when its requests are done or `drain_deadline_at` passes; `drain_started_at` is when one that
-    takes requests began to drain. `replaces` is the id of the copy, on
-    another instance, whose place it takes once it is ready.
+    `ready_at` is when it began to serve, `unready_since` when a copy that had served ceased to. A
+    draining copy is no longer desired: it leaves the routes first, and is stopped when its requests
+    are done or `drain_deadline_at` passes; `drain_started_at` is when one that takes requests began
+    to drain. `replaces` is the id of the copy, on another instance, that it replaces once ready.
     """
 
     scope: Scope
@@ -186,10 +184,10 @@ class Copy:
 
     @property
     def draining(self) -> bool:
-        """Whether the copy is on its way out."""
+        """Whether the copy is draining, or stopped."""
         return self.drain_deadline_at is not None
 
     @property
     def serves(self) -> bool:
-        """Whether the copy is proven and stays."""
+        """Whether the copy is READY and not draining."""
         return self.status.phase is CopyPhase.READY and not self.draining

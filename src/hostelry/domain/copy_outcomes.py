@@ -1,4 +1,4 @@
-"""What came of the requests that one copy had."""
+"""Outcomes of the requests of one copy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from hostelry.domain.metric import StatisticSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyOutcomes:
-    """Requests that ended on a copy in a second, and how.
+    """Outcomes of the requests that ended on a copy in one second.
 
-    Latencies are in microseconds, and of whole answers: None without any.
+    Latencies are in microseconds, of complete answers: None without any.
     """
 
     finished: int = 0
@@ -23,12 +23,12 @@ class CopyOutcomes:
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """All that is in it, none of which may be below zero."""
+        """All numbers in it, none of which may be negative."""
         found: list[float] = [self.finished, self.errors_4xx, self.errors_5xx]
         found += [self.model_errors, self.broken_streams]
-        for it in (self.model_latency_us, self.overhead_latency_us):
-            if it is not None:
-                found += [it.sample_count, it.sum, it.minimum, it.maximum]
+        for latency in (self.model_latency_us, self.overhead_latency_us):
+            if latency is not None:
+                found += [latency.sample_count, latency.sum, latency.minimum, latency.maximum]
         return tuple(found)
 
 
@@ -36,7 +36,7 @@ OutcomesByCopy = Mapping[str, CopyOutcomes]
 
 
 def outcomes_of_both(one: OutcomesByCopy, other: OutcomesByCopy) -> OutcomesByCopy:
-    """What came of the requests of both, by copy."""
+    """The outcomes of both, added up by copy."""
     if not one or not other:
         return one or other
     found = dict(one)

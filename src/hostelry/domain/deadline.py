@@ -1,7 +1,7 @@
-"""When a status that is not final fails."""
+"""Deadlines of statuses that are not final."""
 
-# Starting agents and queueing for room take part of a deadline beside the model's own timeouts;
-# VariantInstanceProvisionTimeoutInSeconds says how long, where it is given.
+# Added to the model's own timeouts, for starting agents and waiting for free resources;
+# VariantInstanceProvisionTimeoutInSeconds replaces it.
 PROVISION_S = 600.0
 DELETE_S = 120.0
 
@@ -12,10 +12,10 @@ def start_deadline(
     startup_timeout_s: float,
     provision_timeout_s: float = PROVISION_S,
 ) -> float:
-    """The instant by which instances run, artifacts are there and model servers are proven."""
+    """The deadline for instances to run, downloads to end and model servers to be ready."""
     return now + provision_timeout_s + download_timeout_s + startup_timeout_s
 
 
 def delete_deadline(now: float) -> float:
-    """The instant by which everything of a deleted resource is stopped."""
+    """The deadline for everything of a deleted resource to stop."""
     return now + DELETE_S

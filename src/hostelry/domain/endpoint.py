@@ -1,4 +1,4 @@
-"""An endpoint: a configuration brought to life on instances."""
+"""Endpoint: a configuration deployed on instances."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from hostelry.domain.scope import Scope
 
 
 class EndpointStatus(Enum):
-    """EndpointStatus as DescribeEndpoint shows it: those of AWS's that something here leads to."""
+    """EndpointStatus as DescribeEndpoint shows it, without those of AWS's that never occur here."""
 
     CREATING = "Creating"
     UPDATING = "Updating"
@@ -23,7 +23,7 @@ class EndpointStatus(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedOver:
-    """An instance type that is not tried before `until`, and why: none of it came up."""
+    """An instance type in backoff until `until`, as no instance of it came up, and why."""
 
     instance_type: str
     until: float
@@ -32,28 +32,28 @@ class PassedOver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointVariant:
-    """A variant as this endpoint wants it now.
+    """The desired state of a variant.
 
     `model` is the endpoint's own copy, taken when the configuration was applied, so that the model
-    and the configuration may be deleted while the endpoint runs. `pool_models` has, by instance
-    type, those that pools name instead (ModelNameOverride); `model_on` knows which one runs.
+    and the configuration may be deleted while the endpoint runs. `pool_models` has the models that
+    pools name instead (ModelNameOverride), by instance type; `model_on` chooses between them.
     """
 
     variant: Variant
     model: Model | None
     desired_instance_count: int
     desired_weight: float
-    scaled_in_at: float | None = None  # the last time that instances were taken away
+    scaled_in_at: float | None = None  # the last scale-in of instances
     pool_models: Mapping[str, Model] = field(default_factory=dict)
     passed_over: tuple[PassedOver, ...] = ()
 
     def model_on(self, instance_type: str) -> Model | None:
-        """What an instance of that type runs; None on an endpoint for components."""
+        """The model on an instance of that type; None on an endpoint for components."""
         return self.pool_models.get(instance_type, self.model)
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """Every model that some instance type of the variant runs, each once."""
+        """The models of all instance types of the variant, each once."""
         found = (self.model_on(it) for it in self.variant.instance_types)
         by_name = {model.name: model for model in found if model is not None}
         return tuple(by_name.values())
@@ -61,10 +61,10 @@ class EndpointVariant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateGuard:
-    """What takes an update back: an alarm that alarms, or that it lasts for too long.
+    """Guards that roll an update back: alarms, and a time limit.
 
-    `bake_s` is TerminationWaitInSeconds: how long the new deployment serves on trial, with the old
-    one kept beside it.
+    `bake_s` is TerminationWaitInSeconds: the trial time of the new deployment, during which the old
+    one is kept.
     """
 
     alarm_names: tuple[str, ...] = ()
@@ -73,13 +73,13 @@ class UpdateGuard:
 
     @property
     def may_go_back(self) -> bool:
-        """Whether anything here can take the update back once its instances are there."""
+        """Whether any guard can roll the update back once its instances run."""
         return bool(self.alarm_names) or self.bake_s > 0 or self.max_execution_s is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """One configuration applied to an endpoint; `generation` grows with each."""
+    """A configuration applied to an endpoint; `generation` increases with each."""
 
     generation: int
     config: EndpointConfig
@@ -90,9 +90,9 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bake:
-    """A trial of the active deployment since `since`; `before` is kept to go back to.
+    """A trial of the active deployment since `since`; `before` is kept for a rollback.
 
-    `failure` is set once the trial has failed and `before` cannot serve yet: the active deployment
+    `failure` is set where the trial failed while `before` cannot serve: the active deployment
     serves until it can.
     """
 
@@ -105,10 +105,10 @@ class Bake:
 class Endpoint:
     """An endpoint.
 
-    `active` serves (or is being created); `pending` is a newer deployment that an update brings up
-    beside it and that replaces it once every copy of it has proven ready. `bake` is set while it
-    then serves on trial. `deadline_at` is when the present non-final status fails, in seconds since
-    the epoch; None in final states.
+    `active` serves (or is being created); `pending` is a newer deployment that comes up beside it
+    and replaces it once it is ready. `bake` is set while the new one then serves on trial.
+    `deadline_at` is when the present non-final status fails, in seconds since the epoch; None in
+    final states.
     """
 
     scope: Scope
@@ -122,7 +122,7 @@ class Endpoint:
     bake: Bake | None = None
     deadline_at: float | None = None
     failure_reason: str | None = None
-    at_zero: AtZero | None = None  # None: as the home has it
+    at_zero: AtZero | None = None  # None: the default of the home
     given: Mapping[str, Any]
 
     @property
@@ -132,6 +132,6 @@ class Endpoint:
 
     @property
     def deployments(self) -> tuple[Deployment, ...]:
-        """The active deployment, and the one that comes up, or is kept, beside it."""
+        """The active deployment, and the one that is pending, or kept, beside it."""
         beside = (self.pending, None if self.bake is None else self.bake.before)
         return (self.active, *(it for it in beside if it is not None))

@@ -1,4 +1,4 @@
-"""An endpoint configuration: the variants an endpoint is made of; immutable."""
+"""Endpoint configuration: the variants of an endpoint; immutable."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,24 +15,24 @@ from hostelry.domain.scope import Scope
 
 
 class RoutingStrategy(Enum):
-    """How a variant's requests are spread over copies."""
+    """How requests of a variant are distributed over copies."""
 
     RANDOM = "RANDOM"
     LEAST_OUTSTANDING_REQUESTS = "LEAST_OUTSTANDING_REQUESTS"
 
 
 class ScaleInStrategy(Enum):
-    """Which instances ManagedInstanceScaling takes away."""
+    """Which instances ManagedInstanceScaling releases."""
 
     IDLE_RELEASE = "IDLE_RELEASE"  # those without a copy
-    CONSOLIDATION = "CONSOLIDATION"  # also those whose copies fit on others, which they move to
+    CONSOLIDATION = "CONSOLIDATION"  # also those whose copies can move to others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleInPolicy:
-    """How instances that are not needed go: at most `max_step` at once, then a cooldown.
+    """Scale-in of unneeded instances: at most `max_step` at once, then a cooldown.
 
-    On AWS, step and cooldown are told of CONSOLIDATION only. Source:
+    AWS documents step and cooldown for CONSOLIDATION only. Source:
     ProductionVariantManagedInstanceScalingScaleInPolicy in the SageMaker API reference.
     """
 
@@ -53,7 +53,7 @@ class ManagedInstanceScaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstancePool:
-    """One of several instance types of a variant; the lowest `priority` is tried first."""
+    """One of several instance types of a variant; that of the lowest `priority` is tried first."""
 
     instance_type: str
     priority: int
@@ -62,10 +62,10 @@ class InstancePool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A production variant. `model_name` None means inference components are placed on it.
+    """A production variant; `model_name` is None where inference components are placed on it.
 
-    `instance_type` is the first of `pools` where there are several, by priority.
-    `provision_timeout_s` is how long an instance may take to come up before another is tried.
+    `instance_type` is the first of `pools`, by priority, where there are any.
+    `provision_timeout_s` limits the start of an instance before another type is tried.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Variant:
 
     @property
     def instance_types(self) -> tuple[str, ...]:
-        """The types its instances may have, the preferred one first."""
+        """The types of its instances, the preferred one first."""
         if not self.pools:
             return (self.instance_type,)
         ordered = sorted(self.pools, key=lambda it: it.priority)
@@ -90,7 +90,7 @@ class Variant:
 
     @property
     def provisioning_s(self) -> float:
-        """How long its instances may take to come up, every type tried."""
+        """The time limit for its instances to come up, with every type tried."""
         return self.provision_timeout_s * len(self.instance_types)
 
 
@@ -107,11 +107,11 @@ class EndpointConfig:
 
     @property
     def takes_components(self) -> bool:
-        """Whether components are placed on the endpoint; then no variant names a model."""
+        """Whether components are placed on the endpoint: no variant names a model."""
         return all(variant.model_name is None for variant in self.variants)
 
     @property
     def metrics(self) -> MetricsConfig:
-        """How finely its endpoints' metrics are told; at a period that may not be, the default."""
+        """MetricsConfig of its endpoints, with the default for an invalid period."""
         found = metrics_config_of(self.given)  # an old record's was never checked
         return found if found.period_s in PERIODS_S else replace(found, period_s=DEFAULT_PERIOD_S)

@@ -1,4 +1,4 @@
-"""What gateway workers tell control of the requests they carry: one value a second and name."""
+"""Load reports of gateway workers to control: one value per second and name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from hostelry.domain.scope import Scope
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadKey:
-    """Whom requests are for: a component (bases and adapters alike), or a variant of models."""
+    """The target of requests: a component (base or adapter), or a variant with a model."""
 
     scope: Scope
     endpoint_name: str
@@ -19,7 +19,7 @@ class LoadKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """How often each of some values was seen; `values` are the middles of logarithmic buckets."""
+    """Counts by value; `values` are the middles of logarithmic buckets."""
 
     values: tuple[float, ...] = ()
     counts: tuple[int, ...] = ()
@@ -27,18 +27,16 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondLoad:
-    """What one worker saw of one name in the second that begins at `second` (since the epoch).
+    """The load of one name on one worker in the second from `second` (since the epoch).
 
     A request is in flight from its admission to its last byte, also while it is held for a copy.
-    `in_flight_mean` is over the second's whole length. `held` is how many waited for a copy at the
-    second's end, the first of them since `oldest_held_s`. `service_s` is the time from a copy's
-    being chosen to the last byte, summed over the requests that `finished` in the second, and
-    `mean_service_s` of them is what one costs. Latencies are in microseconds. `on_copies_min` and
-    `on_copies_max` are those of all that want the name's copies: its own requests in flight and,
-    for a base, those of its adapters.
-    `on_copies_first` is their number at the second's start, `held_max` how many of them waited at
-    most, `seen_on_copies` the most that were on the copies, of all workers, when this one put a
-    request there.
+    `in_flight_mean` is over the whole second. `held` requests waited for a copy at the end of the
+    second, the first of them for `oldest_held_s`. `service_s` is the time from the choice of a copy
+    to the last byte, summed over the requests that `finished` in the second. Latencies are in
+    microseconds. `on_copies_min` and `on_copies_max` are of all requests for the name's copies: its
+    own and, for a base, those of its adapters. `on_copies_first` is their number at the start of
+    the second, `held_max` the most of them that waited, `seen_on_copies` the most on the copies, of
+    all workers, when this worker sent a request there.
     """
 
     key: LoadKey
@@ -69,16 +67,16 @@ class SecondLoad:
     first_chunk_overhead_latency_us: Distribution = Distribution()
     in_flight_max_by_copy: Mapping[str, int] = field(default_factory=dict)
     arrivals_by_copy: Mapping[str, int] = field(default_factory=dict)
-    # When each copy first finished a request in this second: the end of a scaling act (t2).
+    # When each copy first finished a request in this second: the end of a scaling activity (t2).
     first_answer_at_by_copy: Mapping[str, float] = field(default_factory=dict)
     outcomes_by_copy: Mapping[str, CopyOutcomes] = field(default_factory=dict)
 
     @property
     def most_on_copies(self) -> int:
-        """The most requests that wanted the name's copies at once.
+        """The most requests at once for the name's copies.
 
-        Workers have their maxima at different instants, so the sum of these is only a bound. What
-        they saw on the copies together is another.
+        The sum of the workers' maxima is only an upper bound, as they occur at different instants;
+        what the workers saw together on the copies is another bound, and the lower one counts.
         """
         if not self.on_copies_first and not self.seen_on_copies:
             return self.on_copies_max
@@ -88,11 +86,10 @@ class SecondLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReport:
-    """What a worker sends each second; the same `sequence` again is the same report.
+    """A worker's report, one each second; the same `sequence` again is the same report.
 
-    `started_at` tells one life of a worker from the next. The report tells of every second from
-    `first` through `through`; a name that is not in `seconds` had nothing happen to it. Body of
-    POST /internal/load.
+    `started_at` distinguishes a restarted worker. The report covers every second from `first`
+    through `through`; a name missing in `seconds` had no load. Body of POST /internal/load.
     """
 
     worker: str
@@ -105,9 +102,9 @@ class LoadReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wake:
-    """A request waits for a name without a copy: body of POST /internal/wake.
+    """Requests that wait for a name without a copy: body of POST /internal/wake.
 
-    `held` is how many wait there by now, the first of them since `at`.
+    `held` is their number by now; the first waits since `at`.
     """
 
     key: LoadKey

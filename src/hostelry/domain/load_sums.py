@@ -1,4 +1,4 @@
-"""Loads added up: over workers in the same second, and over seconds of the same worker."""
+"""Sums of loads: over workers in the same second, and over seconds of the same worker."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -12,10 +12,10 @@ NO_OUTCOMES: OutcomesByCopy = {}
 
 
 def side_by_side(one: SecondLoad, other: SecondLoad) -> SecondLoad:
-    """What two workers saw of the same name in the same second.
+    """The load of two workers for the same name in the same second.
 
-    Means, minima and maxima are added, so the true maximum may be below, and the true minimum
-    above: the workers' extremes need not have come at the same instant.
+    Means, minima and maxima are added. The true maximum may be lower, and the true minimum higher,
+    as the workers' extremes may occur at different instants.
     """
     return replace(
         _counts_of_both(one, other),
@@ -34,9 +34,9 @@ def side_by_side(one: SecondLoad, other: SecondLoad) -> SecondLoad:
 
 
 def one_after_the_other(first: SecondLoad, later: SecondLoad) -> SecondLoad:
-    """Two seconds of the same worker and name as one, at the place of the first.
+    """Two seconds of the same worker and name merged into the first.
 
-    Nothing that is counted is lost. The mean is that of both, exact for two seconds.
+    No count is lost. The mean is that of both, exact for two seconds.
     """
     return replace(
         _counts_of_both(first, later),
@@ -57,7 +57,7 @@ def one_after_the_other(first: SecondLoad, later: SecondLoad) -> SecondLoad:
 
 
 def counts_only(load: SecondLoad) -> SecondLoad:
-    """What may be added to a second that was told already: all that is counted, no gauge."""
+    """The part that can be added to a second already published: counts, no gauges."""
     return replace(
         load,
         in_flight_mean=0.0,
@@ -75,7 +75,7 @@ def counts_only(load: SecondLoad) -> SecondLoad:
 
 
 def without_details(load: SecondLoad) -> SecondLoad:
-    """The load without latencies and copies, which take most of its room."""
+    """The load without latencies and copies, which take most of its memory."""
     return replace(
         load,
         model_latency_us=NOTHING,

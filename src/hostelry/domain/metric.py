@@ -1,4 +1,4 @@
-"""Metrics as CloudWatch knows them: an identity, samples that go in, datapoints that come out."""
+"""CloudWatch metrics: identities, samples and datapoints."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ OWN_NAMESPACE = "Hostelry"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """A metric's identity: nothing is rolled up, another set of dimensions is another metric.
+    """A metric's identity; each set of dimensions is a metric of its own, without rollups.
 
     `dimensions` are (name, value) in the order of their names.
     """
@@ -22,13 +22,13 @@ class Metric:
 
     @classmethod
     def of(cls, namespace: str, name: str, dimensions: Mapping[str, str]) -> "Metric":
-        """The metric with those dimensions, in whatever order they were given."""
+        """The metric with those dimensions, in any order."""
         return cls(namespace=namespace, name=name, dimensions=tuple(sorted(dimensions.items())))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatisticSet:
-    """What is left of samples that were summed up: no percentile can be had of them."""
+    """A summary of samples, without their distribution: it has no percentiles."""
 
     sample_count: float
     sum: float
@@ -38,10 +38,10 @@ class StatisticSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What was measured at `at` (seconds since the epoch): `values`, each `counts` times.
+    """A measurement at `at` (seconds since the epoch): `values`, each `counts` times.
 
-    `statistics` stands instead of values where only their summary is known. `resolution_s` is 1
-    (high resolution) or 60.
+    `statistics` replaces the values where only their summary is known. `resolution_s` is 1 (high
+    resolution) or 60.
     """
 
     metric: Metric

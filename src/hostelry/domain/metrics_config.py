@@ -1,4 +1,4 @@
-"""How finely an endpoint's metrics are told: MetricsConfig of an endpoint configuration."""
+"""MetricsConfig of an endpoint configuration: enhanced metrics, and the publishing period."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ DEFAULT_PERIOD_S = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsConfig:
-    """Whether instances, containers and accelerators have metrics of their own, and how often.
+    """Whether instances, containers and accelerators have metrics of their own, and the period.
 
     Source: MetricsConfig in the SageMaker API reference.
     """
@@ -20,12 +20,12 @@ class MetricsConfig:
 
     @property
     def request_period_s(self) -> int:
-        """The period of metrics of requests: `period_s` of enhanced ones; a minute at most."""
+        """The period of request metrics: `period_s` if enhanced, at most a minute."""
         return min(self.period_s, DEFAULT_PERIOD_S) if self.is_enhanced else DEFAULT_PERIOD_S
 
 
 def metrics_config_of(given: Mapping[str, Any]) -> MetricsConfig:
-    """What a request's MetricsConfig asks for; the defaults where it says nothing."""
+    """The MetricsConfig of a request, with the defaults for missing fields."""
     asked = given.get("MetricsConfig") or {}
     period_s = asked.get("MetricPublishFrequencyInSeconds")
     return MetricsConfig(

@@ -1,4 +1,4 @@
-"""A model: containers, each an image with its artifacts and environment."""
+"""Model: containers, each an image with its artifacts and environment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from hostelry.domain.scope import Scope
 
 
 class SourceKind(Enum):
-    """How an artifact lies in the object store."""
+    """The form of an artifact in the object store."""
 
     ARCHIVE = "archive"  # one .tar.gz object, unpacked
     OBJECT = "object"  # one object, stored under its last key segment
@@ -18,7 +18,7 @@ class SourceKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactSource:
-    """Where a model's or an adapter's files come from; `uri` is ``s3://bucket/key``."""
+    """The source of a model's or an adapter's files; `uri` is ``s3://bucket/key``."""
 
     uri: str
     kind: SourceKind
@@ -26,7 +26,7 @@ class ArtifactSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """What one model server is started from."""
+    """The container of one model server."""
 
     image: str
     source: ArtifactSource | None = None
@@ -36,7 +36,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """CreateModel's result. `given` is the request, echoed by Describe and read nowhere else."""
+    """CreateModel's result. `given` is the request, which only Describe reads."""
 
     scope: Scope
     name: str

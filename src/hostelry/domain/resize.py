@@ -1,4 +1,4 @@
-"""Another number of copies or instances: what a client's call and the scaler both write. Pure."""
+"""Resizing of components and endpoints, by a client's call or by the autoscaler. Pure."""
 
 from dataclasses import replace
 
@@ -10,35 +10,35 @@ from hostelry.domain.status import Event, next_status
 
 
 def longest_start(spec: ComponentSpec) -> tuple[float, float]:
-    """The longest download and start-up that a copy may take, whatever instance it is on."""
+    """The longest download and start-up time limits of a copy, over all instance types."""
     typed = [(it.download_timeout_s, it.startup_timeout_s) for it in spec.by_type]
     return max([(spec.download_timeout_s, spec.startup_timeout_s), *typed], key=sum)
 
 
 def copies_deadline(spec: ComponentSpec, variant: Variant, now: float) -> float:
-    """When bringing up copies of `spec` fails."""
+    """The deadline for copies of `spec` to come up."""
     return start_deadline(now, *longest_start(spec), variant.provisioning_s)
 
 
 def deployment_deadline(deployment: Deployment, now: float) -> float:
-    """When bringing up `deployment` fails; a variant without a model has nothing to download."""
+    """The deadline for `deployment` to come up; a variant without a model downloads nothing."""
     return max(
         start_deadline(
             now,
-            it.variant.download_timeout_s if it.model else 0.0,
-            it.variant.startup_timeout_s if it.model else 0.0,
-            it.variant.provisioning_s,
+            desired.variant.download_timeout_s if desired.model else 0.0,
+            desired.variant.startup_timeout_s if desired.model else 0.0,
+            desired.variant.provisioning_s,
         )
-        for it in deployment.variants
+        for desired in deployment.variants
     )
 
 
 def with_copies(
     component: InferenceComponent, copies: int, variant: Variant, now: float
 ) -> InferenceComponent:
-    """The base component on its way to `copies` copies.
+    """The base component updated to `copies` copies.
 
-    Raises IllegalTransition where its status allows no update and it is not just being resized.
+    Raises IllegalTransition where its status allows no update, unless that is a resize itself.
     """
     assert component.spec is not None, "a base component has a spec"
     resizing = is_only_resizing(component)
@@ -54,7 +54,7 @@ def with_copies(
 
 
 def is_only_resizing(component: InferenceComponent) -> bool:
-    """Whether the component's update under way is one of its number of copies, nothing else."""
+    """Whether the component's update under way changes only its number of copies."""
     return (
         component.status is ComponentStatus.UPDATING
         and component.spec is not None
@@ -64,9 +64,9 @@ def is_only_resizing(component: InferenceComponent) -> bool:
 
 
 def with_active(endpoint: Endpoint, active: Deployment, now: float) -> Endpoint:
-    """The endpoint on its way to other counts or weights in its active deployment.
+    """The endpoint updated to other counts or weights in its active deployment.
 
-    Raises IllegalTransition where its status allows no update and it is not just being resized.
+    Raises IllegalTransition where its status allows no update, unless that is a resize itself.
     """
     resizing = is_only_resized(endpoint)
     return replace(
@@ -80,7 +80,7 @@ def with_active(endpoint: Endpoint, active: Deployment, now: float) -> Endpoint:
 
 
 def is_only_resized(endpoint: Endpoint) -> bool:
-    """Whether the endpoint's update under way is one of its active deployment, not a new one."""
+    """Whether the endpoint's update under way changes only its active deployment."""
     is_new = endpoint.pending is not None or endpoint.bake is not None
     return endpoint.status is EndpointStatus.UPDATING and not is_new
 
@@ -88,7 +88,9 @@ def is_only_resized(endpoint: Endpoint) -> bool:
 def with_instances(active: Deployment, variant_name: str, count: int) -> Deployment:
     """The deployment with another number of instances of one variant."""
     variants = tuple(
-        replace(it, desired_instance_count=count) if it.variant.name == variant_name else it
-        for it in active.variants
+        replace(desired, desired_instance_count=count)
+        if desired.variant.name == variant_name
+        else desired
+        for desired in active.variants
     )
     return replace(active, variants=variants)

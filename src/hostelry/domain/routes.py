@@ -1,7 +1,7 @@
-"""The gateway's whole knowledge: which copies answer for which name.
+"""Routes of the gateway: the copies that serve each name.
 
-A snapshot is complete and replaces the one before. It is pushed by control, kept on disk by each
-gateway, and holds only copies that have proven ready.
+A snapshot is complete and replaces the previous one. Control pushes it, each gateway keeps it on
+disk, and it has only copies that have proven ready.
 """
 
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from hostelry.domain.scope import Scope
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyRoute:
-    """A ready copy: `address` is ``http://host:port``, `key` what its server asks to be shown."""
+    """A ready copy; `address` is ``http://host:port``, `key` the secret that requests carry."""
 
     id: str
     address: str
@@ -24,7 +24,7 @@ class CopyRoute:
 class VariantRoute:
     """A variant of a model endpoint; `weight` is its share of requests without TargetVariant.
 
-    `waiting_for` says why it has no copy, where that is known.
+    `waiting_for` is why it has no copy, where that is known.
     """
 
     name: str
@@ -36,12 +36,12 @@ class VariantRoute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentRoute:
-    """A component: `copies` are its own, or its base's copies that have the adapter registered.
+    """A component; `copies` are its own, or its base's copies that have the adapter registered.
 
-    `adapter_id` is set on adapter components and goes out as X-Amzn-SageMaker-Adapter-Identifier.
-    `at_zero` is what a request gets while there is no copy, and `wakeable` whether one may be
-    started for it where none is wanted; `waiting_for` says why there is none, where that is known.
-    `base_name` is whose copies an adapter uses.
+    `adapter_id` is set on adapter components and sent as X-Amzn-SageMaker-Adapter-Identifier.
+    `at_zero` is what a request gets while there is no copy, `wakeable` whether it may start one
+    where none is desired; `waiting_for` is why there is none, where that is known. `base_name` is
+    the base whose copies an adapter uses.
     """
 
     name: str
@@ -49,7 +49,7 @@ class ComponentRoute:
     routing: RoutingStrategy
     copies: tuple[CopyRoute, ...]
     adapter_id: str | None = None
-    desired_copies: int = 0  # its base's, for an adapter; above 0 without copies: they are coming
+    desired_copies: int = 0  # an adapter: its base's; above 0 without copies: they come up
     serves_llm: bool = False  # reachable through the OpenAI routes
     at_zero: AtZero = AtZero.COMPAT
     wakeable: Wakeable = Wakeable.NO_TARGET
@@ -61,8 +61,8 @@ class ComponentRoute:
 class EndpointRoute:
     """An endpoint that serves; exactly one of `variants` and `components` is used.
 
-    `takes_components` tells an endpoint without components yet from a model endpoint. `at_zero` is
-    what requests for its variants get while there is no copy.
+    `takes_components` distinguishes an endpoint without components yet from a model endpoint.
+    `at_zero` is what requests for its variants get while there is no copy.
     """
 
     scope: Scope

@@ -1,4 +1,4 @@
-"""Application Auto Scaling: what can be scaled, by which policies, and what was done.
+"""Application Auto Scaling: targets, policies, scheduled actions and activities.
 
 Source: RegisterScalableTarget, PutScalingPolicy, PutScheduledAction and DescribeScalingActivities
 in the Application Auto Scaling API reference.
@@ -14,7 +14,7 @@ from hostelry.domain.scope import Scope
 
 
 class Dimension(Enum):
-    """ScalableDimension, as far as SageMaker has one."""
+    """ScalableDimension, of SageMaker."""
 
     INSTANCES = "sagemaker:variant:DesiredInstanceCount"
     COPIES = "sagemaker:inference-component:DesiredCopyCount"
@@ -23,7 +23,7 @@ class Dimension(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspended:
-    """SuspendedState: what is not done for now."""
+    """SuspendedState: scaling that is suspended."""
 
     scale_in: bool = False
     scale_out: bool = False
@@ -32,7 +32,7 @@ class Suspended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalableTarget:
-    """A number that may be scaled: between `min_capacity` and `max_capacity`.
+    """A capacity that is scaled between `min_capacity` and `max_capacity`.
 
     Recorded under `target_name(resource_id, dimension)`.
     """
@@ -49,7 +49,7 @@ class ScalableTarget:
 
 
 def target_name(resource_id: str, dimension: Dimension) -> str:
-    """What a target's record is named."""
+    """The name of a target's record."""
     return f"{resource_id}|{dimension.value}"
 
 
@@ -78,7 +78,7 @@ class Adjustment(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepAdjustment:
-    """One StepAdjustment; bounds are relative to the alarm's threshold, None is without end."""
+    """StepAdjustment; bounds are relative to the alarm's threshold, None is unbounded."""
 
     lower: float | None
     upper: float | None
@@ -103,7 +103,7 @@ class StepScaling:
 class ScalingPolicy:
     """A policy of one target; exactly one of `tracking` and `stepping` is set.
 
-    Recorded under `policy_key`. `alarm_names` are the alarms that a target-tracking policy made.
+    Recorded under `policy_key`. `alarm_names` are the alarms that a target-tracking policy created.
     """
 
     scope: Scope
@@ -119,7 +119,7 @@ class ScalingPolicy:
 
 
 def policy_key(resource_id: str, dimension: Dimension, name: str) -> str:
-    """What a policy's or a scheduled action's record is named."""
+    """The name of a policy's or a scheduled action's record."""
     return f"{target_name(resource_id, dimension)}|{name}"
 
 
@@ -158,7 +158,7 @@ class ActivityStatus(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotScaled:
-    """Why a policy that was triggered changed nothing: one of NotScaledReasons."""
+    """Why a triggered policy changed nothing: one of NotScaledReasons."""
 
     code: str
     max_capacity: int | None = None
@@ -168,11 +168,11 @@ class NotScaled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What a scaling act cost and gave; instants in seconds since the epoch, None: not yet known.
+    """Costs and effects of a scaling activity; instants in seconds since the epoch, None: unknown.
 
-    `load_rose_at` (t0) is when the load left what the capacity could carry, `decided_at` (t1) when
-    this was decided by `signal`'s values, `answered_at` (t2) when new capacity first answered.
-    Requests that waited or failed are those between t0 and t2.
+    `load_rose_at` (t0) is when the load exceeded the capacity, `decided_at` (t1) the decision, by
+    the values in `signal`, `answered_at` (t2) the first answer of new capacity. Requests that
+    waited or failed are those between t0 and t2.
     """
 
     decided_at: float
@@ -181,15 +181,15 @@ class Receipt:
     answered_at: float | None = None
     num_delayed: int = 0
     num_failed: int = 0
-    copies_before: tuple[str, ...] = ()  # whose answers are not those of new capacity
+    copies_before: tuple[str, ...] = ()  # their answers are not those of new capacity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingActivity:
-    """One act of scaling, or one that was considered and not done (`not_scaled`).
+    """A scaling activity, or one that was considered and not done (`not_scaled`).
 
-    Recorded under its id. `policy_name` is what decided it: a policy's name, a scheduled action's,
-    "wake", "responsive", or empty for the bounds themselves.
+    Recorded under its id. `policy_name` is what decided it: the name of a policy or a scheduled
+    action, "wake", "responsive", or empty for the bounds themselves.
     """
 
     scope: Scope

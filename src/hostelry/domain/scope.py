@@ -1,4 +1,4 @@
-"""Who owns a resource: an account in a region. Names are unique within a scope."""
+"""Scope: the account and region that own a resource. Names are unique within a scope."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Declared resources: what an instance type offers and what a copy reserves."""
+"""Declared resources of instance types, and reservations of copies."""
 
 from dataclasses import dataclass
 
@@ -14,9 +14,9 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:
-    """What one copy reserves (ComputeResourceRequirements).
+    """The reservation of one copy (ComputeResourceRequirements).
 
-    `accelerators` is a float as in the API, and a whole number: `check_consistent` sees to it.
+    `accelerators` is a float, as in the API, but whole: `check_consistent` refuses fractions.
     """
 
     min_memory_bytes: int

@@ -1,10 +1,10 @@
-"""The status machines of endpoints and components, as one table each, and the only authority.
+"""State machines of endpoints and components, one table each.
 
-A record begins in Creating; every later status of it is an answer of `next_status`.
-Deliberately friendlier than AWS in one point: DELETE is possible from every status, also while a
-create or an update is under way; it cancels them. Source: DescribeEndpoint and
-DescribeInferenceComponent (EndpointStatus, InferenceComponentStatus) in the SageMaker API
-reference.
+A record begins in Creating; every later status comes from `next_status`. One deliberate difference
+from AWS: DELETE is possible in every status, and cancels a create or an update under way.
+
+Source: DescribeEndpoint and DescribeInferenceComponent (EndpointStatus, InferenceComponentStatus)
+in the SageMaker API reference.
 """
 
 from collections.abc import Mapping
@@ -19,16 +19,16 @@ Status = TypeVar("Status", bound=EndpointStatus | ComponentStatus)
 
 
 class Event(Enum):
-    """What may happen to an endpoint or a component."""
+    """Events of an endpoint or a component."""
 
     UPDATE = "update"  # a client asked for another configuration, specification or count
-    READY = "ready"  # everything wanted is proven ready
-    FAIL = "fail"  # what was wanted cannot be, and there is nothing to go back to
-    ROLLED_BACK = "rolled back"  # the update failed; what was there before it serves on
+    READY = "ready"  # everything desired is proven ready
+    FAIL = "fail"  # the desired state is impossible, and there is none to roll back to
+    ROLLED_BACK = "rolled back"  # the update failed; the state before it keeps serving
     DELETE = "delete"  # a client asked
 
 
-class IllegalTransition(HostelryError):  # noqa: N818 - the table's own word
+class IllegalTransition(HostelryError):  # noqa: N818 - named after the table
     """The status has no row for the event."""
 
 
@@ -52,15 +52,15 @@ COMPONENT_TRANSITIONS: Mapping[tuple[ComponentStatus, Event], ComponentStatus] =
     **{(status, Event.DELETE): ComponentStatus.DELETING for status in ComponentStatus},
 }
 
-# What happens only because a client asked for it.
+# Events that only a client causes.
 ASKED = frozenset({Event.UPDATE, Event.DELETE})
 
-# Statuses of different kinds are different keys, even where their words are the same.
+# Keys of the two tables never collide: members of different enums differ even with equal values.
 TRANSITIONS: Mapping[Any, Any] = {**ENDPOINT_TRANSITIONS, **COMPONENT_TRANSITIONS}
 
 
 def next_status(status: Status, event: Event) -> Status:
-    """Status that `event` leads to; raises IllegalTransition where the table has no row."""
+    """The status after `event`; raises IllegalTransition where the table has no row."""
     if not can(status, event):
         raise IllegalTransition(f"{status.value} cannot take the event {event.value!r}")
     following: Status = TRANSITIONS[status, event]
@@ -73,5 +73,5 @@ def can(status: Enum, event: Event) -> bool:
 
 
 def is_final(status: Enum) -> bool:
-    """Whether only a client leads out of the status; every other one ends at a deadline."""
+    """Whether only a client's call can leave the status; every other status has a deadline."""
     return all(event in ASKED for event in Event if can(status, event))

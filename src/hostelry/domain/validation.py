@@ -1,4 +1,4 @@
-"""What the service models cannot say about a request; each check raises a ValidationException."""
+"""Checks of requests beyond the service models; each raises a ValidationException."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ def check_environment(containers: Sequence[Container]) -> None:
 
 
 def check_variants(variants: Sequence[Variant], *, has_execution_role: bool) -> None:
-    """Refuse variants that no endpoint could be made of."""
+    """Refuse variants that no endpoint can have."""
     check_variant_names(variants)
     for variant in variants:
         check_scaling(variant)
@@ -57,7 +57,7 @@ def check_variants(variants: Sequence[Variant], *, has_execution_role: bool) -> 
 
 
 def check_variant_names(variants: Sequence[Variant]) -> None:
-    """Refuse two variants of one name."""
+    """Refuse two variants with the same name."""
     name, times = Counter(variant.name for variant in variants).most_common(1)[0]
     if times > 1:
         raise validation_error(
@@ -66,7 +66,7 @@ def check_variant_names(variants: Sequence[Variant]) -> None:
 
 
 def check_scaling(variant: Variant) -> None:
-    """Refuse managed instance scaling on a model's variant, and bounds that contradict."""
+    """Refuse managed instance scaling on a model's variant, and contradictory bounds."""
     scaling = variant.scaling
     if scaling is None:
         return
@@ -84,7 +84,7 @@ def check_scaling(variant: Variant) -> None:
 
 
 def check_scaling_bounds(variant: Variant, scaling: ManagedInstanceScaling) -> None:
-    """Refuse min > max, and an initial count outside of both."""
+    """Refuse a minimum above the maximum, and an initial count outside the bounds."""
     low, high = scaling.min_instances, scaling.max_instances
     if low > high:
         raise validation_error(
@@ -118,7 +118,7 @@ def check_pools(variant: Variant) -> None:
 
 
 def check_metrics(metrics: MetricsConfig) -> None:
-    """Refuse a period that metrics are not published at.
+    """Refuse periods at which metrics cannot be published.
 
     Source: MetricPublishFrequencyInSeconds in the SageMaker API reference.
     """
@@ -131,7 +131,7 @@ def check_metrics(metrics: MetricsConfig) -> None:
 
 
 def check_limit(name: str, asked: int, limit: int) -> None:
-    """Refuse with ResourceLimitExceeded a number that no machine could keep."""
+    """Refuse numbers above `limit`, with ResourceLimitExceeded."""
     if asked > limit:
         raise ServiceError(
             "ResourceLimitExceeded", f"{name} is {asked}; at most {limit} are possible."
@@ -139,7 +139,7 @@ def check_limit(name: str, asked: int, limit: int) -> None:
 
 
 def check_requirements(requirements: Requirements, offers: Mapping[str, Shape]) -> None:
-    """Refuse what contradicts itself, or what fits on an empty instance of no type in `offers`."""
+    """Refuse contradictory requirements, and those that fit on no type in `offers`, even empty."""
     check_consistent(requirements)
     lacks = [shortfall(requirements, name, shape) for name, shape in offers.items()]
     if lacks and None not in lacks:
@@ -147,7 +147,7 @@ def check_requirements(requirements: Requirements, offers: Mapping[str, Shape]) 
 
 
 def check_consistent(requirements: Requirements) -> None:
-    """Refuse what contradicts itself."""
+    """Refuse contradictory requirements."""
     least_bytes, most_bytes = requirements.min_memory_bytes, requirements.max_memory_bytes
     if most_bytes is not None and most_bytes < least_bytes:
         raise validation_error(
@@ -162,7 +162,7 @@ def check_consistent(requirements: Requirements) -> None:
 
 
 def shortfall(requirements: Requirements, instance_type: str, shape: Shape) -> str | None:
-    """What a copy asks of an empty instance that it does not have; None where it fits."""
+    """What an empty instance lacks for a copy; None where the copy fits."""
     least_bytes = requirements.min_memory_bytes
     limits = (
         ("NumberOfCpuCoresRequired", requirements.cpus, shape.cpus),
@@ -176,7 +176,7 @@ def shortfall(requirements: Requirements, instance_type: str, shape: Shape) -> s
 
 
 def check_instance_count(variant: Variant, count: int) -> None:
-    """Refuse a wanted instance count that the variant cannot have."""
+    """Refuse a desired instance count that the variant cannot have."""
     if variant.scaling is not None and variant.scaling.enabled:
         raise validation_error(
             f'DesiredInstanceCount of variant "{variant.name}" cannot be set: its'
@@ -192,7 +192,7 @@ def check_instance_count(variant: Variant, count: int) -> None:
 
 
 def possible_instance_count(variant: Variant, count: int) -> int:
-    """The count nearest to `count` that the variant may have."""
+    """The possible instance count of the variant that is nearest to `count`."""
     if variant.scaling is None or not variant.scaling.enabled:
         return max(1, count)
     return min(max(variant.scaling.min_instances, count), variant.scaling.max_instances)

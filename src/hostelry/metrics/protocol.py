@@ -1,6 +1,6 @@
-"""The seams of metrics: what was measured goes in, periods of statistics come out.
+"""Interfaces of metric stores: samples go in, statistics by period come out.
 
-Who only asks takes a `MetricReader`, who only tells a `MetricWriter`; a `MetricStore` is both.
+A `MetricStore` is both a `MetricReader` and a `MetricWriter`; callers depend on the half they use.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,9 @@ from hostelry.domain.scope import Scope
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricFilter:
-    """Which metrics are asked for; None takes any. A dimension's value None takes any value.
+    """A choice of metrics; None matches any. A dimension's value None matches any value.
 
-    `exact` asks for just these dimensions, no more. `since` leaves out what has no data after it.
+    With `exact` a metric has these dimensions and no others; with `since` it has data after that.
     """
 
     namespace: str | None = None
@@ -26,23 +26,23 @@ class MetricFilter:
 
 
 class MetricReader(Protocol):
-    """Series of every scope, to be asked. Thread-safe."""
+    """Reads the series of every scope. Thread-safe."""
 
     def datapoints(
         self, scope: Scope, stat: MetricStat, start: float, end: float
     ) -> Sequence[Datapoint]:
-        """Periods that begin in [start, end), oldest first; a period without data is left out.
+        """Datapoints of periods that begin in [start, end), oldest first, without empty periods.
 
         Periods are aligned to multiples of their length.
         """
         ...
 
-    def find(self, scope: Scope, wanted: MetricFilter) -> Sequence[Metric]:
-        """Every metric that fits, in order."""
+    def find(self, scope: Scope, metric_filter: MetricFilter) -> Sequence[Metric]:
+        """Every metric that matches, in order."""
         ...
 
     def units(self, scope: Scope, metric: Metric) -> Sequence[str]:
-        """The units that the metric's samples have, in order."""
+        """The units of the metric's samples, in order."""
         ...
 
 
@@ -50,19 +50,19 @@ class MetricWriter(Protocol):
     """Takes samples of every scope. Thread-safe; bounded."""
 
     def record(self, scope: Scope, samples: Sequence[Sample]) -> None:
-        """Keep `samples`; on return they survive the death of the process.
+        """Keep `samples`; once this returns they survive the process.
 
-        Raises RetryableError, with none of them kept, when that cannot be (the disk is full).
+        Raises RetryableError, with none of them kept, where that is impossible (the disk is full).
         """
         ...
 
     def emit(self, scope: Scope, samples: Sequence[Sample]) -> None:
-        """Take what the platform itself measured: seen at once, whatever the disk does.
+        """Take the platform's own samples: visible at once, even while the disk fails.
 
-        On disk as `record` has it, or as soon as the disk takes writes again.
+        They are written as by `record`, or as soon as the disk takes writes again.
         """
         ...
 
 
 class MetricStore(MetricReader, MetricWriter, Protocol):
-    """Keeps what it takes, and tells of it."""
+    """A store that is read and written."""

@@ -1,12 +1,16 @@
-"""Which instances can be emptied, and where their copies go.
+"""Consolidation: instances that can be emptied, and the moves of their copies.
 
-Nothing moves unless an instance is released. A copy is started on its new instance before the old
-one stops, so all new ones must fit beside all that runs now.
+    an instance, above the minimum, within `max_step`         result
+    -------------------------------------------------------   --------------------------------------
+    without copies                                            released first
+    all its copies may move, fit on instances in use beside   released, the fewest bytes to load
+    everything there, and SPREAD stays over two instances     first, once its copies have moved
+    any other                                                 stays
 
-A component that asks for SPREAD and has copies on two or more instances keeps copies on at least
-two: the loss of one instance must not take all of it. More would forbid nearly every release, as
-SPREAD puts copies on as many instances as there are; that is a preference while there is room, and
-one copy too few on an instance is cheaper than an instance.
+A copy starts at its new place before the old one stops; nothing moves unless an instance is
+released. A SPREAD component that is on several instances stays on at least two, so that the loss of
+one does not take all of it. A stricter rule would forbid nearly every release, as SPREAD uses as
+many instances as there are: it is a preference, and an instance costs more than some imbalance.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +24,7 @@ from hostelry.placement.values import Consolidation, CopyRequest, Held, Host, Mo
 
 
 def idle_instances(hosts: Sequence[Host], held: Sequence[Held]) -> tuple[str, ...]:
-    """Instances that hold no copy, by id; one that a copy is leaving is not idle yet."""
+    """Ids of instances without a copy; one with a leaving copy is not idle yet."""
     used = {it.instance_id for it in held}
     return tuple(sorted(it.instance_id for it in hosts if it.instance_id not in used))
 
@@ -33,12 +37,11 @@ def consolidate(
     max_step: int = 1,
     min_instances: int = 0,
 ) -> Consolidation | None:
-    """The instances to release next and the moves that empty them; None where none can go.
+    """The instances to release next, and the moves that empty them; None if none can go.
 
-    `wanted` has each owner's kind of copy: what it reserves on each type, and its strategy; copies
-    of an owner that is not in it stay. At most `max_step` go, and `min_instances` are left. Idle
-    instances go first, then those whose copies are the cheapest to load elsewhere. Copies of
-    another generation than `wanted` tells of must not be movable.
+    `requests` has one copy of each owner: its reservation by type, and its strategy; copies of
+    other owners stay. At most `max_step` instances go, and `min_instances` are left. Copies of
+    another generation than the one in `requests` must not be movable.
     """
     may_go = max(0, min(max_step, len(hosts) - min_instances))
     idle = idle_instances(hosts, held)
@@ -64,10 +67,10 @@ def _cheapest_release(
     requests: Mapping[str, CopyRequest],
     stays: set[str],
 ) -> Consolidation | None:
-    """One instance, not of `stays`, that can be emptied for the fewest bytes loaded elsewhere."""
+    """The instance outside `stays` that can be emptied for the fewest bytes loaded elsewhere."""
     by_host: dict[str, list[Held]] = {it.instance_id: [] for it in hosts}
-    for it in held:
-        by_host.get(it.instance_id, []).append(it)
+    for copy in held:
+        by_host.get(copy.instance_id, []).append(copy)
     could = [it for it in by_host if it not in stays and _may_leave(by_host[it], requests)]
     in_use = [it for it in rooms(hosts, held) if it.owners]
     for instance_id in sorted(could, key=lambda it: (_load_bytes(by_host[it]), it)):
@@ -79,9 +82,8 @@ def _cheapest_release(
 
 
 def _may_leave(copies: Sequence[Held], requests: Mapping[str, CopyRequest]) -> bool:
-    return bool(copies) and all(
-        it.movable and not it.leaving and it.owner in requests for it in copies
-    )
+    movable = [it for it in copies if it.movable and not it.leaving and it.owner in requests]
+    return 0 < len(copies) == len(movable)
 
 
 def _load_bytes(copies: Sequence[Held]) -> int:
@@ -91,7 +93,7 @@ def _load_bytes(copies: Sequence[Held]) -> int:
 def _moves_to(
     targets: list[Room], copies: Sequence[Held], requests: Mapping[str, CopyRequest]
 ) -> tuple[Move, ...] | None:
-    """A place among `targets` for each copy, the largest first; None where one has none."""
+    """A place among `targets` for each copy, the largest first; None if one has none."""
     shapes = {it.host.instance_type: it.host.shape for it in targets}
     needs = {it.copy_id: needs_of(requests[it.owner]) for it in copies}
     moves: list[Move] = []
@@ -123,7 +125,7 @@ def _placed(targets: list[Room], request: CopyRequest, needs: Mapping[str, Need]
 def _still_spread(
     held: Sequence[Held], moves: Sequence[Move], requests: Mapping[str, CopyRequest]
 ) -> bool:
-    """Whether no owner that asks for SPREAD comes from several instances down to one."""
+    """Whether no SPREAD owner that was on several instances ends up on one."""
     before = [it for it in held if not it.leaving]
     after = _after(before, moves)
     moved = {it.copy_id for it in moves}
@@ -140,16 +142,15 @@ def _instances_of(owner: str, held: Iterable[Held]) -> set[str]:
 
 
 def _after(held: Iterable[Held], moves: Iterable[Move]) -> tuple[Held, ...]:
-    """What is held once the moves are done."""
+    """What copies hold once the moves are done."""
     to = {it.copy_id: it.to for it in moves}
-    return tuple(
-        it
-        if it.copy_id not in to
-        else replace(
-            it,
-            instance_id=to[it.copy_id].instance_id,
-            requirements=to[it.copy_id].requirements,
-            device_ids=to[it.copy_id].device_ids,
-        )
-        for it in held
+    return tuple(_held_at(it, to[it.copy_id]) if it.copy_id in to else it for it in held)
+
+
+def _held_at(copy: Held, place: Placed) -> Held:
+    return replace(
+        copy,
+        instance_id=place.instance_id,
+        requirements=place.requirements,
+        device_ids=place.device_ids,
     )

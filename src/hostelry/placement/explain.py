@@ -1,4 +1,4 @@
-"""What each instance offers, holds and has free, and why a copy is where it is."""
+"""Explanations of placement: what instances offer, hold and have free, and why a copy is there."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from hostelry.placement.words import MEMORY, amount_text, moves_text, reserved_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyReservation:
-    """A copy on an instance, and the accelerators that are its alone."""
+    """A copy on an instance, and the accelerators that it owns."""
 
     held: Held
     device_ids: tuple[int, ...]
@@ -20,7 +20,7 @@ class CopyReservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostUse:
-    """What an instance declares, what is free of it, and who holds the rest."""
+    """An instance, its free resources, and the copies that hold the rest."""
 
     host: Host
     free: Shape
@@ -29,14 +29,14 @@ class HostUse:
 
 
 def uses(hosts: Iterable[Host], held: Iterable[Held]) -> tuple[HostUse, ...]:
-    """One value an instance, by id; copies in the order of their ids."""
+    """One value per instance, by id; copies in the order of their ids."""
     hosts, held = tuple(hosts), tuple(held)
     device_ids = device_ids_of(hosts, held)
     by_host: dict[str, list[CopyReservation]] = {it.instance_id: [] for it in hosts}
-    for it in sorted(held, key=lambda it: it.copy_id):
-        if it.instance_id in by_host:
-            use = CopyReservation(held=it, device_ids=device_ids[it.copy_id])
-            by_host[it.instance_id].append(use)
+    for copy in sorted(held, key=lambda it: it.copy_id):
+        if copy.instance_id in by_host:
+            use = CopyReservation(held=copy, device_ids=device_ids[copy.copy_id])
+            by_host[copy.instance_id].append(use)
     return tuple(
         HostUse(
             host=room.host,
@@ -49,12 +49,12 @@ def uses(hosts: Iterable[Host], held: Iterable[Held]) -> tuple[HostUse, ...]:
 
 
 def free_text(use: HostUse) -> str:
-    """What is free, with the accelerators' ids."""
+    """The free resources as text, with the accelerators' ids."""
     return shape_text(use.free, zeros=False) + devices_text(use.free_device_ids)
 
 
 def reservation_text(use: CopyReservation) -> str:
-    """What a copy reserves, with its accelerators' ids and its limit of memory."""
+    """A copy's reservation as text, with its accelerators' ids and its memory limit."""
     limit = use.held.requirements.max_memory_bytes
     text = shape_text(reserved_shape(use.held.requirements), zeros=False)
     text += devices_text(use.device_ids)
@@ -65,7 +65,7 @@ def reservation_text(use: CopyReservation) -> str:
 
 
 def devices_text(device_ids: Sequence[int]) -> str:
-    """Accelerators by id: " (devices 0, 1)"; nothing where there are none."""
+    """Accelerators by id as text: " (devices 0, 1)"; empty where there are none."""
     if not device_ids:
         return ""
     noun = "device" if len(device_ids) == 1 else "devices"
@@ -75,9 +75,9 @@ def devices_text(device_ids: Sequence[int]) -> str:
 def why_here(
     copy: Held, hosts: Iterable[Host], held: Iterable[Held], requests: Mapping[str, CopyRequest]
 ) -> str:
-    """Why a copy is on its instance, by what its component asks for and what stands now.
+    """Why a copy is on its instance, by its component's strategy and the present placement.
 
-    It tells of the present: what was placed beside it later may have changed the picture.
+    What was placed later may differ from what stood there when the copy was placed.
     """
     by_id = {it.instance_id: it for it in hosts}
     mine = [it for it in held if it.owner == copy.owner and not it.leaving]
@@ -102,7 +102,7 @@ def why_here(
 
 
 def what_would_help(why: WhyNot, max_more: int | None) -> str:
-    """What would give a copy a place, in words.
+    """What would give a copy a place, as text.
 
     `max_more` is how many instances ManagedInstanceScaling still allows; None where it is off.
     """

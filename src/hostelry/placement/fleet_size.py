@@ -1,8 +1,16 @@
-"""How many more instances, and of which types, the copies that do not fit need.
+"""Fleet growth: the instances, by type, that requests without a place need.
 
-A new instance is of the first pool, by priority, that can be had and could hold the copy for which
-it is started. Several orders of filling are tried and the fewest instances are taken. That is a
-heuristic: on small cases it is at most one instance above the least possible, and a test says so.
+    a request                                              result
+    ----------------------------------------------------   -----------------------------------------
+    fits beside others on a new instance                   shares it
+    fits on no new instance yet, below the maximum         a new instance of the first pool, by
+                                                           priority, that is available and holds it
+    ... at the maximum                                     AT_MAXIMUM
+    only unavailable types could hold it                   NO_CAPACITY
+    no type could hold it                                  TYPE_TOO_SMALL
+
+Several orders of filling are tried and the fewest instances win. This is a heuristic: a test shows
+that in small cases it is at most one instance above the optimum.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,11 +31,11 @@ from hostelry.placement.values import CopyRequest, Growth, Host, NewInstance, Ob
 from hostelry.placement.words import asked_text, joined
 
 SIZES: tuple[Size, ...] = (largest_share, sum_of_shares, share_of_memory, share_of_cpus)
-MORE_ORDERS_UP_TO = 400  # wanted copies; beyond it the time is worth more than one instance
+MORE_ORDERS_UP_TO = 400  # requests; beyond it the time is worth more than one instance
 
 
 class _Filling:
-    """New instances being filled, of types in the order of priority."""
+    """New instances being filled; their types are tried in order of priority."""
 
     def __init__(self, pools: Sequence[Pool], max_more: int, *, tightest: bool) -> None:
         self.rooms: list[Room] = []
@@ -85,19 +93,16 @@ def fleet_growth(
     max_more: int,
     unavailable: frozenset[str] = frozenset(),
 ) -> Growth:
-    """The instances to start for `wanted`, none of which fits on what is there.
+    """The instances to launch for `requests`, none of which fits on the present instances.
 
-    `pools` are in the order of priority. At most `max_more` are started, for large copies
-    before small ones, and none of a type in `unavailable` (it has no capacity now).
+    `pools` are in order of priority. At most `max_more` are launched, for large copies before
+    small ones, and none of a type in `unavailable` (without capacity now).
     """
     there = [it for it in pools if it.instance_type not in unavailable]
     needs = [needs_of(it) for it in requests]
     possible = [it for it, by_type in enumerate(needs) if any(_holds(p, by_type) for p in there)]
-    refused = {
-        it: _cannot_be_had(requests[it], pools, unavailable)
-        for it in range(len(requests))
-        if it not in set(possible)
-    }
+    impossible = sorted(set(range(len(requests))).difference(possible))
+    refused = {it: _cannot_be_had(requests[it], pools, unavailable) for it in impossible}
     best = _best_filling(requests, needs, possible, there, max_more)
     refused |= {it: _at_maximum(requests[it], max_more) for it in best.left_out}
     return Growth(
@@ -110,7 +115,7 @@ def fleet_growth(
 
 
 def with_growth(now: WhyNot, refused: WhyNot) -> WhyNot:
-    """Why a copy has no place on what is there (`now`) and gets no new instance either."""
+    """Why a copy fits on no present instance (`now`), and gets no new one (`refused`)."""
     if refused.obstacle not in (Obstacle.AT_MAXIMUM, Obstacle.NO_CAPACITY):
         return refused
     tail = refused.text.removeprefix(asked_text(refused.asked))
@@ -183,10 +188,10 @@ def _cannot_be_had(
 
 def _at_maximum(request: CopyRequest, max_more: int) -> WhyNot:
     allowed = f"the {max_more} more that MaxInstanceCount allows are full"
-    said = "MaxInstanceCount allows no more instances" if max_more <= 0 else allowed
+    limit = "MaxInstanceCount allows no more instances" if max_more <= 0 else allowed
     return WhyNot(
         obstacle=Obstacle.AT_MAXIMUM,
-        text=f"{asked_text(request.requirements_by_type)}; {said}",
+        text=f"{asked_text(request.requirements_by_type)}; {limit}",
         owner=request.owner,
         asked=request.requirements_by_type,
     )

@@ -1,4 +1,12 @@
-"""Which copies, moved to other instances, would make room for one that fits nowhere."""
+"""Moves of copies to other instances that would make room for one that fits nowhere.
+
+instance that could hold the copy, if empty     result
+---------------------------------------------   ----------------------------------------------
+its movable copies hold enough of what is       the moves of those that hold most of it, each to
+short, and fit on other instances               the tightest instance of the same type
+any other                                       no moves
+several with moves                              the fewest moves
+"""
 
 from collections.abc import Sequence
 
@@ -10,10 +18,10 @@ from hostelry.placement.values import CopyRequest, Held, Move, Placed
 def making_room(
     request: CopyRequest, tried: Sequence[Room], rooms: Sequence[Room], held: Sequence[Held]
 ) -> tuple[Move, ...]:
-    """The fewest moves found after which one of the instances `tried` would hold the copy.
+    """The fewest moves after which one of the instances `tried` would hold the copy; or none.
 
-    Empty where none were found. A moved copy fits where it goes beside all that is there, so that
-    it may be started before the old one is stopped, and stays on its type of instance.
+    A moved copy fits beside everything at its new place, so that it can start before the old one
+    stops, and stays on its type of instance.
     """
     found: list[tuple[Move, ...]] = []
     for room in tried:
@@ -30,7 +38,7 @@ def making_room(
 def _moves_off(
     room: Room, need: Need, movable: Sequence[Held], others: Sequence[Room]
 ) -> tuple[Move, ...]:
-    """Moves of copies off `room`, those that give most of what is short first."""
+    """Moves of copies off `room`, those first that hold most of what is short."""
     able = [it for it in others if any(it.fits(need_of(one.requirements)) for one in movable)]
     targets = [copied(it) for it in able]
     left = list(movable)
@@ -55,7 +63,7 @@ def _last_resort(short: Need, copy: Held) -> tuple[float, int, str]:
 
 
 def moved_to(copy: Held, instance_type: str, targets: Sequence[Room]) -> Placed | None:
-    """Takes the copy into the tightest of `targets` of its own type; None where none holds it."""
+    """Place the copy on the tightest of `targets` of its type; None if none holds it."""
     need = need_of(copy.requirements)
     able = [it for it in targets if it.host.instance_type == instance_type and it.fits(need)]
     if not able:
@@ -77,7 +85,7 @@ def _short(need: Need, free: Need) -> Need:
 
 
 def _covered(short: Need, given: Need) -> float:
-    """How much of what is short a copy's end would give, each resource counted as one."""
+    """The shares of what is short that a copy's end would free, added up over resources."""
     pairs = (
         (short.accelerators, given.accelerators),
         (short.memory_bytes, given.memory_bytes),

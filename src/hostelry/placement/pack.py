@@ -1,8 +1,15 @@
-"""Which instance holds each wanted copy, or why none can. What is there already never moves.
+"""Bin packing of requested copies onto instances; copies that run already never move.
 
-Several plans are made and the best is taken: as asked for, largest first, and first-fit-decreasing.
-So never are fewer copies placed than first-fit-decreasing would place, and where all that is wanted
-is to be packed (BINPACK) no more empty instances are opened. SPREAD and balanced zones want more.
+    order of the requests              instance                          tried
+    --------------------------------   -------------------------------   --------------------------
+    as given                           preferred by strategy             always
+    largest share first                preferred by strategy             if a better plan may exist
+    largest share first                first fit                         if a better plan may exist
+    largest sum, memory, CPUs first    tightest                          ... up to MORE_PLANS_UP_TO
+
+The plan with the fewest unplaced copies wins, then, where everything is to be packed, the one that
+opens the fewest empty instances; of equal plans the first. So never fewer copies are placed, and
+under BINPACK no more instances opened, than by first-fit-decreasing. SPREAD opens more on purpose.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,23 +30,23 @@ from hostelry.placement.size import (
 )
 from hostelry.placement.values import CopyRequest, Held, Host, Packing, Placed, WhyNot
 
-MORE_PLANS_UP_TO = 200  # wanted copies; beyond it the time is worth more than one instance
+MORE_PLANS_UP_TO = 200  # requests; beyond it the time is worth more than one instance
 
 Choice = Callable[["Attempt", CopyRequest, "Needs"], int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What copies of one kind take on each type of instance."""
+    """Resources that copies of one kind take, by instance type."""
 
     by_type: Mapping[str, Need]
     requirements: Mapping[str, Requirements]
 
 
 def place(requests: Sequence[CopyRequest], hosts: Iterable[Host], held: Iterable[Held]) -> Packing:
-    """For each wanted copy a place or the reason for none; the order of hosts does not matter.
+    """A place, or the reason for none, for each request; the order of hosts does not matter.
 
-    Copies on instances that are not among `hosts` count nowhere.
+    Copies on instances that are not among `hosts` are ignored.
     """
     hosts, held = tuple(hosts), tuple(held)
     best: Attempt | None = None
@@ -55,7 +62,7 @@ def place(requests: Sequence[CopyRequest], hosts: Iterable[Host], held: Iterable
 
 
 def _plans(num_requests: int) -> list[tuple[Size | None, Choice]]:
-    """Ways to plan, the best liked first; None: in the order asked for."""
+    """Plans to try, the preferred one first; None: in the order given."""
     plans: list[tuple[Size | None, Choice]] = [
         (None, preferred),
         (largest_share, preferred),
@@ -67,7 +74,7 @@ def _plans(num_requests: int) -> list[tuple[Size | None, Choice]]:
 
 
 class Attempt:
-    """One plan in the making: wanted copies taken one by one into rooms."""
+    """One plan being made: requests are placed one by one."""
 
     def __init__(self, requests: Sequence[CopyRequest], room_list: list[Room]) -> None:
         self.rooms = room_list
@@ -82,13 +89,13 @@ class Attempt:
 
     @property
     def cost(self) -> tuple[int, int]:
-        """Copies without a place, then instances opened where all are to be packed."""
+        """Copies without a place, then, where all are to be packed, the instances opened."""
         unplaced = len(self._requests) - len(self._placed)
         return (unplaced, self._opened if self._all_packed else 0)
 
     @property
     def is_perfect(self) -> bool:
-        """Whether no plan can be better: all are placed, and no instance more than must be."""
+        """Whether no plan can be better: all are placed, on the fewest instances possible."""
         unplaced, opened = self.cost
         return unplaced == 0 and opened <= self._fewest_opened
 
@@ -98,7 +105,7 @@ class Attempt:
 
     @property
     def _all_packed(self) -> bool:
-        """Whether nothing is asked for but few instances: neither SPREAD nor balanced zones."""
+        """Whether all requests are for BINPACK without balanced zones."""
         packed = PlacementStrategy.BINPACK
         return all(it.strategy is packed and it.max_imbalance is None for it in self._requests)
 
@@ -118,7 +125,7 @@ class Attempt:
         return max(0, least_instances([left], self.rooms[0].host.shape))
 
     def run(self, order: Iterable[int], choose: Choice) -> None:
-        """Take the wanted copies in `order`, each where `choose` says."""
+        """Place the requests in `order`, each where `choose` decides."""
         for index in order:
             request, needs = self._requests[index], self._needs[index]
             position = choose(self, request, needs)
@@ -126,7 +133,7 @@ class Attempt:
                 self._placed[index] = self._take(request, needs, position)
 
     def largest_first(self, size: Size) -> list[int]:
-        """Positions of the wanted copies, the largest first."""
+        """Positions of the requests, the largest copy first."""
         shapes = {it.host.instance_type: it.host.shape for it in self.rooms}
         distinct = {id(it): it for it in self._needs}
         sizes = {kind: size(it.by_type, shapes) for kind, it in distinct.items()}
@@ -136,7 +143,7 @@ class Attempt:
         )
 
     def packing(self, held: Sequence[Held]) -> Packing:
-        """What came of it, with the reasons for those left out."""
+        """The result of the plan, with the reasons for unplaced copies."""
         reasons: dict[tuple[str, int], WhyNot] = {}
         outcomes: list[Placed | WhyNot] = []
         for index, request in enumerate(self._requests):
@@ -150,14 +157,16 @@ class Attempt:
         return Packing(outcomes=tuple(outcomes))
 
     def keys(self, needs: Needs) -> list[FitKey | None]:
-        """How well such a copy would fit each instance now; None where it does not."""
+        """The fit of such a copy on each instance now; None where it does not fit."""
         kind = id(needs)
         if kind not in self._keys:
             self._keys[kind] = [key_of(it, needs.by_type) for it in self.rooms]
             self._stale[kind] = set()
         keys, stale = self._keys[kind], self._stale[kind]
         for position in stale:
-            if keys[position] is not None:  # room only shrinks: what did not fit never will
+            if (
+                keys[position] is not None
+            ):  # free resources only shrink: what did not fit never will
                 keys[position] = key_of(self.rooms[position], needs.by_type)
         stale.clear()
         return keys
@@ -186,14 +195,14 @@ class Attempt:
 
 
 def preferred(attempt: Attempt, request: CopyRequest, needs: Needs) -> int | None:
-    """The instance that the copy's strategy prefers."""
+    """The instance preferred by the request's strategy."""
     return best_room(
         request, attempt.rooms, attempt.keys(needs), attempt.zones(request.owner, needs)
     )
 
 
 def tightest(attempt: Attempt, _: CopyRequest, needs: Needs) -> int | None:
-    """The instance that is left with the least."""
+    """The instance that would have the least left."""
     fitting = [(key, it) for it, key in enumerate(attempt.keys(needs)) if key is not None]
     return min(fitting)[1] if fitting else None
 
@@ -208,11 +217,11 @@ def first_fit(attempt: Attempt, _: CopyRequest, needs: Needs) -> int | None:
 
 
 def _needs_of_each(requests: Sequence[CopyRequest]) -> list[Needs]:
-    """What each copy takes; copies that take the same share one value."""
+    """The needs of each request; equal ones share one value, so that fits are computed once."""
     known: dict[tuple[tuple[str, Requirements], ...], Needs] = {}
     found: list[Needs] = []
-    for it in requests:
-        kind = tuple(sorted(it.requirements_by_type.items(), key=lambda item: item[0]))
+    for request in requests:
+        kind = tuple(sorted(request.requirements_by_type.items(), key=lambda item: item[0]))
         if kind not in known:
             known[kind] = Needs({name: need_of(asked) for name, asked in kind}, dict(kind))
         found.append(known[kind])

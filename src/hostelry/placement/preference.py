@@ -1,10 +1,13 @@
-"""Which of the instances that can hold a copy it should go to: SPREAD and BINPACK as orders.
+"""Preference among the instances that can hold a copy: SPREAD and BINPACK as sort keys.
 
-The least of these keys wins; every key ends in the instance's id, so that there is one answer.
-
-BINPACK: zones within the imbalance, then instances in use, then what leaves the fewest accelerators
-free, then the least memory and CPUs. SPREAD: zones within the imbalance, then the fewest copies of
-the same owner on the instance, then the fewest in its zone, then as BINPACK.
+by                                                 BINPACK                       SPREAD
+------------------------------------------------   ---------------------------   ---------
+copies by which the zone exceeds max_imbalance     first, where it is set        first
+copies of the same owner on the instance           -                             fewest
+copies of the same owner in the zone               -                             fewest
+the instance is in use                             yes before no                 likewise
+accelerators left free, then memory and CPUs       fewest                        likewise
+instance id (so that there is one answer)          lowest                        likewise
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -17,7 +20,7 @@ FitKey = tuple[bool, int, float, str]
 
 
 def fit_key(room: Room, need: Need) -> FitKey:
-    """How much of use another copy would leave on the instance: the less the better."""
+    """Key of an instance by what another copy would leave free: the least is the best."""
     shape = room.host.shape
     cpus = (room.cpu_millionths - need.cpu_millionths) / (MILLIONTHS * max(shape.cpus, 1e-6))
     memory = (room.memory_bytes - need.memory_bytes) / max(shape.memory_bytes, 1)
@@ -26,16 +29,16 @@ def fit_key(room: Room, need: Need) -> FitKey:
 
 
 def key_of(room: Room, needs: Mapping[str, Need]) -> FitKey | None:
-    """`fit_key` of a copy that takes this on each type; None where the instance cannot hold it."""
+    """`fit_key` of a copy with these needs by type; None where the instance cannot hold it."""
     need = needs.get(room.host.instance_type)
     return fit_key(room, need) if need is not None and room.fits(need) else None
 
 
 def zone_excess(request: CopyRequest, by_zone: Mapping[str, int]) -> dict[str, int]:
-    """By how much one more copy in a zone would pass the imbalance allowed; 0: not at all.
+    """By how many copies one more in a zone would exceed the allowed imbalance; 0: not at all.
 
-    `by_zone` has the owner's copies in each zone that could hold one. PERMISSIVE: a zone over the
-    limit comes later, and is never refused.
+    `by_zone` has the owner's copies in each zone that could hold one. As the balance is PERMISSIVE,
+    a zone over the limit only comes later.
     """
     if request.max_imbalance is None and request.strategy is PlacementStrategy.BINPACK:
         return dict.fromkeys(by_zone, 0)
@@ -47,7 +50,7 @@ def zone_excess(request: CopyRequest, by_zone: Mapping[str, int]) -> dict[str, i
 def copies_by_zone(
     owner: str, rooms: Iterable[Room], instance_types: Container[str]
 ) -> dict[str, int]:
-    """How many copies the owner has in each zone that has an instance of one of these types."""
+    """The owner's copies by zone, for zones that have an instance of one of these types."""
     rooms = tuple(rooms)
     counts = {it.host.zone: 0 for it in rooms if it.host.instance_type in instance_types}
     for room in rooms:
@@ -59,7 +62,7 @@ def copies_by_zone(
 def best_room(
     request: CopyRequest, rooms: list[Room], keys: list[FitKey | None], by_zone: Mapping[str, int]
 ) -> int | None:
-    """The position of the instance the copy goes to; None where no key says that it fits."""
+    """The position of the preferred instance; None if the copy fits on none."""
     excess = zone_excess(request, by_zone)
     best, found = None, None
     spread = request.strategy is PlacementStrategy.SPREAD

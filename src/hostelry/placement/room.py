@@ -1,7 +1,7 @@
-"""What instances have free while a plan is made: CPUs, memory, and each accelerator by its id.
+"""Free resources of instances during a plan: CPUs, memory, and each accelerator by id.
 
-The only mutable values of placement; they live as long as one plan. CPUs are counted in millionths
-so that sums of fractions are exact and do not depend on their order.
+The only mutable values of placement, alive for one plan. CPUs are counted in millionths, so that
+sums of fractions are exact and independent of their order.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ MILLIONTHS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a copy takes of an instance: whole accelerators, bytes, millionths of a CPU."""
+    """Resources that a copy takes: whole accelerators, bytes, millionths of a CPU."""
 
     accelerators: int
     memory_bytes: int
@@ -23,7 +23,7 @@ class Need:
 
 
 def need_of(requirements: Requirements) -> Need:
-    """What a copy with `requirements` takes; only its minimum of memory is reserved."""
+    """The resources that a copy with `requirements` takes; of memory, its minimum."""
     return Need(
         int(requirements.accelerators),
         requirements.min_memory_bytes,
@@ -32,12 +32,12 @@ def need_of(requirements: Requirements) -> Need:
 
 
 def needs_of(request: CopyRequest) -> dict[str, Need]:
-    """What such a copy takes on each type of instance that can hold it."""
+    """The resources that the requested copy takes, by instance type."""
     return {name: need_of(it) for name, it in request.requirements_by_type.items()}
 
 
 def fits_shape(need: Need, shape: Shape) -> bool:
-    """Whether an empty instance of `shape` could hold it."""
+    """Whether an empty instance of `shape` could hold the copy."""
     return (
         need.accelerators <= shape.accelerators
         and need.memory_bytes <= shape.memory_bytes
@@ -47,7 +47,7 @@ def fits_shape(need: Need, shape: Shape) -> bool:
 
 @dataclass(slots=True)
 class Room:
-    """One instance's free resources, and whose copies it holds (not those on their way out)."""
+    """Free resources of one instance, and its copies by owner, without leaving ones."""
 
     host: Host
     cpu_millionths: int
@@ -58,7 +58,7 @@ class Room:
 
     @property
     def free(self) -> Shape:
-        """What is free, as a shape; never less than nothing."""
+        """The free resources as a shape, at least 0 each."""
         return Shape(
             cpus=max(0, self.cpu_millionths) / MILLIONTHS,
             memory_bytes=max(0, self.memory_bytes),
@@ -66,11 +66,11 @@ class Room:
         )
 
     def free_need(self) -> Need:
-        """What is free, as what a copy could take; never less than nothing."""
+        """The free resources as the most a copy could take, at least 0 each."""
         return Need(len(self.devices), max(0, self.memory_bytes), max(0, self.cpu_millionths))
 
     def fits(self, need: Need) -> bool:
-        """Whether another copy fits beside what is there."""
+        """Whether another copy fits."""
         return (
             need.accelerators <= len(self.devices)
             and need.memory_bytes <= self.memory_bytes
@@ -78,14 +78,14 @@ class Room:
         )
 
     def take(self, need: Need, owner: str) -> tuple[int, ...]:
-        """Add a copy of `owner`; the accelerators that are its alone from now on."""
+        """Add a copy of `owner`; return the accelerators that it owns from now on."""
         device_ids = chosen_devices(self.devices, need.accelerators)
         self.hold(need, device_ids)
         self.owners[owner] = self.owners.get(owner, 0) + 1
         return device_ids
 
     def hold(self, need: Need, device_ids: Iterable[int]) -> None:
-        """Take resources and these very accelerators, whoever holds them."""
+        """Take resources and exactly these accelerators, also where they are taken already."""
         self.cpu_millionths -= need.cpu_millionths
         self.memory_bytes -= need.memory_bytes
         taken = set(device_ids)
@@ -94,15 +94,15 @@ class Room:
 
 
 def copied(room: Room) -> Room:
-    """The same room again, for a plan that may be dropped."""
+    """A copy of the room, for a plan that may be dropped."""
     return replace(room, owners=dict(room.owners))
 
 
 def chosen_devices(free: Sequence[int], count: int) -> tuple[int, ...]:
-    """`count` of the ids in `free`: the shortest run of neighbours that holds them, its lowest.
+    """`count` ids of `free`: the lowest of the shortest run of neighbours that is long enough.
 
-    Where no run is long enough the lowest ids are taken. Neighbours are the likelier to be linked,
-    and the shortest run leaves the longer ones whole.
+    Where no run is, the lowest ids. Neighbours are more likely to be linked, and the shortest run
+    leaves longer ones whole.
     """
     fitting = [run for run in _runs(sorted(free)) if len(run) >= count]
     shortest = min(fitting, key=lambda run: (len(run), run[:1]), default=sorted(free))
@@ -111,35 +111,37 @@ def chosen_devices(free: Sequence[int], count: int) -> tuple[int, ...]:
 
 def _runs(ids: Sequence[int]) -> list[list[int]]:
     runs: list[list[int]] = []
-    for it in ids:
-        if runs and runs[-1][-1] == it - 1:
-            runs[-1].append(it)
+    for device_id in ids:
+        if runs and runs[-1][-1] == device_id - 1:
+            runs[-1].append(device_id)
         else:
-            runs.append([it])
+            runs.append([device_id])
     return runs
 
 
 def rooms(hosts: Iterable[Host], held: Iterable[Held]) -> list[Room]:
-    """What each instance has free, by instance id; what is held elsewhere counts nowhere.
+    """The free resources of each instance, by instance id; copies on other instances are ignored.
 
-    A copy that names fewer accelerators than it reserves, or some that another one names too, holds
-    the lowest that are left instead, so that no more are free than the declared shape allows.
+    A copy that names fewer accelerators than it reserves, or some that another copy names, holds
+    the lowest that are left instead: no more are free than the declared shape allows.
     """
-    found = {it.instance_id: _empty_room(it) for it in hosts}
-    for it in sorted(held, key=_named_first):
-        if it.instance_id in found:
-            _hold(found[it.instance_id], it)
-    return [found[it] for it in sorted(found)]
+    return _filled(hosts, held)[0]
 
 
 def device_ids_of(hosts: Iterable[Host], held: Iterable[Held]) -> Mapping[str, tuple[int, ...]]:
-    """Which accelerators each copy (by its id) has: those it names, or those counted as its."""
+    """Accelerators by copy id: those that it names, or those that `rooms` counts as its own."""
+    return _filled(hosts, held)[1]
+
+
+def _filled(
+    hosts: Iterable[Host], held: Iterable[Held]
+) -> tuple[list[Room], Mapping[str, tuple[int, ...]]]:
     found = {it.instance_id: _empty_room(it) for it in hosts}
-    ids: dict[str, tuple[int, ...]] = {}
-    for it in sorted(held, key=_named_first):
-        if it.instance_id in found:
-            ids[it.copy_id] = _hold(found[it.instance_id], it)
-    return ids
+    device_ids: dict[str, tuple[int, ...]] = {}
+    for copy in sorted(held, key=_named_first):
+        if copy.instance_id in found:
+            device_ids[copy.copy_id] = _hold(found[copy.instance_id], copy)
+    return [found[it] for it in sorted(found)], device_ids
 
 
 def _named_first(held: Held) -> tuple[bool, str]:

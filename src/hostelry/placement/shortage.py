@@ -1,4 +1,12 @@
-"""Why a copy has no place: what it asks for, what is free, and what would help."""
+"""Reasons why a copy fits nowhere: its request, what is free, and what would help.
+
+instances                                          obstacle
+------------------------------------------------   ------------------------------
+none of a type that the copy may run on            NO_INSTANCE
+all of types too small for it, even when empty     TYPE_TOO_SMALL
+moving copies would make room on one of them       FRAGMENTED, with the moves
+any other                                          NO_ROOM
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -25,7 +33,7 @@ INSTANCES_TRIED = 4
 
 
 def why_not(request: CopyRequest, rooms: Sequence[Room], held: Sequence[Held] = ()) -> WhyNot:
-    """Why no instance holds another such copy; `rooms` is what each has free beside `held`."""
+    """Why no instance holds another such copy; `rooms` is what each has free."""
     asked = request.requirements_by_type
     able = [it for it in rooms if it.host.instance_type in asked]
     if not able:
@@ -52,7 +60,7 @@ def why_not(request: CopyRequest, rooms: Sequence[Room], held: Sequence[Held] = 
 
 
 def too_small(request: CopyRequest, pools: Iterable[Pool]) -> WhyNot | None:
-    """Why an empty instance of none of these types could hold such a copy; None when one can."""
+    """Why no empty instance of these types could hold such a copy; None if one can."""
     asked = request.requirements_by_type
     by_type = {it.instance_type: it.shape for it in pools}
     shapes = {name: shape for name, shape in sorted(by_type.items()) if name in asked}
@@ -73,10 +81,10 @@ def too_small(request: CopyRequest, pools: Iterable[Pool]) -> WhyNot | None:
 
 def _no_instance(request: CopyRequest, rooms: Sequence[Room]) -> WhyNot:
     types = {it.host.instance_type for it in rooms}
-    said = _types_text(request, types) if types else "no instance is there to hold it"
+    why = _types_text(request, types) if types else "there is no instance to hold it"
     return WhyNot(
         obstacle=Obstacle.NO_INSTANCE,
-        text=f"{asked_text(request.requirements_by_type)}; {said}",
+        text=f"{asked_text(request.requirements_by_type)}; {why}",
         owner=request.owner,
         asked=request.requirements_by_type,
     )
@@ -110,24 +118,21 @@ def _missing(lack: Lack) -> Shape:
 
 
 def _distance(lack: Lack) -> tuple[float, float, int, str]:
-    """How far an instance is from holding the copy: the largest part of a resource it lacks."""
+    """Key of an instance by the largest share of a resource that it lacks: the closest first."""
     missing = _missing(lack)
-    parts = [
-        amount(missing, it) / (amount(missing, it) + amount(lack.free, it))
-        for it in RESOURCES
-        if amount(missing, it) > 0
-    ]
+    lacking = [(amount(missing, it), amount(lack.free, it)) for it in RESOURCES]
+    parts = [missing / (missing + free) for missing, free in lacking if missing > 0]
     return (max(parts, default=0.0), sum(parts), -lack.free.memory_bytes, lack.instance_id)
 
 
 def _binding(lacks: Sequence[Lack]) -> tuple[str, ...]:
-    """The resources that are short on some instance; what is short on most comes first."""
+    """The resources that are short on any instance, those first that are short on most."""
     counts = {it: sum(amount(_missing(lack), it) > 0 for lack in lacks) for it in RESOURCES}
     return tuple(sorted((it for it in RESOURCES if counts[it]), key=lambda it: -counts[it]))
 
 
 def _free_text(lacks: Sequence[Lack], binding: Sequence[str]) -> str:
-    """The largest free block of what is short everywhere, or what each instance lacks."""
+    """The largest free blocks of what is short everywhere, else what each instance lacks."""
     everywhere = [it for it in binding if all(amount(_missing(lack), it) > 0 for lack in lacks)]
     if everywhere:
         resource = everywhere[0]
@@ -137,8 +142,8 @@ def _free_text(lacks: Sequence[Lack], binding: Sequence[str]) -> str:
         blocks = [_block(it, resource) for it in by_size[:INSTANCES_NAMED]]
         return "the largest free block is " + ", then ".join(blocks) + _others(lacks)
     named = [
-        f"{it.instance_id} ({it.instance_type}) lacks {shape_text(_missing(it), zeros=False)}"
-        for it in lacks[:INSTANCES_NAMED]
+        f"{lack.instance_id} ({lack.instance_type}) lacks {shape_text(_missing(lack), zeros=False)}"
+        for lack in lacks[:INSTANCES_NAMED]
     ]
     return ", ".join(named) + _others(lacks)
 

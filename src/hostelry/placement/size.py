@@ -1,4 +1,4 @@
-"""Which of two copies is the larger, and the least that a set of copies can be held by."""
+"""Orders of copies by size, and a lower bound of the instances that hold a set of copies."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -10,9 +10,9 @@ Size = Callable[[Mapping[str, Need], Mapping[str, Shape]], SizeKey]
 
 
 def largest_share(by_type: Mapping[str, Need], shapes: Mapping[str, Shape]) -> SizeKey:
-    """Less for larger copies: most accelerators, then the largest share of an empty instance.
+    """Less for larger copies: by accelerators, then by the largest share of an empty instance.
 
-    Where several types can hold the copy, the one of which it takes the least counts.
+    Of several types that can hold the copy, the one of which it takes the least counts.
     """
     found = [_shares(need, shapes[name]) for name, need in by_type.items() if name in shapes]
     accelerators = max((it.accelerators for it in by_type.values()), default=0)
@@ -20,25 +20,25 @@ def largest_share(by_type: Mapping[str, Need], shapes: Mapping[str, Shape]) -> S
 
 
 def sum_of_shares(by_type: Mapping[str, Need], shapes: Mapping[str, Shape]) -> SizeKey:
-    """Less for larger copies: what they take of an empty instance, all resources added."""
+    """Less for larger copies: by the shares of an empty instance, added up."""
     found = [_shares(need, shapes[name]) for name, need in by_type.items() if name in shapes]
     return (-min((sum(it) for it in found), default=0.0),)
 
 
 def share_of_memory(by_type: Mapping[str, Need], shapes: Mapping[str, Shape]) -> SizeKey:
-    """Less for copies that take more memory."""
+    """Less for copies that take a larger share of memory."""
     found = [_shares(need, shapes[name]) for name, need in by_type.items() if name in shapes]
     return (-min((it[1] for it in found), default=0.0),)
 
 
 def share_of_cpus(by_type: Mapping[str, Need], shapes: Mapping[str, Shape]) -> SizeKey:
-    """Less for copies that take more CPUs."""
+    """Less for copies that take a larger share of CPUs."""
     found = [_shares(need, shapes[name]) for name, need in by_type.items() if name in shapes]
     return (-min((it[2] for it in found), default=0.0),)
 
 
 def _shares(need: Need, shape: Shape) -> tuple[float, float, float]:
-    """Parts of an empty instance: of its accelerators, memory and CPUs."""
+    """Shares of an empty instance: of its accelerators, memory and CPUs."""
     return (
         need.accelerators / max(shape.accelerators, 1),
         need.memory_bytes / max(shape.memory_bytes, 1),
@@ -47,7 +47,7 @@ def _shares(need: Need, shape: Shape) -> tuple[float, float, float]:
 
 
 def least_instances(needs: Iterable[Need], shape: Shape) -> int:
-    """The lower bound: no way of packing holds them on fewer empty instances of `shape`."""
+    """A lower bound: no packing holds the copies on fewer empty instances of `shape`."""
     every = tuple(needs)
     pairs = (
         (sum(it.accelerators for it in every), shape.accelerators),

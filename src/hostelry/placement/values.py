@@ -1,4 +1,4 @@
-"""What placement is asked and what it answers, as plain values.
+"""Inputs and results of placement, as plain values.
 
 An instance offers its *declared* shape. A copy reserves CPUs, its minimum of memory and whole
 accelerators; its maximum of memory is a limit on the copy, and reserves nothing.
@@ -24,11 +24,11 @@ class Host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What a copy holds of an instance now; one that is `leaving` holds it until it is gone.
+    """Resources that a copy holds on an instance; a `leaving` copy holds them until it is gone.
 
-    `device_ids` may be empty although accelerators are reserved: then it holds the lowest that no
-    other copy names. A copy that is not `movable` is never moved (it is pinned, or still coming
-    up). `moved_bytes` is what starting it elsewhere would load; None: about its minimum of memory.
+    `device_ids` may be empty although accelerators are reserved: the copy then holds the lowest
+    that no other copy names. A copy that is not `movable` (pinned, or not ready yet) never moves.
+    `moved_bytes` is what a start elsewhere would load; None: about its minimum of memory.
     """
 
     copy_id: str
@@ -42,16 +42,16 @@ class Held:
 
     @property
     def load_bytes(self) -> int:
-        """About how much starting it on another instance would load."""
+        """An estimate of the bytes that a start on another instance would load."""
         return self.requirements.min_memory_bytes if self.moved_bytes is None else self.moved_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyRequest:
-    """One copy to place: what it reserves on each instance type that can hold it.
+    """A request to place one copy: what it reserves on each instance type that can hold it.
 
     `max_imbalance` is how many more copies of the owner one zone may have than another before
-    another zone is preferred; None: BINPACK looks at no zones, and SPREAD takes it as 0.
+    another zone is preferred; None: BINPACK ignores zones, and SPREAD takes it as 0.
     """
 
     owner: str
@@ -62,7 +62,7 @@ class CopyRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """Where a wanted copy goes, what it reserves there, and which accelerators are its alone."""
+    """The place of a requested copy, its reservation there, and the accelerators it owns."""
 
     instance_id: str
     requirements: Requirements
@@ -70,14 +70,14 @@ class Placed:
 
 
 class Obstacle(Enum):
-    """Why a copy has no place."""
+    """Why a copy fits nowhere."""
 
-    TYPE_TOO_SMALL = "TYPE_TOO_SMALL"  # an empty instance of no type there is could hold it
-    NO_INSTANCE = "NO_INSTANCE"  # no instance of a type that it may run on is there
+    TYPE_TOO_SMALL = "TYPE_TOO_SMALL"  # no type could hold it, even an empty instance
+    NO_INSTANCE = "NO_INSTANCE"  # there is no instance of a type that it may run on
     NO_ROOM = "NO_ROOM"  # too little is free now
-    FRAGMENTED = "FRAGMENTED"  # too little is free on one instance; moving copies would make room
-    AT_MAXIMUM = "AT_MAXIMUM"  # another instance would hold it, and none more is allowed
-    NO_CAPACITY = "NO_CAPACITY"  # no type that could hold it can be had now
+    FRAGMENTED = "FRAGMENTED"  # moving copies would make room on one instance
+    AT_MAXIMUM = "AT_MAXIMUM"  # another instance would hold it, but none is allowed
+    NO_CAPACITY = "NO_CAPACITY"  # no type that could hold it is available now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lack:
-    """What one instance has free, and how much more a copy would need of it (0: enough)."""
+    """Free resources of an instance, and how much a copy lacks of each (0: enough)."""
 
     instance_id: str
     instance_type: str
@@ -103,11 +103,11 @@ class Lack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyNot:
-    """Why a wanted copy has no place: `text` for people, the rest for programs.
+    """Why a requested copy fits nowhere: `text` for people, the rest for programs.
 
-    `binding` names what is short ("accelerators", "memory", "CPUs"), the scarcest first; `lacks`
-    has the instances that come closest first. `moves` (FRAGMENTED) are those after which the copy
-    would fit; each moved copy fits where it goes beside all that runs now.
+    `binding` names the short resources ("accelerators", "memory", "CPUs"), the scarcest first;
+    `lacks` has the closest instances first. After `moves` (FRAGMENTED) the copy would fit; each
+    moved copy fits at its new place beside everything that runs now.
     """
 
     obstacle: Obstacle
@@ -121,24 +121,24 @@ class WhyNot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """An outcome for each wanted copy, in their order."""
+    """The outcome for each request, in their order."""
 
     outcomes: tuple[Placed | WhyNot, ...]
 
     @property
     def placed(self) -> tuple[Placed, ...]:
-        """Those that have a place, in order."""
+        """The requests that have a place, in order."""
         return tuple(it for it in self.outcomes if isinstance(it, Placed))
 
     @property
     def first_obstacle(self) -> WhyNot | None:
-        """Why the first copy without a place has none; None when all have one."""
+        """The reason for the first request without a place; None if all have one."""
         return next((it for it in self.outcomes if isinstance(it, WhyNot)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """An instance type of which more may be started; pools are given by priority, first first."""
+    """An instance type that may be launched; pools are given in order of priority."""
 
     instance_type: str
     shape: Shape
@@ -146,7 +146,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewInstance:
-    """An instance to start, and which of the wanted copies (by position) it is for."""
+    """An instance to launch, and the positions of the requests that it is for."""
 
     instance_type: str
     requests: tuple[int, ...]
@@ -154,19 +154,19 @@ class NewInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """The instances to start, and why some wanted copies (by position) get none."""
+    """Instances to launch, and the reasons for requests (by position) that get none."""
 
     instances: tuple[NewInstance, ...] = ()
     why_not: Mapping[int, WhyNot]
 
     def count(self, instance_type: str) -> int:
-        """How many instances of that type to start."""
+        """The number of instances of that type to launch."""
         return sum(1 for it in self.instances if it.instance_type == instance_type)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consolidation:
-    """Instances that can go once `moves` are done; those without a copy can go at once."""
+    """Instances to release once `moves` are done; those without a copy can go at once."""
 
     moves: tuple[Move, ...]
     released: tuple[str, ...]

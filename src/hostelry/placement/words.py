@@ -1,4 +1,4 @@
-"""Resources in words: "2 accelerators, 16384 MB and 4 CPUs"."""
+"""Resources as text: "2 accelerators, 16384 MB and 4 CPUs"."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -11,7 +11,7 @@ RESOURCES = (ACCELERATORS, MEMORY, CPUS)  # the scarcest kind first
 
 
 def amount(shape: Shape, resource: str) -> float:
-    """How much of one of RESOURCES a shape has."""
+    """The amount of one of RESOURCES in a shape."""
     return {
         ACCELERATORS: shape.accelerators,
         MEMORY: shape.memory_bytes,
@@ -20,7 +20,7 @@ def amount(shape: Shape, resource: str) -> float:
 
 
 def amount_text(shape: Shape, resource: str) -> str:
-    """How much of one of RESOURCES a shape has, in words; memory is rounded to whole MB."""
+    """The amount of one of RESOURCES as text; memory is rounded to whole MB."""
     if resource == MEMORY:
         return f"{round(shape.memory_bytes / BYTES_PER_MB)} MB"
     number = amount(shape, resource)
@@ -29,19 +29,19 @@ def amount_text(shape: Shape, resource: str) -> str:
 
 
 def shape_text(shape: Shape, first: Sequence[str] = (), *, zeros: bool = True) -> str:
-    """All resources of a shape in words, those named in `first` before the others."""
+    """All resources of a shape as text, those of `first` before the others."""
     order = dict.fromkeys((*first, *RESOURCES))
     return joined(amount_text(shape, it) for it in order if zeros or amount(shape, it)) or "nothing"
 
 
 def joined(parts: Iterable[str]) -> str:
-    """Parts as a list in a sentence: "a, b and c"."""
+    """Parts as a list: "a, b and c"."""
     *most, last = [*parts] or [""]
     return f"{', '.join(most)} and {last}" if most else last
 
 
 def moves_text(moves: Iterable[Move]) -> str:
-    """What would have to move, and where to."""
+    """Moves as text."""
     return joined(
         f"moving copy {it.copy_id} from {it.from_instance_id} to {it.to.instance_id}"
         for it in moves
@@ -49,7 +49,7 @@ def moves_text(moves: Iterable[Move]) -> str:
 
 
 def reserved_shape(requirements: Requirements) -> Shape:
-    """What a copy with `requirements` reserves."""
+    """The resources that a copy with `requirements` reserves."""
     return Shape(
         cpus=requirements.cpus,
         memory_bytes=requirements.min_memory_bytes,
@@ -58,12 +58,12 @@ def reserved_shape(requirements: Requirements) -> Shape:
 
 
 def asked_text(asked: Mapping[str, Requirements], first: Sequence[str] = ()) -> str:
-    """What is asked, in words: "a copy needs 2 accelerators and 16384 MB"; by type where needed."""
+    """A request as text: "a copy needs 2 accelerators and 16384 MB"; by type where they differ."""
     kinds: dict[str, list[str]] = {}
     for name in sorted(asked):
         text = shape_text(reserved_shape(asked[name]), first, zeros=False)
         kinds.setdefault(text, []).append(name)
     if len(kinds) <= 1:
         return f"a copy needs {next(iter(kinds), 'an instance type that may hold it')}"
-    told = (f"{text} on {' or '.join(names)}" for text, names in kinds.items())
-    return "a copy needs " + ", or ".join(told)
+    by_type = (f"{text} on {' or '.join(names)}" for text, names in kinds.items())
+    return "a copy needs " + ", or ".join(by_type)

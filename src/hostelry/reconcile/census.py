@@ -9,9 +9,9 @@ from hostelry.domain.load import LoadKey
 from hostelry.metrics.sagemaker.census import (
     Census,
     ComponentCensus,
-    CopyUse,
-    InstanceRoom,
-    Reserved,
+    CopyUsage,
+    InstanceCapacity,
+    Resources,
     VariantCensus,
 )
 from hostelry.reconcile.plan.adapters import adapter_id, routed_adapter
@@ -71,21 +71,21 @@ def _variants(
             key=LoadKey(scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=name),
             config_name=active.config.name,
             takes_components=endpoint.takes_components,
-            instances=tuple(_room(it, copies[it.id]) for it in serving),
+            instances=tuple(_capacity(it, copies[it.id]) for it in serving),
             copies=tuple(_use(c, statuses) for it in serving for c in copies[it.id]),
             metrics=active.config.metrics,
         )
 
 
-def _room(instance: Instance, copies: Iterable[Copy]) -> InstanceRoom:
+def _capacity(instance: Instance, copies: Iterable[Copy]) -> InstanceCapacity:
     shape = instance.shape
     reserved = [it.spec.requirements for it in copies if it.spec.requirements is not None]
-    return InstanceRoom(
+    return InstanceCapacity(
         id=instance.id,
-        shape=Reserved(
+        shape=Resources(
             cpus=shape.cpus, memory_bytes=shape.memory_bytes, accelerators=shape.accelerators
         ),
-        reserved=Reserved(
+        reserved=Resources(
             cpus=sum(it.cpus for it in reserved),
             memory_bytes=sum(it.min_memory_bytes for it in reserved),
             accelerators=sum(it.accelerators for it in reserved),
@@ -111,7 +111,7 @@ def _components(
             key=_component_key(endpoint, base, component.name),
             num_copies=len(copies),
             base=None if adapter is None else _component_key(endpoint, base, base.name),
-            reserved=Reserved(
+            reserved=Resources(
                 cpus=needs.cpus,
                 memory_bytes=needs.min_memory_bytes,
                 accelerators=needs.accelerators,
@@ -129,10 +129,10 @@ def _component_key(endpoint: Endpoint, base: InferenceComponent, name: str) -> L
     )
 
 
-def _use(copy: Copy, statuses: Statuses) -> CopyUse:
+def _use(copy: Copy, statuses: Statuses) -> CopyUsage:
     seen = statuses.get(copy.spec.id)
     status = seen or copy.status
-    return CopyUse(
+    return CopyUsage(
         copy_id=copy.spec.id,
         instance_id=copy.instance_id,
         cpu_s=seen.cpu_s if seen is not None and seen.cpu_at else None,

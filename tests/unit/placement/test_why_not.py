@@ -84,7 +84,7 @@ def reason(asked: CopyRequest, hosts: list[Host], there: list[Held]) -> WhyNot:
         ),
         pytest.param(
             ask("x", needs(1)), [], [], Obstacle.NO_INSTANCE,
-            "a copy needs 1 accelerator, 1024 MB and 1 CPU; no instance is there to hold it",
+            "a copy needs 1 accelerator, 1024 MB and 1 CPU; there is no instance to hold it",
             id="no instance at all",
         ),
         pytest.param(

@@ -1,4 +1,15 @@
-"""Metrics that outlive the process: in memory to be asked, in a journal to be found again."""
+"""Metric store that survives the process: queries from memory, recovery from a journal.
+
+the disk              `record`                      `emit`
+-------------------   ---------------------------   --------------------------------------------
+takes writes          journal, then memory          journal, then memory
+fails, within         refused (RetryableError)      memory only (`is_behind`)
+RETRY_S of the last
+attempt
+fails, later          tries the journal again       tries the journal again
+takes writes again    as before                     as before; a thread writes a snapshot, which
+also covers what was in memory only
+"""
 
 import contextlib
 import logging
@@ -15,7 +26,7 @@ from hostelry.domain.metric import Datapoint, Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.persistence.journal import SEGMENT, SNAPSHOT, Segment, numbered
 from hostelry.metrics.persistence.outage import Outage, is_due, outage_of
-from hostelry.metrics.persistence.recovery import Found, recover
+from hostelry.metrics.persistence.recovery import Recovered, recover
 from hostelry.metrics.persistence.snapshot import dumped, write_snapshot
 from hostelry.metrics.protocol import MetricFilter
 from hostelry.metrics.series.budget import DEFAULT_MAX_BYTES
@@ -33,10 +44,10 @@ SNAPSHOT_RETRY_S = 300.0  # each try makes a segment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalStats:
-    """How it stands with the disk.
+    """State of the journal.
 
-    `is_taking` while it takes what is put; `is_behind` while something that was emitted is in
-    memory only. `num_refused` are the samples that were put and refused since the start.
+    `is_taking` while `record` succeeds; `is_behind` while emitted samples are in memory only.
+    `num_refused` counts the samples that `record` refused since the start.
     """
 
     is_taking: bool
@@ -49,12 +60,8 @@ class JournalStats:
 class DurableMetrics:
     """`MetricStore` over a folder, which belongs to one process at a time.
 
-    What `record` acknowledged is there after a kill. A machine's power failure may cost the last
-    seconds: the journal is written, not flushed to the disk, before the acknowledgement.
-
-    While the disk takes nothing, `record` refuses and what is emitted is in memory only. The first
-    write after `metrics.outage.RETRY_S` tries the disk again; once it takes the journal, a thread
-    writes a snapshot, so that what was in memory only is kept too.
+    What `record` acknowledged survives a kill of the process. A power failure may cost the last
+    seconds: the journal is written, but not flushed to the disk, before the acknowledgement.
     """
 
     def __init__(
@@ -65,7 +72,7 @@ class DurableMetrics:
         max_bytes: int = DEFAULT_MAX_BYTES,
         least_journal_bytes: int = LEAST_JOURNAL_BYTES,
     ) -> None:
-        """Read what the folder keeps; where it cannot be read or written, that is an outage."""
+        """Recover from the folder; where it cannot be read or written, begin in an outage."""
         self._folder = folder
         self._clock = clock
         self._max_bytes = max_bytes
@@ -90,20 +97,21 @@ class DurableMetrics:
             self._new_segment()
         except OSError as error:
             if not self._is_read:
-                self._memory = MemoryMetrics(clock, max_bytes=max_bytes)  # nothing half read
+                # An incomplete recovery is dropped: the next attempt reads the whole folder.
+                self._memory = MemoryMetrics(clock, max_bytes=max_bytes)
             self._refused(error)
 
     def record(self, scope: Scope, samples: Sequence[Sample]) -> None:
-        """Keep `samples`, all or none; on return they survive the death of the process.
+        """Keep `samples`, all or none; once this returns they survive the process.
 
-        Raises ValueError for what is not finite, RetryableError when the disk does not take them.
+        Raises ValueError for values that are not finite, RetryableError where the disk fails.
         """
         self._write(scope, samples, must_last=True)
 
     def emit(self, scope: Scope, samples: Sequence[Sample]) -> None:
-        """Take `samples`, all or none; on disk too, at once or as soon as the disk takes them.
+        """Take `samples`, all or none; written at once, or as soon as the disk takes writes.
 
-        Raises ValueError for what is not finite.
+        Raises ValueError for values that are not finite.
         """
         self._write(scope, samples, must_last=False)
 
@@ -113,9 +121,9 @@ class DurableMetrics:
         """As `MemoryMetrics.datapoints`."""
         return self._memory.datapoints(scope, stat, start, end)
 
-    def find(self, scope: Scope, wanted: MetricFilter) -> Sequence[Metric]:
+    def find(self, scope: Scope, metric_filter: MetricFilter) -> Sequence[Metric]:
         """As `MemoryMetrics.find`."""
-        return self._memory.find(scope, wanted)
+        return self._memory.find(scope, metric_filter)
 
     def units(self, scope: Scope, metric: Metric) -> Sequence[str]:
         """As `MemoryMetrics.units`."""
@@ -130,7 +138,7 @@ class DurableMetrics:
         return self._memory.shares()
 
     def journal(self) -> JournalStats:
-        """How it stands with the disk; what an outage is shows once something is written."""
+        """State of the journal; an outage shows with the first write that fails."""
         with self._memory.lock:
             return JournalStats(
                 is_taking=self._is_read and self._outage is None,
@@ -141,14 +149,14 @@ class DurableMetrics:
             )
 
     def compact(self) -> None:
-        """Write a snapshot, and remove what it replaces; raises OSError, with nothing lost.
+        """Write a snapshot and remove the files it replaces; raises OSError, with nothing lost.
 
-        Samples are taken meanwhile.
+        Other threads may write samples meanwhile.
         """
         with self._writing_snapshot:
             with self._memory.lock:
                 number = self._new_segment()
-                series = self._memory.everything()
+                series = self._memory.all_series()
                 self._journal_bytes = 0
                 self._compact_at = self._limit_bytes()
                 was_behind, self._is_behind = self._is_behind, False
@@ -164,13 +172,13 @@ class DurableMetrics:
                 self._compact_at = self._limit_bytes()
 
     def settle(self) -> None:
-        """Return once nothing is read or written beside the calls."""
+        """Wait until the background thread has ended."""
         thread = self._thread
         if thread is not None:
             thread.join()
 
     def close(self) -> None:
-        """Wait for a snapshot that is being written, and give the files back."""
+        """Wait for a snapshot under way, and close the files."""
         with self._memory.lock:
             self._is_closed = True
         self.settle()
@@ -204,13 +212,13 @@ class DurableMetrics:
             raise RetryableError(refusal)
 
     def _takes(self, now: float) -> bool:
-        """Whether the journal is worth a try."""
+        """Whether to try the journal."""
         if self._is_closed or not self._is_read:
             return False
         return self._outage is None or self._outage.is_due_again(now)
 
     def _append(self, now: float, placed: list[tuple[Series, Sample]]) -> bool:
-        """Whether the journal took them; else nothing is written. The caller holds the lock."""
+        """Append to the journal; False, with nothing written, on failure. Needs the lock."""
         try:
             if self._segment is None or self._segment.file.is_broken:
                 self._new_segment()
@@ -228,7 +236,7 @@ class DurableMetrics:
         return True
 
     def _refused(self, error: OSError) -> None:
-        """The disk did not do it; the caller holds the lock."""
+        """Begin or continue an outage; the caller holds the lock."""
         is_new = self._outage is None
         self._outage = outage_of(error, self._folder, self._clock.now(), self._outage)
         if is_new:
@@ -246,13 +254,13 @@ class DurableMetrics:
         )
 
     def _new_segment(self) -> int:
-        """Write to another segment from here on; its number. The caller holds the lock."""
+        """Switch to a new segment and return its number; the caller holds the lock."""
         self._number += 1
         made = Segment(self._folder, self._number)
         before, self._segment = self._segment, made
         if before is not None:
             before.file.close()
-            if not before.file.size_bytes:  # or a disk that breaks every file would get many
+            if not before.file.size_bytes:  # else a disk that breaks every file collects empty ones
                 with contextlib.suppress(OSError):
                     before.file.path.unlink()
         return self._number
@@ -262,7 +270,7 @@ class DurableMetrics:
         return min(max(self._least_journal_bytes, self._snapshot_bytes // 4), most)
 
     def _has_work(self, now: float) -> bool:
-        """Whether the folder is to be read, or a snapshot written; the caller holds the lock."""
+        """Whether a recovery or a snapshot is due; the caller holds the lock."""
         if not self._is_read:
             return self._outage is None or self._outage.is_due_again(now)
         is_snapshot_due = self._is_behind and is_due(
@@ -278,7 +286,7 @@ class DurableMetrics:
             self._thread.start()
 
     def _work(self) -> None:
-        """Read the folder, where that is still to be done, and write a snapshot."""
+        """Recover, where that failed at the start, then write a snapshot."""
         try:
             if not self._is_read:
                 self._read_late()
@@ -291,25 +299,25 @@ class DurableMetrics:
                 self._snapshot_failed_at = self._clock.now()
             LOG.warning("no snapshot of the metrics can be written now: %s", error)
 
-    def _read(self, memory: MemoryMetrics) -> Found:
-        """Read the folder into an empty store; raises OSError."""
+    def _read(self, memory: MemoryMetrics) -> Recovered:
+        """Recover from the folder into an empty store; raises OSError."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return recover(self._folder, memory, self._clock.now())
 
     def _read_late(self) -> None:
-        """Read the folder beside what was emitted since, which goes on; raises OSError."""
+        """Recover while samples are emitted, then merge both; raises OSError."""
         read = MemoryMetrics(self._clock, max_bytes=self._max_bytes)
         found = self._read(read)
-        series = read.everything()
+        series = read.all_series()
         for first in range(0, len(series), TAKEN_OVER_AT_ONCE):
             with self._memory.lock:
-                for it in series[first : first + TAKEN_OVER_AT_ONCE]:
-                    self._memory.take_over(it)
+                for one in series[first : first + TAKEN_OVER_AT_ONCE]:
+                    self._memory.take_over(one)
         with self._memory.lock:
             self._begin_after(found)
 
-    def _begin_after(self, found: Found) -> None:
-        """Go on where what was read ends."""
+    def _begin_after(self, found: Recovered) -> None:
+        """Continue numbering after what was recovered."""
         self._number = found.number
         self._sequence = found.sequence
         self._journal_bytes = found.journal_bytes
@@ -323,7 +331,7 @@ class DurableMetrics:
             return [dumped(it, self._sequence) for it in live]
 
     def _remove_before(self, number: int) -> None:
-        """Remove segments and snapshots older than the snapshot of that number."""
+        """Remove segments and snapshots with numbers below `number`."""
         for form in (SEGMENT, SNAPSHOT):
             for older, path in numbered(self._folder, form).items():
                 if older < number:

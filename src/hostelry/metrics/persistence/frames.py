@@ -1,4 +1,4 @@
-"""Files of checked frames: what was wholly written is read again, a torn end is not."""
+"""Append-only files of frames with checksums; a torn end is not read."""
 
 import os
 import struct
@@ -11,10 +11,10 @@ MAX_FRAME_BYTES = 64 * 1024 * 1024
 
 
 class FrameFile:
-    """A file that frames are appended to; it belongs to one process, and never reads."""
+    """A file to append frames to; it belongs to one process, and is never read through this."""
 
     def __init__(self, path: Path) -> None:
-        """Make the file; raises OSError, FileExistsError where it is there."""
+        """Create the file; raises OSError, FileExistsError where it exists."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         self.path = path
         self.size_bytes = 0
@@ -22,10 +22,10 @@ class FrameFile:
         self._descriptor = os.open(path, flags, 0o600)
 
     def append(self, body: bytes) -> None:
-        """Write one frame; on return it outlives the process.
+        """Write one frame; once this returns it survives the process.
 
-        Raises OSError with nothing written. Where even the part written cannot be taken back the
-        file is broken: another must be made, as a reader stops at that part.
+        Raises OSError with nothing written. Where a partial frame cannot be truncated, `is_broken`
+        is set: write to another file from then on, as a reader stops at the partial frame.
         """
         frame = _HEAD.pack(len(body), zlib.crc32(body)) + body
         try:
@@ -39,25 +39,25 @@ class FrameFile:
         self.size_bytes += len(frame)
 
     def sync(self) -> None:
-        """Return once the disk itself has it."""
+        """Flush the file to the disk."""
         os.fsync(self._descriptor)
 
     def close(self) -> None:
-        """Give the file back; a second time does nothing."""
+        """Close the file; idempotent."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
 
 def write_whole(descriptor: int, body: bytes) -> None:
-    """Write all of `body`, however little the system takes at a time; raises OSError."""
+    """Write all of `body`, repeating short writes; raises OSError."""
     rest = memoryview(body)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
 def read_frames(path: Path) -> Iterator[bytes]:
-    """Every whole frame from the beginning to the first that is not; raises OSError."""
+    """Every frame up to the first torn or damaged one; raises OSError."""
     with path.open("rb") as file:
         while len(head := file.read(_HEAD.size)) == _HEAD.size:
             length, checksum = _HEAD.unpack(head)

@@ -1,7 +1,7 @@
-"""The journal of samples: segments that are appended to, and what they say when read again.
+"""Journal of samples: append-only segments of entries.
 
-A segment names each series once and then by a number of its own, so a sample of one value is some
-twenty bytes. Every entry has a sequence number, greater than any before in whatever segment.
+A segment describes each series once and then refers to it by a number, so a sample of one value
+takes some twenty bytes. Sequence numbers of entries increase over all segments.
 """
 
 import os
@@ -27,8 +27,8 @@ Placed = Sequence[tuple[Series, Sample]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """Which series a number of a segment stands for."""
+class SeriesId:
+    """Identity of a series: what a number in a segment stands for."""
 
     scope: Scope
     metric: Metric
@@ -36,26 +36,26 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """What was recorded at once, at the instant `at`."""
+class JournalEntry:
+    """Samples that were recorded together at the instant `at`."""
 
     sequence: int
     at: float
-    samples: Sequence[tuple[Known, Sample]]
+    samples: Sequence[tuple[SeriesId, Sample]]
 
 
 class Segment:
-    """The segment that is being written."""
+    """The segment being written."""
 
     def __init__(self, folder: Path, number: int) -> None:
-        """Make it; raises OSError."""
+        """Create the segment; raises OSError."""
         self.number = number
         self.file = FrameFile(folder / SEGMENT.format(number))
-        self._num_known = 0
+        self._num_series = 0
 
     def append(self, sequence: int, at: float, placed: Placed) -> None:
         """Write one entry; raises OSError with nothing written."""
-        first = self._num_known
+        first = self._num_series
         made: list[Series] = []
         for series, _ in placed:
             if series.segment != self.number:
@@ -73,7 +73,7 @@ class Segment:
             for series in made:
                 series.segment = -1
             raise
-        self._num_known += len(made)
+        self._num_series += len(made)
 
 
 def described(series: Series) -> list[Any]:
@@ -83,36 +83,36 @@ def described(series: Series) -> list[Any]:
     return [scope.account, scope.region, series.namespace, series.name, dimensions, series.unit]
 
 
-def known_of(plain: Sequence[Any]) -> Known:
-    """The identity that `described` gave."""
+def series_id_of(plain: Sequence[Any]) -> SeriesId:
+    """The identity that `described` returned."""
     account, region, namespace, name, dimensions, unit = plain
     pairs = tuple((str(key), str(value)) for key, value in dimensions)
-    return Known(
+    return SeriesId(
         scope=Scope(account, region),
         metric=Metric(namespace=namespace, name=name, dimensions=pairs),
         unit=unit,
     )
 
 
-def entries_of(path: Path) -> Iterator[Entry]:
-    """The whole entries of a segment, in order; raises OSError, or ValueError for a foreign file.
+def entries_of(path: Path) -> Iterator[JournalEntry]:
+    """The entries of a segment, in order; raises OSError, or ValueError for a foreign file.
 
-    What follows an entry that was not wholly written is not read: nothing was acknowledged there.
+    Reading ends at the first torn entry: nothing after it was acknowledged.
     """
-    series: dict[int, Known] = {}
+    series: dict[int, SeriesId] = {}
     for frame in read_frames(path):
         try:
             sequence, at, made, samples = _DECODER.decode(frame)
             for number, *plain in made:
-                series[number] = known_of(plain)
+                series[number] = series_id_of(plain)
             found = [(series[it[0]], _sample(series[it[0]], it)) for it in samples]
         except (msgspec.DecodeError, TypeError, KeyError, IndexError) as error:
             raise ValueError(f"{path} is not a journal of metrics: {error!r}.") from None
-        yield Entry(sequence=sequence, at=at, samples=found)
+        yield JournalEntry(sequence=sequence, at=at, samples=found)
 
 
 def numbered(folder: Path, form: str) -> dict[int, Path]:
-    """The files whose names have that form, by their number in order; raises OSError."""
+    """Files with names of that form, by number in ascending order; raises OSError."""
     prefix, _, suffix = form.partition("{:010}")
     found = {}
     for name in os.listdir(folder):
@@ -130,7 +130,7 @@ def _plain(number: int, sample: Sample) -> list[Any]:
     return [number, sample.at, sample.resolution_s, sample.values, sample.counts, summed]
 
 
-def _sample(known: Known, plain: Sequence[Any]) -> Sample:
+def _sample(known: SeriesId, plain: Sequence[Any]) -> Sample:
     _, at, resolution_s, *rest = plain
     if len(rest) == 1:
         return Sample(

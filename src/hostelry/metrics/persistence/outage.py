@@ -1,4 +1,4 @@
-"""A disk that takes nothing: why, since when, what a person can do, and when it is tried again."""
+"""Outage of a disk: its reason, its start, a remedy for the operator, and the next retry."""
 
 import errno
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 RETRY_S = 5.0
-"""Between two tries."""
+"""Pause between two attempts."""
 REMEDIES: Mapping[int, str] = {
     errno.ENOSPC: "make room on its disk",
     errno.EDQUOT: "make room within its owner's quota",
@@ -25,7 +25,7 @@ UNKNOWN_REMEDY = "look at its disk and at the system's log"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """What a disk refused first and last; instants are seconds since the epoch."""
+    """An outage; `began_at` and `tried_at`, the last attempt, are in seconds since the epoch."""
 
     reason: str
     remedy: str
@@ -33,12 +33,12 @@ class Outage:
     tried_at: float
 
     def is_due_again(self, now: float) -> bool:
-        """Whether to try again; at once where the clock was set back."""
+        """Whether a retry is due; at once where the clock was set back."""
         return is_due(self.tried_at, now)
 
 
 def outage_of(error: OSError, folder: Path, now: float, known: Outage | None = None) -> Outage:
-    """The outage that `error` begins, or goes on with where one is known."""
+    """The outage that `error` begins, or the `known` one continued by it."""
     reason = error.strerror or str(error)
     if error.filename not in (None, folder, str(folder)):
         reason = f"{error.filename}: {reason}"
@@ -51,5 +51,5 @@ def outage_of(error: OSError, folder: Path, now: float, known: Outage | None = N
 
 
 def is_due(tried_at: float, now: float, after_s: float = RETRY_S) -> bool:
-    """Whether `after_s` have gone by; true too where the clock was set back."""
+    """Whether `after_s` have passed; also true where the clock was set back."""
     return not 0.0 <= now - tried_at < after_s

@@ -1,4 +1,13 @@
-"""What a folder of metrics keeps, read into memory at a start."""
+"""Recovery of metrics from a folder into memory.
+
+found at a start                          result
+---------------------------------------   ------------------------------------------------------
+files that were not finished              removed
+snapshots                                 the newest is read
+segments as new as that snapshot          replayed; entries that the snapshot contains are skipped
+a damaged series, or end of a segment     left out, with a warning
+a file that cannot be read                OSError: it may be readable later
+"""
 
 import contextlib
 import logging
@@ -10,7 +19,7 @@ from hostelry.metrics.persistence.journal import (
     SEGMENT,
     SNAPSHOT,
     UNFINISHED,
-    Entry,
+    JournalEntry,
     entries_of,
     numbered,
 )
@@ -21,8 +30,8 @@ LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What was read: the number of the last file, the last entry's, and how much there is."""
+class Recovered:
+    """Result of a recovery: numbers of the last file and the last entry, and sizes."""
 
     number: int
     sequence: int
@@ -31,11 +40,10 @@ class Found:
     num_segments: int
 
 
-def recover(folder: Path, memory: MemoryMetrics, now: float) -> Found:
-    """Read the last snapshot and the segments since into `memory`, which nobody else uses yet.
+def recover(folder: Path, memory: MemoryMetrics, now: float) -> Recovered:
+    """Read the newest snapshot and the segments since into `memory`, which must not be shared yet.
 
-    Damaged parts are left out, with a warning. Raises OSError where something cannot be read, as it
-    may be read later: `memory` is of no use then.
+    Raises OSError where a file cannot be read; `memory` is incomplete then, and of no use.
     """
     for name in os.listdir(folder):
         if name.endswith(UNFINISHED):
@@ -51,7 +59,7 @@ def recover(folder: Path, memory: MemoryMetrics, now: float) -> Found:
             if number >= first:
                 recovery.read_segment(path)
         memory.age(memory.stats().num_series, now)
-    return Found(
+    return Recovered(
         number=max(*segments, first, 0),
         sequence=recovery.sequence,
         journal_bytes=recovery.journal_bytes,
@@ -61,7 +69,7 @@ def recover(folder: Path, memory: MemoryMetrics, now: float) -> Found:
 
 
 class _Recovery:
-    """What one start has read so far."""
+    """The progress of one recovery."""
 
     def __init__(self, memory: MemoryMetrics) -> None:
         self.sequence = 0
@@ -89,9 +97,9 @@ class _Recovery:
             for entry in entries_of(path):
                 self._apply(entry)
         except ValueError as error:
-            LOG.warning("the rest of a segment of metrics is left out: %s", error)
+            LOG.warning("the rest of a metrics segment is left out: %s", error)
 
-    def _apply(self, entry: Entry) -> None:
+    def _apply(self, entry: JournalEntry) -> None:
         placed = []
         for known, sample in entry.samples:
             series = self._memory.series_of(known.scope, known.metric, known.unit)

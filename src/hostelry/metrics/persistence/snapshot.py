@@ -1,7 +1,7 @@
-"""Snapshots of all series, so that a start reads little and the journal can be thrown away.
+"""Snapshots of all series, which keep recovery short and let old journal segments be removed.
 
-A snapshot is taken while samples go on coming: each series is written with the sequence number of
-the last journal entry that is in it, and a start applies to it only later ones.
+A snapshot is written while samples arrive: each series is stored with the sequence number of the
+last journal entry it contains, and recovery applies only later ones.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import msgspec
 
 from hostelry.base.private_file import sync_folder
 from hostelry.metrics.persistence.frames import FrameFile, read_frames
-from hostelry.metrics.persistence.journal import UNFINISHED, Known, described, known_of
+from hostelry.metrics.persistence.journal import UNFINISHED, SeriesId, described, series_id_of
 from hostelry.metrics.series.series import Series
 
 LOG = logging.getLogger(__name__)
@@ -22,16 +22,16 @@ SERIES_A_FRAME = 100
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(strict=False)
 
-Dumped = tuple[Known, float, int, list[Any]]
-"""Whose series, when it was last written, the last entry that is in it, and its columns."""
+Dumped = tuple[SeriesId, float, int, list[Any]]
+"""A series, the time of its last write, the last entry in it, and its columns."""
 
 
 def write_snapshot(
     path: Path, series: Sequence[Series], dump: Callable[[Sequence[Series]], list[list[Any]]]
 ) -> int:
-    """Write `series` to `path`, whole or not at all; its bytes. Raises OSError.
+    """Write `series` to `path` atomically and return its size in bytes; raises OSError.
 
-    `dump` gives the plain values of a few series at one moment.
+    `dump` returns the plain values of a few series, consistent with each other.
     """
     unfinished = path.with_name(path.name + UNFINISHED)
     unfinished.unlink(missing_ok=True)
@@ -56,12 +56,12 @@ def write_snapshot(
 
 
 def dumped(series: Series, sequence: int) -> list[Any]:
-    """One series as plain values, up to and with the journal's entry `sequence`."""
+    """One series as plain values, including the journal's entry `sequence`."""
     return [described(series), series.written_at, sequence, series.dumped()]
 
 
 def read_snapshot(path: Path) -> Iterator[Dumped]:
-    """The series of a snapshot; those after a damaged place are lost, and the log says so."""
+    """The series of a snapshot; logs a warning where damaged ones are missing."""
     num_read, num_promised = 0, None
     for frame in read_frames(path):
         try:
@@ -69,7 +69,7 @@ def read_snapshot(path: Path) -> Iterator[Dumped]:
             if isinstance(rows, int):
                 num_promised = rows
                 continue
-            found = [(known_of(it[0]), float(it[1]), int(it[2]), it[3]) for it in rows]
+            found = [(series_id_of(it[0]), float(it[1]), int(it[2]), it[3]) for it in rows]
         except (msgspec.DecodeError, TypeError, ValueError, IndexError) as error:
             LOG.warning("a part of the metrics' snapshot %s cannot be read: %r", path, error)
             continue

@@ -1,4 +1,4 @@
-"""Dynamic labels: ``${...}`` in a query's label, replaced by what is known of its series.
+"""Dynamic labels: ``${...}`` in a query's label, replaced by properties of its series.
 
 Source: CloudWatch user guide, "Using dynamic labels".
 """
@@ -6,7 +6,7 @@ Source: CloudWatch user guide, "Using dynamic labels".
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from hostelry.metrics.query.math_values import Line
+from hostelry.metrics.query.math_values import TimeSeries
 
 _PART = re.compile(r"\$\{\s*([A-Z_]+)(?:\s*\(\s*(?:'([^']*)'|\"([^\"]*)\")\s*\))?\s*\}")
 _OF_VALUES: Mapping[str, Callable[[Sequence[float]], float]] = {
@@ -20,33 +20,33 @@ _OF_VALUES: Mapping[str, Callable[[Sequence[float]], float]] = {
 }
 
 
-def filled(label: str, line: Line) -> str:
-    """`label` with its parts filled in; one that is unknown here stays as it is."""
-    return _PART.sub(lambda part: _filled(part, line), label)
+def filled(label: str, series: TimeSeries) -> str:
+    """`label` with its known parts replaced."""
+    return _PART.sub(lambda part: _filled(part, series), label)
 
 
 def is_dynamic(label: str) -> bool:
-    """Whether any part of `label` may be filled in."""
+    """Whether `label` has parts to replace."""
     return _PART.search(label) is not None
 
 
-def _filled(part: re.Match[str], line: Line) -> str:
+def _filled(part: re.Match[str], series: TimeSeries) -> str:
     name, argument = part[1], part[2] or part[3]
     if name == "LABEL":
-        return line.label
+        return series.label
     if name == "PROP" and argument:
-        found = _property(argument, line)
+        found = _property(argument, series)
         return part[0] if found is None else found
     if name not in _OF_VALUES:
         return part[0]
-    values = list(line.points.values())
+    values = list(series.points.values())
     return f"{_OF_VALUES[name](values):g}" if values else "--"
 
 
-def _property(name: str, line: Line) -> str | None:
+def _property(name: str, series: TimeSeries) -> str | None:
     if name == "Period":
-        return str(line.period_s)
-    stat = line.stat
+        return str(series.period_s)
+    stat = series.stat
     if stat is None:
         return None
     if name.startswith("Dim."):

@@ -1,4 +1,4 @@
-"""The value of an expression's tree, given the values of what it names."""
+"""Evaluates the syntax tree of an expression."""
 
 from collections.abc import Mapping
 
@@ -18,11 +18,11 @@ from hostelry.metrics.query.math_syntax import (
 from hostelry.metrics.query.math_values import Value, Word, combine
 
 WORDS = frozenset({"REPEAT", "LINEAR", "ASC", "DESC", *REDUCERS})
-"""What functions name without being a query's id."""
+"""Names in arguments of functions that are not ids of queries."""
 
 
-def value_of(node: Node, known: Mapping[str, Value], around: EvaluationContext) -> Value:
-    """The value of `node`; `known` are the values of ids. Raises ExpressionError."""
+def value_of(node: Node, known: Mapping[str, Value], context: EvaluationContext) -> Value:
+    """The value of `node`; `known` has the values of ids. Raises ExpressionError."""
     match node:
         case Number(value):
             return value
@@ -31,15 +31,15 @@ def value_of(node: Node, known: Mapping[str, Value], around: EvaluationContext) 
         case Name(id):
             return _named(id, known)
         case Negative(of):
-            return combine("*", -1.0, value_of(of, known, around), around.work)
+            return combine("*", -1.0, value_of(of, known, context), context.work)
         case Binary(sign, left, right):
-            first = value_of(left, known, around)
-            return combine(sign, first, value_of(right, known, around), around.work)
+            first = value_of(left, known, context)
+            return combine(sign, first, value_of(right, known, context), context.work)
         case Listed(items):
-            return _listed([value_of(it, known, around) for it in items], around)
+            return _listed([value_of(it, known, context) for it in items], context)
         case Apply(function, arguments):
             return math_functions.apply(
-                function, [value_of(it, known, around) for it in arguments], around
+                function, [value_of(it, known, context) for it in arguments], context
             )
 
 
@@ -51,6 +51,6 @@ def _named(id: str, known: Mapping[str, Value]) -> Value:
     raise ExpressionError(f"There is no query with the id '{id:.100}'.")
 
 
-def _listed(items: list[Value], around: EvaluationContext) -> Value:
-    around.work.spend(len(items))
+def _listed(items: list[Value], context: EvaluationContext) -> Value:
+    context.work.spend(len(items))
     return math_functions.listed(items)

@@ -1,4 +1,4 @@
-"""The functions of metric math.
+"""The functions of metric math: FUNCTIONS has them by name, REDUCERS the aggregations.
 
 Source: CloudWatch user guide, "Using math expressions with CloudWatch metrics", functions supported
 for metric math.
@@ -8,12 +8,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from hostelry.metrics.query.math_syntax import ExpressionError
 from hostelry.metrics.query.math_values import (
-    Line,
-    Lines,
+    SeriesArray,
+    TimeSeries,
     Value,
     Word,
     Work,
@@ -21,27 +21,28 @@ from hostelry.metrics.query.math_values import (
     computed,
     finite,
     kind_of,
+    mapped,
 )
-from hostelry.metrics.query.math_values import mapped as mapped_line
 
 MAX_GRID_POINTS = 100_800
+EMPTY = TimeSeries("", 0, {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationContext:
-    """What a function may know besides its arguments.
+    """Inputs of a function beside its arguments.
 
-    With `is_rounded` the period that `start` lies in belongs to the time asked for. `metrics` are
-    the request's own series by query id. `search` finds series by a search text, a statistic and a
-    period (None: the query's own).
+    With `is_rounded` the period that contains `start` is included. `metrics` are the request's own
+    series by query id. `search` finds series by a search text, a statistic and a period (None: the
+    query's own).
     """
 
     start: float
     end: float
     is_rounded: bool = False
     period_s: int | None
-    metrics: Mapping[str, Lines]
-    search: Callable[[str, str, int | None], Lines]
+    metrics: Mapping[str, SeriesArray]
+    search: Callable[[str, str, int | None], SeriesArray]
     work: Work = field(default_factory=Work)
 
 
@@ -64,26 +65,10 @@ REDUCERS: Mapping[str, Reducer] = {
     "COUNT": lambda values: float(len(values)),
     "DATAPOINT_COUNT": lambda values: float(len(values)),
 }
-_OF_POINTS: Mapping[str, Callable[[float], float]] = {
-    "ABS": abs,
-    "CEIL": math.ceil,
-    "FLOOR": math.floor,
-    "LOG": math.log,
-    "LOG10": math.log10,
-}
-_OF_INSTANTS: Mapping[str, Callable[[float], float]] = {
-    "EPOCH": lambda at: at,
-    "MINUTE": lambda at: _utc(at).minute,
-    "HOUR": lambda at: _utc(at).hour,
-    "DAY": lambda at: _utc(at).isoweekday(),
-    "DATE": lambda at: _utc(at).day,
-    "MONTH": lambda at: _utc(at).month,
-    "YEAR": lambda at: _utc(at).year,
-}
 
 
 def apply(name: str, arguments: Arguments, context: EvaluationContext) -> Value:
-    """What function `name` makes of its arguments; raises ExpressionError."""
+    """The value of function `name` for its arguments; raises ExpressionError."""
     if name in REDUCERS:
         return _reduce(name, arguments, context)
     if name not in FUNCTIONS:
@@ -93,31 +78,28 @@ def apply(name: str, arguments: Arguments, context: EvaluationContext) -> Value:
         )
     least, most, function = FUNCTIONS[name]
     if not least <= len(arguments) <= most:
-        wanted = str(least) if least == most else f"{least} to {most}"
-        raise ExpressionError(f"{name} takes {wanted} arguments, not {len(arguments)}.")
+        takes = str(least) if least == most else f"{least} to {most}"
+        raise ExpressionError(f"{name} takes {takes} arguments, not {len(arguments)}.")
     return function(arguments, context)
 
 
 def listed(items: Arguments) -> Value:
-    """The array that brackets make of series and of arrays of series."""
-    found: list[Line] = []
-    for item in items:
-        found += _lines("An array", item)
-    return tuple(found)
+    """The array of bracketed series and arrays of series."""
+    return tuple(series for item in items for series in _array("An array", item))
 
 
 def _reduce(name: str, arguments: Arguments, context: EvaluationContext) -> Value:
-    """One series becomes a number, several become one series."""
+    """A number from one series or from numbers; a series from several series."""
     if not arguments:
         raise ExpressionError(f"{name} takes a time series or an array of them.")
     only = arguments[0]
-    if len(arguments) == 1 and isinstance(only, Line):
+    if len(arguments) == 1 and isinstance(only, TimeSeries):
         context.work.spend(len(only.points))
         return _number(name, list(only.points.values()))
     if all(isinstance(it, float) for it in arguments):
         return _number(name, [it for it in arguments if isinstance(it, float)])
-    lines = [line for it in arguments for line in _lines(name, it)]
-    return across(lines, REDUCERS[name], context.work)
+    array = [series for it in arguments for series in _array(name, it)]
+    return across(array, REDUCERS[name], context.work)
 
 
 def _number(name: str, values: list[float]) -> float:
@@ -129,88 +111,87 @@ def _number(name: str, values: list[float]) -> float:
         return math.nan
 
 
-def _each(of: Callable[[Line, EvaluationContext], Line]) -> Function:
-    """A function of one series, for series and for arrays of them."""
+def _each(of: Callable[[TimeSeries, Work], TimeSeries]) -> Function:
+    """A function of one series, which is applied to each series of an array, too."""
 
     def function(arguments: Arguments, context: EvaluationContext) -> Value:
         value = arguments[0]
-        if isinstance(value, Line):
-            context.work.spend(len(value.points))
-            return of(value, context)
-        lines = _lines("It", value)
-        context.work.spend(sum(len(line.points) for line in lines))
-        return tuple(of(line, context) for line in lines)
+        array = _array("It", value)
+        context.work.spend(_num_points(array))
+        found = tuple(of(series, context.work) for series in array)
+        return found[0] if isinstance(value, TimeSeries) else found
 
     return function
 
 
-def _of_points(of: Callable[[float], float]) -> Function:
+def _of_values(of: Callable[[float], float]) -> Function:
+    """A function of a number, which is applied to each value of series, too."""
+    of_series = _each(lambda series, work: mapped(series, of, work))
+
     def function(arguments: Arguments, context: EvaluationContext) -> Value:
         value = arguments[0]
-        if isinstance(value, float):
-            try:
-                return float(of(value))
-            except (ValueError, OverflowError):
-                return math.nan
-        return _each(lambda line, here: mapped_line(line, of, here.work))(arguments, context)
+        if not isinstance(value, float):
+            return of_series(arguments, context)
+        try:
+            return float(of(value))
+        except (ValueError, OverflowError):
+            return math.nan
 
     return function
 
 
-def _of_instants(of: Callable[[float], float]) -> Function:
-    return _each(
-        lambda line, _: computed(
-            line.label, line.period_s, {at: of(at) for at in line.points}, (line,)
+def _of_instants(of: Callable[[datetime], float]) -> Function:
+    """A function of the instants of a series, in UTC."""
+
+    def of_series(series: TimeSeries, _: Work) -> TimeSeries:
+        return _with_points(
+            series, {at: of(datetime.fromtimestamp(at, UTC)) for at in series.points}
         )
-    )
+
+    return _each(of_series)
 
 
 def _steps(of: Callable[[float, float], float]) -> Function:
-    """A function of how much later and how much more each point is than the one before."""
+    """A function of the time and the value by which each point exceeds the one before."""
 
-    def stepped(line: Line, _: EvaluationContext) -> Line:
-        pairs = pairwise(line.points.items())
-        points = {at: of(at - last, value - was) for (last, was), (at, value) in pairs}
-        return computed(line.label, line.period_s, points, (line,))
+    def of_series(series: TimeSeries, _: Work) -> TimeSeries:
+        pairs = pairwise(series.points.items())
+        steps = {at: of(at - last, value - was) for (last, was), (at, value) in pairs}
+        return _with_points(series, steps)
 
-    return _each(stepped)
-
-
-def _running_sum(line: Line, _: EvaluationContext) -> Line:
-    total = 0.0
-    points = {}
-    for at, value in line.points.items():
-        total += value
-        points[at] = total
-    return computed(line.label, line.period_s, points, (line,))
+    return _each(of_series)
 
 
-def _period(arguments: Arguments, _: EvaluationContext) -> Value:
-    return float(_line("PERIOD", arguments[0]).period_s)
+def _running_sum(series: TimeSeries, _: Work) -> TimeSeries:
+    totals = accumulate(series.points.values())
+    return _with_points(series, dict(zip(series.points, totals, strict=True)))
+
+
+def _with_points(series: TimeSeries, points: Mapping[float, float]) -> TimeSeries:
+    return computed(series.label, series.period_s, points, (series,))
 
 
 def _time_series(arguments: Arguments, context: EvaluationContext) -> Value:
     value = arguments[0]
     if not isinstance(value, float):
         raise ExpressionError(f"TIME_SERIES takes a number, not {kind_of(value)}.")
-    grid = _grid(context.period_s or 60, context)
-    return computed("", context.period_s or 60, dict.fromkeys(grid, value))
+    period_s = context.period_s or 60
+    return computed("", period_s, dict.fromkeys(_grid(period_s, context), value))
 
 
 def _fill(arguments: Arguments, context: EvaluationContext) -> Value:
     value, filler = arguments
-    if isinstance(value, Line):
-        return _filled(value, filler, context)
-    return tuple(_filled(line, filler, context) for line in _lines("FILL", value))
+    found = tuple(_filled(series, filler, context) for series in _array("FILL", value))
+    return found[0] if isinstance(value, TimeSeries) else found
 
 
-def _filled(line: Line, filler: Value, context: EvaluationContext) -> Line:
-    grid = _grid(line.period_s, context)
-    known = line.points
+def _filled(series: TimeSeries, filler: Value, context: EvaluationContext) -> TimeSeries:
+    grid = _grid(series.period_s, context)
+    known = series.points
     if isinstance(filler, float):
-        points = {at: known.get(at, filler) for at in grid}
-    elif isinstance(filler, Line):
-        points = {at: known.get(at, filler.points.get(at, math.nan)) for at in grid}
+        points = dict.fromkeys(grid, filler)
+    elif isinstance(filler, TimeSeries):
+        points = {at: filler.points.get(at, math.nan) for at in grid}
     elif filler == Word("REPEAT"):
         points = _repeated(known, grid)
     elif filler == Word("LINEAR"):
@@ -219,8 +200,9 @@ def _filled(line: Line, filler: Value, context: EvaluationContext) -> Line:
         raise ExpressionError(
             f"FILL fills with a number, a time series, REPEAT or LINEAR, not {kind_of(filler)}."
         )
-    # The values of finer periods than the grid's, as arrays of mixed periods have, stay.
-    return Line(line.label, line.period_s, dict(sorted(finite({**points, **known}).items())))
+    # All known points stay: arrays of mixed periods have some between those of the grid.
+    filled = dict(sorted(finite({**points, **known}).items()))
+    return TimeSeries(series.label, series.period_s, filled)
 
 
 def _repeated(known: Mapping[float, float], grid: Sequence[float]) -> dict[float, float]:
@@ -232,8 +214,8 @@ def _repeated(known: Mapping[float, float], grid: Sequence[float]) -> dict[float
 
 
 def _interpolated(known: Mapping[float, float], grid: Sequence[float]) -> dict[float, float]:
-    """Gaps between two points on the line through them; what has no neighbour stays empty."""
-    points = dict(known)
+    """Gaps on the line through their neighbours; none before the first and after the last point."""
+    points: dict[float, float] = {}
     anchors = iter(pairwise(known.items()))
     current = next(anchors, None)
     for at in grid:
@@ -248,7 +230,7 @@ def _interpolated(known: Mapping[float, float], grid: Sequence[float]) -> dict[f
 
 
 def _grid(period_s: int, context: EvaluationContext) -> list[float]:
-    """The starts of the periods in the time asked for; those of no series are of the query's."""
+    """The starts of the periods in the requested time; period 0 stands for the query's own."""
     period_s = period_s or context.period_s or 60
     first, last = -(-context.start // period_s), -(-context.end // period_s)
     if context.is_rounded:
@@ -263,7 +245,16 @@ def _grid(period_s: int, context: EvaluationContext) -> list[float]:
 
 
 def _if(arguments: Arguments, context: EvaluationContext) -> Value:
-    """IF of a number chooses one value; of a series, point by point."""
+    """The value of IF.
+
+    condition     branches             result
+    -----------   ------------------   -----------------------------------
+    number        any                  one of the branches
+    series        numbers and series   series, chosen point by point
+    array         numbers and series   array of such series
+    any           a text or a word     ExpressionError
+    not a number  an array             ExpressionError
+    """
     condition = arguments[0]
     yes, *rest = (_branch(it) for it in arguments[1:])
     no = rest[0] if rest else math.nan
@@ -272,24 +263,27 @@ def _if(arguments: Arguments, context: EvaluationContext) -> Value:
     if isinstance(yes, tuple) or isinstance(no, tuple):
         raise ExpressionError("IF chooses between numbers and time series, not arrays.")
     if isinstance(condition, tuple):
-        return tuple(_chosen(line, yes, no, context) for line in condition)
-    return _chosen(_line("IF", condition), yes, no, context)
+        return tuple(_chosen(series, yes, no, context) for series in condition)
+    return _chosen(_series("IF", condition), yes, no, context)
 
 
 def _chosen(
-    condition: Line, yes: float | Line, no: float | Line, context: EvaluationContext
-) -> Line:
+    condition: TimeSeries,
+    yes: float | TimeSeries,
+    no: float | TimeSeries,
+    context: EvaluationContext,
+) -> TimeSeries:
     context.work.spend(len(condition.points))
     points = {}
     for at, truth in condition.points.items():
         branch = yes if truth else no
-        points[at] = branch.points.get(at, math.nan) if isinstance(branch, Line) else branch
-    sources = [it for it in (condition, yes, no) if isinstance(it, Line)]
+        points[at] = branch.points.get(at, math.nan) if isinstance(branch, TimeSeries) else branch
+    sources = [it for it in (condition, yes, no) if isinstance(it, TimeSeries)]
     has_dropped = any(it.has_dropped for it in sources)
-    return Line(condition.label, condition.period_s, finite(points), has_dropped=has_dropped)
+    return TimeSeries(condition.label, condition.period_s, finite(points), has_dropped=has_dropped)
 
 
-def _branch(value: Value) -> float | Line | Lines:
+def _branch(value: Value) -> float | TimeSeries | SeriesArray:
     if isinstance(value, (str, Word)):
         raise ExpressionError(f"IF chooses between numbers and time series, not {kind_of(value)}.")
     return value
@@ -299,7 +293,7 @@ def _metrics(arguments: Arguments, context: EvaluationContext) -> Value:
     part = arguments[0] if arguments else ""
     if not isinstance(part, str):
         raise ExpressionError(f"METRICS takes a part of an id in quotes, not {kind_of(part)}.")
-    return tuple(line for id, lines in context.metrics.items() if part in id for line in lines)
+    return tuple(series for id, array in context.metrics.items() if part in id for series in array)
 
 
 def _search(arguments: Arguments, context: EvaluationContext) -> Value:
@@ -315,43 +309,33 @@ def _search(arguments: Arguments, context: EvaluationContext) -> Value:
 
 
 def _slice(arguments: Arguments, _: EvaluationContext) -> Value:
-    lines = _lines("SLICE", arguments[0])
+    array = _array("SLICE", arguments[0])
     bounds = [_index("SLICE", it) for it in arguments[1:]]
     if len(bounds) == 1:
-        return lines[bounds[0]] if bounds[0] < len(lines) else Line("", 0, {})
-    return lines[bounds[0] : bounds[1]]
+        return array[bounds[0]] if bounds[0] < len(array) else EMPTY
+    return array[bounds[0] : bounds[1]]
 
 
 def _sort(arguments: Arguments, context: EvaluationContext) -> Value:
-    lines = _lines("SORT", arguments[0])
+    array = _array("SORT", arguments[0])
     by, order = arguments[1], arguments[2]
     if not isinstance(by, Word) or by.text not in REDUCERS:
         raise ExpressionError(f"SORT orders by one of {', '.join(sorted(REDUCERS))}.")
     if not isinstance(order, Word) or order.text not in ("ASC", "DESC"):
         raise ExpressionError("SORT's order is ASC or DESC.")
-    context.work.spend(sum(len(line.points) for line in lines))
-    known = [line for line in lines if line.points]
+    context.work.spend(sum(len(series.points) for series in array))
+    known = [series for series in array if series.points]
     known.sort(
-        key=lambda line: REDUCERS[by.text](list(line.points.values())), reverse=order.text == "DESC"
+        key=lambda series: REDUCERS[by.text](list(series.points.values())),
+        reverse=order.text == "DESC",
     )
-    placed = (*known, *(line for line in lines if not line.points))
+    placed = (*known, *(series for series in array if not series.points))
     return placed[: _index("SORT", arguments[3])] if len(arguments) == 4 else placed
 
 
-def _end(name: str, at: int) -> Function:
-    def function(arguments: Arguments, _: EvaluationContext) -> Value:
-        lines = _lines(name, arguments[0])
-        return lines[at] if lines else Line("", 0, {})
-
-    return function
-
-
-def _metric_count(arguments: Arguments, _: EvaluationContext) -> Value:
-    return float(len(_lines("METRIC_COUNT", arguments[0])))
-
-
-def _remove_empty(arguments: Arguments, _: EvaluationContext) -> Value:
-    return tuple(line for line in _lines("REMOVE_EMPTY", arguments[0]) if line.points)
+def _of_array(name: str, of: Callable[[SeriesArray], Value]) -> Function:
+    """A function of one array."""
+    return lambda arguments, _: of(_array(name, arguments[0]))
 
 
 def _index(name: str, value: Value) -> int:
@@ -360,42 +344,54 @@ def _index(name: str, value: Value) -> int:
     return int(value)
 
 
-def _line(name: str, value: Value) -> Line:
-    if not isinstance(value, Line):
+def _series(name: str, value: Value) -> TimeSeries:
+    if not isinstance(value, TimeSeries):
         raise ExpressionError(f"{name} takes a time series, not {kind_of(value)}.")
     return value
 
 
-def _lines(name: str, value: Value) -> Lines:
-    if isinstance(value, Line):
+def _num_points(array: SeriesArray) -> int:
+    return sum(len(series.points) for series in array)
+
+
+def _array(name: str, value: Value) -> SeriesArray:
+    if isinstance(value, TimeSeries):
         return (value,)
     if not isinstance(value, tuple):
         raise ExpressionError(f"{name} takes time series, not {kind_of(value)}.")
     return value
 
 
-def _utc(at: float) -> datetime:
-    return datetime.fromtimestamp(at, UTC)
-
-
 FUNCTIONS: Mapping[str, tuple[int, int, Function]] = {
-    **{name: (1, 1, _of_points(of)) for name, of in _OF_POINTS.items()},
-    **{name: (1, 1, _of_instants(of)) for name, of in _OF_INSTANTS.items()},
+    "ABS": (1, 1, _of_values(abs)),
+    "CEIL": (1, 1, _of_values(math.ceil)),
+    "DATE": (1, 1, _of_instants(lambda at: at.day)),
+    "DAY": (1, 1, _of_instants(datetime.isoweekday)),
     "DIFF": (1, 1, _steps(lambda _, more: more)),
     "DIFF_TIME": (1, 1, _steps(lambda later_s, _: later_s)),
+    "EPOCH": (1, 1, _of_instants(datetime.timestamp)),
     "FILL": (2, 2, _fill),
-    "FIRST": (1, 1, _end("FIRST", 0)),
+    "FIRST": (1, 1, _of_array("FIRST", lambda array: array[0] if array else EMPTY)),
+    "FLOOR": (1, 1, _of_values(math.floor)),
+    "HOUR": (1, 1, _of_instants(lambda at: at.hour)),
     "IF": (2, 3, _if),
-    "LAST": (1, 1, _end("LAST", -1)),
+    "LAST": (1, 1, _of_array("LAST", lambda array: array[-1] if array else EMPTY)),
+    "LOG": (1, 1, _of_values(math.log)),
+    "LOG10": (1, 1, _of_values(math.log10)),
     "METRICS": (0, 1, _metrics),
-    "METRIC_COUNT": (1, 1, _metric_count),
-    "PERIOD": (1, 1, _period),
+    "METRIC_COUNT": (1, 1, _of_array("METRIC_COUNT", lambda array: float(len(array)))),
+    "MINUTE": (1, 1, _of_instants(lambda at: at.minute)),
+    "MONTH": (1, 1, _of_instants(lambda at: at.month)),
+    "PERIOD": (1, 1, lambda arguments, _: float(_series("PERIOD", arguments[0]).period_s)),
     "RATE": (1, 1, _steps(lambda later_s, more: more / later_s)),
-    "REMOVE_EMPTY": (1, 1, _remove_empty),
+    "REMOVE_EMPTY": (
+        1, 1, _of_array("REMOVE_EMPTY", lambda array: tuple(it for it in array if it.points)),
+    ),
     "RUNNING_SUM": (1, 1, _each(_running_sum)),
     "SEARCH": (2, 3, _search),
     "SLICE": (2, 3, _slice),
     "SORT": (3, 4, _sort),
     "TIME_SERIES": (1, 1, _time_series),
-}
-"""Function by name, with the least and the most arguments that it takes."""
+    "YEAR": (1, 1, _of_instants(lambda at: at.year)),
+}  # fmt: skip
+"""Functions by name, with the least and the most arguments that each takes."""

@@ -1,7 +1,15 @@
-"""What metric math computes with: numbers, series and arrays of series, and the operators on them.
+"""Values of metric math (numbers, series and arrays of series), and the operators on them.
 
-A point whose value would not be a number (a division by zero, the logarithm of a negative) is left
-out, as CloudWatch leaves it out.
+    left and right of an operator    result
+    ------------------------------   --------------------------------------------------
+    number, number                   number
+    series, number                   series
+    series, series                   series, where both have a point
+    array, number or series          array
+    any other                        ExpressionError
+
+A point that would not be a number (a division by zero, the logarithm of a negative number) is left
+out, as on CloudWatch.
 """
 
 import math
@@ -16,10 +24,10 @@ MAX_WORK_POINTS = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A time series: value by instant, oldest first; `stat` where it is one metric's own.
+class TimeSeries:
+    """A time series: value by instant, oldest first; `stat` where it is that of one metric.
 
-    `has_dropped` where a value on the way to it was no number, and so its point was left out.
+    `has_dropped` where a point was left out because its value was not a number.
     """
 
     label: str
@@ -31,26 +39,26 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A function's own word, as REPEAT or ASC."""
+    """A keyword in a function's arguments, such as REPEAT or ASC."""
 
     text: str
 
 
-Lines = tuple[Line, ...]
-Value = float | str | Word | Line | Lines
+SeriesArray = tuple[TimeSeries, ...]
+Value = float | str | Word | TimeSeries | SeriesArray
 Operation = Callable[[float, float], float]
 
 
 class Work:
-    """Points computed so far; a request that asks for too many is refused, not computed."""
+    """Budget of points to compute, so that a costly request is refused instead."""
 
     def __init__(self, limit: int = MAX_WORK_POINTS) -> None:
         self._left = limit
 
     def spend(self, num_points: int) -> None:
-        """Account for points about to be computed; raises ExpressionError when there are too many.
+        """Account for points about to be computed; raises ExpressionError above the limit.
 
-        Each call counts for itself too, so that many operations on nothing end as well.
+        Each call costs one more, so that operations on empty series are bounded, too.
         """
         self._left -= num_points + 1
         if self._left < 0:
@@ -89,7 +97,7 @@ OPERATORS: Mapping[str, Operation] = {
 
 
 def combine(sign: str, left: Value, right: Value, work: Work) -> Value:
-    """`left` sign `right`; of two series, where both have a point. Raises ExpressionError."""
+    """The result of an operator, by the table above. Raises ExpressionError."""
     operation = OPERATORS[sign]
     if isinstance(left, tuple) and isinstance(right, tuple):
         raise _mismatch(sign, left, right)
@@ -102,61 +110,63 @@ def combine(sign: str, left: Value, right: Value, work: Work) -> Value:
     return _pair(sign, operation, left, right, work)
 
 
-def _pair(sign: str, operation: Operation, left: Value, right: Value, work: Work) -> Line:
-    if isinstance(left, Line) and isinstance(right, Line):
+def _pair(sign: str, operation: Operation, left: Value, right: Value, work: Work) -> TimeSeries:
+    if isinstance(left, TimeSeries) and isinstance(right, TimeSeries):
         work.spend(len(left.points))
         other = right.points
         both = {at: operation(it, other[at]) for at, it in left.points.items() if at in other}
         period_s = max(left.period_s, right.period_s)
         return computed(left.label, period_s, both, (left, right))
-    if isinstance(left, Line) and isinstance(right, float):
+    if isinstance(left, TimeSeries) and isinstance(right, float):
         return mapped(left, lambda it: operation(it, right), work)
-    if isinstance(left, float) and isinstance(right, Line):
+    if isinstance(left, float) and isinstance(right, TimeSeries):
         return mapped(right, lambda it: operation(left, it), work)
     raise _mismatch(sign, left, right)
 
 
-def mapped(line: Line, of: Callable[[float], float], work: Work) -> Line:
-    """The series of `of` each point."""
-    work.spend(len(line.points))
+def mapped(series: TimeSeries, of: Callable[[float], float], work: Work) -> TimeSeries:
+    """The series with `of` applied to each value."""
+    work.spend(len(series.points))
     found = {}
-    for at, it in line.points.items():
+    for at, it in series.points.items():
         try:
             found[at] = of(it)
         except (ValueError, OverflowError):
             found[at] = math.nan
-    return computed(line.label, line.period_s, found, (line,))
+    return computed(series.label, series.period_s, found, (series,))
 
 
 def computed(
-    label: str, period_s: int, points: Mapping[float, float], sources: Sequence[Line] = ()
-) -> Line:
-    """The series of the points that are numbers; it tells where one is none, as `sources` do."""
+    label: str, period_s: int, points: Mapping[float, float], sources: Sequence[TimeSeries] = ()
+) -> TimeSeries:
+    """The series of the finite points; `has_dropped` where one is not, or of the sources."""
     known = finite(points)
     has_dropped = len(known) < len(points) or any(it.has_dropped for it in sources)
-    return Line(label, period_s, known, has_dropped=has_dropped)
+    return TimeSeries(label, period_s, known, has_dropped=has_dropped)
 
 
 def finite(points: Mapping[float, float]) -> dict[float, float]:
-    """The points whose values are numbers, as floats."""
+    """The points whose values are finite, as floats."""
     return {at: float(value) for at, value in points.items() if math.isfinite(value)}
 
 
-def across(lines: Sequence[Line], of: Callable[[list[float]], float], work: Work) -> Line:
-    """One series of what `of` makes of all values of an instant, wherever any line has one."""
-    work.spend(sum(len(line.points) for line in lines))
+def across(
+    array: Sequence[TimeSeries], of: Callable[[list[float]], float], work: Work
+) -> TimeSeries:
+    """The series of `of` applied to all values of an instant, where any series has one."""
+    work.spend(sum(len(series.points) for series in array))
     by_instant: dict[float, list[float]] = {}
-    for line in lines:
-        for at, value in line.points.items():
+    for series in array:
+        for at, value in series.points.items():
             by_instant.setdefault(at, []).append(value)
-    period_s = max((line.period_s for line in lines), default=0)
+    period_s = max((series.period_s for series in array), default=0)
     points = {at: of(by_instant[at]) for at in sorted(by_instant)}
-    return computed("", period_s, points, lines)
+    return computed("", period_s, points, array)
 
 
 def kind_of(value: Value) -> str:
-    """What a value is, in words for messages."""
-    if isinstance(value, Line):
+    """The kind of a value, for messages."""
+    if isinstance(value, TimeSeries):
         return "a time series"
     if isinstance(value, tuple):
         return "an array of time series"

@@ -1,4 +1,4 @@
-"""A list of metric queries over a store: what alarms, policies and GetMetricData all ask."""
+"""Evaluates metric queries over a store, for alarms, policies and GetMetricData."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from hostelry.metrics.query.label import filled, is_dynamic
 from hostelry.metrics.query.math_evaluate import WORDS, value_of
 from hostelry.metrics.query.math_functions import EvaluationContext
 from hostelry.metrics.query.math_syntax import ExpressionError, functions_in, names_in, parse
-from hostelry.metrics.query.math_values import Line, Lines, Value, Work, kind_of
+from hostelry.metrics.query.math_values import SeriesArray, TimeSeries, Value, Work, kind_of
 from hostelry.metrics.query.search import MAX_FOUND, label_of, parse_search
 from hostelry.metrics.series.statistic import statistic
 
@@ -22,9 +22,9 @@ _ID = re.compile(r"[a-z][A-Za-z0-9_]{0,254}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultSeries:
-    """One time series of a query's result; `points` oldest first, periods without data left out.
+    """One series of a query's result; `points` oldest first, without empty periods.
 
-    `has_dropped` where points were left out because their values are no numbers.
+    `has_dropped` where points were left out because their values are not numbers.
     """
 
     label: str
@@ -35,7 +35,7 @@ class ResultSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """Every query's series by its id; `cut` are those whose SEARCH found more than it may give."""
+    """Series by query id; `cut` has the ids whose SEARCH matched more than MAX_FOUND metrics."""
 
     series: Mapping[str, tuple[ResultSeries, ...]]
     cut: tuple[str, ...] = ()
@@ -50,11 +50,11 @@ def evaluate(
     *,
     is_rounded: bool = False,
 ) -> Mapping[str, tuple[ResultSeries, ...]]:
-    """The series of every query by its id, over periods that begin in [start, end).
+    """Series by query id, over periods that begin in [start, end).
 
-    With `is_rounded` the period that `start` lies in is in it too. A query of one metric gives one
-    series, an expression one or (as SEARCH) any number. Queries with return_data False are in the
-    result too. Raises ServiceError ValidationError.
+    With `is_rounded` the period that contains `start` is included. A metric gives one series, an
+    expression one or (as SEARCH) any number. Queries with return_data False are included, too.
+    Raises ServiceError ValidationError.
 
     Source: GetMetricData; CloudWatch user guide, "Using math expressions with CloudWatch metrics".
     """
@@ -70,7 +70,7 @@ def results(
     *,
     is_rounded: bool = False,
 ) -> Results:
-    """As `evaluate`, with what there is to tell of it."""
+    """As `evaluate`, with the ids of truncated searches."""
     evaluation = _Evaluation(store, scope, start, end)
     evaluation.is_rounded = is_rounded
     series = evaluation.run(queries)
@@ -78,25 +78,25 @@ def results(
 
 
 def check_queries(queries: Sequence[MetricQuery]) -> None:
-    """Raise ServiceError ValidationError where the queries cannot be evaluated, data or not."""
+    """Raise ServiceError ValidationError for queries that are invalid whatever the data."""
     _Evaluation(_Nothing(), Scope("", ""), 0.0, 0.0).run(queries)
 
 
 def is_single(queries: Sequence[MetricQuery], id: str) -> bool:
-    """Whether the valid query of that id always gives one series, as an alarm needs."""
+    """Whether the valid query of that id always gives one series, as alarms require."""
     evaluation = _Evaluation(_Nothing(), Scope("", ""), 0.0, 0.0)
     evaluation.run(queries)
-    return isinstance(evaluation.values[id], Line)
+    return isinstance(evaluation.values[id], TimeSeries)
 
 
 def uses_search(queries: Sequence[MetricQuery]) -> bool:
-    """Whether any of the valid queries applies SEARCH, which alarms may not."""
+    """Whether any of the valid queries uses SEARCH, which alarms must not."""
     expressions = (it.expression for it in queries if it.expression is not None)
     return any("SEARCH" in functions_in(parse(it)) for it in expressions)
 
 
 class _Evaluation:
-    """One list of queries over one store, each value computed once."""
+    """The evaluation of a list of queries over a store; each value is computed once."""
 
     def __init__(self, store: MetricReader, scope: Scope, start: float, end: float) -> None:
         self.values: dict[str, Value] = {}
@@ -107,25 +107,25 @@ class _Evaluation:
         self._start = start
         self._end = end
         self._work = Work()
-        self._metrics: dict[str, Lines] = {}
+        self._metrics: dict[str, SeriesArray] = {}
 
     def run(self, queries: Sequence[MetricQuery]) -> dict[str, tuple[ResultSeries, ...]]:
-        """Every query's series, by id."""
+        """Series by query id."""
         for query in queries:
             _check_shape(query)
         if len({it.id for it in queries}) < len(queries):
             raise ServiceError("ValidationError", "Two of the queries have the same id.")
         for query in queries:
             if query.stat is not None:
-                line = self._line(query.stat, query.stat.metric.name)
-                self.values[query.id] = line
-                self._metrics[query.id] = (line,)
+                series = self._metric_series(query.stat, query.stat.metric.name)
+                self.values[query.id] = series
+                self._metrics[query.id] = (series,)
         for query in _in_order(queries):
             self.values[query.id] = self._expression(query)
         return {query.id: _series(query, self.values[query.id]) for query in queries}
 
     def _expression(self, query: MetricQuery) -> Value:
-        around = EvaluationContext(
+        context = EvaluationContext(
             start=self._start,
             end=self._end,
             is_rounded=self.is_rounded,
@@ -135,43 +135,46 @@ class _Evaluation:
             work=self._work,
         )
         try:
-            value = value_of(parse(query.expression or ""), self.values, around)
+            value = value_of(parse(query.expression or ""), self.values, context)
         except ExpressionError as error:
             raise _refusal(query, str(error)) from None
-        if not isinstance(value, Line | tuple):
+        if not isinstance(value, TimeSeries | tuple):
             raise _refusal(query, f"It gives {kind_of(value)}, not a time series.")
-        if isinstance(value, Line):
+        if isinstance(value, TimeSeries):
             return replace(value, label=query.id)
         return value
 
-    def _line(self, stat: MetricStat, label: str) -> Line:
+    def _metric_series(self, stat: MetricStat, label: str) -> TimeSeries:
         start = self._start
         if self.is_rounded:
             start = start // stat.period_s * stat.period_s
         points = self._store.datapoints(self._scope, stat, start, self._end)
         self._work.spend(len(points))
         known = {it.at: it.value for it in points}
-        return Line(label, stat.period_s, known, stat)
+        return TimeSeries(label, stat.period_s, known, stat)
 
-    def _search(self, query: MetricQuery, text: str, stat: str, period_s: int | None) -> Lines:
-        wanted = parse_search(text)
+    def _search(
+        self, query: MetricQuery, text: str, stat: str, period_s: int | None
+    ) -> SeriesArray:
+        search = parse_search(text)
         try:
             statistic(stat)
         except ValueError as error:
             raise ExpressionError(str(error)) from None
-        found = self._store.find(self._scope, wanted.filter(self._end))
-        metrics = [it for it in found if wanted.fits(it)]
+        found = self._store.find(self._scope, search.filter(self._end))
+        metrics = [it for it in found if search.fits(it)]
         if len(metrics) > MAX_FOUND:
             self.cut[query.id] = None
         period_s = period_s or query.period_s or DEFAULT_PERIOD_S
-        return tuple(
-            self._line(MetricStat(metric=it, period_s=period_s, statistic=stat), label_of(it))
-            for it in metrics[:MAX_FOUND]
-        )
+        stats = [
+            MetricStat(metric=metric, period_s=period_s, statistic=stat)
+            for metric in metrics[:MAX_FOUND]
+        ]
+        return tuple(self._metric_series(it, label_of(it.metric)) for it in stats)
 
 
 class _Nothing:
-    """A store without metrics, over which queries show whether they can be evaluated."""
+    """An empty store, to check queries without data."""
 
     def datapoints(
         self, scope: Scope, stat: MetricStat, start: float, end: float
@@ -179,7 +182,7 @@ class _Nothing:
         """None."""
         return ()
 
-    def find(self, scope: Scope, wanted: MetricFilter) -> Sequence[Metric]:
+    def find(self, scope: Scope, metric_filter: MetricFilter) -> Sequence[Metric]:
         """None."""
         return ()
 
@@ -203,11 +206,9 @@ def _check_shape(query: MetricQuery) -> None:
 
 
 def _in_order(queries: Sequence[MetricQuery]) -> list[MetricQuery]:
-    """The expressions, each after all that it names; raises where they go round in a circle."""
+    """The expressions in topological order; raises where they depend on each other in a circle."""
     expressions = {it.id: it for it in queries if it.expression is not None}
-    needs = {
-        id: {it for it in _names(query) if it in expressions} for id, query in expressions.items()
-    }
+    needs = {id: _names(query) & expressions.keys() for id, query in expressions.items()}
     ordered: list[MetricQuery] = []
     while needs:
         ready = [id for id, names in needs.items() if not names]
@@ -230,24 +231,24 @@ def _names(query: MetricQuery) -> set[str]:
 
 
 def _series(query: MetricQuery, value: Value) -> tuple[ResultSeries, ...]:
-    lines = value if isinstance(value, tuple) else (value,)
+    array = value if isinstance(value, tuple) else (value,)
     found = []
-    for line in lines:
-        assert isinstance(line, Line)
-        label = line.label or query.id
+    for series in array:
+        assert isinstance(series, TimeSeries)
+        label = series.label or query.id
         if query.label:
             is_prefix = isinstance(value, tuple) and not is_dynamic(query.label)
-            label = f"{query.label} {label}" if is_prefix else filled(query.label, line)
-        points = tuple(Datapoint(at, it) for at, it in line.points.items())
+            label = f"{query.label} {label}" if is_prefix else filled(query.label, series)
+        points = tuple(Datapoint(at, it) for at, it in series.points.items())
         found.append(
             ResultSeries(
-                label=label, period_s=line.period_s, points=points, has_dropped=line.has_dropped
+                label=label, period_s=series.period_s, points=points, has_dropped=series.has_dropped
             )
         )
     return tuple(found)
 
 
 def _refusal(query: MetricQuery, text: str) -> ServiceError:
-    """AWS's answer to an expression that it cannot evaluate."""
+    """AWS's error for an expression that it cannot evaluate."""
     what = "expression" if query.expression is not None else "query"
     return ServiceError("ValidationError", f"Error in {what} '{query.id:.255}': {text}")

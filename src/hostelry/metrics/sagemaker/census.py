@@ -1,6 +1,6 @@
-"""What is in service, as far as metrics need to know: how many copies and instances, and their use.
+"""Census of what is in service, for metrics: copies, instances and their usage.
 
-A value, made from the records by whoever has them (`server/census.py`).
+A plain value; `reconcile/census.py` makes it from the records.
 """
 
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ DEFAULT_METRICS = MetricsConfig()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyUse:
-    """What a copy has of its instance: CPU seconds since its process began, and memory.
+class CopyUsage:
+    """Usage of one copy: CPU seconds since its process began, memory, and accelerators.
 
-    `cpu_s` is as of `cpu_at` of a clock of its own. None where the agent could not tell.
+    `cpu_s` is measured at `cpu_at` of its machine's monotonic clock. None where not measured.
     """
 
     copy_id: str
@@ -29,8 +29,8 @@ class CopyUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reserved:
-    """Declared resources: of a copy what it reserves, of an instance what it has."""
+class Resources:
+    """Declared resources: those a copy reserves, or those an instance has."""
 
     cpus: float = 0.0
     memory_bytes: int = 0
@@ -38,44 +38,43 @@ class Reserved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceRoom:
-    """An instance that runs, and what copies reserve on it."""
+class InstanceCapacity:
+    """A running instance, and the resources that copies reserve on it."""
 
     id: str
-    shape: Reserved
-    reserved: Reserved = Reserved()
+    shape: Resources
+    reserved: Resources = Resources()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentCensus:
-    """A component in service; for an adapter the copies are those that have it registered.
+    """A component in service; the copies of an adapter are those that have it registered.
 
-    `base` is the adapter's base, None for a base; `reserved` what each of a base's copies reserves.
-    The use of an adapter's copies is its base's.
+    `base` is an adapter's base, None for a base. `reserved` is what each copy of a base reserves.
     """
 
     key: LoadKey
     num_copies: int
     base: LoadKey | None = None
-    reserved: Reserved = Reserved()
-    copies: tuple[CopyUse, ...] = ()
+    reserved: Resources = Resources()
+    copies: tuple[CopyUsage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantCensus:
-    """A variant in service; `copies` are all that run on its instances."""
+    """A variant in service; `copies` are all copies on its instances."""
 
     key: LoadKey
     config_name: str
     takes_components: bool
-    instances: tuple[InstanceRoom, ...]
-    copies: tuple[CopyUse, ...] = ()
+    instances: tuple[InstanceCapacity, ...]
+    copies: tuple[CopyUsage, ...] = ()
     metrics: MetricsConfig = DEFAULT_METRICS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Census:
-    """Everything in service at one instant; `disk_use` is how full the home's disk is, 0 to 1."""
+    """Everything in service at one instant; `disk_use` is the home disk's, from 0 to 1."""
 
     variants: Mapping[LoadKey, VariantCensus] = field(default_factory=dict)
     components: Mapping[LoadKey, ComponentCensus] = field(default_factory=dict)
@@ -91,21 +90,19 @@ def hosts_of(key: LoadKey) -> LoadKey:
 
 
 def metrics_of(key: LoadKey, census: Census) -> MetricsConfig:
-    """How finely a name's metrics are told; the defaults where its variant is not in service."""
+    """MetricsConfig of a name's variant; the defaults where that is not in service."""
     variant = census.variants.get(hosts_of(key))
     return DEFAULT_METRICS if variant is None else variant.metrics
 
 
-def told_each(period_s: int, census: Census) -> Census:
-    """What of the census has its use told at that period."""
+def with_period(period_s: int, census: Census) -> Census:
+    """The part of the census whose usage is published at that period."""
+    variants = census.variants.items()
+    components = census.components.items()
     return replace(
         census,
-        variants={
-            it: own for it, own in census.variants.items() if own.metrics.period_s == period_s
-        },
+        variants={key: it for key, it in variants if it.metrics.period_s == period_s},
         components={
-            it: own
-            for it, own in census.components.items()
-            if metrics_of(it, census).period_s == period_s
+            key: it for key, it in components if metrics_of(key, census).period_s == period_s
         },
     )

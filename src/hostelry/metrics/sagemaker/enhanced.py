@@ -1,7 +1,7 @@
-"""Enhanced metrics: what each instance, container and accelerator does, by dimensions of its own.
+"""Enhanced metrics: each instance, container and accelerator under dimensions of its own.
 
-An endpoint has them whose configuration asks for them. Accelerators go by both of the names that
-AWS has for them.
+Only endpoints whose configuration enables them have these metrics. Accelerators are published under
+both names that AWS has for them.
 
 Source: SageMaker developer guide, "Amazon SageMaker AI enhanced metrics for inference endpoints".
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from hostelry.domain.copy_outcomes import CopyOutcomes
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import MODEL_NAMESPACE, Metric, Sample, StatisticSet
-from hostelry.metrics.sagemaker.census import Census, CopyUse, VariantCensus, hosts_of
+from hostelry.metrics.sagemaker.census import Census, CopyUsage, VariantCensus, hosts_of
 from hostelry.metrics.sagemaker.high_resolution import ScopedSample, paced
 from hostelry.metrics.sagemaker.load_metrics import (
     GAUGE_PERIOD_S,
@@ -27,8 +27,8 @@ ACCELERATOR_NAMES = ("AcceleratorId", "GpuId")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a name's requests go: a component's container, or, without one, an instance."""
+class ServingLocation:
+    """A place where requests are served: a component's container, or an instance."""
 
     key: LoadKey
     instance_id: str
@@ -36,7 +36,7 @@ class Place:
 
     @property
     def dimensions(self) -> Mapping[str, str]:
-        """What it is called in metrics."""
+        """The dimensions of its metrics."""
         names = {
             "EndpointName": self.key.endpoint_name,
             "VariantName": self.key.variant_name,
@@ -52,64 +52,68 @@ class Place:
 
 
 def accelerator_names(names: Mapping[str, str], device: str) -> Iterator[Mapping[str, str]]:
-    """`names` and the accelerator: one set of dimensions for each way to call it."""
+    """`names` with the accelerator: one set of dimensions for each of its names."""
     for name in ACCELERATOR_NAMES:
         yield {**names, name: f"gpu_{device}"}
 
 
-def arrived_at(load: SecondLoad, census: Census) -> Mapping[Place, int]:
-    """How many of a load's requests went to each container, and to each instance.
+def arrived_at(load: SecondLoad, census: Census) -> Mapping[ServingLocation, int]:
+    """The number of a load's requests that went to each container and each instance.
 
-    None of an endpoint without enhanced metrics, nor those on copies that have left the routes.
+    Empty without enhanced metrics; copies that have left the routes are left out.
     """
-    found: Counter[Place] = Counter()
+    found: Counter[ServingLocation] = Counter()
     for copy_id, ways in _ways(load.key, load.arrivals_by_copy, census).items():
-        for place in ways:
-            found[place] += load.arrivals_by_copy[copy_id]
+        for location in ways:
+            found[location] += load.arrivals_by_copy[copy_id]
     return found
 
 
-def ended_at(load: SecondLoad, census: Census) -> Iterator[tuple[Place, CopyOutcomes]]:
-    """What came of a load's requests, at each container and each instance; as `arrived_at`."""
+def ended_at(load: SecondLoad, census: Census) -> Iterator[tuple[ServingLocation, CopyOutcomes]]:
+    """Outcomes of a load's requests at each container and each instance; see `arrived_at`."""
     for copy_id, ways in _ways(load.key, load.outcomes_by_copy, census).items():
-        for place in ways:
-            yield place, load.outcomes_by_copy[copy_id]
+        for location in ways:
+            yield location, load.outcomes_by_copy[copy_id]
 
 
-def requests_by_place(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
-    """Requests of each container and each instance; one that another took over is on both."""
+def requests_by_location(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
+    """Requests of each container and each instance; a retried request counts on both copies."""
     at = load.second
-    for place, count in arrived_at(load, census).items():
-        yield _told("Invocations", place, at, Counter({1.0: count}), census)
-    for place, ended in ended_at(load, census):
+    for location, count in arrived_at(load, census).items():
+        yield _sample("Invocations", location, at, Counter({1.0: count}), census)
+    for location, ended in ended_at(load, census):
         for outcome in OUTCOMES:
             num_ones = min(getattr(ended, outcome.field), ended.finished)
             bits = Counter({0.0: ended.finished - num_ones, 1.0: num_ones})
-            yield _told(outcome.name, place, at, +bits, census)
+            yield _sample(outcome.name, location, at, +bits, census)
         for latency in WHOLE_LATENCIES:
             seen: StatisticSet | None = getattr(ended, latency.field)
             if seen is not None:
-                scope, sample = _told(latency.name, place, at, Counter(), census)
+                scope, sample = _sample(latency.name, location, at, Counter(), census)
                 yield scope, replace(sample, statistics=seen, unit=MICROSECONDS)
 
 
-def idle_places(
-    at: int, key: LoadKey, busy: Collection[Place], ended: Collection[Place], census: Census
+def idle_locations(
+    at: int,
+    key: LoadKey,
+    busy: Collection[ServingLocation],
+    ended: Collection[ServingLocation],
+    census: Census,
 ) -> Iterator[ScopedSample]:
-    """Zeros of each container, or instance, of a name that no request went to, or ended at."""
-    for place in _places_of(key, census):
-        if place not in busy:
-            yield _told("Invocations", place, at, Counter({0.0: 1}), census)
-        for outcome in OUTCOMES if place not in ended else ():
-            yield _told(outcome.name, place, at, Counter({0.0: 1}), census)
+    """Zeros for a name's containers, or instances, where no request arrived or ended."""
+    for location in _locations_of(key, census):
+        if location not in busy:
+            yield _sample("Invocations", location, at, Counter({0.0: 1}), census)
+        for outcome in OUTCOMES if location not in ended else ():
+            yield _sample(outcome.name, location, at, Counter({0.0: 1}), census)
 
 
-def concurrency_by_place(
+def concurrency_by_location(
     period: int, key: LoadKey, most: Mapping[str, Sequence[int]], num_seconds: int, census: Census
 ) -> Iterator[ScopedSample]:
-    """The most in flight in each second of a period: of containers, or of a model's instances.
+    """Maxima of requests in flight in each second of a period, by container or instance.
 
-    `most` has, by copy id, those seconds in which a copy had some; in the others it had none.
+    `most` has, by copy id, the maxima of seconds in which there were any; the other seconds are 0.
     """
     variant, is_component = _enhanced(key, census), key.component_name is not None
     if variant is None or variant.takes_components != is_component:
@@ -118,27 +122,27 @@ def concurrency_by_place(
     for copy in _copies_of(key, variant, census):
         seen = Counter(map(float, most.get(copy.copy_id, ())))
         seen[0.0] += max(0, num_seconds - seen.total())
-        place = Place(key, copy.instance_id, copy.copy_id if is_component else None)
-        yield paced(_told(name, place, period, +seen, census), GAUGE_PERIOD_S)
+        location = ServingLocation(key, copy.instance_id, copy.copy_id if is_component else None)
+        yield paced(_sample(name, location, period, +seen, census), GAUGE_PERIOD_S)
 
 
 def _ways(
     key: LoadKey, copy_ids: Collection[str], census: Census
-) -> Mapping[str, tuple[Place, ...]]:
-    """Where what a copy has counts: at its instance, and for a component at its container."""
+) -> Mapping[str, tuple[ServingLocation, ...]]:
+    """Locations by copy id: its instance, and for a component its container, too."""
     variant = _enhanced(key, census) if copy_ids else None
     if variant is None:
         return {}
-    found: dict[str, tuple[Place, ...]] = {}
+    found: dict[str, tuple[ServingLocation, ...]] = {}
     for copy in _copies_of(key, variant, census):
         if copy.copy_id in copy_ids:
-            found[copy.copy_id] = (Place(variant.key, copy.instance_id),)
+            found[copy.copy_id] = (ServingLocation(variant.key, copy.instance_id),)
             if key.component_name is not None:
-                found[copy.copy_id] += (Place(key, copy.instance_id, copy.copy_id),)
+                found[copy.copy_id] += (ServingLocation(key, copy.instance_id, copy.copy_id),)
     return found
 
 
-def _copies_of(key: LoadKey, variant: VariantCensus, census: Census) -> Sequence[CopyUse]:
+def _copies_of(key: LoadKey, variant: VariantCensus, census: Census) -> Sequence[CopyUsage]:
     if key.component_name is None:
         return variant.copies
     component = census.components.get(key)
@@ -150,22 +154,24 @@ def _enhanced(key: LoadKey, census: Census) -> VariantCensus | None:
     return variant if variant is not None and variant.metrics.is_enhanced else None
 
 
-def _places_of(key: LoadKey, census: Census) -> list[Place]:
+def _locations_of(key: LoadKey, census: Census) -> list[ServingLocation]:
     variant = _enhanced(key, census)
     if variant is None:
         return []
     if key.component_name is None:
-        return [Place(key, it.id) for it in variant.instances]
+        return [ServingLocation(key, it.id) for it in variant.instances]
     copies = _copies_of(key, variant, census)
-    return [Place(key, it.instance_id, it.copy_id) for it in copies]
+    return [ServingLocation(key, it.instance_id, it.copy_id) for it in copies]
 
 
-def _told(name: str, place: Place, at: int, seen: Counter[float], census: Census) -> ScopedSample:
+def _sample(
+    name: str, location: ServingLocation, at: int, seen: Counter[float], census: Census
+) -> ScopedSample:
     sample = Sample(
-        metric=Metric.of(MODEL_NAMESPACE, name, place.dimensions),
+        metric=Metric.of(MODEL_NAMESPACE, name, location.dimensions),
         at=at,
         values=tuple(seen),
         counts=tuple(map(float, seen.values())),
     )
-    variant = census.variants[hosts_of(place.key)]
-    return paced((place.key.scope, sample), variant.metrics.request_period_s)
+    variant = census.variants[hosts_of(location.key)]
+    return paced((location.key.scope, sample), variant.metrics.request_period_s)

@@ -1,4 +1,4 @@
-"""Metrics told more often than each minute: of high resolution, at their period's start."""
+"""High-resolution metrics: samples of periods below a minute, at the start of their period."""
 
 from dataclasses import replace
 
@@ -9,12 +9,12 @@ from hostelry.domain.scope import Scope
 ScopedSample = tuple[Scope, Sample]
 
 
-def paced(told: ScopedSample, period_s: int) -> ScopedSample:
-    """The sample as one of `period_s`; from a minute on it stays as it is.
+def paced(scoped: ScopedSample, period_s: int) -> ScopedSample:
+    """The sample moved to the start of its period; unchanged for periods from a minute on.
 
-    A period's samples share one instant, so that ten seconds take one bucket of the store, not ten.
+    Samples of a period share one instant, so that they share one bucket of the store.
     """
     if period_s >= DEFAULT_PERIOD_S:
-        return told
-    scope, sample = told
+        return scoped
+    scope, sample = scoped
     return scope, replace(sample, at=sample.at - sample.at % period_s, resolution_s=1)

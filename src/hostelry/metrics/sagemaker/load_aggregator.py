@@ -1,18 +1,23 @@
-"""The last minutes' load of every name, second by second, as all gateway workers together saw it.
+"""Aggregates the load reports of all gateway workers, by name and second, for the last minutes.
 
-A second is closed, merged for good and told to whoever listens, once every worker that lives has
-told of it; one that hangs or died is waited for `GRACE_S`. What comes for a closed second is still
-counted, but changes no gauge. Nothing here knows what the loads are used for.
+a second                                                  result
+-------------------------------------------------------   --------------------------------------
+every live worker has reported it                         closed: merged, passed to subscribers
+a worker hangs or died                                    closed GRACE_S after its end
+within GRACE_S of the start of the aggregator             open, so that all workers can report it
+reported by no worker                                     a gap, not a second of zeros
+reported after it was closed                              counts are added (`late`), no gauges
+in the future, as the clock was set back                  removed
 """
 
 import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from hostelry.base.errors import HostelryError
-from hostelry.domain.load import LoadKey, LoadReport, SecondLoad
+from hostelry.domain.load import Distribution, LoadKey, LoadReport, SecondLoad
 from hostelry.domain.load_sums import counts_only, side_by_side, without_details
 
 HISTORY_S = 900
@@ -22,20 +27,24 @@ MAX_LOADS = 200_000  # a name's second takes some 400 bytes; the oldest seconds 
 MAX_LATE = 20_000
 MAX_WORKERS = 256
 GRACE_S = 2.0
-LIVE_S = 3.0  # a worker tells of itself once a second
+LIVE_S = 3.0  # workers report once a second
 SLACK_S = 5.0  # how far the clocks of control and the workers may be apart
+
+# Fields of a SecondLoad by kind, from the types of their defaults.
+NUMBERS = ("second", *(it.name for it in fields(SecondLoad) if isinstance(it.default, int | float)))
+DISTRIBUTIONS = tuple(it.name for it in fields(SecondLoad) if it.default == Distribution())
 
 Listener = Callable[[int, Sequence[SecondLoad]], None]
 Loads = dict[LoadKey, SecondLoad]
 
 
 class ReportError(HostelryError):
-    """A report says what cannot be."""
+    """A report has impossible numbers."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Worker:
-    """What is known of one worker: its life, the last report of it and when that came."""
+    """The last report of one worker, identified by its start, and when it arrived."""
 
     started_at: float
     sequence: int
@@ -44,18 +53,17 @@ class _Worker:
 
 
 class LoadAggregator:
-    """Takes reports from workers; answers what is known of the last `HISTORY_S` seconds.
+    """The aggregated load of the last `HISTORY_S` seconds. Thread-safe.
 
-    Thread-safe. All instants are in seconds since the epoch, by the clock that the workers have.
-    `now` is when the board begins: for `GRACE_S` from then on no second is closed, so that every
-    worker that has outlived an earlier board can tell of the same seconds. `max_loads` bounds what
-    is kept, in seconds of a name.
+    Instants are in seconds since the epoch, by the workers' clock. The aggregator starts at `now`
+    and closes no second for `GRACE_S`, so that workers which outlived its predecessor can report
+    the same seconds. `max_loads` bounds what is kept, in seconds of a name.
     """
 
     def __init__(self, now: float, max_loads: int = MAX_LOADS) -> None:
         self._max_loads = max_loads
         self._lock = threading.Lock()
-        self._telling = threading.Lock()
+        self._notifying = threading.Lock()
         self._workers: dict[str, _Worker] = {}
         self._open: dict[int, Loads] = {}
         self._closed: deque[tuple[int, Loads]] = deque()  # in order, a second each, gaps left out
@@ -65,14 +73,14 @@ class LoadAggregator:
         self._begins_at = now + GRACE_S
         self._last_seen: dict[LoadKey, int] = {}
         self._seen_checked_at = 0
-        self._untold: deque[tuple[int, Sequence[SecondLoad]]] = deque()
+        self._unpublished: deque[tuple[int, Sequence[SecondLoad]]] = deque()
         self._late: deque[SecondLoad] = deque(maxlen=MAX_LATE)
         self._listeners: tuple[Listener, ...] = ()
 
     def take(self, report: LoadReport, now: float) -> bool:
-        """Count what `report` tells; False where it was counted before.
+        """Add a report; False where it was added before.
 
-        Raises ReportError for numbers that cannot be, of which nothing is counted.
+        Raises ReportError, with nothing added, for impossible numbers.
         """
         check_report(report)
         with self._lock:
@@ -82,21 +90,20 @@ class LoadAggregator:
                 for load in report.seconds:
                     self._add(load, now, is_new)
                 self._close(now)
-        self._tell()
+        self._notify()
         return is_new is not None
 
     def tick(self, now: float) -> None:
-        """Close what has waited long enough for a worker; to be called about once a second."""
+        """Close the seconds whose grace has ended; call this about once a second."""
         with self._lock:
             self._follow_clock(now)
             self._close(now)
-        self._tell()
+        self._notify()
 
     def recent(self, key: LoadKey, since: int) -> list[SecondLoad]:
-        """The closed seconds of `key` from `since` on, oldest first.
+        """The closed seconds of `key` from `since` on, oldest first, without gaps.
 
-        A second in which nothing happened to `key` is there with zeros. One in which no worker
-        reported is left out. Latencies and copies are there for `DETAILS_S` only.
+        A second without load of `key` has zeros. Latencies and copies are kept for `DETAILS_S`.
         """
         with self._lock:
             found = []
@@ -107,52 +114,49 @@ class LoadAggregator:
         return found[::-1]
 
     def keys(self) -> list[LoadKey]:
-        """Every name that something happened to in the last `HISTORY_S` seconds."""
+        """Every name with load in the last `HISTORY_S` seconds."""
         with self._lock:
             return list(self._last_seen)
 
     def seconds(self, since: int) -> list[tuple[int, tuple[SecondLoad, ...]]]:
-        """The closed seconds from `since` on, oldest first, each with what happened in it."""
+        """The closed seconds from `since` on, oldest first, each with its loads."""
         with self._lock:
-            return [
-                (second, tuple(loads.values())) for second, loads in self._closed if second >= since
-            ]
+            return [(at, tuple(loads.values())) for at, loads in self._closed if at >= since]
 
     def late(self) -> list[SecondLoad]:
-        """What was counted for seconds that were closed before, since this was last asked."""
+        """Counts that arrived for closed seconds since the last call."""
         with self._lock:
             found = list(self._late)
             self._late.clear()
         return found
 
     def is_reporting(self, now: float) -> bool:
-        """Whether a worker has told of itself in the last `LIVE_S` seconds."""
+        """Whether any worker reported in the last `LIVE_S` seconds."""
         with self._lock:
             return any(True for _ in self._live(now))
 
     @property
     def closed_through(self) -> int:
-        """The newest second that is closed; 0 before the first."""
+        """The newest closed second; 0 before the first."""
         with self._lock:
             return self._closed_through
 
     def subscribe(self, listener: Listener) -> None:
-        """Have `listener` called with each second once it is closed, and what happened in it.
+        """Have `listener` called with each closed second and its loads, in order, one at a time.
 
-        Names to which nothing happened are left out. Calls come one after the other, in order,
-        from whichever thread took the report; `listener` must be quick and must not raise.
+        Calls come from the thread that took the report; `listener` must be quick and not raise.
         """
         with self._lock:
             self._listeners = (*self._listeners, listener)
 
     def _know(self, report: LoadReport, now: float) -> bool | None:
-        """Note the report: None for one that came before, False where its time was told before."""
+        """Note a report: None for a duplicate, False where its seconds were reported before."""
         known = self._workers.get(report.worker)
         is_same_life = known is not None and known.started_at == report.started_at
         if known is not None and is_same_life and report.sequence <= known.sequence:
             return None
-        if next(self._live(now), None) is None:  # the others that were silent will tell now too
-            self._begins_at = now + GRACE_S
+        if next(self._live(now), None) is None:
+            self._begins_at = now + GRACE_S  # after an outage, workers report again one by one
         through = min(report.through, math.floor(now))
         self._workers[report.worker] = _Worker(
             started_at=report.started_at, sequence=report.sequence, through=through, came_at=now
@@ -162,7 +166,7 @@ class LoadAggregator:
         first = max(report.first, through - HISTORY_S, self._closed_through + 1)
         for second in range(first, through + 1):
             self._open.setdefault(second, {})
-        # A life may begin at an earlier time than the last one did: clocks are set back.
+        # A restarted worker may report earlier seconds than before: clocks are set back.
         return known is None or not is_same_life or report.through >= known.through
 
     def _add(self, load: SecondLoad, now: float, is_new: bool) -> None:
@@ -188,21 +192,18 @@ class LoadAggregator:
         return (it for it in self._workers.values() if now - it.came_at <= LIVE_S)
 
     def _close(self, now: float) -> None:
-        """Close, in order, each second that everybody has told of or that is waited for no more.
-
-        A second that no worker told of is not there: a gap, not a second of zeros.
-        """
+        """Close, in order, the seconds that every live worker reported or whose grace has ended."""
         if now < self._begins_at:
             return
-        told_through = min((it.through for it in self._live(now)), default=0)
-        through = max(math.floor(now - 1 - GRACE_S), told_through)
+        reported_through = min((it.through for it in self._live(now)), default=0)
+        through = max(math.floor(now - 1 - GRACE_S), reported_through)
         for second in sorted(it for it in self._open if it <= through):
             loads = self._open.pop(second)
             self._closed.append((second, loads))
             self._detailed.append((second, loads))
             self._num_loads += len(loads)
             self._last_seen.update(dict.fromkeys(loads, second))
-            self._untold.append((second, tuple(loads.values())))
+            self._unpublished.append((second, tuple(loads.values())))
             self._closed_through = second
         self._forget()
 
@@ -221,10 +222,10 @@ class LoadAggregator:
             self._last_seen = {key: at for key, at in seen if at > newest - HISTORY_S}
 
     def _follow_clock(self, now: float) -> None:
-        """After the clock was set back: what lies in the future never was."""
+        """Remove what lies in the future, after the clock was set back."""
         if now + SLACK_S >= self._closed_through:
             return
-        present = math.floor(now) - 1  # the second that workers tell of now
+        present = math.floor(now) - 1  # the second that workers report now
         while self._closed and self._closed[-1][0] >= present:
             self._num_loads -= len(self._closed.pop()[1])
         while self._detailed and self._detailed[-1][0] >= present:
@@ -238,48 +239,29 @@ class LoadAggregator:
             worker.through = min(worker.through, present - 1)
             worker.came_at = min(worker.came_at, now)
 
-    def _tell(self) -> None:
-        with self._telling:
+    def _notify(self) -> None:
+        with self._notifying:
             while True:
                 with self._lock:
-                    if not self._untold:
+                    if not self._unpublished:
                         return
-                    told, listeners = self._untold.popleft(), self._listeners
+                    closed, listeners = self._unpublished.popleft(), self._listeners
                 for listener in listeners:
-                    listener(*told)
+                    listener(*closed)
 
 
 def check_report(report: LoadReport) -> None:
-    """Raise ReportError where a number is negative or a count and its values do not fit."""
+    """Raise ReportError for negative numbers, and for values and counts of different length."""
     for load in report.seconds:
         numbers = (
-            *(load.second, load.arrivals, load.finished, load.in_flight_mean, load.in_flight_min),
-            *(
-                load.on_copies_min,
-                load.on_copies_max,
-                load.on_copies_first,
-                load.seen_on_copies,
-                load.held_max,
-                load.in_flight_max,
-                load.held,
-                load.oldest_held_s,
-                load.delayed,
-                load.service_s,
-            ),
-            *(load.errors_4xx, load.errors_5xx, load.model_errors, load.no_capacity),
-            *(load.broken_streams, *load.in_flight_max_by_copy.values()),
+            *(getattr(load, it) for it in NUMBERS),
+            *load.in_flight_max_by_copy.values(),
             *load.arrivals_by_copy.values(),
             *(number for it in load.outcomes_by_copy.values() for number in it.numbers),
         )
         if not all(0 <= it < math.inf for it in numbers):
             raise ReportError(f"the load of {load.key} in second {load.second} has {min(numbers)}")
-        for found in (
-            load.model_latency_us,
-            load.overhead_latency_us,
-            load.first_chunk_latency_us,
-            load.first_chunk_model_latency_us,
-            load.first_chunk_overhead_latency_us,
-        ):
+        for found in (getattr(load, it) for it in DISTRIBUTIONS):
             if len(found.values) != len(found.counts):
                 raise ReportError(
                     f"the load of {load.key} in second {load.second} has {len(found.values)} "

@@ -1,4 +1,4 @@
-"""Loads as the metrics of SageMaker: names, units and dimensions; values in, samples out.
+"""SageMaker's metrics of requests, from loads: names, units and dimensions of the samples.
 
 Source: SageMaker developer guide, "Monitor Amazon SageMaker AI with Amazon CloudWatch".
 """
@@ -25,7 +25,7 @@ Dimensions = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A metric of how long something took."""
+    """A metric and the field of a load that it is taken from."""
 
     name: str
     field: str
@@ -38,7 +38,7 @@ LATENCIES = (
     Flow("FirstChunkModelLatency", "first_chunk_model_latency_us"),
     Flow("FirstChunkOverheadLatency", "first_chunk_overhead_latency_us"),
 )
-# Each request that ended counts 0 or 1.
+# Each request that ended is a sample of 0 or 1.
 OUTCOMES = (
     Flow("Invocation4XXErrors", "errors_4xx"),
     Flow("Invocation5XXErrors", "errors_5xx"),
@@ -50,7 +50,7 @@ NO_CAPACITY = "NoCapacityInvocationFailures"
 
 
 def dimensions_of(key: LoadKey, census: Census) -> tuple[Dimensions, ...]:
-    """Every set of dimensions under which a name's requests are counted."""
+    """The sets of dimensions of a name's metrics."""
     if key.component_name is not None:
         return ((("InferenceComponentName", key.component_name),),)
     own = (("EndpointName", key.endpoint_name), ("VariantName", key.variant_name))
@@ -61,7 +61,7 @@ def dimensions_of(key: LoadKey, census: Census) -> tuple[Dimensions, ...]:
 
 
 def fleet_dimensions(key: LoadKey, census: Census) -> tuple[Dimensions, ...]:
-    """Under which a component's requests count once more: as those of its endpoint's present fleet.
+    """Further dimensions of a component's requests: those of its endpoint's present fleet.
 
     Source: SageMaker developer guide, "Auto-Rollback Configuration and Monitoring": alarms on
     metrics with EndpointConfigName watch the new fleet alone.
@@ -73,15 +73,15 @@ def fleet_dimensions(key: LoadKey, census: Census) -> tuple[Dimensions, ...]:
 
 
 def requests(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
-    """What requests of one name came to in one second, or in several that were put together."""
+    """Metrics of one name's requests in one second, or in several merged ones."""
     key = load.key
     if load.no_capacity and key.component_name is not None:
-        (own,) = dimensions_of(key, census)
-        found = _counted(NO_CAPACITY, own, load.second, (1.0,), (load.no_capacity,))
+        (dimensions,) = dimensions_of(key, census)
+        found = _counted(NO_CAPACITY, dimensions, load.second, (1.0,), (load.no_capacity,))
         yield key.scope, replace(found, resolution_s=1)
     period_s = metrics_of(key, census).request_period_s
-    for told in _of_requests(load, census):
-        yield paced(told, period_s)
+    for scoped in _of_requests(load, census):
+        yield paced(scoped, period_s)
 
 
 def _of_requests(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
@@ -100,23 +100,23 @@ def _of_requests(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
                 yield key.scope, replace(found, unit=MICROSECONDS)
 
 
-def shares(loads: Iterable[SecondLoad], census: Census) -> Iterator[ScopedSample]:
-    """Requests divided by what serves them: InvocationsPerInstance and InvocationsPerCopy.
+def invocations_per_copy(loads: Iterable[SecondLoad], census: Census) -> Iterator[ScopedSample]:
+    """InvocationsPerInstance and InvocationsPerCopy.
 
-    An adapter's requests count for its base too, whose copies answer them. Without a copy or an
-    instance there is no such number.
+    An adapter's requests count for its base, too, whose copies answer them. A name without copies
+    or instances has no such metric.
     """
     arrivals: dict[tuple[LoadKey, int], int] = {}
     for load in loads:
-        for key in bearers(load.key, census) if load.arrivals else ():
+        for key in copy_owners(load.key, census) if load.arrivals else ():
             arrivals[key, load.second] = arrivals.get((key, load.second), 0) + load.arrivals
     for (key, second), count in arrivals.items():
-        yield from _share(key, second, count, census)
+        yield from _per_copy(key, second, count, census)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFlight:
-    """Requests in flight over a period; a base's are those of its adapters too."""
+    """Requests in flight over a period; a base's include those of its adapters."""
 
     mean: float = 0.0
     least: int = 0
@@ -129,10 +129,10 @@ IDLE = InFlight()
 def concurrency(
     period: int, seen: InFlight, key: LoadKey, census: Census
 ) -> Iterator[ScopedSample]:
-    """Requests in flight over the period that begins at `period`, for each that could answer them.
+    """Requests in flight over the period from `period`, divided by what could answer them.
 
     ConcurrentRequestsPerModel is divided by a variant's instances, ConcurrentRequestsPerCopy by a
-    component's copies; where there are none there is no such number.
+    component's copies; without any there is no such metric.
     """
     if key.component_name is None:
         divisor, name = num_instances(key, census), "ConcurrentRequestsPerModel"
@@ -152,10 +152,10 @@ def concurrency(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happened:
-    """What of one name there was in a minute, so that the rest of its metrics is zero.
+class Activity:
+    """Events of one name in a period, so that its other metrics are published as zeros.
 
-    `arrived` on its copies tells of its adapters' requests too.
+    `arrived_on_copies` includes requests of its adapters.
     """
 
     arrived: bool = False
@@ -164,15 +164,15 @@ class Happened:
     refused: bool = False
 
 
-NOTHING = Happened()
+NOTHING = Activity()
 
 
-def zeros(at: int, key: LoadKey, seen: Happened, census: Census) -> Iterator[ScopedSample]:
-    """What the metrics of a name lack in the period from `at`, as nothing of the kind happened."""
+def zeros(at: int, key: LoadKey, seen: Activity, census: Census) -> Iterator[ScopedSample]:
+    """Zeros for the metrics of a name that had no events in the period from `at`."""
     period_s = metrics_of(key, census).request_period_s
     takes_components = key in census.variants and census.variants[key].takes_components
     if not seen.arrived_on_copies and not takes_components:
-        yield from _share(key, at, 0, census)
+        yield from _per_copy(key, at, 0, census)
     for dimensions in (fleet_dimensions if takes_components else dimensions_of)(key, census):
         for sample in _zeros(at, dimensions, seen):
             yield paced((key.scope, sample), period_s)
@@ -181,7 +181,7 @@ def zeros(at: int, key: LoadKey, seen: Happened, census: Census) -> Iterator[Sco
             yield key.scope, replace(none, resolution_s=1)
 
 
-def _zeros(at: int, dimensions: Dimensions, seen: Happened) -> Iterator[Sample]:
+def _zeros(at: int, dimensions: Dimensions, seen: Activity) -> Iterator[Sample]:
     if not seen.arrived:
         yield _counted("Invocations", dimensions, at, *ONE_ZERO)
     if not seen.finished:
@@ -189,8 +189,8 @@ def _zeros(at: int, dimensions: Dimensions, seen: Happened) -> Iterator[Sample]:
             yield _counted(outcome.name, dimensions, at, *ONE_ZERO)
 
 
-def own(load: SecondLoad, with_copies: bool) -> Iterator[ScopedSample]:
-    """Hostelry's own metrics of one second, finer than AWS has any."""
+def own_metrics(load: SecondLoad, with_copies: bool) -> Iterator[ScopedSample]:
+    """Hostelry's own metrics of one second, finer than any of AWS's."""
     key, at = load.key, float(load.second)
     dimensions = dimensions_of(key, Census())[0]
     values = {
@@ -210,7 +210,7 @@ def own(load: SecondLoad, with_copies: bool) -> Iterator[ScopedSample]:
 
 
 def capacity(second: int, census: Census) -> Iterator[ScopedSample]:
-    """How much there is of everything in service: `Copies` and `Instances`."""
+    """The numbers of `Copies` and `Instances` in service."""
     for key, component in census.components.items():
         dimensions = dimensions_of(key, census)[0]
         yield key.scope, own_sample("Copies", dimensions, second, component.num_copies, "Count")
@@ -221,7 +221,7 @@ def capacity(second: int, census: Census) -> Iterator[ScopedSample]:
 
 
 def own_sample(name: str, dimensions: Dimensions, at: float, value: float, unit: str) -> Sample:
-    """One value of a metric in our own namespace."""
+    """One value of a metric in Hostelry's namespace."""
     metric = Metric(namespace=OWN_NAMESPACE, name=name, dimensions=dimensions)
     return Sample(
         metric=metric, at=float(at), values=(value,), counts=(1.0,), unit=unit, resolution_s=1
@@ -229,19 +229,19 @@ def own_sample(name: str, dimensions: Dimensions, at: float, value: float, unit:
 
 
 def names_in_service(census: Census) -> list[LoadKey]:
-    """Who has requests, and metrics of them also while there are none."""
+    """Names that may get requests, and have metrics also without any."""
     variants = [key for key, it in census.variants.items() if not it.takes_components]
     return [*variants, *census.components]
 
 
 def num_copies(key: LoadKey, census: Census) -> int:
-    """Copies of a component that serve; 0 where it is not in service."""
+    """The copies of a component that serve; 0 where it is not in service."""
     component = census.components.get(key)
     return 0 if component is None else component.num_copies
 
 
 def num_instances(key: LoadKey, census: Census) -> int:
-    """Instances of a variant; 0 where it is not in service."""
+    """The instances of a variant; 0 where it is not in service."""
     variant = census.variants.get(key)
     return 0 if variant is None else len(variant.instances)
 
@@ -252,22 +252,22 @@ def census_base(key: LoadKey, census: Census) -> LoadKey | None:
     return None if component is None else component.base
 
 
-def by_scope(told: Iterable[ScopedSample]) -> Mapping[Scope, Sequence[Sample]]:
-    """The samples of each owner, in order."""
+def by_scope(scoped: Iterable[ScopedSample]) -> Mapping[Scope, Sequence[Sample]]:
+    """The samples by scope, in order."""
     found: dict[Scope, list[Sample]] = {}
-    for scope, sample in told:
+    for scope, sample in scoped:
         found.setdefault(scope, []).append(sample)
     return found
 
 
-def bearers(key: LoadKey, census: Census) -> tuple[LoadKey, ...]:
-    """Whose copies a request for `key` is on: its own, and for an adapter its base's."""
+def copy_owners(key: LoadKey, census: Census) -> tuple[LoadKey, ...]:
+    """Names whose copies serve requests for `key`: itself, and for an adapter its base."""
     base = census_base(key, census)
     return (key,) if base is None else (key, base)
 
 
-def _share(key: LoadKey, second: int, count: int, census: Census) -> Iterator[ScopedSample]:
-    """`count` requests, each as its share of one; without any a zero."""
+def _per_copy(key: LoadKey, second: int, count: int, census: Census) -> Iterator[ScopedSample]:
+    """`count` requests, each divided by the copies or instances; a zero without any."""
     if key.component_name is None:
         divisor, name = num_instances(key, census), "InvocationsPerInstance"
     else:
@@ -276,12 +276,12 @@ def _share(key: LoadKey, second: int, count: int, census: Census) -> Iterator[Sc
         return
     values = (1.0 / divisor if count else 0.0,)
     for dimensions in dimensions_of(key, census):
-        told = key.scope, _counted(name, dimensions, second, values, (count or 1,))
-        yield paced(told, metrics_of(key, census).request_period_s)
+        scoped = key.scope, _counted(name, dimensions, second, values, (count or 1,))
+        yield paced(scoped, metrics_of(key, census).request_period_s)
 
 
 def _bits(num_ones: int, num: int) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """`num` values of which `num_ones` are 1 and the others 0."""
+    """Values and counts of `num` samples of which `num_ones` are 1 and the others 0."""
     num_ones = min(num_ones, num)
     if not num_ones:
         return (0.0,), (num,)

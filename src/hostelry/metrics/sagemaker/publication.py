@@ -1,7 +1,12 @@
-"""What is to be published, period by period, of seconds as they close. Knows no clock and no store.
+"""Turns closed seconds of load into the samples to publish. Knows neither clock nor store.
 
-Counts are published as they come, or in tens of seconds where very many names have some; gauges at
-the end of ten seconds; zeros at the end of a minute.
+metrics                                             published
+-------------------------------------------------   --------------------------------------------
+counts, of up to MAX_NAMES_AT_ONCE names            each second
+counts, of more names                               every GAUGE_PERIOD_S, seconds merged
+gauges (in flight, concurrency, capacity)           every GAUGE_PERIOD_S
+zeros, for names in service without requests        at the end of the name's request period
+counts that arrive after their second was closed    at once, for that second; no gauges
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,26 +16,26 @@ from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.load_sums import one_after_the_other
 from hostelry.metrics.sagemaker.census import Census, hosts_of, metrics_of
 from hostelry.metrics.sagemaker.enhanced import (
-    Place,
+    ServingLocation,
     arrived_at,
-    concurrency_by_place,
+    concurrency_by_location,
     ended_at,
-    idle_places,
-    requests_by_place,
+    idle_locations,
+    requests_by_location,
 )
 from hostelry.metrics.sagemaker.high_resolution import ScopedSample
 from hostelry.metrics.sagemaker.load_metrics import (
     GAUGE_PERIOD_S,
     IDLE,
-    Happened,
+    Activity,
     InFlight,
-    bearers,
     capacity,
     concurrency,
+    copy_owners,
+    invocations_per_copy,
     names_in_service,
-    own,
+    own_metrics,
     requests,
-    shares,
     zeros,
 )
 
@@ -40,7 +45,7 @@ COUNT_PERIODS_S = (10, 30, 60)  # of counts: a minute, where no other is asked f
 
 @dataclass(slots=True)
 class _Gauge:
-    """In flight of one name over the seconds of a period that it had any in."""
+    """Requests in flight of one name, over the seconds of a period in which it had any."""
 
     num_seconds: int = 0
     mean_sum: float = 0.0
@@ -51,7 +56,7 @@ class _Gauge:
 
 @dataclass(slots=True)
 class _Period:
-    """Ten seconds; `num_seconds` of them were told of."""
+    """A gauge period; `num_seconds` of it were reported."""
 
     start: int
     num_seconds: int = 0
@@ -60,19 +65,19 @@ class _Period:
 
 @dataclass(slots=True)
 class _Counts:
-    """Who had something to count in a period."""
+    """Names and locations with counts in a period; the others in service get zeros."""
 
     start: int
     arrived: set[LoadKey] = field(default_factory=set)
     arrived_on_copies: set[LoadKey] = field(default_factory=set)
     finished: set[LoadKey] = field(default_factory=set)
     refused: set[LoadKey] = field(default_factory=set)
-    busy: set[Place] = field(default_factory=set)
-    ended: set[Place] = field(default_factory=set)
+    busy: set[ServingLocation] = field(default_factory=set)
+    ended: set[ServingLocation] = field(default_factory=set)
 
 
 class Publication:
-    """Turns closed seconds, in order, into samples."""
+    """The state of publishing: takes closed seconds in order, gives samples."""
 
     def __init__(self) -> None:
         self._period: _Period | None = None
@@ -82,7 +87,7 @@ class Publication:
     def take(
         self, second: int, loads: Sequence[SecondLoad], census: Census
     ) -> Iterator[ScopedSample]:
-        """The samples that this second, and what it ends, gives."""
+        """The samples of this second, and of the periods that it ends."""
         yield from self._begin(second, census)
         assert self._period is not None
         self._period.num_seconds += 1
@@ -98,14 +103,14 @@ class Publication:
 
     @staticmethod
     def late(loads: Iterable[SecondLoad], census: Census) -> Iterator[ScopedSample]:
-        """What is to be added to seconds that were published before: counts, no gauges."""
+        """The samples to add to seconds that were published before: counts, no gauges."""
         for load in loads:
             yield from requests(load, census)
-            yield from shares((load,), census)
-            yield from requests_by_place(load, census)
+            yield from invocations_per_copy((load,), census)
+            yield from requests_by_location(load, census)
 
     def _begin(self, second: int, census: Census) -> Iterator[ScopedSample]:
-        """End what a gap, or a jump of the clock, has left open."""
+        """End periods left open by a gap, or by a jump of the clock, and begin the present ones."""
         period = second - second % GAUGE_PERIOD_S
         if self._period is not None and self._period.start != period:
             yield from self._end_period(census)
@@ -121,7 +126,7 @@ class Publication:
         key = load.key
         known = self._waiting.get(key)
         self._waiting[key] = load if known is None else one_after_the_other(known, load)
-        on_copies = bearers(key, census)
+        on_copies = copy_owners(key, census)
         self._note_counts(load, on_copies, census)
         is_adapter = len(on_copies) > 1
         gauge = self._period.gauges.setdefault(key, _Gauge())
@@ -136,7 +141,7 @@ class Publication:
             self._period.gauges.setdefault(on_copies[1], _Gauge()).mean_sum += load.in_flight_mean
 
     def _note_counts(self, load: SecondLoad, on_copies: Iterable[LoadKey], census: Census) -> None:
-        """Remember that a name had something to count, and so had the variant that it is on."""
+        """Note that a name, and the variant that it is on, had something to count."""
         key = load.key
         counts = self._counts[metrics_of(key, census).request_period_s]
         both = {key, hosts_of(key)}
@@ -146,7 +151,7 @@ class Publication:
             counts.busy.update(arrived_at(load, census))
         if load.finished:
             counts.finished |= both
-            counts.ended.update(place for place, _ in ended_at(load, census))
+            counts.ended.update(location for location, _ in ended_at(load, census))
         if load.no_capacity:
             counts.refused.add(key)
 
@@ -155,9 +160,9 @@ class Publication:
         self._waiting.clear()
         for load in loads:
             yield from requests(load, census)
-            yield from requests_by_place(load, census)
-            yield from own(load, with_copies=True)
-        yield from shares(loads, census)
+            yield from requests_by_location(load, census)
+            yield from own_metrics(load, with_copies=True)
+        yield from invocations_per_copy(loads, census)
 
     def _end_period(self, census: Census) -> Iterator[ScopedSample]:
         period, self._period = self._period, None
@@ -169,7 +174,7 @@ class Publication:
             seen = IDLE if gauge is None else _in_flight(gauge, period.num_seconds)
             yield from concurrency(period.start, seen, key, census)
             most = {} if gauge is None else gauge.most_by_copy
-            yield from concurrency_by_place(period.start, key, most, period.num_seconds, census)
+            yield from concurrency_by_location(period.start, key, most, period.num_seconds, census)
         yield from capacity(period.start, census)
 
     def _end_counts(self, length_s: int, census: Census) -> Iterator[ScopedSample]:
@@ -178,18 +183,18 @@ class Publication:
         for key in (*names_in_service(census), *hosts):
             if metrics_of(key, census).request_period_s != length_s:
                 continue
-            seen = Happened(
+            seen = Activity(
                 arrived=key in counts.arrived,
                 arrived_on_copies=key in counts.arrived_on_copies,
                 finished=key in counts.finished,
                 refused=key in counts.refused,
             )
             yield from zeros(counts.start, key, seen, census)
-            yield from idle_places(counts.start, key, counts.busy, counts.ended, census)
+            yield from idle_locations(counts.start, key, counts.busy, counts.ended, census)
 
 
 def _in_flight(gauge: _Gauge, num_seconds: int) -> InFlight:
-    """The gauge over a whole period: a second without a load is one without requests."""
+    """The gauge over a whole period, in which seconds without a load had no requests."""
     least = gauge.least if gauge.num_seconds >= num_seconds else 0
     mean = gauge.mean_sum / num_seconds
     return InFlight(mean=min(max(mean, least), gauge.most), least=least, most=gauge.most)

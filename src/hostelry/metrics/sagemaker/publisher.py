@@ -1,4 +1,4 @@
-"""Writes what the load board closes to the metric store, as it closes, for as long as it runs."""
+"""Publishes the seconds that the load aggregator closes to the metric store."""
 
 import asyncio
 from collections import deque
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from hostelry.base.clock import Clock
 from hostelry.domain.load import SecondLoad
 from hostelry.metrics.protocol import MetricWriter
-from hostelry.metrics.sagemaker.census import Census, told_each
+from hostelry.metrics.sagemaker.census import Census, with_period
 from hostelry.metrics.sagemaker.high_resolution import ScopedSample
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.metrics.sagemaker.load_metrics import by_scope
@@ -20,13 +20,9 @@ MAX_SECONDS_BEHIND = 900
 
 
 class Publisher:
-    """Publishes `board`'s seconds to `store`, and adds them up in `totals`.
+    """The task that publishes the seconds of `board` to `store`, and adds them to `totals`.
 
-    Args:
-        board: what gateway workers report.
-        store: where samples are emitted to.
-        census: everything in service now.
-        clock: seconds since the epoch, and waiting.
+    `census` returns everything in service now.
     """
 
     def __init__(
@@ -54,7 +50,7 @@ class Publisher:
             await self._clock.sleep(PAUSE_S)
 
     def publish(self) -> None:
-        """Publish what has closed since the last time."""
+        """Publish the seconds that closed since the last call."""
         self._board.tick(self._clock.now())
         if self._closed:
             census = self._census()
@@ -71,7 +67,7 @@ class Publisher:
             self._store.emit(scope, mine)
 
     def _measure_use(self, census: Census) -> None:
-        """At the end of each period that some endpoint asks for: what copies used in it."""
+        """Add the usage of copies, at the end of each period that an endpoint's metrics have."""
         now = self._clock.now()
         periods = {it.metrics.period_s for it in census.variants.values()}
         self._use = {it: seen for it, seen in self._use.items() if it in periods}
@@ -79,7 +75,7 @@ class Publisher:
             start = int(now // period_s) * period_s
             since, before = self._use.setdefault(period_s, (start, census))
             if start > since:
-                mine = told_each(period_s, census)
+                mine = with_period(period_s, census)
                 self._due.extend(utilization(start - period_s, mine, cpus_used(before, census)))
             if start != since:
                 self._use[period_s] = (start, census)

@@ -1,4 +1,4 @@
-"""What every name has come to since control began: for those who read counters, not periods."""
+"""Counters of every name since control started, for monitoring systems that read counters."""
 
 import threading
 from bisect import bisect_left
@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from hostelry.domain.load import Distribution, LoadKey, SecondLoad
 
-MAX_NAMES = 2_000  # what is not among them is added up under one name
+MAX_NAMES = 2_000  # further names share the counters of OTHERS
 BOUNDS_S = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0),
@@ -19,26 +19,26 @@ OTHERS = "(others)"
 
 @dataclass(slots=True)
 class Histogram:
-    """How many values lay at or below each of `BOUNDS_S`, and above the last; and their sum."""
+    """A histogram: counts of values per bucket of `BOUNDS_S`, the last without end, and the sum."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
     sum_s: float = 0.0
 
     def add(self, seen: Distribution) -> None:
-        """Count values in microseconds."""
+        """Add values in microseconds."""
         for value_us, count in zip(seen.values, seen.counts, strict=True):
             value_s = value_us / US_PER_S
             self.counts[bisect_left(BOUNDS_S, value_s)] += count
             self.sum_s += value_s * count
 
     def cumulative(self) -> list[int]:
-        """Values at or below each bound, and then all of them."""
+        """Counts of values at or below each bound, then of all values."""
         return list(accumulate(self.counts))
 
 
 @dataclass(slots=True)
 class Total:
-    """One name's counts; `in_flight` and `held` are those of the newest second."""
+    """Counters of one name; `in_flight` and `held` are gauges of the newest second."""
 
     arrivals: int = 0
     finished: int = 0
@@ -56,7 +56,7 @@ class Total:
     first_chunk_latency: Histogram = field(default_factory=Histogram)
 
     def add(self, load: SecondLoad) -> None:
-        """Count what happened in a second."""
+        """Add the counts of a second."""
         self.arrivals += load.arrivals
         self.finished += load.finished
         self.delayed += load.delayed
@@ -71,9 +71,9 @@ class Total:
 
 
 class Totals:
-    """Counts by name; a name keeps its counts when it is gone. Thread-safe.
+    """Counters by name; a deleted name keeps its counters. Thread-safe.
 
-    At most `max_names` names have counts of their own: first come, first served.
+    The first `max_names` names have counters of their own.
     """
 
     def __init__(self, max_names: int = MAX_NAMES) -> None:
@@ -83,7 +83,7 @@ class Totals:
         self._newest = 0
 
     def take(self, second: int, loads: Iterable[SecondLoad]) -> None:
-        """Count a closed second, and take its gauges."""
+        """Add the counts of a closed second, and take its gauges."""
         with self._lock:
             self._newest = second
             for load in loads:
@@ -95,13 +95,13 @@ class Totals:
                 total.held += load.held
 
     def take_late(self, loads: Iterable[SecondLoad]) -> None:
-        """Count what came for seconds that were taken before."""
+        """Add counts that arrived late, for seconds taken before."""
         with self._lock:
             for load in loads:
                 self._total(load.key).add(load)
 
     def read(self) -> list[tuple[LoadKey, Total]]:
-        """Every name with its counts; one that the newest second has not has nothing in flight."""
+        """Every name with its counters; gauges are 0 where the newest second lacks the name."""
         with self._lock:
             return [(key, self._copy(total)) for key, total in self._totals.items()]
 

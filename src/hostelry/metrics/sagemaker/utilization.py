@@ -1,4 +1,4 @@
-"""What copies use of their instances and reservations, in per cent, from one census to the next.
+"""Utilization of instances and reservations in per cent, between two censuses.
 
 Source: SageMaker developer guide, "Monitor Amazon SageMaker AI with Amazon CloudWatch", tables of
 /aws/sagemaker/Endpoints and /aws/sagemaker/InferenceComponents.
@@ -12,21 +12,21 @@ from hostelry.domain.metric import COMPONENT_NAMESPACE, ENDPOINT_NAMESPACE, Metr
 from hostelry.metrics.sagemaker.census import (
     Census,
     ComponentCensus,
-    CopyUse,
-    InstanceRoom,
+    CopyUsage,
+    InstanceCapacity,
     VariantCensus,
     metrics_of,
 )
-from hostelry.metrics.sagemaker.enhanced import Place, accelerator_names
+from hostelry.metrics.sagemaker.enhanced import ServingLocation, accelerator_names
 from hostelry.metrics.sagemaker.high_resolution import ScopedSample, paced
 
 Used = Mapping[str, float]  # CPUs by copy id
 
 
 def cpus_used(before: Census, after: Census) -> dict[str, float]:
-    """How many CPUs each copy kept busy between two censuses; one that was begun anew, since then.
+    """CPUs that each copy kept busy between two censuses; after a restart, since the restart.
 
-    A copy that was not there before, or that nothing new is known of, is left out.
+    Copies without two measurements are left out.
     """
     earlier = {it.copy_id: it for it in _copies(before)}
     used = {}
@@ -40,24 +40,24 @@ def cpus_used(before: Census, after: Census) -> dict[str, float]:
 
 
 def utilization(at: int, census: Census, used: Used) -> Iterator[ScopedSample]:
-    """Utilization and reservation of every variant and component; what is not known is left out."""
+    """Utilization and reservation of all variants and components, where they are measured."""
     for key, variant in census.variants.items():
-        for told in _of_variant(at, key, variant, used, census.disk_use):
-            yield paced(told, variant.metrics.period_s)
+        for scoped in _of_variant(at, key, variant, used, census.disk_use):
+            yield paced(scoped, variant.metrics.period_s)
     for key, component in census.components.items():
         metrics = metrics_of(key, census)
-        for told in _of_component(at, key, component, used):
-            yield paced(told, metrics.period_s)
+        for scoped in _of_component(at, key, component, used):
+            yield paced(scoped, metrics.period_s)
         for copy in component.copies if metrics.is_enhanced and component.base is None else ():
-            for told in _of_container(at, key, component, copy, used):
-                yield paced(told, metrics.period_s)
+            for scoped in _of_container(at, key, component, copy, used):
+                yield paced(scoped, metrics.period_s)
 
 
 def _of_variant(
     at: int, key: LoadKey, variant: VariantCensus, used: Used, disk_use: float | None
 ) -> Iterator[ScopedSample]:
     dimensions = {"EndpointName": key.endpoint_name, "VariantName": key.variant_name}
-    by_instance: dict[str, list[CopyUse]] = {it.id: [] for it in variant.instances}
+    by_instance: dict[str, list[CopyUsage]] = {it.id: [] for it in variant.instances}
     for copy in variant.copies:
         by_instance.setdefault(copy.instance_id, []).append(copy)
     found: dict[str, list[float]] = {}
@@ -68,7 +68,7 @@ def _of_variant(
         for name, value in parts:
             found.setdefault(name, []).append(value)
         if variant.metrics.is_enhanced:
-            own = Place(key, room.id).dimensions
+            own = ServingLocation(key, room.id).dimensions
             for name, value in parts:
                 yield key.scope, _sample(ENDPOINT_NAMESPACE, name, own, at, (value,))
             gpus = [gpu for copy in copies for gpu in copy.gpus]
@@ -79,7 +79,7 @@ def _of_variant(
 
 
 def _of_instance(
-    room: InstanceRoom, copies: Sequence[CopyUse], used: Used, takes_components: bool
+    room: InstanceCapacity, copies: Sequence[CopyUsage], used: Used, takes_components: bool
 ) -> Iterator[tuple[str, float]]:
     shape, reserved = room.shape, room.reserved
     known = [used[it.copy_id] for it in copies if it.copy_id in used]
@@ -104,7 +104,7 @@ def _of_instance(
 
 
 def _of_gpus(seen: Iterable[GpuUse], takes_components: bool) -> Iterator[tuple[str, float]]:
-    """Of the devices that copies see, each once; nothing where nothing is known."""
+    """Sums over the devices that copies see, each counted once; nothing without devices."""
     gpus = {it.device: it for it in seen}.values()
     if not gpus:
         return
@@ -119,7 +119,7 @@ def _of_gpus(seen: Iterable[GpuUse], takes_components: bool) -> Iterator[tuple[s
 def _of_each_gpu(
     names: Mapping[str, str], seen: Iterable[GpuUse], takes_components: bool
 ) -> Iterator[tuple[Mapping[str, str], str, float]]:
-    """Of each device by itself: dimensions, name and value."""
+    """(dimensions, name, value) of each device by itself."""
     for gpu in {it.device: it for it in seen}.values():
         for each in accelerator_names(names, gpu.device):
             for name, value in _of_gpus((gpu,), takes_components):
@@ -141,9 +141,9 @@ def _of_component(
 
 
 def _of_container(
-    at: int, key: LoadKey, component: ComponentCensus, copy: CopyUse, used: Used
+    at: int, key: LoadKey, component: ComponentCensus, copy: CopyUsage, used: Used
 ) -> Iterator[ScopedSample]:
-    own = Place(key, copy.instance_id, copy.copy_id).dimensions
+    own = ServingLocation(key, copy.instance_id, copy.copy_id).dimensions
     for name, value in _of_copy(component, copy, used):
         yield key.scope, _sample(COMPONENT_NAMESPACE, name, own, at, (value,))
     for names, name, value in _of_each_gpu(own, copy.gpus, takes_components=True):
@@ -151,8 +151,10 @@ def _of_container(
             yield key.scope, _sample(COMPONENT_NAMESPACE, name, names, at, (value,))
 
 
-def _of_copy(component: ComponentCensus, copy: CopyUse, used: Used) -> Iterator[tuple[str, float]]:
-    """What one copy uses of its reservation."""
+def _of_copy(
+    component: ComponentCensus, copy: CopyUsage, used: Used
+) -> Iterator[tuple[str, float]]:
+    """Utilization of one copy's reservation."""
     reserved = component.reserved
     if copy.copy_id in used and reserved.cpus:
         yield "CPUUtilizationNormalized", 100 * used[copy.copy_id] / reserved.cpus
@@ -163,7 +165,7 @@ def _of_copy(component: ComponentCensus, copy: CopyUse, used: Used) -> Iterator[
             yield name, value
 
 
-def _copies(census: Census) -> Iterable[CopyUse]:
+def _copies(census: Census) -> Iterable[CopyUsage]:
     return (copy for variant in census.variants.values() for copy in variant.copies)
 
 

@@ -1,4 +1,4 @@
-"""What is kept of the samples of one period: a summary that can be merged with another."""
+"""Summary of the samples of one period, which can be merged with another."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from hostelry.metrics.series import sketch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """Samples summed up; `sketch` is None where some came as summaries of different values."""
+    """A summary of samples; `sketch` is None where some came as statistic sets."""
 
     count: float
     sum: float
@@ -19,22 +19,22 @@ class Bucket:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether all its samples have one value, so that every percentile is known exactly."""
+        """Whether all samples have the same value, so that every percentile is exact."""
         return self.minimum == self.maximum
 
     def distribution(self) -> bytes | None:
-        """The sketch of its samples, or None where their distribution is unknown."""
+        """The sketch of the samples; None where their distribution is unknown."""
         if self.sketch is None and self.is_uniform:
             return sketch.sketch_of((self.minimum,), (self.count,))
         return self.sketch
 
     def merge(self, other: "Bucket") -> "Bucket":
-        """Both together; the order of merges changes nothing but the sum's last bits."""
+        """Both buckets as one; the order of merges changes only the last bits of the sum."""
         return merged((self, other))
 
 
 def merged(buckets: Sequence[Bucket], *, with_sketch: bool = True) -> Bucket:
-    """All of one or more buckets together; without the sketch where nobody asks for it."""
+    """One or more buckets as one; the costly merge of sketches is left out on request."""
     if len(buckets) == 1:
         return buckets[0]
     minimum = min(it.minimum for it in buckets)
@@ -53,10 +53,10 @@ def merged(buckets: Sequence[Bucket], *, with_sketch: bool = True) -> Bucket:
 
 
 def bucket_of(sample: Sample) -> Bucket | None:
-    """The summary of one sample; None where it counts nothing.
+    """The bucket of one sample; None where its counts are all 0.
 
-    Raises ValueError for what is not a number of CloudWatch's range, for negative counts, and for
-    lengths that differ.
+    Raises ValueError for numbers outside CloudWatch's range, negative counts, and values and counts
+    of different length.
     """
     if sample.statistics is not None:
         return _of_statistics(sample)
@@ -98,9 +98,9 @@ def _of_statistics(sample: Sample) -> Bucket | None:
 
 
 def check_numbers(sample: Sample, numbers: tuple[float, ...]) -> None:
-    """Raise ValueError where one is not finite, or larger than CloudWatch takes.
+    """Raise ValueError for a number that is not finite, or larger than CloudWatch takes.
 
-    So no sum of samples can leave the range of numbers. Source: MetricDatum, Value.
+    The limit keeps sums of samples finite. Source: MetricDatum, Value.
     """
     odd = next((it for it in numbers if not abs(it) <= sketch.LARGEST), None)
     if odd is not None:

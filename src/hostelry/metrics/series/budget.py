@@ -1,9 +1,13 @@
-"""How long samples are kept at which width, and how that shrinks where memory is short.
+"""Retention of samples by bucket width, and how it shrinks under memory pressure.
 
-Pressure 0 is what CloudWatch keeps. Each further degree gives up more: first seconds that are old
-become minutes without percentiles, minutes become hours, and old percentiles go; then what is old
-goes altogether, and what was not written for longest. The newest minutes, which alarms and policies
-read, go last.
+    pressure     old seconds              old minutes        old percentiles   silent series
+    ----------   ----------------------   ----------------   ---------------   --------------
+    0            minutes                  5 minutes, hours   kept              455 days
+    1 to 5       minutes, no percentiles  hours              dropped           kept
+    6 and more   minutes, no percentiles  dropped            dropped           dropped
+
+Pressure 0 is CloudWatch's retention; each further degree has shorter limits. The newest minutes,
+which alarms and policies read, are dropped last.
 
 Source of pressure 0: GetMetricStatistics, "CloudWatch metrics retention": periods under 60 s are
 kept 3 hours, 60 s 15 days, 300 s 63 days, 3600 s 455 days.
@@ -14,9 +18,9 @@ from dataclasses import dataclass
 
 DEFAULT_MAX_BYTES = 256 * 1024 * 1024
 HARD_SHARE = 1.1
-"""Of the budget: no write leaves more than that."""
+"""Part of the budget that no write may leave exceeded."""
 FREED_SHARE = 0.9
-"""Of the budget: what is left once it was exceeded."""
+"""Part of the budget to shrink to once it was exceeded."""
 
 MINUTE_S = 60
 HOUR_S = 3600
@@ -29,10 +33,10 @@ LAST = len(WIDTHS_S) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pressure:
-    """What is kept: seconds of each width's buckets, of percentiles, and of silence of a series.
+    """Limits in seconds: for each width's buckets, for percentiles, and for silence of a series.
 
-    `targets` are the widths that what is older is moved to, by their place in WIDTHS_S; None where
-    it goes away. `keeps_sketches` is of what is moved.
+    `targets` are the widths, as indices of WIDTHS_S, that older buckets move to; None drops them.
+    With `keeps_sketches` moved buckets keep their percentiles.
     """
 
     horizons_s: tuple[float, ...]
@@ -49,7 +53,7 @@ def _folding(fine_s: float, minutes_s: float, sketches_s: float) -> Pressure:
 
 
 def _dropping(fine_s: float, minutes_s: float, hours_s: float, idle_s: float) -> Pressure:
-    """Old minutes and hours go away; to move few buckets into a wider column saves nothing."""
+    """Old minutes and hours are dropped: with few buckets left, moving them saves nothing."""
     return Pressure(
         horizons_s=(fine_s, minutes_s, minutes_s, hours_s),
         targets=(1, None, None, None),

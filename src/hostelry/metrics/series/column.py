@@ -1,7 +1,7 @@
-"""The buckets of one series at one width, oldest first, as packed numbers.
+"""Buckets of one series at one width, oldest first, in packed arrays.
 
-A bucket that holds one sample is two numbers (its index and the value), 12 bytes; only once a
-bucket sums up several do all buckets of the column get a count, a minimum and a maximum.
+A bucket of one sample is two numbers (its index and the value), 12 bytes; once any bucket has
+several samples, all buckets of the column get a count, a minimum and a maximum.
 """
 
 from array import array
@@ -11,7 +11,7 @@ from typing import Any
 
 from hostelry.metrics.series.bucket import Bucket
 
-# Of an object, its lists and what they have spare; measured by benchmarks/metric_load.py.
+# An object with its arrays and their spare room; measured by benchmarks/metric_load.py.
 COLUMN_BYTES = 330
 EXTRA_BYTES = 290
 SHORT_BUCKET_BYTES = 13
@@ -28,7 +28,7 @@ class Column:
         self.width_s = width_s
         self._at = array("I")
         self._sum = array("d")
-        # None while every bucket is of one sample, whose value is its sum.
+        # None while every bucket has one sample, whose value is the sum.
         self._count: array[float] | None = None
         self._minimum: array[float] | None = None
         self._maximum: array[float] | None = None
@@ -49,14 +49,14 @@ class Column:
         return self._at[0] if self._at else -1
 
     def size_bytes(self) -> int:
-        """About how much memory the column takes."""
+        """An estimate of the column's memory."""
         if self._count is None:
             return COLUMN_BYTES + SHORT_BUCKET_BYTES * len(self._at)
         held = sum(len(it) + SKETCH_BYTES for it in self._sketches or () if it is not None)
         return COLUMN_BYTES + EXTRA_BYTES + LONG_BUCKET_BYTES * len(self._at) + held
 
     def add_value(self, index: int, value: float) -> int:
-        """Put one sample into a bucket; how many bytes more the column takes."""
+        """Add one sample to a bucket; return the bytes by which the column grew."""
         if self._count is None and (not self._at or index > self._at[-1]):
             self._at.append(index)
             self._sum.append(value)
@@ -64,7 +64,7 @@ class Column:
         return self.add(index, Bucket(count=1.0, sum=value, minimum=value, maximum=value))
 
     def add(self, index: int, bucket: Bucket) -> int:
-        """Merge `bucket` into the one of `index`; how many bytes more the column takes."""
+        """Merge `bucket` into the one at `index`; return the bytes by which the column grew."""
         at = bisect_left(self._at, index)
         is_new = at == len(self._at) or self._at[at] != index
         grown = 0
@@ -83,9 +83,9 @@ class Column:
             yield self._at[at], self._bucket(at)
 
     def sums(self, first: int, last: int, ratio: int) -> Iterator[tuple[int, Bucket]]:
-        """(index, bucket) of every `ratio` buckets of [first, last) together, without sketches.
+        """(index, bucket) of each group of `ratio` buckets in [first, last), without sketches.
 
-        The index is the first one's; both ends are multiples of `ratio`.
+        The index is that of the group's start; both ends are multiples of `ratio`.
         """
         at, end = bisect_left(self._at, first), bisect_left(self._at, last)
         while at < end:
@@ -106,7 +106,7 @@ class Column:
         self._drop(bisect_left(self._at, index))
 
     def drop_sketches_before(self, index: int) -> bool:
-        """Forget how the samples of buckets before `index` are distributed; whether any was."""
+        """Remove the sketches of buckets before `index`; return whether there were any."""
         if self._sketches is None:
             return False
         end = bisect_left(self._at, index)
@@ -126,7 +126,7 @@ class Column:
 
     @classmethod
     def loaded(cls, width_s: int, dump: list[Any]) -> "Column":
-        """The column that `dumped` gave; raises ValueError where its parts do not fit."""
+        """The column that `dumped` returned; raises ValueError where its parts differ in length."""
         column = cls(width_s)
         column._at.frombytes(dump[0])
         column._sum.frombytes(dump[1])
@@ -161,7 +161,7 @@ class Column:
         )
 
     def _summed(self, first: int, last: int) -> Bucket:
-        """Several buckets together, without their sketches."""
+        """Several buckets merged, without sketches."""
         sums = self._sum[first:last]
         if self._count is None or self._minimum is None or self._maximum is None:
             return Bucket(
@@ -183,7 +183,7 @@ class Column:
             self._sketches.insert(at, None)
 
     def _write(self, at: int, bucket: Bucket) -> int:
-        """Replace a bucket; how many bytes its sketch takes more than the one before."""
+        """Replace a bucket; return the bytes by which its sketch grew."""
         self._sum[at] = bucket.sum
         if self._count is None or self._minimum is None or self._maximum is None:
             return 0

@@ -1,8 +1,8 @@
-"""One series: a metric in one unit, its samples each in one of four columns by their age.
+"""One series: a metric in one unit, with its samples in four columns by age.
 
-A sample lies in exactly one column, the finest that its age and resolution allow, and moves on to
-the next as it ages: so nothing is counted twice, and a query merges whatever columns its period is
-a multiple of.
+A sample is in exactly one column, the finest that its age and resolution allow, and moves to the
+next one as it ages. So no sample counts twice, and a query merges the columns whose width divides
+its period.
 """
 
 import math
@@ -58,12 +58,12 @@ class Series:
 
     @property
     def metric(self) -> Metric:
-        """Whose samples they are."""
+        """The metric's identity."""
         return Metric(namespace=self.namespace, name=self.name, dimensions=self.dimensions)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left of it."""
+        """Whether the series has no data."""
         return not any(self.columns)
 
     @property
@@ -73,9 +73,9 @@ class Series:
         return float(max(ends, default=0))
 
     def add(self, sample: Sample, now: float, bucket: Bucket | None = None) -> int:
-        """Keep a valid sample; how many bytes more the series takes.
+        """Add a valid sample; return the bytes by which the series grew.
 
-        `bucket` is the sample's, where it is known already.
+        `bucket` is the sample's own, where the caller has it.
         """
         if len(sample.values) == 1 and not sample.counts:
             return self.add_value(sample.at, sample.values[0], sample.resolution_s, now)
@@ -87,7 +87,7 @@ class Series:
         return self._written(grown + column.add(int(sample.at // column.width_s), bucket), now)
 
     def add_value(self, at: float, value: float, resolution_s: int, now: float) -> int:
-        """Keep one finite value; how many bytes more the series takes."""
+        """Add one finite value; return the bytes by which the series grew."""
         tier = self._tier(at, resolution_s, now)
         if tier is None:
             return 0
@@ -95,9 +95,9 @@ class Series:
         return self._written(grown + column.add_value(int(at // column.width_s), value), now)
 
     def age(self, kept: Pressure, now: float) -> int:
-        """Move, or give up, what is older than `kept` says.
+        """Move or drop what is older than `kept` allows.
 
-        Returns how many bytes more (mostly less) the series takes.
+        Returns the bytes by which the series grew, mostly a negative number.
         """
         is_changed = False
         for tier, column in enumerate(self.columns):
@@ -116,9 +116,9 @@ class Series:
     def buckets(
         self, period_s: int, start: float, end: float, now: float, *, with_sketch: bool
     ) -> Iterator[tuple[float, Bucket]]:
-        """(instant, bucket) of those that lie in whole periods and begin in [start, end).
+        """(instant, bucket) of those that begin in [start, end), which are multiples of the period.
 
-        Both ends are multiples of the period. Without sketches those of a period may be one.
+        Buckets wider than the period are left out. Without sketches a period may have one bucket.
         """
         for column in self.columns:
             if column is None:
@@ -139,11 +139,11 @@ class Series:
                 yield float(index * width_s), bucket
 
     def dumped(self) -> list[Any]:
-        """Its columns as plain values; `load` reads them."""
+        """The columns as plain values; `load` reads them."""
         return [None if it is None else it.dumped() for it in self.columns]
 
     def load(self, dump: list[Any]) -> None:
-        """Take the columns of `dumped`; raises ValueError where they do not fit together."""
+        """Take the columns of `dumped`; raises ValueError where they are inconsistent."""
         self.columns = [
             None if it is None else Column.loaded(width_s, it)
             for width_s, it in zip(WIDTHS_S, dump, strict=True)
@@ -151,7 +151,7 @@ class Series:
         self.size_bytes = SERIES_BYTES + sum(it.size_bytes() for it in self.columns if it)
 
     def merge(self, other: "Series") -> int:
-        """Add all that `other` holds, and gives up; how many bytes more the series takes."""
+        """Take over the data of `other`; return the bytes by which the series grew."""
         before = self.size_bytes
         for tier, column in enumerate(other.columns):
             mine = self.columns[tier]
@@ -167,7 +167,7 @@ class Series:
         return self.size_bytes - before
 
     def _tier(self, at: float, resolution_s: int, now: float) -> int | None:
-        """The column for a sample; None for one that is too old for any."""
+        """The index of the column for a sample; None where it is too old for any."""
         age_s = now - at
         for tier in range(0 if resolution_s < WIDTHS_S[1] else 1, len(WIDTHS_S)):
             if age_s < RETENTION_S[tier]:
@@ -175,7 +175,7 @@ class Series:
         return None
 
     def _column(self, tier: int) -> tuple[Column, int]:
-        """A column, made if need be, and how many bytes that took."""
+        """A column, created if missing, and the bytes by which the series grew."""
         column = self.columns[tier]
         if column is not None:
             return column, 0
@@ -188,9 +188,9 @@ class Series:
         return grown
 
     def _age_column(self, tier: int, column: Column, kept: Pressure, now: float) -> bool:
-        """Whether anything was old."""
+        """Move or drop the column's old buckets and sketches; return whether there were any."""
         target = kept.targets[tier]
-        # Whole buckets of the width they move to, so that each is merged there once.
+        # Aligned to the target's width: each of its buckets is then merged once, from whole ones.
         step_s = column.width_s if target is None else WIDTHS_S[target]
         first = int((now - kept.horizons_s[tier]) // step_s) * step_s // column.width_s
         is_old = len(column) > 0 and column.oldest < first

@@ -1,8 +1,8 @@
-"""A percentile sketch as a short string of bytes: counts of values in logarithmic buckets.
+"""A percentile sketch as a short byte string: counts of values in logarithmic buckets.
 
 Bucket k > 0 holds the values in (GAMMA^(k-1-OFFSET), GAMMA^(k-OFFSET)], bucket -k their negatives,
-bucket 0 what is too small to tell from zero. So the order of keys is the order of values, a merge
-adds counts, and the middle of a bucket is within RELATIVE_ERROR of everything in it.
+bucket 0 values too small to differ from zero. So keys sort as values do, a merge adds counts, and
+the middle of a bucket is within RELATIVE_ERROR of every value in it.
 
 Source: Masson, Rim, Lee: DDSketch (VLDB 2019), section 2. A sketch of few values is tens of bytes
 where an object of the ddsketch package is two thousand: docs/decisions.md.
@@ -29,7 +29,7 @@ _LARGE_TAG = b"l"
 
 
 def key_of(value: float) -> int:
-    """The bucket that `value` falls into; values beyond LARGEST go to the outermost."""
+    """The key of the bucket of `value`; values beyond LARGEST are in the outermost one."""
     size = abs(value)
     if size < SMALLEST:
         return 0
@@ -38,7 +38,7 @@ def key_of(value: float) -> int:
 
 
 def value_of(key: int) -> float:
-    """The value that stands for a bucket: within RELATIVE_ERROR of all its values."""
+    """The value that represents a bucket: within RELATIVE_ERROR of all its values."""
     if key == 0:
         return 0.0
     size = math.exp((abs(key) - _OFFSET) * _LOG_GAMMA) * _MIDDLE
@@ -46,7 +46,7 @@ def value_of(key: int) -> float:
 
 
 def sketch_of(values: Iterable[float], counts: Iterable[float]) -> bytes:
-    """The sketch of `values`, each as often as its entry of `counts` says."""
+    """The sketch of `values`, each repeated as often as `counts` says."""
     found: dict[int, float] = {}
     for value, count in zip(values, counts, strict=True):
         key = key_of(value)
@@ -55,7 +55,7 @@ def sketch_of(values: Iterable[float], counts: Iterable[float]) -> bytes:
 
 
 def merged(sketches: Iterable[bytes]) -> bytes:
-    """The sketch of all sketches' values."""
+    """The sketch of the values of all sketches."""
     found: dict[int, float] = {}
     for sketch in sketches:
         for key, count in _entries(sketch):

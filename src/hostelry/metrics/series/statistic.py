@@ -43,9 +43,9 @@ class Bound:
 
 @lru_cache(maxsize=1024)
 def statistic(name: str) -> Statistic:
-    """What computes the statistic of that name, or None where a bucket's values are unknown.
+    """The function that computes the statistic; it returns None for buckets of summaries only.
 
-    Raises ValueError for a name that is none.
+    Raises ValueError for an unknown name.
     """
     if name in SIMPLE:
         return SIMPLE[name]
@@ -57,11 +57,11 @@ def statistic(name: str) -> Statistic:
     long = _LONG.fullmatch(name)
     if long and (long[2] or long[3]):
         return _of_interval(long[1].upper(), _bound(name, long[2]), _bound(name, long[3]))
-    raise ValueError(f"'{name:.100}' is not a statistic known here; there are {_KNOWN}.")
+    raise ValueError(f"'{name:.100}' is not a statistic; there are {_KNOWN}.")
 
 
 def is_simple(name: str) -> bool:
-    """Whether every bucket has this statistic, also one of summaries only."""
+    """Whether the statistic is defined for every bucket, also for one of summaries only."""
     return name in SIMPLE
 
 
@@ -150,10 +150,10 @@ def _winsorized(weighted: Weighted, kept: Weighted) -> float:
     low, high = kept[0][0], kept[-1][0]
     inside = sum(count for _, count in kept)
     total = sum(value * count for value, count in kept)
-    everything = sum(count for _, count in weighted)
+    all_series = sum(count for _, count in weighted)
     below = sum(count for value, count in weighted if value < low)
     at_low = sum(count for value, count in weighted if value == low)
     cut_low = at_low - kept[0][1] if low != high else 0.0
     left = below + max(cut_low, 0.0)
-    right = everything - inside - left
-    return (total + left * low + max(right, 0.0) * high) / everything
+    right = all_series - inside - left
+    return (total + left * low + max(right, 0.0) * high) / all_series

@@ -1,4 +1,4 @@
-"""Metrics in memory, within a budget of bytes."""
+"""Metric store in memory, within a byte budget."""
 
 import threading
 from collections import Counter
@@ -20,10 +20,10 @@ from hostelry.metrics.series.series import LATEST_AT, Dimensions, Series
 from hostelry.metrics.series.sketch import LARGEST
 from hostelry.metrics.series.statistic import is_simple, statistic
 
-# Series looked at for ageing with each write: the least, and a share of the samples written.
+# Series aged with each write: at least so many, and one for each so many samples written.
 LEAST_AGED = 4
 AGED_SHARE = 4
-# ... and the most while memory is short.
+# ... and at most, while memory is short.
 MOST_AGED = 5_000
 
 DROPPED = -1
@@ -35,9 +35,9 @@ Names = dict[str, dict[str, dict[Dimensions, Family]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricStoreStats:
-    """What the store holds; `pressure` is 0 while everything is kept as long as AWS keeps it.
+    """Sizes of the store; `pressure` is 0 while samples are kept as long as on AWS.
 
-    Else it is the degree of metrics.budget.DEGREES that the last shortage of memory ended below.
+    Else it is the degree of `budget.DEGREES` that the last shortage of memory ended below.
     """
 
     num_series: int
@@ -50,18 +50,17 @@ class MetricStoreStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one account's metrics take."""
+    """Usage of one account's metrics."""
 
     num_series: int
     size_bytes: int
 
 
 class MemoryMetrics:
-    """`MetricStore` in tables under one lock; gone with the process.
+    """`MetricStore` in tables under one lock; lost with the process.
 
-    Memory is an estimate by measured sizes (benchmarks/metric_load.py). Each write looks at a few
-    series in turn and moves on what is over age, so that no write pays for all of them, except
-    those that find the budget full.
+    Memory use is an estimate from measured sizes (benchmarks/metric_load.py). Each write ages a few
+    series in turn, so that no write pays for all of them, unless it finds the budget full.
     """
 
     def __init__(self, clock: Clock, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
@@ -77,12 +76,12 @@ class MemoryMetrics:
         self._hand = 0
         self._pressure = 0
         self._is_short = False
-        self._num_in_vain = 0  # series looked at since memory got short, or pressure last rose
+        self._num_in_vain = 0  # series aged since memory got short, or pressure last rose
         self._num_samples = 0
         self._num_dropped = 0
 
     def record(self, scope: Scope, samples: Sequence[Sample]) -> None:
-        """Keep `samples`, all or none; raises ValueError for what is not finite."""
+        """Keep `samples`, all or none; raises ValueError where a value is not finite."""
         buckets = [checked(sample) for sample in samples]
         now = self._clock.now()
         with self.lock:
@@ -95,7 +94,7 @@ class MemoryMetrics:
     def datapoints(
         self, scope: Scope, stat: MetricStat, start: float, end: float
     ) -> Sequence[Datapoint]:
-        """Periods that begin in [start, end), oldest first; raises ValueError for the statistic."""
+        """Datapoints by period, oldest first; raises ValueError for an unknown statistic."""
         value_of, with_sketch = statistic(stat.statistic), not is_simple(stat.statistic)
         found = []
         for at, buckets in sorted(self._periods(scope, stat, start, end, with_sketch).items()):
@@ -104,31 +103,31 @@ class MemoryMetrics:
                 found.append(Datapoint(at, value))
         return found
 
-    def find(self, scope: Scope, wanted: MetricFilter) -> Sequence[Metric]:
-        """Every metric with data that fits, by namespace, name and dimensions."""
+    def find(self, scope: Scope, metric_filter: MetricFilter) -> Sequence[Metric]:
+        """Every matching metric with data, ordered by namespace, name and dimensions."""
         with self.lock:
             names = self._tables.get(scope, {})
             groups = [
                 (namespace, name, list(names[namespace][name].items()))
-                for namespace in _chosen(names, wanted.namespace)
-                for name in _chosen(names[namespace], wanted.name)
+                for namespace in _chosen(names, metric_filter.namespace)
+                for name in _chosen(names[namespace], metric_filter.name)
             ]
         found = []
         for namespace, name, families in groups:
-            fitting = [it for it in families if _fits(it[0], wanted)]
+            fitting = [it for it in families if _fits(it[0], metric_filter)]
             found += [
                 Metric(namespace=namespace, name=name, dimensions=dimensions)
-                for dimensions in sorted(self._with_data(fitting, wanted.since))
+                for dimensions in sorted(self._with_data(fitting, metric_filter.since))
             ]
         return found
 
     def units(self, scope: Scope, metric: Metric) -> Sequence[str]:
-        """The units that the metric's samples have, in order."""
+        """The units of the metric's samples, in order."""
         with self.lock:
             return sorted(it.unit for it in self._family(scope, metric) if not it.is_empty)
 
     def stats(self) -> MetricStoreStats:
-        """Sizes, for people and for tests."""
+        """Sizes of the store now."""
         with self.lock:
             return MetricStoreStats(
                 num_series=len(self._all),
@@ -140,23 +139,23 @@ class MemoryMetrics:
             )
 
     def shares(self) -> Mapping[str, Share]:
-        """What each account's metrics take, of all regions; looks at every series."""
+        """Usage by account over all regions; takes time proportional to the number of series."""
         series: Counter[str] = Counter()
         sizes: Counter[str] = Counter()
-        for it in self.everything():
-            series[it.scope.account] += 1
-            sizes[it.scope.account] += it.size_bytes
+        for one in self.all_series():
+            series[one.scope.account] += 1
+            sizes[one.scope.account] += one.size_bytes
         return {
             account: Share(num_series=count, size_bytes=sizes[account])
             for account, count in sorted(series.items())
         }
 
     def series(self, scope: Scope, sample: Sample) -> Series:
-        """Where a sample belongs, made if need be; the caller holds the lock."""
+        """The series of a sample, created if missing; the caller holds the lock."""
         return self.series_of(scope, sample.metric, sample.unit)
 
     def series_of(self, scope: Scope, metric: Metric, unit: str) -> Series:
-        """The series of a metric in a unit, made if need be; the caller holds the lock."""
+        """The series of a metric in a unit, created if missing; the caller holds the lock."""
         family = self._family(scope, metric)
         for series in family:
             if series.unit == unit:
@@ -177,22 +176,22 @@ class MemoryMetrics:
         buckets: Iterable[Bucket | None],
         now: float,
     ) -> None:
-        """Add checked samples, with what `checked` gave for each; the caller holds the lock."""
+        """Add samples and their buckets, from `checked`; the caller holds the lock."""
         for (series, sample), bucket in zip(placed, buckets, strict=True):
             self._size_bytes += series.add(sample, now, bucket)
         self._num_samples += len(placed)
         self.age(max(LEAST_AGED, len(placed) // AGED_SHARE), now)
 
     def restore(self, series: Series, grown: int) -> None:
-        """Account for columns that were loaded into `series`; the caller holds the lock."""
+        """Account for columns loaded into `series`; the caller holds the lock."""
         self._size_bytes += grown
 
     def take_over(self, read: Series) -> None:
-        """Add what another store holds of a series, and gives up; the caller holds the lock."""
+        """Take over a series of another store; the caller holds the lock."""
         self._size_bytes += self.series_of(read.scope, read.metric, read.unit).merge(read)
 
-    def everything(self) -> list[Series]:
-        """Every series at this moment."""
+    def all_series(self) -> list[Series]:
+        """Every series now."""
         with self.lock:
             return list(self._all)
 
@@ -205,7 +204,7 @@ class MemoryMetrics:
     def _with_data(
         self, families: Sequence[tuple[Dimensions, Family]], since: float | None
     ) -> list[Dimensions]:
-        """Those with data, after `since` if it is given; the lock is held for few at a time."""
+        """Those with data (after `since`); the lock is released between batches."""
         found = []
         for first in range(0, len(families), FOUND_AT_ONCE):
             with self.lock:
@@ -218,7 +217,7 @@ class MemoryMetrics:
     def _periods(
         self, scope: Scope, stat: MetricStat, start: float, end: float, with_sketch: bool
     ) -> dict[float, list[Bucket]]:
-        """The buckets of each period, by its start."""
+        """Buckets by the start of their period."""
         period_s = stat.period_s
         first, last = -(-start // period_s) * period_s, -(-end // period_s) * period_s
         now = self._clock.now()
@@ -234,15 +233,18 @@ class MemoryMetrics:
         return found
 
     def age(self, count: int, now: float) -> None:
-        """Look at the next `count` series, and at more once the budget is exceeded.
+        """Age the next `count` series, and more while memory is short; the caller holds the lock.
 
-        Then series are looked at until a tenth of the budget is free, with more pressure after
-        each whole round that did not help; one write looks at so many only, the next one goes on,
-        unless the budget is exceeded by a tenth. The caller holds the lock.
+        size of the store                            result
+        ------------------------------------------   ----------------------------------------------
+        within the budget                            `count` series, at pressure 0
+        above it, until FREED_SHARE of it is used    up to MOST_AGED series a write; the pressure
+                                                     rises after each round that freed too little
+        above HARD_SHARE of the budget               series until it is not, whatever that takes
         """
         self._is_short = self._is_short or self._size_bytes > self._max_bytes
         num_seen = 0
-        while self._all and (num_seen < count or self._must_go_on(num_seen)):
+        while self._all and (num_seen < count or self._needs_more(num_seen)):
             num_seen += 1
             if self._is_short:
                 self._raise_pressure()
@@ -257,19 +259,19 @@ class MemoryMetrics:
             else:
                 self._hand += 1
 
-    def _must_go_on(self, num_seen: int) -> bool:
-        """Whether memory is still short, and this write has not seen enough of it."""
+    def _needs_more(self, num_seen: int) -> bool:
+        """Whether memory is still short, and this write should age more series."""
         if self._is_short and self._size_bytes <= self._max_bytes * FREED_SHARE:
             self._is_short = False
             self._num_in_vain = 0
-            # The next time may need less, or some more of the same.
+            # One degree less, to keep more next time; at least 1, as a shortage tends to recur.
             self._pressure = max(self._pressure - 1, 1)
         if not self._is_short:
             return False
         return num_seen < MOST_AGED or self._size_bytes > self._max_bytes * HARD_SHARE
 
     def _raise_pressure(self) -> None:
-        """One degree more once a whole round over all series was in vain."""
+        """Raise the pressure by one degree once a round over all series freed too little."""
         self._num_in_vain += 1
         if self._num_in_vain > len(self._all) or not self._pressure:
             self._num_in_vain = 0
@@ -297,7 +299,7 @@ class MemoryMetrics:
 
 
 def checked(sample: Sample) -> Bucket | None:
-    """The sample's bucket, None for a plain value; raises ValueError for what cannot be kept."""
+    """The sample's bucket, None for a single value; raises ValueError for invalid samples."""
     if not 0 <= sample.at < LATEST_AT:
         raise ValueError(f"A sample of {sample.metric.name} is of the instant {sample.at}.")
     if len(sample.values) != 1 or sample.counts or not abs(sample.values[0]) <= LARGEST:
@@ -311,10 +313,10 @@ def _chosen(names: Mapping[str, object], name: str | None) -> list[str]:
     return [name] if name in names else []
 
 
-def _fits(dimensions: Dimensions, wanted: MetricFilter) -> bool:
-    if wanted.dimensions is None:
+def _fits(dimensions: Dimensions, metric_filter: MetricFilter) -> bool:
+    if metric_filter.dimensions is None:
         return True
-    known, asked = dict(dimensions), wanted.dimensions
-    if wanted.exact and len(known) != len(asked):
+    known, asked = dict(dimensions), metric_filter.dimensions
+    if metric_filter.exact and len(known) != len(asked):
         return False
     return all(name in known and asked[name] in (None, known[name]) for name in asked)

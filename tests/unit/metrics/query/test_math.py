@@ -21,7 +21,7 @@ VALUES = {
     "gap": {1: 1.0, 4: 4.0},
     "none": {},
 }
-Found = list[dict[int, float]]
+Recovered = list[dict[int, float]]
 
 
 def stat_of(name: str, period_s: int = 60) -> MetricStat:
@@ -43,10 +43,10 @@ def store() -> MemoryMetrics:
 
 
 @pytest.fixture
-def compute(store: MemoryMetrics) -> Callable[..., Found]:
+def compute(store: MemoryMetrics) -> Callable[..., Recovered]:
     """`compute(expression)`: the points of each series of it, by their minute."""
 
-    def compute(expression: str, *others: MetricQuery) -> Found:
+    def compute(expression: str, *others: MetricQuery) -> Recovered:
         queries = (*QUERIES, *others, MetricQuery(id="e", expression=expression))
         return [
             {round((point.at - T) / 60): point.value for point in series.points}
@@ -117,7 +117,7 @@ def compute(store: MemoryMetrics) -> Callable[..., Found]:
     ],
 )  # fmt: skip
 def test_an_expression_gives(
-    compute: Callable[..., Found], expression: str, points: dict[int, float]
+    compute: Callable[..., Recovered], expression: str, points: dict[int, float]
 ) -> None:
     (found,) = compute(expression)
     assert found == pytest.approx(points)
@@ -139,7 +139,7 @@ def test_an_expression_gives(
     ],
 )  # fmt: skip
 def test_an_array_gives_several_series(
-    compute: Callable[..., Found], expression: str, series: Found
+    compute: Callable[..., Recovered], expression: str, series: Recovered
 ) -> None:
     assert compute(expression) == series
 
@@ -257,7 +257,7 @@ def test_the_period_that_the_start_lies_in_is_there_when_asked_for(store: Memory
     ],
 )
 def test_what_is_refused_says_why(
-    compute: Callable[..., Found], expression: str, text: str
+    compute: Callable[..., Recovered], expression: str, text: str
 ) -> None:
     query = MetricQuery(id="e", expression=expression)
     for attempt in (lambda: compute(expression), lambda: check_queries((*QUERIES, query))):

@@ -8,9 +8,9 @@ from hostelry.domain.load import LoadKey
 from hostelry.metrics.sagemaker.census import (
     Census,
     ComponentCensus,
-    CopyUse,
-    InstanceRoom,
-    Reserved,
+    CopyUsage,
+    InstanceCapacity,
+    Resources,
     VariantCensus,
 )
 
@@ -18,20 +18,20 @@ GB = 1024**3
 ADAPTER = replace(CHAT, component_name="pirate")
 HOSTS = replace(CHAT, component_name=None)
 MODEL = LoadKey(scope=SCOPE, endpoint_name="models", variant_name="blue")
-SHAPE = Reserved(cpus=4.0, memory_bytes=16 * GB, accelerators=2)
+SHAPE = Resources(cpus=4.0, memory_bytes=16 * GB, accelerators=2)
 
 
 def census(num_copies: int = 2, num_instances: int = 4, disk_use: float | None = None) -> Census:
     """The place with so many copies of the component, and instances of the model."""
     uses = tuple(
-        CopyUse(copy_id=f"c-{it}", instance_id="i-0", cpu_s=10.0, cpu_at=100.0, memory_bytes=GB)
+        CopyUsage(copy_id=f"c-{it}", instance_id="i-0", cpu_s=10.0, cpu_at=100.0, memory_bytes=GB)
         for it in range(num_copies)
     )
-    needs = Reserved(cpus=0.5, memory_bytes=2 * GB, accelerators=1)
-    reserved = Reserved(
+    needs = Resources(cpus=0.5, memory_bytes=2 * GB, accelerators=1)
+    reserved = Resources(
         cpus=num_copies * 0.5, memory_bytes=num_copies * 2 * GB, accelerators=num_copies
     )
-    room = InstanceRoom(id="i-0", shape=SHAPE, reserved=reserved)
+    room = InstanceCapacity(id="i-0", shape=SHAPE, reserved=reserved)
     return Census(
         variants={
             HOSTS: VariantCensus(
@@ -46,7 +46,7 @@ def census(num_copies: int = 2, num_instances: int = 4, disk_use: float | None =
                 config_name="config-2",
                 takes_components=False,
                 instances=tuple(
-                    InstanceRoom(id=f"m-{it}", shape=SHAPE) for it in range(num_instances)
+                    InstanceCapacity(id=f"m-{it}", shape=SHAPE) for it in range(num_instances)
                 ),
             ),
         },

@@ -23,7 +23,7 @@ from hostelry.domain.metric import (
     StatisticSet,
 )
 from hostelry.domain.metrics_config import MetricsConfig
-from hostelry.metrics.sagemaker.census import Census, CopyUse, told_each
+from hostelry.metrics.sagemaker.census import Census, CopyUsage, with_period
 from hostelry.metrics.sagemaker.publication import Publication
 from hostelry.metrics.sagemaker.utilization import utilization
 
@@ -47,7 +47,7 @@ def place(period_s: int = 60, *, is_enhanced: bool = True, num_copies: int = 2) 
     variants[MODEL] = replace(
         variants[MODEL],
         copies=tuple(
-            CopyUse(copy_id=f"of-{it.id}", instance_id=it.id) for it in variants[MODEL].instances
+            CopyUsage(copy_id=f"of-{it.id}", instance_id=it.id) for it in variants[MODEL].instances
         ),
     )
     chat = replace(found.components[CHAT], copies=copies)
@@ -291,6 +291,6 @@ def test_use_is_told_of_those_only_whose_period_it_is() -> None:
     there = place(10)
     slow = replace(there.variants[MODEL], metrics=MetricsConfig())
     there = replace(there, variants={**there.variants, MODEL: slow})
-    assert set(told_each(60, there).variants) == {MODEL}
-    assert not told_each(60, there).components
-    assert set(told_each(10, there).components) == {CHAT, ADAPTER}
+    assert set(with_period(60, there).variants) == {MODEL}
+    assert not with_period(60, there).components
+    assert set(with_period(10, there).components) == {CHAT, ADAPTER}

@@ -10,15 +10,15 @@ from tests.unit.metrics.sagemaker.load_sample import CHAT, T0
 from hostelry.domain.copy import GpuUse
 from hostelry.domain.load import LoadKey
 from hostelry.domain.metric import COMPONENT_NAMESPACE, ENDPOINT_NAMESPACE
-from hostelry.metrics.sagemaker.census import Census, CopyUse
+from hostelry.metrics.sagemaker.census import Census, CopyUsage
 from hostelry.metrics.sagemaker.utilization import cpus_used, utilization
 
 
-def use(copy_id: str, cpu_s: float | None, cpu_at: float = 160.0) -> CopyUse:
-    return CopyUse(copy_id=copy_id, instance_id="i-0", cpu_s=cpu_s, cpu_at=cpu_at)
+def use(copy_id: str, cpu_s: float | None, cpu_at: float = 160.0) -> CopyUsage:
+    return CopyUsage(copy_id=copy_id, instance_id="i-0", cpu_s=cpu_s, cpu_at=cpu_at)
 
 
-def later(*copies: CopyUse) -> Census:
+def later(*copies: CopyUsage) -> Census:
     """The place a minute later, with those copies."""
     before = census()
     hosts = replace(before.variants[HOSTS], copies=copies)
@@ -37,7 +37,7 @@ def later(*copies: CopyUse) -> Census:
     ],
 )
 def test_cpus_are_what_was_spent_between_two_looks(
-    copy: CopyUse, used: Mapping[str, float]
+    copy: CopyUsage, used: Mapping[str, float]
 ) -> None:
     assert cpus_used(census(), later(copy)) == used
 

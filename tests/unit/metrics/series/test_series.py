@@ -108,7 +108,7 @@ def test_the_account_of_bytes_is_that_of_every_series() -> None:
         at = clock.now() - (number % 7) * 4000
         store.record(HERE, [Sample(metric=metric, at=at, values=values, resolution_s=1)])
         clock.advance(200)
-    series = store.everything()
+    series = store.all_series()
     assert store.stats().size_bytes == sum(it.size_bytes for it in series)
     for it in series:
         held = it.size_bytes
