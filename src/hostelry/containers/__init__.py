@@ -1,1 +1,1 @@
-"""Model servers that keep the container contract: /ping, /invocations and the adapter routes."""
+"""Model servers that implement the container contract: /ping, /invocations, adapter routes."""

@@ -1,4 +1,4 @@
-"""What the drill server does to its machine, within the bounds it is told."""
+"""The drill server takes from its machine what a request asks for, and no more."""
 
 import json
 import os
@@ -31,20 +31,20 @@ def server(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
     process.communicate()
 
 
-def asked(url: str, **wanted: object) -> dict[str, object]:
-    answer = httpx.post(url, content=json.dumps(wanted), timeout=30, trust_env=False)
-    said: dict[str, object] = answer.json()
-    return said
+def asked(url: str, **instructions: object) -> dict[str, object]:
+    answer = httpx.post(url, content=json.dumps(instructions), timeout=30, trust_env=False)
+    content: dict[str, object] = answer.json()
+    return content
 
 
-def test_it_writes_as_many_bytes_as_it_is_told(
+def test_it_writes_as_many_bytes_as_asked(
     server: tuple["subprocess.Popen[bytes]", str], tmp_path: Path
 ) -> None:
     asked(server[1], write_bytes=5_000_000)
     assert [it.stat().st_size for it in tmp_path.iterdir()] == [5_000_000]
 
 
-def test_it_starts_as_many_processes_as_it_is_told(
+def test_it_starts_as_many_processes_as_asked(
     server: tuple["subprocess.Popen[bytes]", str],
 ) -> None:
     process, url = server

@@ -1,19 +1,21 @@
-"""``python -m hostelry.containers.drill``: answers what its environment and each request ask for.
+"""Model server whose environment and requests decide how it behaves.
+
+Run as ``python -m hostelry.containers.drill``.
 
 The standard library only, so that it starts at once. Environment:
 
-    DRILL_ANSWER=text       is in each answer, to tell one version from the next
+    DRILL_ANSWER=text       is in each answer, to distinguish versions
     DRILL_START_S=2         waits before it listens
-    DRILL_EXIT_AFTER_S=0    prints some lines and exits with code 3, that long after its start
+    DRILL_EXIT_AFTER_S=0    prints some lines and exits with code 3 so long after its start
 
 A request's JSON body:
 
-    {"wait_s": 0.2}                      answers after a while
+    {"wait_s": 0.2}                      answers after that time
     {"chunks": 50, "chunk_wait_s": 0.1}  streams numbered lines; the custom attributes are its pid
     {"take_bytes": 1000000}              takes memory and keeps it
     {"fork": 100}                        starts that many processes, which sleep; answers how many
     {"write_bytes": 1000000}             writes a file in its working folder and keeps it
-    {"hang": true}                       stops itself (SIGSTOP), and answers nothing any more
+    {"hang": true}                       stops itself (SIGSTOP) and answers no more
 """
 
 import json
@@ -35,16 +37,16 @@ WRITTEN = "drill-ballast"
 PAGE_BYTES = 4096
 
 
-class Drilled(BaseHTTPRequestHandler):
+class DrillHandler(BaseHTTPRequestHandler):
     """One connection to the server."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    kept: list[bytearray] = []  # noqa: RUF012 - the memory that requests had it take, shared by all
+    kept: list[bytearray] = []  # noqa: RUF012 - the memory taken by requests, shared by all
     key: str | None = None  # of this copy, once `main` has read it
 
     def parse_request(self) -> bool:
-        """Read the head; 403 for whoever does not show the copy's key."""
+        """Read the head; 403 for a request without the copy's key."""
         if not super().parse_request():
             return False
         if self.key is None or is_shown(self.key, self.headers.get_all(HEADER, [])):
@@ -58,7 +60,7 @@ class Drilled(BaseHTTPRequestHandler):
         self._answer(b"")
 
     def do_POST(self) -> None:
-        """Do what the body says."""
+        """Follow the body's instructions."""
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}")
         if chunks := asked.get("chunks"):
             self._stream(chunks, asked.get("chunk_wait_s", 0.0))
@@ -67,13 +69,13 @@ class Drilled(BaseHTTPRequestHandler):
         self._take(asked.get("take_bytes", 0))
         self._write(asked.get("write_bytes", 0))
         if asked.get("hang"):
-            signal.raise_signal(signal.SIGSTOP)  # this thread too, before it goes on
-        said: dict[str, Any] = {"pid": os.getpid(), "answer": os.environ.get("DRILL_ANSWER", "")}
-        said["forked"] = self._fork(asked.get("fork", 0))
-        self._answer(json.dumps(said).encode())
+            signal.raise_signal(signal.SIGSTOP)  # stops this thread, too, before the next line
+        answer: dict[str, Any] = {"pid": os.getpid(), "answer": os.environ.get("DRILL_ANSWER", "")}
+        answer["forked"] = self._fork(asked.get("fork", 0))
+        self._answer(json.dumps(answer).encode())
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing of requests."""
+        """Log no requests."""
         del format, args
 
     def _take(self, num_bytes: int) -> None:
@@ -93,7 +95,7 @@ class Drilled(BaseHTTPRequestHandler):
                 num_bytes -= file.write(bytes(min(num_bytes, TAKEN_AT_ONCE_BYTES)))
 
     def _fork(self, num_processes: int) -> int:
-        """Start processes until there are so many, or no more may be; how many there are."""
+        """Start processes up to the number or the limit; the number started."""
         for number in range(num_processes):
             try:
                 os.posix_spawn(SLEEPER[0], SLEEPER, os.environ)
@@ -122,15 +124,15 @@ class Drilled(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
 
-class Server(ThreadingHTTPServer):
-    """A thread a connection; many may come at once."""
+class DrillServer(ThreadingHTTPServer):
+    """HTTP server with a thread for each connection and a long accept queue."""
 
     daemon_threads = True
     request_queue_size = 256
 
 
 def crash() -> None:
-    """Say some last words and exit."""
+    """Print some last lines and exit."""
     for number in range(1, LAST_WORDS + 1):
         print(f"drill: last words, line {number} of {LAST_WORDS}", flush=True)
     os._exit(3)
@@ -146,8 +148,8 @@ def main() -> None:
         threading.Timer(float(exit_after), crash).start()
     time.sleep(float(os.environ.get("DRILL_START_S", "0")))
     port = int(os.environ["SAGEMAKER_BIND_TO_PORT"])
-    Drilled.key = take_key(os.environ)
-    server = Server(("127.0.0.1", port), Drilled)
+    DrillHandler.key = take_key(os.environ)
+    server = DrillServer(("127.0.0.1", port), DrillHandler)
     print("drill server is up", file=sys.stderr, flush=True)
     server.serve_forever()
 

@@ -16,8 +16,8 @@ import uvloop
 from hostelry.base.clock import SystemClock
 from hostelry.base.copy_key import take_key
 from hostelry.base.logging import configure_logging
-from hostelry.containers.lmi.engine.child import ForkedEngine, ForkedHere, fork_engine
-from hostelry.containers.lmi.http.service import Service
+from hostelry.containers.lmi.engine.child import EngineSide, ForkedEngine, fork_engine
+from hostelry.containers.lmi.http.server import LmiServer
 from hostelry.containers.lmi.lifecycle import serve
 from hostelry.containers.lmi.settings.config import ConfigurationError, LmiConfig, resolve_config
 
@@ -80,45 +80,45 @@ def read_config(env: Mapping[str, str], model_dir: Path) -> LmiConfig:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until told to stop; 0 after a drain, 1 after a failure, 2 for a wrong configuration."""
+    """Serve until a signal; 0 after a drain, 1 after a failure, 2 for a wrong configuration."""
     configure_logging("lmi")
     key = take_key(os.environ)
     try:
         given = arguments(sys.argv[1:] if argv is None else argv, os.environ)
         config = read_config(os.environ, given.model_dir)
         engine = forked_engine()
-        if isinstance(engine, ForkedHere):
+        if isinstance(engine, EngineSide):
             return run_engine(engine)
         listener = listen(given.host, int(given.port))
     except ConfigurationError as error:
-        log.error("%s", error)  # noqa: TRY400 - the message is the whole story
+        log.error("%s", error)  # noqa: TRY400 - the message needs no traceback
         return EXIT_CONFIGURATION
     for warning in config.warnings:
         log.warning("%s", warning)
-    service = Service(config=config, clock=SystemClock())
-    failure = uvloop.run(serve(service, listener, engine, key))
+    server = LmiServer(config=config, clock=SystemClock())
+    failure = uvloop.run(serve(server, listener, engine, key))
     if failure:
         log.info("the server ends")
     return EXIT_FAILURE if failure else 0
 
 
-def forked_engine() -> ForkedEngine | ForkedHere | None:
-    """The engine's process, forked from this one where the engine is imported already.
+def forked_engine() -> ForkedEngine | EngineSide | None:
+    """The engine process, forked from this one where the engine is imported already.
 
-    That is so in a copy which was forked from a warm interpreter; started as a program this
-    process never imports the engine.
+    That is the case in a copy forked from a warm interpreter; started as a program, this process
+    never imports the engine.
     """
     return fork_engine() if ENGINE_MODULE in sys.modules else None
 
 
-def run_engine(here: ForkedHere) -> int:
-    """Be the engine process; the exit status."""
+def run_engine(here: EngineSide) -> int:
+    """Run as the engine process; the exit status."""
     status: int = sys.modules[ENGINE_MODULE].run(here.stream, here.parent)
     return status
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; raises ConfigurationError when the address cannot be had."""
+    """A listening socket; raises ConfigurationError when the address cannot be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)

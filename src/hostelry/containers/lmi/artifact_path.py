@@ -1,7 +1,7 @@
-"""Paths that a model's author wrote: in serving.properties, an Environment or a model's own files.
+"""Untrusted paths by a model's author: in serving.properties, an Environment or the model's files.
 
-They are relative to the model folder and stay in it, wherever their links lead; what lies in
-/opt/ml/model of a container lies there too.
+They are relative to the model folder and must stay in it after links are resolved; the container's
+/opt/ml/model is that folder.
 """
 
 from pathlib import Path, PurePosixPath
@@ -12,7 +12,7 @@ MAX_NAME_BYTES = 255
 
 
 def relative_path(text: str) -> PurePosixPath | None:
-    """The path below the model folder that `text` means; None where it leads anywhere else."""
+    """`text` as a path below the model folder; None where it leads anywhere else."""
     path = PurePosixPath(text)
     if path.is_relative_to(CONTAINER_MODEL_DIR):
         path = path.relative_to(CONTAINER_MODEL_DIR)
@@ -24,20 +24,20 @@ def relative_path(text: str) -> PurePosixPath | None:
 
 
 def path_inside(text: str, folder: Path) -> Path | None:
-    """What `text` means below `folder`, whether it is there or not; None where it leads outside."""
+    """`text` as a path below `folder`, existing or not; None where it leads outside."""
     path = relative_path(text)
     if path is None:
         return None
     found = folder / path
     try:
         real = found.resolve()
-    except (OSError, RuntimeError):  # links that go round in a circle
+    except (OSError, RuntimeError):  # a loop of links
         return None
     return found if any(real.is_relative_to(root) for root in _roots(folder)) else None
 
 
 def _roots(folder: Path) -> list[Path]:
-    """The folder, and of a download from the hub the files that its links lead to.
+    """The folder, and for a download from the hub the folder of the files it links to.
 
     Source: huggingface_hub's cache, models--ORGANISATION--NAME/{blobs,snapshots/REVISION}.
     """

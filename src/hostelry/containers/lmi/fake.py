@@ -1,4 +1,4 @@
-"""A small deterministic backend for tests: known answers, no tensors."""
+"""Deterministic backend for tests: known answers, no tensors."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -29,14 +29,14 @@ REFUSED: Mapping[str, BackendError] = {
 
 
 class FakeBackend:
-    """Answers every request of an adapter with the same token ids, one a step, then ends it.
+    """Backend that generates the same token ids for every request of an adapter, one per step.
 
-    `gate` cleared holds all steps, as it is after `hold_after` of them. `started` is set by the
-    first request. `fail_after` tokens the engine dies, as it is while `ready` is unset. A source
-    named `bad` is an adapter with bad weights, one named `huge` more than there is memory for, one
-    named `slow` is not read before `slow` is set. `aborted` collects the ids that were ended early.
-    The tenant `greedy` has used up its quota, for the tenant `crowd` the queue is full; a request
-    whose deadline is under a second misses it. `versions` are the sources that names stand for.
+    A cleared `gate` holds all steps; `hold_after` steps clear it. The first request sets
+    `started`. After `fail_after` tokens the engine dies; `ready` is then unset. A source named
+    `bad` has bad weights, one named `huge` exceeds the memory, one named `slow` is not read before
+    `slow` is set. `aborted` collects the ids that were ended early. The tenant `greedy` is over
+    its quota, for the tenant `crowd` the queue is full; a request with a deadline under a second
+    misses it. `versions` maps adapters to their sources.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class FakeBackend:
 
     @property
     def adapters(self) -> set[str]:
-        """The names of adapters."""
+        """Names of the adapters."""
         return set(self.versions)
 
     async def _reach(self, position: int) -> None:
@@ -135,7 +135,7 @@ class FakeBackend:
     async def register_adapter(
         self, name: str, src: str, *, pin: bool, replace: bool, limit_s: float
     ) -> None:
-        """Let `name` stand for `src`; see EngineBackend."""
+        """Register `src` as `name`; see EngineBackend."""
         self._check_alive()
         if name in self.versions and not replace:
             raise AdapterExistsError(f"adapter {name} is loaded already")
@@ -151,7 +151,7 @@ class FakeBackend:
             self.pinned.add(name)
 
     async def pin_adapter(self, name: str, pin: bool) -> None:
-        """Keep it in the pool, or no longer; see EngineBackend."""
+        """Pin or unpin it; see EngineBackend."""
         self._check_alive()
         if pin and name == "fr":
             raise AdapterCapacityError("the pins would take more than their budget of the pool")
@@ -167,7 +167,7 @@ class FakeBackend:
         return AdapterView(version=version, tier=tier, rank=8, num_bytes=10, num_pages=1)
 
     async def unload_adapter(self, name: str) -> None:
-        """Forget `name`; see EngineBackend."""
+        """Unregister `name`; see EngineBackend."""
         self._check_alive()
         if name not in self.adapters:
             raise AdapterMissingError(f"adapter {name} is not loaded")

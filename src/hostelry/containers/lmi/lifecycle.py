@@ -1,4 +1,4 @@
-"""A model server from its start to its end: load, serve, drain, fail."""
+"""Lifecycle of the LLM server: load, serve, then drain or fail."""
 
 import asyncio
 import ipaddress
@@ -15,13 +15,13 @@ from starlette.types import ASGIApp
 from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.containers.lmi.engine.backend import EngineFailedError
 from hostelry.containers.lmi.engine.child import ForkedEngine
-from hostelry.containers.lmi.engine.messages import EngineSettings, Start
+from hostelry.containers.lmi.engine.messages import EngineSettings, StartEngine
 from hostelry.containers.lmi.engine.process_backend import ProcessBackend
 from hostelry.containers.lmi.http.adapter_registry import AdapterRegistry
 from hostelry.containers.lmi.http.app import build_app
 from hostelry.containers.lmi.http.keyed import keyed
 from hostelry.containers.lmi.http.protocol import BoundedHeadProtocol
-from hostelry.containers.lmi.http.service import LoadedModel, Phase, Service
+from hostelry.containers.lmi.http.server import LmiServer, LoadedModel, ServerPhase
 from hostelry.containers.lmi.request.chat_template import load_chat_template
 from hostelry.containers.lmi.request.sampling import MAX_ALL_SEQUENCES
 from hostelry.containers.lmi.settings.config import DEFAULT_ADAPTERS, ConfigurationError, LmiConfig
@@ -29,39 +29,38 @@ from hostelry.containers.lmi.settings.model_source import adapter_folders, model
 from hostelry.containers.lmi.text_codec import TextCodec
 
 DRAIN_S = 8.0
-KEEP_ALIVE_S = 300  # longer than the door keeps a connection idle, so that the door closes first
-FAILED_ANSWERS_S = 1.0  # how long a failed server still answers, so that its clients learn why
+KEEP_ALIVE_S = 300  # longer than the gateway's idle timeout, so that the gateway closes first
+FAILED_ANSWERS_S = 1.0  # how long a failed server still responds, so that clients get the reason
 
 log = logging.getLogger(__name__)
 
 
-class Server(uvicorn.Server):
-    """uvicorn without its signal handling: this server drains before it stops listening."""
+class DrainingServer(uvicorn.Server):
+    """uvicorn without its signal handling: the LLM server drains before it stops listening."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Capture none."""
+        """Capture no signals."""
         yield
 
 
 async def serve(
-    service: Service,
+    server: LmiServer,
     listener: socket.socket,
     engine: ForkedEngine | None = None,
     key: str | None = None,
 ) -> str | None:
     """Run on `listener` until SIGTERM or SIGINT; the reason when it ends by a failure instead.
 
-    `engine` is the engine process where it is there already; with `key` only who shows it is
-    answered.
+    `engine` is the engine process where it exists already. With `key` requests without it get 403.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    server = Server(
+    http = DrainingServer(
         uvicorn.Config(
-            keyed(served_on(listener, build_app(service)), key),
+            keyed(served_on(listener, build_app(server)), key),
             loop="none",
             http=BoundedHeadProtocol,
             ws="none",
@@ -73,48 +72,52 @@ async def serve(
             timeout_graceful_shutdown=1,
         )
     )
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    serving = asyncio.create_task(http.serve(sockets=[listener]))
     serving.add_done_callback(lambda _: stop.set())
     try:
-        return await live(service, stop, engine)
+        return await run_server(server, stop, engine)
     finally:
-        server.should_exit = True
+        http.should_exit = True
         await serving
 
 
 def served_on(listener: socket.socket, app: ASGIApp) -> ASGIApp:
-    """`app`; on loopback no web page gets at it. Elsewhere its names are not known."""
+    """`app`, on loopback guarded against DNS rebinding; elsewhere its host names are unknown."""
     address = ipaddress.ip_address(listener.getsockname()[0])
     return OwnHostsOnly(app) if address.is_loopback else app
 
 
-async def live(service: Service, stop: asyncio.Event, engine: ForkedEngine | None) -> str | None:
-    """Load, serve, and end; the reason when the end is a failure and not `stop`."""
+async def run_server(
+    server: LmiServer, stop: asyncio.Event, engine: ForkedEngine | None
+) -> str | None:
+    """Load, serve, and drain or fail; the reason of a failure, None after `stop`."""
     backend = ProcessBackend(engine)
     try:
-        reason = await run_until(stop, service, backend)
+        reason = await load_and_serve(stop, server, backend)
         if reason is None:
-            await drain(service)
+            await drain(server)
         else:
-            await fail(service, reason)
+            await fail(server, reason)
         return reason
     finally:
         await backend.close()
 
 
-async def run_until(stop: asyncio.Event, service: Service, backend: ProcessBackend) -> str | None:
-    """Load and serve; why neither goes on, None once `stop` is set."""
+async def load_and_serve(
+    stop: asyncio.Event, server: LmiServer, backend: ProcessBackend
+) -> str | None:
+    """Load and serve until a failure; its reason, None once `stop` is set."""
     async with ended_by(stop) as stopping:
-        loading = asyncio.ensure_future(load(service, backend))
+        loading = asyncio.ensure_future(load(server, backend))
         await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
         if not loading.done():
             loading.cancel()
             return None
         try:
-            service.model = loading.result()
+            server.model = loading.result()
         except (ConfigurationError, EngineFailedError, ValueError, OSError) as error:
             return str(error)
-        service.phase = Phase.READY
+        server.phase = ServerPhase.READY
         died = asyncio.ensure_future(backend.died.wait())
         await asyncio.wait((died, stopping), return_when=asyncio.FIRST_COMPLETED)
         died.cancel()
@@ -131,18 +134,18 @@ async def ended_by(stop: asyncio.Event) -> AsyncIterator[asyncio.Task[bool]]:
         task.cancel()
 
 
-async def load(service: Service, backend: ProcessBackend) -> LoadedModel:
+async def load(server: LmiServer, backend: ProcessBackend) -> LoadedModel:
     """Fetch and load model, tokenizer, template and first adapters.
 
-    Raises ConfigurationError, ValueError or EngineFailedError saying what cannot be loaded.
+    Raises ConfigurationError, ValueError or EngineFailedError with the reason.
     """
-    config = service.config
+    config = server.config
     folder = await asyncio.to_thread(model_folder, config)
     adapters = first_adapters(config, folder)
     log.info("loading %s with %d adapters", folder, len(adapters))
-    await backend.start(Start(engine_settings(config, folder), named(adapters)))
+    await backend.start(StartEngine(engine_settings(config, folder), adapter_pairs(adapters)))
     codec = await asyncio.to_thread(TextCodec.load, folder)
-    chat = load_chat_template(folder, config.chat_template, service.clock, config.model_dir)
+    chat = load_chat_template(folder, config.chat_template, server.clock, config.model_dir)
     try:
         async with asyncio.timeout(config.loading_timeout_s):
             facts = await backend.wait_ready()
@@ -164,7 +167,7 @@ async def load(service: Service, backend: ProcessBackend) -> LoadedModel:
 
 
 def first_adapters(config: LmiConfig, folder: Path) -> list[tuple[str, Path]]:
-    """The adapters that lie beside serving.properties and in the model's folder."""
+    """The adapters beside serving.properties and in the model's folder."""
     found = adapter_folders((config.model_dir, folder), config.adapters)
     if not found and config.adapters != DEFAULT_ADAPTERS:
         log.warning("option.adapters names %s, which holds no adapter", config.adapters)
@@ -178,13 +181,13 @@ def first_adapters(config: LmiConfig, folder: Path) -> list[tuple[str, Path]]:
     return found
 
 
-def named(adapters: list[tuple[str, Path]]) -> tuple[tuple[str, str], ...]:
-    """Adapters as the engine process is told of them."""
+def adapter_pairs(adapters: list[tuple[str, Path]]) -> tuple[tuple[str, str], ...]:
+    """Name and folder of each adapter, as texts."""
     return tuple((name, str(folder)) for name, folder in adapters)
 
 
 def engine_settings(config: LmiConfig, folder: Path) -> EngineSettings:
-    """What the engine process needs of the configuration."""
+    """The engine's settings by the configuration."""
     return EngineSettings(
         folder=str(folder),
         dtype=config.dtype,
@@ -208,18 +211,18 @@ def engine_settings(config: LmiConfig, folder: Path) -> EngineSettings:
     )
 
 
-async def drain(service: Service) -> None:
+async def drain(server: LmiServer) -> None:
     """Refuse new requests and wait for those in flight, at most DRAIN_S."""
-    service.phase = Phase.DRAINING
-    log.info("draining %d requests", service.in_flight)
+    server.phase = ServerPhase.DRAINING
+    log.info("draining %d requests", server.in_flight)
     try:
-        await asyncio.wait_for(service.idle.wait(), DRAIN_S)
+        await asyncio.wait_for(server.idle.wait(), DRAIN_S)
     except TimeoutError:
-        log.warning("%d requests did not end within %g s", service.in_flight, DRAIN_S)
+        log.warning("%d requests did not end within %g s", server.in_flight, DRAIN_S)
 
 
-async def fail(service: Service, reason: str) -> None:
-    """Let requests in flight get their error answers before the server ends."""
-    service.phase = Phase.FAILED
+async def fail(server: LmiServer, reason: str) -> None:
+    """Wait for the error responses of requests in flight before the server ends."""
+    server.phase = ServerPhase.FAILED
     log.error("%s", reason)
-    await asyncio.sleep(FAILED_ANSWERS_S if service.model else 0)
+    await asyncio.sleep(FAILED_ANSWERS_S if server.model else 0)

@@ -1,4 +1,11 @@
-"""Why a request is not answered, and the status each surface gives it."""
+"""Refusals of requests, and their status on each surface.
+
+cause                                 -> status
+bad request                           -> 424 on ASYNC, else configured (400)
+unknown adapter                       -> 404 on OPENAI, else 424
+queue full, not ready, timeout, engine -> configured (503, 503, 400, 500)
+others                                -> FIXED
+"""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +16,7 @@ from hostelry.base.errors import HostelryError
 
 
 class Surface(Enum):
-    """Whose error form the answer has."""
+    """Family of routes, which decides the form of errors."""
 
     ASYNC = "async"  # LMI's current handler on /invocations
     LEGACY = "legacy"  # LMI's rolling batch on /invocations
@@ -18,7 +25,7 @@ class Surface(Enum):
 
 
 class Cause(Enum):
-    """What went wrong, as far as the status depends on it."""
+    """Cause of a refusal."""
 
     BAD_REQUEST = "bad_request"
     TOO_LONG = "too_long"
@@ -38,7 +45,7 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusCodes:
-    """The statuses that LMI lets a deployment change."""
+    """The statuses that LMI lets a deployment configure."""
 
     bad_request: int = 400
     queue_full: int = 503
@@ -58,7 +65,7 @@ FIXED: Mapping[Cause, int] = {
     Cause.DEPENDENCY: 424,
     Cause.NO_MEMORY: 507,
 }
-HANDLER_FAILED = 424  # what LMI's handlers answer to nearly everything bad in a request
+HANDLER_FAILED = 424  # the status of LMI's async handler for nearly every bad request
 
 EXCEPTION_NAMES: Mapping[int, str] = {
     400: "BadRequestException",
@@ -83,10 +90,10 @@ OPENAI_TYPES: Mapping[int, str] = {
 
 
 class Refusal(HostelryError):  # noqa: N818 - an answer to the client, most often not our error
-    """The answer to a request that is not carried out; the message is for the client.
+    """A request that is not carried out; the message is for the client.
 
-    `param` names the offending field of the body, where there is one; `retry_after_s` says when the
-    same request may do better.
+    `param` names the offending field of the body, where there is one; after `retry_after_s` a
+    retry may succeed.
     """
 
     def __init__(
@@ -105,14 +112,14 @@ class Refusal(HostelryError):  # noqa: N818 - an answer to the client, most ofte
 
     @property
     def headers(self) -> dict[str, str]:
-        """Those of its answer: Retry-After in whole seconds, where it is known."""
+        """Headers of the response: Retry-After in whole seconds, where known."""
         if self.retry_after_s is None:
             return {}
         return {"retry-after": str(max(1, math.ceil(self.retry_after_s)))}
 
 
 def bad_request(message: str, param: str | None = None) -> Refusal:
-    """The request asks for something impossible; the message names the field and its limits."""
+    """The refusal of an invalid request; the message names the field and its limits."""
     return Refusal(Cause.BAD_REQUEST, message, param)
 
 

@@ -1,4 +1,4 @@
-"""The model's tokenizer; imports no tensors."""
+"""The model's tokenizer, without tensor libraries."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +28,7 @@ class TextCodec:
         return cls(tokenizer)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
-        """The ids of `text`; with the tokens that begin and end a text where asked."""
+        """The ids of `text`; with `add_special_tokens` those that begin and end a text, too."""
         return tuple(self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
@@ -36,7 +36,7 @@ class TextCodec:
         return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens))
 
     def token_text(self, token_id: int) -> str:
-        """One token alone as text; replacement characters where it is part of a character."""
+        """The text of a single token; replacement characters where it is part of a character."""
         return self.decode((token_id,), skip_special_tokens=False)
 
     def is_special(self, token_id: int) -> bool:

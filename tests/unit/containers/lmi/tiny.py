@@ -14,7 +14,7 @@ from hostelry.base.clock import ManualClock
 from hostelry.containers.lmi.fake import FakeBackend
 from hostelry.containers.lmi.http.adapter_registry import AdapterRegistry
 from hostelry.containers.lmi.http.app import build_app
-from hostelry.containers.lmi.http.service import LoadedModel, Phase, Service
+from hostelry.containers.lmi.http.server import LmiServer, LoadedModel, ServerPhase
 from hostelry.containers.lmi.request.chat_template import ChatTemplate
 from hostelry.containers.lmi.settings.config import LmiConfig, resolve_config
 from hostelry.containers.lmi.text_codec import TextCodec
@@ -60,12 +60,12 @@ def config(properties: str = "", **env: str) -> LmiConfig:
     return resolve_config(env, properties, (), Path("/model"), 4)
 
 
-def service(
+def server(
     answers: Mapping[str | None, str] | None = None,
     *,
     settings: LmiConfig | None = None,
     backend: FakeBackend | None = None,
-) -> Service:
+) -> LmiServer:
     """A ready server over a fake backend that answers each adapter with its text."""
     settings = settings or config("option.enable_lora=true")
     texts = answers or {None: "a base answer", "es": "hola", "fr": "salut"}
@@ -77,11 +77,11 @@ def service(
     clock = ManualClock()
     chat = ChatTemplate(TEMPLATE, {"bos_token": SPECIAL[1]}, clock)
     model = LoadedModel(backend=backend, codec=CODEC, chat=chat, registry=registry)
-    return Service(config=settings, clock=clock, model=model, phase=Phase.READY)
+    return LmiServer(config=settings, clock=clock, model=model, phase=ServerPhase.READY)
 
 
-def fake(served: Service) -> FakeBackend:
-    """The fake backend behind a service."""
+def fake(served: LmiServer) -> FakeBackend:
+    """The fake backend of a server."""
     assert served.model is not None
     assert isinstance(served.model.backend, FakeBackend)
     return served.model.backend
@@ -116,7 +116,7 @@ class Answer:
 
 
 def ask(
-    served: Service,
+    served: LmiServer,
     path: str,
     body: Any = None,
     *,
@@ -128,7 +128,7 @@ def ask(
 
 
 def ask_all(
-    served: Service,
+    served: LmiServer,
     requests: Sequence[tuple[str, str, Any, Mapping[str, str]]],
     *,
     show_defects: bool = True,

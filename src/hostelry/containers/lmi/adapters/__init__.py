@@ -1,1 +1,1 @@
-"""Where adapters' files come from."""
+"""Fetchers of adapters' files from remote places."""

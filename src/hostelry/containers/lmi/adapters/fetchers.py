@@ -1,7 +1,7 @@
-"""The remote places that adapters are brought from, by the scheme of their URI.
+"""Fetchers of remote adapters, by the scheme of their URI.
 
-Clients of these places are imported with the first adapter that needs them: a server without remote
-adapters starts without them.
+Their clients are imported with the first adapter that needs them: a server without remote adapters
+starts faster.
 """
 
 import threading
@@ -14,7 +14,7 @@ SCHEMES = ("s3", "hf")
 
 
 class LateFetcher:
-    """Another fetcher, made by `make` when it is first needed."""
+    """Fetcher that creates another one by `make` at the first fetch."""
 
     def __init__(self, make: Callable[[], Fetcher]) -> None:
         self._make = make
@@ -35,14 +35,14 @@ def adapter_fetchers() -> Mapping[str, Fetcher]:
 
 
 def new_s3_fetcher() -> Fetcher:
-    """From S3, as boto3 finds it: AWS_*, AWS_ENDPOINT_URL_S3 and the shared files."""
+    """A fetcher from S3 as boto3 finds it: AWS_*, AWS_ENDPOINT_URL_S3 and the shared files."""
     from hostelry.containers.lmi.adapters.s3_fetcher import S3Fetcher, new_client
 
     return S3Fetcher(new_client())
 
 
 def new_hub_fetcher() -> Fetcher:
-    """From the Hugging Face hub, as HF_* say."""
+    """A fetcher from the Hugging Face hub, configured by HF_*."""
     from hostelry.engine.lora.hub import HubFetcher
 
     return HubFetcher()

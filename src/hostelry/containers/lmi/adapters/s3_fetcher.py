@@ -1,4 +1,4 @@
-"""Adapters from S3: a prefix with an adapter's files, or an archive of them."""
+"""Fetcher of adapters from S3: a prefix with an adapter's files, or an archive of them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ ATTEMPTS = 3
 
 
 def new_client() -> Any:
-    """A client of S3 as boto3's own sources describe it, which gives up on what hangs."""
+    """A client of S3 by boto3's own configuration sources, with timeouts."""
     limits = Config(
         connect_timeout=CONNECT_TIMEOUT_S,
         read_timeout=READ_TIMEOUT_S,
@@ -33,7 +33,7 @@ def new_client() -> Any:
 class S3Fetcher:
     """Fetches `s3://bucket/prefix` and `s3://bucket/key.tar.gz`, at most `max_bytes`.
 
-    Of a prefix the files of an adapter are taken, and nothing else that lies there.
+    Of a prefix only the files of an adapter are fetched.
     """
 
     def __init__(self, client: Any, max_bytes: int = MAX_BYTES) -> None:
@@ -41,7 +41,7 @@ class S3Fetcher:
         self._max_bytes = max_bytes
 
     def fetch(self, uri: str, into: Path) -> None:
-        """Copy the adapter's files into `into`. Raises AdapterError saying what went wrong."""
+        """Copy the adapter's files into `into`. Raises AdapterError with URI and cause."""
         bucket, key = parse_s3_uri(uri)
         with reported(uri):
             if key.endswith(ARCHIVES):
@@ -73,7 +73,7 @@ class S3Fetcher:
             raise AdapterError(f"there is none of {', '.join(ADAPTER_FILES)} under {prefix!r}")
 
     def _download(self, bucket: str, key: str, path: Path, most: int) -> int:
-        """Copy one object; its bytes."""
+        """Copy one object; its size in bytes. Raises AdapterError above `most` bytes."""
         answer = self._client.get_object(Bucket=bucket, Key=key)
         num_bytes = 0
         body = answer["Body"]
@@ -96,12 +96,12 @@ def parse_s3_uri(uri: str) -> tuple[str, str]:
 
 @contextmanager
 def reported(uri: str) -> Iterator[None]:
-    """Let what S3 says surface as AdapterError naming the URI."""
+    """Turn S3's errors into AdapterError with the URI."""
     try:
         yield
     except ClientError as error:
-        told = error.response.get("Error", {})
-        reason = f"{told.get('Code', 'error')}: {told.get('Message', error)}"
+        answer = error.response.get("Error", {})
+        reason = f"{answer.get('Code', 'error')}: {answer.get('Message', error)}"
         raise AdapterError(f"S3 does not give {uri}: {reason}") from error
     except BotoCoreError as error:
         raise AdapterError(f"S3 does not give {uri}: {error}") from error

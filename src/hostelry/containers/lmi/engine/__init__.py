@@ -1,1 +1,1 @@
-"""The engine process, and the seam that the server has to it."""
+"""The engine process, and the interface through which the server uses it."""

@@ -1,4 +1,4 @@
-"""The seam between the HTTP process and whatever generates tokens."""
+"""Interface between the HTTP process and the token generator."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from hostelry.engine.request import Output, Request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """What the HTTP process must know of the loaded model; `warnings` are the engine's own.
+    """Facts of the loaded model for the HTTP process; `warnings` are the engine's.
 
     `max_model_len` is the most tokens one request can have, prompt and answer together.
     """
@@ -24,9 +24,9 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendStats:
-    """Load of the engine at its last step, and what each tier of adapters holds and may hold.
+    """Load of the engine at its last step, and contents and bound of each adapter tier.
 
-    Pages are those of the one pool for KV cache and adapters; free ones may hold what is cached.
+    Pages are those of the one pool for KV cache and adapters; free ones may hold cached data.
     """
 
     kernels: str = ""
@@ -57,11 +57,11 @@ class BackendStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterView:
-    """One registered adapter as the engine has it.
+    """One registered adapter's state in the engine.
 
-    `version` is the hash of its content, `tier` the fastest place it is in: pool, host, disk or
-    remote. `hits` are requests by the tier in which they found it, `loads` those into host memory
-    by the tier they came from.
+    `version` is the hash of its content, `tier` the fastest tier that holds it: pool, host, disk
+    or remote. `hits` are requests by the tier in which they found it, `loads` the loads into host
+    memory by their source tier.
     """
 
     version: str
@@ -80,7 +80,7 @@ class AdapterView:
 
 
 class BackendError(HostelryError):
-    """Base of what a backend refuses or fails at."""
+    """Base of a backend's refusals and failures."""
 
 
 class RequestRefusedError(BackendError):
@@ -100,11 +100,11 @@ class AdapterExistsError(BackendError):
 
 
 class AdapterCapacityError(BackendError):
-    """There is no memory or no place for one more adapter."""
+    """There is no memory or no slot for another adapter."""
 
 
 class BusyError(BackendError):
-    """The request may do better in `retry_after_s`."""
+    """A retry after `retry_after_s` may succeed."""
 
     def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
@@ -112,11 +112,11 @@ class BusyError(BackendError):
 
 
 class QuotaReachedError(BusyError):
-    """The request's tenant has used up what it may use."""
+    """The request's tenant has reached its quota."""
 
 
 class EngineFullError(BusyError):
-    """As many requests wait as may."""
+    """The engine's queue is full."""
 
 
 class DeadlineMissedError(BusyError):
@@ -124,7 +124,7 @@ class DeadlineMissedError(BusyError):
 
 
 class EngineFailedError(BackendError):
-    """The engine is dead or never came up; the request cannot be answered by this process."""
+    """The engine died or never started; this process cannot serve the request."""
 
 
 class EngineBackend(Protocol):
@@ -141,10 +141,10 @@ class EngineBackend(Protocol):
         ...
 
     def generate(self, requests: Sequence[Request]) -> AsyncGenerator[tuple[Output, ...]]:
-        """Run `requests` together; each item holds what one step gave, in no promised order.
+        """Run `requests` together; each item holds one step's outputs, in any order.
 
-        Ends after the last output of the last request. Closing the iterator early aborts what is
-        unfinished. Raises RequestRefusedError, AdapterMissingError, QuotaReachedError or
+        Ends after the last output of the last request. Closing the iterator early aborts the
+        unfinished requests. Raises RequestRefusedError, AdapterMissingError, QuotaReachedError or
         EngineFullError before any output, and then none of `requests` runs.
         """
         ...
@@ -156,24 +156,24 @@ class EngineBackend(Protocol):
     async def register_adapter(
         self, name: str, src: str, *, pin: bool, replace: bool, limit_s: float
     ) -> None:
-        """Read the adapter at a path or URI, beside running requests, and let `name` stand for it.
+        """Read the adapter at a path or URI, beside running requests, and register it as `name`.
 
-        With `replace` a name that is taken gets a new version; requests in flight end on the old
+        With `replace` a registered name gets a new version; requests in flight end on the old
         one. Raises AdapterExistsError, AdapterRefusedError (also after `limit_s`),
-        AdapterCapacityError or EngineFullError, and then nothing has changed.
+        AdapterCapacityError or EngineFullError, and then changes nothing.
         """
         ...
 
     async def pin_adapter(self, name: str, pin: bool) -> None:
-        """Keep it in the pool, or no longer. Raises AdapterMissingError, AdapterCapacityError."""
+        """Pin it in the pool, or unpin it. Raises AdapterMissingError, AdapterCapacityError."""
         ...
 
     async def adapter(self, name: str) -> AdapterView:
-        """What the engine knows of it. Raises AdapterMissingError."""
+        """The adapter's state. Raises AdapterMissingError."""
         ...
 
     async def unload_adapter(self, name: str) -> None:
-        """Forget `name`; running requests finish. Raises AdapterMissingError."""
+        """Unregister `name`; running requests finish. Raises AdapterMissingError."""
         ...
 
     async def stats(self) -> BackendStats:

@@ -1,4 +1,4 @@
-"""The engine process's end of the socket: blocking, with a way for its threads to wake it."""
+"""The engine process's end of the socket: blocking, and woken by other threads."""
 
 import os
 import select
@@ -13,8 +13,8 @@ class ParentGoneError(Exception):
     """The HTTP process closed its end."""
 
 
-class Channel:
-    """Messages from and to the HTTP process; only `wake` may be called by any thread."""
+class EngineChannel:
+    """Messages from and to the HTTP process; only `wake` is safe from other threads."""
 
     def __init__(self, stream: socket.socket) -> None:
         self._stream = stream
@@ -22,11 +22,11 @@ class Channel:
         self._woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def wake(self) -> None:
-        """Let a `receive` that waits return."""
+        """Wake a waiting `receive`."""
         os.eventfd_write(self._woken, 1)
 
     def receive(self, *, wait: bool) -> list[ToEngine]:
-        """What has arrived; with `wait`, once something has or `wake` was called.
+        """The messages that arrived; with `wait`, blocks until one does or `wake` is called.
 
         Raises ParentGoneError.
         """

@@ -1,4 +1,4 @@
-"""The engine process as its server sees it: started as a program, or forked where that is cheaper.
+"""Start and end of the engine process: spawned as a program, or forked where that is cheaper.
 
 A server that was itself forked from an interpreter which had imported the engine forks its engine
 before it does anything else: afterwards it has threads, and a fork would not be safe.
@@ -37,7 +37,7 @@ class EngineChild(Protocol):
 
 
 class ForkedEngine:
-    """An engine process that was forked, and waits for its first message at the end of `stream`."""
+    """A forked engine process, which waits for its first message on `stream`."""
 
     def __init__(self, pid: int, stream: socket.socket) -> None:
         self.pid = pid
@@ -61,30 +61,30 @@ class ForkedEngine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForkedHere:
-    """What a fork gives to the engine's side: its end of the socket, and the server's pid."""
+class EngineSide:
+    """The engine's side of a fork: its end of the socket, and the server's pid."""
 
     stream: socket.socket
     parent: int
 
 
-def fork_engine() -> ForkedEngine | ForkedHere:
-    """Fork this process: the child for the server, `ForkedHere` in the child.
+def fork_engine() -> ForkedEngine | EngineSide:
+    """Fork this process; the parent gets `ForkedEngine`, the child `EngineSide`.
 
-    To be called while there is one thread.
+    Call it while the process has a single thread.
     """
     ours, theirs = socket.socketpair()
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
         ours.close()
-        return ForkedHere(stream=theirs, parent=parent)
+        return EngineSide(stream=theirs, parent=parent)
     theirs.close()
     return ForkedEngine(pid, ours)
 
 
 def spawn_engine(settings: EngineSettings) -> tuple[EngineChild, socket.socket]:
-    """Start the engine's program; it and our end of its socket."""
+    """Start the engine's program; the process and the server's end of its socket."""
     ours, theirs = socket.socketpair()
     command = [
         sys.executable, "-m", "hostelry.containers.lmi.engine.process",
@@ -102,7 +102,7 @@ def spawn_engine(settings: EngineSettings) -> tuple[EngineChild, socket.socket]:
 
 
 def engine_environment(inherited: Mapping[str, str], settings: EngineSettings) -> dict[str, str]:
-    """What must be set before the engine computes: threads and visible accelerators."""
+    """The environment of the engine process: `inherited`, with threads and accelerators set."""
     environment = dict(inherited)
     if settings.num_threads:
         environment["OMP_NUM_THREADS"] = str(settings.num_threads)
@@ -112,7 +112,7 @@ def engine_environment(inherited: Mapping[str, str], settings: EngineSettings) -
 
 
 def reap(process: EngineChild) -> None:
-    """Wait for the process to end by itself, then kill it."""
+    """Wait for the process to exit; kill it after EXIT_WAIT_S."""
     try:
         process.wait(EXIT_WAIT_S)
     except subprocess.TimeoutExpired:

@@ -1,7 +1,16 @@
-"""The loop of the engine process: messages between steps, and the answers to them.
+"""The loop of the engine process: handles messages between steps.
 
-What takes long runs beside the steps and wakes the loop when it ends: structures are compiled, and
-adapters read, in threads.
+Slow work runs in threads and wakes the loop when it ends: structures are compiled and adapters
+read there.
+
+Fault of a request or adapter that fails:
+
+    adapter is not registered                     -> adapter_missing
+    tenant over quota; queue full                 -> quota; full
+    another ValueError of a request               -> request
+    another error of a request: a defect          -> failed
+    adapter exceeds memory, pins, pool or disk    -> capacity
+    another error of an adapter                   -> adapter_refused
 """
 
 import errno
@@ -14,25 +23,25 @@ import torch
 
 from hostelry.base.clock import monotonic_s
 from hostelry.containers.lmi.engine.backend import AdapterView
-from hostelry.containers.lmi.engine.channel import Channel
+from hostelry.containers.lmi.engine.channel import EngineChannel
 from hostelry.containers.lmi.engine.messages import (
     Abort,
     Add,
     AskAdapter,
     AskStats,
+    CancelRegistration,
     Done,
     Fault,
-    GiveUp,
     PinAdapter,
     Refused,
     RegisterAdapter,
-    Start,
+    StartEngine,
     Stepped,
     ToEngine,
     UnloadAdapter,
 )
 from hostelry.containers.lmi.engine.preparations import (
-    Outcome,
+    PreparationResult,
     Preparations,
     TooManyPreparationsError,
 )
@@ -49,7 +58,7 @@ from hostelry.engine.engine import (
 from hostelry.engine.request import Request
 from hostelry.engine.sampling.xgrammar_binding import CompiledStructure
 
-SILENT_S = 10.0  # a loop that works and has said nothing for so long says that it lives
+SILENT_S = 10.0  # without outputs for so long, an empty `Stepped` is sent as a heartbeat
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM})
 
 log = logging.getLogger(__name__)
@@ -57,37 +66,37 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Compiling:
-    """Requests of one `Add`, and the structures that they wait for."""
+    """Requests of one `Add`, and the structures they wait for."""
 
     requests: tuple[Request, ...]
     structures: Sequence[Future[CompiledStructure]]
 
 
 class EngineLoop:
-    """Takes messages between steps; everything a step gives leaves in one message."""
+    """Handles messages between steps; all outputs of a step are sent in one message."""
 
-    def __init__(self, engine: Engine, channel: Channel) -> None:
+    def __init__(self, engine: Engine, channel: EngineChannel) -> None:
         self._engine = engine
         self._channel = channel
         self._compiling: list[Compiling] = []
         self._preparations = Preparations(engine.prepare_adapter, channel.wake)
         self._registering: dict[int, RegisterAdapter] = {}
-        self._said_at = monotonic_s()
+        self._sent_at = monotonic_s()
 
     def run(self) -> None:
-        """Serve until the parent goes away."""
+        """Serve until the parent closes the socket."""
         while True:
             for message in self._channel.receive(wait=not self._engine.has_work):
                 self._take(message)
             self._add_compiled()
             self._register_prepared()
             if not self._engine.has_work:
-                self._said_at = monotonic_s()
+                self._sent_at = monotonic_s()
                 continue
             outputs = self._engine.step()
             now = monotonic_s()
-            if outputs or now - self._said_at > SILENT_S:
-                self._said_at = now
+            if outputs or now - self._sent_at > SILENT_S:
+                self._sent_at = now
                 self._channel.send(Stepped(tuple(outputs)))
 
     def _take(self, message: ToEngine) -> None:
@@ -98,9 +107,9 @@ class EngineLoop:
                 self._abort(request_ids)
             case RegisterAdapter():
                 self._begin_registration(message)
-            case GiveUp(call):
-                self._give_up(call)
-            case Start():
+            case CancelRegistration(call):
+                self._cancel_registration(call)
+            case StartEngine():
                 raise ValueError("the engine was started already")
             case _:
                 self._channel.send(self._answer(message))
@@ -108,7 +117,7 @@ class EngineLoop:
     # Requests
 
     def _add(self, message: Add) -> None:
-        """Add requests now, or where they ask for structures once these are compiled."""
+        """Add the requests, once the structures that they ask for are compiled."""
         asked = [each.sampling.structure for each in message.requests]
         try:
             structures = [self._engine.compile_structure(it) for it in asked if it is not None]
@@ -165,8 +174,8 @@ class EngineLoop:
             return
         self._registering[message.call] = message
 
-    def _give_up(self, call: int) -> None:
-        self._preparations.give_up(call)
+    def _cancel_registration(self, call: int) -> None:
+        self._preparations.cancel(call)
         message = self._registering.pop(call, None)
         if message is not None:
             text = f"adapter {message.name} was not read from {message.src} in time"
@@ -177,18 +186,18 @@ class EngineLoop:
             message = self._registering.pop(call)
             self._channel.send(self._register(message, outcome))
 
-    def _register(self, message: RegisterAdapter, outcome: Outcome) -> Done:
+    def _register(self, message: RegisterAdapter, outcome: PreparationResult) -> Done:
         if not message.replace and self._has(message.name):
             return exists(message)
         try:
             if isinstance(outcome, Exception):
-                raise outcome  # noqa: TRY301 - one place tells all failures of an adapter
+                raise outcome  # noqa: TRY301 - one place reports all failures of an adapter
             self._engine.register_adapter(
                 message.name, outcome, pin=message.pin, replace=message.replace
             )
-        except Exception as error:  # noqa: BLE001 - fetchers are others' code; told as a reason
+        except Exception as error:  # noqa: BLE001 - fetchers are others' code; the client gets the reason
             log.warning("adapter %s from %s: %s", message.name, message.src, error)
-            return Done(message.call, adapter_fault_of(error), told(error))
+            return Done(message.call, adapter_fault_of(error), client_text(error))
         view = self._view(message.name)
         for warning in view.warnings:
             log.warning("adapter %s: %s", message.name, warning)
@@ -225,12 +234,12 @@ class EngineLoop:
 
 
 def exists(message: RegisterAdapter) -> Done:
-    """The answer to a name that is taken."""
+    """The result for a name that is taken."""
     return Done(message.call, "adapter_exists", f"adapter {message.name} is loaded already")
 
 
 def fault_of(error: Exception) -> Fault:
-    """Why a request is not run; what is neither its fault nor a limit is a defect of ours."""
+    """The fault of a request that is not run; see the table above."""
     if isinstance(error, UnknownAdapterError):
         return "adapter_missing"
     if isinstance(error, QuotaExceededError):
@@ -241,7 +250,7 @@ def fault_of(error: Exception) -> Fault:
 
 
 def adapter_fault_of(error: Exception) -> Fault:
-    """Why an adapter is not registered: it is wrong, or there is no room for it."""
+    """The fault of an adapter that is not registered; see the table above."""
     if isinstance(error, AdapterTooLargeError | PinBudgetError) or lacks_memory(error):
         return "capacity"
     if isinstance(error, OSError) and error.errno in NO_ROOM:
@@ -249,14 +258,14 @@ def adapter_fault_of(error: Exception) -> Fault:
     return "adapter_refused"
 
 
-def told(error: Exception) -> str:
-    """An error as the client reads it; one that nobody wrote for readers says its kind."""
+def client_text(error: Exception) -> str:
+    """The error's text for the client, with its class where the text alone is not meant for one."""
     is_plain = isinstance(error, AdapterError | OSError | PinBudgetError)
     return str(error) if is_plain else f"{type(error).__name__}: {error}"
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Whether there was no memory for what failed; torch has no error of its own for the CPU's."""
+    """Whether the failure is lack of memory; torch has no error class for the CPU's."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
     )

@@ -1,4 +1,4 @@
-"""What the HTTP process and the engine process say to each other, and how it is framed.
+"""Messages between the HTTP process and the engine process, and their framing.
 
 A frame is a four-byte big-endian length and that many bytes of MessagePack. The engine process
 sends at most one `Stepped` a step, whatever the number of running requests.
@@ -17,7 +17,7 @@ LENGTH = struct.Struct(">I")
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the engine is loaded; None leaves the choice to the engine."""
+    """Settings of the engine; None leaves the choice to the engine."""
 
     folder: str
     dtype: str = "auto"
@@ -40,7 +40,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     use_accelerators: bool = True
 
 
-class Start(msgspec.Struct, frozen=True, tag=True):
+class StartEngine(msgspec.Struct, frozen=True, tag=True):
     """The first message: load the model, then these adapters (name, folder)."""
 
     settings: EngineSettings
@@ -60,9 +60,9 @@ class Abort(msgspec.Struct, frozen=True, tag=True):
 
 
 class RegisterAdapter(msgspec.Struct, frozen=True, tag=True):
-    """Read the adapter at `src` and let `name` stand for it; answered by `Done`.
+    """Read the adapter at `src` and register it as `name`; answered by `Done`.
 
-    With `replace` the name may be taken, by a version that is then the old one.
+    With `replace` a registered name gets a new version.
     """
 
     call: int
@@ -72,14 +72,14 @@ class RegisterAdapter(msgspec.Struct, frozen=True, tag=True):
     replace: bool = False
 
 
-class GiveUp(msgspec.Struct, frozen=True, tag=True):
-    """A registration takes too long: unless it is done, its `Done` says so now."""
+class CancelRegistration(msgspec.Struct, frozen=True, tag=True):
+    """Abandon a registration that takes too long: unless it is done, its `Done` says so now."""
 
     call: int
 
 
 class PinAdapter(msgspec.Struct, frozen=True, tag=True):
-    """Keep an adapter in the pool, or no longer; answered by `Done`."""
+    """Pin an adapter in the pool, or unpin it; answered by `Done`."""
 
     call: int
     name: str
@@ -87,33 +87,33 @@ class PinAdapter(msgspec.Struct, frozen=True, tag=True):
 
 
 class UnloadAdapter(msgspec.Struct, frozen=True, tag=True):
-    """Answered by `Done`."""
+    """Unregister an adapter; answered by `Done`."""
 
     call: int
     name: str
 
 
 class AskAdapter(msgspec.Struct, frozen=True, tag=True):
-    """Answered by `Done` with the adapter."""
+    """Ask for an adapter's state; answered by `Done` with `adapter`."""
 
     call: int
     name: str
 
 
 class AskStats(msgspec.Struct, frozen=True, tag=True):
-    """Answered by `Done` with stats."""
+    """Ask for the load; answered by `Done` with `stats`."""
 
     call: int
 
 
-class Loaded(msgspec.Struct, frozen=True, tag=True):
-    """The model and the adapters of `Start` are loaded."""
+class ModelLoaded(msgspec.Struct, frozen=True, tag=True):
+    """The model and the adapters of `StartEngine` are loaded."""
 
     facts: ModelFacts
 
 
 class Stepped(msgspec.Struct, frozen=True, tag=True):
-    """Everything one step gave; empty to say that the engine still waits for an adapter."""
+    """All outputs of one step; empty as a heartbeat of an engine that waits for an adapter."""
 
     outputs: tuple[Output, ...]
 
@@ -134,7 +134,7 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """The answer to the call of that number; `fault` None is success."""
+    """The result of the call of that number; `fault` None is success."""
 
     call: int
     fault: Fault | None = None
@@ -144,14 +144,14 @@ class Done(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The engine process ends now, and why."""
+    """The engine process exits, for the reason `message`."""
 
     message: str
 
 
-Call = RegisterAdapter | UnloadAdapter | PinAdapter | AskAdapter | AskStats
-ToEngine = Start | Add | Abort | GiveUp | Call
-FromEngine = Loaded | Stepped | Refused | Done | Failed
+EngineCall = RegisterAdapter | UnloadAdapter | PinAdapter | AskAdapter | AskStats
+ToEngine = StartEngine | Add | Abort | CancelRegistration | EngineCall
+FromEngine = ModelLoaded | Stepped | Refused | Done | Failed
 
 ENCODER = msgspec.msgpack.Encoder()
 TO_ENGINE: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
@@ -165,7 +165,7 @@ def frame(message: ToEngine | FromEngine) -> bytes:
 
 
 class Unframer:
-    """Collects bytes and gives back whole message bodies."""
+    """Splits received bytes into message bodies."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

@@ -1,4 +1,4 @@
-"""Adapters being read in threads of the engine process, while its steps go on."""
+"""Reads adapters in threads of the engine process, beside its steps."""
 
 import threading
 from collections import deque
@@ -7,23 +7,23 @@ from collections.abc import Callable
 from hostelry.engine.lora.loader import Prepared
 from hostelry.engine.lora.sources import is_remote
 
-MAX_LOCAL = 4  # reads at a time from folders, which take CPU
-MAX_REMOTE = 16  # and from remote places, which wait for their network
-MAX_STUCK = 16
+MAX_LOCAL = 4  # concurrent reads from folders, which take CPU
+MAX_REMOTE = 16  # concurrent reads from remote places, which wait for their network
+MAX_STUCK = 16  # cancelled reads whose threads still run
 MAX_WAITING = 1000
 
-Outcome = Prepared | Exception
+PreparationResult = Prepared | Exception
 
 
 class TooManyPreparationsError(Exception):
-    """As many adapters wait to be read as may."""
+    """The queue of adapters to read is full."""
 
 
 class Preparations:
-    """Reads for the engine's thread; `wake` is called in another one when a read has ended.
+    """Adapter reads for the engine's thread; `wake` is called in another one when a read ends.
 
-    One that was given up counts no longer, though its thread may hang for good; with `MAX_STUCK` of
-    those nothing more is read before one comes back.
+    A cancelled read frees its slot, though its thread may hang for good; with `MAX_STUCK` of those
+    no read starts before one of them ends.
     """
 
     def __init__(self, prepare: Callable[[str], Prepared], wake: Callable[[], None]) -> None:
@@ -32,7 +32,7 @@ class Preparations:
         self._waiting: dict[int, str] = {}  # places by call, in order
         self._running: dict[int, str] = {}
         self._stuck: set[int] = set()
-        self._ended: deque[tuple[int, Outcome]] = deque()  # filled by other threads
+        self._ended: deque[tuple[int, PreparationResult]] = deque()  # filled by other threads
 
     def begin(self, call: int, place: str) -> None:
         """Read the adapter at a path or URI. Raises TooManyPreparationsError."""
@@ -43,23 +43,23 @@ class Preparations:
         self._waiting[call] = place
         self._start()
 
-    def give_up(self, call: int) -> None:
-        """Its outcome is not wanted any more."""
+    def cancel(self, call: int) -> None:
+        """Discard the result of a read."""
         self._waiting.pop(call, None)
         if self._running.pop(call, None) is not None:
             self._stuck.add(call)
         self._start()
 
-    def take_ended(self) -> list[tuple[int, Outcome]]:
-        """What ended since the last call and was not given up."""
-        wanted = []
+    def take_ended(self) -> list[tuple[int, PreparationResult]]:
+        """The reads that ended since the last call and were not cancelled."""
+        ended = []
         while self._ended:
             call, outcome = self._ended.popleft()
             if self._running.pop(call, None) is not None:
-                wanted.append((call, outcome))
+                ended.append((call, outcome))
             self._stuck.discard(call)
         self._start()
-        return wanted
+        return ended
 
     def _start(self) -> None:
         for call, place in list(self._waiting.items()):
@@ -74,8 +74,8 @@ class Preparations:
 
     def _run(self, call: int, place: str) -> None:
         try:
-            outcome: Outcome = self._prepare(place)
-        except Exception as error:  # noqa: BLE001 - whatever happens, the call is answered
+            outcome: PreparationResult = self._prepare(place)
+        except Exception as error:  # noqa: BLE001 - every call gets a result
             outcome = error
         self._ended.append((call, outcome))
         self._wake()

@@ -1,8 +1,8 @@
-"""The engine process: loads the model, then loops add, abort and step over one socket.
+"""The engine process: loads the model, then runs the loop over one socket.
 
-Started by `engine_child` with the socket as a file descriptor, or forked by it. It never outlives
-its parent: the kernel kills it when the parent dies, and a closed socket ends it too. Signals to
-the process group are left to the parent, which ends this process by closing the socket.
+Started by `child.py` with the socket as a file descriptor, or forked by it. It never outlives its
+parent: the kernel kills it when the parent dies, and a closed socket ends it, too. It ignores
+signals to the process group; the parent ends it by closing the socket.
 """
 
 import argparse
@@ -16,10 +16,16 @@ from pathlib import Path
 
 from hostelry.base.logging import configure_logging
 from hostelry.containers.lmi.adapters.fetchers import adapter_fetchers
-from hostelry.containers.lmi.engine.channel import Channel, ParentGoneError
+from hostelry.containers.lmi.engine.channel import EngineChannel, ParentGoneError
 from hostelry.containers.lmi.engine.child import engine_environment
 from hostelry.containers.lmi.engine.loop import EngineLoop
-from hostelry.containers.lmi.engine.messages import EngineSettings, Failed, Loaded, Start, ToEngine
+from hostelry.containers.lmi.engine.messages import (
+    EngineSettings,
+    Failed,
+    ModelLoaded,
+    StartEngine,
+    ToEngine,
+)
 from hostelry.containers.lmi.engine.view import facts
 from hostelry.engine.engine import AdapterError, Engine, EngineConfig, TenantPolicies
 from hostelry.engine.sampling.grammar import GrammarError
@@ -36,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 def engine_config(settings: EngineSettings) -> EngineConfig:
-    """The engine's settings, its own defaults where nothing is said. Raises ValueError."""
+    """The engine's configuration, with its own defaults for None. Raises ValueError."""
     defaults = EngineConfig()
     cache_dir = settings.adapter_cache_dir
     return EngineConfig(
@@ -58,7 +64,7 @@ def engine_config(settings: EngineSettings) -> EngineConfig:
     )
 
 
-def load(start: Start) -> Engine:
+def load(start: StartEngine) -> Engine:
     """The engine with its model and first adapters.
 
     Raises what the engine raises; an adapter's failure names the adapter and its folder.
@@ -79,22 +85,22 @@ def load(start: Start) -> Engine:
     return engine
 
 
-def first(channel: Channel) -> ToEngine:
-    """The first message, once it is whole. Raises ParentGoneError."""
+def first(channel: EngineChannel) -> ToEngine:
+    """The first message. Raises ParentGoneError."""
     while True:
         for message in channel.receive(wait=True):
             return message
 
 
-def serve(channel: Channel) -> int:
-    """Load on the first message and run until the parent goes away; the exit status."""
+def serve(channel: EngineChannel) -> int:
+    """Load on the first message and run until the parent closes the socket; the exit status."""
     try:
         start = first(channel)
-        if not isinstance(start, Start):
-            raise TypeError(f"the first message is {type(start).__name__}, not Start")  # noqa: TRY301 - one edge reports every failure
+        if not isinstance(start, StartEngine):
+            raise TypeError(f"the first message is {type(start).__name__}, not StartEngine")  # noqa: TRY301 - one edge reports every failure
         os.environ.update(engine_environment(os.environ, start.settings))
         engine = load(start)
-        channel.send(Loaded(facts(engine, EngineConfig().page_tokens)))
+        channel.send(ModelLoaded(facts(engine, EngineConfig().page_tokens)))
         EngineLoop(engine, channel).run()
     except ParentGoneError:
         return 0
@@ -129,7 +135,7 @@ def run(stream: socket.socket, parent: int) -> int:
         signal.signal(number, signal.SIG_IGN)
     configure_logging("lmi-engine")
     with stream:
-        return serve(Channel(stream))
+        return serve(EngineChannel(stream))
 
 
 if __name__ == "__main__":

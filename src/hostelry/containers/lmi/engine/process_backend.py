@@ -1,4 +1,4 @@
-"""The engine process as an `EngineBackend`: starts it, speaks to it, notices its death.
+"""`EngineBackend` over the engine process: starts it, exchanges messages, detects its death.
 
 Only the event loop's thread touches this object.
 """
@@ -35,17 +35,17 @@ from hostelry.containers.lmi.engine.messages import (
     Add,
     AskAdapter,
     AskStats,
-    Call,
+    CancelRegistration,
     Done,
+    EngineCall,
     Failed,
     Fault,
     FromEngine,
-    GiveUp,
-    Loaded,
+    ModelLoaded,
     PinAdapter,
     Refused,
     RegisterAdapter,
-    Start,
+    StartEngine,
     Stepped,
     ToEngine,
     Unframer,
@@ -54,7 +54,7 @@ from hostelry.containers.lmi.engine.messages import (
 )
 from hostelry.engine.request import Output, Request
 
-STALL_LIMIT_S = 120.0  # a step with work that says nothing for this long counts as a dead engine
+STALL_LIMIT_S = 120.0  # an engine with work that sends nothing for so long counts as dead
 
 ERRORS: Mapping[Fault, type[BackendError]] = {
     "request": RequestRefusedError,
@@ -71,7 +71,7 @@ log = logging.getLogger(__name__)
 
 
 class RequestGroup:
-    """The requests of one `generate` call that still run, and what came for them."""
+    """The unfinished requests of one `generate` call, and their outputs."""
 
     def __init__(self, requests: Sequence[Request]) -> None:
         self.unfinished = {request.id for request in requests}
@@ -79,9 +79,9 @@ class RequestGroup:
 
 
 class ProcessBackend:
-    """One engine process. `start` it, `wait_ready`, use it, `close` it.
+    """One engine process: `start`, `wait_ready`, use, `close`.
 
-    `forked` is one that is there already.
+    `forked` is a process that exists already.
     """
 
     def __init__(self, forked: ForkedEngine | None = None) -> None:
@@ -92,15 +92,15 @@ class ProcessBackend:
         self._facts: asyncio.Future[ModelFacts] = asyncio.get_running_loop().create_future()
         self._groups: dict[str, RequestGroup] = {}
         self._calls: dict[int, asyncio.Future[Done]] = {}
-        self._registrations: set[int] = set()  # calls that may take as long as they need
+        self._registrations: set[int] = set()  # calls without a time limit of ours
         self._last_call = 0
         self._failure: str | None = None
         self._closing = False
-        self._heard_at = 0.0
+        self._received_at = 0.0
         self.died = asyncio.Event()
 
-    async def start(self, start: Start) -> None:
-        """Start the process and have it load; returns at once."""
+    async def start(self, start: StartEngine) -> None:
+        """Start the process and send `start`; does not wait for the load."""
         forked = self._forked
         if forked is not None:
             self._process, ours = forked, forked.stream
@@ -108,7 +108,7 @@ class ProcessBackend:
             self._process, ours = spawn_engine(start.settings)
         ours.setblocking(False)
         reader, self._writer = await asyncio.open_unix_connection(sock=ours)
-        self._heard_at = monotonic_s()
+        self._received_at = monotonic_s()
         self._reading = asyncio.create_task(self._read(reader))
         self._send(start)
 
@@ -125,7 +125,7 @@ class ProcessBackend:
     def ready(self) -> bool:
         """Whether the model is loaded and the engine is alive and stepping."""
         loaded = self._facts.done() and not self._failure
-        silent_s = monotonic_s() - self._heard_at
+        silent_s = monotonic_s() - self._received_at
         return loaded and not (self._waiting and silent_s > STALL_LIMIT_S)
 
     @property
@@ -163,11 +163,11 @@ class ProcessBackend:
     async def register_adapter(
         self, name: str, src: str, *, pin: bool, replace: bool, limit_s: float
     ) -> None:
-        """Let `name` stand for the adapter at `src`; see EngineBackend."""
+        """Register the adapter at `src` as `name`; see EngineBackend."""
         call = self._next_call()
         self._registrations.add(call)
         loop = asyncio.get_running_loop()
-        late = loop.call_later(limit_s, lambda: self._give_up(call))
+        late = loop.call_later(limit_s, lambda: self._cancel_registration(call))
         try:
             await self._call(RegisterAdapter(call, name, src, pin, replace))
         finally:
@@ -175,17 +175,17 @@ class ProcessBackend:
             self._registrations.discard(call)
 
     async def pin_adapter(self, name: str, pin: bool) -> None:
-        """Keep it in the pool, or no longer; see EngineBackend."""
+        """Pin or unpin it; see EngineBackend."""
         await self._call(PinAdapter(self._next_call(), name, pin))
 
     async def adapter(self, name: str) -> AdapterView:
-        """What the engine knows of it; see EngineBackend."""
+        """The adapter's state; see EngineBackend."""
         view = (await self._call(AskAdapter(self._next_call(), name))).adapter
         assert view is not None, "the engine answers with the adapter or a fault"
         return view
 
     async def unload_adapter(self, name: str) -> None:
-        """Forget `name`; see EngineBackend."""
+        """Unregister `name`; see EngineBackend."""
         await self._call(UnloadAdapter(self._next_call(), name))
 
     async def stats(self) -> BackendStats:
@@ -193,7 +193,7 @@ class ProcessBackend:
         return (await self._call(AskStats(self._next_call()))).stats or BackendStats()
 
     async def close(self) -> None:
-        """End the engine process and wait for it."""
+        """Stop the engine process and wait for its exit."""
         self._closing = True
         if self._writer:
             self._writer.close()
@@ -210,11 +210,11 @@ class ProcessBackend:
         self._last_call += 1
         return self._last_call
 
-    def _give_up(self, call: int) -> None:
+    def _cancel_registration(self, call: int) -> None:
         if not self._failure:
-            self._send(GiveUp(call))
+            self._send(CancelRegistration(call))
 
-    async def _call(self, message: Call) -> Done:
+    async def _call(self, message: EngineCall) -> Done:
         future: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
         self._send(message)
         self._calls[message.call] = future
@@ -230,14 +230,14 @@ class ProcessBackend:
         if self._failure or self._writer is None:
             raise EngineFailedError(self._failure or "the engine process is not started")
         if not self._waiting:
-            self._heard_at = monotonic_s()
+            self._received_at = monotonic_s()
         self._writer.write(frame(message))
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         unframer = Unframer()
         try:
             while data := await reader.read(1 << 18):
-                self._heard_at = monotonic_s()
+                self._received_at = monotonic_s()
                 for body in unframer.feed(data):
                     self._take(FROM_ENGINE.decode(body))
         except ConnectionError:
@@ -254,7 +254,7 @@ class ProcessBackend:
                 future = self._calls.get(call)
                 if future and not future.done():
                     future.set_result(message)
-            case Loaded(facts):
+            case ModelLoaded(facts):
                 self._facts.set_result(facts)
             case Failed(text):
                 self._fail(text)
@@ -291,7 +291,7 @@ class ProcessBackend:
 
 
 def error_of(fault: Fault, message: str, retry_after_s: float = 1.0) -> BackendError:
-    """What the engine told, as an error."""
+    """The error of a fault that the engine reported."""
     kind = ERRORS[fault]
     if issubclass(kind, BusyError):
         return kind(message, retry_after_s)

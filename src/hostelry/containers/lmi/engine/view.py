@@ -1,4 +1,4 @@
-"""What the HTTP process is told of the engine: facts of the model, load, adapters."""
+"""The engine's state for the HTTP process: facts of the model, load, adapters."""
 
 from hostelry.containers.lmi.engine.backend import AdapterView, BackendStats, ModelFacts
 from hostelry.engine.engine import Engine, UnknownAdapterError
@@ -37,7 +37,7 @@ def stats(engine: Engine) -> BackendStats:
 
 
 def adapter_view(engine: Engine, name: str) -> AdapterView:
-    """One adapter. Raises UnknownAdapterError."""
+    """One adapter's state. Raises UnknownAdapterError."""
     registered = next((it for it in engine.adapters if it.version.name == name), None)
     if registered is None:
         raise UnknownAdapterError(f"adapter {name!r} is not loaded")
@@ -60,14 +60,14 @@ def adapter_view(engine: Engine, name: str) -> AdapterView:
 
 
 def facts(engine: Engine, page_tokens: int) -> ModelFacts:
-    """What the HTTP process must know of the loaded model; a page holds `page_tokens`."""
+    """Facts of the loaded model; a page holds `page_tokens`."""
     model = engine.model
     cached_tokens = engine.stats.pages.num_pages * page_tokens
     warnings = list(engine.warnings)
     if cached_tokens < model.max_model_len:
         warnings.append(
-            f"the KV cache holds {cached_tokens} tokens, so that a request has at most as many and "
-            f"not the model's {model.max_model_len}"
+            f"the KV cache holds {cached_tokens} tokens, so a request has at most as many, not "
+            f"the model's {model.max_model_len}"
         )
     return ModelFacts(
         vocab_size=model.vocab_size,

@@ -1,1 +1,1 @@
-"""The routes of the server, and the state that they serve from."""
+"""The server's routes, and the state that they read."""

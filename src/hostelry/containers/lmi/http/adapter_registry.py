@@ -1,4 +1,4 @@
-"""The adapters that requests may name, over what the engine has loaded."""
+"""Registered adapters: the names that requests may use, over the engine's adapters."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
 
 MAX_NAME_CHARACTERS = 256
 MAX_SRC_CHARACTERS = 4096
-MAX_CHANGES = 1000  # changes under way at a time, those that wait for another of their name too
+MAX_CHANGES = 1000  # in progress at a time, including those that wait for another of the same name
 CHANGES_RETRY_S = 1.0
 DEFAULT_LIMIT_S = 1800.0
 
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterRecord:
-    """One registered adapter; `alias` is its name for people, `src` a path or URI.
+    """One registered adapter; `alias` is its display name, `src` a path or URI.
 
     `loaded` is unset for one registered with preload false until its first request.
     """
@@ -53,7 +53,7 @@ class AdapterRecord:
 
 
 class AdapterRegistry:
-    """Registered adapters by name; changes of one name follow each other, of others they don't.
+    """Registered adapters by name; changes of one name are serialized, of different names not.
 
     At most `max_pinned` adapters may be pinned; reading one takes at most `limit_s`. A change that
     fails leaves everything as it was.
@@ -82,12 +82,12 @@ class AdapterRegistry:
         return self._records
 
     def adopt(self, folders: Iterable[tuple[str, Path]]) -> None:
-        """List adapters that the engine loaded at its start."""
+        """Add records for adapters that the engine loaded at its start."""
         for name, folder in folders:
             self._records[name] = AdapterRecord(name=name, alias=name, src=str(folder))
 
     async def register(self, record: AdapterRecord) -> None:
-        """Make the adapter usable; raises Refusal."""
+        """Register the adapter; raises Refusal."""
         self._check_enabled()
         check_name(record.name)
         src = clean_src(record.src)
@@ -100,7 +100,7 @@ class AdapterRegistry:
                     f"Adapter {record.alias} already exists. If you want to register again, "
                     "please unregister it first.",
                 )
-            await check_there(src)
+            await check_exists(src)
             with_src = replace(record, src=src, loaded=record.preload)
             if record.preload:
                 await self._load(with_src)
@@ -110,10 +110,10 @@ class AdapterRegistry:
     async def update(
         self, name: str, *, src: str | None, preload: bool | None, pin: bool | None
     ) -> AdapterRecord:
-        """Swap, load, pin or unpin a registered adapter; raises Refusal for what cannot be.
+        """Swap, load, pin or unpin a registered adapter; raises Refusal.
 
-        Given a `src` the adapter is read from there, also where it is the former one: requests in
-        flight end on the version they began with.
+        With `src` the adapter is read from there, even if it is the former one: requests in flight
+        end on the version they began with.
         """
         self._check_enabled()
         async with self._changing(name):
@@ -125,20 +125,20 @@ class AdapterRegistry:
                 preload=record.preload if preload is None else preload,
             )
             if src is not None:
-                await check_there(updated.src)
-            is_wanted = record.loaded or preload or updated.pin
-            if is_wanted and (src is not None or not record.loaded):
+                await check_exists(updated.src)
+            should_load = record.loaded or preload or updated.pin
+            if should_load and (src is not None or not record.loaded):
                 updated = replace(updated, loaded=True)
                 await self._load(updated, old=record)
             elif updated.pin and not record.pin:
                 await self._pin(updated)
             if record.pin and not updated.pin and record.loaded:
-                await self._ask_pin(name, False)
+                await self._set_pin(name, False)
             self._records[name] = updated
         return updated
 
     async def unregister(self, name: str) -> AdapterRecord:
-        """Forget the adapter; requests that run with it finish. Raises Refusal."""
+        """Remove the adapter; requests that run with it finish. Raises Refusal."""
         self._check_enabled()
         async with self._changing(name):
             record = self.find(name)
@@ -166,7 +166,7 @@ class AdapterRegistry:
                     self._records[record.name] = replace(record, loaded=True)
 
     async def view(self, name: str) -> AdapterView | None:
-        """What the engine knows of the adapter; None where it is not loaded. Raises Refusal."""
+        """The adapter's state in the engine; None where it is not loaded. Raises Refusal."""
         if not self.find(name).loaded:
             return None
         try:
@@ -185,11 +185,11 @@ class AdapterRegistry:
 
     @asynccontextmanager
     async def _changing(self, name: str) -> AsyncIterator[None]:
-        """Be the only change of that name. Raises Refusal where too many are under way."""
+        """Hold the name's lock for a change. Raises Refusal where too many are in progress."""
         if self._num_changes >= MAX_CHANGES:
             raise Refusal(
                 Cause.QUEUE_FULL,
-                f"{MAX_CHANGES} changes of adapters are under way; try again in a moment",
+                f"{MAX_CHANGES} changes of adapters are in progress; try again in a moment",
                 retry_after_s=CHANGES_RETRY_S,
             )
         lock = self._locks.setdefault(name, asyncio.Lock())
@@ -217,11 +217,11 @@ class AdapterRegistry:
         self._check_pins(record.name)
         self._pinning.add(record.name)
         try:
-            await self._ask_pin(record.name, True)
+            await self._set_pin(record.name, True)
         finally:
             self._pinning.discard(record.name)
 
-    async def _ask_pin(self, name: str, pin: bool) -> None:
+    async def _set_pin(self, name: str, pin: bool) -> None:
         try:
             await self._backend.pin_adapter(name, pin)
         except BackendError as error:
@@ -247,14 +247,14 @@ class AdapterRegistry:
 
 
 def refusal_of(error: BackendError) -> Refusal:
-    """The answer to a change that the engine did not make."""
+    """The refusal of a change that failed in the engine."""
     if isinstance(error, BusyError):
         return Refusal(Cause.QUEUE_FULL, str(error), retry_after_s=error.retry_after_s)
     return Refusal(CAUSES.get(type(error), Cause.ENGINE), str(error))
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that could not be part of a path of this API."""
+    """Raise Refusal for a name that cannot be part of a path of this API."""
     if not 0 < len(name) <= MAX_NAME_CHARACTERS or "/" in name or not name.isprintable():
         raise bad_request(
             f"name is {name[:80]!r}; it must be 1 to {MAX_NAME_CHARACTERS} printable characters "
@@ -264,7 +264,7 @@ def check_name(name: str) -> None:
 
 
 def clean_src(src: str) -> str:
-    """The path that `src` names, as a path or a file: URL, or a URI of a known remote place.
+    """`src` as a local path, or as a URI of a known remote scheme.
 
     Raises Refusal for other URLs.
     """
@@ -291,7 +291,7 @@ def clean_src(src: str) -> str:
     return src
 
 
-async def check_there(src: str) -> None:
-    """Refuse a folder that is not there; a remote place is asked when it is read."""
+async def check_exists(src: str) -> None:
+    """Raise Refusal for a missing folder; a remote source is checked when it is read."""
     if "://" not in src and not await asyncio.to_thread(Path(src).is_dir):
         raise Refusal(Cause.DEPENDENCY, f"Adapter path {src} is not a folder")

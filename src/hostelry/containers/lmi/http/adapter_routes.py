@@ -1,6 +1,6 @@
-"""The adapter management routes, with and without /models/{model} before them.
+"""The adapter management routes, with and without the prefix /models/{model}.
 
-A request with its parameters in the query is answered as DJL Serving does (JSON); one with a JSON
+A request with parameters in the query is answered as DJL Serving does (JSON); one with a JSON
 body only, as Amazon's container standards library does (plain text).
 """
 
@@ -10,15 +10,15 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route as Path
+from starlette.routing import Route
 
 from hostelry.containers.lmi.engine.backend import AdapterView
 from hostelry.containers.lmi.http.adapter_registry import AdapterRecord, AdapterRegistry
 from hostelry.containers.lmi.http.body import read_body
 from hostelry.containers.lmi.http.invoke import ALIAS_HEADER
-from hostelry.containers.lmi.http.service import Service
+from hostelry.containers.lmi.http.server import LmiServer
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface, bad_request
-from hostelry.containers.lmi.request.fields import Fields, parse_json
+from hostelry.containers.lmi.request.fields import BodyFields, parse_json
 from hostelry.containers.lmi.response.error_form import error_answer
 
 MAX_BODY_BYTES = 64 * 1024
@@ -30,7 +30,7 @@ UNREAD: Mapping[str, Any] = {"loaded": False}
 Operation = Callable[[AdapterRegistry, Request], Awaitable[Response]]
 
 
-def adapter_paths(service: Service) -> list[Path]:
+def adapter_paths(server: LmiServer) -> list[Route]:
     """Every adapter route under both of its prefixes."""
     operations: tuple[tuple[str, str, Operation], ...] = (
         ("POST", "/adapters", register),
@@ -40,30 +40,30 @@ def adapter_paths(service: Service) -> list[Path]:
         ("DELETE", "/adapters/{name}", unregister),
     )
     return [
-        Path(prefix + path, endpoint(service, operation), methods=[method])
+        Route(prefix + path, endpoint(server, operation), methods=[method])
         for prefix in ("", "/models/{model}")
         for method, path, operation in operations
     ]
 
 
-def endpoint(service: Service, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
-    """`operation` as a route: the model's name is checked, refusals get their form."""
+def endpoint(server: LmiServer, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint of `operation`: checks the model's name, and formats refusals."""
 
     async def answer(request: Request) -> Response:
         try:
-            model = service.loaded()
-            check_model(service, request.path_params.get("model"))
+            model = server.loaded()
+            check_model(server, request.path_params.get("model"))
             return await operation(model.registry, request)
         except Refusal as refusal:
-            status, content = error_answer(refusal, Surface.FRONT_END, service.config.codes)
+            status, content = error_answer(refusal, Surface.FRONT_END, server.config.codes)
             return json_response(content, status, refusal.headers)
 
     return answer
 
 
-def check_model(service: Service, name: str | None) -> None:
-    """Refuse a model that is not the one served here."""
-    if name is not None and name not in service.config.served:
+def check_model(server: LmiServer, name: str | None) -> None:
+    """Raise Refusal for a model that is not served here."""
+    if name is not None and name not in server.config.served:
         raise Refusal(Cause.NOT_FOUND, f"Model not found: {name}")
 
 
@@ -75,19 +75,19 @@ def json_response(
     return Response(body, status, headers, media_type="application/json")
 
 
-async def parameters(request: Request) -> tuple[Fields, bool]:
-    """The request's parameters, the query's before the body's, and whether it had a query."""
+async def parameters(request: Request) -> tuple[BodyFields, bool]:
+    """The parameters, the query's before the body's, and whether there is a query."""
     body = await read_body(request, MAX_BODY_BYTES)
     query = dict(request.query_params)
     members = parse_json(body) if body.strip() else {}
     if not isinstance(members, dict):
         raise bad_request("the body must be a JSON object with name and src")
-    return Fields({**members, **query}, "the parameters"), bool(query)
+    return BodyFields({**members, **query}, "the parameters"), bool(query)
 
 
-def confirmation(alias: str, done: str, as_json: bool) -> Response:
-    """The answer to a change that was made."""
-    text = f"Adapter {alias} {done}"
+def confirmation(alias: str, change: str, as_json: bool) -> Response:
+    """The response to a successful change."""
+    text = f"Adapter {alias} {change}"
     return json_response({"status": text}) if as_json else PlainTextResponse(text)
 
 
@@ -125,7 +125,7 @@ async def unregister(registry: AdapterRegistry, request: Request) -> Response:
 
 
 async def describe(registry: AdapterRegistry, request: Request) -> Response:
-    """GET /adapters/{name}: what was asked for, and what the engine has of it."""
+    """GET /adapters/{name}: the registration, and the adapter's state in the engine."""
     name = request.path_params["name"]
     view = await registry.view(name)
     return json_response({**listed(registry.find(name)), **(shown(view) if view else UNREAD)})
@@ -143,7 +143,7 @@ async def list_adapters(registry: AdapterRegistry, request: Request) -> Response
 
 
 def listed(record: AdapterRecord) -> dict[str, Any]:
-    """An adapter as the API shows it."""
+    """A registration as JSON."""
     return {
         "name": record.name,
         "alias": record.alias,
@@ -154,7 +154,7 @@ def listed(record: AdapterRecord) -> dict[str, Any]:
 
 
 def shown(view: AdapterView) -> dict[str, Any]:
-    """What the engine knows of an adapter."""
+    """An adapter's state in the engine, as JSON."""
     return {
         "loaded": True,
         "version": view.version,
@@ -173,8 +173,8 @@ def shown(view: AdapterView) -> dict[str, Any]:
     }
 
 
-def required(given: Fields, name: str) -> str:
-    """A parameter that must be there."""
+def required(given: BodyFields, name: str) -> str:
+    """A required parameter."""
     value = given.text(name)
     if not value:
         raise bad_request(f"Parameter {name} is required.", name)
@@ -182,7 +182,7 @@ def required(given: Fields, name: str) -> str:
 
 
 def query_integer(request: Request, name: str, default: int, low: int, high: int) -> int:
-    """A whole number of the query."""
+    """A whole number from the query."""
     text = request.query_params.get(name)
     if text is None or text == "":
         return default

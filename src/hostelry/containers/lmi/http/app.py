@@ -7,13 +7,13 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route as Path
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from hostelry.containers.lmi.engine.backend import BackendStats, EngineFailedError
 from hostelry.containers.lmi.http.adapter_routes import adapter_paths, check_model, json_response
-from hostelry.containers.lmi.http.invoke import Call, Route
-from hostelry.containers.lmi.http.service import Service
+from hostelry.containers.lmi.http.invoke import InvocationHandler, InvocationRoute
+from hostelry.containers.lmi.http.server import LmiServer
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface
 from hostelry.containers.lmi.request.invocation import Schema
 from hostelry.containers.lmi.response.error_form import error_answer, front_end_error, openai_error
@@ -21,85 +21,83 @@ from hostelry.containers.lmi.response.error_form import error_answer, front_end_
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 
 
-def build_app(service: Service) -> Starlette:
-    """The application over `service`, which may still be loading its model."""
-    own = Route(None, service.config.dialect)
-    chat = Route(Schema.CHAT, Surface.OPENAI)
-    completion = Route(Schema.COMPLETION, Surface.OPENAI)
+def build_app(server: LmiServer) -> Starlette:
+    """The application over `server`, which may still be loading its model."""
+    own = InvocationRoute(None, server.config.dialect)
+    chat = InvocationRoute(Schema.CHAT, Surface.OPENAI)
+    completion = InvocationRoute(Schema.COMPLETION, Surface.OPENAI)
     routes = [
-        Path("/ping", ping(service), methods=["GET"]),
-        Path("/invocations", generating(service, own), methods=["POST"]),
-        Path("/predictions/{model}", generating(service, own), methods=["POST"]),
-        Path("/v1/chat/completions", generating(service, chat), methods=["POST"]),
-        Path("/v1/completions", generating(service, completion), methods=["POST"]),
-        Path("/v1/models", openai_models(service), methods=["GET"]),
-        *adapter_paths(service),
-        Path("/models", models(service), methods=["GET"]),
-        Path("/models/{model}", describe_model(service), methods=["GET"]),
+        Route("/ping", ping(server), methods=["GET"]),
+        Route("/invocations", generating(server, own), methods=["POST"]),
+        Route("/predictions/{model}", generating(server, own), methods=["POST"]),
+        Route("/v1/chat/completions", generating(server, chat), methods=["POST"]),
+        Route("/v1/completions", generating(server, completion), methods=["POST"]),
+        Route("/v1/models", openai_models(server), methods=["GET"]),
+        *adapter_paths(server),
+        Route("/models", models(server), methods=["GET"]),
+        Route("/models/{model}", describe_model(server), methods=["GET"]),
     ]
     return Starlette(
         routes=routes, exception_handlers={HTTPException: http_error, Exception: http_error}
     )
 
 
-def ping(service: Service) -> Callable[[Request], Awaitable[Response]]:
+def ping(server: LmiServer) -> Callable[[Request], Awaitable[Response]]:
     """GET /ping: 200 only when a request would be answered."""
 
     async def answer(request: Request) -> Response:
-        status = service.ping_status
-        word = "Healthy" if status == 200 else service.phase.value.capitalize()
+        status = server.ping_status
+        word = "Healthy" if status == 200 else server.phase.value.capitalize()
         return json_response({"status": word}, status)
 
     return answer
 
 
-def generating(service: Service, route: Route) -> Endpoint:
+def generating(server: LmiServer, route: InvocationRoute) -> Endpoint:
     """A route that generates."""
 
     async def answer(request: Request) -> ASGIApp:
-        return await Call(service, request, route).answer()
+        return await InvocationHandler(server, request, route).respond()
 
     return answer
 
 
-def openai_models(service: Service) -> Callable[[Request], Awaitable[Response]]:
+def openai_models(server: LmiServer) -> Callable[[Request], Awaitable[Response]]:
     """GET /v1/models: the base model and every adapter."""
 
     async def answer(request: Request) -> Response:
-        names = [service.config.model_name]
-        if service.model:
-            names += service.model.registry.records
-        created = int(service.clock.now())
-        cards = [
-            {"id": it, "object": "model", "created": created, "owned_by": "hostelry"}
-            for it in names
-        ]
+        names = [server.config.model_name]
+        if server.model:
+            names += server.model.registry.records
+        created = int(server.clock.now())
+        card = {"object": "model", "created": created, "owned_by": "hostelry"}
+        cards = [{"id": name, **card} for name in names]
         return json_response({"object": "list", "data": cards})
 
     return answer
 
 
-def models(service: Service) -> Callable[[Request], Awaitable[Response]]:
-    """GET /models: the one model this server holds."""
+def models(server: LmiServer) -> Callable[[Request], Awaitable[Response]]:
+    """GET /models: the one model of this server."""
 
     async def answer(request: Request) -> Response:
-        name = service.config.model_name
-        model = {"modelName": name, "modelUrl": str(service.config.model_dir)}
-        return json_response({"models": [{**model, "status": service.phase.value.upper()}]})
+        name = server.config.model_name
+        model = {"modelName": name, "modelUrl": str(server.config.model_dir)}
+        return json_response({"models": [{**model, "status": server.phase.value.upper()}]})
 
     return answer
 
 
-def describe_model(service: Service) -> Callable[[Request], Awaitable[Response]]:
-    """GET /models/{model}: the loaded model and the load on it."""
+def describe_model(server: LmiServer) -> Callable[[Request], Awaitable[Response]]:
+    """GET /models/{model}: the loaded model and its load."""
 
     async def answer(request: Request) -> Response:
         try:
-            check_model(service, request.path_params["model"])
-            loaded = service.loaded()
-            content = await model_description(service)
+            check_model(server, request.path_params["model"])
+            loaded = server.loaded()
+            content = await model_description(server)
         except Refusal as refusal:
-            status, error = error_answer(refusal, Surface.FRONT_END, service.config.codes)
+            status, error = error_answer(refusal, Surface.FRONT_END, server.config.codes)
             return json_response(error, status)
         content["adapters"] = len(loaded.registry.records)
         return json_response(content)
@@ -107,23 +105,23 @@ def describe_model(service: Service) -> Callable[[Request], Awaitable[Response]]
     return answer
 
 
-async def model_description(service: Service) -> dict[str, Any]:
-    """Facts of the model, the queue's and the engine's load."""
-    backend = service.loaded().backend
+async def model_description(server: LmiServer) -> dict[str, Any]:
+    """Facts of the model, and load of queue and engine."""
+    backend = server.loaded().backend
     try:
         facts, stats = backend.facts, await backend.stats()
     except EngineFailedError as error:
         raise Refusal(Cause.ENGINE, str(error)) from error
     return {
-        "modelName": service.config.model_name,
-        "modelUrl": str(service.config.model_dir),
-        "status": service.phase.value.upper(),
+        "modelName": server.config.model_name,
+        "modelUrl": str(server.config.model_dir),
+        "status": server.phase.value.upper(),
         "dtype": facts.dtype,
         "maxModelLen": facts.max_model_len,
-        "warnings": [*service.config.warnings, *facts.warnings],
+        "warnings": [*server.config.warnings, *facts.warnings],
         "queue": {
-            "inFlight": service.in_flight,
-            "capacity": service.config.job_queue_size + service.config.max_batch_size,
+            "inFlight": server.in_flight,
+            "capacity": server.config.job_queue_size + server.config.max_batch_size,
         },
         "engine": engine_load(stats),
         "adapterTiers": adapter_tiers(stats),
@@ -151,7 +149,7 @@ def engine_load(stats: BackendStats) -> dict[str, Any]:
 
 
 def adapter_tiers(stats: BackendStats) -> dict[str, Any]:
-    """What each place for adapters holds, and its bound; remote places have none."""
+    """Contents and bound of each adapter tier; remote places have none."""
     return {
         "pool": {
             "adapters": stats.adapters_in_pool,
@@ -173,7 +171,7 @@ def adapter_tiers(stats: BackendStats) -> dict[str, Any]:
 
 
 async def http_error(request: Request, error: Exception) -> Response:
-    """404, 405 and defects of ours (500) in the form of the route's family."""
+    """404, 405 and defects of the server (500) in the form of the route's family."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     message = f"{request.method} {request.url.path}: {getattr(error, 'detail', 'failed')}"
     if request.url.path.startswith("/v1/"):

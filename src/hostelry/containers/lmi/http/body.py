@@ -1,4 +1,4 @@
-"""Reading a request's body within its limit."""
+"""Reader of a request's body, within a limit."""
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -6,7 +6,7 @@ from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
 
 
 async def read_body(request: Request, limit_bytes: int) -> bytes:
-    """The whole body; raises Refusal as soon as it is known to be longer than `limit_bytes`."""
+    """The whole body; raises Refusal as soon as it is known to exceed `limit_bytes`."""
     declared = request.headers.get("content-length", "0")
     if declared.isdigit() and int(declared) > limit_bytes:
         raise too_large(int(declared), limit_bytes)
@@ -22,7 +22,7 @@ async def read_body(request: Request, limit_bytes: int) -> bytes:
 
 
 def too_large(size_bytes: int, limit_bytes: int) -> Refusal:
-    """The answer to a body that is longer than the configured limit."""
+    """The refusal of a body that exceeds the configured limit."""
     return Refusal(
         Cause.TOO_LARGE,
         f"the body has {size_bytes} bytes or more; the limit is {limit_bytes} "

@@ -1,4 +1,4 @@
-"""The routes that generate: /invocations and OpenAI's two."""
+"""Handler of the routes that generate: /invocations and OpenAI's two."""
 
 import asyncio
 import logging
@@ -20,18 +20,23 @@ from hostelry.containers.lmi.engine.backend import (
     QuotaReachedError,
     RequestRefusedError,
 )
-from hostelry.containers.lmi.http.answer import UntilDisconnect, send_chunks, send_whole
 from hostelry.containers.lmi.http.body import read_body
-from hostelry.containers.lmi.http.service import LoadedModel, Service
+from hostelry.containers.lmi.http.responses import UntilDisconnect, send_chunks, send_whole
+from hostelry.containers.lmi.http.server import LmiServer, LoadedModel
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface, bad_request, status_of
 from hostelry.containers.lmi.request.adapter_choice import Caller, unknown_adapter
 from hostelry.containers.lmi.request.body import parse_as, parse_invocation
 from hostelry.containers.lmi.request.context import ParseContext
 from hostelry.containers.lmi.request.invocation import Formatter, Invocation, Schema
 from hostelry.containers.lmi.request.terms import terms_of
-from hostelry.containers.lmi.response.answer import Running, prepare, run, told
 from hostelry.containers.lmi.response.error_form import error_answer
-from hostelry.containers.lmi.response.generated import Generated, Piece
+from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
+from hostelry.containers.lmi.response.generation import (
+    RunningSequence,
+    prepare,
+    returned_sequences,
+    run,
+)
 from hostelry.containers.lmi.response.lmi_form import LmiForm
 from hostelry.containers.lmi.response.openai_form import OpenAIForm
 from hostelry.containers.lmi.response.stream_form import JSON, LmiStream, OpenAIStream, StreamForm
@@ -43,31 +48,31 @@ MODEL_HEADER = "x-hostelry-model"
 VERSION_HEADER = "x-hostelry-adapter-version"
 STREAMING_API = "InvokeEndpointWithResponseStream"
 
-Steps = AsyncGenerator[list[tuple[Running, Piece]]]
+Steps = AsyncGenerator[list[tuple[RunningSequence, Piece]]]
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """One way in: the OpenAI schema it takes (None: the body decides) and its error form."""
+class InvocationRoute:
+    """A route that generates: its OpenAI schema (None: the body decides) and its error form."""
 
     schema: Schema | None
     surface: Surface
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One request to generate, from its body to its last byte."""
+class InvocationHandler:
+    """Handles one request to generate, from its body to its last byte."""
 
-    service: Service
+    server: LmiServer
     request: Request
-    route: Route
+    route: InvocationRoute
 
-    async def answer(self) -> UntilDisconnect:
-        """Read the body; the answer then runs until the client has it or goes away."""
+    async def respond(self) -> UntilDisconnect:
+        """Read the body; the response then runs until it is sent or the client disconnects."""
         try:
-            body = await read_body(self.request, self.service.config.max_request_bytes)
+            body = await read_body(self.request, self.server.config.max_request_bytes)
         except Refusal as error:
             refusal = error
             return UntilDisconnect(lambda send: self._refuse(send, refusal))
@@ -75,19 +80,19 @@ class Call:
 
     async def _run(self, send: Send, body: bytes) -> None:
         try:
-            model = self.service.loaded()
-            with self.service.place():
+            model = self.server.loaded()
+            with self.server.admission():
                 await self._generate(send, model, self._parse(model, body))
         except Refusal as refusal:
             await self._refuse(send, refusal)
 
     async def _refuse(self, send: Send, refusal: Refusal) -> None:
-        status, content = error_answer(refusal, self.route.surface, self.service.config.codes)
+        status, content = error_answer(refusal, self.route.surface, self.server.config.codes)
         body = msgspec.json.encode(content)
         await send_whole(send, status, {"content-type": JSON, **refusal.headers}, body)
 
     def _parse(self, model: LoadedModel, body: bytes) -> Invocation:
-        config = self.service.config
+        config = self.server.config
         context = ParseContext(
             dialect=config.dialect,
             caller=caller_of(self.request),
@@ -104,7 +109,7 @@ class Call:
         return parse_invocation(self.request.headers.get("content-type", ""), body, context)
 
     async def _generate(self, send: Send, model: LoadedModel, invocation: Invocation) -> None:
-        terms = terms_of(self.request.headers, self.service.config.first_token_deadline_s)
+        terms = terms_of(self.request.headers, self.server.config.first_token_deadline_s)
         await model.registry.ensure_loaded(invocation.adapters)
         sequences = await prepare(invocation, model.codec, model.backend.facts, terms)
         generated = [each.generated for each in sequences]
@@ -118,7 +123,7 @@ class Call:
         await send_whole(send, 200, headers, body)
 
     async def _collect(self, steps: Steps) -> None:
-        limit_s = self.service.config.predict_timeout_s
+        limit_s = self.server.config.predict_timeout_s
         try:
             async with asyncio.timeout(limit_s):
                 while await self._next(steps) is not None:
@@ -127,7 +132,7 @@ class Call:
             raise timed_out(limit_s) from None
 
     async def _stream(
-        self, send: Send, form: StreamForm, steps: Steps, generated: Sequence[Generated]
+        self, send: Send, form: StreamForm, steps: Steps, generated: Sequence[GeneratedSequence]
     ) -> None:
         first = await self._next(steps) or []
         opening = form.opening(generated) + form.step(generated, first)
@@ -135,24 +140,26 @@ class Call:
         await send_chunks(send, headers, opening, self._rest(form, steps, generated))
 
     async def _rest(
-        self, form: StreamForm, steps: Steps, generated: Sequence[Generated]
+        self, form: StreamForm, steps: Steps, generated: Sequence[GeneratedSequence]
     ) -> AsyncGenerator[bytes]:
         try:
             while (pieces := await self._next(steps)) is not None:
                 yield form.step(generated, pieces)
         except Refusal as refusal:
             log.warning("a stream broke: %s", refusal.message)
-            status = status_of(refusal.cause, self.route.surface, self.service.config.codes)
+            status = status_of(refusal.cause, self.route.surface, self.server.config.codes)
             yield form.broken(generated, status, refusal.message)
             return
         except Exception:
-            log.exception("a stream broke by a defect of ours")
-            yield form.broken(generated, 500, "the server failed at this answer; its log says why")
+            log.exception("a stream broke by a defect of the server")
+            yield form.broken(
+                generated, 500, "the server failed at this response; its log has the reason"
+            )
             return
         yield form.closing(generated)
 
-    async def _next(self, steps: Steps) -> list[tuple[Running, Piece]] | None:
-        limit_s = self.service.config.predict_timeout_s
+    async def _next(self, steps: Steps) -> list[tuple[RunningSequence, Piece]] | None:
+        limit_s = self.server.config.predict_timeout_s
         try:
             async with asyncio.timeout(limit_s):
                 return await anext(steps, None)
@@ -162,9 +169,9 @@ class Call:
             raise refusal_of(error) from error
 
     def _whole(
-        self, model: LoadedModel, invocation: Invocation, generated: Sequence[Generated]
+        self, model: LoadedModel, invocation: Invocation, generated: Sequence[GeneratedSequence]
     ) -> bytes:
-        chosen = told(invocation, generated)
+        chosen = returned_sequences(invocation, generated)
         if invocation.form.schema is Schema.INPUTS:
             content = self._lmi_form(model, invocation).whole(chosen)
         else:
@@ -182,7 +189,7 @@ class Call:
     def _lmi_form(self, model: LoadedModel, invocation: Invocation) -> LmiForm:
         return LmiForm(
             invocation.form,
-            self.service.config.dialect,
+            self.server.config.dialect,
             model.codec.token_text,
             model.codec.is_special,
         )
@@ -192,14 +199,14 @@ class Call:
         return OpenAIForm(
             form=invocation.form,
             id=prefix + new_request_id(),
-            created=int(self.service.clock.now()),
+            created=int(self.server.clock.now()),
             token_text=model.codec.token_text,
             lmi_names=self.route.surface is Surface.LEGACY,
         )
 
 
 def caller_of(request: Request) -> Caller:
-    """What headers and query say beside the body."""
+    """The values of headers and query that go with the body."""
     return Caller(
         adapter=request.headers.get(ADAPTER_HEADER),
         alias=request.headers.get(ALIAS_HEADER),
@@ -209,14 +216,14 @@ def caller_of(request: Request) -> Caller:
     )
 
 
-def version_header(generated: Sequence[Generated]) -> dict[str, str]:
-    """The contents of the adapters that answered, in order of the inputs, each once."""
+def version_header(generated: Sequence[GeneratedSequence]) -> dict[str, str]:
+    """The content ids of the adapters used, in order of the inputs, each once."""
     versions = dict.fromkeys(it.adapter_version for it in generated if it.adapter_version)
     return {VERSION_HEADER: ",".join(versions)} if versions else {}
 
 
 def refusal_of(error: BackendError) -> Refusal:
-    """The client's side of what the backend refused or failed at."""
+    """The refusal that a client gets for an error of the backend."""
     if isinstance(error, BusyError):
         cause = Cause.QUOTA if isinstance(error, QuotaReachedError) else Cause.QUEUE_FULL
         cause = Cause.DEADLINE if isinstance(error, DeadlineMissedError) else cause
@@ -229,5 +236,5 @@ def refusal_of(error: BackendError) -> Refusal:
 
 
 def timed_out(limit_s: float) -> Refusal:
-    """The answer to a request that took longer than predict_timeout."""
+    """The refusal of a request that took longer than predict_timeout."""
     return Refusal(Cause.TIMEOUT, f"Time out in: {limit_s:g} seconds (predict_timeout)")

@@ -16,5 +16,5 @@ def keyed(app: ASGIApp, key: str | None) -> ASGIApp:
 async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
     form = openai_error if scope["path"].startswith("/v1/") else front_end_error
     refusal = json_response(form(403, NOT_SHOWN), 403)
-    refusal.headers["Connection"] = "close"  # what is left of the body is not read
+    refusal.headers["Connection"] = "close"  # the rest of the body is not read
     await refusal(scope, receive, send)

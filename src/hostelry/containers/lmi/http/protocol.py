@@ -1,4 +1,4 @@
-"""uvicorn's HTTP, with an end to endless headers."""
+"""uvicorn's HTTP protocol with a limit on the size of a head."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ TOO_LONG = (
 
 
 class BoundedHeadProtocol(HttpToolsProtocol):
-    """Answers 431 and hangs up once more than `MAX_HEAD_BYTES` came after a head has begun."""
+    """Responds 431 and closes once more than `MAX_HEAD_BYTES` arrived after a head began."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -20,18 +20,18 @@ class BoundedHeadProtocol(HttpToolsProtocol):
         self._head_bytes = 0
 
     def on_message_begin(self) -> None:
-        """A request's first byte."""
+        """Called at a request's first byte."""
         self._in_head = True
         self._head_bytes = 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Its head is whole."""
+        """Called when the head is complete."""
         self._in_head = False
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came; those of a head that has begun are counted by the piece."""
+        """Feed bytes; those that arrive within a head are counted."""
         if self._in_head:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:

@@ -1,1 +1,1 @@
-"""From the bytes of a request to an invocation."""
+"""Parsers: the bytes of a request to an invocation."""

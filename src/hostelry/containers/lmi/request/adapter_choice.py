@@ -1,18 +1,33 @@
-"""Which adapter a request runs with, from the four places that may name one."""
+"""Choice of a request's adapter.
+
+The first that is there decides, for LMI's schema:
+
+    header X-Amzn-SageMaker-Adapter-Identifier -> one name for all inputs
+    query `adapter`                            -> one name for all inputs
+    body `adapters` (or `adapter`)             -> one name, or one per input; "" is the base
+    none of them                               -> the base
+
+and for OpenAI's schemas, where a body that contradicts the adapter header is refused:
+
+    header, query, body `adapters`             -> as above
+    header X-Hostelry-Model                    -> the base
+    body `model`: absent or the base's name    -> the base
+    body `model`: a registered adapter         -> that adapter; any other name is refused
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
-from hostelry.containers.lmi.request.fields import SHOWN_CHARACTERS, Fields, shown
+from hostelry.containers.lmi.request.fields import SHOWN_CHARACTERS, BodyFields, shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """What the request's headers and query say beside its body; None where absent.
+    """A request's headers and query that matter for its body; None where absent.
 
-    `model` is the door's own header: with it, the body's `model` is not read. `streaming_api` is
-    set when the call came through the platform's streaming operation.
+    `model` is the gateway's own header: with it, the body's `model` is not read. `streaming_api`
+    is set for calls of the platform's streaming operation.
     """
 
     adapter: str | None = None
@@ -23,17 +38,17 @@ class Caller:
 
 
 def unknown_adapter(name: str) -> Refusal:
-    """The answer to a name that nothing is registered under."""
-    told = name[:SHOWN_CHARACTERS]
-    return Refusal(Cause.UNKNOWN_ADAPTER, f"Adapter {told} is not registered", "adapters")
+    """The refusal of a name that is not registered."""
+    message = f"Adapter {name[:SHOWN_CHARACTERS]} is not registered"
+    return Refusal(Cause.UNKNOWN_ADAPTER, message, "adapters")
 
 
 def choose_adapters(
-    caller: Caller, body: Fields, count: int, registered: Collection[str]
+    caller: Caller, body: BodyFields, count: int, registered: Collection[str]
 ) -> tuple[str | None, ...]:
-    """The adapter of each of `count` prompts: the header's, else the query's, else the body's.
+    """The adapter of each of `count` prompts, None for the base model; see the table above.
 
-    Empty text is the base model. Raises Refusal for a name that is not registered and for a list
+    Raises Refusal for a name that is not registered and for a list
     whose length differs from the number of prompts.
     """
     if caller.adapter is not None:
@@ -48,8 +63,8 @@ def choose_adapters(
     return tuple(name or None for name in names)
 
 
-def body_adapters(body: Fields, count: int) -> tuple[str, ...]:
-    """What `adapters` (or `adapter`) of the body says for each prompt; empty for the base."""
+def body_adapters(body: BodyFields, count: int) -> tuple[str, ...]:
+    """The adapter of each prompt by the body's `adapters` (or `adapter`); empty for the base."""
     value = body.raw("adapters") if "adapters" in body else body.raw("adapter")
     if value is None:
         return ("",) * count
@@ -69,8 +84,8 @@ def body_adapters(body: Fields, count: int) -> tuple[str, ...]:
     return tuple(value)
 
 
-def check_same(caller: Caller, body: Fields) -> None:
-    """Refuse a body that names another adapter than the header, which decides."""
+def check_same(caller: Caller, body: BodyFields) -> None:
+    """Raise Refusal for a body that names another adapter than the header."""
     named = body_adapters(body, 1)[0] if names_adapter(body) else caller.adapter
     if named not in (caller.adapter, caller.alias):
         raise bad_request(
@@ -80,19 +95,17 @@ def check_same(caller: Caller, body: Fields) -> None:
         )
 
 
-def names_adapter(body: Fields) -> bool:
-    """Whether the body has a say in which adapter it runs with."""
+def names_adapter(body: BodyFields) -> bool:
+    """Whether the body names an adapter."""
     return "adapters" in body or "adapter" in body
 
 
 def choose_by_model(
-    caller: Caller, body: Fields, served: Collection[str], registered: Collection[str]
+    caller: Caller, body: BodyFields, served: Collection[str], registered: Collection[str]
 ) -> str | None:
-    """The adapter of an OpenAI request; its body's `model` may name the adapter.
+    """The adapter of an OpenAI request, None for the base model; see the table above.
 
-    `served` are the names of the base model. With the door's header, an absent adapter header
-    means the base or what the body's `adapters` names. Raises Refusal for a model that is neither,
-    and for a body that contradicts the adapter header.
+    `served` are the names of the base model. Raises Refusal.
     """
     if caller.adapter is not None:
         check_same(caller, body)

@@ -1,4 +1,4 @@
-"""From the bytes of a request to an invocation: content type, schema, parser."""
+"""Parser of a request's body: content type, then schema, then the schema's parser."""
 
 import csv
 import io
@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 
 from hostelry.containers.lmi.refusal import Surface, bad_request
 from hostelry.containers.lmi.request.context import ParseContext
-from hostelry.containers.lmi.request.fields import Fields, parse_json
+from hostelry.containers.lmi.request.fields import BodyFields, parse_json
 from hostelry.containers.lmi.request.inputs import parse_inputs
 from hostelry.containers.lmi.request.invocation import Invocation, Schema
 from hostelry.containers.lmi.request.openai import parse_chat, parse_completion
 
-PARSERS: Mapping[Schema, Callable[[Fields, ParseContext], Invocation]] = {
+PARSERS: Mapping[Schema, Callable[[BodyFields, ParseContext], Invocation]] = {
     Schema.COMPLETION: parse_completion,
     Schema.INPUTS: parse_inputs,
     Schema.CHAT: parse_chat,
@@ -23,7 +23,7 @@ ORDER: Mapping[Surface, tuple[Schema, ...]] = {
 
 
 def parse_invocation(content_type: str, body: bytes, context: ParseContext) -> Invocation:
-    """What a body of `/invocations` asks for; its members decide the schema. Raises Refusal."""
+    """The invocation of a body of `/invocations`; its members decide the schema. Raises Refusal."""
     fields = body_fields(content_type, body)
     if "requestType" in fields:
         raise bad_request("stateful sessions are not supported by this version", "requestType")
@@ -34,18 +34,18 @@ def parse_invocation(content_type: str, body: bytes, context: ParseContext) -> I
 
 
 def parse_as(schema: Schema, body: bytes, context: ParseContext) -> Invocation:
-    """What a body of an OpenAI route asks for. Raises Refusal."""
-    return PARSERS[schema](Fields(parse_json(body), "the body"), context)
+    """The invocation of a body of an OpenAI route. Raises Refusal."""
+    return PARSERS[schema](BodyFields(parse_json(body), "the body"), context)
 
 
-def body_fields(content_type: str, body: bytes) -> Fields:
+def body_fields(content_type: str, body: bytes) -> BodyFields:
     """The members of a body of any accepted content type."""
     kind = content_type.split(";")[0].strip().lower()
     if kind == "text/plain":
-        return Fields({"inputs": [decode(body)]}, "the body")
+        return BodyFields({"inputs": [decode(body)]}, "the body")
     if kind == "text/csv":
-        return Fields({"inputs": csv_inputs(decode(body))}, "the body")
-    return Fields(parse_json(body), "the body")
+        return BodyFields({"inputs": csv_inputs(decode(body))}, "the body")
+    return BodyFields(parse_json(body), "the body")
 
 
 def decode(body: bytes) -> str:

@@ -1,4 +1,4 @@
-"""A model's own chat template, rendered as Hugging Face templates expect.
+"""A model's chat template, rendered by the conventions of Hugging Face.
 
 Source: the conventions of transformers' chat templates (variables, raise_exception, strftime_now,
 tojson, trimmed blocks). Templates come with the model, so they run in jinja2's sandbox.
@@ -24,7 +24,7 @@ SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token
 
 
 class GenerationBlock(Extension):
-    """`{% generation %}` marks the assistant's words for training; here its body is just text."""
+    """`{% generation %}` marks the assistant's text for training; here its body is plain text."""
 
     tags = {"generation"}  # noqa: RUF012 - jinja2's own protocol
 
@@ -38,7 +38,7 @@ class ChatTemplate:
     """A compiled template with the model's special tokens."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, str], clock: Clock) -> None:
-        """Compile `source`; raises ValueError with the line when it is not a template."""
+        """Compile `source`; raises ValueError with the line for invalid syntax."""
         self._special_tokens = dict(special_tokens)
         try:
             self._template = compile_template(source, clock)
@@ -48,7 +48,7 @@ class ChatTemplate:
     def render(
         self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
     ) -> str:
-        """The prompt's text; raises Refusal when the template objects to the messages."""
+        """The prompt's text; raises Refusal when the template rejects the messages."""
         try:
             return self._template.render(
                 messages=messages,
@@ -81,7 +81,7 @@ def compile_template(source: str, clock: Clock) -> Template:
 
 
 def raise_exception(message: str) -> str:
-    """What a template calls when it objects to its input."""
+    """Function for templates that reject their input."""
     raise TemplateError(message)
 
 
@@ -92,7 +92,7 @@ def to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON without jinja2's HTML escapes."""
+    """`value` as JSON, without jinja2's HTML escapes."""
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
@@ -101,10 +101,10 @@ def to_json(
 def load_chat_template(
     folder: Path, configured: str | None, clock: Clock, model_dir: Path | None = None
 ) -> ChatTemplate | None:
-    """The template of the model in `folder`, or the configured one (a path or inline text).
+    """The configured template (a path or inline text), else that of the model in `folder`.
 
-    A path is of a file in `folder`, or beside the properties in `model_dir`.
-    None when there is none. Raises ValueError when it cannot be compiled.
+    A path is relative to `folder`, or to the properties' folder `model_dir`. None when there is
+    no template. Raises ValueError when it cannot be compiled.
     """
     settings = tokenizer_settings(folder)
     source = configured_source(configured, folder, model_dir or folder) or model_source(
@@ -124,7 +124,7 @@ def tokenizer_settings(folder: Path) -> Mapping[str, Any]:
 
 
 def configured_source(configured: str | None, folder: Path, model_dir: Path) -> str | None:
-    """The text of `option.chat_template`: a file's, or the option itself when it is a template."""
+    """The text of `option.chat_template`: a file's, or the option's own when it is a template."""
     if not configured:
         return None
     if "{" in configured or "\n" in configured:
@@ -140,7 +140,7 @@ def configured_source(configured: str | None, folder: Path, model_dir: Path) -> 
 
 
 def model_source(folder: Path, settings: Mapping[str, Any]) -> str | None:
-    """The model's template: chat_template.jinja, else the default one of the tokenizer's."""
+    """The model's template: chat_template.jinja, else the tokenizer's default template."""
     path = folder / "chat_template.jinja"
     if path.exists():
         return path.read_text(encoding="utf-8")
@@ -152,6 +152,6 @@ def model_source(folder: Path, settings: Mapping[str, Any]) -> str | None:
 
 
 def token_text(value: object) -> str | None:
-    """The text of a special token, written plainly or as an object."""
+    """The text of a special token, given as a string or as an object."""
     content = value.get("content") if isinstance(value, dict) else value
     return content if isinstance(content, str) else None

@@ -1,4 +1,4 @@
-"""What parsing a body needs to know beside the body."""
+"""Arguments of the parsers beside the body."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,21 +9,21 @@ from hostelry.containers.lmi.request.adapter_choice import Caller
 
 
 class ChatRenderer(Protocol):
-    """Turns messages into the text the model was trained on."""
+    """Renders messages as the prompt of a chat model."""
 
     def render(
         self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
     ) -> str:
-        """The prompt's text, special tokens included; raises Refusal when the template objects."""
+        """The prompt's text, special tokens included; raises Refusal for messages it rejects."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseContext:
-    """Configuration, caller and registry as plain values.
+    """Configuration, caller and registered adapters as plain values.
 
-    `served` are the names the base model goes by, `model_name` the one answers carry. `fresh_seed`
-    is used by a request that gives none.
+    `served` are the names of the base model, `model_name` the one in responses. `fresh_seed` is
+    the seed of a request that gives none.
     """
 
     dialect: Surface

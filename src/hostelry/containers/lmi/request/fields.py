@@ -1,4 +1,4 @@
-"""Typed reads from a JSON object that a stranger wrote; every refusal names field and limits."""
+"""Typed reads from an untrusted JSON object; every refusal names field, value and limits."""
 
 import reprlib
 from collections.abc import Mapping
@@ -12,18 +12,18 @@ from hostelry.engine.request import MAX_COUNT, MAX_TOKEN_ID
 
 SHOWN_CHARACTERS = 80
 MAX_INTEGER = MAX_COUNT
-# What looks at a value by calling itself (repr, templates, schemas) has room to spare; a JSON
-# schema of as many levels as are kept (64) takes two lists or objects a level.
+# Well below the recursion limit of repr, templates and schemas; a JSON schema of the most levels
+# that are accepted (64) takes two lists or objects a level.
 MAX_NESTING = 200
 
-# Looks at no more of a value than can be shown.
+# Reads no more of a value than is shown.
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 2 * SHOWN_CHARACTERS
 _REPR.maxlist = _REPR.maxdict = SHOWN_CHARACTERS
 
 
 def parse_json(body: bytes) -> Any:
-    """The JSON value in `body`; raises Refusal for anything that is not JSON, or nests too deep."""
+    """The JSON value in `body`; raises Refusal for invalid JSON and too deep nesting."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -36,17 +36,17 @@ def parse_json(body: bytes) -> Any:
 
 
 def nests_too_deep() -> Refusal:
-    """The answer to a body whose lists and objects lie too deep in each other."""
+    """The refusal of a body whose lists and objects nest too deep."""
     return bad_request(f"the body nests deeper than {MAX_NESTING} lists and objects")
 
 
 def shown(value: object) -> str:
-    """A value as it appears in an error message, cut to a readable length."""
+    """A value as error messages show it, cut to a readable length."""
     text = _REPR.repr(value)
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "..."
 
 
-class Fields:
+class BodyFields:
     """The members of one JSON object; null counts as absent."""
 
     def __init__(self, members: object, where: str) -> None:
@@ -61,13 +61,13 @@ class Fields:
         """The value as parsed; None when absent."""
         return self._members.get(name)
 
-    def members(self, name: str) -> "Fields":
-        """The members of a JSON object; absent is one without members."""
+    def members(self, name: str) -> "BodyFields":
+        """The members of an object; absent is an empty one."""
         value = self._members.get(name)
-        return Fields({} if value is None else value, name)
+        return BodyFields({} if value is None else value, name)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """A boolean, also as the text true or false."""
+        """A boolean, or the text true or false."""
         value = self._members.get(name)
         if value is None:
             return default
@@ -133,15 +133,15 @@ class Fields:
             raise bad_request(f"{name} has {len(values)} members; at most {most}", name)
         return tuple(values)
 
-    def refuse(self, name: str, accepted: tuple[object, ...], because: str) -> None:
-        """Refuse any value of `name` but absence and the `accepted` ones."""
+    def refuse(self, name: str, accepted: tuple[object, ...], reason: str) -> None:
+        """Raise Refusal for any value of `name` except null and the `accepted` ones."""
         value = self._members.get(name)
         if value is None or any(value == each for each in accepted):
             return
-        raise bad_request(f"{name} is {shown(value)}: {because}", name)
+        raise bad_request(f"{name} is {shown(value)}: {reason}", name)
 
 
 def is_token_id(value: object) -> bool:
-    """Whether `value` is a whole number that a token of some model could have."""
+    """Whether `value` is a whole number in the range of token ids."""
     is_integer = isinstance(value, int) and not isinstance(value, bool)
     return is_integer and 0 <= value <= MAX_TOKEN_ID  # type: ignore[operator]

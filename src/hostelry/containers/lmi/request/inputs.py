@@ -1,9 +1,9 @@
-"""LMI's own schema: inputs, parameters, stream, adapters."""
+"""Parser of LMI's own schema: inputs, parameters, stream, adapters."""
 
 from hostelry.containers.lmi.refusal import Surface, bad_request
 from hostelry.containers.lmi.request.adapter_choice import choose_adapters
 from hostelry.containers.lmi.request.context import ParseContext
-from hostelry.containers.lmi.request.fields import Fields, shown
+from hostelry.containers.lmi.request.fields import BodyFields, shown
 from hostelry.containers.lmi.request.invocation import (
     AnswerForm,
     Formatter,
@@ -24,8 +24,8 @@ MAX_INPUTS = 1024
 DEFAULT_MAX_NEW_TOKENS = 30
 
 
-def parse_inputs(body: Fields, context: ParseContext) -> Invocation:
-    """The invocation that a body with `inputs` asks for; raises Refusal."""
+def parse_inputs(body: BodyFields, context: ParseContext) -> Invocation:
+    """The invocation of a body with `inputs`; raises Refusal."""
     parameters = body.members("parameters")
     refuse_unsupported(parameters)
     prompts, listed = parse_prompts(body.raw("inputs"))
@@ -43,8 +43,10 @@ def parse_inputs(body: Fields, context: ParseContext) -> Invocation:
     sequences = parse_sequences(
         parameters, num_prompts=len(prompts), stream=formatter is not Formatter.JSON
     )
-    if sequences.told > 1 and formatter is not Formatter.JSON:
-        raise bad_request(f"n is {sequences.told}, which cannot be streamed; leave out stream", "n")
+    if sequences.returned > 1 and formatter is not Formatter.JSON:
+        raise bad_request(
+            f"n is {sequences.returned}, which cannot be streamed; leave out stream", "n"
+        )
     return Invocation(
         prompts=prompts,
         adapters=choose_adapters(context.caller, body, len(prompts), context.registered),
@@ -66,13 +68,13 @@ def parse_inputs(body: Fields, context: ParseContext) -> Invocation:
             tgi_compat=context.tgi_compat,
             num_top_tokens=top_tokens,
             seed=sampling.seed,
-            num_sequences=sequences.told,
+            num_sequences=sequences.returned,
         ),
     )
 
 
 def parse_prompts(inputs: object) -> tuple[tuple[PromptText, ...], bool]:
-    """The prompts, and whether they came as a list."""
+    """The prompts, and whether they are given as a list."""
     texts = [inputs] if isinstance(inputs, str) else inputs
     if not isinstance(texts, list) or not texts or not all(isinstance(it, str) for it in texts):
         raise bad_request(
@@ -84,8 +86,8 @@ def parse_prompts(inputs: object) -> tuple[tuple[PromptText, ...], bool]:
     return tuple(PromptText(text) for text in texts), isinstance(inputs, list)
 
 
-def lmi_temperature(parameters: Fields, context: ParseContext) -> float:
-    """Zero (greedy) where the dialect does not sample, else the request's temperature.
+def lmi_temperature(parameters: BodyFields, context: ParseContext) -> float:
+    """Zero (greedy) where the request does not sample, else its temperature.
 
     The rolling batch samples only with do_sample true; the async handler unless it is false.
     """
@@ -94,8 +96,13 @@ def lmi_temperature(parameters: Fields, context: ParseContext) -> float:
     return temperature if sample else 0.0
 
 
-def choose_formatter(body: Fields, parameters: Fields, context: ParseContext) -> Formatter:
-    """The request's own formatter, else the configured one, else what `stream` implies."""
+def choose_formatter(body: BodyFields, parameters: BodyFields, context: ParseContext) -> Formatter:
+    """The request's formatter.
+
+    `output_formatter` of the request, else of the configuration -> that one
+    not streaming                                                -> JSON
+    streaming                                                    -> SSE with tgi_compat, else lines
+    """
     name = parameters.text("output_formatter") or context.output_formatter
     streaming = body.flag("stream", parameters.flag("stream", context.caller.streaming_api))
     if name is None:

@@ -1,4 +1,4 @@
-"""A parsed request: what to generate, from which prompts, and which form the answer has."""
+"""A parsed request: prompts, sampling, and the form of the response."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -7,7 +7,7 @@ from hostelry.engine.request import SamplingParams
 
 
 class Schema(Enum):
-    """Which request schema the body followed, and so the form of its answer."""
+    """Schema of a request, which decides the schema of its response."""
 
     INPUTS = "inputs"  # LMI's own
     COMPLETION = "prompt"  # OpenAI completions
@@ -15,7 +15,7 @@ class Schema(Enum):
 
 
 class Formatter(Enum):
-    """How an answer in LMI's schema is written."""
+    """Serialization of a response in LMI's schema."""
 
     JSON = "json"
     JSONLINES = "jsonlines"
@@ -34,8 +34,8 @@ Prompt = PromptText | tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Texts:
-    """How token ids become the answer's text."""
+class TextOptions:
+    """Options of turning token ids into text."""
 
     stop: tuple[str, ...] = ()
     include_stop: bool = False
@@ -43,20 +43,20 @@ class Texts:
 
 
 @dataclass(frozen=True, slots=True)
-class Sequences:
-    """How many sequences of each prompt are told; where more are made, the likeliest are."""
+class SequenceCounts:
+    """Sequences of each prompt: how many are generated, and how many of the likeliest returned."""
 
-    told: int = 1
-    made: int = 1
+    returned: int = 1
+    generated: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerForm:
-    """What the client wants to see.
+    """Form of the response.
 
-    `listed` is set when the prompts came as a list. `num_top_tokens` None reports no logprobs in
-    the OpenAI forms. `full_text` puts the prompt before the generated text. `num_sequences` follow
-    each other for each prompt.
+    `listed` is set when the prompts are given as a list. With `num_top_tokens` None the OpenAI
+    forms have no logprobs. `full_text` puts the prompt before the generated text. Each prompt has
+    `num_sequences` consecutive sequences.
     """
 
     schema: Schema
@@ -74,18 +74,18 @@ class AnswerForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """One request: prompts, and for each of them the adapter (None is the base model).
+    """One request: prompts, and the adapter of each (None: the base model).
 
-    `max_new_tokens` None fills what the prompt leaves of the model's length. `truncate` keeps the
-    last that many tokens of each prompt. `sampling.max_new_tokens` is not read.
+    `max_new_tokens` None allows the rest of the model's length. `truncate` is the number of last
+    tokens kept of each prompt. `sampling.max_new_tokens` is not read.
     """
 
     prompts: tuple[Prompt, ...]
     adapters: tuple[str | None, ...]
     max_new_tokens: int | None
     sampling: SamplingParams
-    texts: Texts
+    texts: TextOptions
     stream: bool
     truncate: int | None = None
-    sequences: Sequences = Sequences()
+    sequences: SequenceCounts = SequenceCounts()
     form: AnswerForm

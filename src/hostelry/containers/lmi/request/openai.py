@@ -1,11 +1,11 @@
-"""OpenAI's completion and chat completion requests."""
+"""Parsers of OpenAI's completion and chat completion requests."""
 
 from typing import Any
 
 from hostelry.containers.lmi.refusal import bad_request
 from hostelry.containers.lmi.request.adapter_choice import choose_by_model
 from hostelry.containers.lmi.request.context import ParseContext
-from hostelry.containers.lmi.request.fields import Fields, is_token_id, shown
+from hostelry.containers.lmi.request.fields import BodyFields, is_token_id, shown
 from hostelry.containers.lmi.request.inputs import MAX_INPUTS
 from hostelry.containers.lmi.request.invocation import (
     AnswerForm,
@@ -29,8 +29,8 @@ MAX_OPENAI_TEMPERATURE = 2
 MAX_MESSAGES = 10_000
 
 
-def parse_completion(body: Fields, context: ParseContext) -> Invocation:
-    """The invocation that a body with `prompt` asks for; raises Refusal."""
+def parse_completion(body: BodyFields, context: ParseContext) -> Invocation:
+    """The invocation of a body with `prompt`; raises Refusal."""
     prompts = parse_prompt(body.raw("prompt"))
     max_tokens = body.integer("max_tokens", 1) or DEFAULT_COMPLETION_TOKENS
     top = body.integer("logprobs", 0, MAX_LOGPROBS)
@@ -39,8 +39,8 @@ def parse_completion(body: Fields, context: ParseContext) -> Invocation:
     )
 
 
-def parse_chat(body: Fields, context: ParseContext) -> Invocation:
-    """The invocation that a body with `messages` asks for; raises Refusal."""
+def parse_chat(body: BodyFields, context: ParseContext) -> Invocation:
+    """The invocation of a body with `messages`; raises Refusal."""
     for name in ("tools", "functions"):
         body.refuse(name, ([],), "tool calls are " + NOT_IN_THIS_VERSION)
     body.refuse("tool_choice", ("none", "auto"), "tool calls are " + NOT_IN_THIS_VERSION)
@@ -66,7 +66,7 @@ def parse_chat(body: Fields, context: ParseContext) -> Invocation:
 
 
 def openai_invocation(
-    body: Fields,
+    body: BodyFields,
     context: ParseContext,
     *,
     schema: Schema,
@@ -74,7 +74,7 @@ def openai_invocation(
     max_tokens: int | None,
     top: int | None,
 ) -> Invocation:
-    """What both OpenAI schemas have in common."""
+    """The invocation, by the members that both OpenAI schemas have."""
     refuse_unsupported(body)
     adapter = choose_by_model(context.caller, body, context.served, context.registered)
     options = body.members("stream_options")
@@ -97,24 +97,24 @@ def openai_invocation(
         sequences=sequences,
         form=AnswerForm(
             schema=schema,
-            model=context.caller.model or called(adapter, context),
+            model=context.caller.model or answered_model(adapter, context),
             full_text=body.flag("echo"),
             include_usage=options.flag("include_usage"),
             num_top_tokens=top,
-            num_sequences=sequences.told,
+            num_sequences=sequences.returned,
         ),
     )
 
 
-def called(adapter: str | None, context: ParseContext) -> str:
-    """The name that an answer carries: of an adapter its alias, where the caller told one."""
+def answered_model(adapter: str | None, context: ParseContext) -> str:
+    """The model's name in the response: of an adapter its alias, where the caller gave one."""
     if adapter is not None and adapter == context.caller.adapter:
         return context.caller.alias or adapter
     return adapter or context.model_name
 
 
-def chat_logprobs(body: Fields) -> int | None:
-    """How many alternatives a chat request wants beside each token; None for no logprobs."""
+def chat_logprobs(body: BodyFields) -> int | None:
+    """Number of alternatives reported with each token; None for no logprobs."""
     top = body.integer("top_logprobs", 0, MAX_LOGPROBS)
     if body.flag("logprobs"):
         return top or 0
@@ -151,7 +151,7 @@ def one_prompt(value: object) -> Prompt:
 
 
 def parse_messages(value: object) -> list[dict[str, Any]]:
-    """Messages with plain text contents, every other member kept for the template."""
+    """Messages with plain text contents; other members are kept for the template."""
     if not isinstance(value, list) or not 0 < len(value) <= MAX_MESSAGES:
         raise bad_request(
             f"messages is {shown(value)}; it must be a list of 1 to {MAX_MESSAGES} messages",
@@ -162,7 +162,7 @@ def parse_messages(value: object) -> list[dict[str, Any]]:
 
 def parse_message(value: object, where: str) -> dict[str, Any]:
     """One message; text parts become one string, other parts are refused."""
-    message = Fields(value, where)
+    message = BodyFields(value, where)
     role = message.text("role")
     if not role:
         raise bad_request(f"{where} has no role", where)
@@ -181,7 +181,7 @@ def parse_message(value: object, where: str) -> dict[str, Any]:
 
 def text_part(value: object, where: str) -> str:
     """The text of one content part; a part of any other type is refused."""
-    part = Fields(value, f"{where}.content")
+    part = BodyFields(value, f"{where}.content")
     kind = part.text("type") or "text"
     if kind != "text":
         raise bad_request(

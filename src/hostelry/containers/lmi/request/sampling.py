@@ -1,10 +1,10 @@
-"""Sampling values out of a request, with LMI's and OpenAI's names and ranges."""
+"""Parser of sampling parameters, under LMI's and OpenAI's names and ranges."""
 
 import math
 
 from hostelry.containers.lmi.refusal import bad_request
-from hostelry.containers.lmi.request.fields import MAX_INTEGER, Fields, shown
-from hostelry.containers.lmi.request.invocation import Sequences, Texts
+from hostelry.containers.lmi.request.fields import MAX_INTEGER, BodyFields, shown
+from hostelry.containers.lmi.request.invocation import SequenceCounts, TextOptions
 from hostelry.containers.lmi.request.structure import parse_structure
 from hostelry.engine.request import (
     LEAST_REPETITION_PENALTY,
@@ -30,8 +30,8 @@ NO_PROMPT_LOGPROBS = "log-probabilities of prompt tokens are not reported; leave
 NOT_IN_THIS_VERSION = "not supported by this version; leave it out"
 
 
-def refuse_unsupported(fields: Fields) -> None:
-    """Refuse what would change the answer and cannot be done."""
+def refuse_unsupported(fields: BodyFields) -> None:
+    """Raise Refusal for parameters that would change the response and are not supported."""
     fields.refuse("num_beams", (1,), NO_BEAMS)
     fields.refuse("use_beam_search", (False,), NO_BEAMS)
     for name in ("decoder_input_details", "prompt_logprobs"):
@@ -41,11 +41,11 @@ def refuse_unsupported(fields: Fields) -> None:
 
 
 def parse_sampling(
-    fields: Fields, *, temperature: float, num_logprobs: int | None, seed: int
+    fields: BodyFields, *, temperature: float, num_logprobs: int | None, seed: int
 ) -> SamplingParams:
-    """Everything about choosing tokens but how many; `temperature` is the one to use.
+    """The sampling parameters but max_new_tokens; `temperature` is taken as given.
 
-    `seed` is used where the request gives none. Raises Refusal naming the field and its range.
+    `seed` is the default. Raises Refusal naming the field and its range.
     """
     fewest = fields.integer("min_new_tokens", 0) or fields.integer("min_tokens", 0) or 0
     given_seed = fields.integer("seed", -MAX_INTEGER, MAX_INTEGER)
@@ -75,12 +75,12 @@ def parse_sampling(
         raise bad_request(str(error)) from error
 
 
-def parse_bias(fields: Fields) -> tuple[tuple[int, float], ...]:
-    """Token ids, as the names of an object's members, with what is added to their logits."""
+def parse_bias(fields: BodyFields) -> tuple[tuple[int, float], ...]:
+    """Token ids (the names of an object's members) and the values added to their logits."""
     members = fields.raw("logit_bias")
     if members is None:
         return ()
-    bias = Fields(members, "logit_bias")
+    bias = BodyFields(members, "logit_bias")
     if len(members) > MAX_BIASED_TOKENS:
         raise bad_request(
             f"logit_bias has {len(members)} members; at most {MAX_BIASED_TOKENS}", "logit_bias"
@@ -92,41 +92,42 @@ def parse_bias(fields: Fields) -> tuple[tuple[int, float], ...]:
     return tuple((int(name), float(value)) for name, value in values if value is not None)
 
 
-def parse_sequences(fields: Fields, *, num_prompts: int, stream: bool) -> Sequences:
+def parse_sequences(fields: BodyFields, *, num_prompts: int, stream: bool) -> SequenceCounts:
     """`n` sequences of each prompt, the best of `best_of`."""
-    told = fields.integer("n", 1, MAX_SEQUENCES) or 1
-    made = fields.integer("best_of", 1, MAX_SEQUENCES) or told
-    if made < told:
-        raise bad_request(f"best_of is {made}; it must be at least n, {told}", "best_of")
-    if made > told and stream:
+    returned = fields.integer("n", 1, MAX_SEQUENCES) or 1
+    generated = fields.integer("best_of", 1, MAX_SEQUENCES) or returned
+    if generated < returned:
+        raise bad_request(f"best_of is {generated}; it must be at least n, {returned}", "best_of")
+    if generated > returned and stream:
         raise bad_request(
-            f"best_of is {made} and n {told}: the best are known at the end only; leave out stream",
+            f"best_of is {generated} and n {returned}: the best are known at the end only; leave "
+            "out stream",
             "best_of",
         )
-    if made * num_prompts > MAX_ALL_SEQUENCES:
+    if generated * num_prompts > MAX_ALL_SEQUENCES:
         raise bad_request(
-            f"{made} sequences of each of {num_prompts} inputs are {made * num_prompts}; at most "
-            f"{MAX_ALL_SEQUENCES} in one request",
+            f"{generated} sequences of each of {num_prompts} inputs are "
+            f"{generated * num_prompts}; at most {MAX_ALL_SEQUENCES} in one request",
             "n",
         )
-    return Sequences(told, made)
+    return SequenceCounts(returned, generated)
 
 
-def parse_texts(fields: Fields) -> Texts:
-    """Stop strings under both of their names, and how special tokens are shown."""
+def parse_texts(fields: BodyFields) -> TextOptions:
+    """Stop strings under both of their names, and the treatment of special tokens."""
     stops = tuple(
         stop
         for name in ("stop_sequences", "stop")
         for stop in fields.texts(name, most=MAX_STOP_STRINGS, longest=MAX_STOP_CHARACTERS)
     )
-    return Texts(
+    return TextOptions(
         stop=tuple(dict.fromkeys(stops)),
         include_stop=fields.flag("include_stop_str_in_output"),
         skip_special_tokens=fields.flag("skip_special_tokens", True),
     )
 
 
-def parse_temperature(fields: Fields, default: float, high: float = MAX_TEMPERATURE) -> float:
+def parse_temperature(fields: BodyFields, default: float, high: float = MAX_TEMPERATURE) -> float:
     """The temperature, `default` where the request gives none."""
     return or_default(fields.number("temperature", 0, high), default)
 

@@ -1,4 +1,4 @@
-"""The structure that a request bounds its text to, under the names that clients know."""
+"""Parser of structured output, under the names of OpenAI, vLLM and TGI."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 
 from hostelry.containers.lmi.refusal import bad_request
-from hostelry.containers.lmi.request.fields import Fields, shown
+from hostelry.containers.lmi.request.fields import BodyFields, shown
 from hostelry.engine.request import Structure
 
 # What a member of a request holds -> its structure.
 Reader = Callable[[Any, str], Structure | None]
 
 
-def parse_structure(fields: Fields) -> Structure | None:
-    """The one structure that is asked for; None where none is. Raises Refusal.
+def parse_structure(fields: BodyFields) -> Structure | None:
+    """The requested structure; None for free text. Raises Refusal.
 
     `response_format` is OpenAI's, `guided_*` and `structured_outputs` are vLLM's, `grammar` is
     TGI's.
@@ -35,8 +35,8 @@ def parse_structure(fields: Fields) -> Structure | None:
 
 
 def response_format(value: Any, name: str) -> Structure | None:
-    """OpenAI's: a type, and beside json_schema the schema in an object of that name."""
-    members = Fields(value, name)
+    """OpenAI's form: a type, and for json_schema an object of that name with the schema."""
+    members = BodyFields(value, name)
     kind = members.text("type")
     if kind == "text":
         return None
@@ -51,8 +51,8 @@ def response_format(value: Any, name: str) -> Structure | None:
 
 
 def tgi_grammar(value: Any, name: str) -> Structure:
-    """TGI's: {"type": "json" | "regex", "value": ...}."""
-    members = Fields(value, name)
+    """TGI's form: {"type": "json" | "regex", "value": ...}."""
+    members = BodyFields(value, name)
     kind = members.text("type")
     if kind in ("json", "json_object"):
         return json_schema(members.raw("value"), f"{name}.value")
@@ -62,8 +62,8 @@ def tgi_grammar(value: Any, name: str) -> Structure:
 
 
 def structured_outputs(value: Any, name: str) -> Structure | None:
-    """The newer form of vLLM: an object with one member that is not null or false."""
-    members = Fields(value, name)
+    """VLLM's newer form: an object with one member that is not null or false."""
+    members = BodyFields(value, name)
     readers: Mapping[str, Reader] = {
         "json": json_schema,
         "json_object": json_object,
@@ -93,7 +93,7 @@ def json_object(value: Any, name: str) -> Structure | None:
 
 
 def json_schema(value: Any, name: str) -> Structure:
-    """A schema, also as the text of one."""
+    """A schema, or the text of one."""
     if isinstance(value, str):
         return Structure("json_schema", value)
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""On which terms a request runs, beside what its body says: for whom, and by when."""
+"""Tenant and first-token deadline of a request, from its headers."""
 
 import math
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ MAX_DEADLINE_S = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """`tenant` None is the adapter's name; no deadline is None."""
+    """A request's tenant (None: the adapter's name) and deadline (None: no deadline)."""
 
     tenant: str | None = None
     first_token_deadline_s: float | None = None
 
 
 def terms_of(headers: Mapping[str, str], default_deadline_s: float | None) -> Terms:
-    """What the request's headers ask for. Raises Refusal for values that cannot be."""
+    """The terms by the request's headers. Raises Refusal for invalid values."""
     tenant = headers.get(TENANT_HEADER)
     if tenant is not None and not is_tenant_name(tenant):
         raise bad_request(
@@ -35,7 +35,7 @@ def terms_of(headers: Mapping[str, str], default_deadline_s: float | None) -> Te
 
 
 def is_tenant_name(name: str) -> bool:
-    """Whether a tenant may be called that."""
+    """Whether `name` is valid for a tenant."""
     return 0 < len(name) <= MAX_TENANT_CHARACTERS and name.isprintable()
 
 

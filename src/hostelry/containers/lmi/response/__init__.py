@@ -1,1 +1,1 @@
-"""From generated tokens to the answer of each schema."""
+"""Responses: generated tokens in the form of each schema."""

@@ -1,4 +1,4 @@
-"""The bodies of error answers, one form a surface."""
+"""Bodies of error responses, one form for each surface."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from hostelry.containers.lmi.refusal import (
     status_of,
 )
 
-# Causes that the server around the handlers reports, whatever the body asked for.
+# Causes reported in the front end's form on every surface but OpenAI's.
 FRONT_END_CAUSES = frozenset(
     {
         Cause.TOO_LARGE, Cause.QUEUE_FULL, Cause.QUOTA, Cause.DEADLINE, Cause.NOT_READY,
@@ -41,19 +41,19 @@ def error_answer(refusal: Refusal, surface: Surface, codes: StatusCodes) -> tupl
 
 
 def front_end_error(status: int, message: str) -> dict[str, Any]:
-    """The form of errors that no handler wrote."""
+    """The form of errors outside the handlers."""
     name = EXCEPTION_NAMES.get(status, "InternalServerException")
     return {"code": status, "type": name, "message": message}
 
 
 def openai_error(status: int, message: str, param: str | None = None) -> dict[str, Any]:
-    """The form that OpenAI clients turn into their exceptions."""
+    """OpenAI's form, which its clients turn into exceptions."""
     kind = OPENAI_TYPES.get(status, "InternalServerError")
     return {"error": {"message": message, "type": kind, "param": param, "code": status}}
 
 
 def legacy_error(status: int, message: str) -> dict[str, Any]:
-    """The rolling batch's form: an answer without text."""
+    """The rolling batch's form: a response without text."""
     return {
         "generated_text": None,
         "error": message,

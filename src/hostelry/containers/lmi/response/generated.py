@@ -1,4 +1,4 @@
-"""Generated text as plain values: pieces as they come, and whole sequences."""
+"""Generated text as plain values: pieces, and whole sequences."""
 
 from dataclasses import dataclass, field
 
@@ -7,9 +7,9 @@ from hostelry.engine.request import FinishReason, TokenLogprob
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """What one token added; `text` may be empty while a character or a stop string is open.
+    """The text of one token; empty while a character or a stop string may be incomplete.
 
-    `token_id` is None only for an end without a further token.
+    `token_id` is None only for an end without a token.
     """
 
     token_id: int | None
@@ -20,10 +20,10 @@ class Piece:
 
 
 @dataclass(slots=True, kw_only=True)
-class Generated:
-    """One sequence so far; `shares_prompt` where it is not the first of its prompt.
+class GeneratedSequence:
+    """One sequence so far; `shares_prompt` is set unless it is the first of its prompt.
 
-    `adapter_version` is the content that its adapter had, known at its end.
+    `adapter_version` is the content id of its adapter, known at its end.
     """
 
     prompt_text: str
@@ -35,20 +35,20 @@ class Generated:
 
     @property
     def text(self) -> str:
-        """What was generated, without the prompt."""
+        """The generated text, without the prompt."""
         return "".join(piece.text for piece in self.pieces)
 
     @property
     def logprobs(self) -> list[float]:
-        """The logprobs of its tokens, as far as they are known."""
+        """The logprobs of its tokens, where known."""
         return [piece.logprob for piece in self.pieces if piece.logprob is not None]
 
     @property
     def num_tokens(self) -> int:
-        """Generated tokens, the one that ended the sequence included."""
+        """Number of generated tokens, including the one that ended the sequence."""
         return sum(piece.token_id is not None for piece in self.pieces)
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """Why it ended; None while it runs."""
+        """The finish reason; None while the sequence runs."""
         return self.pieces[-1].finish_reason if self.pieces else None

@@ -1,4 +1,4 @@
-"""Answers in LMI's own schema, in both of its dialects, as JSON values.
+"""Responses in LMI's own schema, in both dialects, as JSON values.
 
 The rolling batch's dialect (LEGACY) calls a token's log-probability `log_prob`, the async
 handler's `logprob`; their details differ as well. `finish_reason` is the real one in both.
@@ -10,13 +10,13 @@ from typing import Any
 
 from hostelry.containers.lmi.refusal import Surface
 from hostelry.containers.lmi.request.invocation import AnswerForm
-from hostelry.containers.lmi.response.generated import Generated, Piece
+from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
 from hostelry.engine.request import FinishReason
 
 
 @dataclass(frozen=True, slots=True)
 class LmiForm:
-    """One answer's form; `token_text` shows a token id alone, `is_special` tells control tokens."""
+    """Form of one response; `token_text` decodes one token, `is_special` marks control tokens."""
 
     form: AnswerForm
     dialect: Surface
@@ -27,8 +27,8 @@ class LmiForm:
     def _legacy(self) -> bool:
         return self.dialect is Surface.LEGACY
 
-    def whole(self, sequences: Sequence[Generated]) -> Any:
-        """The body of an answer that is not streamed."""
+    def whole(self, sequences: Sequence[GeneratedSequence]) -> Any:
+        """The body of a response that is not streamed."""
         count = self.form.num_sequences
         answers = [
             self._answer(sequences[start], sequences[start + 1 : start + count])
@@ -36,7 +36,7 @@ class LmiForm:
         ]
         return answers if self.form.listed or self.form.tgi_compat else answers[0]
 
-    def line(self, piece: Piece, sequence: Generated) -> dict[str, Any]:
+    def line(self, piece: Piece, sequence: GeneratedSequence) -> dict[str, Any]:
         """One line of a stream of one sequence; the last one carries the whole text."""
         ended = piece.finish_reason is not None
         line: dict[str, Any] = {} if self._legacy else {"index": 0}
@@ -50,13 +50,13 @@ class LmiForm:
         return line
 
     def step_line(self, count: int, pieces: Sequence[tuple[int, Piece]]) -> dict[str, Any]:
-        """One line of a stream of several sequences: what a step added to each."""
+        """One line of a stream of several sequences: the text that a step added to each."""
         outputs = [""] * count
         for index, piece in pieces:
             outputs[index] = piece.text
         return {"outputs": outputs}
 
-    def error_line(self, sequence: Generated, status: int, message: str) -> dict[str, Any]:
+    def error_line(self, sequence: GeneratedSequence, status: int, message: str) -> dict[str, Any]:
         """The last line of a stream that broke after its status was sent."""
         if not self._legacy:
             return {"code": status, "error": message}
@@ -68,7 +68,9 @@ class LmiForm:
             "details": {"finish_reason": "error", "generated_tokens": sequence.num_tokens},
         }
 
-    def _answer(self, sequence: Generated, others: Sequence[Generated]) -> dict[str, Any]:
+    def _answer(
+        self, sequence: GeneratedSequence, others: Sequence[GeneratedSequence]
+    ) -> dict[str, Any]:
         answer: dict[str, Any] = {"generated_text": self._text(sequence)}
         if self.form.details:
             answer["details"] = self._details(sequence)
@@ -79,11 +81,11 @@ class LmiForm:
                 ]
         return answer
 
-    def _text(self, sequence: Generated) -> str:
+    def _text(self, sequence: GeneratedSequence) -> str:
         prefix = sequence.prompt_text if self.form.full_text else ""
         return prefix + sequence.text
 
-    def _details(self, sequence: Generated) -> dict[str, Any]:
+    def _details(self, sequence: GeneratedSequence) -> dict[str, Any]:
         tokens = [piece for piece in sequence.pieces if piece.token_id is not None]
         details: dict[str, Any] = {
             "finish_reason": lmi_finish(sequence.finish_reason),
@@ -99,7 +101,7 @@ class LmiForm:
             details["top_tokens"] = [self._top_tokens(piece) for piece in tokens]
         return details
 
-    def _stream_details(self, sequence: Generated) -> dict[str, Any] | None:
+    def _stream_details(self, sequence: GeneratedSequence) -> dict[str, Any] | None:
         if not self.form.details:
             return None
         details: dict[str, Any] = {"generated_tokens": sequence.num_tokens}

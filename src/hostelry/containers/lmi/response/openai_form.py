@@ -1,20 +1,20 @@
-"""Answers in OpenAI's completion and chat completion schemas, as JSON values."""
+"""Responses in OpenAI's completion and chat completion schemas, as JSON values."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hostelry.containers.lmi.request.invocation import AnswerForm, Schema
-from hostelry.containers.lmi.response.generated import Generated, Piece
+from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
 from hostelry.containers.lmi.response.lmi_form import lmi_finish, openai_finish
 from hostelry.engine.request import TokenLogprob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenAIForm:
-    """One answer's form; `id` and `created` (seconds since the epoch) are on every chunk.
+    """Form of one response; `id` and `created` (seconds since the epoch) are in every chunk.
 
-    `lmi_names` gives finish reasons LMI's names, as its rolling batch did.
+    With `lmi_names` finish reasons have LMI's names, as in its rolling batch.
     """
 
     form: AnswerForm
@@ -28,15 +28,15 @@ class OpenAIForm:
         return self.form.schema is Schema.CHAT
 
     def whole(
-        self, sequences: Sequence[Generated], made: Sequence[Generated] = ()
+        self, sequences: Sequence[GeneratedSequence], generated: Sequence[GeneratedSequence] = ()
     ) -> dict[str, Any]:
-        """The body of an answer that is not streamed; `made` counts in it, if more were made."""
+        """The body of a response that is not streamed; usage counts all that were `generated`."""
         kind = "chat.completion" if self._chat else "text_completion"
         choices = [self._choice(index, each) for index, each in enumerate(sequences)]
-        return {**self._head(kind), "choices": choices, "usage": usage(made or sequences)}
+        return {**self._head(kind), "choices": choices, "usage": usage(generated or sequences)}
 
-    def opening(self, sequences: Sequence[Generated]) -> list[dict[str, Any]]:
-        """What a stream says before its first token."""
+    def opening(self, sequences: Sequence[GeneratedSequence]) -> list[dict[str, Any]]:
+        """The chunks before the first token."""
         if self._chat:
             role = {"delta": {"role": "assistant", "content": ""}}
             return [self._chunk(index, role, None) for index in range(len(sequences))]
@@ -45,7 +45,7 @@ class OpenAIForm:
         texts = enumerate(each.prompt_text for each in sequences)
         return [self._chunk(index, {"text": text}, None) for index, text in texts]
 
-    def chunk(self, index: int, piece: Piece, sequence: Generated) -> dict[str, Any]:
+    def chunk(self, index: int, piece: Piece, sequence: GeneratedSequence) -> dict[str, Any]:
         """One chunk of a stream."""
         content: dict[str, Any] = (
             {"delta": {"content": piece.text}} if self._chat else {"text": piece.text}
@@ -55,8 +55,8 @@ class OpenAIForm:
             content["logprobs"] = self._logprobs([piece], offset=offset)
         return self._chunk(index, content, self._finish(piece))
 
-    def closing(self, sequences: Sequence[Generated]) -> list[dict[str, Any]]:
-        """What a stream says after its last token."""
+    def closing(self, sequences: Sequence[GeneratedSequence]) -> list[dict[str, Any]]:
+        """The chunks after the last token."""
         if not self.form.include_usage:
             return []
         return [{**self._head(self._chunk_kind), "choices": [], "usage": usage(sequences)}]
@@ -73,7 +73,7 @@ class OpenAIForm:
         chunk = {**self._head(self._chunk_kind), "choices": [choice]}
         return {**chunk, "usage": None} if self.form.include_usage else chunk
 
-    def _choice(self, index: int, sequence: Generated) -> dict[str, Any]:
+    def _choice(self, index: int, sequence: GeneratedSequence) -> dict[str, Any]:
         content: dict[str, Any]
         if self._chat:
             content = {"message": {"role": "assistant", "content": sequence.text}}
@@ -124,8 +124,8 @@ class OpenAIForm:
         }
 
 
-def usage(sequences: Sequence[Generated]) -> dict[str, int]:
-    """Token counts over all sequences of an answer."""
+def usage(sequences: Sequence[GeneratedSequence]) -> dict[str, int]:
+    """Token counts over all sequences of a response."""
     prompt = sum(len(each.prompt_token_ids) for each in sequences if not each.shares_prompt)
     completion = sum(each.num_tokens for each in sequences)
     return {

@@ -1,8 +1,8 @@
-"""The text side of one running sequence: token outputs in, pieces of text out."""
+"""Text of one running sequence: token outputs in, pieces of text out."""
 
 from collections.abc import Sequence
 
-from hostelry.containers.lmi.request.invocation import Texts
+from hostelry.containers.lmi.request.invocation import TextOptions
 from hostelry.containers.lmi.response.generated import Piece
 from hostelry.containers.lmi.text_codec import TextCodec
 from hostelry.engine.request import FinishReason, Output
@@ -10,9 +10,11 @@ from hostelry.engine.text import IncrementalDetokenizer, StopStrings
 
 
 class SequenceText:
-    """Detokenizes one sequence and watches for its stop strings."""
+    """Detokenizes one sequence and detects its stop strings."""
 
-    def __init__(self, codec: TextCodec, prompt_token_ids: Sequence[int], texts: Texts) -> None:
+    def __init__(
+        self, codec: TextCodec, prompt_token_ids: Sequence[int], texts: TextOptions
+    ) -> None:
         def decode(token_ids: list[int]) -> str:
             return codec.decode(token_ids, skip_special_tokens=texts.skip_special_tokens)
 
@@ -21,7 +23,7 @@ class SequenceText:
         self._include_stop = texts.include_stop
 
     def push(self, output: Output) -> Piece:
-        """What `output` adds; its finish reason is STOP when a stop string is now complete."""
+        """The piece of `output`; its finish reason is STOP when a stop string is complete."""
         finish = output.finish_reason
         found = self._stops.feed(self._new_text(output))
         text = found.text
@@ -38,7 +40,7 @@ class SequenceText:
         )
 
     def _new_text(self, output: Output) -> str:
-        """Text that is certain now; a token that only ends the sequence has none."""
+        """The text that no later token can change; a token that only ends the sequence has none."""
         ends_only = output.finish_reason is FinishReason.EOS and not self._include_stop
         text = ""
         if output.token_id is not None and not ends_only:

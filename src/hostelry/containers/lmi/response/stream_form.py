@@ -1,4 +1,4 @@
-"""The bytes of a streamed answer, step by step, whatever its schema."""
+"""Bytes of a streamed response, step by step, in each schema."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from hostelry.containers.lmi.response.answer import Running
 from hostelry.containers.lmi.response.error_form import openai_error
-from hostelry.containers.lmi.response.generated import Generated, Piece
+from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
+from hostelry.containers.lmi.response.generation import RunningSequence
 from hostelry.containers.lmi.response.lmi_form import LmiForm
 from hostelry.containers.lmi.response.openai_form import OpenAIForm
 
@@ -16,31 +16,31 @@ JSON = "application/json"
 JSONLINES = "application/jsonlines"
 SSE = "text/event-stream"
 
-Pieces = Sequence[tuple[Running, Piece]]
+Pieces = Sequence[tuple[RunningSequence, Piece]]
 
 
 class StreamForm(Protocol):
-    """Chunks of one answer's stream."""
+    """Chunks of one response's stream."""
 
     @property
     def content_type(self) -> str:
         """The stream's media type."""
         ...
 
-    def opening(self, sequences: Sequence[Generated]) -> bytes:
-        """What comes with the first step's chunk, before it."""
+    def opening(self, sequences: Sequence[GeneratedSequence]) -> bytes:
+        """The bytes before the first step."""
         ...
 
-    def step(self, sequences: Sequence[Generated], pieces: Pieces) -> bytes:
-        """What one step gave."""
+    def step(self, sequences: Sequence[GeneratedSequence], pieces: Pieces) -> bytes:
+        """The bytes of one step."""
         ...
 
-    def closing(self, sequences: Sequence[Generated]) -> bytes:
-        """What comes after the last step."""
+    def closing(self, sequences: Sequence[GeneratedSequence]) -> bytes:
+        """The bytes after the last step."""
         ...
 
-    def broken(self, sequences: Sequence[Generated], status: int, message: str) -> bytes:
-        """The last words of a stream that cannot go on."""
+    def broken(self, sequences: Sequence[GeneratedSequence], status: int, message: str) -> bytes:
+        """The bytes that end a stream after an error."""
         ...
 
 
@@ -62,23 +62,23 @@ class LmiStream:
         """By the formatter."""
         return SSE if self.sse else JSONLINES
 
-    def opening(self, sequences: Sequence[Generated]) -> bytes:
+    def opening(self, sequences: Sequence[GeneratedSequence]) -> bytes:
         """Nothing."""
         return b""
 
-    def step(self, sequences: Sequence[Generated], pieces: Pieces) -> bytes:
-        """A line a token, or for a list of inputs a line a step."""
+    def step(self, sequences: Sequence[GeneratedSequence], pieces: Pieces) -> bytes:
+        """A line per token, or for a list of inputs a line per step."""
         if self.form.form.listed:
             given = [(running.index, piece) for running, piece in pieces]
             return framed([self.form.step_line(len(sequences), given)], self.sse)
         lines = [self.form.line(piece, running.generated) for running, piece in pieces]
         return framed(lines, self.sse)
 
-    def closing(self, sequences: Sequence[Generated]) -> bytes:
+    def closing(self, sequences: Sequence[GeneratedSequence]) -> bytes:
         """Nothing."""
         return b""
 
-    def broken(self, sequences: Sequence[Generated], status: int, message: str) -> bytes:
+    def broken(self, sequences: Sequence[GeneratedSequence], status: int, message: str) -> bytes:
         """The dialect's error line."""
         return framed([self.form.error_line(sequences[0], status, message)], self.sse)
 
@@ -95,24 +95,24 @@ class OpenAIStream:
         """By the route."""
         return SSE if self.sse else JSONLINES
 
-    def opening(self, sequences: Sequence[Generated]) -> bytes:
+    def opening(self, sequences: Sequence[GeneratedSequence]) -> bytes:
         """The assistant's role, or the echoed prompt."""
         return framed(self.form.opening(sequences), self.sse)
 
-    def step(self, sequences: Sequence[Generated], pieces: Pieces) -> bytes:
-        """A chunk a token; tokens that gave no text yet are left out unless they say more."""
-        told = [
+    def step(self, sequences: Sequence[GeneratedSequence], pieces: Pieces) -> bytes:
+        """A chunk per token; tokens without text yet are left out unless they carry more."""
+        chunks = [
             self.form.chunk(running.index, piece, running.generated)
             for running, piece in pieces
             if piece.text or piece.finish_reason or self.form.form.num_top_tokens is not None
         ]
-        return framed(told, self.sse)
+        return framed(chunks, self.sse)
 
-    def closing(self, sequences: Sequence[Generated]) -> bytes:
-        """Usage where it was asked for, and the end mark of server-sent events."""
+    def closing(self, sequences: Sequence[GeneratedSequence]) -> bytes:
+        """Usage where requested, and the end mark of server-sent events."""
         return framed(self.form.closing(sequences), self.sse) + self._end
 
-    def broken(self, sequences: Sequence[Generated], status: int, message: str) -> bytes:
+    def broken(self, sequences: Sequence[GeneratedSequence], status: int, message: str) -> bytes:
         """OpenAI's error object as the last event."""
         return framed([openai_error(status, message)], self.sse) + self._end
 

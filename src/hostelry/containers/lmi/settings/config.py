@@ -1,7 +1,12 @@
-"""The server's configuration as one frozen value, decided from LMI's options.
+"""The server's configuration as one frozen value, from LMI's options. Pure.
 
-Pure. What a machine or this version cannot honour is a warning where answers stay right, and a
-ConfigurationError naming key, value and what is allowed where they would not.
+option                                             -> result
+supported                                          -> a field of LmiConfig
+no effect here, answers stay the same              -> a warning
+asks for what is done anyway                       -> nothing
+not known to LMI                                   -> a warning
+would change answers and is not supported          -> ConfigurationError
+value out of range                                 -> ConfigurationError naming key and choices
 """
 
 import math
@@ -25,7 +30,7 @@ T = TypeVar("T")
 DEFAULT_MAX_LORAS = 4
 SHOWN_CHARACTERS = 200
 MIB = 1024 * 1024
-MAX_INTEGER = 2**53 - 1  # of any setting: what every number format of a client holds exactly
+MAX_INTEGER = 2**53 - 1  # of any setting: exact in the number format of every client
 DEFAULT_MAX_REQUEST_BYTES = 64 * MIB
 
 DTYPES: Mapping[str, str] = {
@@ -49,7 +54,7 @@ DIALECTS: Mapping[str, Surface] = {
 TASKS = ("auto", "generate", "text-generation")
 ENGINES = ("Python", "MPI")
 DEFAULT_ADAPTERS = PurePosixPath("adapters")
-# Of whoever starts the server, and not the model's author's.
+# Set by the operator who starts the server, not by the model's author.
 ARTIFACT_PREFIX = "HOSTELRY_ARTIFACT_"
 CACHE_VARIABLE = "HOSTELRY_ADAPTER_CACHE_DIR"
 
@@ -60,17 +65,17 @@ class ConfigurationError(HostelryError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LmiConfig:
-    """How this server runs.
+    """Configuration of the server.
 
-    `model_id` None means that the model lies in `model_dir`; `artifact_folders` are the other ones
-    on this machine that it may name. `max_batched_tokens`,
-    `max_model_len` and `num_threads` None leave the choice to the engine. `served` are the names
-    by which requests may call the base model; answers carry `model_name`. `max_loras` bounds the
-    distinct adapters of one step (None: no bound), `max_cpu_loras` the pinned ones; how many are
-    registered is not limited. `adapters` is the folder of the model's own adapters, inside it.
-    `pool_bytes`, `adapter_host_bytes` and `adapter_cache_bytes` None are the engine's defaults;
-    without `adapter_cache_dir` nothing is kept on disk. `default_tenant` is the policy of those
-    that are not among `tenants`.
+    With `model_id` None the model lies in `model_dir`; `artifact_folders` are the other folders of
+    this machine that it may name. `max_batched_tokens`, `max_model_len` and `num_threads` None
+    leave the choice to the engine. `served` are the names of the base model in requests,
+    `model_name` the one in responses. `max_loras` bounds the distinct adapters of one step (None:
+    no bound), `max_cpu_loras` the pinned ones; the number of registered ones is not limited.
+    `adapters` is the folder of the model's own adapters, inside the model folder. `pool_bytes`,
+    `adapter_host_bytes` and `adapter_cache_bytes` None are the engine's defaults; without
+    `adapter_cache_dir` nothing is cached on disk. `default_tenant` is the policy of tenants that
+    are not in `tenants`.
     """
 
     model_dir: Path
@@ -118,14 +123,14 @@ def resolve_config(
     model_dir: Path,
     machine_cpus: int,
 ) -> LmiConfig:
-    """The configuration that environment, serving.properties and the folder's names amount to.
+    """The configuration by environment, serving.properties and the model folder's listing.
 
     `listing` holds the names in `model_dir`, `machine_cpus` counts the CPUs this process may use.
     Raises ConfigurationError.
     """
     options = merge_options(env, properties_text)
-    read = Reader(options)
-    warnings = [*options.warnings, *doubts(options, listing)]
+    read = OptionReader(options)
+    warnings = [*options.warnings, *option_warnings(options, listing)]
     dialect = read.dialect()
     max_loras = read.optional_integer("max_loras", 1)
     model_id = read.text("model_id")
@@ -172,8 +177,8 @@ def resolve_config(
     )
 
 
-class Reader:
-    """Typed reads of options; a value that cannot be is a ConfigurationError."""
+class OptionReader:
+    """Typed reads of options; an invalid value raises ConfigurationError."""
 
     def __init__(self, options: Options) -> None:
         self._settings = options.settings
@@ -200,7 +205,7 @@ class Reader:
             return default
         value = form(setting.value)
         if value not in allowed:
-            raise wrong(setting, f"one of {', '.join(allowed)}")
+            raise invalid_setting(setting, f"one of {', '.join(allowed)}")
         return value
 
     def integer(self, name: str, default: int, low: int) -> int:
@@ -222,7 +227,7 @@ class Reader:
             return default
         path = relative_path(setting.value)
         if path is None or not path.parts:
-            raise wrong(setting, "a folder inside the model folder, such as adapters")
+            raise invalid_setting(setting, "a folder inside the model folder, such as adapters")
         return path
 
     def seconds(self, name: str) -> float | None:
@@ -235,11 +240,11 @@ class Reader:
         except ValueError:
             value = math.nan
         if not 0 < value <= MAX_DEADLINE_S:
-            raise wrong(setting, f"a number greater than 0, at most {MAX_DEADLINE_S:g}")
+            raise invalid_setting(setting, f"a number greater than 0, at most {MAX_DEADLINE_S:g}")
         return value
 
     def parsed(self, name: str, parse: Callable[[str], T]) -> T | None:
-        """What `parse` makes of it, which raises ValueError; None when absent."""
+        """The result of `parse`, which may raise ValueError; None when absent."""
         setting = self._settings.get(name)
         if setting is None:
             return None
@@ -250,10 +255,10 @@ class Reader:
             raise ConfigurationError(f"{setting.given_as} is {shown!r}: {error}") from error
 
     def dialect(self) -> Surface:
-        """The rolling batch's where one is named, else the async handler's."""
+        """LEGACY where a rolling batch is named, else ASYNC."""
         name = self.choice("rolling_batch", "auto", tuple(DIALECTS))
         if DIALECTS[name] is Surface.LEGACY and self.flag("async_mode", False):
-            raise wrong(self._settings["async_mode"], f"false with rolling_batch={name}")
+            raise invalid_setting(self._settings["async_mode"], f"false with rolling_batch={name}")
         self.choice("task", "auto", TASKS)
         self.choice("engine", "Python", ENGINES, str)
         return DIALECTS[name]
@@ -264,7 +269,7 @@ class Reader:
         return self.choice("output_formatter", "", allowed) or None
 
     def codes(self) -> StatusCodes:
-        """The statuses that a deployment may change."""
+        """The configurable statuses."""
         return StatusCodes(
             bad_request=self.integer("/bad_request_http_code", 400, 400),
             queue_full=self.integer("/throttle_error_http_code", 503, 400),
@@ -274,8 +279,8 @@ class Reader:
         )
 
 
-def wrong(setting: Setting, allowed: str) -> ConfigurationError:
-    """The refusal of one setting."""
+def invalid_setting(setting: Setting, allowed: str) -> ConfigurationError:
+    """The error of one setting."""
     shown = setting.value[:SHOWN_CHARACTERS]
     return ConfigurationError(f"{setting.given_as} is {shown!r}; it must be {allowed}")
 
@@ -288,28 +293,28 @@ def whole_number(setting: Setting, low: int, high: int = MAX_INTEGER) -> int:
     else:
         value = int(setting.value)
     if value is None or not low <= value <= high:
-        raise wrong(setting, f"a whole number of at least {low} and at most {high}")
+        raise invalid_setting(setting, f"a whole number of at least {low} and at most {high}")
     return value
 
 
 def artifact_folders(env: Mapping[str, str]) -> tuple[str, ...]:
-    """The folders of artifacts that were fetched for this server."""
+    """The folders of the artifacts fetched for this server."""
     return tuple(it for name, it in sorted(env.items()) if name.startswith(ARTIFACT_PREFIX))
 
 
 def adapter_cache(env: Mapping[str, str]) -> Path | None:
-    """The folder in which remote adapters are kept; None for none."""
+    """The cache folder of remote adapters; None for no cache."""
     folder = env.get(CACHE_VARIABLE)
     if folder and not folder.startswith("/"):
-        raise wrong(Setting(folder, CACHE_VARIABLE), "an absolute path")
+        raise invalid_setting(Setting(folder, CACHE_VARIABLE), "an absolute path")
     return Path(folder) if folder else None
 
 
 def cpu_threads(env: Mapping[str, str], machine_cpus: int) -> int | None:
-    """OMP_NUM_THREADS, else the reserved CPUs rounded up, from one to the CPUs that exist.
+    """OMP_NUM_THREADS, else the reserved CPUs rounded up; None where neither is set.
 
-    None where neither says anything. A declared instance type may have more CPUs than this
-    machine: more threads than CPUs are slow.
+    At least one, and at most the machine's CPUs: a declared instance type may have more CPUs than
+    this machine, and more threads than CPUs are slow.
     """
     threads = env.get("OMP_NUM_THREADS", "")
     given = whole_number(Setting(threads, "OMP_NUM_THREADS"), 0) if threads.isdecimal() else None
@@ -318,7 +323,7 @@ def cpu_threads(env: Mapping[str, str], machine_cpus: int) -> int | None:
 
 
 def reserved(env: Mapping[str, str], variable: str) -> float | None:
-    """A number of the copy's reservation; None where it says nothing."""
+    """A number of the copy's reservation; None where unset."""
     text = env.get(variable)
     if not text:
         return None
@@ -327,12 +332,12 @@ def reserved(env: Mapping[str, str], variable: str) -> float | None:
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise wrong(Setting(text, variable), "a number, 0 or more")
+        raise invalid_setting(Setting(text, variable), "a number, 0 or more")
     return value
 
 
-def max_request_bytes(env: Mapping[str, str], read: Reader) -> int:
-    """The largest body: SageMaker's bytes, else its megabytes, else the server's property."""
+def max_request_bytes(env: Mapping[str, str], read: OptionReader) -> int:
+    """The largest body: SageMaker's bytes, else its MiB, else the server's property."""
     for variable, unit in (("SAGEMAKER_MAX_REQUEST_SIZE", 1), ("SAGEMAKER_MAX_PAYLOAD_IN_MB", MIB)):
         text = env.get(variable)
         if text:
@@ -340,12 +345,12 @@ def max_request_bytes(env: Mapping[str, str], read: Reader) -> int:
     return read.integer("/max_request_size", DEFAULT_MAX_REQUEST_BYTES, 1)
 
 
-def doubts(options: Options, listing: Collection[str]) -> list[str]:
-    """Warnings for what is accepted and not done; raises where that would change answers."""
+def option_warnings(options: Options, listing: Collection[str]) -> list[str]:
+    """Warnings for options without effect; raises where ignoring one would change answers."""
     found: list[str] = []
     for name, setting in options.settings.items():
         if name in REFUSED and setting.value.lower() not in REFUSED[name].harmless:
-            raise wrong(setting, REFUSED[name].allowed)
+            raise invalid_setting(setting, REFUSED[name].allowed)
         if not is_known(name):
             kind = "property" if name.startswith("/") else "option"
             found.append(f"{setting.given_as} is not a known {kind}; it is not used")
@@ -355,7 +360,9 @@ def doubts(options: Options, listing: Collection[str]) -> list[str]:
         found.append("rolling_batch=lmi-dist was removed from LMI; vllm is used in its place")
     entry = options.settings.get("entryPoint")
     if entry and not entry.value.startswith("djl_python"):
-        raise wrong(entry, "one of LMI's own djl_python handlers; custom code is not run here")
+        raise invalid_setting(
+            entry, "one of LMI's own djl_python handlers; custom code is not run here"
+        )
     if "model.py" in listing:
         raise ConfigurationError(
             "the model folder holds model.py; custom inference code is not run by this server. "

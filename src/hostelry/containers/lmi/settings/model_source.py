@@ -1,4 +1,4 @@
-"""Where the model's files are: the model folder, another local folder, or a hub download."""
+"""Location of the model's files: the model folder, another local folder, or a hub download."""
 
 import logging
 from collections.abc import Iterable
@@ -10,15 +10,15 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from hostelry.containers.lmi.artifact_path import path_inside
 from hostelry.containers.lmi.settings.config import SHOWN_CHARACTERS, ConfigurationError, LmiConfig
 
-WANTED_FILES = ("*.json", "*.jinja", "*.safetensors")
+MODEL_FILES = ("*.json", "*.jinja", "*.safetensors")
 
 log = logging.getLogger(__name__)
 
 
 def model_folder(config: LmiConfig) -> Path:
-    """The folder that holds config.json, downloaded from the hub if need be.
+    """The folder with config.json, downloaded from the hub if necessary.
 
-    Raises ConfigurationError saying which folder or id was meant and why it cannot be used.
+    Raises ConfigurationError with the folder or id and the reason why it cannot be used.
     """
     model_id = config.model_id
     folder = config.model_dir if model_id is None else local_model(config, model_id)
@@ -33,7 +33,7 @@ def model_folder(config: LmiConfig) -> Path:
 
 
 def local_model(config: LmiConfig, model_id: str) -> Path | None:
-    """The local folder that `model_id` means; None when it is an id of the hub.
+    """The local folder that `model_id` names; None when it is an id of the hub.
 
     Raises ConfigurationError for a folder that is neither the model's nor an artifact of its own.
     """
@@ -56,14 +56,14 @@ def local_model(config: LmiConfig, model_id: str) -> Path | None:
 
 
 def download(model_id: str, revision: str | None, adapters: PurePosixPath) -> Path:
-    """The snapshot of a hub model and the folder of its adapters.
+    """Download the snapshot of a hub model, including its adapters; its folder.
 
-    Follows the operator's HF_HOME, HF_TOKEN and HF_HUB_OFFLINE.
+    Uses the operator's HF_HOME, HF_TOKEN and HF_HUB_OFFLINE.
     """
     log.info("fetching %s (revision %s) from the hub", model_id, revision or "main")
     try:
-        wanted = [*WANTED_FILES, f"{adapters}/*"]
-        return Path(snapshot_download(model_id, revision=revision, allow_patterns=wanted))
+        patterns = [*MODEL_FILES, f"{adapters}/*"]
+        return Path(snapshot_download(model_id, revision=revision, allow_patterns=patterns))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ConfigurationError(
             f"model_id is {model_id}, which is no local folder and cannot be fetched from the "
@@ -74,7 +74,7 @@ def download(model_id: str, revision: str | None, adapters: PurePosixPath) -> Pa
 def adapter_folders(folders: Iterable[Path], adapters: PurePosixPath) -> list[tuple[str, Path]]:
     """Name and folder of every adapter in the folder `adapters` of each of `folders`.
 
-    Raises ConfigurationError for a name that two of them give to different folders.
+    Raises ConfigurationError for a name that is in two of them.
     """
     found: dict[str, Path] = {}
     for folder in dict.fromkeys(each.resolve() for each in folders):

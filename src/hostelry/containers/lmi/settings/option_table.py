@@ -1,9 +1,9 @@
-"""LMI's option names and what becomes of each here."""
+"""LMI's option names and the treatment of each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# Options that decide something here, or are checked to have the only value that is served.
+# Options that have an effect, or are checked to have the only supported value.
 HONOURED = frozenset(
     {
         "engine", "model_id", "revision", "rolling_batch", "async_mode", "entryPoint", "task",
@@ -32,12 +32,12 @@ NO_TIMEOUT = "predict_timeout bounds the time between two tokens"
 
 # Option name -> why it has no effect.
 WITHOUT_EFFECT: Mapping[str, str] = {
-    "adapter_cache_dir": "whoever starts the server names that folder: HOSTELRY_ADAPTER_CACHE_DIR",
+    "adapter_cache_dir": "the operator names that folder: HOSTELRY_ADAPTER_CACHE_DIR",
     "trust_remote_code": "code from the model's repository is never run",
     "quantize": "only int8 is done; weights are computed as they are stored",
     "load_format": "weights are read from the model's safetensors files",
     "seed": "a request without a seed draws one of its own",
-    "max_output_size": "an answer is bounded by its tokens, and by the door",
+    "max_output_size": "an answer is bounded by its tokens, and by the gateway",
     "enable_streaming": STREAMS,
     "chunked_read_timeout": NO_TIMEOUT,
     "enforce_eager": "the model always runs eagerly",
@@ -71,7 +71,7 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     ),
 }  # fmt: skip
 
-# Option name -> values that ask for what is done anyway. Every other option: NOTHING_ASKED.
+# Option name -> values that ask for the present behaviour. Every other option: NOTHING_ASKED.
 NOTHING_ASKED = frozenset({"false", "none", "auto"})
 SAME: Mapping[str, frozenset[str]] = {
     "quantize": frozenset({"int8", "none", "false", "auto"}),
@@ -90,7 +90,7 @@ SAME: Mapping[str, frozenset[str]] = {
     "maxWorkers": frozenset({"1"}),
 }
 
-# Properties without the prefix that decide something here.
+# Properties without the prefix that have an effect.
 HONOURED_PROPERTIES = frozenset(
     {
         "bad_request_http_code", "throttle_error_http_code", "wlm_error_http_code",
@@ -116,27 +116,32 @@ PROPERTIES_WITHOUT_EFFECT: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """Values of an option without effect on answers, and what to say about any other."""
+class RefusedValue:
+    """Accepted values of an option, and the message about any other."""
 
     harmless: tuple[str, ...]
     allowed: str
 
 
-REFUSED: Mapping[str, Limit] = {
-    "bedrock_compat": Limit(("false",), "false; the Bedrock form is not written by this server"),
-    "pipeline_parallel_degree": Limit(("1",), "1"),
-    "enable_venv": Limit(("false",), "false; requirements of the model folder are not installed"),
-    "chat_template_content_format": Limit(
+REFUSED: Mapping[str, RefusedValue] = {
+    "bedrock_compat": RefusedValue(
+        ("false",), "false; the Bedrock form is not written by this server"
+    ),
+    "pipeline_parallel_degree": RefusedValue(("1",), "1"),
+    "enable_venv": RefusedValue(
+        ("false",), "false; requirements of the model folder are not installed"
+    ),
+    "chat_template_content_format": RefusedValue(
         ("auto", "string"), "auto or string; the template is given each content as one text"
     ),
 }
 
 
 def effect_missing(name: str, value: str) -> str | None:
-    """Why the option (or property, its name after a slash) does nothing here; None if it does.
+    """The reason why an option (or property, with a slash before its name) has no effect.
 
-    None too for a value that asks for what is done anyway, and for a name nobody knows.
+    None for options that have one, for values that ask for the present behaviour, and for unknown
+    names.
     """
     plain = name.removeprefix("/")
     table = PROPERTIES_WITHOUT_EFFECT if name.startswith("/") else WITHOUT_EFFECT
@@ -144,7 +149,7 @@ def effect_missing(name: str, value: str) -> str | None:
 
 
 def is_known(name: str) -> bool:
-    """Whether LMI has such an option, or property where the name begins with a slash."""
+    """Whether LMI has the option, or the property where the name begins with a slash."""
     if name.startswith("/"):
         return name[1:] in HONOURED_PROPERTIES or name[1:] in PROPERTIES_WITHOUT_EFFECT
     return name in HONOURED or name in WITHOUT_EFFECT

@@ -1,7 +1,7 @@
-"""LMI's configuration sources merged into one mapping of option names to values.
+"""Merge of LMI's configuration sources into one mapping of option names to values. Pure.
 
-Pure: texts and mappings in, options out. First wins: serving.properties, OPTION_*, HF_* and the
-other plain names, names of older servers. SageMaker's own variables overwrite all of them.
+The first wins: serving.properties, OPTION_*, HF_* and the other plain names, names of older
+servers. SageMaker's own variables overwrite all of them.
 Source: DJL Serving's LMI configuration guide.
 """
 
@@ -13,7 +13,7 @@ PREFIX = "option."
 # Option names whose environment form is not just lower case.
 SPELLINGS: Mapping[str, str] = {"entrypoint": "entryPoint"}
 
-# Keys of serving.properties that stand without the prefix and have a meaning here.
+# Keys of serving.properties that are options without the prefix.
 UNPREFIXED = frozenset({"engine", "job_queue_size", "batch_size", "max_batch_delay"})
 
 ALIASES: Mapping[str, str] = {
@@ -23,7 +23,7 @@ ALIASES: Mapping[str, str] = {
     "cpu_offload_gb": "cpu_offload_gb_per_gpu",
 }
 
-# Environment variables that are read when nothing above them set the option.
+# Environment variables that are read when no source of higher precedence set the option.
 PLAIN_NAMES: Mapping[str, str] = {
     "HF_MODEL_ID": "model_id",
     "HF_REVISION": "revision",
@@ -49,7 +49,7 @@ OVERWRITING: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value and the name it was given under, for messages."""
+    """A value, and the name of its source for messages."""
 
     value: str
     given_as: str
@@ -57,7 +57,7 @@ class Setting:
 
 @dataclass(slots=True)
 class Options:
-    """Settings by option name, and what was odd about their sources."""
+    """Settings by option name, and warnings about their sources."""
 
     settings: dict[str, Setting] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -90,7 +90,7 @@ def merge_options(env: Mapping[str, str], properties_text: str) -> Options:
 
 
 def take_property(options: Options, key: str, value: str) -> None:
-    """One pair of serving.properties."""
+    """Enter one pair of serving.properties."""
     if key.startswith(PREFIX):
         name = key.removeprefix(PREFIX)
         options.put_if_absent(SPELLINGS.get(name.lower(), name), value, key)
@@ -101,7 +101,7 @@ def take_property(options: Options, key: str, value: str) -> None:
 
 
 def parse_properties(text: str, warnings: list[str]) -> dict[str, str]:
-    """The pairs of a Java properties file; later ones win. Odd lines add to `warnings`."""
+    """The pairs of a Java properties file, later ones winning; adds to `warnings`."""
     pairs: dict[str, str] = {}
     for line in logical_lines(text):
         cuts = [line.find(mark) for mark in "=:" if mark in line]

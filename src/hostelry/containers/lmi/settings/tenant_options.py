@@ -1,4 +1,4 @@
-"""`option.tenants` and `option.default_tenant`: JSON to the engine's policies."""
+"""Parser of `option.tenants` and `option.default_tenant`: JSON to the engine's policies."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class PolicyOption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A policy as it is written; the meanings are TenantPolicy's."""
+    """JSON form of a policy; see TenantPolicy."""
 
     weight: float = 1.0
     tokens_per_s: float | None = None
@@ -22,17 +22,17 @@ class PolicyOption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_queued: int | None = None
 
     def policy(self) -> TenantPolicy:
-        """The engine's value. Raises ValueError for what is out of range."""
+        """The engine's value. Raises ValueError for a value out of range."""
         return TenantPolicy(**msgspec.structs.asdict(self))
 
 
 def parse_policy(text: str) -> TenantPolicy:
-    """One policy. Raises ValueError saying what is wrong and where."""
+    """One policy. Raises ValueError naming field and fault."""
     return decoded(text, PolicyOption).policy()
 
 
 def parse_policies(text: str) -> Mapping[str, TenantPolicy]:
-    """Policies by tenant. Raises ValueError saying what is wrong, and whose it is."""
+    """Policies by tenant. Raises ValueError naming tenant, field and fault."""
     policies = {}
     for name, option in decoded(text, dict[str, PolicyOption]).items():
         if not is_tenant_name(name):

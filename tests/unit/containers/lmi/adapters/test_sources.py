@@ -51,7 +51,7 @@ def test_an_adapter_is_found_anywhere_in_its_archive(folder: str, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("packed", "told"),
+    ("packed", "message"),
     [
         pytest.param(lambda: b"no archive", "no .tar.gz", id="no archive"),
         pytest.param(lambda: b"\x1f\x8b\x08", "cut off", id="a header that is cut off"),
@@ -89,12 +89,12 @@ def test_an_adapter_is_found_anywhere_in_its_archive(folder: str, tmp_path: Path
     ],
 )  # fmt: skip
 def test_archives_that_are_refused_write_nothing_outside(
-    packed: Callable[[], bytes], told: str, tmp_path: Path
+    packed: Callable[[], bytes], message: str, tmp_path: Path
 ) -> None:
     archive, into = tmp_path / "a", tmp_path / "inner" / "into"
     into.mkdir(parents=True)
     archive.write_bytes(packed())
-    with pytest.raises(AdapterError, match=told):
+    with pytest.raises(AdapterError, match=message):
         unpack_adapter(archive, into, max_bytes=10_000)
     assert sorted(it.name for it in tmp_path.iterdir()) == ["a", "inner"]
     assert [it.name for it in into.parent.iterdir()] == ["into"]
@@ -118,7 +118,7 @@ def test_a_prefix_or_an_archive_is_fetched(uri: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("uri", "failure", "told"),
+    ("uri", "failure", "message"),
     [
         pytest.param("s3://b/none", None, "there is none of adapter_config.json", id="no object"),
         pytest.param("s3://b/none.tgz", None, "NoSuchKey", id="no archive"),
@@ -134,11 +134,11 @@ def test_a_prefix_or_an_archive_is_fetched(uri: str, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_s3_does_not_give(
-    uri: str, failure: Exception | None, told: str, tmp_path: Path
+    uri: str, failure: Exception | None, message: str, tmp_path: Path
 ) -> None:
     bucket = Bucket(**{"big/adapter_config.json": b"12345", "big/adapter_model.bin": b"12345"})
     bucket.failure = failure
-    with pytest.raises(AdapterError, match=told):
+    with pytest.raises(AdapterError, match=message):
         S3Fetcher(bucket, max_bytes=8).fetch(uri, tmp_path)
 
 

@@ -10,7 +10,7 @@ from tests.unit.containers.lmi.engine.test_process import CompilingEngine, askin
 
 from hostelry.containers.lmi.engine import preparations
 from hostelry.containers.lmi.engine.loop import adapter_fault_of, fault_of
-from hostelry.containers.lmi.engine.messages import Add, Done, GiveUp, RegisterAdapter
+from hostelry.containers.lmi.engine.messages import Add, CancelRegistration, Done, RegisterAdapter
 from hostelry.engine.engine import (
     AdapterError,
     AdapterTooLargeError,
@@ -44,18 +44,18 @@ def test_steps_go_on_while_an_adapter_is_read_and_a_late_one_is_given_up() -> No
         parent.say(RegisterAdapter(1, "a", "hang"))
         engine.reading.acquire(timeout=60)
         parent.say(Add((asking("beside"),)))
-        assert ended(parent.hear()) == ["beside"]
+        assert ended(parent.receive()) == ["beside"]
         parent.say(RegisterAdapter(2, "b", "quick"))
-        assert parent.hear() == Done(2, "adapter_refused", "quick is bad")
-        parent.say(GiveUp(1))
-        given_up = parent.hear()
+        assert parent.receive() == Done(2, "adapter_refused", "quick is bad")
+        parent.say(CancelRegistration(1))
+        given_up = parent.receive()
         assert isinstance(given_up, Done)
         assert (given_up.call, given_up.fault) == (1, "adapter_refused")
         assert "not read from hang in time" in given_up.message
-        parent.say(GiveUp(1))
+        parent.say(CancelRegistration(1))
         engine.go_on.set()
         parent.say(RegisterAdapter(3, "c", "quick"))
-        assert parent.hear() == Done(3, "adapter_refused", "quick is bad")
+        assert parent.receive() == Done(3, "adapter_refused", "quick is bad")
 
 
 def test_sources_that_hang_leave_room_once_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,14 +68,14 @@ def test_sources_that_hang_leave_room_once_given_up(monkeypatch: pytest.MonkeyPa
         parent.say(RegisterAdapter(2, "b", "hang too"))
         parent.say(RegisterAdapter(3, "c", "quick"))
         parent.say(RegisterAdapter(4, "d", "one too many"))
-        refused = parent.hear()
+        refused = parent.receive()
         assert isinstance(refused, Done)
         assert (refused.call, refused.fault) == (4, "full")
         parent.say(RegisterAdapter(5, "e", "s3://b/another lane"))
-        assert isinstance(parent.hear(), Done)
-        parent.say(GiveUp(1))
-        parent.say(GiveUp(2))
-        answered = [parent.hear() for _ in range(3)]
+        assert isinstance(parent.receive(), Done)
+        parent.say(CancelRegistration(1))
+        parent.say(CancelRegistration(2))
+        answered = [parent.receive() for _ in range(3)]
         assert {it.call for it in answered if isinstance(it, Done)} == {1, 2, 3}
         engine.go_on.set()
 

@@ -64,7 +64,7 @@ def test_local_models(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model_id", "told"),
+    ("model_id", "message"),
     [
         pytest.param("s3://bucket/prefix", "before this server starts", id="an S3 prefix"),
         pytest.param(None, "holds no config.json", id="an empty model folder"),
@@ -77,9 +77,9 @@ def test_local_models(tmp_path: Path) -> None:
         pytest.param("a\0b", "must be an id of the hub", id="a NUL"),
     ],
 )
-def test_a_model_that_cannot_be_found(model_id: str | None, told: str, tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_found(model_id: str | None, message: str, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/etc")
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=message):
         model_folder(LmiConfig(model_dir=tmp_path, model_id=model_id))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from hostelry.containers.lmi.engine.channel import Channel, ParentGoneError
+from hostelry.containers.lmi.engine.channel import EngineChannel, ParentGoneError
 from hostelry.containers.lmi.engine.loop import EngineLoop, lacks_memory
 from hostelry.containers.lmi.engine.messages import (
     FROM_ENGINE,
@@ -72,7 +72,7 @@ class CompilingEngine:
         self.added.append(request.id)
 
     def prepare_adapter(self, place: str) -> Any:
-        raise AssertionError(f"nobody asked for {place}")
+        raise AssertionError(f"unexpected place {place}")
 
     def abort(self, request_id: str) -> None:
         if request_id in self.waiting:
@@ -91,16 +91,16 @@ class Parent:
     def __init__(self, stream: socket.socket) -> None:
         self._stream = stream
         self._unframer = Unframer()
-        self._heard: list[FromEngine] = []
+        self._received: list[FromEngine] = []
 
     def say(self, message: ToEngine) -> None:
         self._stream.sendall(frame(message))
 
-    def hear(self) -> FromEngine:
-        while not self._heard:
+    def receive(self) -> FromEngine:
+        while not self._received:
             bodies = self._unframer.feed(self._stream.recv(1 << 16))
-            self._heard += [FROM_ENGINE.decode(body) for body in bodies]
-        return self._heard.pop(0)
+            self._received += [FROM_ENGINE.decode(body) for body in bodies]
+        return self._received.pop(0)
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def running(engine: Any) -> Iterator[Parent]:
 
     def run() -> None:
         with pytest.raises(ParentGoneError):
-            EngineLoop(engine, Channel(theirs)).run()
+            EngineLoop(engine, EngineChannel(theirs)).run()
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -137,20 +137,20 @@ def test_requests_wait_for_their_structures_and_others_do_not() -> None:
     with running(engine) as parent:
         parent.say(Add((asking("slow", "a"), asking("beside"))))
         parent.say(Add((asking("plain"),)))
-        assert ended(parent.hear()) == ["plain"]
+        assert ended(parent.receive()) == ["plain"]
         engine.structures[Structure("regex", "a")].set_result(None)
-        assert ended(parent.hear()) == ["slow", "beside"]
+        assert ended(parent.receive()) == ["slow", "beside"]
 
 
 def test_a_wrong_structure_refuses_the_whole_call() -> None:
     engine = CompilingEngine()
     with running(engine) as parent:
         parent.say(Add((asking("a"), asking("b", "wrong at a glance"))))
-        assert parent.hear() == Refused(("a", "b"), "request", "wrong at a glance")
+        assert parent.receive() == Refused(("a", "b"), "request", "wrong at a glance")
         parent.say(Add((asking("c"), asking("d", "late"))))
         engine.asked.wait()
         engine.structures[Structure("regex", "late")].set_exception(GrammarError("no such text"))
-        assert parent.hear() == Refused(("c", "d"), "request", "no such text")
+        assert parent.receive() == Refused(("c", "d"), "request", "no such text")
         assert engine.waiting == []
 
 
@@ -160,7 +160,7 @@ def test_an_aborted_request_is_not_added_when_its_structure_is_ready() -> None:
         parent.say(Add((asking("gone", "a"), asking("stays", "a"))))
         parent.say(Abort(("gone",)))
         parent.say(Add((asking("plain"),)))
-        assert ended(parent.hear()) == ["plain"]
+        assert ended(parent.receive()) == ["plain"]
         engine.structures[Structure("regex", "a")].set_result(None)
-        assert ended(parent.hear()) == ["stays"]
+        assert ended(parent.receive()) == ["stays"]
     assert engine.added == ["plain", "stays"]

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.containers.lmi.tiny import ask, config, fake, ids, service
+from tests.unit.containers.lmi.tiny import ask, config, fake, ids, server
 
 from hostelry.containers.lmi.fake import FakeBackend
 from hostelry.containers.lmi.http import adapter_registry as registry_module
@@ -88,10 +88,8 @@ def test_changes_under_way_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_pins_are_counted_while_they_load() -> None:
     async def scenario(registry: AdapterRegistry, backend: FakeBackend) -> None:
-        tasks = [
-            asyncio.create_task(registry.register(record(f"a{it}", SLOW, pin=True)))
-            for it in range(4)
-        ]
+        records = [record(f"a{number}", SLOW, pin=True) for number in range(4)]
+        tasks = [asyncio.create_task(registry.register(it)) for it in records]
         await asyncio.sleep(0)
         backend.slow.set()
         results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -114,7 +112,7 @@ def test_an_update_that_fails_changes_nothing(src: str) -> None:
 
 
 def test_an_update_with_a_source_is_a_new_version_also_from_the_same_place() -> None:
-    served = service()
+    served = server()
     for src in ("s3://b/new", "s3://b/new"):
         assert ask(served, f"/adapters/es/update?src={src}").status == 200
         assert fake(served).versions["es"] == src
@@ -122,8 +120,8 @@ def test_an_update_with_a_source_is_a_new_version_also_from_the_same_place() -> 
     assert (described["src"], described["version"]) == ("s3://b/new", "s3://b/new")
 
 
-def test_a_lazy_adapter_is_read_at_its_first_request_or_by_a_later_wish(tmp_path: Path) -> None:
-    served = service()
+def test_a_lazy_adapter_is_read_at_its_first_request_or_by_a_later_update(tmp_path: Path) -> None:
+    served = server()
     assert ask(served, "/adapters?name=a&src=hf://org/a&preload=false").status == 200
     assert ask(served, "/adapters?name=b&src=hf://org/b&preload=false").status == 200
     assert ask(served, "/adapters?name=c&src=/not/there&preload=false").status == 424
@@ -152,8 +150,8 @@ def test_requests_of_others_run_while_a_lazy_adapter_is_read() -> None:
     with_registry(scenario)
 
 
-def test_an_adapter_tells_where_it_is_and_what_it_did() -> None:
-    served = service(settings=config("option.enable_lora=true"))
+def test_the_view_of_an_adapter() -> None:
+    served = server(settings=config("option.enable_lora=true"))
     described = ask(served, "/adapters/es", method="GET").json
     assert (described["tier"], described["rank"], described["bytes"]) == ("host", 8, 10)
     ask(served, "/adapters/es/update?pin=true")

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.containers.lmi.tiny import CODEC, Answer, ask, ask_all, config, fake, ids, service
+from tests.unit.containers.lmi.tiny import CODEC, Answer, ask, ask_all, config, fake, ids, server
 
 from hostelry.containers.lmi.fake import FakeBackend
 from hostelry.containers.lmi.http.app import build_app
-from hostelry.containers.lmi.http.service import Phase, Service
+from hostelry.containers.lmi.http.server import LmiServer, ServerPhase
 from hostelry.containers.lmi.text_codec import TextCodec
 
 LORA = config("option.enable_lora=true")
@@ -21,15 +21,15 @@ LORA = config("option.enable_lora=true")
 @pytest.mark.parametrize(
     ("phase", "alive", "status"),
     [
-        pytest.param(Phase.LOADING, True, 503, id="not while the model loads"),
-        pytest.param(Phase.READY, True, 200, id="ready"),
-        pytest.param(Phase.READY, False, 500, id="the engine is dead or stands still"),
-        pytest.param(Phase.FAILED, True, 500, id="failed"),
-        pytest.param(Phase.DRAINING, True, 503, id="shutting down"),
+        pytest.param(ServerPhase.LOADING, True, 503, id="not while the model loads"),
+        pytest.param(ServerPhase.READY, True, 200, id="ready"),
+        pytest.param(ServerPhase.READY, False, 500, id="the engine is dead or stands still"),
+        pytest.param(ServerPhase.FAILED, True, 500, id="failed"),
+        pytest.param(ServerPhase.DRAINING, True, 503, id="shutting down"),
     ],
 )
-def test_ping_is_honest(phase: Phase, alive: bool, status: int) -> None:
-    served = service()
+def test_ping_is_honest(phase: ServerPhase, alive: bool, status: int) -> None:
+    served = server()
     fake(served).ready = alive
     served.phase = phase
     assert ask(served, "/ping", method="GET").status == status
@@ -38,20 +38,20 @@ def test_ping_is_honest(phase: Phase, alive: bool, status: int) -> None:
 @pytest.mark.parametrize(
     ("phase", "status"),
     [
-        pytest.param(Phase.LOADING, 503, id="loading"),
-        pytest.param(Phase.DRAINING, 503, id="shutting down"),
-        pytest.param(Phase.FAILED, 500, id="failed"),
+        pytest.param(ServerPhase.LOADING, 503, id="loading"),
+        pytest.param(ServerPhase.DRAINING, 503, id="shutting down"),
+        pytest.param(ServerPhase.FAILED, 500, id="failed"),
     ],
 )
 @pytest.mark.parametrize("path", ["/invocations", "/v1/completions", "/adapters"])
-def test_requests_outside_the_ready_phase(phase: Phase, status: int, path: str) -> None:
-    served = service()
+def test_requests_outside_the_ready_phase(phase: ServerPhase, status: int, path: str) -> None:
+    served = server()
     served.phase = phase
     assert ask(served, path, {"inputs": "a", "prompt": "a"}).status == status
 
 
 def test_a_body_over_the_limit_is_413() -> None:
-    served = service(settings=config(SAGEMAKER_MAX_REQUEST_SIZE="100"))
+    served = server(settings=config(SAGEMAKER_MAX_REQUEST_SIZE="100"))
     answer = ask(served, "/invocations", {"inputs": "a" * 100})
     assert (answer.status, answer.json["code"]) == (413, 413)
     assert "limit is 100" in answer.json["message"]
@@ -59,7 +59,7 @@ def test_a_body_over_the_limit_is_413() -> None:
 
 def test_a_full_queue_is_503() -> None:
     settings = config("job_queue_size=1\noption.max_rolling_batch_size=1")
-    served = service(settings=settings)
+    served = server(settings=settings)
     answers = ask_all(served, [("POST", "/invocations", {"inputs": "a"}, {})] * 4)
     statuses = [answer.status for answer in answers]
     assert sorted(set(statuses)) == [200, 503]
@@ -73,7 +73,7 @@ def test_the_status_of_a_full_queue_can_be_changed() -> None:
         "job_queue_size=0\noption.max_rolling_batch_size=1\nthrottle_error_http_code=429"
     )
     answers = ask_all(
-        service(settings=settings), [("POST", "/invocations", {"inputs": "a"}, {})] * 3
+        server(settings=settings), [("POST", "/invocations", {"inputs": "a"}, {})] * 3
     )
     assert 429 in {answer.status for answer in answers}
 
@@ -89,14 +89,14 @@ def test_the_status_of_a_full_queue_can_be_changed() -> None:
     ],
 )
 def test_what_is_not_there(method: str, path: str, status: int) -> None:
-    answer = ask(service(), path, method=method)
+    answer = ask(server(), path, method=method)
     assert answer.status == status
-    told = answer.json
-    assert (told["error"] if path.startswith("/v1/") else told)["code"] == status
+    content = answer.json
+    assert (content["error"] if path.startswith("/v1/") else content)["code"] == status
 
 
 def test_models_are_listed_in_both_forms() -> None:
-    served = service()
+    served = server()
     names = [each["id"] for each in ask(served, "/v1/models", method="GET").json["data"]]
     assert names == ["lmi", "es", "fr"]
     assert ask(served, "/models", method="GET").json["models"][0]["modelName"] == "lmi"
@@ -104,12 +104,12 @@ def test_models_are_listed_in_both_forms() -> None:
     assert (described["status"], described["adapters"]) == ("READY", 2)
 
 
-def register(served: Service, folder: Path, name: str, more: str = "") -> Answer:
+def register(served: LmiServer, folder: Path, name: str, more: str = "") -> Answer:
     return ask(served, f"/adapters?name={name}&src={folder}{more}")
 
 
 def test_an_adapter_lives_from_its_registration_to_its_end(tmp_path: Path) -> None:
-    served = service(settings=LORA)
+    served = server(settings=LORA)
     alias = {"X-Amzn-SageMaker-Adapter-Alias": "german"}
     answer = ask(served, f"/adapters?name=de&src={tmp_path}", headers=alias)
     assert (answer.status, answer.json) == (200, {"status": "Adapter german registered"})
@@ -122,19 +122,19 @@ def test_an_adapter_lives_from_its_registration_to_its_end(tmp_path: Path) -> No
 
 
 def test_a_registration_by_body_alone_is_answered_in_plain_text(tmp_path: Path) -> None:
-    answer = ask(service(settings=LORA), "/adapters", {"name": "de", "src": str(tmp_path)})
+    answer = ask(server(settings=LORA), "/adapters", {"name": "de", "src": str(tmp_path)})
     assert (answer.status, answer.text) == (200, "Adapter de registered")
     assert answer.type.startswith("text/plain")
 
 
 def test_the_model_may_come_first_in_the_path(tmp_path: Path) -> None:
-    served = service(settings=LORA)
+    served = server(settings=LORA)
     assert ask(served, f"/models/lmi/adapters?name=de&src={tmp_path}").status == 200
     assert ask(served, "/models/lmi/adapters/de", method="GET").json["name"] == "de"
 
 
 @pytest.mark.parametrize(
-    ("query", "status", "told"),
+    ("query", "status", "message"),
     [
         pytest.param("name=de", 400, "Parameter src is required", id="no source"),
         pytest.param("src=/x", 400, "Parameter name is required", id="no name"),
@@ -155,21 +155,21 @@ def test_the_model_may_come_first_in_the_path(tmp_path: Path) -> None:
     ],
 )
 def test_registrations_that_fail_leave_nothing_listed(
-    query: str, status: int, told: str, tmp_path: Path
+    query: str, status: int, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "bad").mkdir()
     (tmp_path / "huge").mkdir()
-    served = service(settings=LORA)
+    served = server(settings=LORA)
     answer = ask(served, "/adapters?" + query.format(tmp_path))
     assert (answer.status, answer.json["code"]) == (status, status)
-    assert told in answer.json["message"]
+    assert message in answer.json["message"]
     listed = ask(served, "/adapters", method="GET").json["adapters"]
     assert [each["name"] for each in listed] == ["es", "fr"]
 
 
 def test_only_so_many_adapters_can_be_pinned(tmp_path: Path) -> None:
     settings = config("option.enable_lora=true\noption.max_loras=1\noption.max_cpu_loras=1")
-    served = service(settings=settings)
+    served = server(settings=settings)
     assert register(served, tmp_path, "a", "&pin=true").status == 200
     refused = register(served, tmp_path, "b", "&pin=true")
     assert refused.status == 507
@@ -178,13 +178,13 @@ def test_only_so_many_adapters_can_be_pinned(tmp_path: Path) -> None:
 
 
 def test_without_lora_adapters_cannot_be_registered(tmp_path: Path) -> None:
-    answer = register(service(settings=config()), tmp_path, "de")
+    answer = register(server(settings=config()), tmp_path, "de")
     assert answer.status == 400
     assert answer.json["message"].startswith("LoRA is not enabled.")
 
 
 def test_an_adapter_without_preload_is_loaded_by_its_first_request(tmp_path: Path) -> None:
-    served = service(settings=LORA)
+    served = server(settings=LORA)
     assert register(served, tmp_path, "de", "&preload=false").status == 200
     assert "de" not in fake(served).adapters
     assert ask(served, "/invocations", {"inputs": "a", "adapters": "de"}).status == 200
@@ -192,7 +192,7 @@ def test_an_adapter_without_preload_is_loaded_by_its_first_request(tmp_path: Pat
 
 
 def test_a_late_load_that_fails_is_the_requests_error(tmp_path: Path) -> None:
-    served = service(settings=LORA)
+    served = server(settings=LORA)
     (tmp_path / "bad").mkdir()
     assert register(served, tmp_path / "bad", "de", "&preload=false").status == 200
     answer = ask(served, "/invocations", {"inputs": "a", "adapters": "de"})
@@ -201,7 +201,7 @@ def test_a_late_load_that_fails_is_the_requests_error(tmp_path: Path) -> None:
 
 
 def test_an_engine_without_memory_for_an_adapter_serves_the_others_on(tmp_path: Path) -> None:
-    served = service(settings=LORA)
+    served = server(settings=LORA)
     (tmp_path / "huge").mkdir()
     refused = register(served, tmp_path / "huge", "de")
     assert (refused.status, refused.json["type"]) == (507, "InsufficientMemoryException")
@@ -213,8 +213,8 @@ def test_an_engine_without_memory_for_an_adapter_serves_the_others_on(tmp_path: 
     assert ask(served, "/ping", method="GET").status == 200
 
 
-def test_with_a_dead_engine_every_route_says_so(tmp_path: Path) -> None:
-    served = service(settings=LORA)
+def test_with_a_dead_engine_every_route_fails_with_the_reason(tmp_path: Path) -> None:
+    served = server(settings=LORA)
     late = register(served, tmp_path, "late", "&preload=false")
     assert late.status == 200
     fake(served).ready = False
@@ -242,11 +242,11 @@ def test_with_a_dead_engine_every_route_says_so(tmp_path: Path) -> None:
     ],
 )
 def test_updates(path: str, status: int) -> None:
-    assert ask(service(settings=LORA), path).status == status
+    assert ask(server(settings=LORA), path).status == status
 
 
 def test_a_pin_stays_until_it_is_taken_away() -> None:
-    served = service(settings=LORA)
+    served = server(settings=LORA)
     assert ask(served, "/adapters/es/update?pin=true").json == {"status": "Adapter es updated"}
     assert ask(served, "/adapters/es/update?preload=true").status == 200
     assert ask(served, "/adapters/es", method="GET").json["pin"] is True
@@ -257,7 +257,7 @@ def test_a_pin_stays_until_it_is_taken_away() -> None:
 
 
 def test_adapters_are_listed_in_pages() -> None:
-    served = service({None: "x", **{f"a{number}": "x" for number in range(5)}}, settings=LORA)
+    served = server({None: "x", **{f"a{number}": "x" for number in range(5)}}, settings=LORA)
     seen: list[str] = []
     token = "0"
     while token:
@@ -265,12 +265,12 @@ def test_adapters_are_listed_in_pages() -> None:
         seen += [each["name"] for each in page["adapters"]]
         token = page.get("nextPageToken", "")
     assert seen == [f"a{number}" for number in range(5)]
-    for wrong in ("limit=0", "limit=x", "next_page_token=99", "next_page_token=-1"):
-        assert ask(served, f"/adapters?{wrong}", method="GET").status == 400
+    for invalid_setting in ("limit=0", "limit=x", "next_page_token=99", "next_page_token=-1"):
+        assert ask(served, f"/adapters?{invalid_setting}", method="GET").status == 400
 
 
 class Connection:
-    """A client that sends a body and then hangs up when told."""
+    """A client that sends a body and then hangs up after a signal."""
 
     def __init__(self, body: Any) -> None:
         self._body = json.dumps(body).encode()
@@ -303,8 +303,8 @@ class Connection:
     "stream", [pytest.param(True, id="stream"), pytest.param(False, id="whole")]
 )
 def test_a_client_that_leaves_ends_its_request(stream: bool) -> None:
-    async def run() -> Service:
-        served = service(backend=FakeBackend({None: ids("abcdefgh")}))
+    async def run() -> LmiServer:
+        served = server(backend=FakeBackend({None: ids("abcdefgh")}))
         backend = fake(served)
         connection = Connection({"inputs": "x", "stream": stream})
         backend.gate.clear()
@@ -323,7 +323,7 @@ def test_a_client_that_leaves_ends_its_request(stream: bool) -> None:
 
 def test_the_first_chunk_is_sent_before_the_second_token_exists() -> None:
     async def run() -> list[MutableMapping[str, Any]]:
-        served = service(backend=FakeBackend({None: ids("abc")}, hold_after=1))
+        served = server(backend=FakeBackend({None: ids("abc")}, hold_after=1))
         connection = Connection({"inputs": "x", "stream": True})
         app = build_app(served)
         task = asyncio.create_task(app(connection.scope, connection.receive, connection.send))
@@ -346,11 +346,11 @@ def test_the_first_chunk_is_sent_before_the_second_token_exists() -> None:
     ],
 )
 def test_a_defect_of_ours_is_a_500_in_the_routes_form(path: str, body: Any) -> None:
-    served = service()
+    served = server()
     served.model = replace(served.model, codec=None)  # type: ignore[type-var] # the defect
     answer = ask_all(served, [("POST", path, body, {})], show_defects=False)[0]
-    told = answer.json["error"] if path.startswith("/v1/") else answer.json
-    assert (answer.status, told["code"]) == (500, 500)
+    error = answer.json["error"] if path.startswith("/v1/") else answer.json
+    assert (answer.status, error["code"]) == (500, 500)
     assert "codec" not in answer.text
     assert served.in_flight == 0
 
@@ -372,17 +372,17 @@ class NoC(TextCodec):
     ],
 )
 def test_a_defect_in_a_stream_that_has_begun_is_its_last_event(path: str, body: Any) -> None:
-    served = service(backend=FakeBackend({None: ids("abc")}))
+    served = server(backend=FakeBackend({None: ids("abc")}))
     served.model = replace(served.model, codec=NoC(CODEC.tokenizer))  # type: ignore[type-var]
     answer = ask_all(served, [("POST", path, body, {})])[0]
     assert answer.status == 200
     assert '"text":"b"' in answer.text
-    assert "the server failed at this answer" in answer.text
+    assert "the server failed at this response" in answer.text
     assert served.in_flight == 0
 
 
 def test_many_requests_at_once_keep_their_answers_apart() -> None:
-    served = service(settings=replace(LORA, max_batch_size=64))
+    served = server(settings=replace(LORA, max_batch_size=64))
     names = ["", "es", "fr"] * 10
     bodies = [{"inputs": "a", "adapters": name} for name in names]
     requests: list[Any] = [("POST", "/invocations", body, {}) for body in bodies]

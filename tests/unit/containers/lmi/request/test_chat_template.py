@@ -77,7 +77,7 @@ def test_the_date_is_the_clocks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "message"),
     [
         pytest.param("{{ raise_exception('no system role') }}", "no system role", id="objects"),
         pytest.param("{{ messages[5].content }}", "no element 5", id="reads what is not there"),
@@ -88,12 +88,12 @@ def test_the_date_is_the_clocks() -> None:
         pytest.param("{{ messages.append(1) }}", "unsafe", id="changes its input"),
     ],
 )
-def test_a_template_that_misbehaves_is_the_requests_error(source: str, told: str) -> None:
-    with pytest.raises(Refusal, match=told):
+def test_a_template_that_misbehaves_is_the_requests_error(source: str, message: str) -> None:
+    with pytest.raises(Refusal, match=message):
         ChatTemplate(source, {}, CLOCK).render([USER])
 
 
-def test_a_template_that_is_none_is_told_at_start() -> None:
+def test_an_invalid_template_fails_the_start() -> None:
     with pytest.raises(ValueError, match="cannot be read"):
         ChatTemplate("{% for %}", {}, CLOCK)
 

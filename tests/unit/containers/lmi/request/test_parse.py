@@ -45,7 +45,7 @@ def inputs(**parameters: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("parameters", "field", "expected"),
     [
-        pytest.param({}, "temperature", 1.0, id="samples unless told otherwise"),
+        pytest.param({}, "temperature", 1.0, id="samples by default"),
         pytest.param({"do_sample": False}, "temperature", 0.0, id="do_sample false is greedy"),
         pytest.param({"temperature": 0.5}, "temperature", 0.5, id="temperature"),
         pytest.param({"temperature": 0}, "temperature", 0.0, id="temperature 0 is greedy"),
@@ -136,7 +136,7 @@ def test_adapter_choice(
 
 
 @pytest.mark.parametrize(
-    ("body", "caller", "told"),
+    ("body", "caller", "message"),
     [
         pytest.param({"adapters": "de"}, Caller(), "Adapter de is not registered", id="unknown"),
         pytest.param({"adapters": ["es", "de"]}, Caller(), "de", id="one of them unknown"),
@@ -148,9 +148,9 @@ def test_adapter_choice(
     ],
 )  # fmt: skip
 def test_an_unknown_adapter_is_never_the_base(
-    body: dict[str, Any], caller: Caller, told: str
+    body: dict[str, Any], caller: Caller, message: str
 ) -> None:
-    with pytest.raises(Refusal, match=told) as refused:
+    with pytest.raises(Refusal, match=message) as refused:
         parse({"inputs": ["a", "b"], **body}, replace(CONTEXT, caller=caller))
     assert refused.value.cause is Cause.UNKNOWN_ADAPTER
 
@@ -167,7 +167,7 @@ MESSAGES = [{"role": "user", "content": "hi"}]
         pytest.param({"model": "lmi"}, Caller(adapter="fr"), "fr", "fr", id="header before model"),
         pytest.param(
             {"model": "es"}, Caller(model="my-base"), None, "my-base",
-            id="with the door's header the body's model is not read",
+            id="with the gateway's header the body's model is not read",
         ),
         pytest.param(
             {}, Caller(adapter="es", alias="spanish"), "es", "spanish",
@@ -175,16 +175,16 @@ MESSAGES = [{"role": "user", "content": "hi"}]
         ),
         pytest.param(
             {"model": "x"}, Caller(model="my-es", adapter="es"), "es", "my-es",
-            id="the answer carries the door's name",
+            id="the answer carries the gateway's name",
         ),
         pytest.param(
             {"adapters": "es"}, Caller(model="my-base"), "es", "my-base",
-            id="without the door's adapter header a body may name one of the archive",
+            id="without the gateway's adapter header a body may name one of the archive",
         ),
         *(
             pytest.param(
                 {"adapters": body}, Caller(model="my-es", adapter="es", alias="spanish"), "es",
-                "my-es", id=f"the body says the same as the door's header: {body}",
+                "my-es", id=f"the body says the same as the gateway's header: {body}",
             )
             for body in ("es", "spanish", ["es"], None)
         ),
@@ -208,11 +208,11 @@ def test_model_choice_of_chats(
     ],
 )
 @pytest.mark.parametrize("prompt", [{"messages": MESSAGES}, {"prompt": "a"}])
-@pytest.mark.parametrize("door", ["my-es", None])
-def test_a_body_never_overrides_the_doors_adapter(
-    body: dict[str, Any], cause: Cause, prompt: dict[str, Any], door: str | None
+@pytest.mark.parametrize("model", ["my-es", None])
+def test_a_body_never_overrides_the_gateways_adapter(
+    body: dict[str, Any], cause: Cause, prompt: dict[str, Any], model: str | None
 ) -> None:
-    context = replace(CONTEXT, caller=Caller(model=door, adapter="es", alias="spanish"))
+    context = replace(CONTEXT, caller=Caller(model=model, adapter="es", alias="spanish"))
     with pytest.raises(Refusal, match="adapters is") as refused:
         parse({**prompt, **body}, context)
     assert refused.value.cause is cause
@@ -298,7 +298,7 @@ DEEP = b'{"inputs":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         pytest.param(b"", "not valid JSON", id="nothing"),
         pytest.param(b"{", "not valid JSON", id="broken JSON"),
@@ -431,9 +431,9 @@ DEEP = b'{"inputs":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
         pytest.param({"requestType": "NEW_SESSION"}, "sessions", id="a session"),
     ],
 )  # fmt: skip
-def test_refusals_name_the_field(body: Any, told: str) -> None:
+def test_refusals_name_the_field(body: Any, message: str) -> None:
     for context in (CONTEXT, LEGACY):
-        with pytest.raises(Refusal, match=told) as refused:
+        with pytest.raises(Refusal, match=message) as refused:
             parse(body, context)
         assert refused.value.cause is Cause.BAD_REQUEST
         assert len(str(refused.value)) < 400

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.containers.lmi.request.test_parse import MESSAGES, inputs, parse
 
-from hostelry.containers.lmi.request.invocation import Sequences
+from hostelry.containers.lmi.request.invocation import SequenceCounts
 from hostelry.engine.request import Structure
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "null"}, "a": {"type": "null"}}}
@@ -74,14 +74,14 @@ def test_structures(asked: dict[str, Any], structure: Structure | None) -> None:
 @pytest.mark.parametrize(
     ("asked", "sequences"),
     [
-        pytest.param({}, Sequences(1, 1), id="one"),
-        pytest.param({"n": 3}, Sequences(3, 3), id="three"),
-        pytest.param({"best_of": 4}, Sequences(1, 4), id="the best"),
-        pytest.param({"n": 2, "best_of": 4}, Sequences(2, 4), id="the best two"),
+        pytest.param({}, SequenceCounts(1, 1), id="one"),
+        pytest.param({"n": 3}, SequenceCounts(3, 3), id="three"),
+        pytest.param({"best_of": 4}, SequenceCounts(1, 4), id="the best"),
+        pytest.param({"n": 2, "best_of": 4}, SequenceCounts(2, 4), id="the best two"),
     ],
 )
-def test_numbers_of_sequences(asked: dict[str, Any], sequences: Sequences) -> None:
+def test_numbers_of_sequences(asked: dict[str, Any], sequences: SequenceCounts) -> None:
     for body in (inputs(**asked), {"prompt": "a", **asked}, {"messages": MESSAGES, **asked}):
         parsed = parse(body)
         assert parsed.sequences == sequences
-        assert parsed.form.num_sequences == sequences.told
+        assert parsed.form.num_sequences == sequences.returned

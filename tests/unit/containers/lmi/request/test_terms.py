@@ -1,9 +1,9 @@
-"""For whom a request runs and by when; who is told to come back later, and in which form."""
+"""Tenant and deadline of a request; refusals with Retry-After, in each form."""
 
 from typing import Any
 
 import pytest
-from tests.unit.containers.lmi.tiny import ask, config, fake, service
+from tests.unit.containers.lmi.tiny import ask, config, fake, server
 
 from hostelry.containers.lmi.refusal import Cause, Refusal
 from hostelry.containers.lmi.request.terms import Terms, terms_of
@@ -21,7 +21,7 @@ ROUTES: list[Any] = [
 @pytest.mark.parametrize("stream", [pytest.param(False, id="whole"), pytest.param(True, id="sse")])
 @pytest.mark.parametrize(("path", "body", "properties"), ROUTES)
 @pytest.mark.parametrize(
-    ("headers", "status", "retry_after", "told"),
+    ("headers", "status", "retry_after", "message"),
     [
         pytest.param({"X-Hostelry-Tenant": "greedy"}, 429, "3", "its quota", id="a quota"),
         pytest.param({"X-Hostelry-Tenant": "crowd"}, 503, "4", "wait already", id="a full engine"),
@@ -31,31 +31,31 @@ ROUTES: list[Any] = [
         ),
     ],
 )  # fmt: skip
-def test_who_is_told_to_come_back(
-    headers: dict[str, str], status: int, retry_after: str, told: str,
+def test_refusals_that_ask_for_a_retry(
+    headers: dict[str, str], status: int, retry_after: str, message: str,
     path: str, body: Any, properties: str, stream: bool,
 ) -> None:  # fmt: skip
-    served = service(settings=config(properties))
+    served = server(settings=config(properties))
     answer = ask(served, path, {**body, "stream": stream}, headers=headers)
     assert (answer.status, answer.headers["retry-after"]) == (status, retry_after)
     error = answer.json["error"] if path.startswith("/v1") else answer.json
     assert error["code"] == status
-    assert told in error["message"]
+    assert message in error["message"]
     if path.startswith("/v1"):
         assert error["type"] == ("RateLimitError" if status == 429 else "ServiceUnavailableError")
     assert served.in_flight == 0
 
 
-def test_a_full_server_says_when_to_come_back() -> None:
+def test_a_full_server_has_a_retry_after() -> None:
     settings = config("job_queue_size=0\noption.max_rolling_batch_size=1")
-    served = service(settings=settings)
+    served = server(settings=settings)
     served.in_flight = 1
     answer = ask(served, "/invocations", {"inputs": "a"})
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
 
 
 def test_terms_reach_every_sequence() -> None:
-    served = service(settings=config("option.first_token_deadline_s=9"))
+    served = server(settings=config("option.first_token_deadline_s=9"))
     ask(served, "/invocations", {"inputs": ["a", "b"]}, headers={"X-Hostelry-Tenant": "blue"})
     ask(served, "/invocations", {"inputs": "a"}, headers={"X-Hostelry-First-Token-Deadline-S": "3"})
     seen = [(it.tenant, it.first_token_deadline_s) for it in fake(served).seen]
@@ -63,7 +63,7 @@ def test_terms_reach_every_sequence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "told"),
+    ("headers", "message"),
     [
         pytest.param({"x-hostelry-tenant": ""}, "1 to 256", id="a tenant without a name"),
         pytest.param({"x-hostelry-tenant": "x" * 257}, "1 to 256", id="an endless name"),
@@ -75,8 +75,8 @@ def test_terms_reach_every_sequence() -> None:
         pytest.param({"x-hostelry-first-token-deadline-s": "soon"}, "'soon'", id="in words"),
     ],
 )
-def test_terms_that_cannot_be(headers: dict[str, str], told: str) -> None:
-    with pytest.raises(Refusal, match=told) as refusal:
+def test_terms_that_cannot_be(headers: dict[str, str], message: str) -> None:
+    with pytest.raises(Refusal, match=message) as refusal:
         terms_of(headers, None)
     assert refusal.value.cause is Cause.BAD_REQUEST
 
@@ -87,7 +87,7 @@ def test_no_headers_are_the_servers_own_terms() -> None:
 
 
 def test_a_whole_answer_names_the_versions_that_computed_it() -> None:
-    served = service()
+    served = server()
     body = {"inputs": ["a", "b", "c", "d"], "adapters": ["fr", "", "es", "fr"]}
     assert ask(served, "/invocations", body).headers["x-hostelry-adapter-version"] == "fr,es"
     base = ask(served, "/invocations", {"inputs": "a"})

@@ -4,10 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.containers.lmi.tiny import EOS, ask, config, fake, ids, service
+from tests.unit.containers.lmi.tiny import EOS, ask, config, fake, ids, server
 
 from hostelry.containers.lmi.fake import LOGPROB, FakeBackend
-from hostelry.containers.lmi.http.service import Service
+from hostelry.containers.lmi.http.server import LmiServer
 from hostelry.engine.request import FinishReason, Output, Request
 
 HI = {None: "Hi", "es": "hola", "fr": "salut"}
@@ -15,12 +15,12 @@ ID_H, ID_I = ids("Hi")
 LORA = {"OPTION_ENABLE_LORA": "true"}
 
 
-def legacy(**env: str) -> Service:
-    return service(HI, settings=config(**LORA, OPTION_ROLLING_BATCH="vllm", **env))
+def legacy(**env: str) -> LmiServer:
+    return server(HI, settings=config(**LORA, OPTION_ROLLING_BATCH="vllm", **env))
 
 
-def current(**env: str) -> Service:
-    return service(HI, settings=config(**LORA, **env))
+def current(**env: str) -> LmiServer:
+    return server(HI, settings=config(**LORA, **env))
 
 
 def greedy(prompt: Any = "ab", stream: bool = False, **parameters: Any) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def test_stop_strings(stop: list[str], include: bool, text: str) -> None:
 
 
 def test_a_character_of_several_tokens_is_shown_whole() -> None:
-    served = service({None: "né€"})
+    served = server({None: "né€"})
     lines = ask(served, "/invocations", greedy(stream=True)).lines
     texts = [line["token"]["text"] for line in lines]
     assert texts == ["n", "", "é", "", "", "€", ""]
@@ -268,7 +268,9 @@ def test_a_streamed_completion() -> None:
         ),
     ],
 )  # fmt: skip
-def test_the_doors_header_decides(headers: dict[str, str], adapter: str | None, model: str) -> None:
+def test_the_gateways_header_decides(
+    headers: dict[str, str], adapter: str | None, model: str
+) -> None:
     served = current()
     answer = ask(served, "/v1/chat/completions", {**CHAT, "model": "fr"}, headers=headers)
     assert answer.json["model"] == model
@@ -317,7 +319,7 @@ def test_the_doors_header_decides(headers: dict[str, str], adapter: str | None, 
     ],
 )  # fmt: skip
 def test_error_forms(env: dict[str, str], path: str, body: Any, status: int, expected: Any) -> None:
-    answer = ask(service(settings=config(**LORA, **env)), path, body)
+    answer = ask(server(settings=config(**LORA, **env)), path, body)
     assert (answer.status, answer.json) == (status, expected)
 
 
@@ -343,12 +345,12 @@ def test_an_unknown_model_is_404_for_openai_clients() -> None:
     ],
 )
 def test_an_engine_that_dies_before_the_first_token_is_a_500(path: str, body: Any) -> None:
-    served = service(backend=FakeBackend({None: ids("abc")}, fail_after=0))
+    served = server(backend=FakeBackend({None: ids("abc")}, fail_after=0))
     assert ask(served, path, body).status == 500
 
 
 def test_the_async_dialects_broken_stream() -> None:
-    served = service(backend=FakeBackend({None: ids("abc")}, fail_after=2))
+    served = server(backend=FakeBackend({None: ids("abc")}, fail_after=2))
     lines = ask(served, "/invocations", {"inputs": "x", "stream": True}).lines
     assert lines[1]["token"]["text"] == "b"
     assert lines[2]["code"] == 500
@@ -356,7 +358,7 @@ def test_the_async_dialects_broken_stream() -> None:
 
 
 def test_the_legacy_dialects_broken_stream() -> None:
-    served = service(
+    served = server(
         settings=config(OPTION_ROLLING_BATCH="vllm"),
         backend=FakeBackend({None: ids("abc")}, fail_after=2),
     )
@@ -366,7 +368,7 @@ def test_the_legacy_dialects_broken_stream() -> None:
 
 
 def test_openais_broken_stream() -> None:
-    served = service(backend=FakeBackend({None: ids("abc")}, fail_after=1))
+    served = server(backend=FakeBackend({None: ids("abc")}, fail_after=1))
     events = ask(served, "/v1/completions", {"prompt": "x", "stream": True}).events
     assert events[-2]["error"]["code"] == 500
     assert events[-1] == "[DONE]"
@@ -375,7 +377,7 @@ def test_openais_broken_stream() -> None:
 def test_a_step_that_takes_too_long_is_a_timeout() -> None:
     settings = replace(config(), predict_timeout_s=0.05)
     for stream in (False, True):
-        served = service({None: "Hi"}, settings=settings)
+        served = server({None: "Hi"}, settings=settings)
         fake(served).gate.clear()
         answer = ask(served, "/invocations", {"inputs": "x", "stream": stream})
         assert (answer.status, served.in_flight) == (400, 0)
@@ -400,8 +402,8 @@ class Numbered(FakeBackend):
         )
 
 
-def numbered() -> Service:
-    return service(backend=Numbered({None: ids("x")}), settings=config())
+def numbered() -> LmiServer:
+    return server(backend=Numbered({None: ids("x")}), settings=config())
 
 
 def test_several_choices_of_several_prompts() -> None:

@@ -177,13 +177,13 @@ def test_the_settings_of_an_old_multi_adapter_deployment_are_met() -> None:
     assert (settings.dialect, settings.dtype) == (Surface.LEGACY, "fp16")
     assert settings.enable_lora
     assert (settings.max_lora_rank, settings.max_cpu_loras) == (64, 4)
-    told = "\n".join(settings.warnings)
-    assert "OPTION_TENSOR_PARALLEL_DEGREE=2" in told
-    assert "lmi-dist" in told
+    text = "\n".join(settings.warnings)
+    assert "OPTION_TENSOR_PARALLEL_DEGREE=2" in text
+    assert "lmi-dist" in text
 
 
 @pytest.mark.parametrize(
-    ("env", "properties", "told"),
+    ("env", "properties", "message"),
     [
         pytest.param(
             {"OPTION_FROBNICATE": "1"}, "", "OPTION_FROBNICATE is not a known option",
@@ -223,11 +223,11 @@ def test_the_settings_of_an_old_multi_adapter_deployment_are_met() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_is_not_done_is_told_and_not_fatal(
-    env: dict[str, str], properties: str, told: str
+def test_options_without_effect_give_a_warning(
+    env: dict[str, str], properties: str, message: str
 ) -> None:
     (warning,) = resolve(env, properties).warnings
-    assert told in warning
+    assert message in warning
 
 
 def test_a_plain_configuration_has_no_warnings() -> None:
@@ -265,7 +265,7 @@ def test_the_folder_of_adapters(value: str, folder: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "properties", "names", "told"),
+    ("env", "properties", "names", "message"),
     [
         pytest.param(
             {"OPTION_DTYPE": "int3"}, "", (), "OPTION_DTYPE is 'int3'; it must be one of auto",
@@ -311,7 +311,7 @@ def test_the_folder_of_adapters(value: str, folder: str) -> None:
         pytest.param(
             {}, 'option.tenants={"a":{"max_queued":0}}', (), "of tenant 'a'", id="a queue of none"
         ),
-        pytest.param({}, 'option.tenants={"":{}}', (), "cannot be a tenant", id="nobody's name"),
+        pytest.param({}, 'option.tenants={"":{}}', (), "cannot be a tenant", id="an empty name"),
         pytest.param(
             {}, "option.tenants=" + "[" * 100_000, (), "option.tenants is", id="endless nesting"
         ),
@@ -338,9 +338,9 @@ def test_the_folder_of_adapters(value: str, folder: str) -> None:
     ],
 )  # fmt: skip
 def test_an_impossible_setting_names_key_value_and_choices(
-    env: dict[str, str], properties: str, names: tuple[str, ...], told: str
+    env: dict[str, str], properties: str, names: tuple[str, ...], message: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=re.escape(told)):
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
         resolve(env, properties, *names)
 
 

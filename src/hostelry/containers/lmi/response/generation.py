@@ -1,4 +1,4 @@
-"""From an invocation to generated text: tokenize, check the length, run, detokenize."""
+"""Runs an invocation: tokenize, check the length, generate, detokenize."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -15,29 +15,29 @@ from hostelry.containers.lmi.engine.backend import (
 from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
 from hostelry.containers.lmi.request.invocation import Invocation, Prompt, PromptText
 from hostelry.containers.lmi.request.terms import Terms
-from hostelry.containers.lmi.response.generated import Generated, Piece
+from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
 from hostelry.containers.lmi.response.sequence_text import SequenceText
 from hostelry.containers.lmi.text_codec import TextCodec
 from hostelry.engine.request import FinishReason, Output, Request
 from hostelry.engine.sampling.fan_out import best, fan_out
 
-LONG_PROMPT_CHARACTERS = 20_000  # longer texts are tokenized beside the event loop
+LONG_PROMPT_CHARACTERS = 20_000  # longer texts are tokenized in a thread, off the event loop
 NO_TERMS = Terms()
 
 
 @dataclass(slots=True, kw_only=True)
-class Running:
-    """One sequence of an answer: its request, its text so far."""
+class RunningSequence:
+    """One sequence of a response: its request, and its text so far."""
 
     index: int
     request: Request
     text: SequenceText
-    generated: Generated
+    generated: GeneratedSequence
 
 
 async def prepare(
     invocation: Invocation, codec: TextCodec, facts: ModelFacts, terms: Terms = NO_TERMS
-) -> list[Running]:
+) -> list[RunningSequence]:
     """The sequences of `invocation`, tokenized and checked against the model; raises Refusal."""
     characters = sum(len(it.text) for it in invocation.prompts if isinstance(it, PromptText))
     if characters > LONG_PROMPT_CHARACTERS:
@@ -53,8 +53,10 @@ async def prepare(
     return sequences
 
 
-def prepare_now(invocation: Invocation, codec: TextCodec, facts: ModelFacts) -> list[Running]:
-    """The sequences, in the calling thread, on no terms."""
+def prepare_now(
+    invocation: Invocation, codec: TextCodec, facts: ModelFacts
+) -> list[RunningSequence]:
+    """The sequences without terms, computed in the calling thread."""
     return [
         sequence
         for number, prompt in enumerate(invocation.prompts)
@@ -64,7 +66,7 @@ def prepare_now(invocation: Invocation, codec: TextCodec, facts: ModelFacts) -> 
 
 def of_prompt(
     number: int, prompt: Prompt, invocation: Invocation, codec: TextCodec, facts: ModelFacts
-) -> list[Running]:
+) -> list[RunningSequence]:
     """The sequences of one prompt."""
     token_ids = prompt_token_ids(prompt, codec)
     if invocation.truncate:
@@ -85,39 +87,41 @@ def of_prompt(
         sampling=sampling,
         adapter=invocation.adapters[number],
     )
-    made = invocation.sequences.made
+    count = invocation.sequences.generated
     return [
-        Running(
-            index=number * made + position,
+        RunningSequence(
+            index=number * count + position,
             request=request,
             text=SequenceText(codec, token_ids, invocation.texts),
-            generated=Generated(
+            generated=GeneratedSequence(
                 prompt_text=text,
                 prompt_token_ids=token_ids,
                 seed=request.sampling.seed,
                 shares_prompt=position > 0,
             ),
         )
-        for position, request in enumerate(fan_out(first, made))
+        for position, request in enumerate(fan_out(first, count))
     ]
 
 
 def num_logprobs(invocation: Invocation) -> int | None:
-    """How many alternatives the engine reports; choosing the best needs at least logprobs."""
+    """Number of alternatives in the outputs; choosing the best needs at least logprobs (0)."""
     asked = invocation.sampling.num_logprobs
-    chooses = invocation.sequences.made > invocation.sequences.told
-    return 0 if asked is None and chooses else asked
+    selects = invocation.sequences.generated > invocation.sequences.returned
+    return 0 if asked is None and selects else asked
 
 
-def told(invocation: Invocation, generated: Sequence[Generated]) -> list[Generated]:
-    """The sequences that the answer tells, those of one prompt after each other."""
+def returned_sequences(
+    invocation: Invocation, generated: Sequence[GeneratedSequence]
+) -> list[GeneratedSequence]:
+    """The sequences of the response, grouped by prompt: the likeliest of those generated."""
     counts = invocation.sequences
-    if counts.made == counts.told:
+    if counts.generated == counts.returned:
         return list(generated)
-    chosen: list[Generated] = []
-    for start in range(0, len(generated), counts.made):
-        group = generated[start : start + counts.made]
-        chosen += [group[each] for each in best([it.logprobs for it in group], counts.told)]
+    chosen: list[GeneratedSequence] = []
+    for start in range(0, len(generated), counts.generated):
+        group = generated[start : start + counts.generated]
+        chosen += [group[each] for each in best([it.logprobs for it in group], counts.returned)]
     return chosen
 
 
@@ -129,7 +133,7 @@ def prompt_token_ids(prompt: Prompt, codec: TextCodec) -> tuple[int, ...]:
 
 
 def check_prompt(token_ids: tuple[int, ...], facts: ModelFacts) -> None:
-    """Refuse a prompt that is empty, too long, or not of this model's tokens."""
+    """Raise Refusal for a prompt that is empty, too long, or has unknown token ids."""
     if not token_ids:
         raise bad_request("the prompt is empty; send at least one token", "prompt")
     if len(token_ids) >= facts.max_model_len:
@@ -148,11 +152,11 @@ def check_prompt(token_ids: tuple[int, ...], facts: ModelFacts) -> None:
 
 
 async def run(
-    sequences: Sequence[Running], backend: EngineBackend
-) -> AsyncGenerator[list[tuple[Running, Piece]]]:
+    sequences: Sequence[RunningSequence], backend: EngineBackend
+) -> AsyncGenerator[list[tuple[RunningSequence, Piece]]]:
     """Each step's pieces; a sequence whose stop string is complete is aborted in the engine.
 
-    Raises what the backend raises, and EngineFailedError when the engine reports a failure of one
+    Raises the backend's errors, and EngineFailedError when the engine reports a failure of one
     sequence.
     """
     by_id = {each.request.id: each for each in sequences}
@@ -166,7 +170,7 @@ async def run(
             yield pieces
 
 
-async def take(sequence: Running, output: Output, backend: EngineBackend) -> Piece:
+async def take(sequence: RunningSequence, output: Output, backend: EngineBackend) -> Piece:
     """The piece that `output` adds to `sequence`."""
     if output.finish_reason is FinishReason.ERROR:
         raise EngineFailedError(output.error or "the engine failed at this request")

@@ -1,6 +1,6 @@
-"""Answers that end with their client: work stops when the connection does.
+"""Responses that are cancelled when their client disconnects.
 
-The status is sent with the first chunk, so that whatever fails before it has a proper status.
+The status is sent with the first chunk, so that a failure before it has its own status.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ Answering = Callable[[Send], Awaitable[None]]
 
 
 class UntilDisconnect:
-    """An ASGI answer that is cancelled when the client goes away."""
+    """An ASGI response that is cancelled when the client disconnects."""
 
     def __init__(self, answering: Answering) -> None:
         self._answering = answering
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the answer beside a watch on the connection."""
+        """Run the response while watching the connection."""
         answer = asyncio.ensure_future(self._answering(send))
         watch = asyncio.ensure_future(disconnected(receive))
         try:
@@ -34,13 +34,13 @@ class UntilDisconnect:
 
 
 async def disconnected(receive: Receive) -> None:
-    """Return when the client has gone."""
+    """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def send_whole(send: Send, status: int, headers: Mapping[str, str], body: bytes) -> None:
-    """One answer, not chunked."""
+    """Send a response that is not chunked."""
     await send_head(send, status, {**headers, "content-length": str(len(body))})
     await send({"type": "http.response.body", "body": body})
 
@@ -48,7 +48,7 @@ async def send_whole(send: Send, status: int, headers: Mapping[str, str], body: 
 async def send_chunks(
     send: Send, headers: Mapping[str, str], first: bytes, rest: AsyncGenerator[bytes]
 ) -> None:
-    """A chunked answer of status 200."""
+    """Send a chunked response of status 200."""
     await send_head(send, 200, headers)
     await send({"type": "http.response.body", "body": first, "more_body": True})
     async with aclosing(rest):
@@ -59,6 +59,6 @@ async def send_chunks(
 
 
 async def send_head(send: Send, status: int, headers: Mapping[str, str]) -> None:
-    """Status and headers."""
+    """Send status and headers."""
     raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": raw})

@@ -1,4 +1,4 @@
-"""The server's state: what it serves, whether it is ready, and how much is in flight."""
+"""State of the server: its model, phase and requests in flight."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ from hostelry.containers.lmi.text_codec import TextCodec
 QUEUE_RETRY_S = 1.0
 
 
-class Phase(Enum):
-    """Where the server is in its life."""
+class ServerPhase(Enum):
+    """Phase of the server's life."""
 
     LOADING = "loading"
     READY = "ready"
@@ -28,7 +28,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
-    """Everything that exists once the model is loaded."""
+    """The objects that exist once the model is loaded."""
 
     backend: EngineBackend
     codec: TextCodec
@@ -44,36 +44,41 @@ def idle_event() -> asyncio.Event:
 
 
 @dataclass(slots=True, kw_only=True)
-class Service:
-    """One model server; `idle` is set while nothing is in flight."""
+class LmiServer:
+    """The LLM server's state; `idle` is set while no request is in flight."""
 
     config: LmiConfig
     clock: Clock
     model: LoadedModel | None = None
-    phase: Phase = Phase.LOADING
+    phase: ServerPhase = ServerPhase.LOADING
     in_flight: int = field(default=0, init=False)
     idle: asyncio.Event = field(default_factory=idle_event, init=False)
 
     @property
     def ping_status(self) -> int:
-        """200 only for a model that is loaded and whose engine is alive and stepping."""
-        if self.phase is Phase.LOADING or self.phase is Phase.DRAINING:
+        """Status of /ping.
+
+        loading, draining                          -> 503
+        ready, and the engine is alive and stepping -> 200
+        otherwise                                  -> 500
+        """
+        if self.phase is ServerPhase.LOADING or self.phase is ServerPhase.DRAINING:
             return 503
-        healthy = self.phase is Phase.READY and self.model and self.model.backend.ready
+        healthy = self.phase is ServerPhase.READY and self.model and self.model.backend.ready
         return 200 if healthy else 500
 
     def loaded(self) -> LoadedModel:
-        """The model; raises Refusal while the server takes no requests."""
-        if self.model is None or self.phase is Phase.LOADING:
+        """The model; raises Refusal while the server accepts no requests."""
+        if self.model is None or self.phase is ServerPhase.LOADING:
             raise Refusal(Cause.NOT_READY, f"Model {self.config.model_name} is not ready")
-        if self.phase is Phase.DRAINING:
+        if self.phase is ServerPhase.DRAINING:
             raise Refusal(Cause.NOT_READY, "the server is shutting down; try another copy")
-        if self.phase is Phase.FAILED:
+        if self.phase is ServerPhase.FAILED:
             raise Refusal(Cause.ENGINE, "Inference Engine Failure")
         return self.model
 
     @contextmanager
-    def place(self) -> Iterator[None]:
+    def admission(self) -> Iterator[None]:
         """Count a request until its last byte; raises Refusal when the queue is full."""
         limit = self.config.max_batch_size + self.config.job_queue_size
         if self.in_flight >= limit:
