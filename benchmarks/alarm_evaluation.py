@@ -19,7 +19,6 @@ from benchmarks.record import print_table, write_result
 from hostelry.autoscaler.alarm_actions import AlarmActionDeps
 from hostelry.autoscaler.alarm_addresses import Addresses
 from hostelry.autoscaler.alarm_watch import AlarmWatch, AlarmWatchDeps
-from hostelry.autoscaler.protocol import Proposal, Trigger
 from hostelry.base.clock import ManualClock
 from hostelry.domain.alarm import (
     AlarmActions,
@@ -35,6 +34,7 @@ from hostelry.domain.metric import Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.scaling_policy.alarm_events import new_status
+from hostelry.scaling_policy.request import Proposal, Trigger
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state
 from hostelry.store.sqlite import SqliteStore

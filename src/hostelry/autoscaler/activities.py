@@ -11,18 +11,17 @@ from typing import Any
 import msgspec
 
 from hostelry.domain.scaling import (
-    ActivityStatus,
     Dimension,
     Receipt,
     ScalingActivity,
     target_name,
 )
 from hostelry.domain.scope import Scope
+from hostelry.scaling_policy.last_acts import UNDER_WAY
 from hostelry.store.records import State, Versioned
 
 MAX_KEPT = 200
 KEPT_S = 6 * 7 * 24 * 3600.0
-UNDER_WAY = frozenset({ActivityStatus.PENDING, ActivityStatus.IN_PROGRESS})
 
 Place = tuple[Scope, str]
 

@@ -1,23 +1,31 @@
-"""Following an act until the resource has done it, and the first answer of its new capacity.
+"""Acts of scaling after they are begun: until the resource is as desired, and first answers.
 
-Every act ends: with its resource's update, when something later replaces it, or at `FULFIL_S`.
+| resource of an act in progress | end |
+| --- | --- |
+| missing, or ending | Failed |
+| its number is another by now | Overridden |
+| settled, and as much serves as desired, or nothing is wrong | Successful |
+| settled otherwise, or after `FULFIL_S` | Unfulfilled |
 """
 
 from dataclasses import replace
 
-from hostelry.autoscaler import activity_texts
-from hostelry.autoscaler.activities import UNDER_WAY, ActivityBook
-from hostelry.autoscaler.capacity import Capacities, Resource
-from hostelry.autoscaler.loads import LOOK_BACK_S, LoadReader, added_up, answered
+from hostelry.autoscaler.activities import ActivityBook
+from hostelry.autoscaler.capacity import Capacities
+from hostelry.autoscaler.loads import LoadReader, added_up
 from hostelry.autoscaler.scaling_executor import ScalingExecutor
 from hostelry.domain.scaling import ActivityStatus, Receipt, ScalingActivity
+from hostelry.scaling_policy import activity_texts
+from hostelry.scaling_policy.last_acts import UNDER_WAY
+from hostelry.scaling_policy.load_signals import LOOK_BACK_S, first_answer
+from hostelry.scaling_policy.resource import Resource
 
 FULFIL_S = 1800.0
 ANSWER_S = 600.0  # for so long the first answer of new capacity is waited for after its act
 
 
 class ActivityTracker:
-    """Watches the acts that have not ended, or whose receipts are not whole; one thread calls it.
+    """Acts that have not ended, or whose receipts are incomplete; one thread calls it.
 
     Durations are of a clock that never jumps, from when this process first saw an act.
     """
@@ -32,7 +40,7 @@ class ActivityTracker:
         self._seen_at: dict[str, float] = {}
 
     def look(self, activity: ScalingActivity, now: float, steady_now: float) -> None:
-        """Write what has become of one act."""
+        """Write the progress of one act."""
         since = self._seen_at.setdefault(activity.id, steady_now)
         found = self._capacities.find(activity.scope, activity.resource_id, activity.dimension)
         if activity.status is ActivityStatus.IN_PROGRESS:
@@ -41,7 +49,7 @@ class ActivityTracker:
             self._complete(activity, activity.receipt, found)
 
     def is_open(self, activity: ScalingActivity, now: float, steady_now: float) -> bool:
-        """Whether there is still something to look for."""
+        """Return whether the act has not ended, or its receipt may still change."""
         if activity.status in UNDER_WAY:
             return True
         grew = activity.to_capacity > activity.from_capacity and not activity.not_scaled
@@ -60,19 +68,19 @@ class ActivityTracker:
     def _ended(
         self, activity: ScalingActivity, found: Resource | None, now: float, is_late: bool
     ) -> ScalingActivity:
-        wanted, dimension = activity.to_capacity, activity.dimension
+        desired, dimension = activity.to_capacity, activity.dimension
         if found is None or found.is_ending:
             why = "it does not exist any more" if found is None else f"it is {found.status}"
-            text = activity_texts.failed(dimension, wanted, why)
+            text = activity_texts.failed(dimension, desired, why)
             return self._end(activity, ActivityStatus.FAILED, text, now)
-        if found.desired != wanted:
+        if found.desired != desired:
             self._executor.override(activity, f"another number, {found.desired}", now)
             return replace(activity, status=ActivityStatus.OVERRIDDEN)
-        if found.is_settled and (found.problem is None or found.serving >= wanted):
-            text = activity_texts.fulfilled(dimension, wanted)
+        if found.is_settled and (found.problem is None or found.serving >= desired):
+            text = activity_texts.fulfilled(dimension, desired)
             return self._end(activity, ActivityStatus.SUCCESSFUL, text, now)
         if found.is_settled or is_late:
-            text = activity_texts.unfulfilled(dimension, wanted, found.serving, found.problem)
+            text = activity_texts.unfulfilled(dimension, desired, found.serving, found.problem)
             return self._end(activity, ActivityStatus.UNFULFILLED, text, now)
         return activity
 
@@ -82,13 +90,13 @@ class ActivityTracker:
         return self._book.change(activity, status=status, status_message=text, ended_at=now)
 
     def _complete(self, activity: ScalingActivity, receipt: Receipt, found: Resource) -> None:
-        """Add the first answer of a new copy, once there was one, and what requests met so far."""
+        """Add a new copy's first answer to the receipt, and the requests delayed or failed."""
         if activity.to_capacity <= activity.from_capacity or receipt.answered_at is not None:
             return
         begun = receipt.decided_at if receipt.load_rose_at is None else receipt.load_rose_at
         since = max(begun, receipt.decided_at - LOOK_BACK_S)
         seconds = added_up(self._loads, found.keys, since)
-        seen = answered(seconds, receipt.copies_before, since, receipt.decided_at)
+        seen = first_answer(seconds, receipt.copies_before, since, receipt.decided_at)
         if seen.at is None and activity.status in UNDER_WAY:
             return
         after = replace(

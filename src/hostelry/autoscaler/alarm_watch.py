@@ -23,7 +23,7 @@ from typing import TypeVar
 from hostelry.autoscaler.alarm_actions import AlarmActionDeps, AlarmNotifier, Job, job_of
 from hostelry.autoscaler.alarm_composites import Composites, arns_of, statuses_of
 from hostelry.autoscaler.alarm_look import forced_values, look_at
-from hostelry.autoscaler.protocol import Scaler, Trigger
+from hostelry.autoscaler.protocol import Scaler
 from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.base.errors import Conflict, RetryableError
 from hostelry.domain.alarm import AlarmHistoryItem, AlarmStatus, CompositeAlarm, MetricAlarm
@@ -31,8 +31,9 @@ from hostelry.metrics.protocol import MetricReader
 from hostelry.scaling_policy.alarm import AlarmVerdict
 from hostelry.scaling_policy.alarm_events import Alarm, action_done, is_pending, moved, transition
 from hostelry.scaling_policy.alarm_target import TargetKind, target_kind
-from hostelry.scaling_policy.alarm_times import evaluation_interval_s, hold_s, next_evaluation_at
+from hostelry.scaling_policy.alarm_times import hold_s, next_evaluation_at, repeats_after_s
 from hostelry.scaling_policy.composite import suppression
+from hostelry.scaling_policy.request import Trigger
 from hostelry.store.alarm_log import append_history, forget_histories
 from hostelry.store.records import State, Versioned
 
@@ -43,7 +44,6 @@ JUMP_S = 5.0  # how far the clock may be from what has passed before it counts a
 MAX_BATCH = 500  # evaluations between two looks at anything else
 MAX_ROUNDS = 10  # of composite alarms on composite alarms
 HOUSEKEEPING_S = 3600.0
-EARLY_S = 1.5  # an action that repeats may be so much before its interval is over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +228,7 @@ class AlarmWatch:
         if not policies:
             return []
         is_first = turn.asked_for != job_of(alarm)
-        interval_s = evaluation_interval_s(alarm.rule) - EARLY_S
+        interval_s = repeats_after_s(alarm.rule)
         if not is_first and turn.asked_at is not None and 0 <= now - turn.asked_at < interval_s:
             return []
         is_news = is_first and alarm.status.acted_at in (None, now)

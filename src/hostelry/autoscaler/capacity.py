@@ -4,12 +4,11 @@ Knows what a number belongs to and when it may be another; not what it should be
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from hostelry.autoscaler.groups import Grouping, Groups, Variant
 from hostelry.base.errors import Conflict, RetryableError, ServiceError, TerminalError
 from hostelry.domain.component import ComponentStatus, InferenceComponent
-from hostelry.domain.copy import Copy, InstanceState
+from hostelry.domain.copy import InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.load import LoadKey
 from hostelry.domain.resize import (
@@ -22,7 +21,7 @@ from hostelry.domain.resize import (
 from hostelry.domain.scaling import Dimension, ScalableTarget
 from hostelry.domain.scope import Scope
 from hostelry.domain.validation import MAX_COPIES, check_instance_count, check_limit
-from hostelry.scaling_policy.decision import Capacity
+from hostelry.scaling_policy.resource import Resource
 from hostelry.store.records import State, Versioned
 
 ATTEMPTS = 20  # reconcilers write beside us; each lost race means that one of them got on
@@ -35,45 +34,6 @@ class Unscalable(RetryableError):  # noqa: N818 - AWS's own word
 
 class Gone(TerminalError):  # noqa: N818 - a fact, not a failure
     """The resource does not exist any more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
-    """What a target's number belongs to, as it is recorded now.
-
-    `is_settled`: in service, nothing under way. `may_grow`: a larger number may be set at once,
-    since all that is under way is a change of the number itself. `problem` says why it is not what
-    is wanted. `keys` are the names whose requests it carries: with a base those of its adapters.
-    `copies` are all of its copies.
-    """
-
-    keys: tuple[LoadKey, ...]
-    desired: int
-    serving: int
-    status: str
-    is_settled: bool
-    may_grow: bool
-    is_ending: bool
-    problem: str | None = None
-    copies: tuple[Copy, ...] = ()
-
-    def capacity(self, target: ScalableTarget) -> Capacity:
-        """The number with the target's bounds."""
-        return Capacity(
-            desired=self.desired,
-            serving=self.serving,
-            minimum=target.min_capacity,
-            maximum=target.max_capacity,
-        )
-
-    def may_become(self, wanted: int) -> bool:
-        """Whether another number may be set now.
-
-        A smaller one too where the larger one has no room: nothing would come of waiting for it.
-        """
-        if self.is_settled:
-            return True
-        return self.may_grow and (wanted > self.desired or self.problem is not None)
 
 
 def names_in(resource_id: str) -> tuple[str, ...]:

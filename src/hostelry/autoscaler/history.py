@@ -8,13 +8,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hostelry.autoscaler.capacity import Capacities, Resource
+from hostelry.autoscaler.capacity import Capacities
 from hostelry.autoscaler.loads import LoadReader, added_up
 from hostelry.domain.load import SecondLoad
 from hostelry.domain.metric import OWN_NAMESPACE, Metric, MetricStat, Sample
 from hostelry.domain.scaling import ScalableTarget, target_name
 from hostelry.domain.scope import Scope
 from hostelry.metrics.protocol import MetricStore
+from hostelry.scaling_policy.resource import Resource
 from hostelry.store.records import State
 
 EVERY_S = 10.0

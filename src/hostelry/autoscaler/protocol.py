@@ -1,61 +1,26 @@
-"""What the parts of the scaling loop ask of each other."""
+"""The seam of the scaling loop: requests for another capacity."""
 
-from dataclasses import dataclass
 from typing import Protocol
 
-from hostelry.domain.alarm import AlarmState
 from hostelry.domain.load import Wake
-from hostelry.domain.metric import Datapoint
-from hostelry.domain.scaling import Dimension
-from hostelry.domain.scope import Scope
-from hostelry.scaling_policy.decision import Decision
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trigger:
-    """An alarm asks a policy to act; `values` are the alarm's newest datapoints, in order."""
-
-    scope: Scope
-    policy_arn: str
-    alarm_name: str
-    state: AlarmState
-    threshold: float
-    values: tuple[Datapoint, ...]
-    at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
-    """A decision made outside of AWS's policies: `by` is "responsive" or "wake".
-
-    One that `may_lower` takes capacity away; any other is a floor that says how much is needed.
-    """
-
-    scope: Scope
-    resource_id: str
-    dimension: Dimension
-    by: str
-    decision: Decision
-    load_rose_at: float | None
-    at: float
-    may_lower: bool = False
+from hostelry.scaling_policy.request import Proposal, Trigger
 
 
 class Scaler(Protocol):
-    """The only one who changes capacity by itself: decides, records the activity, sets the number.
+    """The only component that changes capacity by itself: decides, records the activity, acts.
 
-    Safe to be called from any thread, for one target one after the other. None of its methods
-    raises for what a user did; what could not be done is told by an activity.
+    Thread-safe; requests for one target are handled one after the other. No method raises for a
+    user's mistake: an activity records what could not be done.
     """
 
     def trigger(self, trigger: Trigger) -> None:
-        """Let the policy decide, with what else is known of its target, and do it."""
+        """Let the triggered policy decide, together with the target's other policies, and act."""
         ...
 
     def propose(self, proposal: Proposal) -> None:
-        """Raise (never lower below what AWS's policies ask for) the target's capacity."""
+        """Raise the target's capacity, never below what AWS's policies ask for."""
         ...
 
     def wake(self, wake: Wake) -> None:
-        """Give a name without a copy its first one, at once."""
+        """Start the first copies of a name that has none, at once."""
         ...

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from hostelry.autoscaler.protocol import Proposal, Scaler
+from hostelry.autoscaler.protocol import Scaler
 from hostelry.autoscaler.responsive_targets import (
     ResponsiveTarget,
     ResponsiveTargets,
@@ -26,8 +26,9 @@ from hostelry.domain.metric import Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.protocol import MetricWriter
 from hostelry.scaling_policy.decision import Decision
+from hostelry.scaling_policy.request import Proposal
 from hostelry.scaling_policy.responsive.expected import expected_sample
-from hostelry.scaling_policy.responsive.policy import expected, kept_up, learnt, step
+from hostelry.scaling_policy.responsive.policy import expected, learnt, proposed
 from hostelry.scaling_policy.responsive.state import ResponsiveState
 from hostelry.store.records import State
 
@@ -35,7 +36,6 @@ LOG = logging.getLogger(__name__)
 BY = "responsive"
 MAX_BEHIND = 120  # seconds that wait to be worked off; older ones are lost, as a gap
 STALE_S = 15.0  # an older second teaches something, but is no reason to act
-KEEP_EVERY_S = 10  # the scaler forgets a proposal after 30 s
 IDLE_EVERY_S = 10  # how often the metric of a target without load is published
 IDLE_CALLS = 0.01
 COMPLAIN_EVERY_S = 60.0
@@ -138,17 +138,13 @@ class ResponsiveWatch:
         self._publish(samples)
 
     def _act(
-        self, known: ResponsiveState, load: SecondLoad, watched: ResponsiveTarget, now: float
+        self, known: ResponsiveState, load: SecondLoad, target: ResponsiveTarget, now: float
     ) -> ResponsiveState:
-        after, decision = step(known, load, watched.capacity, now)
+        after, decision, may_lower = proposed(
+            known, load, target.capacity, now, is_tracked=target.is_tracked
+        )
         if decision is not None:
-            lowers = decision.desired < watched.capacity.desired
-            if not lowers or not watched.is_tracked:  # AWS's policies scale in where there are any
-                self._propose(proposal(load, watched, decision, now, may_lower=lowers))
-        elif load.second % KEEP_EVERY_S == 0:
-            needed = kept_up(after, watched.capacity, now)
-            if needed is not None:
-                self._propose(proposal(load, watched, needed, now, may_lower=False))
+            self._propose(proposal(load, target, decision, now, may_lower=may_lower))
         return after
 
     def _propose(self, made: Proposal) -> None:

@@ -1,39 +1,25 @@
-"""The scaler: lets policies decide with all that is known of a target, and does it.
+"""The scaler: for each request it loads a snapshot of the target, decides, and acts.
 
-One decision at a time for a target, on whatever thread it is asked for. What cannot be done now is
-kept and tried again when the resource has settled; `tick` sees to that, and to acts under way.
+One request at a time for a target, on the caller's thread. A request that cannot be carried out now
+is kept and handled again once the resource has settled; `tick` sees to that, and to acts under way.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from hostelry.autoscaler import activity_texts
 from hostelry.autoscaler.activities import ActivityBook, place_of
 from hostelry.autoscaler.activity_tracker import ActivityTracker
-from hostelry.autoscaler.capacity import Capacities, RefuseFewer, Resource, component_id
-from hostelry.autoscaler.last_acts import WAKE, last_acts, last_wake
-from hostelry.autoscaler.loads import (
-    LOOK_BACK_S,
-    WINDOW_S,
-    Crashes,
-    LoadReader,
-    added_up,
-    health_of,
-    is_over,
-    mean_service_s,
-    rose_at,
-)
-from hostelry.autoscaler.policy_votes import PolicyVotes
-from hostelry.autoscaler.protocol import Proposal, Trigger
-from hostelry.autoscaler.scaling_executor import Ask, ScalingExecutor
+from hostelry.autoscaler.capacity import Capacities, RefuseFewer, component_id
+from hostelry.autoscaler.loads import Crashes, LoadReader, added_up
+from hostelry.autoscaler.recent_requests import RecentRequests
+from hostelry.autoscaler.scaling_executor import ScalingExecutor
 from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError
 from hostelry.base.ids import new_request_id
 from hostelry.domain.alarm import AlarmState
-from hostelry.domain.at_zero import Wakeable
 from hostelry.domain.load import Wake
 from hostelry.domain.scaling import (
     ActivityStatus,
@@ -41,14 +27,18 @@ from hostelry.domain.scaling import (
     ScalableTarget,
     ScalingActivity,
     ScalingPolicy,
-    TargetTracking,
     target_name,
 )
 from hostelry.domain.scope import Scope
-from hostelry.scaling_policy import wake as waking
-from hostelry.scaling_policy.combine import CombinedDecision, Vote, Voter, combine, unless_suspended
-from hostelry.scaling_policy.decision import Decision, Situation
-from hostelry.scaling_policy.guard import unless_vetoed, veto
+from hostelry.scaling_policy.decide import (
+    PlannedAction,
+    ScalingPlan,
+    TargetSnapshot,
+    decide,
+    look_back_s,
+)
+from hostelry.scaling_policy.last_acts import WAKE, last_acts, last_wake
+from hostelry.scaling_policy.request import BoundsCheck, Proposal, Request, Trigger
 from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
@@ -56,11 +46,12 @@ WAKE_RETRY_S = 60.0
 MAX_RETRIES = 1000
 
 Place = tuple[Scope, str]
+NO_POLICIES: Sequence[ScalingPolicy] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalerDeps:
-    """What the scaler works with; `steady` never jumps, and `pace` divides cooldowns."""
+    """Dependencies of the scaler; `steady` never jumps, and `pace` divides cooldowns."""
 
     state: State
     loads: LoadReader
@@ -73,7 +64,7 @@ class ScalerDeps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastDecision:
-    """What was decided last for a target, and when, also where nothing was changed."""
+    """The last decision for a target, and when, also where nothing was changed."""
 
     at: float
     text: str
@@ -81,14 +72,18 @@ class LastDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """What could not be done, to be tried again; `still` says whether it is still wanted."""
+    """A request that may have to be handled again; `is_desired` says whether it still should be.
 
+    Of several `by` the same policy, for the same target, the newest is kept.
+    """
+
+    by: str
     attempt: Callable[[], None]
-    still: Callable[[], bool]
+    is_desired: Callable[[], bool]
 
 
 class TargetScaler:
-    """`Scaler` over the records of a store; the only one in the process that sets numbers."""
+    """`Scaler` over the records of a store; nothing else in the process sets capacity."""
 
     def __init__(self, deps: ScalerDeps) -> None:
         self._deps = deps
@@ -97,129 +92,71 @@ class TargetScaler:
         self.capacities = Capacities(deps.state, deps.refuse_fewer)
         self._executor = ScalingExecutor(self.book, self.capacities, deps.clock, deps.new_id)
         self._tracker = ActivityTracker(self.book, self.capacities, deps.loads, self._executor)
-        self._votes = PolicyVotes(deps.state)
+        self._recent = RecentRequests(deps.state)
         self._crashes = Crashes()
         self._lock = threading.Lock()
-        self._turns: dict[Place, threading.Lock] = {}
-        self._retries: dict[tuple[Place, str], Retry] = {}  # by whom they were asked for
-        self._said: dict[Place, LastDecision] = {}
+        self._target_locks: dict[Place, threading.Lock] = {}
+        self._retries: dict[tuple[Place, str], Retry] = {}
+        self._last: dict[Place, LastDecision] = {}
         self._unsettled: set[Place] = set()
 
     def recover(self) -> None:
-        """Finish what a predecessor began, and move inside their bounds what is outside of them."""
+        """Finish what a predecessor began, and move capacity inside its bounds where it is not."""
         for activity in self.book.every():
-            with self._turn(place_of(activity)):
-                self._take_up(activity)
+            with self._one_at_a_time(place_of(activity)):
+                self._recover(activity)
         self.settle_all()
 
     def trigger(self, trigger: Trigger) -> None:
-        """Let the policy decide, with what else is known of its target, and do it."""
+        """Let the triggered policy decide, together with the target's other policies, and act."""
         policies = [it.value for it in self._state.scaling_policies.list(trigger.scope)]
         policy = next((it for it in policies if it.arn == trigger.policy_arn), None)
         if policy is None or trigger.state is not AlarmState.ALARM:
             return
-        self._votes.record(trigger)
-        beside = [
-            it
-            for it in policies
-            if (it.resource_id, it.dimension) == (policy.resource_id, policy.dimension)
-        ]
-        ask = Ask(cause=activity_texts.by_alarm(trigger.alarm_name, policy.name), by=policy.name)
-        again = Retry(
+        self._recent.record(trigger)
+        retry = Retry(
+            by=policy.name,
             attempt=lambda: self.trigger(replace(trigger, at=self._deps.clock.now())),
-            still=lambda: self._lasts(trigger),
+            is_desired=lambda: self._lasts(trigger),
         )
-        with self._at(trigger.scope, policy.resource_id, policy.dimension, ask) as (target, found):
-            if target is None or found is None:
-                return
-            situation = self._situation(target, found)
-            votes = self._votes.votes(beside, trigger, situation)
-            votes += self._votes.floor(target, situation.capacity, self._deps.steady.now())
-            outcome = self._guarded(combine(votes, situation.capacity), target, found, policy)
-            rose = self._rose_at(policy, trigger, found, outcome.decision)
-            self._conclude(target, found, outcome, replace(ask, load_rose_at=rose), again)
+        own = _of_target(policies, policy.resource_id, policy.dimension)
+        place = (trigger.scope, target_name(policy.resource_id, policy.dimension))
+        self._handle(place, trigger, own, retry)
 
     def propose(self, proposal: Proposal) -> None:
         """Raise the target's capacity, and keep it up for as long as that is proposed again.
 
-        It is lowered only where the proposal says so and no target-tracking policy sees to that.
+        It is lowered only where the proposal says so and no target-tracking policy scales in.
         """
-        steady_now = self._deps.steady.now()
-        self._votes.record_proposal(proposal, steady_now)
-        ask = Ask(
-            cause=f"{proposal.by}: {proposal.decision.reason}"[: activity_texts.MAX_MESSAGE_CHARS],
-            by=proposal.by,
-            load_rose_at=proposal.load_rose_at,
-        )
-        place = (proposal.scope, proposal.resource_id, proposal.dimension)
-        with self._at(*place, ask) as (target, found):
-            if target is None or found is None:
-                return
-            capacity = found.capacity(target)
-            wanted = replace(proposal.decision, desired=capacity.clamped(proposal.decision.desired))
-            outcome = CombinedDecision(decision=wanted, by=proposal.by)
-            if not proposal.may_lower or self._tracking(target):
-                vote = Vote(by=proposal.by, voter=Voter.PROPOSAL, decision=wanted)
-                outcome = combine([vote], capacity)
-            outcome = self._guarded(outcome, target, found, None)
-            self._conclude(target, found, outcome, ask, self._soon(lambda: self.propose(proposal)))
+        self._recent.record_proposal(proposal, self._deps.steady.now())
+        retry = self._soon(proposal.by, lambda: self.propose(proposal))
+        self._request(proposal.scope, proposal.resource_id, proposal.dimension, proposal, retry)
 
     def wake(self, wake: Wake) -> None:
-        """Give a name without a copy its first one, at once."""
+        """Start the first copies of a name that has none, at once."""
         name = self._base_of(wake)
-        if name is None:
-            return
-        ask = Ask(
-            cause=(
-                f"{activity_texts.requests(wake.held)} waited for a copy of inference component "
-                f"{name}"
-            ),
-            by=WAKE,
-            load_rose_at=wake.at,
-        )
-        with self._at(wake.key.scope, component_id(name), Dimension.COPIES, ask) as (target, found):
-            if target is None or found is None or waking.wakeable(target) is not Wakeable.YES:
-                return
-            capacity = found.capacity(target)
-            decision = waking.decide(self._waiting(wake, target, found), capacity)
-            outcome = CombinedDecision(decision=decision, by=WAKE)
-            self._conclude(target, found, outcome, ask, self._soon(lambda: self.wake(wake)))
+        if name is not None:
+            retry = self._soon(WAKE, lambda: self.wake(wake))
+            self._request(wake.key.scope, component_id(name), Dimension.COPIES, wake, retry)
 
     def settle(self, scope: Scope, name: str) -> None:
-        """Move a target's number inside its bounds; no cooldown and no suspension holds that up.
+        """Move a target's capacity inside its bounds, or as soon as its resource can take that.
 
-        What cannot be done now is, as soon as it can.
+        No cooldown and no suspension holds that up.
         """
         self._unsettled.discard((scope, name))
-        stored = self._state.scalable_targets.get(scope, name)
-        if stored is None:
-            return
-        target = stored.value
-        ask = Ask(cause="bounds were set", by="")
-        with self._at(scope, target.resource_id, target.dimension, ask) as (known, found):
-            if known is None or found is None:
-                return
-            capacity = found.capacity(known)
-            within = capacity.clamped(capacity.desired)
-            if within == capacity.desired:
-                return
-            bound = Ask(cause=activity_texts.by_bound(known, capacity.desired), by="")
-            decision = Decision(desired=within, reason=f"{bound.cause}.")
-            self._said[scope, name] = LastDecision(at=self._deps.clock.now(), text=decision.reason)
-            if not self._executor.do(known, found, decision, bound):
-                self._unsettled.add((scope, name))
+        if not self._handle((scope, name), BoundsCheck(), NO_POLICIES, None):
+            self._unsettled.add((scope, name))
 
     def settle_all(self) -> None:
-        """Move every target's number inside its bounds."""
+        """Move every target's capacity inside its bounds."""
         for stored in self._state.scalable_targets.list():
             target = stored.value
             self.settle(target.scope, target_name(target.resource_id, target.dimension))
 
-    def tell_bounds(self, target: ScalableTarget, action_name: str) -> None:
-        """Tell of bounds that a scheduled action set, and move the number inside."""
-        self._executor.tell_bounds(
-            target, Ask(cause=activity_texts.by_schedule(action_name), by=action_name)
-        )
+    def record_bounds(self, target: ScalableTarget, action_name: str) -> None:
+        """Record bounds that a scheduled action set, and move the capacity inside."""
+        self._executor.record_bounds(target, action_name)
         self.settle(target.scope, target_name(target.resource_id, target.dimension))
 
     def tick(self) -> None:
@@ -227,19 +164,89 @@ class TargetScaler:
         now, steady_now = self._deps.clock.now(), self._deps.steady.now()
         self._crashes.see((it.value for it in self._state.copies.list()), steady_now)
         for activity in self.book.open_ones():
-            with self._turn(place_of(activity)):
-                present = self.book.present(activity)
-                # Whoever writes an activity holds the turn: a pending one was left by a failure.
-                self._take_up(present)
-                self._tracker.look(self.book.present(present), now, steady_now)
+            with self._one_at_a_time(place_of(activity)):
+                # Activities are written under the target's lock: one that is pending here was left
+                # by a failure.
+                self._recover(self.book.present(activity))
+                self._tracker.look(self.book.present(activity), now, steady_now)
         self.book.close_those(lambda it: not self._tracker.is_open(it, now, steady_now))
         self._try_again()
 
-    def said(self, target: ScalableTarget) -> LastDecision | None:
-        """What was decided last for a target since this process began."""
-        return self._said.get((target.scope, target_name(target.resource_id, target.dimension)))
+    def last_decision(self, target: ScalableTarget) -> LastDecision | None:
+        """The last decision for a target since this process began."""
+        return self._last.get((target.scope, target_name(target.resource_id, target.dimension)))
 
-    def _take_up(self, activity: ScalingActivity) -> None:
+    def _request(
+        self, scope: Scope, resource_id: str, dimension: Dimension, request: Request, retry: Retry
+    ) -> None:
+        policies = [it.value for it in self._state.scaling_policies.list(scope)]
+        own = _of_target(policies, resource_id, dimension)
+        self._handle((scope, target_name(resource_id, dimension)), request, own, retry)
+
+    def _handle(
+        self, place: Place, request: Request, policies: Sequence[ScalingPolicy], retry: Retry | None
+    ) -> bool:
+        """Load, decide, act; False where the request has to be handled again."""
+        now = self._deps.clock.now()
+        with self._one_at_a_time(place):
+            known = self._load(place, request, policies, now)
+            if known is None:
+                return True
+            plan = decide(known, request, now)
+            if plan.decision is not None:
+                self._last[place] = LastDecision(at=now, text=plan.decision.reason)
+                self._retries.pop((place, "" if retry is None else retry.by), None)
+            is_done = self._act(known, plan)
+            if retry is not None and not is_done and len(self._retries) < MAX_RETRIES:
+                self._retries[place, retry.by] = retry
+            return is_done
+
+    def _load(
+        self, place: Place, request: Request, policies: Sequence[ScalingPolicy], now: float
+    ) -> TargetSnapshot | None:
+        """The snapshot that `decide` needs; None where no target is registered."""
+        stored = self._state.scalable_targets.get(*place)
+        if stored is None:
+            return None
+        target = stored.value
+        found = self.capacities.find(target.scope, target.resource_id, target.dimension)
+        activities = self.book.of(target.scope, target.resource_id, target.dimension)
+        known = TargetSnapshot(
+            target=target,
+            resource=found,
+            policies=policies,
+            standing=self._recent.standing(policies) if isinstance(request, Trigger) else {},
+            proposal=self._recent.proposal(target, self._deps.steady.now()),
+            acts=last_acts(activities, now),
+            woken=last_wake(activities, now),
+            num_crashed=0 if found is None else self._crashes.among(found.keys),
+            pace=self._deps.pace,
+        )
+        span_s = look_back_s(known, request, now)
+        if found is None or not span_s:
+            return known
+        return replace(known, seconds=added_up(self._deps.loads, found.keys, now - span_s))
+
+    def _act(self, known: TargetSnapshot, plan: ScalingPlan) -> bool:
+        """Carry out a plan; False where its resource takes no such number now."""
+        target, found, decision = known.target, known.resource, plan.decision
+        if plan.action is PlannedAction.GONE:
+            self._executor.record_gone(target, found, plan.cause)
+        if found is None or decision is None:
+            return True
+        match plan.action:
+            case PlannedAction.REFUSE:
+                self._executor.refuse(
+                    target, found.desired, decision.not_scaled, plan.cause, decision.reason
+                )
+            case PlannedAction.POSTPONE:
+                self._executor.postpone(target, found, plan.cause)
+                return False
+            case PlannedAction.SET:
+                return self._executor.set(target, found, decision, plan.cause)
+        return True
+
+    def _recover(self, activity: ScalingActivity) -> None:
         """Finish a decision that was not carried out to its end."""
         if activity.status is not ActivityStatus.PENDING:
             return
@@ -247,141 +254,12 @@ class TargetScaler:
         found = self.capacities.find(activity.scope, activity.resource_id, activity.dimension)
         self._executor.recover(None if stored is None else stored.value, found, activity)
 
-    def _conclude(
-        self,
-        target: ScalableTarget,
-        found: Resource,
-        outcome: CombinedDecision,
-        ask: Ask,
-        again: Retry,
-    ) -> None:
-        """Do what was decided, or tell why nothing is."""
-        place = (target.scope, target_name(target.resource_id, target.dimension))
-        decision = outcome.decision
-        self._said[place] = LastDecision(at=self._deps.clock.now(), text=decision.reason)
-        self._retries.pop((place, ask.by), None)
-        if decision.desired == found.desired:
-            if decision.not_scaled:
-                self._executor.refuse(
-                    target, found.desired, decision.not_scaled, ask, decision.reason
-                )
-            return
-        asked = ask if outcome.by in ("", ask.by) else replace(ask, by=outcome.by)
-        if (
-            not self._executor.do(target, found, decision, asked)
-            and len(self._retries) < MAX_RETRIES
-        ):
-            self._retries[place, ask.by] = again
-
     @contextmanager
-    def _at(
-        self, scope: Scope, resource_id: str, dimension: Dimension, ask: Ask
-    ) -> Iterator[tuple[ScalableTarget | None, Resource | None]]:
-        """The target, and what its number belongs to, for a decision that nobody else makes now."""
-        place = (scope, target_name(resource_id, dimension))
-        with self._turn(place):
-            stored = self._state.scalable_targets.get(*place)
-            if stored is None:
-                yield None, None
-                return
-            found = self.capacities.find(scope, resource_id, dimension)
-            if found is None or found.is_ending:
-                self._executor.tell_gone(stored.value, found, ask)
-                yield stored.value, None
-                return
-            yield stored.value, found
-
-    @contextmanager
-    def _turn(self, place: Place) -> Iterator[None]:
+    def _one_at_a_time(self, place: Place) -> Iterator[None]:
         with self._lock:
-            turn = self._turns.setdefault(place, threading.Lock())
-        with turn:
+            lock = self._target_locks.setdefault(place, threading.Lock())
+        with lock:
             yield
-
-    def _situation(self, target: ScalableTarget, found: Resource) -> Situation:
-        now = self._deps.clock.now()
-        mine = self.book.of(target.scope, target.resource_id, target.dimension)
-        return Situation(
-            capacity=found.capacity(target),
-            acts=last_acts(mine, now),
-            now=now,
-            pace=self._deps.pace,
-        )
-
-    def _guarded(
-        self,
-        outcome: CombinedDecision,
-        target: ScalableTarget,
-        found: Resource,
-        policy: ScalingPolicy | None,
-    ) -> CombinedDecision:
-        """`outcome`, unless the target fares badly, was woken a short time ago or is suspended."""
-        capacity = found.capacity(target)
-        if outcome.decision.desired < capacity.desired:
-            reason = self._veto(found) or self._awake(outcome, target, policy)
-            outcome = unless_vetoed(outcome, capacity, reason)
-        return unless_suspended(outcome, capacity, target.suspended)
-
-    def _veto(self, found: Resource) -> str | None:
-        now = self._deps.clock.now()
-        seconds = added_up(self._deps.loads, found.keys, now - WINDOW_S)
-        return veto(health_of(seconds, self._crashes.among(found.keys)))
-
-    def _awake(
-        self, outcome: CombinedDecision, target: ScalableTarget, policy: ScalingPolicy | None
-    ) -> str | None:
-        now = self._deps.clock.now()
-        mine = self.book.of(target.scope, target.resource_id, target.dimension)
-        cooldown_s = 0.0
-        if policy is not None and policy.tracking is not None:
-            cooldown_s = policy.tracking.scale_in_cooldown_s
-        elif policy is not None and policy.stepping is not None:
-            cooldown_s = policy.stepping.cooldown_s
-        return waking.keeps_awake(
-            outcome.decision.desired, last_wake(mine, now), cooldown_s, self._deps.pace, now
-        )
-
-    def _rose_at(
-        self, policy: ScalingPolicy, trigger: Trigger, found: Resource, decision: Decision
-    ) -> float | None:
-        """When the load left what the capacity carries; the first value over it, if none tells."""
-        if decision.desired <= found.desired:
-            return None
-        tracking = policy.tracking
-        over = is_over(
-            None if tracking is None else tracking.predefined,
-            trigger.threshold if tracking is None else tracking.target_value,
-            found.serving,
-        )
-        now = self._deps.clock.now()
-        since = rose_at(added_up(self._deps.loads, found.keys, now - LOOK_BACK_S), over)
-        if since is not None:
-            return since
-        first: float | None = None
-        for point in reversed(trigger.values):
-            if not point.value >= trigger.threshold:
-                break
-            first = point.at
-        return first
-
-    def _waiting(self, wake: Wake, target: ScalableTarget, found: Resource) -> waking.Waiting:
-        now = self._deps.clock.now()
-        seconds = added_up(self._deps.loads, found.keys, now - LOOK_BACK_S)
-        at_once = max(
-            (
-                it.target_value
-                for it in self._tracking(target)
-                if "ConcurrentRequests" in (it.predefined or "")
-            ),
-            default=1.0,
-        )
-        return waking.Waiting(held=wake.held, service_s=mean_service_s(seconds), at_once=at_once)
-
-    def _tracking(self, target: ScalableTarget) -> list[TargetTracking]:
-        every = (it.value for it in self._state.scaling_policies.list(target.scope))
-        place = (target.resource_id, target.dimension)
-        mine = [it for it in every if (it.resource_id, it.dimension) == place]
-        return [it.tracking for it in mine if it.tracking is not None]
 
     def _base_of(self, wake: Wake) -> str | None:
         """The component whose copies answer for what was woken: its base, for an adapter."""
@@ -397,9 +275,9 @@ class TargetScaler:
         stored = self._state.metric_alarms.get(trigger.scope, trigger.alarm_name)
         return stored is not None and stored.value.status.state is AlarmState.ALARM
 
-    def _soon(self, attempt: Callable[[], None]) -> Retry:
+    def _soon(self, by: str, attempt: Callable[[], None]) -> Retry:
         until = self._deps.steady.now() + WAKE_RETRY_S
-        return Retry(attempt=attempt, still=lambda: self._deps.steady.now() < until)
+        return Retry(by=by, attempt=attempt, is_desired=lambda: self._deps.steady.now() < until)
 
     def _try_again(self) -> None:
         for scope, name in list(self._unsettled):
@@ -407,7 +285,7 @@ class TargetScaler:
         for key, retry in list(self._retries.items()):
             (scope, name), _ = key
             stored = self._state.scalable_targets.get(scope, name)
-            if stored is None or not retry.still():
+            if stored is None or not retry.is_desired():
                 self._retries.pop(key, None)
                 continue
             target = stored.value
@@ -417,4 +295,10 @@ class TargetScaler:
                 try:
                     retry.attempt()
                 except RetryableError as error:
-                    LOG.info("%s: will be tried again: %s", name, error)
+                    LOG.info("%s: the next attempt follows: %s", name, error)
+
+
+def _of_target(
+    policies: Sequence[ScalingPolicy], resource_id: str, dimension: Dimension
+) -> list[ScalingPolicy]:
+    return [it for it in policies if (it.resource_id, it.dimension) == (resource_id, dimension)]

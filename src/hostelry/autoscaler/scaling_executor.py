@@ -1,16 +1,22 @@
-"""Doing what was decided: the activity first, then the number, then the activity's end.
+"""Carrying out of plans: the activity first, then the number, then the activity's end.
 
 An activity is PENDING before its number is written and IN_PROGRESS once it is, so that a kill
-between any two writes leaves one story: `recover` tells by the number itself how far it came.
+between any two writes leaves one story: `recover` sees by the number itself how far it came.
+
+| resource of a pending activity | recovery |
+| --- | --- |
+| missing, or ending | the activity fails |
+| has the activity's number | it is in progress |
+| has the number from before, the activity is young and within the bounds | the number is set |
+| otherwise | the activity is overridden |
 """
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from hostelry.autoscaler import activity_texts
-from hostelry.autoscaler.activities import UNDER_WAY, ActivityBook
-from hostelry.autoscaler.capacity import Capacities, Gone, Resource, Unscalable
+from hostelry.autoscaler.activities import ActivityBook
+from hostelry.autoscaler.capacity import Capacities, Gone, Unscalable
 from hostelry.base.clock import Clock
 from hostelry.base.errors import TerminalError
 from hostelry.domain.scaling import (
@@ -20,7 +26,11 @@ from hostelry.domain.scaling import (
     ScalableTarget,
     ScalingActivity,
 )
+from hostelry.scaling_policy import activity_texts
+from hostelry.scaling_policy.decide import ActivityCause
 from hostelry.scaling_policy.decision import Decision, not_scaled
+from hostelry.scaling_policy.last_acts import UNDER_WAY
+from hostelry.scaling_policy.resource import Resource
 
 LOG = logging.getLogger(__name__)
 UNSCALABLE = "TargetServicePutResourceAsUnscalable"
@@ -28,17 +38,8 @@ SAME_REFUSAL_S = 600.0
 STALE_S = 300.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """Why a number is to change: an activity's cause, who decided, and since when load was up."""
-
-    cause: str
-    by: str
-    load_rose_at: float | None = None
-
-
 class ScalingExecutor:
-    """Writes numbers and tells of them; callers see to it that a target has one call at a time."""
+    """Writes numbers and their activities; for a target callers make one call at a time."""
 
     def __init__(
         self,
@@ -52,28 +53,26 @@ class ScalingExecutor:
         self._clock = clock
         self._new_id = new_id
 
-    def do(self, target: ScalableTarget, found: Resource, decision: Decision, ask: Ask) -> bool:
+    def set(
+        self, target: ScalableTarget, found: Resource, decision: Decision, cause: ActivityCause
+    ) -> bool:
         """Set the number that was decided; False where the resource takes none now."""
-        now, wanted = self._clock.now(), decision.desired
-        if not found.may_become(wanted):
-            refusal = not_scaled(UNSCALABLE, found.capacity(target))
-            self.refuse(target, found.desired, (refusal,), ask, f"The resource is {found.status}.")
-            return False
+        now, desired = self._clock.now(), decision.desired
         receipt = Receipt(
             decided_at=now,
             signal=decision.signal,
-            load_rose_at=ask.load_rose_at if wanted > found.desired else None,
+            load_rose_at=cause.load_rose_at if desired > found.desired else None,
             copies_before=tuple(sorted(it.spec.id for it in found.copies)),
         )
         activity = self._book.write(
-            self._new(target, found.desired, wanted, ask, receipt=receipt), now
+            self._new(target, found.desired, desired, cause, receipt=receipt), now
         )
         LOG.info(
             "%s: %s -> %s, %s: %s",
             target.resource_id,
             found.desired,
-            wanted,
-            ask.cause,
+            desired,
+            cause.text,
             decision.reason,
         )
         return self._set(target, activity)
@@ -83,18 +82,18 @@ class ScalingExecutor:
         target: ScalableTarget,
         current: int,
         reasons: tuple[NotScaled, ...],
-        ask: Ask,
+        cause: ActivityCause,
         message: str,
     ) -> None:
-        """Tell that nothing was changed, once for as long as it is for the same reasons."""
+        """Record that nothing was changed, once for as long as it is for the same reasons."""
         now = self._clock.now()
         for known in self._book.of(target.scope, target.resource_id, target.dimension):
             if not known.not_scaled:
                 break
             fresh = abs(now - known.started_at) < SAME_REFUSAL_S
-            if fresh and known.cause == ask.cause and known.not_scaled == reasons:
+            if fresh and known.cause == cause.text and known.not_scaled == reasons:
                 return
-        activity = self._new(target, current, current, ask)
+        activity = self._new(target, current, current, cause)
         refused = replace(
             activity,
             description=activity_texts.ATTEMPTING,
@@ -105,22 +104,30 @@ class ScalingExecutor:
         )
         self._book.write(refused, now)
 
-    def tell_gone(self, target: ScalableTarget, found: Resource | None, ask: Ask) -> None:
-        """Tell, once, that there is nothing any more whose number could be changed."""
+    def postpone(self, target: ScalableTarget, found: Resource, cause: ActivityCause) -> None:
+        """Record that the resource takes no other number now."""
+        refusal = not_scaled(UNSCALABLE, found.capacity(target))
+        self.refuse(target, found.desired, (refusal,), cause, f"The resource is {found.status}.")
+
+    def record_gone(
+        self, target: ScalableTarget, found: Resource | None, cause: ActivityCause
+    ) -> None:
+        """Record, once, that the resource whose number is to change does not exist any more."""
         state = "does not exist any more" if found is None else f"is {found.status}"
         why = f"{target.resource_id} {state}"
         mine = self._book.of(target.scope, target.resource_id, target.dimension)
         if mine and mine[0].status is ActivityStatus.FAILED and why in mine[0].status_message:
             return
         now = self._clock.now()
-        activity = replace(self._new(target, 0, 0, ask), description=activity_texts.ATTEMPTING)
+        activity = replace(self._new(target, 0, 0, cause), description=activity_texts.ATTEMPTING)
         self._book.write(_failed(activity, why, now), now)
 
-    def tell_bounds(self, target: ScalableTarget, ask: Ask) -> None:
-        """Tell that a schedule gave the target other bounds."""
+    def record_bounds(self, target: ScalableTarget, action_name: str) -> None:
+        """Record that a scheduled action gave the target other bounds."""
         now = self._clock.now()
+        cause = ActivityCause(text=activity_texts.by_schedule(action_name), by=action_name)
         activity = replace(
-            self._new(target, 0, 0, ask),
+            self._new(target, 0, 0, cause),
             description=activity_texts.setting_bounds(target),
             status=ActivityStatus.SUCCESSFUL,
             status_message=activity_texts.bounds_were_set(target),
@@ -131,10 +138,7 @@ class ScalingExecutor:
     def recover(
         self, target: ScalableTarget | None, found: Resource | None, activity: ScalingActivity
     ) -> None:
-        """Finish what a predecessor was killed in: do it where it is still to be done.
-
-        What was decided long ago, or has been overtaken since, is not done.
-        """
+        """Finish an activity that a kill interrupted, as the table above has it."""
         now = self._clock.now()
         if found is None or found.is_ending:
             self._book.change(
@@ -192,8 +196,8 @@ class ScalingExecutor:
         self,
         target: ScalableTarget,
         current: int,
-        wanted: int,
-        ask: Ask,
+        desired: int,
+        cause: ActivityCause,
         *,
         receipt: Receipt | None = None,
     ) -> ScalingActivity:
@@ -203,12 +207,12 @@ class ScalingExecutor:
             resource_id=target.resource_id,
             dimension=target.dimension,
             from_capacity=current,
-            to_capacity=wanted,
-            cause=ask.cause,
-            description=activity_texts.setting(target.dimension, wanted),
+            to_capacity=desired,
+            cause=cause.text,
+            description=activity_texts.setting(target.dimension, desired),
             status=ActivityStatus.PENDING,
             started_at=self._clock.now(),
-            policy_name=ask.by,
+            policy_name=cause.by,
             receipt=receipt,
         )
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from hostelry.base.clock import Clock
 from hostelry.base.errors import Conflict
 from hostelry.domain.scaling import ScalableTarget, ScheduledAction, policy_key, target_name
-from hostelry.scaling_policy.schedule import Once, due, next_due, parse_schedule
+from hostelry.scaling_policy.schedule import Once, due, next_due, parse_schedule, with_bounds
 from hostelry.store.records import State, Versioned
 
 LOG = logging.getLogger(__name__)
@@ -90,12 +90,3 @@ class ScheduleWatch:
             records.delete(action.scope, name, expect=stored.version)
         else:
             records.put(action.scope, name, replace(action, fired_at=at), expect=stored.version)
-
-
-def with_bounds(target: ScalableTarget, action: ScheduledAction) -> ScalableTarget:
-    """The target with the action's bounds; where only one is given, the other gives way to it."""
-    low = target.min_capacity if action.min_capacity is None else action.min_capacity
-    high = target.max_capacity if action.max_capacity is None else action.max_capacity
-    if low > high:
-        low, high = (low, low) if action.max_capacity is None else (high, high)
-    return replace(target, min_capacity=low, max_capacity=high)

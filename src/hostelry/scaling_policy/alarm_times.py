@@ -12,6 +12,7 @@ LATE_S = 4.0  # and seldom later than that after the first look
 LOOK_AGAIN_S = 1.0
 SPREAD_MS = 8_000  # alarms of a minute are spread over so much of it
 MAX_HOLD_S = 900.0
+EARLY_S = 1.5  # an action that repeats may be so much before its interval is over
 
 
 def evaluation_interval_s(rule: AlarmRule) -> float:
@@ -20,6 +21,11 @@ def evaluation_interval_s(rule: AlarmRule) -> float:
     Source: CloudWatch User Guide, "High-resolution alarms".
     """
     return HIGH_RESOLUTION_S if rule.period_s < MINUTE_S else MINUTE_S
+
+
+def repeats_after_s(rule: AlarmRule) -> float:
+    """How long after the last trigger an alarm that is still in ALARM triggers its policies."""
+    return evaluation_interval_s(rule) - EARLY_S
 
 
 def next_evaluation_at(rule: AlarmRule, name: str, now: float, *, is_settled: bool = True) -> float:

@@ -9,12 +9,12 @@ guide, for want of a word about it in the former.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from hostelry.domain.scaling import ScheduledAction
+from hostelry.domain.scaling import ScalableTarget, ScheduledAction
 from hostelry.scaling_policy.cron import Cron, months_back_from, months_from, parse_cron
 
 UNIT_S = {"minute": 60, "hour": 3600, "day": 86400}
@@ -159,6 +159,15 @@ def next_due(action: ScheduledAction, now: float) -> float | None:
 def window_of(action: ScheduledAction) -> Window:
     """When the action's schedule holds."""
     return Window(created_at=action.created_at, start_at=action.start_at, end_at=action.end_at)
+
+
+def with_bounds(target: ScalableTarget, action: ScheduledAction) -> ScalableTarget:
+    """The target with the action's bounds; where only one is given, the other gives way to it."""
+    low = target.min_capacity if action.min_capacity is None else action.min_capacity
+    high = target.max_capacity if action.max_capacity is None else action.max_capacity
+    if low > high:
+        low, high = (low, low) if action.max_capacity is None else (high, high)
+    return replace(target, min_capacity=low, max_capacity=high)
 
 
 def once_at(schedule: Once, zone: tzinfo) -> float:

@@ -102,7 +102,7 @@ class Scaling:
         )
         self._responsive.listen(self.board)
         self._rescheduled = asyncio.Event()
-        self._schedules = ScheduleWatch(state, clock, self.scaler.tell_bounds)
+        self._schedules = ScheduleWatch(state, clock, self.scaler.record_bounds)
 
     async def run(self) -> None:
         """Run every task until cancelled."""

@@ -109,7 +109,7 @@ class ScalingRoutes:
 
     def _target(self, target: ScalableTarget) -> dict[str, Any]:
         found = self._scaler.capacities.find(target.scope, target.resource_id, target.dimension)
-        last = self._scaler.said(target)
+        last = self._scaler.last_decision(target)
         return {
             **self._place(target),
             "account": target.scope.account,

@@ -7,20 +7,15 @@ from hostelry.domain.alarm import AlarmRule, AlarmState, AlarmStatus
 from hostelry.domain.load import SecondLoad
 from hostelry.domain.metric import Datapoint
 from hostelry.domain.scaling import ScalingPolicy
-from hostelry.domain.scope import Scope
 from hostelry.metrics.query.queries import evaluate as evaluate_queries
-from hostelry.scaling_policy import step, target_tracking
 from hostelry.scaling_policy.alarm import evaluate, evaluation_range
-from hostelry.scaling_policy.alarm_times import evaluation_interval_s, next_evaluation_at
-from hostelry.scaling_policy.combine import Vote, Voter
-from hostelry.scaling_policy.decision import Direction, Situation, unchanged
+from hostelry.scaling_policy.alarm_times import next_evaluation_at, repeats_after_s
+from hostelry.scaling_policy.request import Trigger
 from hostelry.scaling_policy.tracking_alarms import AlarmSide, alarm_name, alarm_rule
+from hostelry.sim.policy_requests import SCOPE
 from hostelry.sim.policy_set import PolicySet
 from hostelry.sim.published import PublishedMetrics
 from hostelry.sim.target import SimulatedTarget
-
-EARLY_S = 1.5  # a trigger that repeats may be so much before its interval is over
-SCOPE = Scope("111122223333", "us-west-2")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,14 +45,9 @@ class AwsController:
         self, target: SimulatedTarget, policies: PolicySet, now: float, pace: float
     ) -> None:
         self._target = target
-        self._policies = policies.policies
         self._metrics = PublishedMetrics(lambda: len(target.component.serving), now)
         self._busy_at = now
         self._alarms = [*_tracking_alarms(policies, now, pace), *_own_alarms(policies, now)]
-        for policy in policies.policies:
-            cooldown_s = _scale_in_cooldown_s(policy)
-            target.scale_in_cooldown_s = max(target.scale_in_cooldown_s, cooldown_s)
-        target.at_once = policies.concurrency or 1.0
 
     @property
     def next_at(self) -> float:
@@ -92,8 +82,7 @@ class AwsController:
         acted_at = alarm.status.acted_at
         if alarm.status.state is not AlarmState.ALARM:
             return
-        again_s = evaluation_interval_s(alarm.rule) - EARLY_S
-        if acted_at is None or now - acted_at >= again_s:
+        if acted_at is None or now - acted_at >= repeats_after_s(alarm.rule):
             alarm.status = replace(alarm.status, acted_at=now)
             self._trigger(alarm, now)
 
@@ -105,40 +94,23 @@ class AwsController:
         return [point for series in found[returned.id] for point in series.points]
 
     def _trigger(self, alarm: WatchedAlarm, now: float) -> None:
-        """Let the alarm's policy decide, with what the others say."""
-        situation = self._target.situation(now)
-        votes: list[Vote] = []
-        for policy in self._policies:
-            if policy.tracking is not None:
-                speaking = alarm if policy is alarm.policy else self._standing(policy)
-                votes.append(_tracking_vote(policy, speaking, situation))
-            elif policy.stepping is not None and policy is alarm.policy:
-                values = [it.value for it in alarm.values]
-                decision = step.decide(policy.stepping, alarm.rule.threshold, values, situation)
-                votes.append(Vote(by=policy.name, voter=Voter.STEP, decision=decision))
-        self._target.decide(votes, situation)
-
-    def _standing(self, policy: ScalingPolicy) -> WatchedAlarm | None:
-        """The alarm of a policy that lasts: that of scaling out before the other."""
-        mine = [it for it in self._alarms if it.policy is policy]
-        lasting = [it for it in mine if it.status.state is AlarmState.ALARM]
-        return next((it for it in lasting if it.side is AlarmSide.HIGH), next(iter(lasting), None))
+        """Let the alarm's policy decide, with the other policies' alarms that last."""
+        lasting = [it for it in self._alarms if it.status.state is AlarmState.ALARM]
+        # The alarm of scaling out, where both last, is the one that counts: it comes last here.
+        lasting.sort(key=lambda it: it.side is AlarmSide.HIGH)
+        standing = {it.policy.arn: _trigger_of(it, now) for it in lasting}
+        self._target.trigger(_trigger_of(alarm, now), standing, now)
 
 
-def _tracking_vote(policy: ScalingPolicy, alarm: WatchedAlarm | None, at: Situation) -> Vote:
-    tracking = policy.tracking
-    assert tracking is not None, "only target tracking votes so"
-    if alarm is None:
-        decision = unchanged(at.capacity, f"{policy.name} is not ready to scale in.", {})
-    else:
-        direction = Direction.OUT if alarm.side is AlarmSide.HIGH else Direction.IN
-        values = [it.value for it in alarm.values]
-        decision = target_tracking.decide(tracking, direction, values, at)
-    return Vote(
-        by=policy.name,
-        voter=Voter.TRACKING,
-        decision=decision,
-        may_scale_in=not tracking.disable_scale_in,
+def _trigger_of(alarm: WatchedAlarm, now: float) -> Trigger:
+    return Trigger(
+        scope=SCOPE,
+        policy_arn=alarm.policy.arn,
+        alarm_name=alarm.name,
+        state=alarm.status.state,
+        threshold=alarm.rule.threshold,
+        values=alarm.values,
+        at=now,
     )
 
 
@@ -172,9 +144,3 @@ def _watched(
         status=AlarmStatus(updated_at=now, transitioned_at=now),
         next_at=next_evaluation_at(rule, name, now),
     )
-
-
-def _scale_in_cooldown_s(policy: ScalingPolicy) -> float:
-    if policy.tracking is not None:
-        return policy.tracking.scale_in_cooldown_s
-    return 0.0 if policy.stepping is None else policy.stepping.cooldown_s

@@ -51,6 +51,7 @@ class SimulatedComponent:
         woken: Callable[["SimulatedComponent", int], None],
     ) -> None:
         self.model = model
+        self.key = key
         self.desired = 0
         self.serving: list[SimulatedCopy] = []
         self.outstanding: list[int] = []

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from hostelry.domain.load import SecondLoad
 from hostelry.scaling_policy.responsive.options import ResponsiveOptions
-from hostelry.scaling_policy.responsive.policy import kept_up, step
+from hostelry.scaling_policy.responsive.policy import proposed
 from hostelry.scaling_policy.responsive.state import ResponsiveState
 from hostelry.sim.peers import (
     KnativeRule,
@@ -17,8 +17,6 @@ from hostelry.sim.peers import (
     ray_serve,
 )
 from hostelry.sim.target import SimulatedTarget
-
-KEEP_EVERY_S = 10
 
 
 class Controller(Protocol):
@@ -48,21 +46,11 @@ class ResponsiveController:
 
     def second(self, load: SecondLoad, now: float) -> None:
         """Let it decide by one more second."""
-        capacity = self._target.capacity
-        self._state, decision = step(self._state, load, capacity, now)
-        if decision is None:
-            if load.second % KEEP_EVERY_S == 0:
-                self._keep_up(now)
-        elif decision.desired >= capacity.desired:
-            self._target.propose("responsive", decision, now)
-        elif not self._is_tracked:
-            self._target.set("responsive", decision.desired, decision.reason, now)
-
-    def _keep_up(self, now: float) -> None:
-        """Say what is needed still, to those who would scale in by averages."""
-        decision = kept_up(self._state, self._target.capacity, now)
+        self._state, decision, may_lower = proposed(
+            self._state, load, self._target.capacity, now, is_tracked=self._is_tracked
+        )
         if decision is not None:
-            self._target.propose("responsive", decision, now)
+            self._target.propose("responsive", decision, now, may_lower=may_lower)
 
 
 class KnativeController:

@@ -7,6 +7,7 @@ from itertools import accumulate
 import numpy as np
 
 from hostelry.domain.scaling import Dimension
+from hostelry.scaling_policy.load_signals import LOOK_BACK_S, LULL_S
 from hostelry.sim.ledger import ReplayLedger, RequestFate, SimulatedAct
 from hostelry.sim.occupancy import Occupancy, step_means
 from hostelry.sim.replay import Progress, Replay, ReplaySetup, no_progress
@@ -15,8 +16,6 @@ from hostelry.sim.trace import FloatArray, Trace
 
 BIN_S = 10.0
 AROUND_S = 60.0
-LOOK_BACK_S = 600
-LULL_S = 5
 USED_SHARE = 0.8  # of a copy's throughput, where no policy says what concurrency it aims at
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 

@@ -17,7 +17,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.domain.load import LoadKey
 from hostelry.domain.scaling import ScheduledAction
 from hostelry.scaling_policy.schedule import next_due
-from hostelry.sim.aws_controller import SCOPE, AwsController
+from hostelry.sim.aws_controller import AwsController
 from hostelry.sim.component import ComponentDeps, SimulatedComponent
 from hostelry.sim.controllers import (
     Controller,
@@ -30,9 +30,10 @@ from hostelry.sim.deployment import SimulatedDeployment
 from hostelry.sim.fleet import SimulatedFleet
 from hostelry.sim.ledger import ReplayLedger
 from hostelry.sim.peers import KnativeRule
+from hostelry.sim.policy_requests import SCOPE
 from hostelry.sim.policy_set import PolicySet
 from hostelry.sim.service import ServiceModel
-from hostelry.sim.target import Bounds, SimulatedTarget
+from hostelry.sim.target import SimulatedTarget
 from hostelry.sim.timeline import Timeline
 from hostelry.sim.trace import Block, Trace
 
@@ -156,9 +157,8 @@ class Replay:
         )
         component = SimulatedComponent(model, key, self._deps, begins_at, self._wake)
         policies = setup.policies
-        bounds = Bounds(minimum=policies.minimum, maximum=policies.maximum)
         pace = setup.deployment.pace
-        target = SimulatedTarget(component, bounds, self.ledger, begins_at, pace)
+        target = SimulatedTarget(component, policies, self.ledger, begins_at, pace)
         now = begins_at + self._timeline.now_s
         aws = AwsController(target, policies, now, pace) if policies.policies else None
         controllers: list[Controller] = [] if aws is None else [aws]
@@ -273,12 +273,7 @@ class Replay:
             return
 
         def fire(now_s: float) -> None:
-            bounds = scaled.target.bounds
-            if action.min_capacity is not None:
-                bounds.minimum = action.min_capacity
-            if action.max_capacity is not None:
-                bounds.maximum = action.max_capacity
-            scaled.target.settle(action.name, self._begins_at + now_s)
+            scaled.target.fire(action, self._begins_at + now_s)
             if self._open:
                 self._plan_firing(scaled, action, at)
 

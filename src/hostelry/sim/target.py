@@ -1,60 +1,59 @@
-"""The number that policies change, and what is known when they do: a replay's scaler."""
+"""A component's desired number of copies in a replay, changed by the platform's own `decide`."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from hostelry.domain.load import SecondLoad
-from hostelry.scaling_policy import wake
-from hostelry.scaling_policy.combine import CombinedDecision, Vote, Voter, combine
-from hostelry.scaling_policy.decision import Capacity, Decision, LastAct, LastActs, Situation
-from hostelry.scaling_policy.guard import TargetHealth, unless_vetoed, veto
+from hostelry.domain.load import Wake
+from hostelry.domain.scaling import ScalableTarget, ScalingPolicy, ScheduledAction
+from hostelry.scaling_policy.decide import NO_ACTS, NO_TRIGGERS, TargetSnapshot, decide, look_back_s
+from hostelry.scaling_policy.decision import Capacity, Decision, LastAct, LastActs
+from hostelry.scaling_policy.last_acts import WAKE
+from hostelry.scaling_policy.request import (
+    PROPOSAL_S,
+    BoundsCheck,
+    Proposal,
+    Request,
+    Trigger,
+)
+from hostelry.scaling_policy.resource import Resource
+from hostelry.scaling_policy.schedule import with_bounds
 from hostelry.sim.component import SimulatedComponent
 from hostelry.sim.ledger import ReplayLedger, SimulatedAct
-
-GUARD_WINDOW_S = 60
-LOOK_BACK_S = 600
-PROPOSAL_S = 30.0
-
-
-@dataclass(slots=True, kw_only=True)
-class Bounds:
-    """MinCapacity and MaxCapacity."""
-
-    minimum: int
-    maximum: int
-
-
-@dataclass(slots=True, kw_only=True)
-class Floor:
-    """What was proposed beside AWS's policies, and when: for a while it keeps capacity up."""
-
-    vote: Vote
-    at: float
+from hostelry.sim.policy_requests import SCOPE
+from hostelry.sim.policy_set import PolicySet
 
 
 class SimulatedTarget:
-    """A component's number of copies.
+    """A component's number of copies; all instants here are wall times.
 
     Args:
-        component: whose number it is.
-        bounds: within which it stays.
+        component: the component.
+        policies: what scales it, and its bounds.
         ledger: where acts are noted.
-        begins_at: the wall time of second 0; all instants here are wall times.
+        begins_at: the wall time of second 0.
         pace: what divides cooldowns.
     """
 
     def __init__(
         self,
         component: SimulatedComponent,
-        bounds: Bounds,
+        policies: PolicySet,
         ledger: ReplayLedger,
         begins_at: float,
         pace: float,
     ) -> None:
         self.component = component
-        self.bounds = bounds
-        self.at_once = 1.0
-        self.scale_in_cooldown_s = 0.0
+        self._policies: Sequence[ScalingPolicy] = policies.policies
+        self._target = ScalableTarget(
+            scope=SCOPE,
+            resource_id=f"inference-component/{component.key.component_name}",
+            dimension=policies.dimension,
+            arn="",
+            min_capacity=policies.minimum,
+            max_capacity=policies.maximum,
+            role_arn="",
+            created_at=begins_at,
+        )
         self._ledger = ledger
         self._begins_at = begins_at
         self._pace = pace
@@ -62,101 +61,112 @@ class SimulatedTarget:
         self._out_under_way = False
         self._in: LastAct | None = None
         self._woken: LastAct | None = None
-        self._floor: Floor | None = None
+        self._proposal: Proposal | None = None
 
     @property
     def capacity(self) -> Capacity:
         """The number now, and its bounds."""
-        component = self.component
-        return Capacity(
-            desired=component.desired,
-            serving=len(component.serving),
-            minimum=self.bounds.minimum,
-            maximum=self.bounds.maximum,
+        return self._resource.capacity(self._target)
+
+    def trigger(self, trigger: Trigger, standing: Mapping[str, Trigger], now: float) -> None:
+        """Handle an alarm's trigger; `standing` has those of other policies, by ARN."""
+        self._handle(trigger, now, standing)
+
+    def propose(self, by: str, decision: Decision, now: float, *, may_lower: bool = False) -> None:
+        """Raise the number, and keep it up for a while; or lower it where the proposal may."""
+        proposal = Proposal(
+            scope=SCOPE,
+            resource_id=self._target.resource_id,
+            dimension=self._target.dimension,
+            by=by,
+            decision=decision,
+            load_rose_at=None,
+            at=now,
+            may_lower=may_lower,
         )
-
-    def situation(self, now: float) -> Situation:
-        """What policies decide by; an act whose copies are still coming up counts as done now."""
-        if self._out is not None and self._out_under_way:
-            there = len(self.component.serving)
-            self._out = LastAct(
-                at=now, since_capacity=self._out.since_capacity, capacity=self._out.capacity
-            )
-            self._out_under_way = there < min(self._out.capacity, self.component.desired)
-        acts = LastActs(scale_out=self._out, scale_in=self._in)
-        return Situation(capacity=self.capacity, acts=acts, now=now, pace=self._pace)
-
-    def decide(self, votes: Sequence[Vote], situation: Situation) -> None:
-        """Do what the policies' votes come to, unless the target fares badly."""
-        now, capacity = situation.now, situation.capacity
-        outcome = combine([*votes, *self._floor_votes(now)], capacity)
-        if outcome.decision.desired < capacity.desired:
-            outcome = unless_vetoed(outcome, capacity, self._veto(outcome, now))
-        self._conclude(outcome, now)
-
-    def propose(self, by: str, decision: Decision, now: float) -> None:
-        """Raise the number, and keep it up for a while."""
-        vote = Vote(by=by, voter=Voter.PROPOSAL, decision=decision)
-        self._floor = Floor(vote=vote, at=now)
-        self._conclude(combine([vote], self.capacity), now)
-
-    def set(self, by: str, desired: int, reason: str, now: float) -> None:
-        """Have this number, within the bounds: what other systems' rules ask for."""
-        wanted = Decision(desired=self.capacity.clamped(desired), reason=reason)
-        self._conclude(CombinedDecision(decision=wanted, by=by), now)
-
-    def settle(self, by: str, now: float) -> None:
-        """Move the number inside bounds that have changed; no cooldown begins with it."""
-        within = self.capacity.clamped(self.component.desired)
-        if within != self.component.desired:
-            acts = (self._out, self._in, self._out_under_way)
-            self.set(by, within, f"the bounds are {self.bounds}", now)
-            self._out, self._in, self._out_under_way = acts
+        self._proposal = proposal
+        self._handle(proposal, now)
 
     def wake(self, held: int, now: float) -> None:
         """Start copies for requests that wait."""
-        loads = [it for it in self.component.loads if it.second >= now - LOOK_BACK_S]
-        finished = sum(it.finished for it in loads)
-        service_s = sum(it.service_s for it in loads) / finished if finished else None
-        waiting = wake.Waiting(held=held, service_s=service_s, at_once=self.at_once)
-        decision = wake.decide(waiting, self.capacity)
-        before = self.component.desired
-        self._conclude(CombinedDecision(decision=decision, by="wake"), now)
-        if self.component.desired > before:
-            self._woken = LastAct(at=now, since_capacity=before, capacity=decision.desired)
+        self._handle(Wake(key=self.component.key, held=held, at=now), now)
 
-    def _floor_votes(self, now: float) -> list[Vote]:
-        floor = self._floor
-        return [floor.vote] if floor is not None and now - floor.at <= PROPOSAL_S else []
+    def fire(self, action: ScheduledAction, now: float) -> None:
+        """Set the bounds of a scheduled action; no cooldown begins with a change for them."""
+        self._target = with_bounds(self._target, action)
+        acts = (self._out, self._in, self._out_under_way)
+        self._handle(BoundsCheck(), now, by=action.name)
+        self._out, self._in, self._out_under_way = acts
 
-    def _veto(self, outcome: CombinedDecision, now: float) -> str | None:
-        desired, cooldown_s = outcome.decision.desired, self.scale_in_cooldown_s
-        awake = wake.keeps_awake(desired, self._woken, cooldown_s, self._pace, now)
-        return veto(self._health(now)) or awake
+    def set(self, by: str, desired: int, reason: str, now: float) -> None:
+        """Have this number, within the bounds: what other systems' rules ask for."""
+        decision = Decision(desired=self.capacity.clamped(desired), reason=reason)
+        self._change(by, decision, now)
 
-    def _health(self, now: float) -> TargetHealth:
-        loads = [it for it in self.component.loads if it.second >= now - GUARD_WINDOW_S]
-        return TargetHealth(
-            num_requests=sum(it.finished + it.no_capacity for it in loads),
-            num_errors=sum(_failed(it) for it in loads),
-            oldest_waiting_s=loads[-1].oldest_held_s if loads else 0.0,
+    @property
+    def _resource(self) -> Resource:
+        component = self.component
+        return Resource(
+            keys=(component.key,),
+            desired=component.desired,
+            serving=len(component.serving),
+            status="InService",
+            is_settled=True,
+            may_grow=True,
+            is_ending=False,
         )
 
-    def _conclude(self, outcome: CombinedDecision, now: float) -> None:
-        component, desired = self.component, outcome.decision.desired
+    def _handle(
+        self,
+        request: Request,
+        now: float,
+        standing: Mapping[str, Trigger] = NO_TRIGGERS,
+        by: str | None = None,
+    ) -> None:
+        """Load, decide, act, as the platform's scaler does."""
+        proposal = self._proposal
+        is_recent = proposal is not None and now - proposal.at <= PROPOSAL_S
+        known = TargetSnapshot(
+            target=self._target,
+            resource=self._resource,
+            policies=self._policies,
+            standing=standing,
+            proposal=proposal if is_recent else None,
+            acts=self._acts(now) if isinstance(request, Trigger) else NO_ACTS,
+            woken=self._woken,
+            pace=self._pace,
+        )
+        since = now - look_back_s(known, request, now)
+        known = replace(known, seconds=[it for it in self.component.loads if it.second >= since])
+        plan = decide(known, request, now)
+        if plan.decision is not None:
+            self._change(by or plan.cause.by, plan.decision, now)
+
+    def _acts(self, now: float) -> LastActs:
+        """The last acts; one whose copies are still coming up counts as done now."""
+        if self._out is not None and self._out_under_way:
+            self._out = replace(self._out, at=now)
+            there = len(self.component.serving)
+            self._out_under_way = there < min(self._out.capacity, self.component.desired)
+        return LastActs(scale_out=self._out, scale_in=self._in)
+
+    def _change(self, by: str, decision: Decision, now: float) -> None:
+        component, desired = self.component, decision.desired
         before = component.desired
         if desired == before:
             return
         now_s = now - self._begins_at
         act = SimulatedAct(
             model=component.model,
-            by=outcome.by,
+            by=by,
             decided_s=now_s,
             from_copies=before,
             to_copies=desired,
-            reason=outcome.decision.reason,
+            reason=decision.reason,
         )
         self._ledger.acts.append(act)
+        if by == WAKE:
+            self._woken = LastAct(at=now, since_capacity=before, capacity=desired)
         if desired > before:
             replaced = self._out if self._out_under_way else None
             since = before if replaced is None else replaced.since_capacity
@@ -166,7 +176,3 @@ class SimulatedTarget:
             self._in = LastAct(at=now, since_capacity=before, capacity=desired)
             self._out_under_way = False
         component.want(desired, now_s)
-
-
-def _failed(load: SecondLoad) -> int:
-    return load.errors_5xx + load.broken_streams + load.no_capacity

@@ -8,7 +8,6 @@ from typing import Any
 from hostelry.autoscaler.alarm_actions import AlarmActionDeps, AlarmNotifier
 from hostelry.autoscaler.alarm_addresses import Addresses
 from hostelry.autoscaler.alarm_watch import AlarmWatch, AlarmWatchDeps
-from hostelry.autoscaler.protocol import Proposal, Trigger
 from hostelry.base.clock import ManualClock
 from hostelry.domain.alarm import (
     AlarmActions,
@@ -25,6 +24,7 @@ from hostelry.domain.metric import Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.scaling_policy.alarm_events import Alarm, moved, new_status
+from hostelry.scaling_policy.request import Proposal, Trigger
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state
 

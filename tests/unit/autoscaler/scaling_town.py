@@ -15,7 +15,6 @@ from tests.unit.reconcile.samples import (
     variant,
 )
 
-from hostelry.autoscaler.protocol import Trigger
 from hostelry.autoscaler.scaler import ScalerDeps, TargetScaler
 from hostelry.base.clock import ManualClock
 from hostelry.domain.alarm import (
@@ -44,6 +43,7 @@ from hostelry.domain.scaling import (
     policy_key,
     target_name,
 )
+from hostelry.scaling_policy.request import Trigger
 from hostelry.scaling_policy.tracking_alarms import AlarmSide, alarm_name
 from hostelry.store.memory import MemoryStore
 from hostelry.store.protocol import Store

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.autoscaler.scaling_town import KEY, RESOURCE, ScalingTown
 from tests.unit.reconcile.samples import NOW, SCOPE
 
-from hostelry.autoscaler.protocol import Proposal, Scaler, Trigger
+from hostelry.autoscaler.protocol import Scaler
 from hostelry.autoscaler.responsive_watch import ResponsiveWatch, ResponsiveWatchDeps
 from hostelry.base.errors import RetryableError
 from hostelry.domain.load import LoadKey, LoadReport, SecondLoad, Wake
@@ -19,6 +19,7 @@ from hostelry.domain.tags import TagSet
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.scaling_policy.decision import Capacity
+from hostelry.scaling_policy.request import Proposal, Trigger
 
 TAG = "hostelry:responsive"
 COMPONENT_ARN = SCOPE.arn("inference-component", "base")

@@ -136,9 +136,9 @@ def test_copies_that_die_veto_a_scale_in_for_a_minute() -> None:
     town.pass_time(1)
     town.alarm(policy, 0.5, side=AlarmSide.LOW)
     assert town.desired == 4
-    said = town.scaler.said(town.state.scalable_targets.list()[0].value)
-    assert said is not None
-    assert "1 copies died in the last 60 s" in said.text
+    last = town.scaler.last_decision(town.state.scalable_targets.list()[0].value)
+    assert last is not None
+    assert "1 copies died in the last 60 s" in last.text
     town.pass_time(61)
     town.alarm(policy, 0.5, side=AlarmSide.LOW)
     assert town.desired == 1

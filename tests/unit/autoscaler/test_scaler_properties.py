@@ -8,12 +8,12 @@ from tests.unit.autoscaler.scaling_town import KEY, NAME, RESOURCE, ScalingTown
 from tests.unit.autoscaler.test_kill_between_writes import DyingStore, Killed
 from tests.unit.reconcile.samples import NOW, SCOPE
 
-from hostelry.autoscaler.activities import UNDER_WAY
-from hostelry.autoscaler.protocol import Proposal
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.load import Wake
 from hostelry.domain.scaling import Dimension
 from hostelry.scaling_policy.decision import Decision
+from hostelry.scaling_policy.last_acts import UNDER_WAY
+from hostelry.scaling_policy.request import Proposal
 from hostelry.scaling_policy.tracking_alarms import AlarmSide
 
 MAX_WRITES = 6

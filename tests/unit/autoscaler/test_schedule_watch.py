@@ -26,7 +26,7 @@ class Scheduled:
 
     def __init__(self, *, copies: int = 1) -> None:
         self.town = ScalingTown(copies=copies)
-        self.watch = ScheduleWatch(self.town.state, self.town.clock, self.town.scaler.tell_bounds)
+        self.watch = ScheduleWatch(self.town.state, self.town.clock, self.town.scaler.record_bounds)
 
     def put(self, schedule: str, name: str = "night", **fields: Any) -> None:
         action = ScheduledAction(

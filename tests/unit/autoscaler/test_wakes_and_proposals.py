@@ -6,10 +6,10 @@ import pytest
 from tests.unit.autoscaler.scaling_town import KEY, RESOURCE, ScalingTown
 from tests.unit.reconcile.samples import NOW, SCOPE, adapter
 
-from hostelry.autoscaler.protocol import Proposal
 from hostelry.domain.load import Wake
 from hostelry.domain.scaling import Dimension
 from hostelry.scaling_policy.decision import Decision
+from hostelry.scaling_policy.request import Proposal
 from hostelry.scaling_policy.tracking_alarms import AlarmSide
 
 

@@ -38,6 +38,7 @@ RECENT_S = 10  # a second that lies no further back was told late, or twice
 MOST_TIMES = 1.5  # what an act covers: to so much a single wild second can move the base rate
 KEPT_S = 900.0  # as long as AWS's policies look back before they scale in
 NUM_COUNTS = WINDOWS_S[-1]
+KEEP_EVERY_S = 10  # a proposal is forgotten after PROPOSAL_S
 
 
 def step(
@@ -57,6 +58,26 @@ def step(
     if need is None:
         return _scaled_in(known, second_load, capacity)
     return _scaled_out(known, need, second_load, capacity, now)
+
+
+def proposed(
+    state: ResponsiveState, load: SecondLoad, capacity: Capacity, now: float, *, is_tracked: bool
+) -> tuple[ResponsiveState, Decision | None, bool]:
+    """The state after one more second, what is to be proposed, and whether that may lower.
+
+    | `step` decides | `is_tracked` by target tracking | proposed |
+    | --- | --- | --- |
+    | more, or that it is full | either | that |
+    | less | no | that; it may lower |
+    | less | yes | nothing: target tracking scales in |
+    | nothing | either | each `KEEP_EVERY_S` what is still needed after an act |
+    """
+    after, decision = step(state, load, capacity, now)
+    if decision is None:
+        is_due = load.second % KEEP_EVERY_S == 0
+        return after, kept_up(after, capacity, now) if is_due else None, False
+    lowers = decision.desired < capacity.desired
+    return after, None if lowers and is_tracked else decision, lowers
 
 
 def expected(state: ResponsiveState) -> float:

@@ -1,21 +1,27 @@
-"""Which acts cooldowns count from, by a target's activities. Pure."""
+"""The acts that cooldowns count from, by a target's activities.
+
+| newest act that way | counts |
+| --- | --- |
+| successful, or unfulfilled | from its end |
+| pending, or in progress | as done now: its cooldown cannot have ended |
+| failed, overridden, not scaled | not at all; the one before it may |
+| of bounds, or of a scheduled action | not at all: no cooldown begins with them |
+
+An act that replaced others while they were under way began where the first of those began.
+"""
 
 from collections.abc import Iterator, Sequence
 
-from hostelry.autoscaler.activities import UNDER_WAY
 from hostelry.domain.scaling import ActivityStatus, ScalingActivity
 from hostelry.scaling_policy.decision import LastAct, LastActs
 
 WAKE = "wake"
+UNDER_WAY = frozenset({ActivityStatus.PENDING, ActivityStatus.IN_PROGRESS})
 DONE = frozenset({ActivityStatus.SUCCESSFUL, ActivityStatus.UNFULFILLED, *UNDER_WAY})
 
 
 def last_acts(activities: Sequence[ScalingActivity], now: float) -> LastActs:
-    """The newest act each way, by a target's activities, newest first.
-
-    One that is under way counts as done now: its cooldown cannot have ended. Scheduled actions and
-    the bounds themselves are no acts: no cooldown begins with them.
-    """
+    """The newest act each way, by a target's activities, newest first."""
     return LastActs(
         scale_out=newest(activities, now, outwards=True),
         scale_in=newest(activities, now, outwards=False),
@@ -42,21 +48,20 @@ def newest(activities: Sequence[ScalingActivity], now: float, *, outwards: bool)
 
 
 def acts_of(activities: Sequence[ScalingActivity], *, outwards: bool) -> Iterator[ScalingActivity]:
-    """What policies, wakes and proposals did that way, newest first."""
-    for it in activities:
-        is_that_way = (
-            it.to_capacity > it.from_capacity if outwards else it.to_capacity < it.from_capacity
-        )
-        if is_that_way and it.policy_name and not it.not_scaled:
-            yield it
+    """The acts of policies, wakes and proposals that way, newest first."""
+    for activity in activities:
+        change = activity.to_capacity - activity.from_capacity
+        is_that_way = change > 0 if outwards else change < 0
+        if is_that_way and activity.policy_name and not activity.not_scaled:
+            yield activity
 
 
 def began_from(act: ScalingActivity, acts: Sequence[ScalingActivity]) -> int:
     """The capacity before `act`, and before those that it replaced while they were under way."""
     start = act
-    for it in acts[acts.index(act) + 1 :]:
-        is_replaced = it.status is ActivityStatus.OVERRIDDEN
-        if not is_replaced or it.to_capacity != start.from_capacity:
+    for earlier in acts[acts.index(act) + 1 :]:
+        is_replaced = earlier.status is ActivityStatus.OVERRIDDEN
+        if not is_replaced or earlier.to_capacity != start.from_capacity:
             break
-        start = it
+        start = earlier
     return start.from_capacity

@@ -82,6 +82,8 @@ def superseded(dimension: Dimension, wanted: int, by: str) -> str:
     return f"Setting {NUMBER[dimension]} to {wanted} was superseded by {by}."
 
 
-def requests(count: int) -> str:
-    """So many requests."""
-    return f"{count} request{'' if count == 1 else 's'}"
+def by_wake(held: int, resource_id: str) -> str:
+    """Cause of a wake."""
+    name = resource_id.partition("/")[2]
+    requests = f"{held} request{'' if held == 1 else 's'}"
+    return f"{requests} waited for a copy of inference component {name}"
