@@ -1,4 +1,4 @@
-"""What metrics on disk must stand: death in mid-write, a full disk, damaged files."""
+"""Metrics on disk withstand death in mid-write, a full disk, and damaged files."""
 
 import contextlib
 import os
@@ -84,15 +84,15 @@ def test_no_acknowledged_sample_is_lost_when_the_writer_is_killed(
     for life in range(3):
         writer = start_writer(tmp_path, journal_bytes)
         assert writer.stdout is not None
-        told = [writer.stdout.readline() for _ in range(300 + 170 * life)]
+        acknowledged = [writer.stdout.readline() for _ in range(300 + 170 * life)]
         writer.kill()
-        told += writer.stdout.readlines()
+        acknowledged += writer.stdout.readlines()
         writer.wait()
         writer.stdout.close()
-        # The last line may be half a number; what it told is one more than the line before.
-        num_acknowledged += len([line for line in told if line.endswith("\n")])
+        # The last line may be half a number; its samples are those of the line before plus one.
+        num_acknowledged += len([line for line in acknowledged if line.endswith("\n")])
         store = opened(tmp_path)
-        # One more may have been written and not told.
+        # One more may have been written and not acknowledged.
         kept = num_kept(store)
         assert num_acknowledged <= kept <= num_acknowledged + 1
         assert len(store.find(HERE, MetricFilter())) == 51
@@ -251,7 +251,7 @@ def test_many_starts_do_not_leave_many_files(tmp_path: Path) -> None:
     last.close()
 
 
-def test_nobody_else_may_read_the_files(tmp_path: Path) -> None:
+def test_other_users_may_not_read_the_files(tmp_path: Path) -> None:
     store = opened(tmp_path / "metrics")
     record(store)
     store.compact()

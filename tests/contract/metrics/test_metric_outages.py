@@ -1,4 +1,4 @@
-"""A disk that refuses metrics, at the start or later: what is refused, and what goes on."""
+"""A disk that refuses metrics, at the start or later: what is refused, and what keeps working."""
 
 import contextlib
 import logging

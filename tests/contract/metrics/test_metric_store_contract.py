@@ -1,4 +1,4 @@
-"""What every MetricStore promises: in memory, on disk, and on disk after it was opened again."""
+"""Contract of every MetricStore: in memory, on disk, and on disk after it was reopened."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -42,8 +42,8 @@ class Reopened:
     ) -> Sequence[Datapoint]:
         return self._again().datapoints(scope, stat, start, end)
 
-    def find(self, scope: Scope, wanted: MetricFilter) -> Sequence[Metric]:
-        return self._again().find(scope, wanted)
+    def find(self, scope: Scope, filters: MetricFilter) -> Sequence[Metric]:
+        return self._again().find(scope, filters)
 
     def units(self, scope: Scope, metric: Metric) -> Sequence[str]:
         return self._again().units(scope, metric)
@@ -219,7 +219,7 @@ def test_scopes_and_dimensions_do_not_mix(store: MetricStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found"),
+    ("filters", "found"),
     [
         pytest.param({}, ["Mine/A/", "Mine/B/x=1", "Mine/B/x=1,y=2", "Your/A/x=3"], id="all"),
         pytest.param({"namespace": "Your"}, ["Your/A/x=3"], id="a namespace"),
@@ -234,7 +234,7 @@ def test_scopes_and_dimensions_do_not_mix(store: MetricStore) -> None:
         pytest.param({"since": T + 100}, ["Your/A/x=3"], id="only what has newer data"),
     ],
 )
-def test_metrics_are_found(store: MetricStore, wanted: dict[str, Any], found: list[str]) -> None:
+def test_metrics_are_found(store: MetricStore, filters: dict[str, Any], found: list[str]) -> None:
     made: list[tuple[str, str, dict[str, str], float]] = [
         ("Your", "A", {"x": "3"}, T + 120),
         ("Mine", "B", {"y": "2", "x": "1"}, T),
@@ -245,8 +245,8 @@ def test_metrics_are_found(store: MetricStore, wanted: dict[str, Any], found: li
         metric = Metric.of(namespace, name, dimensions)
         store.record(HERE, [sample(at, 1.0, metric=metric)])
     shown = [
-        f"{it.namespace}/{it.name}/{','.join('='.join(pair) for pair in it.dimensions)}"
-        for it in store.find(HERE, MetricFilter(**wanted))
+        f"{metric.namespace}/{metric.name}/{','.join('='.join(pair) for pair in metric.dimensions)}"
+        for metric in store.find(HERE, MetricFilter(**filters))
     ]
     assert shown == found
     assert store.find(THERE, MetricFilter()) == []

@@ -59,7 +59,7 @@ def test_variants_that_make_an_endpoint_pass(variants: list[Variant]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variants", "role", "says"),
+    ("variants", "role", "text"),
     [
         pytest.param([OF_MODEL, OF_MODEL], True, '"a" was given 2 times', id="one name twice"),
         pytest.param(
@@ -104,11 +104,11 @@ def test_variants_that_make_an_endpoint_pass(variants: list[Variant]) -> None:
     ],
 )
 def test_variants_that_make_none_are_refused(
-    variants: list[Variant], role: bool, says: str
+    variants: list[Variant], role: bool, text: str
 ) -> None:
     with pytest.raises(ServiceError) as caught:
         check_variants(variants, has_execution_role=role)
-    assert says in refusal(caught.value)
+    assert text in refusal(caught.value)
 
 
 def test_an_environment_is_bounded_over_all_containers() -> None:
@@ -125,7 +125,7 @@ def test_an_environment_is_counted_in_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("needs", "says"),
+    ("needs", "text"),
     [
         pytest.param(
             replace(FITS, max_memory_bytes=GIB // 2),
@@ -163,10 +163,10 @@ def test_an_environment_is_counted_in_bytes() -> None:
         ),
     ],
 )
-def test_requirements_that_no_instance_meets_are_refused(needs: Requirements, says: str) -> None:
+def test_requirements_that_no_instance_meets_are_refused(needs: Requirements, text: str) -> None:
     with pytest.raises(ServiceError) as caught:
         check_requirements(needs, {"ml.x": SHAPE})
-    assert says in refusal(caught.value)
+    assert text in refusal(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_requirements_need_one_instance_type_that_meets_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variant", "count", "says"),
+    ("variant", "count", "text"),
     [
         pytest.param(OF_MODEL, 1, None, id="one"),
         pytest.param(OF_MODEL, 0, "at least 1 instance is needed", id="none"),
@@ -214,13 +214,13 @@ def test_requirements_need_one_instance_type_that_meets_them() -> None:
         ),
     ],
 )
-def test_a_wanted_instance_count(variant: Variant, count: int, says: str | None) -> None:
-    if says is None:
+def test_a_wanted_instance_count(variant: Variant, count: int, text: str | None) -> None:
+    if text is None:
         check_instance_count(variant, count)
         return
     with pytest.raises(ServiceError) as caught:
         check_instance_count(variant, count)
-    assert says in refusal(caught.value)
+    assert text in refusal(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -241,24 +241,24 @@ def test_the_nearest_instance_count_that_can_be(
 
 
 @pytest.mark.parametrize(
-    ("pools", "says"),
+    ("pools", "text"),
     [
         pytest.param([("ml.a", None), ("ml.b", None)], None, id="two types"),
         pytest.param([("ml.a", None), ("ml.a", None)], "name ml.a 2 times", id="one type twice"),
         pytest.param([("ml.a", "m")], "ModelNameOverride", id="a model where components go"),
     ],
 )
-def test_instance_pools(pools: list[tuple[str, str | None]], says: str | None) -> None:
+def test_instance_pools(pools: list[tuple[str, str | None]], text: str | None) -> None:
     variant = replace(
         FOR_COMPONENTS,
         pools=tuple(InstancePool(instance_type=a, priority=1, model_name=b) for a, b in pools),
     )
-    if says is None:
+    if text is None:
         check_variants([variant], has_execution_role=True)
         return
     with pytest.raises(ServiceError) as caught:
         check_variants([variant], has_execution_role=True)
-    assert says in refusal(caught.value)
+    assert text in refusal(caught.value)
 
 
 def test_more_instances_than_any_machine_keeps_are_refused() -> None:

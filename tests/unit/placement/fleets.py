@@ -76,18 +76,18 @@ def moved(all_held: Iterable[Held], moves: Iterable[Move]) -> list[Held]:
     """What is held once the moves are done."""
     to = {it.copy_id: it.to for it in moves}
     return [
-        it
-        if it.copy_id not in to
-        else replace(as_held(it.copy_id, it.owner, to[it.copy_id]), movable=it.movable)
-        for it in all_held
+        copy
+        if copy.copy_id not in to
+        else replace(as_held(copy.copy_id, copy.owner, to[copy.copy_id]), movable=copy.movable)
+        for copy in all_held
     ]
 
 
 def check_never_oversubscribed(hosts: Iterable[Host], all_held: Iterable[Held]) -> None:
     """Sums within the declared shape; accelerators one copy's alone, as many as it reserves."""
     mine: Mapping[str, list[Held]] = {it.instance_id: [] for it in hosts}
-    for it in all_held:
-        mine[it.instance_id].append(it)
+    for copy in all_held:
+        mine[copy.instance_id].append(copy)
     for one in hosts:
         copies = mine[one.instance_id]
         assert sum(it.requirements.cpus for it in copies) <= one.shape.cpus + 1e-6
@@ -95,8 +95,8 @@ def check_never_oversubscribed(hosts: Iterable[Host], all_held: Iterable[Held]) 
         device_ids = [number for it in copies for number in it.device_ids]
         assert len(device_ids) == len(set(device_ids))
         assert set(device_ids) <= set(range(one.shape.accelerators))
-        for it in copies:
-            assert len(it.device_ids) == int(it.requirements.accelerators)
+        for copy in copies:
+            assert len(copy.device_ids) == int(copy.requirements.accelerators)
 
 
 some_requirements = st.builds(

@@ -1,4 +1,4 @@
-"""What is held and free, in values and in words, and why a copy is where it is."""
+"""Held and free resources, as values and text, and why a copy is where it is."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ CHAT = held("c1", "i-a", needs(2, 4096, 4), "chat")
 EMBED = held("c2", "i-a", needs(0, 1024, 0.5), "embed")
 
 
-def test_each_instance_says_what_is_held_and_free() -> None:
+def test_each_instance_shows_what_is_held_and_free() -> None:
     first, second = uses(HOSTS, [EMBED, CHAT])
     assert free_text(first) == "2 accelerators, 191488 MB and 43.5 CPUs (devices 2, 3)"
     assert [(it.held, reservation_text(it)) for it in first.copies] == [
@@ -44,7 +44,7 @@ def test_each_instance_says_what_is_held_and_free() -> None:
     assert second.free_device_ids == (0, 1, 2, 3)
 
 
-def test_a_limit_of_memory_is_told() -> None:
+def test_a_memory_limit_is_shown() -> None:
     limited = replace(needs(1), max_memory_bytes=2048 * MB)
     (use,) = uses([host("i-x")], [held("c1", "i-x", limited)])
     assert reservation_text(use.copies[0]) == (

@@ -1,4 +1,4 @@
-"""How many more instances are needed, and of which types."""
+"""Instances to launch, by type."""
 
 from collections.abc import Iterator
 
@@ -75,7 +75,7 @@ def test_growth(
     assert growth.why_not == {}
 
 
-def test_what_is_over_the_maximum_is_told_so() -> None:
+def test_copies_above_the_maximum_have_that_reason() -> None:
     growth = fleet_growth([ask("x", needs(4))] * 3, [BIG_POOL], max_more=2)
     assert growth.count("ml.big") == 2
     (why_not,) = growth.why_not.values()
@@ -88,14 +88,14 @@ def test_what_is_over_the_maximum_is_told_so() -> None:
     assert none.why_not[0].text.endswith("; MaxInstanceCount allows no more instances")
 
 
-def test_why_not_now_and_why_no_instance_more_are_told_together() -> None:
+def test_the_reason_for_now_and_the_reason_for_no_instance_are_one_text() -> None:
     asked = ask("x", needs(4))
     (now,) = place([asked], [host("i-a")], [held("c1", "i-a", needs(1, 1024))]).outcomes
     assert isinstance(now, WhyNot)
-    told = with_growth(now, fleet_growth([asked], [BIG_POOL], max_more=0).why_not[0])
-    assert told.obstacle is Obstacle.AT_MAXIMUM
-    assert told.lacks == now.lacks
-    assert told.text == (
+    joint = with_growth(now, fleet_growth([asked], [BIG_POOL], max_more=0).why_not[0])
+    assert joint.obstacle is Obstacle.AT_MAXIMUM
+    assert joint.lacks == now.lacks
+    assert joint.text == (
         "a copy needs 4 accelerators, 1024 MB and 1 CPU; the largest free block is 3 accelerators "
         "on i-a (ml.big, with 195584 MB and 47 CPUs); MaxInstanceCount allows no more instances"
     )
@@ -110,7 +110,7 @@ def test_where_few_may_be_started_large_copies_come_first() -> None:
     assert sorted(growth.why_not) == [1, 2, 3]
 
 
-def test_what_cannot_be_had_and_what_never_fits_are_told_apart() -> None:
+def test_no_capacity_and_too_small_are_different_reasons() -> None:
     requests = [
         ask("x", needs(4)),
         ask("y", needs(5)),

@@ -1,4 +1,4 @@
-"""Where copies go: strategies, zones, accelerators, and what was there before."""
+"""Placement: strategies, zones, accelerators, and copies that run already."""
 
 import pytest
 from tests.unit.placement.fleets import BINPACK, MB, SPREAD, ask, held, host, needs

@@ -108,8 +108,8 @@ def first_fit_decreasing(
     )
     used: set[int] = set()
     num_placed = 0
-    for it in largest_first:
-        asked = [it.accelerators, float(it.min_memory_bytes), it.cpus]
+    for needed in largest_first:
+        asked = [needed.accelerators, float(needed.min_memory_bytes), needed.cpus]
         for number, left in enumerate(free):
             if all(a <= b for a, b in zip(asked, left, strict=True)):
                 free[number] = [b - a for a, b in zip(asked, left, strict=True)]

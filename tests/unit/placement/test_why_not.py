@@ -1,4 +1,4 @@
-"""Why a copy has no place: what is short comes first, and what would help is said."""
+"""Reasons why a copy fits nowhere: the short resource first, then what would help."""
 
 from dataclasses import replace
 
@@ -128,7 +128,7 @@ def test_why_not(
     assert (why_not.obstacle, why_not.text) == (obstacle, text)
 
 
-def test_requirements_that_differ_by_type_are_told_by_type() -> None:
+def test_requirements_that_differ_by_type_are_listed_by_type() -> None:
     by_type = {"ml.big": needs(5), "ml.small": needs(2, 4096)}
     asked = CopyRequest(owner="x", requirements_by_type=by_type)
     assert reason(asked, [host("i-a")], []).text.startswith(

@@ -1,4 +1,4 @@
-"""Small values to plan with, and a town: a store, a fake fleet and a clock that move by hand."""
+"""Small values to plan with, and a town: a store, a fake fleet and a clock moved by hand."""
 
 import asyncio
 import contextlib
@@ -107,12 +107,12 @@ def deployment(*variants: Variant, generation: int = 1, image: str = IMAGE) -> D
         config=config,
         variants=tuple(
             EndpointVariant(
-                variant=it,
-                model=None if it.model_name is None else model(it.model_name, image),
-                desired_instance_count=it.initial_instance_count,
-                desired_weight=it.weight,
+                variant=one,
+                model=None if one.model_name is None else model(one.model_name, image),
+                desired_instance_count=one.initial_instance_count,
+                desired_weight=one.weight,
             )
-            for it in variants
+            for one in variants
         ),
         started_at=NOW,
     )
@@ -210,7 +210,7 @@ class Town:
     def close(self) -> None:
         self._runner.close()
 
-    def givens(self) -> PlanContext:
+    def context(self) -> PlanContext:
         return PlanContext(
             now=self.clock.now(),
             new_instance_id=lambda: f"i-{next(self._ids):03}",
@@ -243,15 +243,15 @@ class Town:
         self.state.components.put(SCOPE, name, after, expect=found.version)
 
     def restart_control(self) -> None:
-        """Control dies and starts again: all that it knew is what is recorded."""
+        """Control dies and starts again with nothing but its records."""
         self.drivers = {}
 
     def pass_once(self) -> None:
-        """One pass over every endpoint; the instances hear of it only if it ends well."""
-        givens = self.givens()
+        """One pass over every endpoint; instances get its result only if it succeeds."""
+        context = self.context()
         for key in sorted(all_keys(self.state), key=str):
-            after = one_pass(self.state, key, self.facts(), givens)
-            for instance_id, desired in desired_by_instance(after, givens.now).items():
+            after = one_pass(self.state, key, self.facts(), context)
+            for instance_id, desired in desired_by_instance(after, context.now).items():
                 if instance_id not in self.drivers:
                     self.drivers[instance_id] = InstanceDriver(
                         after.instances[instance_id],
@@ -268,7 +268,7 @@ class Town:
         return {it: driver.facts for it, driver in self.drivers.items()}
 
     def step_instances(self) -> None:
-        """Each instance comes one step nearer to its wish."""
+        """Each instance comes one step closer to its desired copies."""
 
         async def step_all() -> None:
             for instance_id in sorted(self.drivers):
@@ -327,7 +327,7 @@ class Town:
         }
 
     def desired_by_instance(self) -> list[CopySpec]:
-        """What every agent was told to run."""
+        """The copies that agents were given to run."""
         return [spec for machine in self.fleet.machines.values() for spec in machine.desired]
 
     def check_integrity(self) -> None:
@@ -336,14 +336,14 @@ class Town:
             for instance in state.instances.values():
                 mine = [it for it in state.copies.values() if it.instance_id == instance.id]
                 held: Sequence[Requirements] = [
-                    it.spec.requirements for it in mine if it.spec.requirements is not None
+                    copy.spec.requirements for copy in mine if copy.spec.requirements is not None
                 ]
                 devices = [device for it in mine for device in it.spec.device_ids]
                 assert len(devices) == len(set(devices)), "no accelerator is two copies' own"
                 assert set(devices) <= set(range(instance.shape.accelerators))
-                for it in mine:
-                    asked = it.spec.requirements
-                    assert asked is None or len(it.spec.device_ids) == asked.accelerators
+                for copy in mine:
+                    asked = copy.spec.requirements
+                    assert asked is None or len(copy.spec.device_ids) == asked.accelerators
                 assert sum(it.accelerators for it in held) <= instance.shape.accelerators
                 assert sum(it.cpus for it in held) <= instance.shape.cpus
                 assert sum(it.min_memory_bytes for it in held) <= instance.shape.memory_bytes

@@ -88,7 +88,7 @@ def test_an_endpoint_that_leaves_is_not_in_service(town: Town) -> None:
     assert census_of(town) == Census(disk_use=0.5)
 
 
-def test_memory_and_cpu_are_as_the_agents_told_last(town: Town) -> None:
+def test_memory_and_cpu_are_those_the_agents_reported_last(town: Town) -> None:
     town.add(endpoint(deployment(variant())), component())
     town.settle()
     town.switches.memory_bytes["component/base"] = 7 * GB
@@ -116,7 +116,7 @@ def test_memory_and_cpu_are_as_the_agents_told_last(town: Town) -> None:
         ),
     ],
 )
-def test_metrics_are_told_as_the_configuration_in_use_asks(
+def test_metrics_follow_the_configuration_in_use(
     town: Town, asked: object, found: MetricsConfig
 ) -> None:
     active = deployment(variant())
@@ -127,7 +127,7 @@ def test_metrics_are_told_as_the_configuration_in_use_asks(
 
 
 def test_metrics_of_the_new_fleet_are_there_from_its_first_traffic_on(town: Town) -> None:
-    # api.md, deployment guardrails: EndpointConfigName tells the new fleet from the old one
+    # api.md, deployment guardrails: EndpointConfigName distinguishes the new fleet from the old one
     def config_name() -> str:
         return census_of(town).variants[HOSTS].config_name
 

@@ -1,4 +1,4 @@
-"""One instance's driver: launch, tell, look; and end it whatever is under way."""
+"""Driver of one instance: launch, apply, observe; and terminate whatever is under way."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -70,7 +70,7 @@ def phases(driver: InstanceDriver) -> dict[str, CopyPhase]:
     return {} if seen is None else {it.id: it.phase for it in seen.copies}
 
 
-def test_it_launches_tells_and_sees() -> None:
+def test_it_launches_applies_and_observes() -> None:
     async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
         driver.set_desired([copy_spec("c-1")])
         await until(lambda: phases(driver) == {"c-1": CopyPhase.READY})
@@ -96,7 +96,7 @@ def test_news_of_a_copy_arrives_without_asking() -> None:
     drive(scenario)
 
 
-def test_a_dead_agent_is_noticed_at_once_and_started_again_with_its_wish() -> None:
+def test_a_dead_agent_is_noticed_at_once_and_restarted_with_its_desired_copies() -> None:
     async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
         driver.set_desired([copy_spec("c-1")])
         await until(lambda: phases(driver) == {"c-1": CopyPhase.READY})
@@ -109,7 +109,7 @@ def test_a_dead_agent_is_noticed_at_once_and_started_again_with_its_wish() -> No
     drive(scenario)
 
 
-def test_failed_launches_are_counted_and_told_and_tried_again() -> None:
+def test_failed_launches_are_counted_shown_and_retried() -> None:
     async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
         fleet.switches.launch_error = TerminalError("no Python")
         await until(lambda: driver.facts.attempts == 2)
@@ -139,7 +139,7 @@ def test_a_defect_in_the_fleet_does_not_end_the_driver() -> None:
     drive(scenario)
 
 
-def test_an_agent_that_refuses_its_wish_is_told_again_and_shown() -> None:
+def test_desired_copies_that_an_agent_refuses_are_applied_again_and_shown() -> None:
     async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
         fleet.switches.apply_error = TerminalError("too large")
         driver.set_desired([copy_spec("c-1")])
@@ -223,7 +223,7 @@ def test_closing_leaves_agents_and_copies_alone() -> None:
 def step_by_step(
     instance: Instance, scenario: Callable[[FakeFleet, InstanceDriver], Awaitable[None]]
 ) -> None:
-    """Run `scenario` with a driver that moves only when it is told to step."""
+    """Run `scenario` with a driver that moves only when stepped."""
 
     async def main() -> None:
         fleet = FakeFleet()
@@ -282,9 +282,7 @@ def test_an_agent_that_this_control_never_reached(
         pytest.param(TerminalError("no Python"), (False, True, 1), id="one that cannot work"),
     ],
 )
-def test_what_a_launch_that_did_not_work_says(
-    error: Exception, expected: tuple[bool, bool, int]
-) -> None:
+def test_the_problem_of_a_failed_launch(error: Exception, expected: tuple[bool, bool, int]) -> None:
     async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
         fleet.switches.launch_error = error
         await failed_step(driver)

@@ -1,4 +1,4 @@
-"""What `hostelry status` is told."""
+"""Overview for `hostelry status`."""
 
 from dataclasses import replace
 
@@ -8,15 +8,17 @@ from hostelry.reconcile.overview import overview
 from hostelry.reconcile.record import load_all
 
 
-def test_the_variables_that_a_copy_does_not_get_are_told() -> None:
+def test_the_variables_that_a_copy_does_not_get_are_shown() -> None:
     town = Town()
     town.add(endpoint(deployment(variant())), component("chat"))
     town.settle()
-    told = {}
+    facts_by_instance = {}
     for instance, facts in town.facts().items():
         assert facts.observation is not None
         copies = tuple(replace(it, left_out=("LD_PRELOAD",)) for it in facts.observation.copies)
-        told[instance] = replace(facts, observation=replace(facts.observation, copies=copies))
-    (shown,) = overview(load_all(town.state), told)
+        facts_by_instance[instance] = replace(
+            facts, observation=replace(facts.observation, copies=copies)
+        )
+    (shown,) = overview(load_all(town.state), facts_by_instance)
     assert [it["variables_left_out"] for it in shown["copies"]] == [["LD_PRELOAD"]]
     town.close()

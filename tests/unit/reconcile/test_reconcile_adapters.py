@@ -31,10 +31,10 @@ def reason(town: Town, name: str = "spanish") -> str:
 
 def registered(town: Town) -> set[str]:
     return {
-        it.id
+        adapter.id
         for status in town.running_copies().values()
-        for it in status.adapters
-        if it.phase is AdapterPhase.READY
+        for adapter in status.adapters
+        if adapter.phase is AdapterPhase.READY
     }
 
 

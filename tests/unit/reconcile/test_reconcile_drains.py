@@ -1,4 +1,4 @@
-"""A copy that leaves is stopped once nobody holds a connection to it, or at its limit."""
+"""A draining copy is stopped once it has no open connection, or at its time limit."""
 
 from collections.abc import Callable
 
@@ -31,7 +31,7 @@ def begin(town: Town, still_open: int) -> str:
     return going
 
 
-def tell(town: Town, copy_id: str, still_open: int) -> None:
+def report_connections(town: Town, copy_id: str, still_open: int) -> None:
     town.switches.open_connections[copy_id] = still_open
     town.fleet.tick()
 
@@ -41,7 +41,7 @@ def test_it_runs_on_while_a_connection_is_open_and_no_longer(town: Town) -> None
     town.turn(100, seconds=1.0)
     assert going in town.running_copies()
     assert town.component_status() is ComponentStatus.IN_SERVICE, "which nobody waits for"
-    tell(town, going, 0)
+    report_connections(town, going, 0)
     town.turn(3)
     assert going not in town.running_copies()
     assert len(town.copy_records()) == 1
@@ -52,7 +52,7 @@ def test_how_many_connections_are_open_is_not_worth_a_write(town: Town) -> None:
     town.turn(5, seconds=1.0)
     revision = town.state.store.revision()
     for count in (6, 3, 1):
-        tell(town, going, count)
+        report_connections(town, going, count)
         town.turn(2)
     assert town.state.store.revision() == revision
 
@@ -88,7 +88,7 @@ def test_a_delete_waits_less(town: Town) -> None:
 
 
 def silent_agent(town: Town, copy_id: str) -> None:
-    """The agent dies with what it could have told."""
+    """The agent dies with its report of open connections."""
     machine = next(it for it in town.fleet.machines.values() if copy_id in it.copies)
     town.switches.hung_instances.add(machine.instance_id)
 
@@ -123,7 +123,7 @@ def test_one_that_its_agents_successor_proves_again_goes_on(town: Town) -> None:
     town.turn(20, seconds=1.0)
     assert going in town.running_copies()
     town.fleet.tick()  # it is proven
-    tell(town, going, 0)
+    report_connections(town, going, 0)
     town.turn(3)
     assert going not in town.running_copies()
 
@@ -166,7 +166,7 @@ def test_a_clock_that_is_set_back_starts_nothing_that_was_stopped_again(town: To
     assert town.running_copies() == {}
 
 
-def test_an_agent_that_does_not_tell_is_given_a_moment(town: Town) -> None:
+def test_an_agent_without_a_report_is_given_a_moment(town: Town) -> None:
     town.add(endpoint(deployment(variant())), component())
     town.settle()
     (going,) = town.routed_copies()
@@ -183,12 +183,12 @@ def test_an_agent_that_does_not_tell_is_given_a_moment(town: Town) -> None:
     assert town.running_copies() == {}, "it is told once it answers again"
 
 
-def test_control_that_starts_anew_goes_on_waiting(town: Town) -> None:
+def test_control_that_restarts_keeps_waiting(town: Town) -> None:
     going = begin(town, still_open=1)
     town.restart_control()
     town.turn(20, seconds=1.0)
     assert going in town.running_copies()
-    tell(town, going, 0)
+    report_connections(town, going, 0)
     town.turn(3)
     assert going not in town.running_copies()
 

@@ -1,4 +1,4 @@
-"""Whatever write fails, whoever dies, and whenever: it ends in the same place."""
+"""Faults in any write and any process, at any time: the result is the same."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence

@@ -190,7 +190,7 @@ def test_a_new_deployment_bakes_beside_the_old_one(town: Town) -> None:
     assert routed(town) == {2}
     assert len(town.fleet.machines) == 2, "the old one is kept"
     (state,) = load_all(town.state)
-    all_observed = next_plan_at(state, town.givens())
+    all_observed = next_plan_at(state, town.context())
     assert all_observed is not None
     assert all_observed <= town.endpoint.bake.since + 30.0
     before = town.state.store.revision()

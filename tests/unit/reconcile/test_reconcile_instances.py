@@ -1,4 +1,4 @@
-"""Instances follow copies: out at once, in after a while, from whichever pool can be had."""
+"""Instances follow copies: out at once, in after a while, from the first pool available."""
 
 from dataclasses import replace
 
@@ -338,7 +338,7 @@ def test_what_follows_a_failed_copy_is_tried_on_another_instance(town: Town) -> 
     assert found.placement_note is None
 
 
-def test_a_component_says_why_some_of_its_copies_have_no_place(town: Town) -> None:
+def test_a_component_notes_why_some_of_its_copies_have_no_place(town: Town) -> None:
     town.add(endpoint(deployment(variant(instance_type="ml.small"))), component(copies=3))
     town.settle()
     found = town.component()

@@ -1,4 +1,4 @@
-"""A copy that ends again and again where it is comes up on another instance."""
+"""A crash-looping copy comes up on another instance."""
 
 from dataclasses import replace
 
@@ -33,9 +33,7 @@ def loop(town: Town, copy: Copy, restarts: int = 5) -> None:
 
 
 @pytest.mark.parametrize("pinned", [False, True], ids=["not pinned", "pinned, which is of packing"])
-def test_it_is_told_of_and_moves_once_it_has_not_served_for_a_while(
-    town: Town, pinned: bool
-) -> None:
+def test_it_is_noted_and_moves_once_it_has_not_served_for_a_while(town: Town, pinned: bool) -> None:
     first = serving(town, pinned=pinned)
     loop(town, first)
     found = town.component()

@@ -108,7 +108,7 @@ def test_no_more_keys_than_workers_at_a_time_and_none_is_forgotten() -> None:
         pytest.param(ZeroDivisionError("a defect"), id="a defect"),
     ],
 )
-def test_an_error_is_tried_again_with_growing_pauses_and_holds_up_nobody(error: Exception) -> None:
+def test_an_error_is_retried_with_growing_pauses_and_delays_no_other_key(error: Exception) -> None:
     clock = ManualClock()
     started_at = clock.now()
     attempts: list[float] = []

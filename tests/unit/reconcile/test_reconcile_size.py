@@ -1,4 +1,4 @@
-"""A thousand copies on a hundred instances, planned as one world."""
+"""A thousand copies on a hundred instances, planned as one endpoint."""
 
 import itertools
 from dataclasses import replace
@@ -23,7 +23,7 @@ from hostelry.reconcile.plan.plan import desired_by_instance, next_plan_at, plan
 NUM_COMPONENTS, COPIES_EACH, NUM_INSTANCES = 50, 20, 100
 
 
-def givens(now: float) -> PlanContext:
+def context(now: float) -> PlanContext:
     numbers = itertools.count(int((now - NOW) * 10_000))
     return PlanContext(
         now=now,
@@ -50,13 +50,13 @@ def town_hall() -> EndpointState:
 
 
 def observed(state: EndpointState) -> EndpointState:
-    """The world with every copy seen ready by its agent."""
+    """The state with every copy seen ready by its agent."""
     facts = {}
     for instance_id in state.instances:
         copies = state.copies_at(instance_id)
         seen = tuple(
-            replace(it.status, phase=CopyPhase.READY, address=f"http://{it.spec.id}")
-            for it in copies
+            replace(copy.status, phase=CopyPhase.READY, address=f"http://{copy.spec.id}")
+            for copy in copies
         )
         facts[instance_id] = InstanceFacts(
             address=f"http://{instance_id}",
@@ -67,7 +67,7 @@ def observed(state: EndpointState) -> EndpointState:
 
 
 def test_all_are_placed_at_once_within_what_is_declared() -> None:
-    state = plan(town_hall(), givens(NOW))
+    state = plan(town_hall(), context(NOW))
     assert len(state.copies) == NUM_COMPONENTS * COPIES_EACH
     assert len(state.instances) == NUM_INSTANCES
     for instance in state.instances.values():
@@ -78,15 +78,15 @@ def test_all_are_placed_at_once_within_what_is_declared() -> None:
         assert len(devices) == len(set(devices))
 
 
-def test_a_plan_of_what_is_settled_makes_nothing_anew() -> None:
+def test_a_plan_of_a_settled_state_creates_nothing() -> None:
     """Which is why looking at a large fleet once more costs next to nothing."""
-    state = plan(observed(plan(town_hall(), givens(NOW))), givens(NOW + 1))
+    state = plan(observed(plan(town_hall(), context(NOW))), context(NOW + 1))
     statuses = {it.status for it in state.components.values()}
     assert statuses == {ComponentStatus.IN_SERVICE}
-    again = plan(state, givens(NOW + 2))
+    again = plan(state, context(NOW + 2))
     assert again == state
     assert all(again.copies[it] is copy for it, copy in state.copies.items())
-    assert next_plan_at(state, givens(NOW + 2)) is None
+    assert next_plan_at(state, context(NOW + 2)) is None
     assert sum(len(it or ()) for it in desired_by_instance(state, NOW + 2).values()) == len(
         state.copies
     )

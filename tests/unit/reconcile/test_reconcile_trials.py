@@ -128,7 +128,7 @@ def test_old_instances_and_copies_are_kept_through_the_trial(town: Town) -> None
     assert town.endpoint.bake is not None
     (state,) = load_all(town.state)
     assert guarding_alarms(state) == {"errors"}, "watched for as long as it lasts"
-    all_observed = next_plan_at(state, town.givens())
+    all_observed = next_plan_at(state, town.context())
     assert all_observed is not None
     assert all_observed <= town.endpoint.bake.since + BAKE_S
     before = town.state.store.revision()
@@ -395,7 +395,7 @@ def test_alarms_are_looked_at_after_control_was_away_for_the_rest_of_a_trial(
     if look_s:
         assert town.status() is UPDATING
         (state,) = load_all(town.state)
-        assert next_plan_at(state, town.givens()) == town.watched_since + look_s
+        assert next_plan_at(state, town.context()) == town.watched_since + look_s
         town.clock.advance(look_s - 1.0)
         town.turn(1, seconds=1.0)
         assert town.status() is UPDATING

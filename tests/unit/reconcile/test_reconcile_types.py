@@ -48,8 +48,8 @@ def where(town: Town) -> list[tuple[str, str, float]]:
     """Each copy's instance type, image and accelerators."""
     types = {it.id: it.instance_type for it in town.instance_records()}
     found = [
-        (types[it.instance_id], it.spec.container.image, len(it.spec.device_ids))
-        for it in town.copy_records()
+        (types[copy.instance_id], copy.spec.container.image, len(copy.spec.device_ids))
+        for copy in town.copy_records()
     ]
     return sorted(found)
 

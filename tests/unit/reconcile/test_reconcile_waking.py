@@ -1,4 +1,4 @@
-"""What the routes tell the door of names without copies, and what is on its way to the routes."""
+"""Routes of names without copies, and desired copies that the routes do not show yet."""
 
 from dataclasses import replace
 
@@ -89,7 +89,7 @@ def test_whose_choice_goes_before_whose(
                      Wakeable.NO_TARGET, id="one of another dimension"),
     ],
 )  # fmt: skip
-def test_who_may_be_woken_is_told_of_bases_and_their_adapters(
+def test_wakeable_is_set_for_bases_and_their_adapters(
     town: Town, registered: list[ScalableTarget], expected: Wakeable
 ) -> None:
     town.add(endpoint(deployment(variant())), component(), adapter("pirate"))
@@ -99,7 +99,7 @@ def test_who_may_be_woken_is_told_of_bases_and_their_adapters(
     assert route_of(town, "pirate", waking).wakeable is expected
 
 
-def test_why_no_copy_serves_is_told_while_none_does(town: Town) -> None:
+def test_a_reason_is_given_while_no_copy_serves(town: Town) -> None:
     town.add(endpoint(deployment(variant())), component())
     town.settle()
     assert route_of(town, "base", WakeRules()).waiting_for is None
@@ -155,7 +155,7 @@ def test_a_component_that_does_not_serve_yet_or_any_more_is_not(
     assert not has_desired_copies(town.state, key())
 
 
-def test_at_zero_only_what_may_be_woken_is_wanted(town: Town) -> None:
+def test_at_zero_only_what_is_wakeable_has_desired_copies(town: Town) -> None:
     town.add(endpoint(deployment(variant())), component(), adapter("pirate"))
     town.settle()
     town.change_component(desired_copies=0)

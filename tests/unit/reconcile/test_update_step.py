@@ -1,4 +1,4 @@
-"""What an update of an endpoint does next, case by case."""
+"""Next step of an endpoint's update, case by case."""
 
 import itertools
 from typing import Any
@@ -80,19 +80,19 @@ EVERYTHING = [
 
 def test_what_is_not_ready_takes_no_requests_but_at_a_deadline() -> None:
     serves = (Step.TAKE_OVER, Step.BAKE, Step.GO_BACK)
-    for it in EVERYTHING:
-        if not it.is_ready and next_step(it) in serves:
-            assert (it.phase, it.is_late) == (RETURNING, True)
+    for progress in EVERYTHING:
+        if not progress.is_ready and next_step(progress) in serves:
+            assert (progress.phase, progress.is_late) == (RETURNING, True)
 
 
 def test_what_has_failed_never_serves_for_good() -> None:
-    for it in EVERYTHING:
-        if it.has_failed or it.phase is RETURNING:
-            assert next_step(it) not in (Step.TAKE_OVER, Step.BAKE, Step.FINISH)
+    for progress in EVERYTHING:
+        if progress.has_failed or progress.phase is RETURNING:
+            assert next_step(progress) not in (Step.TAKE_OVER, Step.BAKE, Step.FINISH)
 
 
 def test_every_phase_ends_once_its_time_is_over() -> None:
-    for it in EVERYTHING:
-        over = it.is_baked if it.phase is BAKING else it.is_late
+    for progress in EVERYTHING:
+        over = progress.is_baked if progress.phase is BAKING else progress.is_late
         if over:
-            assert next_step(it) is not Step.WAIT
+            assert next_step(progress) is not Step.WAIT

@@ -40,7 +40,7 @@ from hostelry.metrics.sagemaker.load_metrics import (
 )
 
 MAX_NAMES_AT_ONCE = 50  # that counts are published of each second
-COUNT_PERIODS_S = (10, 30, 60)  # of counts: a minute, where no other is asked for
+COUNT_PERIODS_S = (10, 30, 60)  # of counts: a minute by default
 
 
 @dataclass(slots=True)

@@ -20,19 +20,19 @@ MAX_SECONDS_BEHIND = 900
 
 
 class Publisher:
-    """The task that publishes the seconds of `board` to `store`, and adds them to `totals`.
+    """The task that publishes the seconds of `aggregator` to `store`, and adds them to `totals`.
 
     `census` returns everything in service now.
     """
 
     def __init__(
         self,
-        board: LoadAggregator,
+        aggregator: LoadAggregator,
         store: MetricWriter,
         census: Callable[[], Census],
         clock: Clock,
     ) -> None:
-        self._board = board
+        self._aggregator = aggregator
         self._store = store
         self._census = census
         self._clock = clock
@@ -41,7 +41,7 @@ class Publisher:
         self._closed: deque[tuple[int, Sequence[SecondLoad]]] = deque(maxlen=MAX_SECONDS_BEHIND)
         self._due: list[ScopedSample] = []
         self._use: dict[int, tuple[int, Census]] = {}  # by period: the present one's start
-        board.subscribe(lambda second, loads: self._closed.append((second, loads)))
+        aggregator.subscribe(lambda second, loads: self._closed.append((second, loads)))
 
     async def run(self) -> None:
         """Publish until cancelled."""
@@ -51,14 +51,14 @@ class Publisher:
 
     def publish(self) -> None:
         """Publish the seconds that closed since the last call."""
-        self._board.tick(self._clock.now())
+        self._aggregator.tick(self._clock.now())
         if self._closed:
             census = self._census()
             while self._closed:
                 second, loads = self._closed.popleft()
                 self._due.extend(self._publication.take(second, loads, census))
                 self.totals.take(second, loads)
-            late = self._board.late()
+            late = self._aggregator.late()
             self._due.extend(self._publication.late(late, census))
             self.totals.take_late(late)
             self._measure_use(census)

@@ -1,4 +1,4 @@
-"""What a disk's refusal says, and when the disk is tried again."""
+"""Outages of a disk: reason, remedy and retries."""
 
 import errno
 from pathlib import Path
@@ -43,9 +43,7 @@ T = 1_700_000_000.0
         ),
     ],
 )
-def test_an_outage_says_what_is_wrong_and_what_to_do(
-    error: OSError, reason: str, remedy: str
-) -> None:
+def test_an_outage_has_a_reason_and_a_remedy(error: OSError, reason: str, remedy: str) -> None:
     found = outage_of(error, FOLDER, T)
     assert (found.reason, found.remedy) == (reason, remedy)
 

@@ -1,4 +1,4 @@
-"""Metric math: what an expression gives, and what is refused, however it was made."""
+"""Metric math: values of expressions, and refusals, also of generated ones."""
 
 from collections.abc import Callable, Sequence
 
@@ -256,7 +256,7 @@ def test_the_period_that_the_start_lies_in_is_there_when_asked_for(store: Memory
         pytest.param("[" * 1000 + "]" * 1000, "nested deeper", id="arrays too deep"),
     ],
 )
-def test_what_is_refused_says_why(
+def test_a_refusal_has_a_reason(
     compute: Callable[..., Recovered], expression: str, text: str
 ) -> None:
     query = MetricQuery(id="e", expression=expression)

@@ -24,8 +24,10 @@ SHAPE = Resources(cpus=4.0, memory_bytes=16 * GB, accelerators=2)
 def census(num_copies: int = 2, num_instances: int = 4, disk_use: float | None = None) -> Census:
     """The place with so many copies of the component, and instances of the model."""
     uses = tuple(
-        CopyUsage(copy_id=f"c-{it}", instance_id="i-0", cpu_s=10.0, cpu_at=100.0, memory_bytes=GB)
-        for it in range(num_copies)
+        CopyUsage(
+            copy_id=f"c-{number}", instance_id="i-0", cpu_s=10.0, cpu_at=100.0, memory_bytes=GB
+        )
+        for number in range(num_copies)
     )
     needs = Resources(cpus=0.5, memory_bytes=2 * GB, accelerators=1)
     reserved = Resources(
@@ -46,7 +48,8 @@ def census(num_copies: int = 2, num_instances: int = 4, disk_use: float | None =
                 config_name="config-2",
                 takes_components=False,
                 instances=tuple(
-                    InstanceCapacity(id=f"m-{it}", shape=SHAPE) for it in range(num_instances)
+                    InstanceCapacity(id=f"m-{number}", shape=SHAPE)
+                    for number in range(num_instances)
                 ),
             ),
         },

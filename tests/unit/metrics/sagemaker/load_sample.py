@@ -1,4 +1,4 @@
-"""Reports for tests: workers that tell of one name, second by second."""
+"""Reports for tests: workers with one name, second by second."""
 
 from typing import Any
 
@@ -23,13 +23,13 @@ def report(
     through: int | None = None,
     started_at: float = 1.0,
 ) -> LoadReport:
-    """A report that tells of just the seconds it has, where nothing else is said."""
-    told = [it.second for it in seconds]
+    """A report that covers just the seconds it has, unless `first` and `through` say otherwise."""
+    covered = [it.second for it in seconds]
     return LoadReport(
         worker=worker,
         started_at=started_at,
         sequence=sequence,
         seconds=seconds,
-        first=min(told) if first is None else first,
-        through=max(told) if through is None else through,
+        first=min(covered) if first is None else first,
+        through=max(covered) if through is None else through,
     )

@@ -35,7 +35,7 @@ FINE = {"InstanceId", "ContainerId", "AcceleratorId", "GpuId"}
 
 
 def place(period_s: int = 60, *, is_enhanced: bool = True, num_copies: int = 2) -> Census:
-    """The sample place, its metrics told so finely; each copy has an accelerator."""
+    """The sample place with these metrics settings; each copy has an accelerator."""
     found = census(num_copies, disk_use=0.5)
     copies = tuple(
         replace(it, gpus=GPUS[number : number + 1])
@@ -47,7 +47,8 @@ def place(period_s: int = 60, *, is_enhanced: bool = True, num_copies: int = 2) 
     variants[MODEL] = replace(
         variants[MODEL],
         copies=tuple(
-            CopyUsage(copy_id=f"of-{it.id}", instance_id=it.id) for it in variants[MODEL].instances
+            CopyUsage(copy_id=f"of-{instance.id}", instance_id=instance.id)
+            for instance in variants[MODEL].instances
         ),
     )
     chat = replace(found.components[CHAT], copies=copies)
@@ -55,11 +56,13 @@ def place(period_s: int = 60, *, is_enhanced: bool = True, num_copies: int = 2) 
     return replace(found, variants=variants, components={CHAT: chat, ADAPTER: pirate})
 
 
-def told(loads: Iterable[SecondLoad], there: Census, num_seconds: int = 60) -> Iterator[Sample]:
-    """What so many seconds give, use and requests."""
+def published(
+    loads: Iterable[SecondLoad], there: Census, num_seconds: int = 60
+) -> Iterator[Sample]:
+    """The samples of so many seconds, of usage and of requests."""
     by_second: dict[int, list[SecondLoad]] = {}
-    for it in loads:
-        by_second.setdefault(it.second, []).append(it)
+    for seen in loads:
+        by_second.setdefault(seen.second, []).append(seen)
     publication = Publication()
     for second in range(M0, M0 + num_seconds):
         for _, sample in publication.take(second, by_second.get(second, []), there):
@@ -77,10 +80,10 @@ def fine(samples: Iterable[Sample], namespace: str, names: set[str]) -> list[Sam
 def sums(samples: Iterable[Sample], name: str, of: str) -> dict[str, float]:
     """The metric's sums by the value of dimension `of`."""
     found: dict[str, float] = {}
-    for it in samples:
-        if it.metric.name == name:
-            total = sum(map(float.__mul__, it.values, it.counts))
-            id_ = dict(it.metric.dimensions)[of]
+    for sample in samples:
+        if sample.metric.name == name:
+            total = sum(map(float.__mul__, sample.values, sample.counts))
+            id_ = dict(sample.metric.dimensions)[of]
             found[id_] = found.get(id_, 0.0) + total
     return found
 
@@ -115,7 +118,7 @@ BUSY = [
 
 
 def test_requests_count_for_their_container_and_their_instance_and_others_are_zero() -> None:
-    found = list(told(BUSY, place()))
+    found = list(published(BUSY, place()))
     containers = fine(found, MODEL_NAMESPACE, CONTAINER)
     mine = [it for it in containers if ("InferenceComponentName", "chat") in it.metric.dimensions]
     assert sums(mine, "Invocations", "ContainerId") == {"c-0": 3.0, "c-1": 0.0}
@@ -126,7 +129,7 @@ def test_requests_count_for_their_container_and_their_instance_and_others_are_ze
 
 
 def test_errors_and_latencies_are_those_of_the_copy_that_had_them() -> None:
-    found = list(told(BUSY, place()))
+    found = list(published(BUSY, place()))
     for names, of, id_ in ((CONTAINER, "ContainerId", "c-0"), (INSTANCE, "InstanceId", "i-0")):
         mine = fine(found, MODEL_NAMESPACE, names)
         errors = [it for it in mine if it.metric.name == "Invocation5XXErrors"]
@@ -138,13 +141,13 @@ def test_errors_and_latencies_are_those_of_the_copy_that_had_them() -> None:
         assert not latency.values
 
 
-def test_concurrency_of_a_container_is_told_each_ten_seconds_with_zeros() -> None:
-    found = fine(told(BUSY, place()), MODEL_NAMESPACE, CONTAINER)
+def test_concurrency_of_a_container_is_published_each_ten_seconds_with_zeros() -> None:
+    found = fine(published(BUSY, place()), MODEL_NAMESPACE, CONTAINER)
     seen = [it for it in found if it.metric.name == "ConcurrentRequestsPerCopy"]
     most = {
-        (dict(it.metric.dimensions)["ContainerId"], int(it.at) - M0): max(it.values)
-        for it in seen
-        if ("InferenceComponentName", "chat") in it.metric.dimensions
+        (dict(sample.metric.dimensions)["ContainerId"], int(sample.at) - M0): max(sample.values)
+        for sample in seen
+        if ("InferenceComponentName", "chat") in sample.metric.dimensions
     }
     assert most == {
         (copy, at): 2.0 if (copy, at) == ("c-0", 0) else 0.0
@@ -213,15 +216,15 @@ def test_concurrency_of_a_container_is_told_each_ten_seconds_with_zeros() -> Non
     ],
 )
 def test_each_place_has_its_metrics(namespace: str, names: set[str], metrics: set[str]) -> None:
-    assert {it.metric.name for it in fine(told(BUSY, place()), namespace, names)} == metrics
+    assert {it.metric.name for it in fine(published(BUSY, place()), namespace, names)} == metrics
 
 
-def test_an_accelerator_is_told_once_for_each_copy_and_once_for_its_instance() -> None:
-    found = list(told((), place()))
+def test_an_accelerator_is_published_once_for_each_copy_and_once_for_its_instance() -> None:
+    found = list(published((), place()))
     (one, other) = [
-        it
-        for it in fine(found, COMPONENT_NAMESPACE, CONTAINER | {"GpuId"})
-        if it.metric.name == "GPUUtilizationNormalized"
+        sample
+        for sample in fine(found, COMPONENT_NAMESPACE, CONTAINER | {"GpuId"})
+        if sample.metric.name == "GPUUtilizationNormalized"
     ]
     ids = {(dict(it.metric.dimensions)[n], it.values) for it in (one, other) for n in ("GpuId",)}
     assert ids == {("gpu_0", (50.0,)), ("gpu_1", (50.0,))}
@@ -231,7 +234,7 @@ def test_an_accelerator_is_told_once_for_each_copy_and_once_for_its_instance() -
 
 @pytest.mark.parametrize("period_s", [10, 60, 300])
 def test_without_enhanced_metrics_there_are_none(period_s: int) -> None:
-    found = told(BUSY, place(period_s, is_enhanced=False))
+    found = published(BUSY, place(period_s, is_enhanced=False))
     assert not [it for it in found if FINE & {name for name, _ in it.metric.dimensions}]
 
 
@@ -245,11 +248,11 @@ def test_without_enhanced_metrics_there_are_none(period_s: int) -> None:
         pytest.param(300, True, 60, 60, id="requests lie in their own minute always"),
     ],
 )
-def test_what_is_told_more_often_is_of_high_resolution(
+def test_periods_below_a_minute_are_of_high_resolution(
     period_s: int, is_enhanced: bool, of_requests: int, of_use: int
 ) -> None:
     loads = [load(M0 + it, arrivals=1, finished=1) for it in range(5, 60)]
-    found = list(told(loads, place(period_s, is_enhanced=is_enhanced)))
+    found = list(published(loads, place(period_s, is_enhanced=is_enhanced)))
     mine = {(("InferenceComponentName", "chat"),)}
     requests = [it for it in found if it.metric.dimensions in mine]
     errors = [it for it in requests if it.metric.name == "Invocation5XXErrors"]
@@ -261,18 +264,18 @@ def test_what_is_told_more_often_is_of_high_resolution(
 
 
 def test_an_idle_period_has_its_zeros() -> None:
-    found = told((), place(10))
+    found = published((), place(10))
     zeros = [it for it in found if it.metric.name == "Invocations"]
     by_metric: dict[object, set[float]] = {}
-    for it in zeros:
-        assert it.values == (0.0,)
-        by_metric.setdefault(it.metric, set()).add(it.at - M0)
+    for zero in zeros:
+        assert zero.values == (0.0,)
+        by_metric.setdefault(zero.metric, set()).add(zero.at - M0)
     assert set(map(frozenset, by_metric.values())) == {frozenset(range(0, 60, 10))}
 
 
-def test_a_copy_that_is_gone_is_told_of_no_more() -> None:
+def test_a_copy_that_is_gone_has_no_more_metrics() -> None:
     gone = [load(M0, arrivals=1, arrivals_by_copy={"c-1": 1}, in_flight_max_by_copy={"c-1": 1})]
-    found = [*told(gone, place(num_copies=1))]
+    found = [*published(gone, place(num_copies=1))]
     named = [it for it in found if it.metric.namespace != OWN_NAMESPACE]
     assert not [it for it in named if "c-1" in dict(it.metric.dimensions).values()]
     whole = fine(found, MODEL_NAMESPACE, {"InferenceComponentName"})
@@ -281,13 +284,13 @@ def test_a_copy_that_is_gone_is_told_of_no_more() -> None:
 
 def test_another_copy_adds_so_many_series_and_no_more() -> None:
     def num(num_copies: int) -> int:
-        return len({it.metric for it in told((), place(num_copies=num_copies))})
+        return len({it.metric for it in published((), place(num_copies=num_copies))})
 
     of_requests, of_use, of_its_accelerator, of_that_on_the_instance = 6, 4, 2 * 2, 2 * 4
     assert num(2) - num(1) == of_requests + of_use + of_its_accelerator + of_that_on_the_instance
 
 
-def test_use_is_told_of_those_only_whose_period_it_is() -> None:
+def test_usage_is_published_only_where_the_period_is_theirs() -> None:
     there = place(10)
     slow = replace(there.variants[MODEL], metrics=MetricsConfig())
     there = replace(there, variants={**there.variants, MODEL: slow})

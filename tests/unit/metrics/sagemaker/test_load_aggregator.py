@@ -1,4 +1,4 @@
-"""The board: what workers report is counted once, and merged second by second."""
+"""Load aggregator: reports are counted once, and merged second by second."""
 
 import random
 import threading
@@ -17,29 +17,29 @@ from hostelry.domain.metric import StatisticSet
 from hostelry.metrics.sagemaker.load_aggregator import HISTORY_S, LoadAggregator, ReportError
 
 
-def board_of(*workers: str) -> LoadAggregator:
-    """A board that has heard of each worker and has begun to close seconds."""
-    board = LoadAggregator(T0 - 10)
+def aggregator_of(*workers: str) -> LoadAggregator:
+    """An aggregator with a report of each worker that has begun to close seconds."""
+    aggregator = LoadAggregator(T0 - 10)
     for worker in workers:
-        board.take(report(worker, 1, first=T0 - 3, through=T0 - 3), T0 - 2)
-    board.tick(T0)
+        aggregator.take(report(worker, 1, first=T0 - 3, through=T0 - 3), T0 - 2)
+    aggregator.tick(T0)
     for worker in workers:
-        board.take(report(worker, 2, first=T0 - 2, through=T0 - 1), T0)
-    return board
+        aggregator.take(report(worker, 2, first=T0 - 2, through=T0 - 1), T0)
+    return aggregator
 
 
-def arrivals(board: LoadAggregator, key: LoadKey = CHAT, since: int = T0) -> dict[int, int]:
-    return {it.second: it.arrivals for it in board.recent(key, since)}
+def arrivals(aggregator: LoadAggregator, key: LoadKey = CHAT, since: int = T0) -> dict[int, int]:
+    return {it.second: it.arrivals for it in aggregator.recent(key, since)}
 
 
-def test_workers_of_one_second_are_added_up_once_all_have_told_of_it() -> None:
-    board = board_of("gateway-1", "gateway-2")
+def test_workers_of_one_second_are_added_up_once_all_have_reported_it() -> None:
+    aggregator = aggregator_of("gateway-1", "gateway-2")
     one = load(T0, arrivals=3, in_flight_mean=1.5, in_flight_min=1, in_flight_max=2, held=1)
     other = load(T0, arrivals=4, in_flight_mean=0.5, in_flight_min=0, in_flight_max=3, held=2)
-    board.take(report("gateway-1", 3, one), T0 + 1.01)
-    assert board.recent(CHAT, T0) == []
-    board.take(report("gateway-2", 3, other), T0 + 1.02)
-    (both,) = board.recent(CHAT, T0)
+    aggregator.take(report("gateway-1", 3, one), T0 + 1.01)
+    assert aggregator.recent(CHAT, T0) == []
+    aggregator.take(report("gateway-2", 3, other), T0 + 1.02)
+    (both,) = aggregator.recent(CHAT, T0)
     assert (both.arrivals, both.held) == (7, 3)
     assert (both.in_flight_mean, both.in_flight_min, both.in_flight_max) == (2.0, 1, 5)
 
@@ -53,7 +53,7 @@ def ended(num: int, least_us: float, most_us: float) -> CopyOutcomes:
 
 
 def test_latencies_and_copies_of_workers_are_joined() -> None:
-    board = board_of("gateway-1", "gateway-2")
+    aggregator = aggregator_of("gateway-1", "gateway-2")
     one = load(
         T0,
         model_latency_us=Distribution(values=(10.0, 20.0), counts=(1, 2)),
@@ -68,9 +68,9 @@ def test_latencies_and_copies_of_workers_are_joined() -> None:
         in_flight_max_by_copy={"a": 1, "b": 1},
         outcomes_by_copy={"a": ended(2, 10.0, 40.0), "b": ended(4, 20.0, 25.0)},
     )
-    board.take(report("gateway-1", 3, one), T0 + 1)
-    board.take(report("gateway-2", 3, other), T0 + 1)
-    (both,) = board.recent(CHAT, T0)
+    aggregator.take(report("gateway-1", 3, one), T0 + 1)
+    aggregator.take(report("gateway-2", 3, other), T0 + 1)
+    (both,) = aggregator.recent(CHAT, T0)
     assert both.model_latency_us == Distribution(values=(5.0, 10.0, 20.0), counts=(4, 1, 3))
     assert both.arrivals_by_copy == {"a": 1, "b": 6}
     assert both.in_flight_max_by_copy == {"a": 3, "b": 1}
@@ -94,134 +94,134 @@ def test_latencies_and_copies_of_workers_are_joined() -> None:
     ],
 )
 def test_what_was_counted_is_not_counted_again(again: dict[str, Any], counted: int) -> None:
-    board = board_of("gateway-1", "gateway-2")
+    aggregator = aggregator_of("gateway-1", "gateway-2")
     first = report("gateway-1", 3, load(T0, arrivals=5))
-    board.take(first, T0 + 1)
-    is_new = board.take(replace(first, **again), T0 + 1)
-    board.tick(T0 + 6)
-    assert arrivals(board) == {T0: counted}
+    aggregator.take(first, T0 + 1)
+    is_new = aggregator.take(replace(first, **again), T0 + 1)
+    aggregator.tick(T0 + 6)
+    assert arrivals(aggregator) == {T0: counted}
     assert is_new == (counted == 10)
 
 
 def test_a_dead_workers_requests_do_not_linger() -> None:
-    board = board_of("gateway-1", "gateway-2")
+    aggregator = aggregator_of("gateway-1", "gateway-2")
     for worker, busy in (("gateway-1", 1), ("gateway-2", 100)):
-        board.take(report(worker, 3, load(T0, in_flight_max=busy)), T0 + 1)
+        aggregator.take(report(worker, 3, load(T0, in_flight_max=busy)), T0 + 1)
     for later in range(1, 8):  # gateway-2 was killed
-        told = report("gateway-1", 3 + later, load(T0 + later, in_flight_max=1))
-        board.take(told, T0 + later + 1)
-    seen = [it.in_flight_max for it in board.recent(CHAT, T0)]
+        reported = report("gateway-1", 3 + later, load(T0 + later, in_flight_max=1))
+        aggregator.take(reported, T0 + later + 1)
+    seen = [it.in_flight_max for it in aggregator.recent(CHAT, T0)]
     assert seen == [101, *[1] * 7]
 
 
 def test_a_worker_that_hangs_is_waited_for_and_then_not() -> None:
-    board = board_of("gateway-1", "gateway-2")
-    board.take(report("gateway-1", 3, load(T0, arrivals=1)), T0 + 1)
-    board.tick(T0 + 2.9)
-    assert arrivals(board) == {}
-    board.tick(T0 + 3)
-    assert arrivals(board) == {T0: 1}
+    aggregator = aggregator_of("gateway-1", "gateway-2")
+    aggregator.take(report("gateway-1", 3, load(T0, arrivals=1)), T0 + 1)
+    aggregator.tick(T0 + 2.9)
+    assert arrivals(aggregator) == {}
+    aggregator.tick(T0 + 3)
+    assert arrivals(aggregator) == {T0: 1}
 
 
 def test_what_comes_late_is_counted_and_moves_no_gauge() -> None:
-    board = board_of("gateway-1", "gateway-2")
-    board.take(report("gateway-1", 3, load(T0, arrivals=1, in_flight_max=2)), T0 + 1)
-    board.tick(T0 + 3.5)
-    board.take(report("gateway-2", 3, load(T0, arrivals=4, in_flight_max=9, held=9)), T0 + 4)
-    (seen,) = board.recent(CHAT, T0)
+    aggregator = aggregator_of("gateway-1", "gateway-2")
+    aggregator.take(report("gateway-1", 3, load(T0, arrivals=1, in_flight_max=2)), T0 + 1)
+    aggregator.tick(T0 + 3.5)
+    aggregator.take(report("gateway-2", 3, load(T0, arrivals=4, in_flight_max=9, held=9)), T0 + 4)
+    (seen,) = aggregator.recent(CHAT, T0)
     assert (seen.arrivals, seen.in_flight_max, seen.held) == (5, 2, 0)
-    assert [it.arrivals for it in board.late()] == [4]
-    assert board.late() == []
+    assert [it.arrivals for it in aggregator.late()] == [4]
+    assert aggregator.late() == []
 
 
 def test_idle_seconds_are_zeros_and_unreported_ones_are_a_gap() -> None:
-    board = board_of("gateway-1")
-    board.take(report("gateway-1", 3, load(T0, arrivals=1)), T0 + 1)
-    board.take(report("gateway-1", 4, first=T0 + 1, through=T0 + 1), T0 + 2)
-    board.take(report("gateway-1", 5, load(T0 + 9, arrivals=2)), T0 + 10)
-    board.tick(T0 + 13)
-    assert arrivals(board) == {T0: 1, T0 + 1: 0, T0 + 9: 2}
+    aggregator = aggregator_of("gateway-1")
+    aggregator.take(report("gateway-1", 3, load(T0, arrivals=1)), T0 + 1)
+    aggregator.take(report("gateway-1", 4, first=T0 + 1, through=T0 + 1), T0 + 2)
+    aggregator.take(report("gateway-1", 5, load(T0 + 9, arrivals=2)), T0 + 10)
+    aggregator.tick(T0 + 13)
+    assert arrivals(aggregator) == {T0: 1, T0 + 1: 0, T0 + 9: 2}
 
 
 def test_after_control_was_away_the_missing_seconds_are_merged_over_all_workers() -> None:
-    board = LoadAggregator(T0)
+    aggregator = LoadAggregator(T0)
     for worker in ("gateway-1", "gateway-2"):
-        told = [load(T0 - 60 + it, arrivals=1, in_flight_max=1) for it in range(60)]
-        board.take(report(worker, 70, *told), T0 + 0.5)
-    assert board.recent(CHAT, T0 - 60) == []
-    board.tick(T0 + 3)
-    seen = board.recent(CHAT, T0 - 60)
+        reported = [load(T0 - 60 + it, arrivals=1, in_flight_max=1) for it in range(60)]
+        aggregator.take(report(worker, 70, *reported), T0 + 0.5)
+    assert aggregator.recent(CHAT, T0 - 60) == []
+    aggregator.tick(T0 + 3)
+    seen = aggregator.recent(CHAT, T0 - 60)
     assert [(it.arrivals, it.in_flight_max) for it in seen] == [(2, 2)] * 60
 
 
 def test_a_board_that_was_stopped_for_a_minute_merges_what_the_workers_kept() -> None:
-    board = board_of("gateway-1", "gateway-2")
-    board.tick(T0 + 60)
+    aggregator = aggregator_of("gateway-1", "gateway-2")
+    aggregator.tick(T0 + 60)
     for worker in ("gateway-1", "gateway-2"):
-        told = [load(T0 + it, in_flight_max=1) for it in range(60)]
-        board.take(report(worker, 3, *told), T0 + 60.1)
-    board.tick(T0 + 63)
-    assert [it.in_flight_max for it in board.recent(CHAT, T0)] == [2] * 60
+        reported = [load(T0 + it, in_flight_max=1) for it in range(60)]
+        aggregator.take(report(worker, 3, *reported), T0 + 60.1)
+    aggregator.tick(T0 + 63)
+    assert [it.in_flight_max for it in aggregator.recent(CHAT, T0)] == [2] * 60
 
 
 @pytest.mark.parametrize("jump_s", [3600, -3600], ids=["forward", "backward"])
-def test_after_a_jump_of_the_clock_seconds_are_told_of_as_before(jump_s: int) -> None:
-    board = board_of("gateway-1")
-    board.take(report("gateway-1", 3, load(T0, arrivals=1)), T0 + 1)
+def test_after_a_jump_of_the_clock_seconds_are_closed_as_before(jump_s: int) -> None:
+    aggregator = aggregator_of("gateway-1")
+    aggregator.take(report("gateway-1", 3, load(T0, arrivals=1)), T0 + 1)
     now = T0 + jump_s
     for later in range(5):
-        told = report("gateway-1", 4 + later, load(now + later, arrivals=2))
-        board.take(told, now + later + 1)
-    assert arrivals(board, since=now) == {now + it: 2 for it in range(5)}
-    assert board.closed_through == now + 4
+        reported = report("gateway-1", 4 + later, load(now + later, arrivals=2))
+        aggregator.take(reported, now + later + 1)
+    assert arrivals(aggregator, since=now) == {now + it: 2 for it in range(5)}
+    assert aggregator.closed_through == now + 4
 
 
 def test_a_second_in_the_future_is_counted_now() -> None:
-    board = board_of("gateway-1")
-    board.take(report("gateway-1", 3, load(T0 + 5000, arrivals=1)), T0 + 1)
-    board.tick(T0 + 10)
-    assert arrivals(board) == {T0 + 1: 1}
+    aggregator = aggregator_of("gateway-1")
+    aggregator.take(report("gateway-1", 3, load(T0 + 5000, arrivals=1)), T0 + 1)
+    aggregator.tick(T0 + 10)
+    assert arrivals(aggregator) == {T0 + 1: 1}
 
 
-def test_listeners_hear_of_each_second_once_and_in_order() -> None:
-    board = board_of("gateway-1", "gateway-2")
-    heard: list[tuple[int, list[int]]] = []
+def test_listeners_get_each_second_once_and_in_order() -> None:
+    aggregator = aggregator_of("gateway-1", "gateway-2")
+    closed: list[tuple[int, list[int]]] = []
 
     def listen(second: int, loads: Sequence[SecondLoad]) -> None:
-        heard.append((second, sorted(it.arrivals for it in loads)))
-        board.recent(CHAT, second)  # a listener may ask
+        closed.append((second, sorted(it.arrivals for it in loads)))
+        aggregator.recent(CHAT, second)  # a listener may ask
 
-    board.subscribe(listen)
+    aggregator.subscribe(listen)
     for second in range(T0, T0 + 3):
         for worker in ("gateway-1", "gateway-2"):
-            told = (load(second, arrivals=1), load(second, CODE, arrivals=5))
-            board.take(report(worker, 3 + second - T0, *told), second + 1)
-    assert heard == [(T0 + it, [2, 10]) for it in range(3)]
+            reported = (load(second, arrivals=1), load(second, CODE, arrivals=5))
+            aggregator.take(report(worker, 3 + second - T0, *reported), second + 1)
+    assert closed == [(T0 + it, [2, 10]) for it in range(3)]
 
 
 def test_reporting_ends_with_the_last_worker() -> None:
-    board = board_of("gateway-1")
-    assert board.is_reporting(T0 + 1)
-    assert not board.is_reporting(T0 + 60)
+    aggregator = aggregator_of("gateway-1")
+    assert aggregator.is_reporting(T0 + 1)
+    assert not aggregator.is_reporting(T0 + 60)
     assert not LoadAggregator(T0).is_reporting(T0)
 
 
 def test_a_quarter_of_an_hour_is_kept_and_names_are_forgotten_after_it() -> None:
-    board = board_of("gateway-1")
-    board.take(report("gateway-1", 3, load(T0, CODE, arrivals=1)), T0 + 1)
+    aggregator = aggregator_of("gateway-1")
+    aggregator.take(report("gateway-1", 3, load(T0, CODE, arrivals=1)), T0 + 1)
     for later in range(1, HISTORY_S + 61):
-        board.take(report("gateway-1", 3 + later, load(T0 + later)), T0 + later + 1)
-    assert len(board.recent(CHAT, 0)) == HISTORY_S
-    assert board.keys() == [CHAT]
+        aggregator.take(report("gateway-1", 3 + later, load(T0 + later)), T0 + later + 1)
+    assert len(aggregator.recent(CHAT, 0)) == HISTORY_S
+    assert aggregator.keys() == [CHAT]
 
 
 def test_thousands_of_names_stay_within_the_boards_bound() -> None:
-    board = LoadAggregator(T0 - 10, max_loads=10_000)
+    aggregator = LoadAggregator(T0 - 10, max_loads=10_000)
     keys = [replace(CHAT, component_name=f"c{it}") for it in range(3000)]
     for later in range(6):
-        told = tuple(load(T0 + later, key, arrivals=1) for key in keys)
-        board.take(report("gateway-1", 3 + later, *told), T0 + later + 1)
-    kept = board.seconds(0)
+        reported = tuple(load(T0 + later, key, arrivals=1) for key in keys)
+        aggregator.take(report("gateway-1", 3 + later, *reported), T0 + later + 1)
+    kept = aggregator.seconds(0)
     assert [(second - T0, len(loads)) for second, loads in kept] == [
         (3, 3000),
         (4, 3000),
@@ -249,46 +249,46 @@ def test_thousands_of_names_stay_within_the_boards_bound() -> None:
     ],
 )
 def test_numbers_that_cannot_be_are_refused_whole(members: dict[str, Any]) -> None:
-    board = board_of("gateway-1")
+    aggregator = aggregator_of("gateway-1")
     bad = report("gateway-1", 3, load(T0, CODE, arrivals=7), load(T0, **members))
     with pytest.raises(ReportError):
-        board.take(bad, T0 + 1)
-    board.take(report("gateway-1", 4, first=T0, through=T0), T0 + 1)
-    assert arrivals(board, CODE) == {T0: 0}
+        aggregator.take(bad, T0 + 1)
+    aggregator.take(report("gateway-1", 4, first=T0, through=T0), T0 + 1)
+    assert arrivals(aggregator, CODE) == {T0: 0}
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=40), st.randoms())
 def test_every_arrival_is_counted_once_however_reports_come(
-    told: list[tuple[int, int]], chance: random.Random
+    reported: list[tuple[int, int]], chance: random.Random
 ) -> None:
     """Reports are lost and come again; per worker they come in order, as its sender has it."""
-    board = LoadAggregator(T0 - 10)
+    aggregator = LoadAggregator(T0 - 10)
     sequences = [0, 0, 0]
     now = float(T0)
-    for worker, count in told:
+    for worker, count in reported:
         sequences[worker] += 1
         now += chance.choice([0.0, 0.3, 1.0, 4.0])
         sent = report(f"gateway-{worker}", sequences[worker], load(int(now), arrivals=count))
         for _ in range(chance.choice([1, 2])):
-            board.take(sent, now)
-    board.tick(now + 10)
-    assert sum(arrivals(board, since=0).values()) == sum(count for _, count in told)
+            aggregator.take(sent, now)
+    aggregator.tick(now + 10)
+    assert sum(arrivals(aggregator, since=0).values()) == sum(count for _, count in reported)
 
 
 def test_threads_lose_nothing() -> None:
-    board = board_of()
+    aggregator = aggregator_of()
 
-    def tell(worker: str) -> None:
+    def send_all(worker: str) -> None:
         for later in range(200):
-            board.take(report(worker, later + 1, load(T0 + later, arrivals=1)), T0 + 200)
+            aggregator.take(report(worker, later + 1, load(T0 + later, arrivals=1)), T0 + 200)
 
-    threads = [threading.Thread(target=tell, args=(f"gateway-{it}",)) for it in range(4)]
+    threads = [threading.Thread(target=send_all, args=(f"gateway-{it}",)) for it in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    board.tick(T0 + 300)
-    assert sum(arrivals(board).values()) == 800
+    aggregator.tick(T0 + 300)
+    assert sum(arrivals(aggregator).values()) == 800
 
 
 @pytest.mark.parametrize(
@@ -324,8 +324,8 @@ def test_threads_lose_nothing() -> None:
 def test_the_most_at_once_is_what_workers_saw_together(
     one: dict[str, Any], other: dict[str, Any], most: int
 ) -> None:
-    board = board_of("gateway-1", "gateway-2")
-    board.take(report("gateway-1", 3, load(T0, **one)), T0 + 1)
-    board.take(report("gateway-2", 3, load(T0, **other)), T0 + 1)
-    (both,) = board.recent(CHAT, T0)
+    aggregator = aggregator_of("gateway-1", "gateway-2")
+    aggregator.take(report("gateway-1", 3, load(T0, **one)), T0 + 1)
+    aggregator.take(report("gateway-2", 3, load(T0, **other)), T0 + 1)
+    (both,) = aggregator.recent(CHAT, T0)
     assert both.most_on_copies == most

@@ -1,4 +1,4 @@
-"""What is published of seconds: sums that are right, gauges of ten seconds, zeros, gaps."""
+"""Publishing of closed seconds: correct sums, gauges of ten seconds, zeros, gaps."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -18,29 +18,31 @@ M0 = T0 - T0 % 60
 def published(
     loads: Iterable[SecondLoad], seconds: Iterable[int], place: Census | None = None
 ) -> list[Sample]:
-    """Everything that those seconds give; a second that is not told of is a gap."""
+    """All samples of those seconds; a second without a report is a gap."""
     by_second: dict[int, list[SecondLoad]] = {}
-    for it in loads:
-        by_second.setdefault(it.second, []).append(it)
+    for seen in loads:
+        by_second.setdefault(seen.second, []).append(seen)
     publication, found = Publication(), []
     for second in seconds:
-        told = publication.take(second, by_second.get(second, []), place or census())
-        found += [sample for _, sample in told]
+        samples = publication.take(second, by_second.get(second, []), place or census())
+        found += [sample for _, sample in samples]
     return found
 
 
 def of(samples: list[Sample], name: str, key: LoadKey = CHAT) -> list[Sample]:
     """A metric's samples, under the plain dimensions of the name."""
-    wanted = {("InferenceComponentName", key.component_name)}
+    dimensions = {("InferenceComponentName", key.component_name)}
     if key.component_name is None:
-        wanted = {("EndpointName", key.endpoint_name), ("VariantName", key.variant_name)}
+        dimensions = {("EndpointName", key.endpoint_name), ("VariantName", key.variant_name)}
     mine = [it for it in samples if it.metric.name == name]
-    return [it for it in mine if set(it.metric.dimensions) == wanted]
+    return [it for it in mine if set(it.metric.dimensions) == dimensions]
 
 
 def total(samples: list[Sample]) -> float:
     return sum(
-        value * count for it in samples for value, count in zip(it.values, it.counts, strict=True)
+        value * count
+        for sample in samples
+        for value, count in zip(sample.values, sample.counts, strict=True)
     )
 
 
@@ -79,8 +81,8 @@ def test_an_adapters_requests_weigh_on_its_base() -> None:
 
 def test_concurrency_is_the_extremes_and_the_mean_of_ten_seconds() -> None:
     loads = [
-        load(M0 + it, in_flight_mean=3.0, on_copies_min=2, on_copies_max=4 + (it == 7))
-        for it in range(10)
+        load(M0 + second, in_flight_mean=3.0, on_copies_min=2, on_copies_max=4 + (second == 7))
+        for second in range(10)
     ]
     (sample,) = of(published(loads, range(M0, M0 + 10)), "ConcurrentRequestsPerCopy")
     assert (sample.at, sample.resolution_s) == (M0, 1)
@@ -137,8 +139,8 @@ def test_very_many_names_are_published_in_tens_of_seconds_with_the_same_sums() -
     keys = [replace(CHAT, component_name=f"c{it}") for it in range(MAX_NAMES_AT_ONCE + 1)]
     latency = Distribution(values=(5.0,), counts=(2,))
     loads = [
-        load(M0 + it, key, arrivals=2, finished=2, model_latency_us=latency)
-        for it in range(10)
+        load(M0 + second, key, arrivals=2, finished=2, model_latency_us=latency)
+        for second in range(10)
         for key in keys
     ]
     found = published(loads, range(M0, M0 + 10))

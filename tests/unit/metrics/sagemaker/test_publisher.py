@@ -1,4 +1,4 @@
-"""The loop from the board to the store: what is emitted once, whatever the disk does."""
+"""The publisher: each sample is emitted once, whatever the disk does."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -36,13 +36,13 @@ class FullAtTimes(MemoryMetrics):
 
 
 class Rig:
-    """A board that one worker reports to, and what publishes it."""
+    """A load aggregator that one worker reports to, and its publisher."""
 
     def __init__(self) -> None:
         self.clock = ManualClock(M0 - 10.0)
         self.store = FullAtTimes(self.clock)
-        self.board = LoadAggregator(self.clock.now())
-        self.publisher = Publisher(self.board, self.store, lambda: self.place, self.clock)
+        self.aggregator = LoadAggregator(self.clock.now())
+        self.publisher = Publisher(self.aggregator, self.store, lambda: self.place, self.clock)
         self.sequence = 0
         self.place = census()
         self.clock.advance(10)
@@ -53,12 +53,12 @@ class Rig:
             self.clock.advance(1)
             if is_reported:
                 self.sequence += 1
-                told = [load(second, arrivals=arrivals, finished=arrivals, on_copies_max=2)]
-                self.board.take(report("gateway-1", self.sequence, *told), self.clock.now())
+                loads = [load(second, arrivals=arrivals, finished=arrivals, on_copies_max=2)]
+                self.aggregator.take(report("gateway-1", self.sequence, *loads), self.clock.now())
             self.publisher.publish()
 
     def use(self, name: str, key: LoadKey) -> dict[int, float]:
-        """By period of ten seconds, how many instances told of it."""
+        """By period of ten seconds, the number of instances with the metric."""
         names = {"EndpointName": key.endpoint_name, "VariantName": key.variant_name}
         metric = Metric.of(ENDPOINT_NAMESPACE, name, names)
         stat = MetricStat(metric=metric, period_s=10, statistic="SampleCount")
@@ -116,14 +116,14 @@ def test_a_full_disk_does_not_keep_from_seeing_what_is_published(rig: Rig) -> No
     assert rig.sums("Invocations", 60, "Sum") == {0: 60.0}
 
 
-def test_what_a_worker_told_late_is_added(rig: Rig) -> None:
+def test_a_late_report_is_added(rig: Rig) -> None:
     rig.seconds(10, arrivals=1)
-    rig.board.take(report("gateway-2", 1, load(M0, arrivals=5, finished=5)), rig.clock.now())
+    rig.aggregator.take(report("gateway-2", 1, load(M0, arrivals=5, finished=5)), rig.clock.now())
     rig.seconds(50, arrivals=1)
     assert rig.sums("Invocations", 60, "Sum") == {0: 65.0}
 
 
-def test_use_is_told_at_the_end_of_each_period_that_is_asked_for() -> None:
+def test_usage_is_published_at_the_end_of_each_configured_period() -> None:
     # api.md 6.1: a value an instance (SampleCount is their number), at the period asked for
     fast, slow = Metrics(is_enhanced=True, period_s=10), Metrics(period_s=60)
     rig = Rig()
@@ -134,7 +134,7 @@ def test_use_is_told_at_the_end_of_each_period_that_is_asked_for() -> None:
     assert found[MODEL] == {0: 4.0, 60: 4.0}
 
 
-def test_use_is_told_once_for_a_period_also_where_the_clock_is_set() -> None:
+def test_usage_is_published_once_for_a_period_also_where_the_clock_is_set() -> None:
     rig = Rig()
     rig.place = asked({HOSTS: Metrics(period_s=10)})
     rig.seconds(20)

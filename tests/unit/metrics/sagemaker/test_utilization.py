@@ -66,13 +66,11 @@ def values(name: str, key: LoadKey, used: Mapping[str, float]) -> list[tuple[flo
         pytest.param("MemoryUtilizationNormalized", CHAT, [(50.0, 50.0)], id="1 of 2 GiB each"),
     ],
 )
-def test_use_is_told_in_per_cent(
-    name: str, key: LoadKey, expected: list[tuple[float, ...]]
-) -> None:
+def test_usage_is_in_per_cent(name: str, key: LoadKey, expected: list[tuple[float, ...]]) -> None:
     assert values(name, key, {"c-0": 0.25, "c-1": 0.5}) == expected
 
 
-def test_accelerators_are_told_of_where_a_copy_sees_some() -> None:
+def test_accelerators_are_published_where_a_copy_sees_some() -> None:
     gpus = (
         GpuUse(device="0", busy_percent=90.0, memory_percent=50.0),
         GpuUse(device="1", busy_percent=30.0, memory_percent=10.0),
@@ -86,10 +84,10 @@ def test_accelerators_are_told_of_where_a_copy_sees_some() -> None:
         variants={HOSTS: hosts},
         components={CHAT: component},
     )
-    told = {
+    found = {
         (it.metric.namespace, it.metric.name): it.values for _, it in utilization(T0, place, {})
     }
-    assert {key: value for key, value in told.items() if "GPUU" in key[1] or "GPUM" in key[1]} == {
+    assert {key: value for key, value in found.items() if "GPUU" in key[1] or "GPUM" in key[1]} == {
         (ENDPOINT_NAMESPACE, "GPUUtilization"): (120.0,),
         (ENDPOINT_NAMESPACE, "GPUMemoryUtilization"): (60.0,),
         (ENDPOINT_NAMESPACE, "GPUUtilizationNormalized"): (60.0,),

@@ -110,11 +110,11 @@ def test_the_account_of_bytes_is_that_of_every_series() -> None:
         clock.advance(200)
     series = store.all_series()
     assert store.stats().size_bytes == sum(it.size_bytes for it in series)
-    for it in series:
-        held = it.size_bytes
-        it.age(DEGREES[-1], T + 10**9)
-        assert it.is_empty
-        assert it.size_bytes < held
+    for one in series:
+        held = one.size_bytes
+        one.age(DEGREES[-1], T + 10**9)
+        assert one.is_empty
+        assert one.size_bytes < held
 
 
 def test_a_clock_that_went_back_does_not_keep_the_budget_from_holding() -> None:
