@@ -214,7 +214,7 @@ def test_requirements_need_one_instance_type_that_meets_them() -> None:
         ),
     ],
 )
-def test_a_wanted_instance_count(variant: Variant, count: int, text: str | None) -> None:
+def test_a_desired_instance_count(variant: Variant, count: int, text: str | None) -> None:
     if text is None:
         check_instance_count(variant, count)
         return
