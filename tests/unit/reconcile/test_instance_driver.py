@@ -81,7 +81,9 @@ def test_it_launches_applies_and_observes() -> None:
         driver.set_desired([copy_spec("c-1")])
         driver.set_desired([copy_spec("c-1"), copy_spec("c-2")])
         await until(lambda: set(phases(driver)) == {"c-1", "c-2"})
-        assert fleet.machines["i-1"].num_applies == applies + 1, "the same wish is not told twice"
+        assert fleet.machines["i-1"].num_applies == applies + 1, (
+            "equal desired copies are not applied twice"
+        )
 
     assert set(drive(scenario)) == {"i-1"}
 

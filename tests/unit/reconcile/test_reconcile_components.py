@@ -271,7 +271,7 @@ def test_a_delete_does_not_wait_for_an_agent_that_is_out_of_reach(town: Town) ->
     assert town.component() is None
     town.switches.hang = False
     town.settle()
-    assert town.running_copies() == {}, "it is told once it answers again"
+    assert town.running_copies() == {}, "the agent stops them once it answers again"
 
 
 def test_a_component_on_an_endpoint_that_failed_or_went_fails_and_can_be_deleted(

@@ -180,7 +180,7 @@ def test_an_agent_without_a_report_is_given_a_moment(town: Town) -> None:
     assert town.copy_records() == []
     town.switches.hung_instances.clear()
     town.settle()
-    assert town.running_copies() == {}, "it is told once it answers again"
+    assert town.running_copies() == {}, "the agent stops them once it answers again"
 
 
 def test_control_that_restarts_keeps_waiting(town: Town) -> None:
@@ -194,7 +194,7 @@ def test_control_that_restarts_keeps_waiting(town: Town) -> None:
 
 
 def test_a_component_is_in_service_only_after_its_surplus_has_left_the_routes(town: Town) -> None:
-    """Each write is seen by itself: never InService with more copies than are wanted."""
+    """Each write is seen by itself: never InService with more copies than are desired."""
     town.add(endpoint(deployment(variant())), component(copies=3))
     town.settle()
     town.change_component(status=ComponentStatus.UPDATING, desired_copies=0)

@@ -12,8 +12,8 @@ from hostelry.reconcile.plan.moves import CRASH_LOOP_S
 
 
 def serving(town: Town, *, instances: int = 2, pinned: bool = False) -> Copy:
-    wanted = replace(component(), pinned=pinned)
-    town.add(endpoint(deployment(variant(count=instances))), wanted)
+    pinned_component = replace(component(), pinned=pinned)
+    town.add(endpoint(deployment(variant(count=instances))), pinned_component)
     town.settle()
     (copy,) = town.copy_records()
     return copy

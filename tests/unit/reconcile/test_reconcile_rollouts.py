@@ -63,8 +63,8 @@ def roll(
 
 
 def serving(town: Town, count: int, instances: int = 2, max_instances: int | None = None) -> None:
-    wanted = variant(count=instances, max_instances=max_instances)
-    town.add(endpoint(deployment(wanted)), component(copies=count))
+    desired_variant = variant(count=instances, max_instances=max_instances)
+    town.add(endpoint(deployment(desired_variant)), component(copies=count))
     town.settle()
     assert len(town.routed_copies()) == count
 

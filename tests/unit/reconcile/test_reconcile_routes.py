@@ -41,8 +41,8 @@ def test_only_ready_copies_are_in_the_routes(town: Town, phase: CopyPhase) -> No
     first, second = town.routed_copies()
     town.fleet.set_phase(first, phase)
     town.turn(2)
-    wanted = (first, second) if phase is CopyPhase.READY else (second,)
-    assert town.routed_copies() == wanted
+    expected = (first, second) if phase is CopyPhase.READY else (second,)
+    assert town.routed_copies() == expected
 
 
 def test_equal_content_has_an_equal_version_and_other_content_another(town: Town) -> None:

@@ -34,7 +34,7 @@ def context(now: float) -> PlanContext:
 
 
 def town_hall() -> EndpointState:
-    """What is wanted; nothing of it is there."""
+    """The desired state, with nothing observed yet."""
     components = [
         component(
             f"m{number:02}",

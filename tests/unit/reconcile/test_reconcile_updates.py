@@ -73,10 +73,10 @@ def test_a_new_configuration_that_does_not_come_up_is_dropped(town: Town, late: 
     assert town.endpoint is not None
     assert town.status() is EndpointStatus.IN_SERVICE
     assert town.endpoint.active.config.name == "config-1"
-    wanted = (
+    expected = (
         "Timed out; variant AllTraffic: 0 of 1 copies ready" if late else "no such model server"
     )
-    assert (town.endpoint.failure_reason or "").startswith(wanted)
+    assert (town.endpoint.failure_reason or "").startswith(expected)
     assert routed(town) == old
     assert len(town.fleet.machines) == 1
 
