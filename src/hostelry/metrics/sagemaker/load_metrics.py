@@ -24,7 +24,7 @@ Dimensions = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class MetricField:
     """A metric and the field of a load that it is taken from."""
 
     name: str
@@ -32,18 +32,18 @@ class Flow:
 
 
 LATENCIES = (
-    Flow("ModelLatency", "model_latency_us"),
-    Flow("OverheadLatency", "overhead_latency_us"),
-    Flow("FirstChunkLatency", "first_chunk_latency_us"),
-    Flow("FirstChunkModelLatency", "first_chunk_model_latency_us"),
-    Flow("FirstChunkOverheadLatency", "first_chunk_overhead_latency_us"),
+    MetricField("ModelLatency", "model_latency_us"),
+    MetricField("OverheadLatency", "overhead_latency_us"),
+    MetricField("FirstChunkLatency", "first_chunk_latency_us"),
+    MetricField("FirstChunkModelLatency", "first_chunk_model_latency_us"),
+    MetricField("FirstChunkOverheadLatency", "first_chunk_overhead_latency_us"),
 )
 # Each request that ended is a sample of 0 or 1.
 OUTCOMES = (
-    Flow("Invocation4XXErrors", "errors_4xx"),
-    Flow("Invocation5XXErrors", "errors_5xx"),
-    Flow("InvocationModelErrors", "model_errors"),
-    Flow("MidStreamErrors", "broken_streams"),
+    MetricField("Invocation4XXErrors", "errors_4xx"),
+    MetricField("Invocation5XXErrors", "errors_5xx"),
+    MetricField("InvocationModelErrors", "model_errors"),
+    MetricField("MidStreamErrors", "broken_streams"),
 )
 ONE_ZERO = ((0.0,), (1.0,))
 NO_CAPACITY = "NoCapacityInvocationFailures"

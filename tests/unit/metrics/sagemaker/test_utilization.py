@@ -43,11 +43,11 @@ def test_cpus_are_what_was_spent_between_two_looks(
 
 
 def values(name: str, key: LoadKey, used: Mapping[str, float]) -> list[tuple[float, ...]]:
-    values = {key.component_name, None} if key.component_name else {key.endpoint_name}
+    names = {key.component_name, None} if key.component_name else {key.endpoint_name}
     return [
         sample.values
         for _, sample in utilization(T0, census(disk_use=0.25), used)
-        if sample.metric.name == name and values & {value for _, value in sample.metric.dimensions}
+        if sample.metric.name == name and names & {value for _, value in sample.metric.dimensions}
     ]
 
 
