@@ -175,7 +175,7 @@ async def until_gone(pid: int) -> None:
 
 
 async def ask(status: CopyStatus, path: str) -> Any:
-    """What the echo server tells of itself."""
+    """The echo server's report on itself."""
     async with httpx.AsyncClient(trust_env=False) as http:
         return (await http.get(f"{status.address}{path}")).json()
 

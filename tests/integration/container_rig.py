@@ -75,7 +75,7 @@ def where_containers_run(test: Callable[[Path], None]) -> Callable[[Path], None]
     """The test; on a machine that runs no containers, that a copy's failure says why instead."""
 
     @wraps(test)
-    def told(tmp_path: Path) -> None:
+    def reported(tmp_path: Path) -> None:
         if machine().engine is not None:
             test(tmp_path)
             return
@@ -90,7 +90,7 @@ def where_containers_run(test: Callable[[Path], None]) -> Callable[[Path], None]
         with container_rig(tmp_path) as there:
             run(work(there))
 
-    return told
+    return reported
 
 
 async def invoke(status: CopyStatus, body: str) -> httpx.Response:
@@ -100,7 +100,7 @@ async def invoke(status: CopyStatus, body: str) -> httpx.Response:
         return await http.post(f"{status.address}/invocations", content=body.encode())
 
 
-async def said(status: CopyStatus, body: str) -> str:
+async def output(status: CopyStatus, body: str) -> str:
     answer = await invoke(status, body)
     assert answer.status_code == 200, answer
     return answer.text

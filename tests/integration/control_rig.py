@@ -1,4 +1,4 @@
-"""A home with a real control process and real agents, called as the door calls control."""
+"""A home with a real control process and real agents, called as the gateway calls control."""
 
 import asyncio
 import signal
@@ -84,7 +84,7 @@ class ControlUnderTest:
         return self.process.wait(20)
 
     def client(self, service: str = "sagemaker") -> Any:
-        """A client that talks to control itself, as the door does."""
+        """A client of control itself, as the gateway is."""
         client = boto3.client(
             service,
             endpoint_url=self.url,

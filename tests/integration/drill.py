@@ -1,4 +1,4 @@
-"""What every drill needs: an endpoint of two copies, traffic on it, and what became of it."""
+"""Fixture of every drill: an endpoint of two copies, traffic on it, and its outcome."""
 
 import json
 import threading

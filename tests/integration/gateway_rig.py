@@ -149,7 +149,7 @@ class GatewayRig:
             yield connection
 
     def ask(self, *pieces: bytes) -> bytes:
-        """What the door answers to raw bytes, until it closes the connection."""
+        """The gateway's answer to raw bytes, until it closes the connection."""
         with self.connected(*pieces) as connection:
             received = b""
             while piece := connection.recv(65536):

@@ -126,9 +126,9 @@ class Platform:
             check=False,
         )
         ended = f"hostelry {' '.join(command)} ended with {done.returncode}"
-        said = f"{ended}\n{done.stdout}\n{done.stderr}"
-        assert code is None or done.returncode == code, said
-        assert "Traceback" not in done.stderr, said
+        output = f"{ended}\n{done.stdout}\n{done.stderr}"
+        assert code is None or done.returncode == code, output
+        assert "Traceback" not in done.stderr, output
         return done
 
     def chaos(

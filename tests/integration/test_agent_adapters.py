@@ -76,7 +76,7 @@ def test_a_copy_sees_its_model_and_models_named_by_variables(
 
 
 @pytest.mark.parametrize(
-    ("key", "body", "said"),
+    ("key", "body", "output"),
     [
         pytest.param("absent.tar.gz", None, ["NoSuchKey", '"absent.tar.gz"'], id="missing"),
         pytest.param("junk.tar.gz", b"junk" * 999, ["neither a .tar.gz nor"], id="no archive"),
@@ -86,7 +86,7 @@ def test_a_copy_sees_its_model_and_models_named_by_variables(
     ],
 )
 def test_a_bad_artifact_fails_the_copy_with_its_cause(
-    s3: ObjectStore, tmp_path: Path, key: str, body: bytes | None, said: list[str]
+    s3: ObjectStore, tmp_path: Path, key: str, body: bytes | None, output: list[str]
 ) -> None:
     async def work() -> None:
         uri = f"s3://models/{key}" if body is None else s3.put(key, body)
@@ -95,7 +95,7 @@ def test_a_bad_artifact_fails_the_copy_with_its_cause(
         await agent.apply([echo(source=source)])
         reason = (await until_failed(agent)).reason or ""
         assert "Failed to download model data for inference component c-1" in reason
-        assert [text for text in [uri, *said] if text not in reason] == []
+        assert [text for text in [uri, *output] if text not in reason] == []
 
     with rig(tmp_path, s3.url) as there:
         run(work())
@@ -123,7 +123,7 @@ def test_a_copy_waits_for_a_store_that_is_away(tmp_path: Path) -> None:
             run(back())
 
 
-def test_adapters_follow_the_wish_without_touching_the_copy(
+def test_adapters_follow_the_desired_ones_without_touching_the_copy(
     s3: ObjectStore, tmp_path: Path
 ) -> None:
     good, empty = s3.put("good.tar.gz", ADAPTER), s3.put("e.tar.gz", targz([Member(name="x")]))

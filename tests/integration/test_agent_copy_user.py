@@ -50,7 +50,7 @@ IT_IMPORTS = (
     "hostelry/base/copy_key.py",
     "hostelry/base/key_guard.py",
 )
-# Run as a copy: reads and signals what it is given, and tells what came of it.
+# Run as a copy: reads and signals what it is given, and prints the outcome.
 TRIES = """
 import json, os, sys
 def outcome(act, *given):
@@ -89,8 +89,8 @@ def python_of_all() -> str:
 
 def _above(path: Path) -> list[FolderMode]:
     return [
-        FolderMode(path=it, owner=it.stat().st_uid, mode=it.stat().st_mode)
-        for it in reversed(path.parents)
+        FolderMode(path=folder, owner=folder.stat().st_uid, mode=folder.stat().st_mode)
+        for folder in reversed(path.parents)
     ]
 
 
@@ -128,8 +128,8 @@ def as_copy(pid: int, asked: dict[str, list[Any]]) -> dict[str, Any]:
         text=True,
         check=True,
     )
-    told: dict[str, Any] = json.loads(tried.stdout)
-    return told
+    reported: dict[str, Any] = json.loads(tried.stdout)
+    return reported
 
 
 def spec(copy_id: str) -> CopySpec:
@@ -162,9 +162,9 @@ def test_a_copy_of_another_user_serves_with_no_right_of_its_agent(folder: Path) 
     async def work() -> None:
         agent, (pid, other) = await started(there, folder, "c-1", "c-2")
         async with httpx.AsyncClient(trust_env=False) as http:
-            told = await until_ready(agent, "c-1")
-            shown = {HEADER: told.key or ""}
-            answer = await http.post(f"{told.address}/invocations", json={}, headers=shown)
+            reported = await until_ready(agent, "c-1")
+            shown = {HEADER: reported.key or ""}
+            answer = await http.post(f"{reported.address}/invocations", json={}, headers=shown)
         assert "c-1" in answer.text
         status = proc(pid, "status")
         assert f"Uid:\t{UID}\t{UID}\t{UID}\t{UID}\n" in status
@@ -190,7 +190,7 @@ def test_a_copy_of_another_user_reads_and_signals_nothing_of_the_platform(folder
         private += [Path(f"/proc/{it}/environ") for it in (other, there.agent_pid())]
         closed = [home.root, home.objects, home.run, home.logs, instance.root, instance.copies]
         closed += [others.root, others.root / "work"]
-        told = as_copy(
+        reported = as_copy(
             pid,
             {
                 "read": [str(it) for it in private],
@@ -199,14 +199,14 @@ def test_a_copy_of_another_user_reads_and_signals_nothing_of_the_platform(folder
                 "signal": [there.agent_pid(), os.getpid()],
             },
         )
-        assert told["read"] == {str(it): "PermissionError" for it in private}
-        assert told["list"] == {str(it): "PermissionError" for it in closed} | {
+        assert reported["read"] == {str(it): "PermissionError" for it in private}
+        assert reported["list"] == {str(it): "PermissionError" for it in closed} | {
             str(own.model): "done",
             f"{own.root}/work": "done",
         }
-        assert list(told["write"].values()) == ["done", "PermissionError", "PermissionError"]
-        assert set(told["signal"].values()) == {"PermissionError"}
-        assert told["again root"] == "PermissionError"
+        assert list(reported["write"].values()) == ["done", "PermissionError", "PermissionError"]
+        assert set(reported["signal"].values()) == {"PermissionError"}
+        assert reported["again root"] == "PermissionError"
 
     with rig(folder) as there:
         if not refused_here(there):
@@ -240,10 +240,10 @@ def test_a_forked_copy_is_the_users_before_its_first_line(folder: Path) -> None:
             copy = folder / "copies" / "c-1"
             file = copy / "work" / "told.json"
             await until_true(file.exists, "the copy runs")
-            told, pid = json.loads(file.read_text()), process.identity.pid
-            assert (process.start_kind, told["cwd"]) == ("warm", f"{copy}/work")
-            assert told["environment"]["HOME"] == f"{copy}/work"
-            assert told["environment"]["TMPDIR"] == f"{copy}/work"
+            reported, pid = json.loads(file.read_text()), process.identity.pid
+            assert (process.start_kind, reported["cwd"]) == ("warm", f"{copy}/work")
+            assert reported["environment"]["HOME"] == f"{copy}/work"
+            assert reported["environment"]["TMPDIR"] == f"{copy}/work"
             assert file.stat().st_uid == UID
             status = proc(pid, "status")
             assert f"Uid:\t{UID}\t{UID}\t{UID}\t{UID}\n" in status

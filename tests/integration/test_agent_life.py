@@ -110,7 +110,7 @@ def test_a_stopped_copy_leaves_nothing_running(tmp_path: Path) -> None:
             status = await until_ready(agent, copy_id)
             child = there.folder().copy(copy_id).root / "child.pid"
             pids += [status.pid or 0, int(child.read_text())]
-        # "a" goes by the wish; "b" by the end of its instance.
+        # "a" goes by the desired copies; "b" by the end of its instance.
         await agent.apply([echo("b", "fork"), echo("c")])
         await until(agent, lambda it: "a" not in it)
         assert not there.folder().copy("a").root.exists()
@@ -128,7 +128,7 @@ def test_a_stopped_copy_leaves_nothing_running(tmp_path: Path) -> None:
         run(work())
 
 
-def test_a_copy_wished_again_while_it_stops_comes_back(tmp_path: Path) -> None:
+def test_a_copy_desired_again_while_it_stops_comes_back(tmp_path: Path) -> None:
     async def work() -> None:
         agent = await there.launch()
         await agent.apply([echo()])
@@ -199,7 +199,7 @@ def test_an_observer_waits_for_news_and_no_longer(tmp_path: Path) -> None:
         run(work())
 
 
-def test_an_agent_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_an_agent_that_cannot_start_names_the_cause(tmp_path: Path) -> None:
     async def work() -> None:
         kept = there.home.config.read_bytes()
         there.home.config.write_text("{")

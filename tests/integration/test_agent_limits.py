@@ -41,7 +41,7 @@ pytestmark = pytest.mark.integration
 
 MIB = 2**20
 SMALL = Requirements(min_memory_bytes=32 * MIB, max_memory_bytes=96 * MIB, cpus=1.0)
-# Where the machine lets nobody make control groups only the watched way is there to be tried.
+# Where control groups cannot be made, only the watched way can be tried.
 WAYS = [
     pytest.param([], id="watched by the agent"),
     pytest.param(cgroup_parents(), id="kept by the kernel where it can be"),
@@ -188,7 +188,7 @@ def test_an_adopted_copy_is_still_held_to_its_memory(tmp_path: Path) -> None:
         run(work())
 
 
-def test_memory_is_told_with_the_readiness_and_its_peak_stays(tmp_path: Path) -> None:
+def test_memory_is_reported_with_the_readiness_and_its_peak_stays(tmp_path: Path) -> None:
     async def work() -> None:
         agent = await there.launch()
         await agent.apply([echo()])
@@ -238,8 +238,8 @@ def test_copies_see_the_real_devices_of_their_instance_and_only_their_own(tmp_pa
         agent = await there.launch("i-2")
         await agent.apply([two_of(echo("one"), 0), two_of(echo("none"))])
         seen = [
-            (await ask(await until_ready(agent, it), "/environment"))["CUDA_VISIBLE_DEVICES"]
-            for it in ("one", "none")
+            (await ask(await until_ready(agent, name), "/environment"))["CUDA_VISIBLE_DEVICES"]
+            for name in ("one", "none")
         ]
         assert seen == ["1", ""]
 
@@ -291,7 +291,7 @@ def test_threads_and_weights_are_what_was_decided(
         run(work())
 
 
-def test_a_copy_that_somebody_kills_is_not_told_as_memory(tmp_path: Path) -> None:
+def test_a_copy_that_is_killed_is_not_reported_as_out_of_memory(tmp_path: Path) -> None:
     async def work() -> None:
         agent = await there.launch()
         await agent.apply([echo(requirements=SMALL)])

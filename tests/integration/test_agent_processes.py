@@ -1,4 +1,4 @@
-"""Processes of this machine: told apart, found whole, ended whole."""
+"""Processes of this machine: distinguished, found whole, ended whole."""
 
 import asyncio
 import signal
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.integration
 
 SLEEP = "import time; time.sleep(60)"
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
-# Its child leaves the session, as a daemon does, and only the environment tells whose it is.
+# Its child leaves the session, as a daemon does, and only the environment identifies its copy.
 RUNAWAY = (
     "import subprocess, sys, time; "
     f"subprocess.Popen([sys.executable, '-c', {STUBBORN!r}], start_new_session=True); "
@@ -109,7 +109,7 @@ def test_a_runaway_child_is_found_and_ended(tmp_path: Path) -> None:
     run(work())
 
 
-def test_without_a_record_the_environment_tells(tmp_path: Path) -> None:
+def test_without_a_record_the_environment_identifies(tmp_path: Path) -> None:
     async def work() -> None:
         leader = start(tmp_path, RUNAWAY)
         await until_members(tmp_path, leader, 2)
@@ -119,21 +119,21 @@ def test_without_a_record_the_environment_tells(tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_stranger_is_no_member_whatever_the_record_says(tmp_path: Path) -> None:
+def test_an_unrelated_process_is_no_member_whatever_the_record_has(tmp_path: Path) -> None:
     async def work() -> None:
         (tmp_path / "other").mkdir()
-        stranger = start(tmp_path / "other", SLEEP)
-        lie = replace(stranger.identity, start_ticks=1)
+        unrelated = start(tmp_path / "other", SLEEP)
+        lie = replace(unrelated.identity, start_ticks=1)
         assert members(process_table(), tmp_path, lie) == []
         await stop_processes(tmp_path, lie, grace_s=0.0)
-        assert is_alive(stranger.identity)
-        await stop_processes(tmp_path / "other", stranger.identity, grace_s=0.0)
-        await until_gone(stranger.identity.pid)
+        assert is_alive(unrelated.identity)
+        await stop_processes(tmp_path / "other", unrelated.identity, grace_s=0.0)
+        await until_gone(unrelated.identity.pid)
 
     run(work())
 
 
-def test_a_port_that_another_copy_listens_on_is_told(tmp_path: Path) -> None:
+def test_a_port_that_another_copy_listens_on_is_reported(tmp_path: Path) -> None:
     async def work() -> None:
         port = free_port()
         (tmp_path / "one").mkdir()

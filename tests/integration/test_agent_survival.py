@@ -1,4 +1,4 @@
-"""Agents that die, hang or lie, and copies that hang: what runs goes on, what is wished comes."""
+"""Agents that die, hang or lie, and copies that hang: copies run on, desired ones come up."""
 
 import asyncio
 import fcntl
@@ -88,7 +88,7 @@ def test_a_copy_that_died_with_its_agent_is_started_by_the_next(tmp_path: Path) 
         run(work())
 
 
-def test_a_wish_that_was_answered_survives_the_agent(tmp_path: Path) -> None:
+def test_desired_copies_that_were_acknowledged_survive_the_agent(tmp_path: Path) -> None:
     async def work() -> None:
         agent = await there.launch()
         await agent.apply([echo("a"), echo("b")])
@@ -102,7 +102,7 @@ def test_a_wish_that_was_answered_survives_the_agent(tmp_path: Path) -> None:
         run(work())
 
 
-def test_copies_nobody_wishes_any_more_are_ended_by_the_next_agent(tmp_path: Path) -> None:
+def test_copies_that_are_not_desired_any_more_are_ended_by_the_next_agent(tmp_path: Path) -> None:
     async def work() -> None:
         agent = await there.launch()
         await agent.apply([echo("a", "fork")])
@@ -119,7 +119,7 @@ def test_copies_nobody_wishes_any_more_are_ended_by_the_next_agent(tmp_path: Pat
         run(work())
 
 
-def test_copies_whose_wish_cannot_be_read_are_left_alone_until_the_next_one(
+def test_copies_run_on_until_desired_copies_can_be_read_again(
     tmp_path: Path,
 ) -> None:
     async def work() -> None:
@@ -232,29 +232,29 @@ def test_a_pid_that_was_given_to_another_program_is_left_alone(tmp_path: Path) -
         kill(there.agent_pid())
         kill(status.pid)
         await until_gone(status.pid or 0)
-        # The records now name the pid of a living stranger, with the dead processes' start times.
+        # The records now name the pid of another live process, with the start times of dead ones.
         copy, folder = there.folder().copy("c-1"), there.folder()
         record, agent_record = copy.load(), folder.load_agent()
         assert record is not None
         assert record.process is not None
         assert agent_record is not None
-        copy.save(replace(record, process=replace(record.process, pid=stranger.pid)))
+        copy.save(replace(record, process=replace(record.process, pid=unrelated.pid)))
         lie = AgentRecord.of(
-            replace(own_identity(), pid=stranger.pid, start_ticks=1), agent_record.port
+            replace(own_identity(), pid=unrelated.pid, start_ticks=1), agent_record.port
         )
         folder.agent.write_bytes(msgspec.json.encode(lie))
         assert list(await there.fleet.list()) == []
         after = await until_ready(await there.launch())
-        assert after.pid != stranger.pid
+        assert after.pid != unrelated.pid
         await there.fleet.terminate("i-1")
-        assert stranger.poll() is None
+        assert unrelated.poll() is None
 
     sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
-    with rig(tmp_path) as there, subprocess.Popen(sleeper, start_new_session=True) as stranger:
+    with rig(tmp_path) as there, subprocess.Popen(sleeper, start_new_session=True) as unrelated:
         try:
             run(work())
         finally:
-            stranger.kill()
+            unrelated.kill()
 
 
 def test_a_hanging_copy_leaves_the_routes_and_is_started_again(tmp_path: Path) -> None:

@@ -71,11 +71,11 @@ class Warm:
         )
         return await self.launcher.start(order)
 
-    async def told(self, name: str) -> dict[str, Any]:
+    async def reported(self, name: str) -> dict[str, Any]:
         file = self.folder / "copies" / name / "told.json"
         await until_true(file.exists, "the copy runs")
-        told: dict[str, Any] = json.loads(file.read_text())
-        return told
+        reported: dict[str, Any] = json.loads(file.read_text())
+        return reported
 
     def parent(self) -> int:
         """The warm interpreter's pid."""
@@ -111,12 +111,12 @@ def test_a_forked_copy_is_a_process_of_its_own(tmp_path: Path) -> None:
     async def work() -> None:
         async with warm(tmp_path) as there:
             process = await there.start("c-1", OPTION_MINE="1")
-            told = await there.told("c-1")
+            reported = await there.reported("c-1")
             copy = tmp_path / "copies" / "c-1"
             pid = process.identity.pid
             assert process.start_kind == "warm"
-            assert told["cwd"] == str(copy)
-            assert told["environment"] == {
+            assert reported["cwd"] == str(copy)
+            assert reported["environment"] == {
                 **there.environment, MARKER_VARIABLE: str(copy), "OPTION_MINE": "1"
             }  # fmt: skip
             assert "this is a copy" in (copy / "log").read_text()
@@ -130,13 +130,13 @@ def test_a_forked_copy_is_a_process_of_its_own(tmp_path: Path) -> None:
         run(work())
 
 
-def test_an_exit_code_and_a_signal_are_told(tmp_path: Path) -> None:
+def test_an_exit_code_and_a_signal_are_reported(tmp_path: Path) -> None:
     async def work() -> None:
         async with warm(tmp_path) as there:
             assert await (await there.start("c-1", OPTION_TASK="exit 7")).wait() == 7
             process = await there.start("c-2")
             waiting = asyncio.create_task(process.wait())
-            await there.told("c-2")
+            await there.reported("c-2")
             kill(process.identity.pid)
             assert await waiting == -signal.SIGKILL
 
@@ -148,13 +148,13 @@ def test_no_copy_shows_the_secrets_of_another(tmp_path: Path) -> None:
     async def work() -> None:
         async with warm(tmp_path) as there:
             pids = [
-                (await there.start(f"c-{it}", OPTION_SECRET=f"hush-{it}")).identity.pid
-                for it in (1, 2)
+                (await there.start(f"c-{n}", OPTION_SECRET=f"hush-{n}")).identity.pid
+                for n in (1, 2)
             ]
             for own, other in ((1, 2), (2, 1)):
-                told = json.dumps((await there.told(f"c-{own}"))["environment"])
-                assert f"hush-{own}" in told
-                assert f"hush-{other}" not in told
+                reported = json.dumps((await there.reported(f"c-{own}"))["environment"])
+                assert f"hush-{own}" in reported
+                assert f"hush-{other}" not in reported
             for pid in (*pids, there.parent()):
                 assert "hush" not in proc(pid, "environ")
 
@@ -209,7 +209,7 @@ def test_a_warm_interpreter_that_fails_costs_a_cold_start_and_no_more(
             for name in ("c-1", "c-2"):
                 process = await there.start(name)
                 assert process.start_kind == "cold"
-                assert (await there.told(name))["environment"][MARKER_VARIABLE].endswith(name)
+                assert (await there.reported(name))["environment"][MARKER_VARIABLE].endswith(name)
             assert cause in (tmp_path / "copies" / "c-1" / "log").read_text()
             await until_true(lambda: not _parents(tmp_path), "the interpreter is gone")
 
@@ -221,7 +221,7 @@ def test_a_hung_interpreter_is_killed_and_its_copies_go_on(tmp_path: Path) -> No
     async def work() -> None:
         async with warm(tmp_path) as there:
             first = await there.start("c-1")
-            await there.told("c-1")
+            await there.reported("c-1")
             parent = there.parent()
             kill(parent, signal.SIGSTOP)
             second = await there.start("c-2")
@@ -241,7 +241,7 @@ def test_an_interpreter_killed_during_a_fork_leaves_one_copy(tmp_path: Path) -> 
     async def work() -> None:
         async with warm(tmp_path) as there:
             await there.start("c-1")
-            await there.told("c-1")
+            await there.reported("c-1")
             parent = there.parent()
             kill(parent, signal.SIGSTOP)
             starting = asyncio.create_task(there.start("c-2"))
@@ -249,7 +249,7 @@ def test_an_interpreter_killed_during_a_fork_leaves_one_copy(tmp_path: Path) -> 
             kill(parent)
             process = await starting
             assert process.start_kind == "cold"
-            await there.told("c-2")
+            await there.reported("c-2")
             found = members(process_table(), tmp_path / "copies" / "c-2", None)
             assert found == [process.identity]
 
@@ -257,11 +257,11 @@ def test_an_interpreter_killed_during_a_fork_leaves_one_copy(tmp_path: Path) -> 
         run(work())
 
 
-def test_a_start_that_nobody_waits_for_leaves_no_process(tmp_path: Path) -> None:
+def test_a_start_without_a_waiter_leaves_no_process(tmp_path: Path) -> None:
     async def work() -> None:
         async with warm(tmp_path) as there:
             await there.start("c-1")
-            await there.told("c-1")
+            await there.reported("c-1")
             parent = there.parent()
             kill(parent, signal.SIGSTOP)
             starting = asyncio.create_task(there.start("c-2"))
@@ -270,9 +270,9 @@ def test_a_start_that_nobody_waits_for_leaves_no_process(tmp_path: Path) -> None
             await asyncio.gather(starting, return_exceptions=True)
             kill(parent, signal.SIGCONT)
             third = await there.start("c-3")
-            told = await there.told("c-3")
+            reported = await there.reported("c-3")
             assert third.start_kind == "warm"
-            assert told["environment"][MARKER_VARIABLE].endswith("c-3")
+            assert reported["environment"][MARKER_VARIABLE].endswith("c-3")
             copies = tmp_path / "copies"
             assert members(process_table(), copies / "c-3", None) == [third.identity]
 
@@ -306,7 +306,7 @@ def test_the_interpreter_ends_with_its_agent_and_its_copies_do_not(tmp_path: Pat
     async def work() -> None:
         async with warm(tmp_path) as there:
             process = await there.start("c-1")
-            await there.told("c-1")
+            await there.reported("c-1")
             parent = there.parent()
         await until_gone(parent)
         adopted = WatchedProcess.adopt(process.identity)

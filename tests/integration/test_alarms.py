@@ -1,4 +1,4 @@
-"""An alarm in a real control, through boto3: a webhook hears of it, also after a kill."""
+"""An alarm in a real control, through boto3: a webhook receives it, also after a kill."""
 
 import json
 import threading
@@ -14,28 +14,28 @@ pytestmark = pytest.mark.integration
 
 
 class Hook:
-    """A web server that keeps what it is told."""
+    """A web server that keeps what it receives."""
 
     def __init__(self) -> None:
-        told: list[dict[str, Any]] = []
+        reported: list[dict[str, Any]] = []
 
         class Answer(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                told.append(json.loads(json.loads(body)["Message"]))
+                reported.append(json.loads(json.loads(body)["Message"]))
                 self.send_response(200)
                 self.end_headers()
 
             def log_message(self, format: str, *args: Any) -> None:
                 """Nothing."""
 
-        self.told = told
+        self.reported = reported
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/hook"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def states(self) -> list[str]:
-        return [str(it["NewStateValue"]) for it in self.told]
+        return [str(it["NewStateValue"]) for it in self.reported]
 
     def close(self) -> None:
         self.server.shutdown()
@@ -60,7 +60,7 @@ def control(tmp_path: Path, hook: Hook) -> Iterator[ControlUnderTest]:
         under_test.stop_everything()
 
 
-def test_an_alarm_is_told_and_outlives_a_kill_of_control(
+def test_an_alarm_is_posted_and_outlives_a_kill_of_control(
     control: ControlUnderTest, hook: Hook
 ) -> None:
     cloudwatch = control.client("cloudwatch")
@@ -86,8 +86,8 @@ def test_an_alarm_is_told_and_outlives_a_kill_of_control(
 
     sample = {"MetricName": "Load", "Value": 9.0, "StorageResolution": 1}
     cloudwatch.put_metric_data(Namespace="Own", MetricData=[sample])
-    control.until(lambda: len(hook.told) == 2, "the hook hears of both alarms")
-    assert {it["AlarmName"] for it in hook.told} == {"busy", "all"}
+    control.until(lambda: len(hook.reported) == 2, "the hook hears of both alarms")
+    assert {it["AlarmName"] for it in hook.reported} == {"busy", "all"}
     assert hook.states() == ["ALARM", "ALARM"]
 
     control.kill()

@@ -95,7 +95,7 @@ def test_a_large_object_comes_in_parts_with_progress(s3: ObjectStore, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("uri", "kind", "said"),
+    ("uri", "kind", "output"),
     [
         pytest.param(
             "s3://models/none.tar.gz",
@@ -124,11 +124,11 @@ def test_a_large_object_comes_in_parts_with_progress(s3: ObjectStore, tmp_path: 
     ],
 )
 def test_what_is_not_there_is_named(
-    s3: ObjectStore, tmp_path: Path, uri: str, kind: SourceKind, said: list[str]
+    s3: ObjectStore, tmp_path: Path, uri: str, kind: SourceKind, output: list[str]
 ) -> None:
     with pytest.raises(ArtifactError) as caught:
         fetched(artifact_store(s3, tmp_path), uri, kind)
-    assert [text for text in said if text not in str(caught.value)] == []
+    assert [text for text in output if text not in str(caught.value)] == []
     assert leftovers(tmp_path) == []
 
 
@@ -151,21 +151,21 @@ def test_keys_that_are_no_paths_are_refused(tmp_path: Path, key: str) -> None:
     assert leftovers(tmp_path) == []
 
 
-def test_wrong_keys_are_said_so(s3: ObjectStore, tmp_path: Path) -> None:
+def test_wrong_keys_are_reported(s3: ObjectStore, tmp_path: Path) -> None:
     uri = s3.put("mine", b"x")
-    stranger = new_client(s3.url, "AKIATEST", "a wrong secret", "us-west-2")
-    store = ArtifactStore(S3Objects(stranger), ArtifactCache(tmp_path / "cache"))
+    unrelated = new_client(s3.url, "AKIATEST", "a wrong secret", "us-west-2")
+    store = ArtifactStore(S3Objects(unrelated), ArtifactCache(tmp_path / "cache"))
     with pytest.raises(ArtifactError, match="AccessDenied"):
         fetched(store, uri, SourceKind.OBJECT)
-    stranger.close()
+    unrelated.close()
 
 
 def test_a_store_that_is_away_may_be_asked_again(tmp_path: Path) -> None:
-    nobody = new_client("http://127.0.0.1:9", "AKIATEST", "secret", "us-west-2")
-    store = ArtifactStore(S3Objects(nobody), ArtifactCache(tmp_path / "cache"))
+    absent = new_client("http://127.0.0.1:9", "AKIATEST", "secret", "us-west-2")
+    store = ArtifactStore(S3Objects(absent), ArtifactCache(tmp_path / "cache"))
     with pytest.raises(ArtifactUnavailableError, match="s3://models/x"):
         fetched(store, "s3://models/x", SourceKind.OBJECT)
-    nobody.close()
+    absent.close()
 
 
 def test_an_object_replaced_while_it_is_read_is_never_mixed(
@@ -199,9 +199,9 @@ def test_damage_on_the_way_is_noticed(s3: ObjectStore, tmp_path: Path) -> None:
             yield from super().read(facts, start, end - 1)
 
     uri = s3.put("clean", b"weights")
-    for objects, said in ((Noise(s3.client), "arrived damaged"), (Short(s3.client), "6 of 7")):
+    for objects, output in ((Noise(s3.client), "arrived damaged"), (Short(s3.client), "6 of 7")):
         store = ArtifactStore(objects, ArtifactCache(tmp_path / "cache"))
-        with pytest.raises(ArtifactUnavailableError, match=said):
+        with pytest.raises(ArtifactUnavailableError, match=output):
             fetched(store, uri, SourceKind.OBJECT)
         assert leftovers(tmp_path) == []
 
@@ -230,7 +230,7 @@ def test_new_content_under_the_same_key_is_another_artifact(
     assert (files_of(old), files_of(other)) == ({"again": b"old"}, {"again": b"new"})
 
 
-def test_a_fetch_nobody_waits_for_is_given_up(s3: ObjectStore, tmp_path: Path) -> None:
+def test_a_fetch_without_a_waiting_copy_is_given_up(s3: ObjectStore, tmp_path: Path) -> None:
     class Endless(S3Objects):
         def read(self, facts: ObjectFacts, start: int, end: int) -> Iterator[bytes]:
             started.set()
@@ -260,7 +260,7 @@ def test_a_fetch_nobody_waits_for_is_given_up(s3: ObjectStore, tmp_path: Path) -
         over.set()
 
 
-def test_a_full_cache_says_what_it_needs(s3: ObjectStore, tmp_path: Path) -> None:
+def test_a_full_cache_names_what_it_needs(s3: ObjectStore, tmp_path: Path) -> None:
     uri = s3.put("big", b"x" * 2000)
     with pytest.raises(ArtifactError, match="needs 2000 bytes; the artifact cache may hold 1000"):
         fetched(artifact_store(s3, tmp_path, max_bytes=1000), uri, SourceKind.OBJECT)
@@ -276,7 +276,7 @@ def test_an_archive_that_unpacks_to_more_than_the_cache_is_given_up_at_the_bound
     assert leftovers(tmp_path) == []
 
 
-def test_a_full_disk_says_so_and_harms_nothing(s3: ObjectStore, tmp_path: Path) -> None:
+def test_a_full_disk_is_named_and_harms_nothing(s3: ObjectStore, tmp_path: Path) -> None:
     class Full(S3Objects):
         def read(self, facts: ObjectFacts, start: int, end: int) -> Iterator[bytes]:
             raise OSError(28, "No space left on device")

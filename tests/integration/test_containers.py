@@ -31,7 +31,7 @@ from tests.integration.container_rig import (
     containers,
     invoke,
     machine,
-    said,
+    output,
     where_containers_run,
 )
 from tests.unit.base.tars import Member, targz
@@ -57,7 +57,7 @@ def log_of(there: Rig, copy_id: str = "c-1") -> str:
 
 
 @where_containers_run
-def test_an_image_runs_as_the_container_contract_says(tmp_path: Path) -> None:
+def test_an_image_runs_by_the_container_contract(tmp_path: Path) -> None:
     async def work() -> None:
         agent = await there.launch()
         await agent.apply([box(GREETING="hello there", TWO_LINES="a\nb", HOSTELRY_CPUS="99")])
@@ -74,17 +74,19 @@ def test_an_image_runs_as_the_container_contract_says(tmp_path: Path) -> None:
             "HF_TOKEN": "(unset)",
             "NVIDIA_VISIBLE_DEVICES": "void",
         }
-        assert {name: await said(ready, f"env {name}") for name in asked} == asked
-        assert await said(ready, "env HOSTELRY_CPUS") != "99"
-        assert await said(ready, "read /opt/ml/model") == "error: Is a directory"
-        assert "Read-only" in await said(ready, "write /opt/ml/model/x")
-        assert await said(ready, "write /x") == "written", "a layer of its own"
-        assert "NoNewPrivs:\t1" in await said(ready, "capabilities")
-        assert "CapEff:\t00000000000000eb" in await said(ready, "capabilities")
-        assert "unreachable" in await said(ready, "connect 192.0.2.1 80"), "no network"
+        assert {name: await output(ready, f"env {name}") for name in asked} == asked
+        assert await output(ready, "env HOSTELRY_CPUS") != "99"
+        assert await output(ready, "read /opt/ml/model") == "error: Is a directory"
+        assert "Read-only" in await output(ready, "write /opt/ml/model/x")
+        assert await output(ready, "write /x") == "written", "a layer of its own"
+        assert "NoNewPrivs:\t1" in await output(ready, "capabilities")
+        assert "CapEff:\t00000000000000eb" in await output(ready, "capabilities")
+        assert "unreachable" in await output(ready, "connect 192.0.2.1 80"), "no network"
         outside = there.folder().load_agent()
         assert outside is not None
-        assert "refused" in await said(ready, f"connect 127.0.0.1 {outside.port}"), "not the host's"
+        assert "refused" in await output(ready, f"connect 127.0.0.1 {outside.port}"), (
+            "not the host's"
+        )
         await agent.apply([])
         await until(agent, lambda copies: not copies)
         assert containers(there) == []
@@ -141,7 +143,7 @@ def test_a_killed_agents_container_is_adopted_and_still_reached(tmp_path: Path) 
         first = there.agent_pid()
         kill(first)
         await until_gone(first)
-        assert await said(before, "env AWS_REGION") == "us-west-2", "without any agent"
+        assert await output(before, "env AWS_REGION") == "us-west-2", "without any agent"
         agent = await there.launch()
         after = await until_ready(agent)
         assert (after.pid, after.address) == (before.pid, before.address)
@@ -150,8 +152,8 @@ def test_a_killed_agents_container_is_adopted_and_still_reached(tmp_path: Path) 
         assert record.followers[0] is not None
         kill(record.followers[0].pid)
         await until_gone(record.followers[0].pid)
-        door = await until(agent, lambda it: it["c-1"].phase is CopyPhase.READY)
-        assert door["c-1"].restarts == 0, "a door is replaced, not its copy"
+        copies = await until(agent, lambda it: it["c-1"].phase is CopyPhase.READY)
+        assert copies["c-1"].restarts == 0, "the follower is replaced, not the copy"
 
         await agent.apply([box("stubborn", STUBBORN="1")])
         await until(agent, lambda it: "c-1" not in it)
@@ -166,7 +168,7 @@ def test_a_killed_agents_container_is_adopted_and_still_reached(tmp_path: Path) 
 
 
 @where_containers_run
-def test_containers_whose_copies_nobody_wants_are_removed(tmp_path: Path) -> None:
+def test_containers_whose_copies_are_not_desired_are_removed(tmp_path: Path) -> None:
     async def work() -> None:
         agent = await there.launch()
         await agent.apply([box()])
@@ -214,17 +216,17 @@ def test_a_network_is_had_where_the_operator_allows_it(tmp_path: Path) -> None:
         )
         one, two = await until_ready(agent, "a"), await until_ready(agent, "b")
         assert one.address != two.address
-        assert await said(one, "env SAGEMAKER_BIND_TO_PORT") == (one.address or "").split(":")[-1]
+        assert await output(one, "env SAGEMAKER_BIND_TO_PORT") == (one.address or "").split(":")[-1]
         assert "accept-bind-to-port" in ((await until_failed(agent, "c")).reason or "")
         bridged = await until_ready(agent, "d")
-        assert await said(bridged, "env SAGEMAKER_BIND_TO_PORT") == "8080"
+        assert await output(bridged, "env SAGEMAKER_BIND_TO_PORT") == "8080"
 
     with container_rig(tmp_path) as there:
         run(work())
 
 
 @where_containers_run
-def test_an_image_without_a_program_says_what_it_needs(tmp_path: Path) -> None:
+def test_an_image_without_a_program_names_what_it_needs(tmp_path: Path) -> None:
     async def work() -> None:
         agent = await there.launch()
         await agent.apply([box(image=FLAT_IMAGE), box("hostile", image="dir:/etc")])

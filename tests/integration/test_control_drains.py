@@ -1,4 +1,4 @@
-"""What leaves finishes what it has begun: a stream outlives the stop of the copy that sends it."""
+"""Drains: a stream outlives the stop of the copy that sends it."""
 
 import os
 import signal
@@ -106,9 +106,7 @@ def test_a_stream_ends_whole_although_its_copy_is_scaled_in(
     )
     control.until(lambda: status() == "InService", "one copy is wanted")
     if kill_agent:
-        time.sleep(
-            CONNECTION_REPORT_S
-        )  # from here on a copy of which nothing is told would be stopped
+        time.sleep(CONNECTION_REPORT_S)  # from here on a copy without a report would be stopped
         (agent,) = control.agents().values()
         os.kill(agent, signal.SIGKILL)
     for stream in streams:

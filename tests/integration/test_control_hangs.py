@@ -115,14 +115,14 @@ def test_calls_wait_for_a_hung_control_and_are_answered_when_it_goes_on(
     with hung(platform, "up"), hung(platform, "control"):
         calls.make("patient", 6, PATIENT_S)
         calls.make("impatient", 3, IMPATIENT_S)
-        said = platform.cli("status", code=1).stdout
-        assert "Control does not answer" in said
+        output = platform.cli("status", code=1).stdout
+        assert "Control does not answer" in output
         assert OK not in calls.outcomes.values()
     assert calls.join() == {OK: 6, "ReadTimeoutError": 3}
     check_nothing_is_lost(platform, calls.outcomes)
 
 
-def test_calls_to_a_hung_control_that_is_killed_are_told_to_try_again(platform: Platform) -> None:
+def test_calls_to_a_hung_control_that_is_killed_can_be_retried(platform: Platform) -> None:
     calls, before = Calls(platform), platform.pid("control")
     with hung(platform, "control"):
         calls.make("killed", 6, PATIENT_S)

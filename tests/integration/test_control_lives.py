@@ -122,10 +122,10 @@ class Traffic:
     def copies(self, name: str) -> int:
         """How many copies the component has in the routes."""
         return sum(
-            len(it["copies"])
+            len(component["copies"])
             for route in self._routes["endpoints"]
-            for it in route["components"]
-            if it["name"] == name
+            for component in route["components"]
+            if component["name"] == name
         )
 
     def forget(self) -> None:
@@ -236,7 +236,7 @@ def test_a_base_and_its_adapter_serve_through_updates_and_deaths(
     assert not any(is_running(pid) for pid in left)
 
 
-def test_failures_tell_their_cause_and_can_be_deleted(
+def test_failures_name_their_cause_and_can_be_deleted(
     control: ControlUnderTest, s3: ObjectStore
 ) -> None:
     sagemaker = control.client()

@@ -1,4 +1,4 @@
-"""A real control process with real agents, called as the door calls it, killed and restarted."""
+"""A real control process with real agents, called as the gateway calls it, killed and restarted."""
 
 import os
 import signal

@@ -42,21 +42,21 @@ class Stage:
         """What it said until it said `moment` and was killed."""
         with self.program(name, arguments) as running:
             assert running.stdout is not None
-            said = []
+            output = []
             for line in running.stdout:
-                said.append(line)
+                output.append(line)
                 if line.startswith(moment):
                     break
             running.kill()
-        assert said[-1].startswith(moment), "".join(said)
-        return "".join(said)
+        assert output[-1].startswith(moment), "".join(output)
+        return "".join(output)
 
     def whole(self, name: str, arguments: Sequence[str]) -> str:
         """What it said, run to its end."""
         with self.program(name, arguments) as running:
-            said, _ = running.communicate(timeout=RUN_TIMEOUT_S)
-        assert running.returncode == 0, said
-        return said
+            output, _ = running.communicate(timeout=RUN_TIMEOUT_S)
+        assert running.returncode == 0, output
+        return output
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +68,8 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     home = folder / "home"
     home.mkdir(mode=0o700)
     rule = [sys.executable, str(EXAMPLES / "echo_server.py"), "--image-rule"]
-    said = subprocess.run(rule, capture_output=True, text=True, check=True)
-    (home / "images.toml").write_text(said.stdout)
+    output = subprocess.run(rule, capture_output=True, text=True, check=True)
+    (home / "images.toml").write_text(output.stdout)
     path = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     with Platform(home, "--pace", "40", environment=path) as platform:
         yield Stage(platform=platform, model=model, adapters=folder / "adapters")
@@ -153,9 +153,9 @@ def test_an_example_leaves_alone_what_is_not_its_own(stage: Stage) -> None:
         RuntimeConfig={"CopyCount": 1},
     )
     with stage.program("shared_fleet.py", arguments) as running:
-        said, _ = running.communicate(timeout=RUN_TIMEOUT_S)
+        output, _ = running.communicate(timeout=RUN_TIMEOUT_S)
     assert running.returncode == 1
-    assert "of-somebody-else is on endpoint shared-fleet" in said
+    assert "of-somebody-else is on endpoint shared-fleet" in output
     listed = stage.platform.boto3("sagemaker").list_inference_components(
         EndpointNameEquals="shared-fleet", NameContains="vision"
     )

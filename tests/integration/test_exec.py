@@ -45,7 +45,7 @@ def python(platform: Platform, program: str, **environment: str) -> str:
         pytest.param("https://sts.cn-north-1.amazonaws.com.cn", id="another partition's host"),
     ],
 )
-def test_an_explicit_sts_host_leads_to_the_door(platform: Platform, host: str) -> None:
+def test_an_explicit_sts_host_leads_to_the_gateway(platform: Platform, host: str) -> None:
     program = f"import boto3; print(boto3.client('sts', endpoint_url={host!r}).meta.endpoint_url)"
     assert python(platform, program).strip() == f"http://127.0.0.1:{platform.port}"
 
@@ -61,15 +61,15 @@ def test_a_users_own_aws_settings_do_not_interfere(platform: Platform) -> None:
         " boto3.client('sagemaker').list_endpoints()['Endpoints'],"
         " len(boto3.client('s3').list_buckets()))"
     )
-    said = python(platform, program, **USERS_AWS)
-    assert said.startswith(f"{platform.credentials.account_id} []")
+    output = python(platform, program, **USERS_AWS)
+    assert output.startswith(f"{platform.credentials.account_id} []")
 
 
 def test_a_users_own_sitecustomize_is_loaded_too(platform: Platform, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.own = 'loaded'\n")
     program = "import sitecustomize; print(own, sitecustomize.__file__)"
-    said = python(platform, program, PYTHONPATH=str(tmp_path))
-    assert said.split() == ["loaded", str(tmp_path / "sitecustomize.py")]
+    output = python(platform, program, PYTHONPATH=str(tmp_path))
+    assert output.split() == ["loaded", str(tmp_path / "sitecustomize.py")]
 
 
 def test_exit_code_output_and_input_pass_through(platform: Platform) -> None:
@@ -121,9 +121,9 @@ def test_nothing_is_written_outside_the_hostelrys_home(platform: Platform, tmp_p
 @pytest.mark.timeout(600)  # the first one installs the SDK
 def test_sagemaker_sdk_2(platform: Platform, tmp_path: Path) -> None:
     bin_folder = virtual_environment("sdk2", "sagemaker<3", "awscli")
-    said = sdk_program(platform, bin_folder, "sdk2.py", tmp_path)
+    output = sdk_program(platform, bin_folder, "sdk2.py", tmp_path)
     account, region = platform.credentials.account_id, platform.credentials.region
-    assert said == {
+    assert output == {
         "role": platform.credentials.role_arn,
         "bucket": f"sagemaker-{region}-{account}",
         "uploaded": f"s3://sagemaker-{region}-{account}/from-sdk2/weights.txt",
@@ -137,8 +137,8 @@ def test_sagemaker_sdk_2(platform: Platform, tmp_path: Path) -> None:
 @pytest.mark.timeout(600)  # the first one installs the SDK
 def test_sagemaker_sdk_3_resource_classes(platform: Platform, tmp_path: Path) -> None:
     bin_folder = virtual_environment("sdk3", "sagemaker-core>=2")
-    said = sdk_program(platform, bin_folder, "sdk3.py", tmp_path)
-    assert said == {
+    output = sdk_program(platform, bin_folder, "sdk3.py", tmp_path)
+    assert output == {
         "role": platform.credentials.role_arn,
         "model": "model-from-sdk3",
         "listed": ["model-from-sdk3"],

@@ -30,7 +30,7 @@ def test_from_zero_no_request_fails_whatever_happens_meanwhile(tmp_path: Path) -
         fleet.sagemaker.delete_tags(ResourceArn=arn, TagKeys=[COMPAT["Key"]])
         until(lambda: b"compat" not in platform.home.routes.read_bytes(), "the routes follow")
 
-        # No instance either, and control is not there to hear of it; its successor is.
+        # No instance either, and control is not there to receive it; its successor is.
         assert fleet.num_instances() == 0
         expect_all(fleet, 1, lambda: platform.kill("control", signal.SIGKILL))
 

@@ -42,10 +42,10 @@ def rig(copies: list[EchoProcess], tmp_path: Any) -> Iterator[GatewayRig]:
         yield running
 
 
-def pid_of(client: Any, name: str, told: str = "show") -> int:
+def pid_of(client: Any, name: str, reported: str = "show") -> int:
     """The process that answers a request for component `name`."""
     answer = client.invoke_endpoint(
-        EndpointName="llms", InferenceComponentName=name, Body=b"", CustomAttributes=told
+        EndpointName="llms", InferenceComponentName=name, Body=b"", CustomAttributes=reported
     )
     return int(json.loads(answer["Body"].read())["pid"])
 

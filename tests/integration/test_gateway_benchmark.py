@@ -1,4 +1,4 @@
-"""The benchmark of the door runs, and says where its numbers come from."""
+"""The benchmark of the gateway runs, and names the source of its numbers."""
 
 import os
 import subprocess

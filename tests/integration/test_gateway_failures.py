@@ -1,4 +1,4 @@
-"""What the door does while copies, control and the gateway itself die and come back."""
+"""The gateway while copies, control and the gateway itself die and come back."""
 
 import signal
 import threading
@@ -70,8 +70,8 @@ class Background:
             self._outcome = error
 
 
-def invoke(client: Any, endpoint_name: str, told: str = "") -> bytes:
-    members = {"CustomAttributes": told} if told else {}
+def invoke(client: Any, endpoint_name: str, reported: str = "") -> bytes:
+    members = {"CustomAttributes": reported} if reported else {}
     answer = client.invoke_endpoint(EndpointName=endpoint_name, Body=b"hello", **members)
     body: bytes = answer["Body"].read()
     return body
@@ -190,9 +190,7 @@ def test_control_calls_are_passed_on_with_the_verified_identity(
 
 
 @pytest.mark.parametrize("service", ["sagemaker", "cloudwatch", "sts"])
-def test_control_calls_are_told_to_try_again_while_control_is_away(
-    rig: GatewayRig, service: str
-) -> None:
+def test_control_calls_can_be_retried_while_control_is_away(rig: GatewayRig, service: str) -> None:
     client = rig.client(service)
     operations = {
         "sagemaker": "list_endpoints",
@@ -220,6 +218,6 @@ def test_control_is_out_of_reach_for_what_is_not_an_aws_call(
     assert control.calls.empty()
 
 
-def test_an_s3_client_that_points_here_is_told_where_s3_is(rig: GatewayRig) -> None:
+def test_an_s3_client_that_points_here_gets_the_address_of_s3(rig: GatewayRig) -> None:
     with pytest.raises(ClientError, match="AWS_ENDPOINT_URL_S3"):
         rig.client("s3").list_buckets()

@@ -1,4 +1,4 @@
-"""The door and the real LLM server together: an adapter that is not there is never the base."""
+"""The gateway and the real LLM server together: an adapter that is not there is never the base."""
 
 import json
 from collections.abc import Iterator
@@ -87,7 +87,7 @@ def test_every_way_to_an_adapter_that_is_there(rig: GatewayRig, client: openai.O
 
 @pytest.mark.parametrize("model", ["base:nobody", "ghost"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_openai_clients_are_told_of_an_adapter_that_is_not_there(
+def test_openai_clients_are_refused_without_their_adapter(
     client: openai.OpenAI, model: str, stream: bool
 ) -> None:
     with pytest.raises(openai.NotFoundError, match="is not registered"):
@@ -105,7 +105,7 @@ def test_a_body_that_names_another_adapter_is_an_error(client: openai.OpenAI, mo
     assert failure.value.status_code == (404 if model == "base" else 400)
 
 
-def test_a_deadline_goes_through_the_door_and_retry_after_comes_back(
+def test_a_deadline_goes_through_the_gateway_and_retry_after_comes_back(
     client: openai.OpenAI,
 ) -> None:
     with pytest.raises(openai.InternalServerError) as failure:
@@ -130,7 +130,7 @@ def test_a_deadline_goes_through_the_door_and_retry_after_comes_back(
         pytest.param("ghost", {"inputs": "a"}, id="of the component"),
     ],
 )
-def test_an_invocation_is_told_of_an_adapter_that_is_not_there(
+def test_an_invocation_is_refused_without_its_adapter(
     rig: GatewayRig, name: str, body: dict[str, Any], stream: bool
 ) -> None:
     with pytest.raises(ClientError) as failure:

@@ -104,9 +104,9 @@ def test_models_are_listed_and_found(client: openai.OpenAI) -> None:
 
 def test_a_wrong_key_is_refused(rig: GatewayRig) -> None:
     url = f"{rig.config.gateway_url}/v1"
-    with openai.OpenAI(api_key="sk-wrong", base_url=url, max_retries=0) as stranger:
+    with openai.OpenAI(api_key="sk-wrong", base_url=url, max_retries=0) as unrelated:
         with pytest.raises(openai.AuthenticationError) as failure:
-            stranger.chat.completions.create(model="base", messages=MESSAGES)
+            unrelated.chat.completions.create(model="base", messages=MESSAGES)
         assert failure.value.code == "invalid_api_key"
 
 

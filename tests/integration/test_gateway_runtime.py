@@ -110,7 +110,7 @@ def test_an_adapter_component_is_asked_for_its_adapter(runtime: Any) -> None:
     assert headers["x-amzn-sagemaker-adapter-alias"] == "pirate"
 
 
-def test_a_streamed_call_tells_the_copy_what_the_client_accepts(runtime: Any) -> None:
+def test_a_streamed_call_passes_on_what_the_client_accepts(runtime: Any) -> None:
     runtime.invoke_endpoint(
         EndpointName="models", Body=b"", SessionId="NEW_SESSION", CustomAttributes="session"
     )
@@ -193,9 +193,9 @@ def test_a_busy_containers_retry_after_reaches_the_client(
     runtime: Any, streamed: bool, status: int, retry_after: str | None
 ) -> None:
     operation = "invoke_endpoint_with_response_stream" if streamed else "invoke_endpoint"
-    told = f"status={status};retry_after=7"
+    reported = f"status={status};retry_after=7"
     with pytest.raises(runtime.exceptions.ModelError) as failure:
-        getattr(runtime, operation)(EndpointName="models", Body=b"", CustomAttributes=told)
+        getattr(runtime, operation)(EndpointName="models", Body=b"", CustomAttributes=reported)
     headers = failure.value.response["ResponseMetadata"]["HTTPHeaders"]
     assert headers.get("retry-after") == retry_after
 
@@ -205,9 +205,9 @@ def test_an_answer_cut_off_in_its_middle_is_a_model_error(runtime: Any) -> None:
         runtime.invoke_endpoint(EndpointName="models", Body=b"", CustomAttributes="close=middle")
 
 
-def stream(runtime: Any, told: str) -> Any:
+def stream(runtime: Any, reported: str) -> Any:
     return runtime.invoke_endpoint_with_response_stream(
-        EndpointName="models", Body=b"", ContentType="application/json", CustomAttributes=told
+        EndpointName="models", Body=b"", ContentType="application/json", CustomAttributes=reported
     )
 
 
@@ -231,17 +231,17 @@ FAILING_STREAMS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("told", "words", "error_code"), FAILING_STREAMS)
+@pytest.mark.parametrize(("reported", "words", "error_code"), FAILING_STREAMS)
 def test_a_stream_that_fails_midway_ends_with_an_exception(
-    rig: GatewayRig, runtime: Any, told: str, words: str, error_code: str
+    rig: GatewayRig, runtime: Any, reported: str, words: str, error_code: str
 ) -> None:
-    with contextlib.closing(stream(runtime, told)["Body"]) as body:
+    with contextlib.closing(stream(runtime, reported)["Body"]) as body:
         events = iter(body)
         assert next(events)["PayloadPart"]["Bytes"]
         with pytest.raises(EventStreamError, match=words) as failure:
             list(events)
     assert failure.value.response["Error"]["Code"] == "ModelStreamError"
-    headers = {"X-Amzn-SageMaker-Custom-Attributes": told, "Connection": "close"}
+    headers = {"X-Amzn-SageMaker-Custom-Attributes": reported, "Connection": "close"}
     raw = rig.ask(rig.signed("/endpoints/models/invocations-response-stream", b"", headers))
     assert f'"ErrorCode":"{error_code}"'.encode() in raw
 
@@ -317,22 +317,22 @@ def test_a_body_longer_than_announced_is_a_second_request_that_is_refused(rig: G
 
 def test_a_client_that_leaves_cancels_the_copys_work(rig: GatewayRig, copy: EchoProcess) -> None:
     cancelled, served = copy.asked("/cancelled"), copy.asked("/served")
-    told = {"X-Amzn-SageMaker-Custom-Attributes": "sleep_ms=900"}
-    with rig.connected(rig.signed(INVOKE, b"", told)):
+    reported = {"X-Amzn-SageMaker-Custom-Attributes": "sleep_ms=900"}
+    with rig.connected(rig.signed(INVOKE, b"", reported)):
         until(lambda: copy.asked("/served") > served + 1, "the copy has the request")
     until(lambda: copy.asked("/cancelled") == cancelled + 1, "the copy's work was cancelled")
 
 
 def test_a_client_that_leaves_a_stream_cancels_it(rig: GatewayRig, copy: EchoProcess) -> None:
     cancelled = copy.asked("/cancelled")
-    told = {"X-Amzn-SageMaker-Custom-Attributes": "chunks=1000;interval_ms=20"}
+    reported = {"X-Amzn-SageMaker-Custom-Attributes": "chunks=1000;interval_ms=20"}
     path = "/endpoints/models/invocations-response-stream"
-    with rig.connected(rig.signed(path, b"", told)) as connection:
+    with rig.connected(rig.signed(path, b"", reported)) as connection:
         assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
     until(lambda: copy.asked("/cancelled") == cancelled + 1, "the copy's stream was cancelled")
 
 
-def test_hundreds_of_half_sent_requests_hold_up_nobody(rig: GatewayRig, runtime: Any) -> None:
+def test_hundreds_of_half_sent_requests_hold_up_no_other(rig: GatewayRig, runtime: Any) -> None:
     address = ("127.0.0.1", rig.config.gateway_port)
     lazy = [socket.create_connection(address) for _ in range(300)]
     try:
@@ -344,7 +344,7 @@ def test_hundreds_of_half_sent_requests_hold_up_nobody(rig: GatewayRig, runtime:
             connection.close()
 
 
-def test_the_door_speaks_of_itself(rig: GatewayRig) -> None:
+def test_the_gateway_describes_itself(rig: GatewayRig) -> None:
     for path in (b"/ping", b"/health"):
         answer = rig.ask(b"GET %b HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n" % path)
         assert answer.startswith(b"HTTP/1.1 200 ")

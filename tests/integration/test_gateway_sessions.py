@@ -134,12 +134,12 @@ def test_a_session_that_was_closed_is_known_no_more(rig: Rig) -> None:
     assert f"Session {session_id} is not known on endpoint talks" in error["Message"]
 
 
-def test_a_session_that_an_older_container_opens_is_told_by_the_newer_name(rig: Rig) -> None:
+def test_a_session_that_an_older_container_opens_gets_the_newer_name(rig: Rig) -> None:
     session_id, pid = rig.open(older=True)
     assert rig.ask(session_id, {"said": 1})["said"] == {"pid": pid, "said": [1]}
 
 
-def test_a_session_of_another_endpoint_or_of_nobody_is_refused(rig: Rig) -> None:
+def test_a_session_of_another_endpoint_or_of_none_is_refused(rig: Rig) -> None:
     session_id, _ = rig.open("talks")
     for unknown, endpoint in ((session_id, "llms"), ("made-up", "talks")):
         error = rig.refusal(unknown, endpoint)
@@ -159,7 +159,7 @@ def test_a_session_whose_copy_died_is_refused_and_the_others_go_on(tmp_path: Pat
         control = FakeControl(rig.gateway)
         try:
             control.publish(routes("2", copies[1:]))
-            until(lambda: "has ended" in told(rig, held[0]), "the copy left the routes")
+            until(lambda: "has ended" in reported(rig, held[0]), "the copy left the routes")
         finally:
             control.stop()
         error = rig.refusal(held[0])
@@ -170,14 +170,14 @@ def test_a_session_whose_copy_died_is_refused_and_the_others_go_on(tmp_path: Pat
                 assert rig.ask(session_id, {"said": 1})["said"]["pid"] == pid
 
 
-def test_a_session_ends_when_its_container_said(tmp_path: Path) -> None:
+def test_a_session_ends_when_its_container_set(tmp_path: Path) -> None:
     with running(tmp_path, SessionProcess("c-short", lifetime_s=1.0)) as rig:
         session_id, _ = rig.open()
-        until(lambda: "is not known" in told(rig, session_id), "the session expired")
+        until(lambda: "is not known" in reported(rig, session_id), "the session expired")
 
 
 class Workers(GatewayRig):
-    """A gateway of two workers at one door, as `up` keeps them."""
+    """A gateway of two workers on one socket, as `up` keeps them."""
 
     def __init__(self, root: Path, copies: list[SessionProcess]) -> None:
         super().__init__(root, gateway_workers=2)
@@ -236,7 +236,7 @@ def test_every_worker_knows_a_session_also_after_all_of_them_died(tmp_path: Path
             copy.kill()
 
 
-def told(rig: Rig, session_id: str) -> str:
+def reported(rig: Rig, session_id: str) -> str:
     """What the session's next request meets: an error's message, or nothing."""
     try:
         rig.ask(session_id, {"said": 1})

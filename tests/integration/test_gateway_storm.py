@@ -26,17 +26,27 @@ from hostelry.server.ports import bind
 
 pytestmark = pytest.mark.integration
 NUM_CALLERS = 120
-TOLD = ["", "sleep_ms=30", "status=500", "close=start", "close=middle", "chunks=5;interval_ms=10"]
+ATTRIBUTES = [
+    "",
+    "sleep_ms=30",
+    "status=500",
+    "close=start",
+    "close=middle",
+    "chunks=5;interval_ms=10",
+]
 
 
 async def call(rig: GatewayRig, source: random.Random) -> None:
     """One caller: whole or streamed, patient or gone after a moment."""
     action = source.choice(["invocations", "invocations-response-stream"])
-    told = {"X-Amzn-SageMaker-Custom-Attributes": source.choice(TOLD), "Connection": "close"}
+    headers = {
+        "X-Amzn-SageMaker-Custom-Attributes": source.choice(ATTRIBUTES),
+        "Connection": "close",
+    }
     endpoint = source.choice(["storm", "llms"])
     if endpoint == "llms":
-        told["X-Amzn-SageMaker-Inference-Component"] = source.choice(["base", "pirate", "poet"])
-    request = rig.signed(f"/endpoints/{endpoint}/{action}", b"x" * source.randrange(3000), told)
+        headers["X-Amzn-SageMaker-Inference-Component"] = source.choice(["base", "pirate", "poet"])
+    request = rig.signed(f"/endpoints/{endpoint}/{action}", b"x" * source.randrange(3000), headers)
     reader, writer = await asyncio.open_connection("127.0.0.1", rig.config.gateway_port)
     writer.write(request[: source.choice([len(request), len(request), 100])])
     patience_s = source.choice([0.0, 0.005, 0.02, 2.0])
@@ -57,8 +67,8 @@ async def storm(rig: GatewayRig, copy: EchoProcess, seed: int) -> tuple[int, int
     llms = components_endpoint("llms", component("base", copies), *adapters)
     routes = FixedRoutes(snapshot_of("1", model_endpoint("storm", *copies), llms))
     counts = Outstanding()
-    door = build_gateway(rig.config, rig.credentials, routes, pool, counts=counts).dispatcher
-    server = HttpServer(door.handle, door.refusal_answer, HttpLimits(), SystemClock())
+    dispatcher = build_gateway(rig.config, rig.credentials, routes, pool, counts=counts).dispatcher
+    server = HttpServer(dispatcher.handle, dispatcher.refusal_answer, HttpLimits(), SystemClock())
     await server.start(bind("127.0.0.1", rig.config.gateway_port))
     source = random.Random(seed)
     callers = [asyncio.create_task(call(rig, source)) for _ in range(NUM_CALLERS)]

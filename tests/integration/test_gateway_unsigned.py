@@ -1,4 +1,4 @@
-"""A gateway that was told to let unsigned calls through."""
+"""A gateway that accepts unsigned calls."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""Kept connections against a copy that closes them behind the door's back."""
+"""Kept connections against a copy that closes them unnoticed by the gateway."""
 
 import asyncio
 import socket

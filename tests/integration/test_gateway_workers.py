@@ -45,7 +45,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
 
 @pytest.fixture
 def table(platform: Platform) -> Iterator[CountTable]:
-    """What the workers count, as anybody on the machine may read it."""
+    """The counts of the workers, as any process of the owner may read them."""
     with closing(CountTable(platform.home.counts, WORKERS)) as opened:
         until(lambda: opened.total == 0, "nothing is counted any more")
         yield opened
@@ -97,7 +97,7 @@ def test_no_copy_gets_a_second_stream_while_another_has_none(
     until(lambda: table.total == 0, "the places are given back")
 
 
-def test_a_killed_worker_breaks_its_own_connections_and_refuses_nobody(
+def test_a_killed_worker_breaks_its_own_connections_and_no_other_is_refused(
     platform: Platform, table: CountTable
 ) -> None:
     with Traffic(platform).flowing(6) as traffic, knocking(platform) as knocks:

@@ -1,4 +1,4 @@
-"""The LLM server's adapters as real processes: from afar, many at once, swapped under load."""
+"""The LLM server's adapters as real processes: remote ones, many at once, swapped under load."""
 
 import json
 import socket
@@ -120,16 +120,16 @@ def test_an_adapter_is_the_same_from_wherever_it_comes(
         "hf://org/outside",
     ]
     with shared.client() as client:
-        told = []
+        reported = []
         for place in places:
             with registered(client, "far", place) as described:
-                told.append((described["version"], described["rank"], text_of(client, "far")))
-        assert len(set(told)) == 1, told
+                reported.append((described["version"], described["rank"], text_of(client, "far")))
+        assert len(set(reported)) == 1, reported
         assert names_of(client) == ["es", "fr"]
 
 
 @pytest.mark.parametrize(
-    ("src", "told"),
+    ("src", "reported"),
     [
         pytest.param("s3://models/nothing", "there is none of", id="a prefix without objects"),
         pytest.param("s3://models/nothing.tar.gz", "NoSuchKey", id="an archive that is not there"),
@@ -143,8 +143,8 @@ def test_an_adapter_is_the_same_from_wherever_it_comes(
         pytest.param("hf://org", "hf://organisation/name", id="no name in the hub"),
     ],
 )
-def test_what_cannot_be_had_from_afar_is_refused_and_leaves_nothing(
-    shared: Server, root: Path, s3: ObjectStore, src: str, told: str
+def test_what_cannot_be_fetched_is_refused_and_leaves_nothing(
+    shared: Server, root: Path, s3: ObjectStore, src: str, reported: str
 ) -> None:
     outside = root / "outside"
     whole = targz(members(outside))
@@ -158,7 +158,7 @@ def test_what_cannot_be_had_from_afar_is_refused_and_leaves_nothing(
     with shared.client() as client:
         answer = client.post("/adapters", params={"name": "bad", "src": src})
         assert answer.status_code == 424, answer.text
-        assert told in answer.json()["message"] or told == "cannot be"
+        assert reported in answer.json()["message"] or reported == "cannot be"
         assert names_of(client) == ["es", "fr"]
     leftovers = [it.name for it in (root / "cache").iterdir() if it.name.startswith(".")]
     assert leftovers == []
@@ -245,7 +245,7 @@ def test_an_update_that_fails_keeps_the_old_version(shared: Server, root: Path) 
         assert text_of(client, "es") == text
 
 
-def test_pins_come_and_go_and_tell_the_tier(shared: Server) -> None:
+def test_pins_come_and_go_and_report_the_tier(shared: Server) -> None:
     with shared.client() as client:
         assert client.post("/adapters/fr/update?pin=true").status_code == 200
         text_of(client, "fr")
@@ -271,7 +271,7 @@ def test_a_lazy_adapter_is_read_by_its_first_request(shared: Server, root: Path)
             assert client.get("/adapters/lazy").json()["loaded"] is True
 
 
-def test_a_source_that_hangs_holds_up_nobody(root: Path, tmp_path: Path) -> None:
+def test_a_source_that_hangs_holds_up_no_other(root: Path, tmp_path: Path) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
         serving(
@@ -287,7 +287,7 @@ def test_a_source_that_hangs_holds_up_nobody(root: Path, tmp_path: Path) -> None
         ThreadPoolExecutor(6) as pool,
     ):
         hanging = [
-            pool.submit(client.post, f"/adapters?name=h{it}&src=s3://b/h{it}") for it in range(5)
+            pool.submit(client.post, f"/adapters?name=h{n}&src=s3://b/h{n}") for n in range(5)
         ]
         connection, _ = silent.accept()
         assert client.post("/adapters?name=lazy&src=s3://b/x&preload=false").status_code == 200

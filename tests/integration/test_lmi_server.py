@@ -191,20 +191,20 @@ def test_an_adapter_registered_at_run_time(shared: Server, model: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rank", "config", "told"),
+    ("rank", "config", "reported"),
     [
         pytest.param(4, {"use_dora": True}, "use_dora", id="DoRA"),
         pytest.param(32, {}, "32", id="a rank above max_lora_rank"),
     ],
 )
 def test_an_adapter_that_cannot_be_applied_exactly_is_refused(
-    shared: Server, model: Path, tmp_path: Path, rank: int, config: dict[str, Any], told: str
+    shared: Server, model: Path, tmp_path: Path, rank: int, config: dict[str, Any], reported: str
 ) -> None:
     folder = random_adapter(tmp_path / "odd", model, rank=rank, **config)
     with shared.client() as client:
         answer = client.post(f"/adapters?name=odd&src={folder}")
         assert answer.status_code == 424
-        assert told in answer.json()["message"]
+        assert reported in answer.json()["message"]
         assert len(client.get("/adapters").json()["adapters"]) == 2
 
 
@@ -267,9 +267,9 @@ def test_a_bad_adapter_in_the_model_folder_fails_the_start(model: Path, tmp_path
     random_adapter(folder / "adapters" / "broken", model, rank=4, use_dora=True)
     process, _ = start(folder, tmp_path / "log", OPTION_ENABLE_LORA="true")
     assert process.wait(START_S) == 1
-    told = (tmp_path / "log").read_text()
-    assert "adapter broken" in told
-    assert "use_dora" in told
+    reported = (tmp_path / "log").read_text()
+    assert "adapter broken" in reported
+    assert "use_dora" in reported
 
 
 def test_a_hub_model_in_the_operators_cache_is_served_offline(model: Path, tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_a_hub_model_in_the_operators_cache_is_served_offline(model: Path, tmp_p
         assert invoke(client, inputs="hello")["generated_text"]
 
 
-def test_a_server_told_to_stop_while_it_loads_stops(model: Path, tmp_path: Path) -> None:
+def test_a_server_that_is_stopped_while_it_loads_stops(model: Path, tmp_path: Path) -> None:
     process, port = start(model, tmp_path / "log")
     server = Server(process, f"http://127.0.0.1:{port}", tmp_path / "log")
     eventually(lambda: server.status() is not None, "listening", START_S)
@@ -296,7 +296,7 @@ def test_a_server_told_to_stop_while_it_loads_stops(model: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("env", "status", "told"),
+    ("env", "status", "reported"),
     [
         pytest.param({"OPTION_DTYPE": "int3"}, 2, "OPTION_DTYPE is 'int3'", id="impossible option"),
         pytest.param(
@@ -310,12 +310,12 @@ def test_a_server_told_to_stop_while_it_loads_stops(model: Path, tmp_path: Path)
         pytest.param({}, 1, "holds no config.json", id="a folder without a model"),
     ],
 )  # fmt: skip
-def test_a_server_that_cannot_start_says_why(
-    env: dict[str, str], status: int, told: str, tmp_path: Path
+def test_a_server_that_cannot_start_names_the_cause(
+    env: dict[str, str], status: int, reported: str, tmp_path: Path
 ) -> None:
     process, _ = start(tmp_path, tmp_path / "log", **env)
     assert process.wait(START_S) == status
-    assert told in (tmp_path / "log").read_text()
+    assert reported in (tmp_path / "log").read_text()
 
 
 def test_a_taken_port_is_a_clear_failure(tmp_path: Path) -> None:

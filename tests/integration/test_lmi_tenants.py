@@ -42,8 +42,8 @@ def ask(
 
 
 def load(client: httpx.Client) -> dict[str, Any]:
-    told: dict[str, Any] = client.get("/models/lmi").json()["engine"]
-    return told
+    reported: dict[str, Any] = client.get("/models/lmi").json()["engine"]
+    return reported
 
 
 def test_a_steady_tenant_is_served_while_another_floods(server: Server) -> None:

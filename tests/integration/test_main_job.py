@@ -63,10 +63,10 @@ def test_the_readme_example_runs_as_printed(
 def test_the_demo_program_runs_unmodified(platform: Platform) -> None:
     program = [sys.executable, str(ROOT / "examples" / "many_adapters.py")]
     done = platform.exec([*program, "--model", str(demo_model_folder())])
-    said = done.stdout
-    assert said.count("matey") >= 3, said
+    output = done.stdout
+    assert output.count("matey") >= 3, output
     for row in ("endpoint to InService", "time to first token", "tokens/s", "clean-up"):
-        assert row in said
+        assert row in output
     sagemaker = platform.boto3("sagemaker")
     assert sagemaker.list_endpoints()["Endpoints"] == []
     assert sagemaker.list_inference_components()["InferenceComponents"] == []
@@ -160,7 +160,7 @@ def test_openai_clients_chat_complete_and_stream_with_a_base_and_its_adapters(
             client.chat.completions.create(model=f"{base}:nobody", messages=question)
 
 
-def test_the_make_demo_command_line_says_what_it_is_about() -> None:
+def test_the_make_demo_command_line_describes_itself() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "hostelry.cli.main", "demo", "--help"],
         capture_output=True,

@@ -97,7 +97,7 @@ def test_a_collector_receives_counters_gauges_and_histograms(receiver: Receiver)
     assert list(histogram.explicit_bounds) == [0.5, 1.0]
 
 
-def test_a_collector_that_refuses_is_told_again_at_the_next_interval(
+def test_a_collector_that_refuses_is_sent_to_again_at_the_next_interval(
     receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "hostelry.server.otel")
@@ -106,11 +106,11 @@ def test_a_collector_that_refuses_is_told_again_at_the_next_interval(
     assert [export.export(), export.export()] == [False, False]
     receiver.status = 200
     assert export.export()
-    told = [it.message for it in caplog.records if it.name == "hostelry.server.otel"]
-    assert ["no more" in it for it in told] == [True, False]
+    reported = [it.message for it in caplog.records if it.name == "hostelry.server.otel"]
+    assert ["no more" in it for it in reported] == [True, False]
 
 
-def test_without_the_extra_it_is_said_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_the_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http", None)
     environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
     with pytest.raises(TerminalError, match=r"pip install 'hostelry\[otel\]'"):

@@ -119,8 +119,8 @@ def test_a_component_follows_its_load_out_and_in(platform: Platform, tmp_path: P
     assert receipt["requests_failed"] == 0
     assert cloudwatch.describe_alarm_history(AlarmName=names[0])["AlarmHistoryItems"]
 
-    said = platform.scaling("timeline", ENDPOINT, "--png", str(tmp_path / "t.png"))
-    assert "1 -> 2  Successful" in said
+    output = platform.scaling("timeline", ENDPOINT, "--png", str(tmp_path / "t.png"))
+    assert "1 -> 2  Successful" in output
     assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
     scaling.deregister_scalable_target(**TARGET)
     assert cloudwatch.describe_alarms(AlarmNames=names)["MetricAlarms"] == []
@@ -161,7 +161,7 @@ def test_control_killed_while_it_decides_acts_once(platform: Platform) -> None:
     )
     before = len(activities(scaling))
     for after_s in (0.0, 0.02, 0.2):
-        asking = threading.Thread(target=alarm_until_told, args=(cloudwatch,))
+        asking = threading.Thread(target=alarm_until_posted, args=(cloudwatch,))
         asking.start()
         threading.Event().wait(after_s)
         platform.back("control", platform.kill("control"))
@@ -178,10 +178,10 @@ def test_control_killed_while_it_decides_acts_once(platform: Platform) -> None:
     assert act["Cause"] == "monitor alarm by-hand in state ALARM triggered policy one-more"
 
 
-def alarm_until_told(cloudwatch: Any) -> None:
+def alarm_until_posted(cloudwatch: Any) -> None:
     """SetAlarmState, again until control has acknowledged it."""
 
-    def told() -> bool:
+    def reported() -> bool:
         try:
             cloudwatch.set_alarm_state(
                 AlarmName="by-hand", StateValue="ALARM", StateReason="a test"
@@ -190,7 +190,7 @@ def alarm_until_told(cloudwatch: Any) -> None:
             return False
         return True
 
-    until(told, "the alarm is in ALARM", within_s=40)
+    until(reported, "the alarm is in ALARM", within_s=40)
 
 
 def test_awss_own_way_out_of_zero_is_an_alarm_on_refused_requests(platform: Platform) -> None:

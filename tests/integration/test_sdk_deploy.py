@@ -41,16 +41,16 @@ def run(platform: Platform, python: Path, program: str, *arguments: str) -> dict
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    said: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
-    return said
+    output: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    return output
 
 
 @pytest.mark.timeout(600)  # the first one installs the SDK
 def test_sdk_2_deploys_a_component_with_adapters_and_predicts(platform: Platform) -> None:
     python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
-    said = run(platform, python, "sdk2_deploy.py", str(demo_model_folder()), str(ADAPTERS))
-    assert said["pirate"].startswith("Arr")
-    assert not said["plain"].startswith("Arr")
+    output = run(platform, python, "sdk2_deploy.py", str(demo_model_folder()), str(ADAPTERS))
+    assert output["pirate"].startswith("Arr")
+    assert not output["plain"].startswith("Arr")
     no_endpoint_is_left(platform)
 
 
@@ -62,6 +62,6 @@ def test_sdk_3_resource_classes_deploy_invoke_and_delete(platform: Platform) -> 
     for file in demo_model_folder().iterdir():
         with file.open("rb") as body:
             s3.put_object(Bucket="models", Key=f"base/{file.name}", Body=body)
-    said = run(platform, python, "sdk3_deploy.py", "s3://models/base/")
-    assert "Paris" in said["answer"]
+    output = run(platform, python, "sdk3_deploy.py", "s3://models/base/")
+    assert "Paris" in output["answer"]
     no_endpoint_is_left(platform)

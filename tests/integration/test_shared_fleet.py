@@ -56,11 +56,11 @@ def test_the_shared_fleet_example_runs_and_explains_each_placement(tmp_path: Pat
         )
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
         assert platform.boto3("sagemaker").list_endpoints()["Endpoints"] == []
-    said = done.stdout
-    assert re.search(r"20 components serve after [\d.]+ s on 4 instances", said), said
-    assert "26 components answered" in said
-    assert '"name": "vision-1"' in said
-    created, second, late, fewer = said.split("--- ")[1:]
+    output = done.stdout
+    assert re.search(r"20 components serve after [\d.]+ s on 4 instances", output), output
+    assert "26 components answered" in output
+    assert '"name": "vision-1"' in output
+    created, second, late, fewer = output.split("--- ")[1:]
     assert created.count("BINPACK: ") == 15
     assert created.count("SPREAD: ") == 5
     assert len(re.findall(r"\d of 4 free", created)) == 4
@@ -69,5 +69,5 @@ def test_the_shared_fleet_example_runs_and_explains_each_placement(tmp_path: Pat
     assert re.search(NO_PLACE, late), late
     assert "late-comer: 1 of 1 copy has no place" in late
     assert "what would help: " in late
-    assert "one of 4 instances was released" in said
+    assert "one of 4 instances was released" in output
     assert len(re.findall(r"\d of 4 free", fewer)) == 3

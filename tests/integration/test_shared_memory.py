@@ -1,4 +1,4 @@
-"""What gateway workers share, with real processes that are killed in the middle of it."""
+"""Memory that gateway workers share, with real processes that are killed in mid-write."""
 
 import contextlib
 import random
@@ -66,23 +66,23 @@ def test_no_entry_is_torn_or_lost_by_processes_that_are_killed_while_they_write(
     for number in range(NUM_KEYS):
         table.put(b"key-%d" % number, number, expiry_of(number))
     source = random.Random(20261121)
-    said = ""
+    output = ""
     with hammers(*[("map", path)] * 3) as running:
         for _ in range(12):
             time.sleep(0.05 + source.random() * 0.1)
             victim = source.randrange(len(running))
-            said += running[victim].kill()
+            output += running[victim].kill()
             running[victim] = Hammer("map", path)
-        said += "\n".join(hammer.ask("stop") for hammer in running)
-    assert "torn" not in said
-    assert "lost" not in said
+        output += "\n".join(hammer.ask("stop") for hammer in running)
+    assert "torn" not in output
+    assert "lost" not in output
     found = [table.get(b"key-%d" % number) for number in range(NUM_KEYS)]
     assert all(
         it and it[0] % NUM_KEYS == n and it[1] == expiry_of(it[0]) for n, it in enumerate(found)
     )
     assert table.num_live() == NUM_KEYS
-    assert said.count("stopped after") == 3
-    assert "after 0 puts" not in said
+    assert output.count("stopped after") == 3
+    assert "after 0 puts" not in output
 
 
 def test_counts_are_exact_over_processes_and_a_killed_ones_are_cleared(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_only_what_died_or_hangs_meanwhile_is_started_again(platform: Platform) 
     assert "gateway-2 ended (its exit code is unknown, as it was adopted)" in platform.log("up")
 
 
-def test_other_options_replace_only_whom_they_concern(platform: Platform) -> None:
+def test_other_options_replace_only_the_services_that_they_concern(platform: Platform) -> None:
     before = services(platform)
     kill_both(platform)
     with Traffic(platform).flowing() as traffic, knocking(platform) as knocks:
@@ -187,7 +187,7 @@ def test_down_right_after_leaves_nothing(platform: Platform, delay_s: float) -> 
 
 
 class WithDefaults(Platform):
-    """A hostelry whose ports nobody names."""
+    """A hostelry without port flags."""
 
     def port_flags(self) -> list[str]:
         """No flag."""
@@ -200,14 +200,14 @@ def test_homes_beside_each_other_find_ports_and_keep_them(tmp_path: Path) -> Non
         assert len({port for pair in ports.values() for port in pair}) == 4
         assert two.config.gateway_port != 8787
         assert "another program had the default ports" in two.log("up")
-        for it in (one, two):
-            assert it.boto3("sts").get_caller_identity()["Account"]
-            shown = json.loads(it.cli("status", "--json").stdout)
-            assert shown["home"] == str(it.home.root)
+        for each in (one, two):
+            assert each.boto3("sts").get_caller_identity()["Account"]
+            shown = json.loads(each.cli("status", "--json").stdout)
+            assert shown["home"] == str(each.home.root)
             assert {p["pid"] for p in shown["processes"]} == {
-                *services(it).values(),
-                it.pid("up"),
-                it.pid("watcher"),
+                *services(each).values(),
+                each.pid("up"),
+                each.pid("watcher"),
             }
         two.down()
         assert one.running("up")

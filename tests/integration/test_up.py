@@ -35,7 +35,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
         yield platform
 
 
-def test_door_and_object_store_answer_signed_calls(shared: Platform) -> None:
+def test_gateway_and_object_store_answer_signed_calls(shared: Platform) -> None:
     identity = shared.boto3("sts").get_caller_identity()
     assert identity["Account"] == shared.credentials.account_id
     assert shared.boto3("sagemaker").list_endpoints()["Endpoints"] == []
@@ -48,7 +48,7 @@ def test_the_home_and_its_keys_are_private(shared: Platform) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
 
 
-def test_a_wrong_secret_is_refused_by_door_and_object_store(shared: Platform) -> None:
+def test_a_wrong_secret_is_refused_by_gateway_and_object_store(shared: Platform) -> None:
     for service, call in (("sagemaker", "list_endpoints"), ("s3", "list_buckets")):
         client = shared.boto3(service)
         client._request_signer._credentials.secret_key = "wrong"
@@ -57,12 +57,12 @@ def test_a_wrong_secret_is_refused_by_door_and_object_store(shared: Platform) ->
         assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
 
 
-def test_up_says_once_why_copies_have_no_user_of_their_own(shared: Platform) -> None:
-    """Pytest's folders are closed to other users, and whoever is not root gives nobody one."""
-    said = [line for line in shared.log("up").splitlines() if "copies run as" in line]
-    assert len(said) == 1
-    assert "hostelry's own user, not each as one of its own: " in said[0]
-    assert "mends it" in said[0] or "start it as root" in said[0]
+def test_up_reports_once_why_copies_have_no_user_of_their_own(shared: Platform) -> None:
+    """Pytest's folders are closed to other users, and only root can change the user of a copy."""
+    output = [line for line in shared.log("up").splitlines() if "copies run as" in line]
+    assert len(output) == 1
+    assert "hostelry's own user, not each as one of its own: " in output[0]
+    assert "mends it" in output[0] or "start it as root" in output[0]
 
 
 def test_status_shows_every_process(shared: Platform) -> None:
@@ -124,7 +124,7 @@ def test_a_taken_port(tmp_path: Path, flag: str, purpose: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "output"),
     [
         pytest.param(
             ["--host", "0.0.0.0", "--insecure-no-auth"],
@@ -139,10 +139,10 @@ def test_a_taken_port(tmp_path: Path, flag: str, purpose: str) -> None:
         ),
     ],
 )
-def test_flags_that_cannot_be(tmp_path: Path, flags: list[str], said: str) -> None:
+def test_flags_that_cannot_be(tmp_path: Path, flags: list[str], output: str) -> None:
     platform = Platform(tmp_path / "home")
     refused = platform.cli("up", *platform.port_flags(), *flags, code=1)
-    assert said in refused.stderr
+    assert output in refused.stderr
     assert refused.stdout == ""
     assert platform.processes() == []
 
@@ -186,7 +186,7 @@ def test_what_is_killed_is_restarted_and_serves_again(tmp_path: Path) -> None:
 
 
 def answer(call: Callable[[], Any]) -> Any:
-    """What `call` answers, None where nobody answers or it is said to try again."""
+    """The answer of `call`; None where there is none, or a retry is asked for."""
     try:
         return call()
     except BotoCoreError:
@@ -219,7 +219,7 @@ def test_stale_run_files_are_recognised(tmp_path: Path) -> None:
         sleeper.wait()
 
 
-def test_a_platform_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_platform_that_cannot_start_names_the_cause_and_leaves_nothing(tmp_path: Path) -> None:
     platform = Platform(tmp_path / "home")
     platform.home.make()
     platform.home.state.write_bytes(b"this is no database" * 1000)
@@ -248,7 +248,7 @@ def keys_of_copies(platform: Platform) -> set[str]:
 
 
 def state_of(platform: Platform) -> str:
-    """Everything that control tells of itself."""
+    """The whole state that control reports."""
     request = urllib.request.Request(
         f"{platform.config.control_url}/internal/state",
         headers={"X-Hostelry-Key": platform.credentials.internal_key},
@@ -273,9 +273,9 @@ def test_copies_are_shown_logged_adopted_and_swept(tmp_path: Path) -> None:
         assert all(f"==> {copy} <==" in logs for copy in copies)
         keys = keys_of_copies(platform)
         assert len(keys) == 2
-        told = shown + logs + platform.cli("status", "--json").stdout + state_of(platform)
-        told += platform.cli("explain", "--json").stdout + platform.cli("logs").stdout
-        assert not [key for key in keys if key in told], "a copy's key is shown to nobody"
+        reported = shown + logs + platform.cli("status", "--json").stdout + state_of(platform)
+        reported += platform.cli("explain", "--json").stdout + platform.cli("logs").stdout
+        assert not [key for key in keys if key in reported], "a copy's key is shown to nobody"
 
         for name in ("watcher", "up", *platform.gateway_workers, "control", "objectstore"):
             platform.kill(name)
@@ -355,7 +355,7 @@ def status(platform: Platform) -> list[dict[str, object]]:
     return found
 
 
-def test_on_another_address_only_door_and_s3_port_are_open(tmp_path: Path) -> None:
+def test_on_another_address_only_gateway_and_s3_port_are_open(tmp_path: Path) -> None:
     with Platform(tmp_path / "home", "--host", "0.0.0.0") as platform:
         assert platform.env()["AWS_ENDPOINT_URL"] == f"http://127.0.0.1:{platform.port}"
         s3 = platform.boto3("s3")
@@ -364,12 +364,12 @@ def test_on_another_address_only_door_and_s3_port_are_open(tmp_path: Path) -> No
         got = s3.get_object(Bucket="outside", Key="k")["Body"].read()
         assert got == b"x" * 3_000_000
         assert open_ports(platform) == {platform.port, platform.s3_port}
-        door, store = platform.pid("s3door"), platform.pid("objectstore")
+        proxy, store = platform.pid("s3door"), platform.pid("objectstore")
         old = platform.kill("up")
         assert s3.head_object(Bucket="outside", Key="k")["ContentLength"] == 3_000_000
         platform.back("up", old)
         until(lambda: "adopted " in platform.log("up"), "it adopts them")
-        assert (platform.pid("s3door"), platform.pid("objectstore")) == (door, store)
+        assert (platform.pid("s3door"), platform.pid("objectstore")) == (proxy, store)
         platform.back("s3door", platform.kill("s3door"))
         assert until(lambda: answer(s3.list_buckets), "the store is reached again")
 

@@ -48,7 +48,7 @@ def test_a_target_that_is_not_there_ends_the_connection() -> None:
     assert asyncio.run(talk()) == b""
 
 
-def test_a_target_that_ends_leaves_nobody_waiting() -> None:
+def test_a_target_that_ends_leaves_no_client_waiting() -> None:
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.close()

@@ -47,8 +47,8 @@ class Handler(BaseHTTPRequestHandler):
     def whole(self, status: int, value: object, headers: dict[str, str] | None = None) -> None:
         body = json.dumps(value).encode()
         self.send_response(status)
-        for name, said in ({"Content-Type": "application/json"} | (headers or {})).items():
-            self.send_header(name, said)
+        for name, output in ({"Content-Type": "application/json"} | (headers or {})).items():
+            self.send_header(name, output)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -1,6 +1,6 @@
 """A module that is imported ahead of copies, for tests of warm starts.
 
-``main`` tells its environment in ``told.json`` of its working folder, does what TASK says, and
+``main`` writes its environment into `told.json` of its working folder, does what TASK says, and
 stays: ``exit N`` ends with that code, ``child`` leaves a child in a session of its own, ``fork``
 one that shares this memory.
 """
