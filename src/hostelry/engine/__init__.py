@@ -1,10 +1,9 @@
 """The multi-LoRA LLM engine: knows tokens, not AWS; usable alone as a library.
 
-What a request's tokens depend on: its prompt, its adapter's content, its sampling values and its
-seed. Nothing else: on a CPU in fp32 with the native kernels its logits are the same to the last bit
-alone and in any company, in whatever chunks its prompt was computed, after a preemption, and with
-its prompt's beginning taken from the prefix cache. In fp32 its greedy tokens are those of
-transformers + PEFT.
+A request's tokens depend on its prompt, its adapter's content, its sampling values and its seed,
+and on nothing else. On a CPU in fp32 with the native kernels its logits are bitwise equal alone and
+in any batch, in any chunks of its prompt, after a preemption, and with the beginning of its prompt
+from the prefix cache. In fp32 its greedy tokens are those of transformers + PEFT.
 
     from hostelry.engine import Engine, EngineConfig, Request, SamplingParams
 """
@@ -12,7 +11,7 @@ transformers + PEFT.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # at run time on first use: whoever needs the values alone goes without torch
+if TYPE_CHECKING:  # imported on first use: a process that needs the values alone loads no torch
     from hostelry.engine.engine import (
         AdapterError,
         Engine,

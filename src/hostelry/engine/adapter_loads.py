@@ -1,4 +1,4 @@
-"""Carries out what the scheduler decides about adapters, between steps and without waiting."""
+"""Execution of the scheduler's decisions about adapters, between steps and without waiting."""
 
 from dataclasses import dataclass
 
@@ -26,14 +26,14 @@ from hostelry.engine.scheduler.planner import Scheduler
 
 @dataclass(frozen=True, slots=True)
 class FailedLoad:
-    """An adapter could not be had: the requests that waited for it are forgotten, and why."""
+    """An adapter that could not be loaded: the requests removed for it, and the reason."""
 
     request_ids: tuple[str, ...]
     reason: str
 
 
 class AdapterLoads:
-    """Adapters on their way into the pool, and where those lie that are there."""
+    """Adapters being loaded into the pool, and the indexes of those in it."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class AdapterLoads:
         self._pinned: dict[str, str] = {}  # content by name
 
     def absorb(self, now: float) -> list[FailedLoad]:
-        """Tell the scheduler what happened to adapters since the last call."""
+        """Report to the scheduler the events of adapters since the last call."""
         failed = [self._absorb(event, now) for event in self._store.poll()]
         return [it for it in failed if it is not None]
 
@@ -66,11 +66,11 @@ class AdapterLoads:
             self._upload(content_id, page_numbers)
 
     def index(self, content_id: str) -> AdapterIndex:
-        """Where a content that a running request holds lies in the pool."""
+        """The index, in the pool, of a content that a running request holds."""
         return self._indices[content_id]
 
     def is_in_pool(self, content_id: str) -> bool:
-        """Whether requests may run with it at once."""
+        """Whether requests may run with the content now."""
         return self._pages.adapter_state(content_id) is AdapterState.RESIDENT
 
     @property
@@ -79,7 +79,7 @@ class AdapterLoads:
         return frozenset(self._pinned)
 
     def pin(self, name: str, content_id: str, num_pages: int) -> None:
-        """Let `name` keep that content, of so many pages, in the pool, and no other one.
+        """Pin that content, of so many pages, for `name`, in place of any other.
 
         Raises PinBudgetError, changing nothing.
         """
@@ -97,7 +97,7 @@ class AdapterLoads:
         self._pinned[name] = content_id
 
     def preload(self, content_id: str, now: float) -> None:
-        """Bring a content from host memory into the pool, if it is there and pages can be had."""
+        """Load a content from host memory into the pool, if it is there and pages are available."""
         if self._pages.adapter_state(content_id) is not AdapterState.ABSENT:
             return
         if self._store.host(content_id) is None:
@@ -109,18 +109,18 @@ class AdapterLoads:
                 content_id, num_pages, reload_cost_s=cost_s, now=now
             )
         except OutOfPagesError:
-            return  # running requests have them; the first request of the adapter brings it
+            return  # running requests use them; the adapter's first request will load it
         self._forget_evicted()
         self._upload(content_id, page_numbers)
 
     def unpin(self, name: str) -> None:
-        """Let it go when its pages are needed; nothing happens when it is not pinned."""
+        """Make the name's content evictable; no effect when it is not pinned."""
         content_id = self._pinned.pop(name, None)
         if content_id is not None and content_id not in self._pinned.values():
             self._pages.unpin_adapter(content_id)
 
     def wait(self, timeout_s: float) -> None:
-        """Block until there is news for `absorb`, at most `timeout_s`."""
+        """Block until there is an event for `absorb`, at most `timeout_s`."""
         self._store.wait(timeout_s)
 
     def _absorb(self, event: AdapterEvent, now: float) -> FailedLoad | None:
@@ -139,14 +139,14 @@ class AdapterLoads:
         return None
 
     def _failed(self, content_id: str, reason: str, now: float) -> FailedLoad:
-        """What is in the pool already needs neither file nor copy: it stays, with its index."""
+        """Remove the requests that waited; a content that is in the pool keeps its index."""
         ended = self._scheduler.adapter_failed(content_id, now)
         if not self.is_in_pool(content_id):
             self._forget(content_id)
         return FailedLoad(ended, reason)
 
     def _give_back(self, content_id: str, now: float) -> None:
-        """Free the pages of a content that no name and no request needs."""
+        """Release the pages of a content that no name and no request needs."""
         self._forget_evicted()
         if self._pages.adapter_state(content_id) is AdapterState.LOADING:
             self._scheduler.adapter_failed(content_id, now)

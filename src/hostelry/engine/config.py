@@ -1,4 +1,4 @@
-"""How an engine is set up."""
+"""Settings of an engine."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,14 +29,12 @@ class EngineConfig:
     left, and no more than full batches and as much again for adapters can use. `prefix_cache` keeps
     the pages of prompts for requests that begin alike. `adapter_host_bytes` bounds adapters in host
     memory, None is a thirty-second of the machine's. `adapter_cache_folder` takes copies of
-    adapters that come from afar, up to `adapter_cache_bytes`. At most `pin_share` of the pool may
-    be pinned.
+    remote adapters, up to `adapter_cache_bytes`. At most `pin_share` of the pool may be pinned.
 
-    Adapters: ranks to `max_lora_rank`. `base_names` are what adapters may call this base model
-    (none: what its config.json says, if anything); another name is a warning, and refused with
-    `strict_base`. `padded_lora_rank` is for comparisons
-    with engines that pad adapters to slots: each takes the pages of one of that rank on all linear
-    modules.
+    Adapters: ranks to `max_lora_rank`. `base_names` are the names by which adapters may call this
+    base model (none: the one in its config.json, if any); another name is a warning, and refused
+    with `strict_base`. `padded_lora_rank` is for comparisons with engines that pad adapters to
+    slots: each takes the pages of one of that rank on all linear modules.
     """
 
     dtype: str = "auto"
@@ -111,10 +109,10 @@ def computing_dtype(
 ) -> tuple[str, str | None]:
     """The dtype to compute in, and a warning where it is not the one asked for.
 
-    A CPU has no fp16 arithmetic: bf16 where its instructions know it, else fp32.
+    CPUs have no fp16 arithmetic: bf16 where they have instructions for it, else fp32.
     """
-    wanted = stored if asked == "auto" else asked
-    if wanted != "fp16" or not on_cpu:
-        return wanted, None
+    dtype = stored if asked == "auto" else asked
+    if dtype != "fp16" or not on_cpu:
+        return dtype, None
     chosen = "bf16" if has_fast_bf16 else "fp32"
     return chosen, f"dtype fp16 is not computed on a CPU; this engine computes in {chosen}"

@@ -1,7 +1,7 @@
-"""The engine: add and abort requests; the step loop; token ids out.
+"""The engine: requests in, the step loop, token ids out.
 
-Synchronous and for one thread, apart from `prepare_adapter`, which any thread may call. It knows
-token ids and adapters' names, not text and not HTTP.
+Synchronous and for one thread, except `prepare_adapter`, which any thread may call. It works on
+token ids and adapters' names, not on text or HTTP.
 """
 
 import logging
@@ -12,7 +12,6 @@ from pathlib import Path
 from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.engine.adapter_loads import AdapterLoads
 from hostelry.engine.config import EngineConfig
-from hostelry.engine.kernels.native.decoder import NativeDecoder
 from hostelry.engine.loading import EngineDeps, load_deps
 from hostelry.engine.lora.adapter_metrics import AdapterMetrics
 from hostelry.engine.lora.errors import AdapterError, AdapterTooLargeError
@@ -59,7 +58,7 @@ _LOAD_WAIT_S = 0.005  # how long a step with nothing to compute waits for an ada
 
 
 class UnknownAdapterError(ValueError):
-    """A request names an adapter that is not registered; it is never answered by the base model."""
+    """The request's adapter is not registered; the base model never answers in its place."""
 
 
 class Engine:
@@ -116,21 +115,20 @@ class Engine:
 
     @property
     def warnings(self) -> list[str]:
-        """What was not done as asked, or is slower than it could be."""
-        later: Sequence[str] = getattr(self._deps.decoder, "warnings", ())  # graphs that failed
-        return [*self._deps.warnings, *later]
+        """Settings that were not followed, and reasons why steps are slower than they could be."""
+        return [*self._deps.warnings, *self._deps.decoder.warnings]
 
     # Requests
 
     def add(self, request: Request) -> None:
-        """Queue a request; `step` then reports its tokens.
+        """Queue a request; `step` then returns its tokens.
 
         Raises UnknownAdapterError, QuotaExceededError where its tenant has used up a quota,
-        ServerFullError where too many wait, or ValueError saying what is wrong with the request;
-        whatever it raises, nothing of the request is kept.
+        ServerFullError where too many wait, or ValueError with the invalid value; the engine then
+        keeps nothing of the request.
         """
         if request.id in self._requests:
-            raise ValueError(f"request {request.id} is already under way")
+            raise ValueError(f"request {request.id} is already in progress")
         state = self._validator.validate(request)
         state.version = self._acquire(request)
         try:
@@ -143,27 +141,27 @@ class Engine:
         self._counts.prompt_tokens += len(request.prompt_token_ids)
 
     def compile_structure(self, structure: Structure) -> Future[CompiledStructure]:
-        """Compile beside the steps; an `add` of a request with this structure then need not wait.
+        """Compile in another process; an `add` of a request with this structure then does not wait.
 
-        Raises GrammarError (a ValueError), now or from the future, saying what is wrong with it.
+        Raises GrammarError (a ValueError) with the reason, now or from the future.
         """
         return self._deps.structures.submit(structure)
 
     def abort(self, request_id: str) -> None:
-        """End a request now; the next `step` reports it. No error if it is unknown or done."""
+        """End a request now; the next `step` returns it. No error if it is unknown or done."""
         if request_id in self._requests:
             self._end_outside_step(request_id, FinishReason.ABORT, None)
 
     @property
     def has_work(self) -> bool:
-        """Whether `step` has anything to compute, to load or to report."""
+        """Whether `step` has anything to compute, to load or to return."""
         return bool(self._requests or self._endings)
 
     def step(self) -> list[Output]:
         """Advance every scheduled request by a chunk of its prompt or by one token.
 
-        Where nothing can be computed until an adapter is loaded, it waits for that a few ms.
-        Whatever goes wrong with one request ends that request alone.
+        Where nothing can be computed until an adapter is loaded, it waits a few ms for the load.
+        An error of one request ends that request alone.
         """
         failure = self._deps.failure
         if failure is not None:
@@ -202,12 +200,12 @@ class Engine:
     def register_adapter(
         self, name: str, prepared: Prepared, *, pin: bool = False, replace: bool = False
     ) -> RegisteredAdapter:
-        """Let `name` stand for a prepared adapter from the next request on; returns at once.
+        """Register a prepared adapter as `name` from the next request on; returns at once.
 
-        With `replace` a name that is taken gets a new version: requests in flight end on the one
-        they began with. Raises, changing nothing, AdapterError for a name that is empty, or taken
-        without `replace`; AdapterTooLargeError where no request could run with it; PinBudgetError
-        where pinned adapters would take too much of the pool.
+        With `replace` a registered name gets a new version: requests in flight end on the version
+        they began with. Raises, changing nothing, AdapterError for a name that is empty, or
+        registered without `replace`; AdapterTooLargeError where no request could run with it;
+        PinBudgetError where pinned adapters would take too much of the pool.
         """
         store = self._deps.store
         old = store.get(name)
@@ -229,13 +227,13 @@ class Engine:
         return self._registered(name)
 
     def load_adapter(self, name: str, folder: Path, *, pin: bool = False) -> RegisteredAdapter:
-        """Make the PEFT adapter in `folder` available as `name`: `prepare` and `register`."""
+        """Prepare the PEFT adapter in `folder` and register it as `name`."""
         if self._deps.store.get(name) is not None:
             raise AdapterError(f"adapter {name!r} is already loaded; unload it first")
         return self.register_adapter(name, self.prepare_adapter(folder), pin=pin)
 
     def replace_adapter(self, name: str, folder: Path) -> RegisteredAdapter:
-        """Let `name` stand for the adapter in `folder`, whether it is taken or not."""
+        """Prepare the adapter in `folder` and register it as `name`, registered already or not."""
         return self.register_adapter(name, self.prepare_adapter(folder), replace=True)
 
     def unload_adapter(self, name: str) -> None:
@@ -249,14 +247,14 @@ class Engine:
         self._absorb_loads()
 
     def pin_adapter(self, name: str) -> None:
-        """Keep it in the pool. Raises UnknownAdapterError, or PinBudgetError."""
+        """Keep the adapter in the pool. Raises UnknownAdapterError, or PinBudgetError."""
         registered = self._registered(name)
         content_id = registered.version.content_id
         self._loads.pin(name, content_id, registered.summary.num_pages)
         self._loads.preload(content_id, self._clock.now())
 
     def unpin_adapter(self, name: str) -> None:
-        """Let it leave the pool when its pages are needed. Raises UnknownAdapterError."""
+        """Make the adapter evictable again. Raises UnknownAdapterError."""
         self._registered(name)
         self._loads.unpin(name)
 
@@ -266,16 +264,16 @@ class Engine:
         return list(self._deps.store.adapters)
 
     def close(self) -> None:
-        """End the threads that load adapters, and other ranks; the engine is not used afterwards.
+        """End the threads that load adapters, and other ranks; the engine is of no use afterwards.
 
-        Where a model is held by several ranks, their processes end with this one at the latest.
+        The processes of other ranks end with this one at the latest.
         """
         self._deps.close()
 
     # Numbers
 
     def adapter_tier(self, name: str) -> StorageTier:
-        """The fastest place the adapter is in now. Raises UnknownAdapterError."""
+        """The fastest tier that holds the adapter now. Raises UnknownAdapterError."""
         content_id = self._registered(name).version.content_id
         if self._loads.is_in_pool(content_id):
             return StorageTier.POOL
@@ -290,7 +288,7 @@ class Engine:
 
     @property
     def stats(self) -> EngineStats:
-        """Counts and present use."""
+        """Counts since the start, and current use."""
         counts = self._counts
         return EngineStats(
             kernels=self._deps.kernels,
@@ -308,7 +306,7 @@ class Engine:
         )
 
     def _check_size(self, prepared: Prepared) -> None:
-        """Raise AdapterTooLargeError for an adapter beside which no request has a page left."""
+        """Raise AdapterTooLargeError for an adapter that leaves no page for a request."""
         self._deps.store.check_fits(prepared.adapter)
         pool = self._scheduler.pool
         num_pages = max(prepared.adapter.summary.num_pages, self._deps.min_adapter_pages)
@@ -322,16 +320,15 @@ class Engine:
     # The parts of a step
 
     def _absorb_loads(self) -> None:
-        """Take note of loads that ended, and end the requests of those that failed."""
+        """Process loads that ended, and end the requests of those that failed."""
         for failed in self._loads.absorb(self._clock.now()):
             for request_id in failed.request_ids:
-                state = self._requests[request_id]
-                name = state.request.adapter
+                name = self._requests[request_id].request.adapter
                 message = f"adapter {name!r} cannot be loaded: {failed.reason}"
                 self._end_outside_step(request_id, FinishReason.ERROR, message)
 
     def _leave_out(self, plan: Plan) -> None:
-        """Take note of the requests that `plan` sent back to wait, or ended."""
+        """Process the requests that `plan` preempted or dropped."""
         self._counts.preemptions += len(plan.preempted)
         for request_id in plan.preempted:
             self._requests[request_id].page_row.clear()
@@ -342,7 +339,7 @@ class Engine:
     def _computed_singly(self, chunks: Sequence[Chunk]) -> list[tuple[str, Sampled]]:
         """As `_compute`, each chunk alone; a request whose chunk fails ends with the cause.
 
-        What the step that failed has written is written again, with the same values.
+        Safe after a failed step: the keys and values it wrote are written again, unchanged.
         """
         sampled: list[tuple[str, Sampled]] = []
         for chunk in chunks:
@@ -355,27 +352,24 @@ class Engine:
         return sampled
 
     def _compute(self, chunks: Sequence[Chunk]) -> list[tuple[str, Sampled]]:
-        """Run the model, and choose a token for each sampling chunk: its request, and the token."""
+        """Run the model, and choose a token for the request of each sampling chunk."""
         ordered = by_adapter([self._rows(chunk) for chunk in chunks])
         decoder = self._deps.decoder
         logits_SV = decoder.forward(forward_batch(ordered), self._deps.pool)
         sampling = [part.request_id for part in ordered if part.samples]
         histories = [self._requests[request_id].history for request_id in sampling]
-        if isinstance(decoder, NativeDecoder):
-            sampled = sample(
-                logits_SV,
-                histories,
-                greedy_S=decoder.last_greedy_S,
-                finite_S=decoder.last_finite_S,
-            )
-        else:
-            sampled = sample(logits_SV, histories)
+        sampled = sample(
+            logits_SV,
+            histories,
+            greedy_S=decoder.last_greedy_S,
+            finite_S=decoder.last_finite_S,
+        )
         return list(zip(sampling, sampled, strict=True))
 
     def _rows(self, chunk: Chunk) -> SequenceRows:
         state = self._requests[chunk.request_id]
         content_id = state.content_id
-        if state.page_row.is_empty:  # what lies before its first chunk was computed for others
+        if state.page_row.is_empty:  # tokens before its first chunk are cached
             self._counts.cached_tokens += chunk.start
         return SequenceRows(
             request_id=chunk.request_id,
@@ -388,7 +382,7 @@ class Engine:
         )
 
     def _output(self, request_id: str, sampled: Sampled) -> Output:
-        """Commit a request's new token and end the request where it is the last one."""
+        """Record a request's new token and end the request where it is the last one."""
         state = self._requests[request_id]
         sampled = _recorded(state, sampled)
         if sampled.token_id is None:
@@ -424,7 +418,7 @@ class Engine:
         return FinishReason.LENGTH if len(state.tokens) >= state.max_tokens else None
 
     def _all_failed(self, reason: str) -> list[Output]:
-        """End all requests: no step will be computed any more."""
+        """End all requests: no further step can be computed."""
         for request_id in list(self._requests):
             self._end_outside_step(request_id, FinishReason.ERROR, reason)
         failed, self._endings = self._endings, []
@@ -444,7 +438,7 @@ class Engine:
         )
 
     def _release(self, state: RequestState, keys: tuple[bytes, ...] = ()) -> None:
-        """Forget a request and give back its pages and its adapter."""
+        """Forget a request and release its pages and its adapter."""
         del self._requests[state.request.id]
         self._scheduler.remove(state.request.id, self._clock.now(), keys)
         if state.version is not None:
@@ -471,7 +465,7 @@ class Engine:
 
 
 def _recorded(state: RequestState, sampled: Sampled) -> Sampled:
-    """The token once the request's history has it, or why it cannot."""
+    """The token once it is in the request's history, or the error that kept it out."""
     if sampled.token_id is None:
         return sampled
     try:

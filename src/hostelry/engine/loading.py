@@ -1,4 +1,4 @@
-"""From a model folder to the parts an engine is made of."""
+"""Loading of a model folder into the dependencies of an engine."""
 
 import json
 import os
@@ -43,7 +43,7 @@ _HOST_SHARE = 1 / 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineDeps:
-    """A loaded model and what runs it; `spec` carries the computing dtype and length."""
+    """A loaded model and what runs it; `spec` has the computing dtype and length."""
 
     spec: ModelSpec
     decoder: Decoder
@@ -58,7 +58,7 @@ class EngineDeps:
 
     @property
     def failure(self) -> str | None:
-        """Why no more steps can be computed, where several ranks hold the model; else None."""
+        """Why no more steps can be computed, where ranks of the model failed; else None."""
         return None if self.leader is None else self.leader.failure
 
     def close(self) -> None:
@@ -69,8 +69,8 @@ class EngineDeps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Core:
-    """What computes and where; `leader` where several ranks hold the model."""
+class _ComputeDeps:
+    """The decoder, its pool and its adapters' reader; `leader` where several ranks compute."""
 
     decoder: Decoder
     pool: PoolTensor
@@ -138,8 +138,8 @@ def _core(
     kernels: str,
     device: torch.device,
     clock: Clock,
-) -> _Core:
-    """The whole model in this process."""
+) -> _ComputeDeps:
+    """Load the whole model in this process."""
     with torch.inference_mode():
         weights = load_decoder(
             folder, spec, max_len=spec.max_model_len, dtype=layout.dtype, device=device
@@ -147,13 +147,13 @@ def _core(
         decoder = _decoder(weights, config, kernels, clock)
     pool = PoolTensor(layout, _num_pages(spec, config, layout, _pool_share(device)), device)
     reader = _adapter_reader(folder, spec, weights, config, layout)
-    return _Core(decoder=decoder, pool=pool, reader=reader, placer=PoolUploader(pool))
+    return _ComputeDeps(decoder=decoder, pool=pool, reader=reader, placer=PoolUploader(pool))
 
 
 def _shared_core(
     folder: Path, spec: ModelSpec, config: EngineConfig, layout: PoolLayout, device: torch.device
-) -> _Core:
-    """This process' part of the model; the others' are in processes that it starts."""
+) -> _ComputeDeps:
+    """Load this process' part of the model, and start the processes that load the others."""
     world_size = config.tensor_parallel
     check_divides(
         world_size,
@@ -181,7 +181,7 @@ def _shared_core(
     )
     torch.set_num_threads(num_threads)
     leader = start_leader(job, _devices(device, world_size))
-    return _Core(
+    return _ComputeDeps(
         decoder=leader, pool=leader.pool, reader=leader.reader, placer=leader, leader=leader
     )
 
@@ -199,9 +199,23 @@ def _devices(device: torch.device, world_size: int) -> list[str]:
 
 
 def _chosen_kernels(config: EngineConfig, device: torch.device) -> tuple[str, str | None]:
-    """Which kernels compute, and a warning where they are slower than they could be.
+    """The kernels that compute, and a warning where they are slower than they could be.
 
-    Raises ValueError for kernels that were asked for and are not there.
+    Raises ValueError for kernels that the settings name and that are not available.
+
+        device  tensor_parallel > 1  kernels      native built  result
+        ------  -------------------  -----------  ------------  -------------------------------
+        cpu     no                   auto         yes           native
+        cpu     no                   auto, torch  no            torch, with a warning
+        cpu     no                   torch        yes           torch
+        cpu     -                    native       no            ValueError
+        cpu     yes                  auto, torch  -             torch, with a warning
+        cuda    no                   auto         -             triton, or torch with a warning
+        cuda    no                   torch        -             torch
+        cuda    yes                  auto, torch  -             torch
+        cuda    -                    native       -             ValueError
+
+    Weights of int8 need native kernels: ValueError with torch's on one rank, and on CUDA.
     """
     if device.type != "cpu":
         if config.kernels == "native" or config.weight_dtype == "int8":
@@ -266,9 +280,10 @@ def _max_len(spec: ModelSpec, config: EngineConfig) -> int:
 
 
 def _num_pages(spec: ModelSpec, config: EngineConfig, layout: PoolLayout, share_bytes: int) -> int:
-    """Pages of the pool: what the budget holds, or what full batches and adapters can use.
+    """Pages that fit into `pool_bytes`.
 
-    Without a budget, no more than `share_bytes`.
+    Without that setting, pages that full batches and as much again for adapters can use, within
+    `share_bytes`.
     """
     longest = -(-spec.max_model_len // config.page_tokens)
     budget = config.pool_bytes
@@ -293,7 +308,7 @@ def _pool_share(device: torch.device) -> int:
 def _shared_pool_share(
     folder: Path, layout: PoolLayout, device: torch.device, world_size: int
 ) -> int:
-    """As `_pool_share`, of all ranks together, before their weights are there."""
+    """As `_pool_share`, of all ranks together, before their weights are loaded."""
     if device.type != "cuda":
         return _pool_share(device)
     stored = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
@@ -313,7 +328,7 @@ def _physical_bytes() -> int:
 
 
 def _store(
-    core: _Core, config: EngineConfig, fetchers: Mapping[str, Fetcher], clock: Clock
+    core: _ComputeDeps, config: EngineConfig, fetchers: Mapping[str, Fetcher], clock: Clock
 ) -> AdapterStore:
     cache = None
     if config.adapter_cache_folder is not None:
@@ -323,7 +338,7 @@ def _store(
 
 
 def _padded_pages(spec: ModelSpec, config: EngineConfig, layout: PoolLayout) -> int:
-    """Pages that each adapter takes at least: 0, but for comparisons."""
+    """The fewest pages of an adapter: 0 without `padded_lora_rank`."""
     if config.padded_lora_rank is None:
         return 0
     targets = decoder_targets(spec)
@@ -334,7 +349,7 @@ def _padded_pages(spec: ModelSpec, config: EngineConfig, layout: PoolLayout) -> 
 
 
 def _stored_names(folder: Path) -> tuple[str, ...]:
-    """What the model's config.json says it is called; most say nothing."""
+    """The model's name in its config.json; most have none."""
     name = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("_name_or_path")
     return (name,) if isinstance(name, str) and name else ()
 

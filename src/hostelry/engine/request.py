@@ -1,4 +1,4 @@
-"""What goes into the engine and what comes out: plain values of token ids."""
+"""Requests to the engine and its outputs: plain values of token ids."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class FinishReason(Enum):
     EOS = "eos_token"  # the model ended it, or a stop token id was sampled
     STOP = "stop_sequence"  # a stop string was found
     ABORT = "abort"  # cancelled
-    DEADLINE = "deadline"  # its first token would have come, or came, too late
+    DEADLINE = "deadline"  # without a first token in time, or predicted to be
     ERROR = "error"  # failed; the request's output carries the message
 
 
@@ -27,7 +27,7 @@ StructureKind = Literal["json_object", "json_schema", "regex", "grammar", "choic
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """The form that a generated text has, from its first character to its last.
+    """The form of a generated text, from its first character to its last.
 
     `text` is by `kind`: "json_object": nothing; "json_schema": the schema as JSON; "regex": a
     pattern for the whole text; "grammar": EBNF with a rule named root; "choice": a JSON list of
@@ -40,7 +40,7 @@ class Structure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How the next token is chosen.
+    """Parameters of sampling.
 
     `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 are off. `seed` None draws one;
     with a seed the tokens depend on the request alone. Penalties as in the OpenAI and Hugging Face
@@ -106,7 +106,7 @@ class SamplingParams:
 class Request:
     """One sequence to continue; `adapter` names a registered adapter, None is the base model.
 
-    `tenant` is whose fair share and quotas it counts against; None is the adapter's name, or the
+    It counts against the fair share and quotas of `tenant`; None is the adapter's name, or the
     empty name for the base model. Without a first token within `first_token_deadline_s` of its
     arrival it ends with FinishReason.DEADLINE.
     """
@@ -132,8 +132,8 @@ class Output:
     """One step of one request.
 
     `token_id` is None only when the request ended without a further token (abort, error).
-    `finish_reason` is set on the last output; `error` says what went wrong. `adapter_content_id` is
-    the version of the adapter that computed all of the answer, also on the last output.
+    `finish_reason` is set on the last output, `error` on one that failed. `adapter_content_id`, on
+    the last output too, is the version of the adapter that computed all of the answer.
     """
 
     request_id: str

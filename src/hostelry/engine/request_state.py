@@ -1,4 +1,4 @@
-"""A request under way."""
+"""The state of a request in progress."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ from hostelry.engine.sampling.history import TokenHistory
 
 @dataclass(slots=True, kw_only=True)
 class RequestState:
-    """Its tokens so far, at most `max_tokens` with the prompt, and what it holds."""
+    """A request's tokens so far, at most `max_tokens` with the prompt, and what it holds."""
 
     request: Request
     tokens: list[int]
@@ -21,5 +21,5 @@ class RequestState:
 
     @property
     def content_id(self) -> str | None:
-        """The content of its adapter; None for the base model."""
+        """The content id of its adapter; None for the base model."""
         return None if self.version is None else self.version.content_id

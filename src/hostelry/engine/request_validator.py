@@ -1,4 +1,4 @@
-"""From a request to what the engine and its scheduler keep of it."""
+"""Validation of requests, and what the engine and its scheduler keep of them."""
 
 import secrets
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _BASE_ID = "base"  # a pool holds what one base model computed, and ends with it
 
 
 class RequestValidator:
-    """Checks requests against the model."""
+    """Checks requests against the model and the engine's settings."""
 
     def __init__(self, deps: EngineDeps, config: EngineConfig, clock: Clock) -> None:
         self._model = deps.spec
@@ -27,7 +27,7 @@ class RequestValidator:
         self._clock = clock
 
     def validate(self, request: Request) -> RequestState:
-        """The request as it begins, without its adapter. Raises ValueError saying what is wrong."""
+        """The initial state of a request, without its adapter. Raises ValueError if invalid."""
         max_tokens = self._check(request)
         structure = request.sampling.structure
         compiled = self._structures.submit(structure).result() if structure else None
@@ -66,7 +66,7 @@ class RequestValidator:
         )
 
     def page_keys(self, tokens: Sequence[int], content_id: str | None) -> tuple[bytes, ...]:
-        """The content keys of the complete pages of `tokens`; none where nothing is cached."""
+        """The content keys of the complete pages of `tokens`; none without a prefix cache."""
         if not self._config.prefix_cache:
             return ()
         return tuple(
@@ -74,7 +74,7 @@ class RequestValidator:
         )
 
     def _check(self, request: Request) -> int:
-        """The request's largest number of tokens. Raises ValueError."""
+        """The most tokens the request can have, prompt included. Raises ValueError."""
         prompt, max_len = request.prompt_token_ids, self._model.max_model_len
         if not prompt:
             raise ValueError(f"request {request.id} has an empty prompt")

@@ -1,4 +1,4 @@
-"""What an engine counts."""
+"""Counters and statistics of an engine."""
 
 from dataclasses import dataclass
 
@@ -8,9 +8,9 @@ from hostelry.engine.pages.stats import PoolStats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
-    """Counts since the start, and what is held now; `kernels` compute: native or torch.
+    """Counts since the start, and current use; `kernels` are native, triton or torch.
 
-    `num_prompt_tokens` were asked for, `num_cached_tokens` of them came from the prefix cache.
+    `num_cached_tokens` of the `num_prompt_tokens` came from the prefix cache.
     """
 
     kernels: str
@@ -29,7 +29,7 @@ class EngineStats:
 
 @dataclass(slots=True)
 class EngineCounters:
-    """The numbers that only grow."""
+    """Counters that only grow."""
 
     steps: int = 0
     prompt_tokens: int = 0

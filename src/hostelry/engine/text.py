@@ -1,4 +1,4 @@
-"""Token ids to text as they come, and stop strings in it; pure, and without tensors.
+"""Incremental conversion of token ids to text, and stop strings in it; pure, without tensors.
 
 A token may be part of a character, and how it reads may depend on the token before it, so text is
 taken from decoding a window of recent tokens, never a token alone.
@@ -7,9 +7,9 @@ taken from decoding a window of recent tokens, never a token alone.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-_REPLACEMENT = "\ufffd"  # what a decoder makes of bytes that are no whole character
+_REPLACEMENT = "\ufffd"  # a decoder's output for bytes that are no whole character
 _MAX_PENDING = 3  # bytes of a character whose last byte is missing; each may show as one of these
-_WINDOW_TOKENS = 16  # decoded anew with each token; longer windows are cut at a whole character
+_WINDOW_TOKENS = 16  # decoded again with each token; longer windows are cut at a whole character
 _FORCED_WINDOW_TOKENS = 256  # cut even without one: the tokens are no text at all
 _KEPT_TOKENS = 8  # after a forced cut; more than the longest character has bytes
 
@@ -18,7 +18,7 @@ class IncrementalDetokenizer:
     """Text of a growing list of tokens; all deltas together equal the decoding of all tokens.
 
     Args:
-        decode: text of a list of token ids; whether it skips special tokens is its own affair.
+        decode: text of a list of token ids, with or without special tokens.
         prompt_tail: tokens before the first, whose text is not reported but decides how the first
             token reads (a leading space, say).
     """
@@ -40,7 +40,7 @@ class IncrementalDetokenizer:
         return delta
 
     def finish(self) -> str:
-        """What is still held back: an unfinished character reads as the replacement character."""
+        """The text held back; an unfinished character reads as the replacement character."""
         if not self._window:
             return ""
         rest = self._decode(self._window)[self._num_reported :]
@@ -78,7 +78,7 @@ class StopResult:
 
 
 class StopStrings:
-    """Looks for stop strings in text that comes in pieces, however it is cut.
+    """A search for stop strings in text that arrives in pieces, cut anywhere.
 
     Text that may be the beginning of a stop string is held back. The stop string whose end comes
     first wins, of several ending together the longest. Raises ValueError for an empty one.
@@ -92,7 +92,7 @@ class StopStrings:
         self._held = ""
 
     def feed(self, delta: str) -> StopResult:
-        """Add text. After a result with `stop` nothing more is to be fed."""
+        """Add text and return what may be shown; not to be called after a result with `stop`."""
         text = self._held + delta
         found = [(text.find(stop) + len(stop), -len(stop), stop) for stop in self._stops]
         found = [match for match in found if match[0] + match[1] >= 0]
@@ -107,7 +107,7 @@ class StopStrings:
         return StopResult(text[: len(text) - num_held])
 
     def flush(self) -> str:
-        """The text held back, once no more will come."""
+        """The text held back, at the end of all text."""
         held, self._held = self._held, ""
         return held
 

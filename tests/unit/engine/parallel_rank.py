@@ -63,9 +63,9 @@ def lead(case: Case, ranks: RankConnections, folder: Path) -> None:
         pages = [free.pop(number % len(free)) for number in range(0, 7 * count, 7)]
         image = image_folder(folder, name)
         case.reader.save(adapter, image)
-        told = PlaceMessage(0, adapter.content_id, pages, str(image))
-        indexes[name] = case.place(told)
-        leading.place(told.key, indexes[name], told.pages, told.source)
+        message = PlaceMessage(0, adapter.content_id, pages, str(image))
+        indexes[name] = case.place(message)
+        leading.place(message.key, indexes[name], message.pages, message.source)
     refuse(case, leading, folder, free)
     driver = Driver(leading, case.pool, range(NUM_CACHE_PAGES))
     for prompt, name in zip(case.job["prompts"], case.job["chosen"], strict=True):

@@ -75,18 +75,18 @@ class TextReader:
         return replace(adapter, summary=replace(adapter.summary, content_id=content_id))
 
 
-class ManualLane:
+class ManualExecutor:
     """Runs jobs only when told to."""
 
     def __init__(self) -> None:
         self.jobs: deque[Callable[[], None]] = deque()
-        self.num_widened = 0
+        self.num_added_threads = 0
 
-    def start(self, job: Callable[[], None]) -> None:
+    def submit(self, job: Callable[[], None]) -> None:
         self.jobs.append(job)
 
-    def widen(self) -> None:
-        self.num_widened += 1
+    def add_thread(self) -> None:
+        self.num_added_threads += 1
 
     def close(self) -> None:
         self.jobs.clear()
@@ -140,7 +140,7 @@ class Bench:
         self.reader = TextReader()
         self.shelf = RemoteShelf()
         self.cache = DiskCache(folder / "cache", disk_units * 10)
-        self.disk, self.remote, self.upload = ManualLane(), ManualLane(), ManualLane()
+        self.disk, self.remote, self.upload = ManualExecutor(), ManualExecutor(), ManualExecutor()
         self.uploader = CountingUploader()
         loader = AdapterLoader(
             self.reader, self.clock, fetchers={"far": self.shelf}, cache=self.cache
@@ -176,7 +176,7 @@ class Bench:
         self.cache.drop(f"{content_id}-{self.reader.form_name}")
 
     def run(self) -> list[AdapterEvent]:
-        """Let every lane work, then poll; until nothing moves."""
+        """Let every executor work, then poll; until nothing moves."""
         events = self.store.poll()
         while self.disk.run() + self.remote.run() + self.upload.run():
             events += self.store.poll()

@@ -413,7 +413,7 @@ def test_a_fetch_that_hangs_fails_in_time_and_blocks_nobody(tmp_path: Path) -> N
         bench.clock.advance(2)
         events = bench.store.poll()
         assert LoadFailed(content_id, "loading from remote took longer than 30 s") in events
-    assert bench.remote.num_widened == 2
+    assert bench.remote.num_added_threads == 2
     assert LoadFailed(ids[2], "2 loads from remote hang; another is not started") in events
     assert bench.store.stats.host_bytes <= 3 * UNIT
     assert kinds(bench.run(), near) == ["LoadedToHost"]

@@ -15,6 +15,7 @@ from hostelry.engine.kernels.batch import (
     LoraSegment,
     WideRows,
 )
+from hostelry.engine.kernels.decoder import LogitsDecoder
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
 from hostelry.engine.kernels.triton.availability import why_unavailable
 from hostelry.engine.kernels.triton.step import DeviceStep, StepBlock, step_sizes
@@ -74,7 +75,7 @@ def batch(
     )
 
 
-class CountingDecoder:
+class CountingDecoder(LogitsDecoder):
     """Logits are the rows' tokens; counts how they were computed."""
 
     device = CPU
@@ -192,7 +193,7 @@ def test_decode_steps_are_captured_when_they_come_again(
     assert bench.graphed.kinds == {kind}
     assert bench.capture.num_captures == 1
     assert bench.decoder.steps[0].max_rank == (16 if kind.has_adapters else 0)
-    assert bench.graphed.warnings == []
+    assert not bench.graphed.warnings
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from tests.models import tiny_llama
 from tests.unit.engine.oracle import assert_nothing_is_held, drain, greedy
 
 from hostelry.engine.engine import Engine, EngineConfig
+from hostelry.engine.kernels.decoder import LogitsDecoder
 from hostelry.engine.request import FinishReason, Output, Request, SamplingParams, Structure
 
 CONFIG = EngineConfig(dtype="fp32", pool_bytes=4 << 20, num_threads=1)
@@ -135,7 +136,7 @@ def test_a_grammar_that_breaks_ends_its_own_request(
 
 
 @dataclass
-class BreaksAt:
+class BreaksAt(LogitsDecoder):
     """A decoder that computes no step which holds the token."""
 
     inner: Any

@@ -31,6 +31,7 @@ from tests.unit.engine.paged_steps import (
 )
 
 from hostelry.engine.kernels.batch import MODULES, AdapterIndex, ForwardBatch
+from hostelry.engine.kernels.decoder import LogitsDecoder
 from hostelry.engine.kernels.pool import PoolTensor
 from hostelry.engine.kernels.shard import Shard, module_share
 from hostelry.engine.layers.parallel import shard_weights
@@ -282,7 +283,7 @@ def test_a_tied_head_stays_tied(tmp_path: Path) -> None:
     assert len(part.embedding_VH) == 100
 
 
-class Recorder:
+class Recorder(LogitsDecoder):
     """A decoder that keeps what it was given."""
 
     def __init__(self) -> None:
@@ -294,17 +295,17 @@ class Recorder:
 
 
 class Tape:
-    """A channel that is told first and heard later."""
+    """A channel whose messages are sent first and received later."""
 
     def __init__(self, *reasons: str) -> None:
-        self.told: list[bytes] = []
+        self.sent: list[bytes] = []
         self._reasons = ["", *reasons]
 
-    def tell(self, content: bytes) -> None:
-        self.told.append(content)
+    def send(self, content: bytes) -> None:
+        self.sent.append(content)
 
-    def hear(self) -> bytes:
-        return self.told.pop(0)
+    def receive(self) -> bytes:
+        return self.sent.pop(0)
 
     def reasons(self, own: str) -> list[str]:
         return [own or it for it in self._reasons]
@@ -361,15 +362,15 @@ def test_a_removal_is_told_with_the_next_adapter() -> None:
     first, second = empty_index(), empty_index()
     leading.place("a", first, [1], "file")
     leading.remove(first)
-    assert len(adapters.told) == 1
+    assert len(adapters.sent) == 1
     leading.place("b", second, [1], "file")
     leading.stop()
-    assert [parse(it) for it in adapters.told[1:]] == [
+    assert [parse(it) for it in adapters.sent[1:]] == [
         RemoveMessage(1),
         PlaceMessage(2, "b", [1], "file"),
         StopMessage(),
     ]
-    assert [parse(it) for it in steps.told] == [StopMessage()]
+    assert [parse(it) for it in steps.sent] == [StopMessage()]
 
 
 def test_an_adapter_that_one_rank_refused_is_placed_nowhere() -> None:
@@ -378,10 +379,10 @@ def test_an_adapter_that_one_rank_refused_is_placed_nowhere() -> None:
     index = empty_index()
     with pytest.raises(ParallelError, match="adapter a could not be placed; rank 1: disk full"):
         leading.place("a", index, [1], "file")
-    assert [parse(it) for it in tape.told] == [PlaceMessage(1, "a", [1], "file"), RemoveMessage(1)]
+    assert [parse(it) for it in tape.sent] == [PlaceMessage(1, "a", [1], "file"), RemoveMessage(1)]
     leading.remove(index)
     leading.stop()
-    assert [parse(it) for it in tape.told[2:]] == [StopMessage()]
+    assert [parse(it) for it in tape.sent[2:]] == [StopMessage()]
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""Each kernel's plain-torch form, which defines its result."""
+"""The values of a step, the interface of decoders, and kernels in C++ and Triton."""

@@ -1,4 +1,4 @@
-"""One step as a value that is passed down; plain arrays, so that one call can take it whole.
+"""A step as a value of plain arrays, which native code can take in one call.
 
 # T rows (tokens of all sequences), B sequences, P pages, S rows with logits, M modules, R ranks
 """
@@ -33,7 +33,7 @@ class WideRows:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AdapterIndex:
-    """Where one adapter's weights lie in the pool.
+    """The positions of one adapter's weights in the pool.
 
     Module `m` has rank `ranks_M[m]` (0: not targeted) and scale `scales_M[m]`. Its rank `j` has the
     entry `i = firsts_M[m] + j`: row j of A (in-features values) starts at element
@@ -67,8 +67,8 @@ class ForwardBatch:
     Sequence b has rows [row_starts_B1[b], row_starts_B1[b + 1]), which are the last of its
     `lengths_B[b]` tokens; its keys and values lie, in order, in the pages `pages_BP[b]` (filled up
     with -1), those of this step's rows being written by it. `positions_T` are the rows' positions
-    in their sequence. Logits are wanted of `logit_rows_S`. Segments do not overlap and come in
-    order; rows of none are the base model's. Rows of one adapter are neighbours.
+    in their sequence. Logits are computed for `logit_rows_S`. Segments do not overlap and come in
+    order; rows of no segment are the base model's. Rows of one adapter are adjacent.
     """
 
     token_ids_T: Int32

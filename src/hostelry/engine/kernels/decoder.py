@@ -1,18 +1,22 @@
-"""The seam between a step and what computes it."""
+"""The interface between a step and the code that computes it."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
+import numpy
 import torch
+from numpy.typing import NDArray
 
-from hostelry.engine.kernels.batch import ForwardBatch
+from hostelry.engine.kernels.batch import ForwardBatch, Int64
 from hostelry.engine.kernels.pool import PoolTensor
 
 
 class Decoder(Protocol):
-    """A loaded model; keeps nothing of a step.
+    """A loaded model.
 
-    Implementations: torch tensors (`layers.decoder.TorchDecoder`, which defines the result) and
-    native code for CPUs (`kernels.native.NativeDecoder`).
+    Implementations: torch tensors (`layers.decoder.TorchDecoder`, which defines the result), native
+    code for CPUs (`kernels.native.NativeDecoder`), Triton's kernels (`layers.cuda_decoder`), graphs
+    of these (`runner.graphs`), and several ranks (`runner.leader`).
     """
 
     def forward(self, batch: ForwardBatch, pool: PoolTensor) -> torch.Tensor:
@@ -22,3 +26,26 @@ class Decoder(Protocol):
         next call.
         """
         ...
+
+    @property
+    def last_greedy_S(self) -> Int64 | None:  # noqa: N802
+        """The most likely token of each row of the last `forward`; None where not computed."""
+        ...
+
+    @property
+    def last_finite_S(self) -> NDArray[numpy.bool_] | None:  # noqa: N802
+        """Whether that token's logit is finite; None where `last_greedy_S` is."""
+        ...
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Why steps are slower than they could be, as found since the model was loaded."""
+        ...
+
+
+class LogitsDecoder:
+    """Base of decoders that compute logits only: sampling finds the most likely tokens."""
+
+    last_greedy_S = None
+    last_finite_S = None
+    warnings: Sequence[str] = ()

@@ -1,10 +1,10 @@
 """The tensor behind the page pool: one allocation for keys, values and adapter weights.
 
 As a page of the KV cache, a page holds, for each layer in turn, the keys of its tokens as (K, D, S)
-and then the values as (K, S, D): the same dimension of consecutive keys lies together, so that the
-scores of a whole page come from whole vectors. As a page of an adapter it holds rows of A and
-columns of B one after another (see `kernels.batch.AdapterIndex`). Elements have the model's dtype
-in both cases. Those beyond a sequence's end are whatever a former owner left there, nan included.
+and then the values as (K, S, D): the same dimension of consecutive keys is contiguous, so that the
+scores of a whole page are computed with whole vectors. As a page of an adapter it holds rows of A
+and columns of B one after another (see `kernels.batch.AdapterIndex`). Elements have the model's
+dtype in both cases. Those beyond a sequence's end are left from a former owner, nan included.
 
 # N pages, S tokens a page, K key-value heads, D head dimension
 """
@@ -18,7 +18,7 @@ import torch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolLayout:
-    """What a page looks like."""
+    """The layout of a page."""
 
     num_layers: int
     num_kv_heads: int
@@ -43,7 +43,7 @@ class PoolLayout:
 
 
 class PoolTensor:
-    """`num_pages` pages on one device; on a CPU memory is taken only as it is first written."""
+    """`num_pages` pages on one device; on a CPU the kernel allocates memory at the first write."""
 
     def __init__(self, layout: PoolLayout, num_pages: int, device: torch.device) -> None:
         self.layout = layout
@@ -69,7 +69,7 @@ class PoolTensor:
 
 
 def _zeros(num_elements: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Zeros; on a CPU in huge pages where there are some: steps walk through all of an adapter."""
+    """Zeros; on a CPU in huge pages where available, as each step reads whole adapters."""
     if device.type != "cpu":
         return torch.zeros(num_elements, dtype=dtype, device=device)
     memory = mmap.mmap(-1, num_elements * dtype.itemsize, flags=mmap.MAP_PRIVATE)

@@ -1,4 +1,4 @@
-"""Products of rows with a weight in plain torch: what each kind of packed weight computes.
+"""Products of rows with a weight in plain torch: the reference of each kind of packed weight.
 
 # T rows, I in-features, O out-features
 """
@@ -12,7 +12,7 @@ INT8_LARGEST = 127
 
 
 class WeightKind(IntEnum):
-    """How a weight is kept and multiplied; numbers as in cpp/gemm.h."""
+    """The format in which a weight is kept and multiplied; numbers as in cpp/gemm.h."""
 
     F32 = 0
     BF16 = 1

@@ -1,4 +1,4 @@
-"""A rank's part of what several ranks hold together."""
+"""Shards: the part of each rank, where several ranks hold a model together."""
 
 from dataclasses import dataclass
 
@@ -19,15 +19,15 @@ class Shard:
             raise ValueError(f"rank {self.rank} of {self.world_size}; ranks count from 0")
 
     def span(self, count: int) -> slice:
-        """The part of `count` things that is this rank's."""
+        """This rank's part of `count` items."""
         return self.span_of(count, self.rank)
 
     def span_of(self, count: int, rank: int) -> slice:
-        """The part of `count` things that is `rank`'s."""
+        """The part of `rank` of `count` items."""
         return slice(count * rank // self.world_size, count * (rank + 1) // self.world_size)
 
     def largest(self, count: int) -> int:
-        """Things in the largest part of `count`."""
+        """The size of the largest part of `count` items."""
         return -(-count // self.world_size)
 
 
@@ -37,7 +37,7 @@ WHOLE = Shard()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleShare:
-    """What a rank holds of an adapter's module.
+    """A rank's share of an adapter's module.
 
     `down_rows` and `down_columns` of A (R, I), `up_rows` of B (O, R). In the rank's AdapterIndex
     `ranks_M` are whole ranks; the offsets of other ranks' rows of A are negative.
@@ -57,8 +57,8 @@ def module_share(
     """A rank's share of a module of this LoRA rank, by the module's name.
 
     Where the base splits outputs (lm_head too), rows of A are split and B follows the outputs;
-    where it splits inputs, A follows them and B is split by outputs. So no rank holds what another
-    holds. Of embed_tokens a rank has its tokens' columns of A, and all of B.
+    where it splits inputs, A follows them and B is split by outputs. So no two ranks hold the same
+    numbers. Of embed_tokens a rank has its tokens' columns of A, and all of B.
 
     Source: S-LoRA (arXiv:2311.03285), section 6.
     """

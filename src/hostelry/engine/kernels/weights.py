@@ -1,4 +1,4 @@
-"""A decoder's weights as plain tensors; whoever computes with them may lay them out anew.
+"""A decoder's weights as plain tensors; each decoder may repack them.
 
 # V vocabulary, H hidden, O fused output columns, I in-features, D head dimension, P positions
 """
@@ -14,7 +14,7 @@ Activation = Literal["silu", "gelu_tanh"]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Projection:
-    """One product, several modules fused where they read the same input; `bias_O` may be absent."""
+    """One product; modules that read the same input are fused. `bias_O` may be absent."""
 
     weight_OI: torch.Tensor
     bias_O: torch.Tensor | None = None
@@ -55,10 +55,10 @@ class RopeTables:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class DecoderWeights:
-    """All of a decoder. `lm_head_VH` may be the embedding itself (tied).
+    """All weights of a decoder. `lm_head_VH` may be the embedding itself (tied).
 
-    `layer(i)` reads layer i when it is called, so that no more than one layer need be held twice
-    while it is laid out anew; it is called once for each layer.
+    `layer(i)` reads layer i when it is called, so that at most one layer is held twice while a
+    decoder repacks it; it is called once for each layer.
     """
 
     num_layers: int

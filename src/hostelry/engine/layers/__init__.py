@@ -1,1 +1,1 @@
-"""Attention, norm, rope and linear layers over one explicit ForwardBatch."""
+"""Attention, norm, rope and linear layers over one ForwardBatch."""

@@ -30,7 +30,7 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AttentionRows:
-    """Where a step's rows are stored, and how they are grouped; the same for all layers."""
+    """The slots and groups of a step's rows; the same for all layers."""
 
     pages_T: torch.Tensor
     slots_T: torch.Tensor

@@ -1,4 +1,4 @@
-"""What ranks that hold one model together tell each other."""
+"""Collective operations of the ranks that hold one model together."""
 
 from typing import Protocol
 
@@ -16,7 +16,7 @@ class Collective(Protocol):
 
     @property
     def shard(self) -> Shard:
-        """This rank's place."""
+        """This rank's number and the number of ranks."""
         ...
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
@@ -29,7 +29,7 @@ class Collective(Protocol):
 
 
 class Alone:
-    """One rank: nothing to tell."""
+    """The collective of a single rank: every operation is local."""
 
     shard = WHOLE
 

@@ -2,11 +2,11 @@
 
 Rounds where `layers.decoder.TorchDecoder` does, which defines the result. Two differences remain
 beside the order of sums: for bf16 and fp16, products of queries with keys, of softmax weights with
-values, and of an adapter's low-rank values with B where a tile of rows is taken at once, hold the
-first factor in tf32 (11 bits), not fp32. And the order of sums in cuBLAS depends on the number of
-rows, so that equal rows of different steps may differ in their last bits.
+values, and of an adapter's low-rank values with B for a tile of rows, hold the first factor in tf32
+(11 bits), not fp32. And the order of sums in cuBLAS depends on the number of rows, so that equal
+rows of different steps may differ in their last bits.
 
-One rank: with tensor parallelism `TorchDecoder` computes.
+For one rank; with tensor parallelism `TorchDecoder` computes.
 
 # T rows, H hidden, I intermediate, O fused output columns, S logit rows, V vocabulary
 """
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import torch
 
 from hostelry.engine.kernels.batch import MODULES, ForwardBatch, LoraSegment
+from hostelry.engine.kernels.decoder import LogitsDecoder
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
 from hostelry.engine.kernels.triton.attention import AttentionShape, attend
 from hostelry.engine.kernels.triton.lora import FusedModules, add_lora
@@ -32,11 +33,11 @@ from hostelry.engine.layers.collective import Alone
 from hostelry.engine.layers.segmented_lora import SegmentedLora
 
 
-class CudaDecoder:
-    """A model on one device. See `kernels.decoder.Decoder`; reads all layers when it is made.
+class CudaDecoder(LogitsDecoder):
+    """A model on one device. See `kernels.decoder.Decoder`; reads all layers at once.
 
-    `forward` computes any step. Whoever captures steps as graphs prepares them with `adapters` and
-    `tile_rows`, and calls `compute`.
+    `forward` computes any step. `runner.graphs` prepares steps with `adapters` and `tile_rows`, and
+    captures `compute`.
     """
 
     def __init__(self, weights: DecoderWeights) -> None:
@@ -87,7 +88,7 @@ class CudaDecoder:
     def _with_vocabulary(
         self, batch: ForwardBatch, step: DeviceStep, pool: PoolTensor
     ) -> torch.Tensor:
-        """As `compute`, with updates of embed_tokens and lm_head, which torch computes: few do."""
+        """As `compute`, with updates of embed_tokens and lm_head by torch; they are rare."""
         lora = SegmentedLora(batch.segments, pool.elements, Alone())
         table_VH = self._weights.embedding_VH
         hidden_TH = table_VH.index_select(0, step.token_ids_T).float()
@@ -122,7 +123,7 @@ class CudaDecoder:
     def _attended(
         self, x_TH: torch.Tensor, index: int, step: DeviceStep, pool: PoolTensor
     ) -> torch.Tensor:
-        """What attention and its output projection give, (T, H) fp32."""
+        """The output of attention and its projection, (T, H) fp32."""
         layer, weights = self._layers[index], self._weights
         qkv_TO = _product(x_TH, layer.qkv)
         self._add_lora(x_TH, qkv_TO, index, self._qkv, step, pool)

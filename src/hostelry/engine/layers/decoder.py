@@ -1,10 +1,10 @@
-"""A decoder in plain torch, for any device. It defines the result; faster ones are held against it.
+"""A decoder in plain torch, for any device: the reference that faster decoders are tested against.
 
-What is rounded where, for a dtype narrower than fp32: the residual stream, norms, rotations,
-scores, softmax, activations and low-rank products are fp32. Rounded to the dtype are the input of
-every product with a weight (adapters take the same rounded input), and keys and values where they
-are stored. Products of rounded numbers are exact in fp32 and are summed in it; what a product gives
-is not rounded. So two implementations differ by the order of sums only.
+Rounding for a dtype narrower than fp32: the residual stream, norms, rotations, scores, softmax,
+activations and low-rank products are fp32. Rounded to the dtype are the input of every product with
+a weight (adapters take the same rounded input), and keys and values where they are stored. Products
+of rounded numbers are exact in fp32 and are summed in it; the result of a product is not rounded.
+So two implementations differ by the order of sums only.
 
 # T rows, H hidden, I intermediate, O fused output columns, S logit rows, V vocabulary,
 # N heads, D head dimension; N, I, O and V of this rank
@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional
 
 from hostelry.engine.kernels.batch import ForwardBatch
+from hostelry.engine.kernels.decoder import LogitsDecoder
 from hostelry.engine.kernels.pool import PoolTensor
 from hostelry.engine.kernels.weights import DecoderWeights, Projection
 from hostelry.engine.layers.attention_paged import AttentionRows, attend, attention_rows, store
@@ -22,10 +23,10 @@ from hostelry.engine.layers.rotary import rotate
 from hostelry.engine.layers.segmented_lora import SegmentedLora
 
 
-class TorchDecoder:
+class TorchDecoder(LogitsDecoder):
     """A model on one rank; with a `collective` the weights are this rank's shard.
 
-    Reads all layers when it is made. See `kernels.decoder.Decoder`.
+    Reads all layers at once. See `kernels.decoder.Decoder`.
     """
 
     def __init__(self, weights: DecoderWeights, collective: Collective | None = None) -> None:
@@ -67,7 +68,7 @@ class TorchDecoder:
         return self._logits(hidden_TH, batch, lora)
 
     def _embedded(self, batch: ForwardBatch, lora: SegmentedLora) -> torch.Tensor:
-        """Embeddings (T, H) fp32; each rank knows its part of the vocabulary."""
+        """Embeddings (T, H) fp32; each rank has its part of the vocabulary."""
         table_VH = self._weights.embedding_VH
         ids_T = torch.from_numpy(batch.token_ids_T).to(self._device, torch.int64)
         shard = self._collective.shard

@@ -1,4 +1,4 @@
-"""The adapters of a step: each segment's rows of A and B are gathered from the pool.
+"""Updates of a step's adapters: each segment's rows of A and B are gathered from the pool.
 
 Several ranks divide an adapter as S-LoRA does. Modules whose output is split (q, k, v, gate, up,
 lm_head) have A split by ranks of the adapter and B by columns: the low-rank products are gathered.
@@ -162,10 +162,10 @@ class _Module:
 
     @property
     def down(self) -> NDArray[numpy.int64]:
-        """Where rows of A start."""
+        """The offsets of rows of A."""
         return self._index.down_offsets_R[self._first : self._first + self.rank]
 
     @property
     def up(self) -> NDArray[numpy.int64]:
-        """Where columns of B start."""
+        """The offsets of columns of B."""
         return self._index.up_offsets_R[self._first : self._first + self.rank]

@@ -1,4 +1,4 @@
-"""Counts of adapters, as values: by name for what is charged, in all for what is watched."""
+"""Metrics of adapters, as values: by name for billing, in total for monitoring."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,11 +8,11 @@ from hostelry.engine.lora.loader import StorageTier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterMetrics:
-    """One name since its first registration.
+    """Metrics of one name since its first registration.
 
     `hits` are requests by the tier in which they found the adapter. Loads (into host memory, by the
-    tier loaded from), uploads (into the pool) and host evictions are those of its present content,
-    whatever other names share it. `num_bytes` is what it takes in host memory, once for all names.
+    tier loaded from), uploads (into the pool) and host evictions are those of its current content,
+    shared by all names of it. `num_bytes` is its size in host memory, once for all names.
     """
 
     num_requests: int
@@ -31,7 +31,7 @@ class AdapterMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStats:
-    """All adapters; bytes held now and their bounds (disk: copies of remote adapters)."""
+    """Metrics of all adapters; bytes held now and their bounds (disk: the cache)."""
 
     num_adapters: int
     num_contents: int
@@ -50,7 +50,7 @@ class StoreStats:
 
 @dataclass(slots=True)
 class NameCounts:
-    """What requests did under one name."""
+    """Counters of the requests under one name."""
 
     num_requests: int = 0
     num_prompt_tokens: int = 0
@@ -60,7 +60,7 @@ class NameCounts:
 
 @dataclass(slots=True)
 class ContentCounts:
-    """What moving one content took."""
+    """Counters of the loads and uploads of one content."""
 
     num_loads: dict[StorageTier, int] = field(default_factory=dict)
     load_s: dict[StorageTier, float] = field(default_factory=dict)
@@ -70,6 +70,6 @@ class ContentCounts:
     num_host_evictions: int = 0
 
     def loaded(self, tier: StorageTier, load_s: float) -> None:
-        """It was loaded from `tier`."""
+        """Count a load from `tier`."""
         self.num_loads[tier] = self.num_loads.get(tier, 0) + 1
         self.load_s[tier] = self.load_s.get(tier, 0.0) + load_s

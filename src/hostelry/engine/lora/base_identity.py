@@ -1,4 +1,4 @@
-"""Whether an adapter says that it was trained on the base model it is loaded for."""
+"""Check that an adapter was trained on the base model that it is loaded for."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from hostelry.engine.lora.errors import AdapterError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseIdentity:
-    """Names the base is known by (hub name, folder), and its revision; empty and None: unknown."""
+    """Names of the base (hub name, folder), and its revision; empty and None: unknown."""
 
     names: tuple[str, ...] = ()
     revision: str | None = None

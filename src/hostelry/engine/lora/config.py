@@ -1,4 +1,4 @@
-"""adapter_config.json: what PEFT would make of it, or why it is refused.
+"""adapter_config.json, read as PEFT would read it, or refused.
 
 Source: the fields and matching rules of PEFT's LoraConfig, as of version 0.21.
 """
@@ -18,7 +18,7 @@ from hostelry.engine.lora.patterns import Pattern, check_size, compiled
 T = TypeVar("T")
 
 _LARGEST = sys.float_info.max
-# Fields that say nothing about the result at inference.
+# Fields without effect on the result at inference.
 _NEUTRAL = frozenset(
     (
         "auto_mapping",
@@ -57,8 +57,8 @@ _APPLIED = frozenset(
     )
 )
 
-# Fields of PEFT that change the result in ways not implemented here. A field in no list, from a
-# later PEFT perhaps, is treated alike: refused as soon as it is set to anything.
+# Fields of PEFT that change the result in ways not implemented here. A field in no list, perhaps of
+# a later PEFT, is treated alike: refused as soon as it is set.
 _REFUSED = frozenset(
     (
         "alora_invocation_tokens",
@@ -93,7 +93,7 @@ _MAX_LAYERS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ModuleNames:
-    """Modules as a field of the configuration says them: one pattern, or a set of names."""
+    """Modules as a field of the configuration names them: by one pattern, or a set of names."""
 
     pattern: Pattern | None = None
     names: frozenset[str] = frozenset()
@@ -104,7 +104,7 @@ class ModuleNames:
         return self.pattern is not None or bool(self.names)
 
     def has(self, path: str) -> bool:
-        """A pattern is one of the whole path; names are whole paths or their last parts."""
+        """Whether the whole path matches the pattern, or it or an end of it is a name."""
         if self.pattern is not None:
             return self.pattern.fullmatch(path) is not None
         return not self.names.isdisjoint(_ends(path))
@@ -112,7 +112,7 @@ class ModuleNames:
 
 @dataclass(frozen=True, slots=True)
 class PatternTable(Generic[T]):
-    """Values by pattern of a path's end, the first that matches counts."""
+    """Values by pattern of a path's end; the first pattern that matches decides."""
 
     rows: Sequence[tuple[Pattern, T]] = ()
 
@@ -125,7 +125,7 @@ class PatternTable(Generic[T]):
 class AdapterConfig:
     """The fields of a LoRA adapter that decide its result.
 
-    `base_name` and `base_revision` say what it was trained on; they decide nothing.
+    `base_name` and `base_revision` name the model it was trained on; they decide nothing.
     """
 
     rank: int
@@ -173,7 +173,7 @@ class AdapterConfig:
         return self.rank_pattern.get(path, self.rank)
 
     def scale_of(self, path: str) -> float:
-        """What B A x is multiplied by: alpha / r, with rsLoRA alpha / sqrt(r), r the module's."""
+        """The scale of B A x: alpha / r, with rsLoRA alpha / sqrt(r), r the module's."""
         alpha = self.alpha_pattern.get(path, self.alpha)
         rank = self.rank_of(path)
         return alpha / math.sqrt(rank) if self.use_rslora else alpha / rank
@@ -189,7 +189,7 @@ class AdapterConfig:
 
 
 def load_config(folder: Path) -> AdapterConfig:
-    """The configuration of the adapter in `folder`. Raises AdapterError naming what is wrong."""
+    """The configuration of the adapter in `folder`. Raises AdapterError with the reason."""
     path = regular_file(folder, "adapter_config.json", max_bytes=_MAX_CONFIG_BYTES)
     if path is None:
         raise AdapterError("there is no adapter_config.json; PEFT's files lie at the top")
@@ -257,7 +257,7 @@ def _refuse_unsupported(fields: Mapping[str, Any]) -> None:
 
 
 def _check_together(config: AdapterConfig) -> None:
-    """Combinations that PEFT refuses as well."""
+    """Raise AdapterError for combinations that PEFT refuses too."""
     if not config.target_modules:
         raise AdapterError("target_modules is empty; name the modules the adapter changes")
     is_pattern = config.target_modules.pattern is not None

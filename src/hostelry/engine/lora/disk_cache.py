@@ -1,8 +1,8 @@
-"""The disk tier: adapters as they were read, by content, bounded in bytes, oldest use first out.
+"""Disk tier: an LRU cache of adapters in page form, by content, bounded in bytes.
 
-An entry appears whole or not at all (it is renamed into place), and is only ever looked for by the
-hash of its content, so that a later state of its source cannot be taken for it. The folder belongs
-to the engines of this machine, which may share it; it outlives them.
+An entry appears whole or not at all (it is renamed into place), and is looked up by the hash of its
+content only, so that a later state of its source is never mistaken for it. The folder belongs to
+the engines of this machine, which may share it; it outlives them.
 """
 
 import os
@@ -22,7 +22,7 @@ class DiskCache:
     """Entries in `folder`, at most `max_bytes` of them; used from several threads."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
-        """Takes over what the folder holds. Raises OSError where it cannot be used."""
+        """Take over the entries in `folder`. Raises OSError where it cannot be used."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self.max_bytes = max_bytes
@@ -35,16 +35,16 @@ class DiskCache:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all entries; waits for nobody."""
+        """Bytes of all entries; takes no lock."""
         return self._num_bytes
 
     def has(self, key: str) -> bool:
-        """Whether there is an entry; waits for nobody."""
+        """Whether there is an entry; takes no lock."""
         return key in self._bytes
 
     @contextmanager
     def open(self, key: str) -> Iterator[Path | None]:
-        """The entry's folder, which stays while the context lasts; None where there is none."""
+        """The entry's folder, kept while the context lasts; None where there is none."""
         with self._lock:
             num_bytes = self._bytes.pop(key, None)
             if num_bytes is not None:
@@ -55,7 +55,7 @@ class DiskCache:
             return
         path = self._path(key)
         with suppress(OSError):
-            os.utime(path)  # the order outlives the process
+            os.utime(path)  # so that the LRU order outlives the process
         try:
             yield path
         finally:
@@ -66,7 +66,7 @@ class DiskCache:
 
     @contextmanager
     def partial(self) -> Iterator[Path]:
-        """An empty folder to write into, deleted at the end unless `keep` has taken it."""
+        """An empty folder to write into, deleted at the end unless `keep` has renamed it."""
         path = self._folder / f"{_PARTIAL}{secrets.token_hex(8)}"
         path.mkdir()
         try:
@@ -75,7 +75,7 @@ class DiskCache:
             shutil.rmtree(path, ignore_errors=True)
 
     def keep(self, partial: Path, key: str, num_bytes: int) -> bool:
-        """Make the folder the entry of that key; False where it has no room."""
+        """Make the folder the entry of that key; False where there is no room for it."""
         with self._lock:
             if key in self._bytes:
                 return True
@@ -91,13 +91,13 @@ class DiskCache:
             return True
 
     def drop(self, key: str) -> None:
-        """Delete an entry, damaged perhaps; nothing where there is none."""
+        """Delete an entry, for instance a damaged one; no effect where there is none."""
         with self._lock:
             if key in self._bytes:
                 self._delete(key)
 
     def _make_room(self, num_bytes: int) -> bool:
-        """Delete entries nobody reads, the least recently used first."""
+        """Delete entries that no thread reads, the least recently used first."""
         room = self.max_bytes - self._num_bytes
         victims = []
         for key, size in self._bytes.items():
@@ -114,7 +114,7 @@ class DiskCache:
         return True
 
     def _delete(self, key: str) -> None:
-        """Out of sight first, so that no one finds half of it."""
+        """Rename an entry before it is deleted, so that no process finds half of it."""
         self._num_bytes -= self._bytes.pop(key)
         hidden = self._folder / f"{_PARTIAL}{secrets.token_hex(8)}"
         with suppress(OSError):
@@ -122,7 +122,7 @@ class DiskCache:
         shutil.rmtree(hidden, ignore_errors=True)
 
     def _take_over(self) -> None:
-        """Count what is there, delete what was left half done long ago, keep to the bound."""
+        """Count the entries, delete partial ones abandoned long ago, and keep to the bound."""
         found = []
         newest = 0.0
         for path in self._folder.iterdir():

@@ -1,9 +1,9 @@
-"""Why an adapter is refused."""
+"""Refusals of adapters."""
 
 
 class AdapterError(ValueError):
-    """The adapter cannot be applied exactly; the message names field or tensor and value."""
+    """An adapter that cannot be applied exactly; the message names field or tensor and value."""
 
 
 class AdapterTooLargeError(AdapterError):
-    """Host memory or the pool could never hold it; the message names sizes and setting."""
+    """An adapter too large for host memory or the pool; the message names sizes and setting."""

@@ -1,4 +1,4 @@
-"""What happens to adapters below the pool, as the store reports it between steps."""
+"""Events of adapters below the pool, as the store reports them between steps."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from hostelry.engine.lora.loader import StorageTier
 
 @dataclass(frozen=True, slots=True)
 class LoadedToHost:
-    """It is in host memory now, read from `tier` in `load_s`."""
+    """The content is in host memory, read from `tier` in `load_s`."""
 
     content_id: str
     tier: StorageTier
@@ -16,7 +16,7 @@ class LoadedToHost:
 
 @dataclass(frozen=True, slots=True)
 class LoadFailed:
-    """It was asked for and cannot be had now; a later request tries again."""
+    """The content was requested and cannot be loaded now; a later request tries again."""
 
     content_id: str
     reason: str
@@ -24,14 +24,14 @@ class LoadFailed:
 
 @dataclass(frozen=True, slots=True)
 class Uploaded:
-    """Its pages of the pool hold it now."""
+    """The content is in its pages of the pool."""
 
     content_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class UploadFailed:
-    """Its pages of the pool hold nothing of use."""
+    """The content could not be copied; its pages hold nothing of use."""
 
     content_id: str
     reason: str
@@ -39,14 +39,14 @@ class UploadFailed:
 
 @dataclass(frozen=True, slots=True)
 class LeftHost:
-    """It is no longer in host memory."""
+    """The content was evicted from host memory."""
 
     content_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """No name and no request needs it any longer: its pages can be given back."""
+    """No name and no request needs the content any longer: its pages can be released."""
 
     content_id: str
 

@@ -1,4 +1,4 @@
-"""Threads that do what would block a step: reading, fetching, copying."""
+"""Executors of work that would block a step: reading, fetching and copying adapters."""
 
 import threading
 from collections.abc import Callable
@@ -6,17 +6,17 @@ from queue import SimpleQueue
 from typing import Protocol
 
 Job = Callable[[], None]
-"""Reports its own errors; it raises none."""
+"""Work that reports its own errors and raises none."""
 
 
 class JobExecutor(Protocol):
-    """Runs jobs apart from the thread that starts them, in the order they were started."""
+    """Runs jobs in other threads, in the order they were submitted."""
 
-    def start(self, job: Job) -> None:
+    def submit(self, job: Job) -> None:
         """Run `job` as soon as a thread is free."""
         ...
 
-    def widen(self) -> None:
+    def add_thread(self) -> None:
         """Add a thread, as one of them is stuck for good perhaps."""
         ...
 
@@ -26,26 +26,26 @@ class JobExecutor(Protocol):
 
 
 class ThreadJobExecutor:
-    """`num_threads` daemon threads, started with the first job; they do not outlive the process."""
+    """A JobExecutor of `num_threads` daemon threads, started with the first job."""
 
     def __init__(self, name: str, num_threads: int) -> None:
         self._name = name
-        self._num_wanted = num_threads
+        self._num_threads = num_threads
         self._threads: list[threading.Thread] = []
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
 
-    def start(self, job: Job) -> None:
+    def submit(self, job: Job) -> None:
         """Run `job` as soon as a thread is free."""
-        while len(self._threads) < self._num_wanted:
+        while len(self._threads) < self._num_threads:
             name = f"{self._name}-{len(self._threads)}"
             thread = threading.Thread(target=self._run, name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
         self._jobs.put(job)
 
-    def widen(self) -> None:
+    def add_thread(self) -> None:
         """Add a thread, as one of them is stuck for good perhaps."""
-        self._num_wanted += 1
+        self._num_threads += 1
 
     def close(self) -> None:
         """End once what was started is done; does not wait for it."""

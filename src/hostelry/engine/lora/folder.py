@@ -1,4 +1,4 @@
-"""Files in a stranger's folder."""
+"""Files in an untrusted folder."""
 
 import stat
 from pathlib import Path
@@ -7,7 +7,7 @@ from hostelry.engine.lora.errors import AdapterError
 
 
 def regular_file(folder: Path, name: str, *, max_bytes: int) -> Path | None:
-    """The path of that file, None if there is none; a link is followed.
+    """The path of the file, None if there is none; a link is followed.
 
     Raises AdapterError for anything that is no regular file (a pipe would never end) and for one
     of more than `max_bytes`.

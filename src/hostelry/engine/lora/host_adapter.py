@@ -11,11 +11,11 @@ from hostelry.engine.lora.layout import AdapterLayout, AdapterScales, adapter_in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterSummary:
-    """What an adapter is, whatever it is called.
+    """Properties of an adapter's content, under any name.
 
-    `rank` is the largest of its modules, `content_id` a hash of its weights and of what is done
-    with them: equal for two adapters only if they compute the same. `num_bytes` is what it takes
-    in host memory, `num_pages` in the pool.
+    `rank` is the largest of its modules, `content_id` a hash of its weights and their use: equal
+    for two adapters only if they compute the same. `num_bytes` is its size in host memory,
+    `num_pages` in the pool.
     """
 
     content_id: str
@@ -27,7 +27,7 @@ class AdapterSummary:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class HostAdapter:
-    """A checked adapter; `warnings` say what about it may not be as meant."""
+    """A checked adapter; `warnings` have what may not be as its author meant it."""
 
     summary: AdapterSummary
     layout: AdapterLayout
@@ -37,7 +37,7 @@ class HostAdapter:
 
     @property
     def content_id(self) -> str:
-        """The hash of its weights and of what is done with them."""
+        """The hash of its weights and their use."""
         return self.summary.content_id
 
     @property
@@ -46,7 +46,7 @@ class HostAdapter:
         return self.summary.num_bytes
 
     def index(self, page_numbers: Sequence[int]) -> AdapterIndex:
-        """Where its rows lie once it is in those pages of the pool."""
+        """The index of its rows once it is in those pages of the pool."""
         return adapter_index(self.layout, self.scales, page_numbers)
 
     def write(self, pool: PoolTensor, page_numbers: Sequence[int]) -> None:

@@ -12,10 +12,10 @@ _FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin
 
 
 class HubFetcher:
-    """Fetches `hf://organisation/name[/folder][@revision]`; `sources.Fetcher` of that scheme.
+    """The `sources.Fetcher` of `hf://organisation/name[/folder][@revision]`.
 
-    Follows the operator's HF_HOME, HF_TOKEN and HF_HUB_OFFLINE; `cache_folder` is another hub cache
-    than HF_HOME's, `is_offline` looks there only.
+    Uses the operator's HF_HOME, HF_TOKEN and HF_HUB_OFFLINE; `cache_folder` replaces HF_HOME's hub
+    cache, `is_offline` reads the cache only.
     """
 
     def __init__(self, cache_folder: Path | None = None, *, is_offline: bool = False) -> None:
@@ -23,7 +23,7 @@ class HubFetcher:
         self._is_offline = is_offline
 
     def fetch(self, uri: str, into: Path) -> None:
-        """Copy the adapter's files into `into`. Raises AdapterError saying what went wrong."""
+        """Copy the adapter's files into `into`. Raises AdapterError with the reason."""
         repository, folder, revision = parse_hub_uri(uri)
         prefix = f"{folder}/" if folder else ""
         try:

@@ -1,6 +1,6 @@
-"""An adapter's weights in page form: what lies in its pages, byte for byte.
+"""An adapter's weights in page form: the contents of its pages, byte for byte.
 
-Kept in host memory as it is, so that bringing an adapter into the pool is copying pages.
+Host memory keeps adapters in this form, so that loading one into the pool copies pages.
 
 # I in-features, O out-features, R rank, V vocabulary, H hidden
 """
@@ -22,8 +22,8 @@ _EXPONENTS = {
 }
 
 
-# Above so many elements torch copies in a team of threads, one team for each thread that asks:
-# they would fight with the engine's own for its processors.
+# Above so many elements torch copies with a team of threads for each calling thread, which would
+# compete with the engine's threads for CPUs.
 _ALONE_ELEMENTS = 1 << 14
 _WORDS = {2: torch.int16, 4: torch.int32}
 
@@ -31,7 +31,7 @@ _WORDS = {2: torch.int16, 4: torch.int32}
 def copy_alone(target: torch.Tensor, source: torch.Tensor) -> None:
     """Copy between tensors of one shape in host memory, on the calling thread only.
 
-    Rounds where the target's dtype is narrower. Python's lock is released meanwhile.
+    Rounds where the target's dtype is narrower. Releases the interpreter's lock.
     """
     if target.dtype == source.dtype:
         words = _WORDS[target.itemsize]
@@ -70,7 +70,7 @@ class PageImage:
         """Whether no number is nan or infinite."""
         bits, exponent = _EXPONENTS[self.elements.dtype]
         words = self.elements.view(torch.uint8).numpy().view(bits)
-        # A part at a time stays in the processor's cache; plain numpy leaves other cores alone.
+        # A part at a time stays in the CPU's cache; plain numpy uses no other cores.
         return not any(
             ((words[start : start + _PART] & exponent) == exponent).any()
             for start in range(0, len(words), _PART)

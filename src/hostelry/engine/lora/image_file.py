@@ -1,7 +1,7 @@
-"""An adapter in page form as a file, so that it comes back from disk without being made anew.
+"""Files of adapters in page form, which are loaded from disk without parsing PEFT's files again.
 
-A line of JSON, then the image. The sum over the image tells a file that was cut short or has
-rotted; it is no protection against whoever may write into the folder, which is the engine's own.
+A line of JSON, then the image. The sum over the image detects a truncated or corrupted file; it is
+no protection against a process that may write into the folder, which is the engine's own.
 """
 
 import json

@@ -1,10 +1,10 @@
-"""Where an adapter's rows lie in its pages, before and after the pages are known.
+"""Layout of an adapter's rows in its pages, before and after the pages have numbers.
 
-Rows of A (in-features values) and columns of B (out-features values) lie one after another, module
-by module in the order of computation, A before B; a row that does not fit into what is left of a
-page starts the next one. So the loss is less than one row a page, and no rank is padded. The update
-of the vocabulary (embedding, lm_head) comes last: a row of `rank` values for each token, and a row
-of `hidden` values for each rank.
+Rows of A (in-features values) and columns of B (out-features values) follow each other, module by
+module in the order of computation, A before B; a row that does not fit into the rest of a page
+starts the next one. So less than one row a page is lost, and no rank is padded. The update of the
+vocabulary (embedding, lm_head) comes last: a row of `rank` values for each token, and a row of
+`hidden` values for each rank.
 
 # M modules, R ranks of all modules, V vocabulary, P pages of the adapter, E elements of a page
 """
@@ -39,7 +39,7 @@ class AdapterRanks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterScales:
-    """What each module's B A x is multiplied by, in the numbering of `AdapterRanks`."""
+    """The scale of each module's B A x, in the numbering of `AdapterRanks`."""
 
     linears: tuple[float, ...]
     embedding: float = 0.0
@@ -48,9 +48,9 @@ class AdapterScales:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`count` rows of `width` elements that lie side by side, from `element` of the page on.
+    """`count` adjacent rows of `width` elements, from `element` of the page on.
 
-    `row` is the first one's place among the rows of its half of its module.
+    `row` is the number of the first one among the rows of its half of its module.
     """
 
     row: int
@@ -73,7 +73,7 @@ class ModuleRuns:
 
 
 class RowOffsets:
-    """Where rows lie, as the page's ordinal in the adapter and the element in the page."""
+    """Positions of rows: the page's ordinal in the adapter, and the element in the page."""
 
     __slots__ = ("elements_R", "ordinals_R")
 
@@ -111,7 +111,7 @@ class WideLayout:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AdapterLayout:
-    """Where everything of one adapter lies; adapters of equal ranks share one.
+    """The layout of an adapter; adapters of equal ranks share one.
 
     `fills_P` are the elements in use of each page, from its start on.
     """
@@ -165,7 +165,7 @@ def plan_layout(targets: TargetModules, ranks: AdapterRanks, page_elements: int)
 def adapter_index(
     layout: AdapterLayout, scales: AdapterScales, page_numbers: Sequence[int]
 ) -> AdapterIndex:
-    """Where the rows lie in a pool, once the adapter's pages have been given their numbers."""
+    """The index of an adapter in the pages of these numbers."""
     if len(page_numbers) != layout.num_pages:
         raise ValueError(f"{len(page_numbers)} pages; the adapter has {layout.num_pages}")
     starts_P = numpy.asarray(page_numbers, numpy.int64) * layout.page_elements
@@ -181,7 +181,7 @@ def adapter_index(
 
 
 class _Cursor:
-    """Lays rows out one after another."""
+    """A position in the adapter's pages, which advances as rows are placed."""
 
     def __init__(self, page_elements: int) -> None:
         self._page_elements = page_elements
@@ -190,7 +190,7 @@ class _Cursor:
         self._fills: list[int] = []
 
     def place(self, path: str, count: int, width: int) -> Runs:
-        """`count` rows of `width` elements."""
+        """Place `count` rows of `width` elements. Raises AdapterError for rows above a page."""
         if count and width > self._page_elements:
             raise AdapterError(
                 f"{path} has rows of {width} numbers; a page holds {self._page_elements}; "
@@ -210,7 +210,7 @@ class _Cursor:
         return tuple(runs)
 
     def fills(self) -> tuple[int, ...]:
-        """How many elements of each page are in use."""
+        """The elements in use of each page."""
         return (*self._fills, self._element) if self._page >= 0 else ()
 
     def _turn_page(self) -> None:

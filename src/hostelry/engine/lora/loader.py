@@ -1,4 +1,4 @@
-"""Brings adapters into host memory from where they lie; blocks, and is called in other threads."""
+"""Loading of adapters into host memory from their sources; blocks, and runs in other threads."""
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,11 @@ from hostelry.engine.lora.sources import (
 
 
 class StorageTier(Enum):
-    """Where an adapter is found, the fastest first."""
+    """A storage level that holds a copy of an adapter, the fastest first.
+
+    Not an `AdapterState`: an adapter has copies in several tiers at once, and a transfer between
+    two of them is no tier.
+    """
 
     POOL = "pool"
     HOST = "host"
@@ -33,7 +37,7 @@ class StorageTier(Enum):
 
 
 class FolderReader(Protocol):
-    """What makes adapters of folders (`reader.AdapterReader`)."""
+    """A reader of adapters from folders (`reader.AdapterReader`)."""
 
     @property
     def max_folder_bytes(self) -> int:
@@ -54,13 +58,13 @@ class FolderReader(Protocol):
         ...
 
     def restore(self, folder: Path, content_id: str) -> HostAdapter:
-        """What `save` wrote there. Raises AdapterError where it is damaged, OSError."""
+        """The adapter that `save` wrote there. Raises AdapterError where damaged, OSError."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """An adapter that was read and checked, and can be registered; `load_s` is what it took."""
+    """An adapter that was read and checked in `load_s`, and can be registered."""
 
     adapter: HostAdapter
     source: Source
@@ -69,10 +73,16 @@ class Prepared:
 
 
 class AdapterLoader:
-    """Reads local folders and remote places, both through a cache of what was read.
+    """Reads local folders and remote sources, both through a disk cache.
 
-    Remote adapters go into the cache at once, local ones when they are loaded again: they are on
-    disk already, and only coming back shows that it was worth while.
+    Remote adapters are cached at once, local ones when they are loaded again: they are on disk
+    already, so that only a second load repays the copy.
+
+        `load` tries, in this order     tier     then
+        ------------------------------  -------  --------------------------------
+        the disk cache                  DISK     a damaged entry is deleted
+        local sources                   DISK     kept in the cache
+        remote sources                  REMOTE   kept in the cache
     """
 
     def __init__(
@@ -89,9 +99,9 @@ class AdapterLoader:
         self.cache = cache
 
     def prepare(self, place: str | Path) -> Prepared:
-        """The adapter at a path or URI as it is now; a remote one is always fetched.
+        """Read the adapter at a path or URI as it is now; a remote one is always fetched.
 
-        Raises AdapterError saying why it cannot be applied, or OSError.
+        Raises AdapterError with the reason why it cannot be applied, or OSError.
         """
         source = parse_source(place)
         started_at = self._clock.now()
@@ -102,14 +112,14 @@ class AdapterLoader:
         return Prepared(adapter, source, tier, self._clock.now() - started_at)
 
     def nearest(self, content_id: str, sources: Sequence[Source]) -> StorageTier:
-        """Where `load` would find that content."""
+        """The tier where `load` would find that content."""
         if any(isinstance(source, LocalSource) for source in sources):
             return StorageTier.DISK
         is_cached = self.cache is not None and self.cache.has(self._key(content_id))
         return StorageTier.DISK if is_cached else StorageTier.REMOTE
 
     def load(self, content_id: str, sources: Sequence[Source]) -> Prepared:
-        """That very content from the first source that still has it, copies on disk first.
+        """Load exactly that content from the first source that still has it.
 
         Raises AdapterError with the reason of each source.
         """
@@ -147,7 +157,7 @@ class AdapterLoader:
         return None
 
     def _keep(self, adapter: HostAdapter) -> None:
-        """Have it in the cache; a disk that is full or fails is no reason to fail."""
+        """Write it to the cache; a disk that is full or fails does not fail the load."""
         if self.cache is None:
             return
         with suppress(OSError), self.cache.partial() as folder:
@@ -158,7 +168,7 @@ class AdapterLoader:
         return f"{content_id}-{self._reader.form_name}"
 
     def _fetch(self, source: RemoteSource, content_id: str | None) -> HostAdapter:
-        """Fetch, read, and keep a copy; `content_id` is what it must be, if that is known."""
+        """Fetch, read, and cache; raises AdapterError for another content than `content_id`."""
         fetcher = fetcher_of(source, self._fetchers)
         with self._partial() as folder:
             fetcher.fetch(source.uri, folder)

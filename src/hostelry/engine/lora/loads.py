@@ -1,6 +1,19 @@
-"""Loads under way: one for each content, each with a time-out, failures remembered for a while.
+"""Queue of loads into host memory: one for each content, with time-outs and retry back-off.
 
-Belongs to the engine's thread; the work is done on lanes.
+Belongs to the engine's thread; the work runs on executors.
+
+    a content is requested and                        result
+    ------------------------------------------------  ------------------------------------------
+    is queued or being loaded                         nothing more
+    failed, and its retry time has not come           failed again, with the same reason
+    otherwise                                         queued
+
+    a queued load, once its tier has room, and        result
+    ------------------------------------------------  ------------------------------------------
+    `max_stuck` loads from its tier hang              failed
+    otherwise                                         started
+    it takes longer than its time-out                 failed; its thread counts as stuck, and
+                                                        another thread is started
 """
 
 import threading
@@ -15,11 +28,11 @@ from hostelry.engine.lora.loader import Prepared, StorageTier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadLimits:
-    """Bounds of loading; seconds, and loads at a time for each tier loaded from.
+    """Bounds of loading; seconds, and concurrent loads for each tier loaded from.
 
-    A load that takes longer than its time-out has failed, and a thread more is started for it,
-    `max_stuck` in all. After the n-th failure in a row the next try comes no sooner than
-    `retry_s` * 2 ** (n - 1), at most `max_retry_s`, later.
+    A load that takes longer than its time-out has failed, and another thread replaces its thread,
+    `max_stuck` in all. After the n-th failure in a row the next try waits for
+    min(`retry_s` * 2 ** (n - 1), `max_retry_s`).
     """
 
     disk_timeout_s: float = 60.0
@@ -31,17 +44,17 @@ class LoadLimits:
     max_retry_s: float = 60.0
 
     def timeout_s(self, tier: StorageTier) -> float:
-        """Seconds that a load from `tier` may take."""
+        """The time-out of a load from `tier`."""
         return self.disk_timeout_s if tier is StorageTier.DISK else self.remote_timeout_s
 
     def num_at_once(self, tier: StorageTier) -> int:
-        """Loads from `tier` at a time."""
+        """The most concurrent loads from `tier`."""
         return self.num_disk if tier is StorageTier.DISK else self.num_remote
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOutcome:
-    """How a load ended: with an adapter, or with the reason why not."""
+    """The end of a load: an adapter, or the reason why there is none."""
 
     content_id: str
     prepared: Prepared | None
@@ -62,16 +75,19 @@ class _Failure:
     retry_at: float
 
 
-Work = Callable[[], Prepared]
+_Work = Callable[[], Prepared]
 
 
 class LoadQueue:
-    """What is wanted, what is under way, and what failed."""
+    """Loads that wait, run, or failed."""
 
     def __init__(
-        self, lanes: Mapping[StorageTier, JobExecutor], limits: LoadLimits, news: threading.Event
+        self,
+        executors: Mapping[StorageTier, JobExecutor],
+        limits: LoadLimits,
+        wakeup: threading.Event,
     ) -> None:
-        self._lanes = lanes
+        self._executors = executors
         self._limits = limits
         self._waiting: dict[str, None] = {}  # in order
         self._flights: dict[int, _Flight] = {}
@@ -79,27 +95,27 @@ class LoadQueue:
         self._failures: dict[str, _Failure] = {}
         self._next_ticket = 0
         self._done: deque[tuple[int, Prepared | str]] = deque()  # filled by other threads
-        self._news = news
+        self._wakeup = wakeup
 
     @property
     def waiting(self) -> Sequence[str]:
-        """Wanted and not yet started, in order."""
+        """Contents whose load has not started, in order."""
         return tuple(self._waiting)
 
     @property
-    def num_under_way(self) -> int:
+    def num_in_progress(self) -> int:
         """Loads that are running."""
         return len(self._flights)
 
-    def is_under_way(self, content_id: str) -> bool:
-        """Whether the content is wanted already."""
+    def is_in_progress(self, content_id: str) -> bool:
+        """Whether the content is queued or being loaded."""
         return content_id in self._waiting or any(
             flight.content_id == content_id for flight in self._flights.values()
         )
 
-    def want(self, content_id: str, now: float) -> str | None:
-        """Load it once there is room; the reason where it failed so lately that it is not tried."""
-        if self.is_under_way(content_id):
+    def enqueue(self, content_id: str, now: float) -> str | None:
+        """Queue a load; returns the reason where a failure is too recent to try again."""
+        if self.is_in_progress(content_id):
             return None
         failure = self._failures.get(content_id)
         if failure is not None and now < failure.retry_at:
@@ -108,7 +124,7 @@ class LoadQueue:
         return None
 
     def forget(self, content_id: str) -> None:
-        """Nobody wants it any longer; a load that is running ends unheeded."""
+        """Drop a queued load and past failures; the result of a running one is not used."""
         self._waiting.pop(content_id, None)
         self._failures.pop(content_id, None)
 
@@ -118,9 +134,9 @@ class LoadQueue:
         return num < self._limits.num_at_once(tier)
 
     def start(
-        self, content_id: str, tier: StorageTier, work: Work, now: float
+        self, content_id: str, tier: StorageTier, work: _Work, now: float
     ) -> LoadOutcome | None:
-        """Start a load that waits; its outcome where it fails at once."""
+        """Start a queued load; its outcome where it fails at once."""
         del self._waiting[content_id]
         num_stuck = sum(it is tier for it in self._stuck.values())
         if num_stuck >= self._limits.max_stuck:
@@ -129,11 +145,11 @@ class LoadQueue:
         ticket = self._next_ticket
         self._next_ticket += 1
         self._flights[ticket] = _Flight(content_id, tier, now)
-        self._lanes[tier].start(lambda: self._work(ticket, work))
+        self._executors[tier].submit(lambda: self._work(ticket, work))
         return None
 
     def collect(self, now: float) -> list[LoadOutcome]:
-        """Loads that ended since the last call, and those that take too long."""
+        """Outcomes since the last call: of loads that ended, and of those that timed out."""
         outcomes = []
         while self._done:
             ticket, result = self._done.popleft()
@@ -154,7 +170,7 @@ class LoadQueue:
             if now - flight.started_at > timeout_s:
                 del self._flights[ticket]
                 self._stuck[ticket] = flight.tier
-                self._lanes[flight.tier].widen()
+                self._executors[flight.tier].add_thread()
                 reason = f"loading from {flight.tier.value} took longer than {timeout_s:g} s"
                 outcomes.append(self._failed(flight.content_id, reason, now))
         return outcomes
@@ -166,13 +182,13 @@ class LoadQueue:
         self._failures[content_id] = _Failure(reason, num, now + pause_s)
         return LoadOutcome(content_id, None, reason)
 
-    def _work(self, ticket: int, work: Work) -> None:
-        """In a lane's thread: whatever happens, the flight ends."""
+    def _work(self, ticket: int, work: _Work) -> None:
+        """Run in an executor's thread; the flight ends, whatever `work` raises."""
         try:
             result: Prepared | str = work()
         except (AdapterError, OSError) as error:
             result = str(error)
-        except Exception as error:  # noqa: BLE001 - fetchers are others' code; told as a reason
+        except Exception as error:  # noqa: BLE001 - fetchers are foreign code; becomes the reason
             result = f"{type(error).__name__}: {error}"
         self._done.append((ticket, result))
-        self._news.set()
+        self._wakeup.set()

@@ -1,8 +1,8 @@
-"""Patterns from strangers, matched in time linear in pattern and text.
+"""Untrusted regular expressions, matched in time linear in pattern and text.
 
-Python's own matcher tries every way to match, which can take for ever, and holds the interpreter's
-lock meanwhile. RE2 does neither; what it cannot express (looking around, back references) is
-refused. PEFT matches with Python's, so that a pattern has to be one of both, and what the two read
+Python's matcher backtracks, which can take exponential time, and holds the interpreter's lock
+meanwhile. RE2 does neither; patterns it cannot express (look-around, back references) are refused.
+PEFT matches with Python's, so that a pattern has to be valid in both, and syntax that the two read
 differently is refused as well.
 """
 
@@ -22,7 +22,7 @@ _READ_DIFFERENTLY = ("[:", "{,")
 
 
 class Match(Protocol):
-    """Where a pattern matched."""
+    """A match of a pattern."""
 
     def __getitem__(self, group: str) -> str:
         """The text of a group."""
@@ -34,7 +34,7 @@ class Pattern(Protocol):
 
     @property
     def programsize(self) -> int:
-        """Its instructions: what matching a character costs at most."""
+        """Its number of instructions, the most that matching a character costs."""
         ...
 
     def match(self, text: str) -> Match | None:
@@ -47,9 +47,9 @@ class Pattern(Protocol):
 
 
 def compiled(name: str, pattern: object, form: str = "{}") -> Pattern:
-    """The pattern of field `name`, in its place in `form`.
+    """Compile the pattern of field `name`, inserted into `form`.
 
-    Raises AdapterError for what is no pattern, or none that can be matched in linear time.
+    Raises AdapterError for one that is invalid, or that cannot be matched in linear time.
     """
     if not isinstance(pattern, str):
         raise AdapterError(f"{name} holds {pattern!r}; it must be text")
@@ -82,7 +82,7 @@ def compiled(name: str, pattern: object, form: str = "{}") -> Pattern:
 
 
 def check_size(patterns: Iterable[Pattern]) -> None:
-    """Raise AdapterError where an adapter's patterns together could take too long."""
+    """Raise AdapterError where an adapter's patterns together could take too long to match."""
     size = sum(pattern.programsize for pattern in patterns)
     if size > MAX_INSTRUCTIONS:
         raise AdapterError(
@@ -92,9 +92,9 @@ def check_size(patterns: Iterable[Pattern]) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """RE2 gives its reasons as bytes."""
-    told = error.args[0] if error.args else ""
-    return told.decode("utf-8", "replace") if isinstance(told, bytes) else str(error)
+    """The message of an RE2 error, which has it as bytes."""
+    reason = error.args[0] if error.args else ""
+    return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(error)
 
 
 def _shown(pattern: str) -> str:

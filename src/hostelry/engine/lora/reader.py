@@ -1,4 +1,4 @@
-"""From a PEFT folder to an adapter in page form, applied exactly as PEFT would or refused."""
+"""Conversion of a PEFT folder to an adapter in page form, exact or refused."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ _IMAGE = "image"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseModel:
-    """What adapters are checked against.
+    """The base model that adapters are checked against.
 
     `vocabulary` gives the base's weights (V, H) of the embedding or of lm_head by path; PEFT saves
     copies of them with adapters that target these, which are accepted where they are equal.
@@ -41,7 +41,7 @@ class BaseModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterRules:
-    """What is accepted. `strict_base`: only what says it was trained on this very base."""
+    """Rules of acceptance. `strict_base`: only adapters that name this very base."""
 
     max_rank: int = 64
     allow_zero_effect: bool = False
@@ -50,7 +50,7 @@ class AdapterRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageForm:
-    """What adapters are read into; `is_pinned` where a GPU is to copy from host memory."""
+    """The form that adapters are read into; `is_pinned` where a GPU copies from host memory."""
 
     page_elements: int
     dtype: torch.dtype
@@ -108,14 +108,14 @@ class AdapterReader:
         return save_image(adapter, folder / _IMAGE)
 
     def restore(self, folder: Path, content_id: str) -> HostAdapter:
-        """What `save` wrote there. Raises AdapterError where it is damaged, OSError."""
+        """The adapter that `save` wrote there. Raises AdapterError where damaged, OSError."""
         return load_image(folder / _IMAGE, content_id, self._image)
 
     def _image(self, ranks: AdapterRanks) -> PageImage:
         return PageImage(self._layout(ranks), self._form.dtype, is_pinned=self._form.is_pinned)
 
     def _layout(self, ranks: AdapterRanks) -> AdapterLayout:
-        """One for all adapters of these ranks."""
+        """The layout shared by all adapters of these ranks."""
         layout = self._layouts.get(ranks)
         if layout is None:
             layout = plan_layout(self._base.targets, ranks, self._form.page_elements)
@@ -126,7 +126,7 @@ class AdapterReader:
         return layout
 
     def _take_copies_of_base(self, table: TensorTable) -> None:
-        """Copies of the base's own weights change nothing; any other values would."""
+        """Drop copies of the base's own weights. Raises AdapterError for any other values."""
         targets = self._base.targets
         for target in (targets.embedding, targets.lm_head):
             for suffix in ("base_layer.weight", "weight"):
@@ -190,7 +190,7 @@ def _check_finite(image: PageImage, modules: Sequence[ModuleTensors]) -> None:
 
 
 def _check_effect(image: PageImage, modules: Sequence[ModuleTensors]) -> None:
-    """Raise AdapterError where the adapter changes nothing: it was not trained, or not saved."""
+    """Raise AdapterError for an adapter without effect: it was not trained, or not saved."""
     for module in modules:
         runs = module.runs(image.layout)
         if (
@@ -203,7 +203,7 @@ def _check_effect(image: PageImage, modules: Sequence[ModuleTensors]) -> None:
 
 
 def _rounding(modules: Sequence[ModuleTensors], dtype: torch.dtype) -> tuple[str, ...]:
-    """A warning where numbers of the file are not numbers of the pool."""
+    """A warning where the pool's dtype cannot hold the file's numbers exactly."""
     for module in modules:
         for name, tensor in module.named:
             if torch.promote_types(tensor.dtype, dtype) == dtype:

@@ -1,4 +1,4 @@
-"""The safetensors format: tensors as views of a file's bytes, nothing in its header believed.
+"""The safetensors format: tensors as views of a file's bytes; its header is untrusted.
 
 Source: the format's description at github.com/huggingface/safetensors.
 """
@@ -29,8 +29,8 @@ _DTYPES = {
 def parse_safetensors(file_name: str, content: NDArray[numpy.uint8]) -> dict[str, torch.Tensor]:
     """The tensors in the file's bytes, by name.
 
-    Raises AdapterError naming `file_name`, and the tensor, where the header says what the bytes do
-    not bear out, or for a dtype that is no float of 2, 4 or 8 bytes.
+    Raises AdapterError naming `file_name`, and the tensor, where header and bytes contradict each
+    other, or for a dtype that is no float of 2, 4 or 8 bytes.
     """
     header, start = _header(file_name, content)
     data = _Data(content[start:])
@@ -76,7 +76,7 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class _Data:
-    """The bytes after the header, seen as numbers of each dtype that occurs."""
+    """The bytes after the header, viewed as numbers of each dtype that occurs."""
 
     def __init__(self, content: NDArray[numpy.uint8]) -> None:
         if content.ctypes.data % _ALIGNMENT:
@@ -86,7 +86,7 @@ class _Data:
         self._views: dict[torch.dtype, torch.Tensor] = {}
 
     def tensor(self, dtype: torch.dtype, begin: int, shape: tuple[int, ...]) -> torch.Tensor:
-        """The numbers from byte `begin` on, in rows; all of them are there."""
+        """The numbers from byte `begin` on, of that shape; the caller has checked the bounds."""
         if begin % dtype.itemsize:
             count = math.prod(shape) * dtype.itemsize
             return self._content[begin : begin + count].clone().view(dtype).view(shape)

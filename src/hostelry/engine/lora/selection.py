@@ -1,4 +1,4 @@
-"""Which modules an adapter changes, with which rank and scale, as PEFT would decide.
+"""Selection of the modules that an adapter changes, with rank and scale, as PEFT selects them.
 
 Source: PEFT 0.21, module matching and weight tying of its LoRA tuner.
 """
@@ -17,7 +17,10 @@ _LARGEST_SCALE = float(numpy.finfo(numpy.float32).max)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """`ties_vocabulary`: lm_head has the embedding's A and B, transposed and exchanged."""
+    """The targeted modules' ranks and scales.
+
+    `ties_vocabulary`: lm_head has the embedding's A and B, transposed and exchanged.
+    """
 
     ranks: AdapterRanks
     scales: AdapterScales
@@ -39,7 +42,8 @@ def select(config: AdapterConfig, targets: TargetModules, *, max_rank: int) -> S
         has_embedding = has_lm_head = True
     ranks = AdapterRanks(
         linears=tuple(
-            _rank(config, it, max_rank) if config.targets(it.path) else 0 for it in targets.linears
+            _rank(config, target, max_rank) if config.targets(target.path) else 0
+            for target in targets.linears
         ),
         embedding=_rank(config, targets.embedding, max_rank) if has_embedding else 0,
         lm_head=_rank(config, targets.lm_head, max_rank) if has_lm_head else 0,
@@ -52,7 +56,7 @@ def select(config: AdapterConfig, targets: TargetModules, *, max_rank: int) -> S
 
 
 def _check_tie(config: AdapterConfig, targets: TargetModules) -> None:
-    """What PEFT would fail on, or would answer in a way that depends on what it loads last."""
+    """Raise AdapterError where PEFT would fail, or its result would depend on the load order."""
     embedding, lm_head = targets.embedding.path, targets.lm_head.path
     if config.excludes(embedding):
         raise AdapterError(f"exclude_modules includes {embedding}, which ensure_weight_tying needs")

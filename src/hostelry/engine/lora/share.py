@@ -1,7 +1,7 @@
-"""A rank's part of an adapter, where several ranks hold a model together.
+"""A rank's share of an adapter, where several ranks hold a model together.
 
-Which part: `kernels.shard.module_share`. A rank's pages are as many as another's and hold less
-each, so rows are laid out anew, one after another, none across the end of a page.
+`kernels.shard.module_share` defines the share. Each rank has as many pages, which hold less, so
+rows are laid out again for the rank, one after another, none across the end of a page.
 
 # R ranks of the adapter, I in-features, O out-features, V vocabulary, H hidden, of this rank
 """
@@ -22,8 +22,8 @@ from hostelry.engine.lora.targets import TargetModule, TargetModules
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class _Places:
-    """Where both halves of one module lie: elements from the start of the share.
+class _ModuleOffsets:
+    """Positions of both halves of one module: elements from the start of the share.
 
     Negative where a row is another rank's. `first` and `second` as in `layout.ModuleRuns`.
     """
@@ -34,14 +34,14 @@ class _Places:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SharePlan:
-    """Where a rank's part of an adapter of these ranks lies in its pages."""
+    """The layout of a rank's share of an adapter of these ranks."""
 
     shard: Shard
     page_elements: int
     num_pages: int
-    linears: tuple[_Places, ...]
-    embedding: _Places
-    lm_head: _Places
+    linears: tuple[_ModuleOffsets, ...]
+    embedding: _ModuleOffsets
+    lm_head: _ModuleOffsets
 
 
 def plan_share(
@@ -68,7 +68,7 @@ def plan_share(
 def share_pages(
     targets: TargetModules, ranks: AdapterRanks, world_size: int, page_elements: int
 ) -> int:
-    """Pages an adapter takes in every rank's pool: as many as the largest part needs."""
+    """Pages of an adapter in every rank's pool: as many as the largest share needs."""
     return max(
         plan_share(targets, ranks, Shard(rank, world_size), page_elements).num_pages
         for rank in range(world_size)
@@ -76,7 +76,7 @@ def share_pages(
 
 
 class AdapterShare:
-    """A rank's part of `adapter`, in page form; pages beyond its own are left as they are."""
+    """A rank's share of `adapter`, in page form; pages beyond its own are not written."""
 
     def __init__(self, adapter: HostAdapter, targets: TargetModules, plan: SharePlan) -> None:
         self._adapter = adapter
@@ -93,7 +93,7 @@ class AdapterShare:
             pool.elements[start : start + size].copy_(part)
 
     def index(self, page_numbers: Sequence[int]) -> AdapterIndex:
-        """Where its rows lie once it is in those pages."""
+        """The index of its rows once it is in those pages."""
         plan, layout, scales = self._plan, self._adapter.layout, self._adapter.scales
         starts_P = numpy.asarray(page_numbers, numpy.int64) * plan.page_elements
 
@@ -101,7 +101,7 @@ class AdapterShare:
             ordinals, elements = numpy.divmod(places.clip(min=0), plan.page_elements)
             return numpy.where(places < 0, numpy.int64(-1), starts_P[ordinals] + elements)
 
-        def wide(rank: int, scale: float, places: _Places) -> WideRows | None:
+        def wide(rank: int, scale: float, places: _ModuleOffsets) -> WideRows | None:
             if not rank:
                 return None
             return WideRows(
@@ -146,7 +146,7 @@ class AdapterShare:
 
 
 def _put(elements: torch.Tensor, places: Int64, rows: torch.Tensor) -> None:
-    """Lay out those rows that are this rank's."""
+    """Write the rows of this rank to their positions."""
     own = places >= 0
     starts = torch.from_numpy(places[own]).unsqueeze(1)
     chosen = rows[torch.from_numpy(own)]
@@ -154,7 +154,7 @@ def _put(elements: torch.Tensor, places: Int64, rows: torch.Tensor) -> None:
 
 
 class _Cursor:
-    """Gives places to rows, one after another."""
+    """A position in the share's pages, which advances as rows are placed."""
 
     def __init__(self, page_elements: int) -> None:
         self._size = page_elements
@@ -194,7 +194,7 @@ def _share(shard: Shard, target: TargetModule, rank: int) -> ModuleShare:
 
 
 def _placed(cursor: _Cursor, target: TargetModule, count: int, own: slice, width: int) -> Int64:
-    """Places of rows `own` of `count`, -1 for the others."""
+    """Positions of rows `own` of `count`, -1 for the others."""
     places = numpy.full(count, -1, numpy.int64)
     places[own] = cursor.place(target.path, own.stop - own.start, width)
     return places
@@ -204,31 +204,37 @@ def _width(columns: slice) -> int:
     return int(columns.stop - columns.start)
 
 
-def _linear_places(cursor: _Cursor, target: TargetModule, rank: int, shard: Shard) -> _Places:
+def _linear_places(
+    cursor: _Cursor, target: TargetModule, rank: int, shard: Shard
+) -> _ModuleOffsets:
     share = _share(shard, target, rank)
-    return _Places(
+    return _ModuleOffsets(
         first=_placed(cursor, target, rank, share.down_rows, _width(share.down_columns)),
         second=_placed(cursor, target, rank, slice(0, rank), _width(share.up_rows)),
     )
 
 
-def _embedding_places(cursor: _Cursor, target: TargetModule, rank: int, shard: Shard) -> _Places:
+def _embedding_places(
+    cursor: _Cursor, target: TargetModule, rank: int, shard: Shard
+) -> _ModuleOffsets:
     """Rows of `rank` values by token, then rows of the whole hidden size."""
     tokens = target.in_features if rank else 0
     share = _share(shard, target, rank)
     own = share.down_columns if rank else slice(0, 0)
-    return _Places(
+    return _ModuleOffsets(
         first=_placed(cursor, target, tokens, own, rank),
         second=_placed(cursor, target, rank, slice(0, rank), target.out_features),
     )
 
 
-def _lm_head_places(cursor: _Cursor, target: TargetModule, rank: int, shard: Shard) -> _Places:
+def _lm_head_places(
+    cursor: _Cursor, target: TargetModule, rank: int, shard: Shard
+) -> _ModuleOffsets:
     """Rows of `rank` values by token, then this rank's rows of the hidden size."""
     tokens = target.out_features if rank else 0
     share = _share(shard, target, rank)
     own = share.up_rows if rank else slice(0, 0)
-    return _Places(
+    return _ModuleOffsets(
         first=_placed(cursor, target, tokens, own, rank),
         second=_placed(cursor, target, rank, share.down_rows, target.in_features),
     )

@@ -1,4 +1,4 @@
-"""Reading adapters of a model that several ranks hold together."""
+"""Reader of adapters for a model that several ranks hold together."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from hostelry.engine.lora.targets import TargetModules
 
 
 class SharedReader:
-    """A FolderReader whose adapters tell the pages that they take in every rank's pool.
+    """A FolderReader whose adapters have the number of pages that they take in every rank's pool.
 
     The adapters themselves are whole. Methods raise what those of `reader.AdapterReader` raise, and
     AdapterError where a row does not fit into a page.
@@ -45,11 +45,11 @@ class SharedReader:
         return self._reader.save(adapter, folder)
 
     def restore(self, folder: Path, content_id: str) -> HostAdapter:
-        """What `save` wrote there."""
+        """The adapter that `save` wrote there."""
         return self._shared(self._reader.restore(folder, content_id))
 
     def num_pages(self, ranks: AdapterRanks) -> int:
-        """Pages that an adapter of these ranks takes in every pool."""
+        """Pages of an adapter of these ranks in every pool."""
         num_pages = self._num_pages.get(ranks)
         if num_pages is None:
             num_pages = share_pages(self._targets, ranks, self._world_size, self._page_elements)

@@ -1,4 +1,4 @@
-"""Where adapters come from: a local folder, or a remote place that a fetcher knows."""
+"""Sources of adapters: a local folder, or a remote URI that a fetcher handles."""
 
 import stat
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from hostelry.engine.lora.errors import AdapterError
 
 
 class Fetcher(Protocol):
-    """Brings adapters here from one kind of remote place; called from several threads."""
+    """A client of one kind of remote source; called from several threads."""
 
     def fetch(self, uri: str, into: Path) -> None:
         """Copy the adapter's files into the empty folder `into`, at its top.
 
-        Raises AdapterError or OSError saying what went wrong.
+        Raises AdapterError or OSError with the reason.
         """
         ...
 
@@ -34,7 +34,7 @@ class LocalSource:
 
 @dataclass(frozen=True, slots=True)
 class RemoteSource:
-    """A place that the fetcher of its scheme knows."""
+    """A remote URI; the fetcher of its scheme handles it."""
 
     uri: str
 
@@ -44,7 +44,7 @@ class RemoteSource:
 
     @property
     def scheme(self) -> str:
-        """What chooses the fetcher."""
+        """The URI's scheme, which selects the fetcher."""
         return urlsplit(self.uri).scheme
 
 
@@ -69,7 +69,7 @@ def parse_source(place: str | Path) -> Source:
 
 
 def is_remote(place: str) -> bool:
-    """Whether a path or URI names a place that is not on this machine."""
+    """Whether a path or URI is not on this machine."""
     scheme, mark, _ = place.partition("://")
     return bool(mark) and scheme != "file"
 

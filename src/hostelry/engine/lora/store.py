@@ -1,8 +1,8 @@
-"""Adapters by name, and the tiers below the pool: host memory, disk, remote places.
+"""Adapters by name, and the tiers below the pool: host memory, disk, remote sources.
 
-Everything but `prepare` belongs to the engine's thread and returns at once; what takes time runs on
-lanes and is reported by `poll` between two steps. A content that was asked for stays in host memory
-until it is in the pool, or until `hold_s` have passed without.
+Everything but `prepare` belongs to the engine's thread and returns at once; slow work runs on
+executors, and `poll` returns its events between two steps. A requested content stays in host memory
+until it is in the pool, or for `hold_s`.
 """
 
 import threading
@@ -52,7 +52,7 @@ class StoreLimits:
 
 @dataclass(frozen=True, slots=True)
 class StoreExecutors:
-    """Where the work is done."""
+    """The executors of loads and uploads."""
 
     disk: JobExecutor
     remote: JobExecutor
@@ -60,7 +60,7 @@ class StoreExecutors:
 
     @classmethod
     def of_threads(cls, limits: LoadLimits) -> "StoreExecutors":
-        """Threads of this process, started when they are needed."""
+        """Executors on threads of this process, started with their first job."""
         return cls(
             disk=ThreadJobExecutor("adapter-disk", limits.num_disk),
             remote=ThreadJobExecutor("adapter-remote", limits.num_remote),
@@ -68,14 +68,14 @@ class StoreExecutors:
         )
 
     def close(self) -> None:
-        """End them once what was started is done."""
-        for lane in (self.disk, self.remote, self.upload):
-            lane.close()
+        """End them once their submitted jobs are done."""
+        for executor in (self.disk, self.remote, self.upload):
+            executor.close()
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredAdapter:
-    """A name and what it stands for; `warnings` are those of reading it."""
+    """A name and the adapter registered under it; `warnings` are those of reading it."""
 
     version: AdapterVersion
     summary: AdapterSummary
@@ -86,7 +86,7 @@ class RegisteredAdapter:
 
 @dataclass(slots=True)
 class _Content:
-    """What is known of a content while any version has it."""
+    """The record of a content while any version has it."""
 
     summary: AdapterSummary
     warnings: tuple[str, ...]
@@ -104,24 +104,24 @@ class AdapterStore:
         uploader: Uploader,
         clock: Clock,
         limits: StoreLimits,
-        lanes: StoreExecutors | None = None,
+        executors: StoreExecutors | None = None,
     ) -> None:
-        lanes = self._lanes = lanes or StoreExecutors.of_threads(limits.loads)
+        executors = self._executors = executors or StoreExecutors.of_threads(limits.loads)
         self._loader = loader
         self._clock = clock
         self._limits = limits
-        self._news = threading.Event()
+        self._wakeup = threading.Event()
         by_tier: Mapping[StorageTier, JobExecutor] = {
-            StorageTier.DISK: lanes.disk,
-            StorageTier.REMOTE: lanes.remote,
+            StorageTier.DISK: executors.disk,
+            StorageTier.REMOTE: executors.remote,
         }
-        self._loads = LoadQueue(by_tier, limits.loads, self._news)
-        self._uploads = Uploads(lanes.upload, uploader, clock, self._news)
+        self._loads = LoadQueue(by_tier, limits.loads, self._wakeup)
+        self._uploads = Uploads(executors.upload, uploader, clock, self._wakeup)
         self._host = HostTier(limits.host_bytes)
         self._versions = Versions()
         self._contents: dict[str, _Content] = {}
         self._names: dict[str, NameCounts] = {}
-        self._holds: dict[str, float] = {}  # until when what was asked for is kept in host memory
+        self._holds: dict[str, float] = {}  # until when a requested content is kept in host memory
         self._orphans: set[str] = set()  # contents that no version has, until the next poll
         self._upload_holds: set[str] = set()  # kept in host memory while being copied
         self._events: list[AdapterEvent] = []
@@ -143,7 +143,7 @@ class AdapterStore:
             )
 
     def register(self, name: str, prepared: Prepared) -> AdapterVersion:
-        """Let `name` stand for the adapter from the next request on; a former version drains.
+        """Register the adapter as `name` from the next request on; a former version drains.
 
         Raises AdapterError for an empty name, AdapterTooLargeError as `check_fits` does.
         """
@@ -163,7 +163,7 @@ class AdapterStore:
         return version
 
     def retire(self, name: str) -> bool:
-        """Take the name away; requests that hold the adapter finish with it. False if unknown."""
+        """Remove the name; requests that hold the adapter finish with it. False if unknown."""
         retired = self._versions.retire(name)
         if retired is None:
             return False
@@ -174,19 +174,19 @@ class AdapterStore:
         return True
 
     def get(self, name: str) -> RegisteredAdapter | None:
-        """What the name stands for now."""
+        """The adapter registered under the name; None where there is none."""
         version = self._versions.get(name)
         return self._registered(version) if version else None
 
     @property
     def adapters(self) -> Sequence[RegisteredAdapter]:
-        """What the names stand for, in order of registration."""
+        """The registered adapters, in order of registration."""
         return [self._registered(version) for version in self._versions.current]
 
     def acquire(self, name: str, *, in_pool: bool) -> AdapterVersion | None:
-        """Hold what the name stands for, for one request; None where there is no such name.
+        """Hold the name's current version for one request; None where there is no such name.
 
-        `in_pool` says whether the adapter is in the pool already, for the counts of hits.
+        `in_pool`, whether the adapter is in the pool already, is for the counts of hits.
         """
         version = self._versions.acquire(name)
         if version is not None:
@@ -200,7 +200,7 @@ class AdapterStore:
     def release(
         self, version: AdapterVersion, *, num_prompt_tokens: int = 0, num_generated_tokens: int = 0
     ) -> None:
-        """Give a hold back at the end of a request, which took that many tokens."""
+        """Release a hold at the end of a request of that many tokens."""
         counts = self._names.get(version.name)
         if counts is not None:
             counts.num_prompt_tokens += num_prompt_tokens
@@ -211,11 +211,11 @@ class AdapterStore:
         self._orphan(unused)
 
     def summary(self, content_id: str) -> AdapterSummary:
-        """What is known of a content that a version has. Raises KeyError."""
+        """The summary of a content that a version has. Raises KeyError."""
         return self._contents[content_id].summary
 
     def reload_cost_s(self, content_id: str) -> float:
-        """Seconds that it would take, by experience, to have the content in the pool again."""
+        """Seconds to load the content into the pool again, estimated from past loads."""
         content = self._contents[content_id]
         counts = content.counts
         upload_s = content.summary.num_bytes / _UPLOAD_BYTES_PER_S
@@ -231,9 +231,9 @@ class AdapterStore:
         return self._host.get(content_id)
 
     def request(self, content_id: str) -> None:
-        """Have the content in host memory; `poll` reports Loaded or LoadFailed, once.
+        """Load the content into host memory; `poll` returns one LoadedToHost or LoadFailed.
 
-        Nothing leaves host memory for it before the next `poll`, which tells so.
+        No content is evicted for it before the next `poll`, which returns LeftHost then.
         """
         now = self._clock.now()
         if not self._versions.is_used(content_id):
@@ -242,21 +242,21 @@ class AdapterStore:
             self._host.touch(content_id)
             self._hold(content_id, now)
             self._events.append(LoadedToHost(content_id, StorageTier.HOST, 0.0))
-        elif (reason := self._loads.want(content_id, now)) is not None:
+        elif (reason := self._loads.enqueue(content_id, now)) is not None:
             self._events.append(LoadFailed(content_id, reason))
         else:
             self._start_loads(now, may_evict=False)
-            self._news.set()  # the next poll may have to make room
+            self._wakeup.set()  # the next poll may have to make room
 
     def evict(self, content_id: str) -> bool:
-        """Let a content go from host memory; False where it is held, loading or not there."""
+        """Evict a content from host memory; False where it is held, loading or not there."""
         if not self._host.evict(content_id):
             return False
         self._left_host((content_id,))
         return True
 
     def start_upload(self, content_id: str, page_numbers: Sequence[int]) -> None:
-        """Copy the content into those pages; `poll` reports Uploaded or UploadFailed.
+        """Copy the content into those pages; `poll` returns Uploaded or UploadFailed.
 
         Raises KeyError where it is not in host memory.
         """
@@ -268,8 +268,8 @@ class AdapterStore:
         self._uploads.start(adapter, page_numbers)
 
     def poll(self) -> list[AdapterEvent]:
-        """What happened since the last call, in order; starts loads that there is room for."""
-        self._news.clear()
+        """The events since the last call, in order; starts loads that there is room for."""
+        self._wakeup.clear()
         now = self._clock.now()
         self._drop_orphans()
         for upload in self._uploads.collect():
@@ -283,12 +283,12 @@ class AdapterStore:
         return events
 
     def wait(self, timeout_s: float) -> bool:
-        """Block until `poll` has news of a load or an upload; False where none came in time."""
-        return bool(self._events or self._orphans) or self._news.wait(timeout_s)
+        """Block until `poll` has an event of a load or an upload; False after `timeout_s`."""
+        return bool(self._events or self._orphans) or self._wakeup.wait(timeout_s)
 
     def close(self) -> None:
-        """Let the threads end; nothing may be asked for any longer."""
-        self._lanes.close()
+        """End the threads; the store is of no use afterwards."""
+        self._executors.close()
 
     def metrics(self, name: str) -> AdapterMetrics | None:
         """Counts of a registered name."""
@@ -327,8 +327,8 @@ class AdapterStore:
             max_disk_bytes=cache.max_bytes if cache else 0,
             num_disk_evictions=cache.num_evictions if cache else 0,
             num_waiting_loads=len(self._loads.waiting),
-            num_running_loads=self._loads.num_under_way,
-            num_running_uploads=self._uploads.num_under_way,
+            num_running_loads=self._loads.num_in_progress,
+            num_running_uploads=self._uploads.num_in_progress,
             num_failed_loads=self._num_failed_loads,
         )
 
@@ -357,7 +357,7 @@ class AdapterStore:
         return self._loader.nearest(content_id, self._contents[content_id].sources)
 
     def _start_loads(self, now: float, *, may_evict: bool) -> None:
-        """Start what waits, in order, while there are threads and room in host memory."""
+        """Start queued loads, in order, while there are threads and room in host memory."""
         for content_id in self._loads.waiting:
             content = self._contents[content_id]
             tier = self._loader.nearest(content_id, content.sources)
@@ -393,7 +393,7 @@ class AdapterStore:
         content.load_s[prepared.tier] = prepared.load_s
         content.counts.loaded(prepared.tier, prepared.load_s)
         if self._host.get(outcome.content_id) is None and not self._keep(content, prepared):
-            self._loads.want(outcome.content_id, now)  # dropped and registered again meanwhile
+            self._loads.enqueue(outcome.content_id, now)  # dropped and registered again meanwhile
             return
         self._hold(outcome.content_id, now)
 
@@ -426,7 +426,7 @@ class AdapterStore:
         self._events.append(Uploaded(content_id))
 
     def _hold(self, content_id: str, now: float) -> None:
-        """Keep what was asked for until it is in the pool, for a while."""
+        """Keep a requested content in host memory until it is in the pool, at most `hold_s`."""
         if content_id not in self._holds:
             self._host.hold(content_id)
         self._holds[content_id] = now + self._limits.hold_s
@@ -443,7 +443,7 @@ class AdapterStore:
             self._events.append(LeftHost(content_id))
 
     def _orphan(self, content_id: str | None) -> None:
-        """No version has it now; the next `poll` forgets it unless it was registered again."""
+        """Mark a content without versions; `poll` forgets it unless it is registered again."""
         if content_id is not None:
             self._orphans.add(content_id)
 
@@ -461,5 +461,5 @@ class AdapterStore:
             self._events.append(LeftHost(content_id))
         self._host.drop(content_id)
         del self._contents[content_id]
-        if not self._uploads.is_under_way(content_id):
+        if not self._uploads.is_in_progress(content_id):
             self._events.append(Dropped(content_id))  # else once nothing writes to its pages

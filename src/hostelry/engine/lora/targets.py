@@ -1,4 +1,4 @@
-"""What of a base model an adapter may change: its linear modules, its embedding, its lm_head."""
+"""The modules of a base model that an adapter may change: linear ones, embedding, lm_head."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class TargetModule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetModules:
-    """Every module of the base that an adapter may change.
+    """All modules of the base that an adapter may change.
 
     `linears` lie by module number (see `kernels.batch.MODULES`). The embedding goes from the
     vocabulary to the hidden size, lm_head back. `is_tied`: both have the same base weights.

@@ -1,4 +1,4 @@
-"""The tensors of an adapter's file, given to the modules they belong to; none may be left over.
+"""Assignment of the tensors in an adapter's file to modules; none may be left over.
 
 # I in-features, O out-features, R rank, V vocabulary, H hidden
 """
@@ -44,7 +44,7 @@ class ModuleTensors:
         return (a.T, b.T) if self.kind is Kind.EMBEDDING else (b, a)
 
     def runs(self, layout: AdapterLayout) -> ModuleRuns:
-        """Where the module lies."""
+        """The module's rows in the layout."""
         if self.kind is Kind.LINEAR:
             return layout.linears[self.number]
         wide = layout.embedding if self.kind is Kind.EMBEDDING else layout.lm_head
@@ -53,7 +53,7 @@ class ModuleTensors:
 
 
 class TensorTable:
-    """The tensors of a file that nobody has taken yet."""
+    """The tensors of a file that no module has taken yet."""
 
     def __init__(self, file_name: str, tensors: Mapping[str, torch.Tensor]) -> None:
         self._file_name = file_name
@@ -147,7 +147,7 @@ def _take(
 
 
 def _check_tied(embedding: ModuleTensors, lm_head: ModuleTensors) -> None:
-    """PEFT holds both in one place, so that a file in which they differ has no one meaning."""
+    """Raise AdapterError where tied tensors differ: PEFT keeps one copy, so one would be lost."""
     (_, embedding_a), (_, embedding_b) = embedding.named
     (name_a, a), (name_b, b) = lm_head.named
     for name, tensor, other in ((name_a, a, embedding_b), (name_b, b, embedding_a)):

@@ -1,7 +1,12 @@
 """The host-memory tier: adapters in page form, bounded in bytes.
 
-Which one goes first: the one whose reload costs least for the room it takes, times how often it was
-wanted, aged so that what has not been wanted for long goes in the end whatever it cost.
+The one with the lowest priority is evicted first; held ones, and loads in progress, never are:
+
+    priority = age + number of uses * reload cost in seconds / bytes
+
+`age` is the highest priority evicted so far, so that an unused adapter is evicted in the end,
+however long it takes to reload.
+
 Source: greedy dual size with frequency, Cherkasova 1998 (HPL-98-69R1).
 """
 
@@ -13,7 +18,7 @@ from hostelry.engine.lora.host_adapter import HostAdapter
 
 @dataclass(slots=True)
 class _Entry:
-    """`adapter` is None while it is being loaded into room that is already set aside."""
+    """An adapter's entry; `adapter` is None while it is being loaded into reserved room."""
 
     num_bytes: int
     adapter: HostAdapter | None = None
@@ -24,27 +29,27 @@ class _Entry:
 
 
 class HostTier:
-    """Adapters by content id, never more than `max_bytes` of them, loads under way included."""
+    """Adapters by content id, at most `max_bytes` of them, loads in progress included."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.num_bytes = 0
         self.num_evictions = 0
         self._entries: dict[str, _Entry] = {}
-        self._heap: list[tuple[float, str]] = []  # may hold priorities that are no longer valid
+        self._heap: list[tuple[float, str]] = []  # may hold outdated priorities
         self._age = 0.0
 
     def __len__(self) -> int:
-        """Adapters that are here."""
+        """The number of loaded adapters."""
         return sum(entry.adapter is not None for entry in self._entries.values())
 
     def get(self, content_id: str) -> HostAdapter | None:
-        """The adapter, None where it is not here."""
+        """The adapter; None where it is not loaded."""
         entry = self._entries.get(content_id)
         return entry.adapter if entry else None
 
     def touch(self, content_id: str) -> None:
-        """It was wanted."""
+        """Count a use."""
         entry = self._entries.get(content_id)
         if entry is not None:
             entry.num_uses += 1
@@ -53,7 +58,7 @@ class HostTier:
     def reserve(
         self, content_id: str, num_bytes: int, *, may_evict: bool = True
     ) -> tuple[str, ...] | None:
-        """Set room aside for a load; the ids evicted for it, None where there is no room now."""
+        """Reserve room for a load; the ids evicted for it, None where there is no room now."""
         if content_id in self._entries:
             return ()
         if not may_evict and num_bytes > self.max_bytes - self.num_bytes:
@@ -65,7 +70,7 @@ class HostTier:
         return evicted
 
     def put(self, adapter: HostAdapter, *, reload_cost_s: float) -> None:
-        """The adapter is here, in the room reserved for it."""
+        """Put the adapter into the room reserved for it."""
         entry = self._entries[adapter.content_id]
         self.num_bytes += adapter.num_bytes - entry.num_bytes
         entry.num_bytes = adapter.num_bytes
@@ -75,19 +80,19 @@ class HostTier:
         self._rank(adapter.content_id, entry)
 
     def hold(self, content_id: str) -> None:
-        """Keep it until `unhold` was called as often; KeyError where it is not here."""
+        """Keep it until `unhold` was called as often. Raises KeyError where it is not loaded."""
         self._entries[content_id].num_holds += 1
 
     def unhold(self, content_id: str) -> None:
-        """Give a hold back; nothing where it is gone."""
+        """Release a hold; no effect where it is not loaded."""
         entry = self._entries.get(content_id)
         if entry is not None:
             entry.num_holds -= 1
-            assert entry.num_holds >= 0, f"{content_id} is given back more often than held"
+            assert entry.num_holds >= 0, f"{content_id} is released more often than held"
             self._rank(content_id, entry)
 
     def evict(self, content_id: str) -> bool:
-        """Let it go; False where it is held, being loaded or not here."""
+        """Evict it; False where it is held, being loaded or not loaded."""
         entry = self._entries.get(content_id)
         if entry is None or entry.num_holds or entry.adapter is None:
             return False
@@ -96,7 +101,7 @@ class HostTier:
         return True
 
     def drop(self, content_id: str) -> None:
-        """Forget it, room set aside included, holds or not."""
+        """Forget it and its reserved room, whether held or not."""
         entry = self._entries.pop(content_id, None)
         if entry is not None:
             self.num_bytes -= entry.num_bytes
@@ -123,7 +128,7 @@ class HostTier:
         return entry is not None and entry.adapter is not None and entry.priority == item[0]
 
     def _make_room(self, num_bytes: int) -> tuple[str, ...] | None:
-        """Evict until there is room, or nothing at all where that is not enough."""
+        """Evict until there is room; nothing where that is not enough."""
         victims: list[str] = []
         kept: list[tuple[float, str]] = []  # held ones, which stay in the order
         room = self.max_bytes - self.num_bytes

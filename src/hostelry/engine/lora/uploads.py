@@ -1,7 +1,6 @@
-"""Copying adapters from host memory into the pool while steps go on.
+"""Uploads: copies of adapters from host memory into the pool, concurrent with steps.
 
-Belongs to the engine's thread; the copying is done on a lane, page by page, with Python's lock
-released.
+Belongs to the engine's thread; an executor copies page by page, without the interpreter's lock.
 """
 
 import threading
@@ -23,24 +22,24 @@ class Uploader(Protocol):
     """Copies adapters into a pool."""
 
     def begin(self, adapter: HostAdapter, page_numbers: Sequence[int]) -> Callable[[], None]:
-        """What is to run in another thread; when it returns, the pages hold the adapter."""
+        """A function for another thread; when it returns, the pages hold the adapter."""
         ...
 
 
 class Placer(Uploader, Protocol):
-    """An Uploader that also knows where adapters lie; `index` is called before `begin`."""
+    """An Uploader that also indexes adapters in the pool; `index` is called before `begin`."""
 
     def index(self, adapter: HostAdapter, page_numbers: Sequence[int]) -> AdapterIndex:
-        """Where its rows lie once it is in those pages."""
+        """The index of its rows once it is in those pages."""
         ...
 
     def forget(self, content_id: str) -> None:
-        """Its pages are used for something else from now on."""
+        """Forget an adapter whose pages are used for something else from now on."""
         ...
 
 
 class PoolUploader:
-    """Copies into a pool on a CPU or a GPU; there on a stream of its own."""
+    """A Placer for a pool on a CPU or a GPU; on a GPU it copies on a stream of its own."""
 
     def __init__(self, pool: PoolTensor) -> None:
         self._pool = pool
@@ -48,14 +47,14 @@ class PoolUploader:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def index(self, adapter: HostAdapter, page_numbers: Sequence[int]) -> AdapterIndex:
-        """Where its rows lie once it is in those pages."""
+        """The index of its rows once it is in those pages."""
         return adapter.index(page_numbers)
 
     def forget(self, content_id: str) -> None:
-        """Nothing is kept of it here."""
+        """Do nothing: this placer keeps no record of adapters."""
 
     def begin(self, adapter: HostAdapter, page_numbers: Sequence[int]) -> Callable[[], None]:
-        """What is to run in another thread; on a GPU after all work queued so far."""
+        """A function for another thread; on a GPU it copies after all work queued so far."""
         pages = tuple(page_numbers)
         if self._stream is None:
             return lambda: adapter.write(self._pool, pages)
@@ -76,7 +75,7 @@ class PoolUploader:
 
 @dataclass(frozen=True, slots=True)
 class UploadOutcome:
-    """An upload ended after `upload_s`; `reason` is empty where it went well."""
+    """The end of an upload after `upload_s`; `reason` is empty where it succeeded."""
 
     content_id: str
     upload_s: float
@@ -84,50 +83,50 @@ class UploadOutcome:
 
 
 class Uploads:
-    """Uploads under way, one for each content."""
+    """Uploads in progress, at most one for each content."""
 
     def __init__(
-        self, lane: JobExecutor, uploader: Uploader, clock: Clock, news: threading.Event
+        self, executor: JobExecutor, uploader: Uploader, clock: Clock, wakeup: threading.Event
     ) -> None:
-        self._lane = lane
+        self._executor = executor
         self._clock = clock
         self._uploader = uploader
-        self._news = news
-        self._under_way: set[str] = set()
+        self._wakeup = wakeup
+        self._in_progress: set[str] = set()
         self._done: deque[UploadOutcome] = deque()  # filled by another thread
 
-    def is_under_way(self, content_id: str) -> bool:
-        """Whether the content is being copied."""
-        return content_id in self._under_way
+    def is_in_progress(self, content_id: str) -> bool:
+        """Whether the content is being uploaded."""
+        return content_id in self._in_progress
 
     @property
-    def num_under_way(self) -> int:
+    def num_in_progress(self) -> int:
         """Uploads that are running."""
-        return len(self._under_way)
+        return len(self._in_progress)
 
     def start(self, adapter: HostAdapter, page_numbers: Sequence[int]) -> None:
         """Copy the adapter into those pages."""
-        assert adapter.content_id not in self._under_way, "one upload at a time for each content"
-        self._under_way.add(adapter.content_id)
+        assert adapter.content_id not in self._in_progress, "one upload at a time for each content"
+        self._in_progress.add(adapter.content_id)
         job = self._uploader.begin(adapter, page_numbers)
-        self._lane.start(lambda: self._work(adapter.content_id, job))
+        self._executor.submit(lambda: self._work(adapter.content_id, job))
 
     def collect(self) -> list[UploadOutcome]:
         """Uploads that ended since the last call."""
         outcomes = []
         while self._done:
             outcome = self._done.popleft()
-            self._under_way.discard(outcome.content_id)
+            self._in_progress.discard(outcome.content_id)
             outcomes.append(outcome)
         return outcomes
 
     def _work(self, content_id: str, job: Callable[[], None]) -> None:
-        """In the lane's thread: whatever happens, the upload ends."""
+        """Run in the executor's thread; the upload ends, whatever `job` raises."""
         started_at = self._clock.now()
         reason = ""
         try:
             job()
-        except Exception as error:  # noqa: BLE001 - a device's errors are many; told as a reason
+        except Exception as error:  # noqa: BLE001 - devices raise many types; becomes the reason
             reason = f"{type(error).__name__}: {error}"
         self._done.append(UploadOutcome(content_id, self._clock.now() - started_at, reason))
-        self._news.set()
+        self._wakeup.set()

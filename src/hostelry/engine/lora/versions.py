@@ -1,6 +1,6 @@
-"""Names of adapters, the version each name stands for, and who still uses which version.
+"""Names of adapters, their versions, and the requests that hold each version.
 
-A request holds one version from its start to its end; a name is given a new version between two
+A request holds one version from its start to its end; a new version of a name applies to later
 requests, and the old one lives until its last request has ended.
 """
 
@@ -13,7 +13,7 @@ from hostelry.engine.lora.errors import AdapterError
 
 @dataclass(frozen=True, slots=True)
 class AdapterVersion:
-    """What a name stood for when it was looked up; later versions have greater numbers."""
+    """A name's adapter at the time of a look-up; later versions have greater numbers."""
 
     name: str
     number: int
@@ -22,7 +22,7 @@ class AdapterVersion:
 
 @dataclass(slots=True)
 class _Use:
-    """How many requests hold a version, and whether its name still stands for it."""
+    """The number of requests that hold a version, and whether it is its name's current one."""
 
     num_requests: int = 0
     is_current: bool = True
@@ -39,11 +39,11 @@ class Versions:
 
     @property
     def current(self) -> Sequence[AdapterVersion]:
-        """What the names stand for, in order of registration."""
+        """The current versions of all names, in order of registration."""
         return tuple(self._current.values())
 
     def get(self, name: str) -> AdapterVersion | None:
-        """What the name stands for."""
+        """The current version of the name; None where there is no such name."""
         return self._current.get(name)
 
     def is_used(self, content_id: str) -> bool:
@@ -56,10 +56,10 @@ class Versions:
         return use.num_requests if use else 0
 
     def register(self, name: str, content_id: str) -> tuple[AdapterVersion, str | None]:
-        """Let `name` stand for that content from now on.
+        """Give `name` a new current version of that content.
 
-        The version, and the content that nobody needs any longer, if there is one. Registering what
-        the name stands for already changes nothing. Raises AdapterError for an empty name.
+        Returns the version, and the content that became unused, if any. No effect where the current
+        version has that content already. Raises AdapterError for an empty name.
         """
         if not name:
             raise AdapterError("the adapter's name is empty")
@@ -74,7 +74,7 @@ class Versions:
         return version, unused
 
     def retire(self, name: str) -> tuple[AdapterVersion, str | None] | None:
-        """Take the name away: the version it stood for, and the content nobody needs any longer.
+        """Remove a name; returns its current version, and the content that became unused, if any.
 
         None where there is no such name. Requests that hold the version keep it.
         """
@@ -84,16 +84,16 @@ class Versions:
         return version, self._replace(version)
 
     def acquire(self, name: str) -> AdapterVersion | None:
-        """Hold what the name stands for, for one request."""
+        """Hold the name's current version for one request."""
         version = self._current.get(name)
         if version is not None:
             self._uses[version].num_requests += 1
         return version
 
     def release(self, version: AdapterVersion) -> str | None:
-        """Give a hold back; the content that nobody needs any longer, if there is one."""
+        """Release a hold; returns the content that became unused, if any."""
         use = self._uses[version]
-        assert use.num_requests > 0, f"{version} is given back more often than held"
+        assert use.num_requests > 0, f"{version} is released more often than held"
         use.num_requests -= 1
         return self._end_if_unused(version, use)
 

@@ -1,4 +1,4 @@
-"""An adapter's weights file: its tensors by name, with no code run and no memory taken on trust."""
+"""Reader of an adapter's weights file, which runs no code in it and trusts none of its sizes."""
 
 import pickle
 import re
@@ -18,7 +18,7 @@ FILE_NAMES = ("adapter_model.safetensors", "adapter_model.bin")
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
-# What torch's reader of pickles raises for bytes that are none of its own.
+# Exceptions of torch's unpickler for files that torch did not write.
 _DAMAGE = (
     ArithmeticError,
     AssertionError,
@@ -62,7 +62,7 @@ def check_tensor(name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> Non
 
 
 def _bytes(path: Path) -> NDArray[numpy.uint8]:
-    """The whole file. Not mapped: a file that is cut short meanwhile would end the process."""
+    """The whole file. Not mapped: truncating a mapped file would kill the process."""
     try:
         return numpy.fromfile(path, numpy.uint8)
     except OSError as error:
@@ -70,7 +70,7 @@ def _bytes(path: Path) -> NDArray[numpy.uint8]:
 
 
 def _unpickled(path: Path) -> dict[str, torch.Tensor]:
-    """All tensors of a pickle, which may hold nothing but tensors."""
+    """All tensors of a pickle. Raises AdapterError for one that holds anything else."""
     try:
         _refuse_compressed(path)
         tensors = torch.load(path, map_location="cpu", weights_only=True)
@@ -91,7 +91,7 @@ def _unpickled(path: Path) -> dict[str, torch.Tensor]:
 
 
 def _refuse_compressed(path: Path) -> None:
-    """Torch stores without compression; a small file that unpacks into a large one is hostile."""
+    """Raise AdapterError for compressed entries: torch writes none, and they may be zip bombs."""
     if not zipfile.is_zipfile(path):
         return
     try:

@@ -1,1 +1,1 @@
-"""PURE: the page pool and who owns which page; knows neither tokens nor tensors."""
+"""PURE: the page pool and the owners of its pages; knows neither tokens nor tensors."""

@@ -1,10 +1,16 @@
-"""Adapters in the pool: loading or resident, how often held, and which are pinned.
+"""Adapters in the pool: their state, holds and pins.
 
-A key is a content id: two versions of one name are two adapters here. An adapter is idle, and may
-be evicted, when it is resident, nothing in flight holds it and it is not pinned.
+A key is a content id: two versions of one name are two adapters here.
 
-A pin is a promise of room, so it counts against the budget from the moment its size is known, there
-or not; a pinned adapter that was dropped still has its promise.
+    state     holds  pinned  may be evicted
+    --------  -----  ------  ----------------------------
+    LOADING   0      either  no
+    RESIDENT  > 0    either  no
+    RESIDENT  0      yes     no
+    RESIDENT  0      no      yes: idle, in the eviction order
+
+A pin reserves pages of the budget from the moment the adapter's size is known, whether it is in the
+pool or not; a pinned adapter that was dropped keeps its reservation.
 """
 
 from collections.abc import Iterator
@@ -30,7 +36,7 @@ class PinBudgetError(Exception):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class PooledAdapter(Candidate):
-    """One adapter that has pages."""
+    """An adapter that has pages."""
 
     key: str
     pages: tuple[int, ...]
@@ -40,7 +46,7 @@ class PooledAdapter(Candidate):
 
 
 class AdapterPageTable:
-    """The adapters that have pages, and the pins; idle adapters stand in the eviction order."""
+    """The adapters that have pages, and the pins; idle adapters are in the eviction order."""
 
     def __init__(self, order: EvictionOrder, pin_budget_pages: int) -> None:
         self.num_pages = 0
@@ -58,26 +64,26 @@ class AdapterPageTable:
         return iter(self._adapters.values())
 
     def state(self, key: str) -> AdapterState:
-        """Whether it has pages, and its weights in them."""
+        """ABSENT without pages, LOADING without weights in them, else RESIDENT."""
         adapter = self._adapters.get(key)
         if adapter is None:
             return AdapterState.ABSENT
         return AdapterState.RESIDENT if adapter.is_resident else AdapterState.LOADING
 
     def pages(self, key: str) -> tuple[int, ...]:
-        """Its pages in ascending order; none when it is absent."""
+        """The adapter's pages in ascending order; none when it is absent."""
         adapter = self._adapters.get(key)
         return () if adapter is None else adapter.pages
 
     def check_new(self, key: str, num_pages: int) -> None:
-        """Raise ValueError when it has pages already, PinBudgetError when its pin is too small."""
+        """Raise ValueError for one that has pages, PinBudgetError where its pin is too small."""
         if key in self._adapters:
             raise ValueError(f"adapter {key} is {self.state(key).value} already")
         if key in self._pins:
             self._check_budget(key, num_pages)
 
     def insert(self, key: str, pages: tuple[int, ...], reload_cost_s: float, now: float) -> None:
-        """Give a new adapter its pages; it is loading, for somebody, which counts as a use."""
+        """Give a new adapter its pages; it is loading, for a request, which counts as a use."""
         adapter = PooledAdapter(cost_per_page_s=reload_cost_s / len(pages), key=key, pages=pages)
         self._order.use(adapter, now)
         self._adapters[key] = adapter
@@ -86,7 +92,7 @@ class AdapterPageTable:
             self._promise(key, len(pages))
 
     def activate(self, key: str) -> None:
-        """Its weights are in its pages. Raises ValueError unless it is loading."""
+        """Make a loading adapter resident. Raises ValueError unless it is loading."""
         adapter = self._adapters.get(key)
         if adapter is None or adapter.is_resident:
             raise ValueError(f"adapter {key} is {self.state(key).value}, not loading")
@@ -107,7 +113,7 @@ class AdapterPageTable:
         return self._forget(adapter)
 
     def hold(self, key: str) -> None:
-        """It is in flight once more. Raises ValueError unless it is resident."""
+        """Count one more hold. Raises ValueError unless it is resident."""
         adapter = self._adapters.get(key)
         if adapter is None or not adapter.is_resident:
             raise ValueError(f"adapter {key} is {self.state(key).value}, not resident; load it")
@@ -115,7 +121,7 @@ class AdapterPageTable:
         adapter.num_holds += 1
 
     def unhold(self, key: str, now: float) -> None:
-        """It is in flight once less, which ends a use. Raises ValueError when it is not held."""
+        """Count one hold fewer, which ends a use. Raises ValueError when it is not held."""
         adapter = self._adapters.get(key)
         if adapter is None or not adapter.num_holds:
             raise ValueError(f"adapter {key} is not held")
@@ -125,7 +131,7 @@ class AdapterPageTable:
         self._settle(adapter)
 
     def pin(self, key: str, num_pages: int) -> None:
-        """Promise it room, there or not; pinning again may only make its size known.
+        """Reserve pages for it, in the pool or not; pinning again may only make its size known.
 
         Raises PinBudgetError, changing nothing.
         """
@@ -138,7 +144,7 @@ class AdapterPageTable:
         self._promise(key, promised)
 
     def unpin(self, key: str) -> None:
-        """Take the promise back; nothing happens when there was none."""
+        """Give up the reservation; no effect when there is none."""
         if key not in self._pins:
             return
         self.num_pinned_pages -= self._pins.pop(key)
@@ -147,12 +153,12 @@ class AdapterPageTable:
             self._settle(adapter)
 
     def evict(self, adapter: PooledAdapter) -> tuple[int, ...]:
-        """Forget an idle adapter that was taken out of the order; returns its pages, now free."""
+        """Forget an idle adapter popped from the order; returns its pages, now free."""
         self.num_idle_pages -= len(adapter.pages)
         return self._forget(adapter)
 
     def idle(self) -> list[PooledAdapter]:
-        """The idle adapters, found by looking at all."""
+        """The idle adapters, found by a scan."""
         return [adapter for adapter in self if self._is_idle(adapter)]
 
     def check_integrity(self) -> None:

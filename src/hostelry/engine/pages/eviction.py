@@ -1,24 +1,30 @@
-"""Which idle thing in the pool is given up first: one order over prefix pages and adapters.
+"""Eviction order of the pool's idle prefix pages and adapters.
 
-Each candidate has a priority, and the lowest goes first:
+Each candidate has a priority, and the lowest is evicted first:
 
     priority = age + frequency * cost_s / num_pages
 
-- `cost_s` is what its absence would cost the next one who wants it: the time to load an adapter
-  again, the time to compute a prefix page again. Divided by its pages it is what a page spent on it
-  earns, so that a large adapter is compared fairly with many small ones and with KV pages.
-- `frequency` counts uses, the first included; a use counts half after `HALF_LIFE_S`, so that what
-  was loved yesterday does not outlive what is loved today.
-- `age` is the priority of the last one evicted. It lifts whatever is used later over whatever is
-  not used, at the speed at which memory is really short: without pressure nothing ages.
+- `cost_s` is the cost of a miss: the time to load an adapter again, or to compute a prefix page
+  again. Divided by its pages it is the benefit of each page, so that a large adapter is compared
+  fairly with many small ones and with KV pages.
+- `frequency` counts uses, the first included; a use counts half after `HALF_LIFE_S`, so that
+  adapters popular yesterday do not outlive those popular today.
+- `age` is the priority of the last one evicted. It raises what is used later over what is not used,
+  at the speed at which memory is short: without evictions nothing ages.
 
-Candidates of equal priority go in the order of their last use. So equal pages used once each are
-given up least recently used first. A priority is fixed when its candidate was last used; nothing
-has to be recomputed as time passes, which is what lets a heap hold the order.
+    of two candidates                                   evicted first
+    --------------------------------------------------  -----------------------------------------
+    equal cost, pages and frequency                     the least recently used
+    one is cheaper to have again, per page              the cheaper one
+    one was used more often lately                      the other
+    an unused one that is dear, after many evictions    the dear one: `age` has overtaken it
+
+A priority is fixed at the candidate's last use; nothing has to be recomputed as time passes, so
+that a heap can hold the order.
 
 Source: GreedyDual-Size-Frequency (Cherkasova 1998, HP Labs HPL-98-69), after GreedyDual-Size (Cao
 and Irani 1997); frequency, recency and size to keep adapters in idle KV memory: Chameleon
-(arXiv:2411.17741). Both kinds in one order is ours: the cost in seconds makes them comparable.
+(arXiv:2411.17741). One order over both kinds, by cost in seconds, is our own.
 """
 
 import heapq
@@ -33,7 +39,7 @@ _SLACK = 64
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Candidate:
-    """What the order knows of one thing that may become idle."""
+    """A prefix page or adapter, as the order sees it, whether idle or not."""
 
     cost_per_page_s: float
     frequency: float = 0.0
@@ -44,10 +50,10 @@ class Candidate:
 
 
 class EvictionOrder:
-    """The idle candidates, lowest priority first; adding, discarding, taking: O(log n) amortised.
+    """The idle candidates, lowest priority first; every operation is O(log n) amortised.
 
-    A discarded candidate leaves a dead entry in the heap, which is skipped when it comes up; the
-    heap is built anew when more than half of it is dead.
+    A discarded candidate leaves a dead entry in the heap, which is skipped at the top; the heap is
+    rebuilt when more than half of it is dead.
     """
 
     def __init__(self) -> None:
@@ -61,7 +67,7 @@ class EvictionOrder:
         return self._num_live
 
     def use(self, candidate: Candidate, now: float, weight: float = 1.0) -> None:
-        """Count a use that ends at `now` as `weight` uses; it is not in the order meanwhile."""
+        """Count a use that ends at `now` as `weight` uses, of a candidate not in the order."""
         # 0.0 first: then a clock that stepped back, and nan, count as no time at all.
         elapsed_s = max(0.0, now - candidate.used_at)
         candidate.frequency = candidate.frequency * 0.5 ** (elapsed_s / HALF_LIFE_S) + weight
@@ -71,7 +77,7 @@ class EvictionOrder:
         candidate.use_number = self._num_uses
 
     def add(self, candidate: Candidate) -> None:
-        """From now on it may be taken, at the priority of its last use."""
+        """Add a candidate, at the priority of its last use."""
         self._num_entries += 1
         candidate.entry_number = self._num_entries
         self._num_live += 1
@@ -82,13 +88,13 @@ class EvictionOrder:
             heapq.heapify(self._heap)
 
     def discard(self, candidate: Candidate) -> None:
-        """It may no longer be taken; nothing happens when it is not in the order."""
+        """Remove a candidate; no effect when it is not in the order."""
         if candidate.entry_number:
             candidate.entry_number = 0
             self._num_live -= 1
 
     def pop(self) -> Candidate:
-        """Take out the first in the order. Raises IndexError when it is empty."""
+        """Remove and return the first of the order. Raises IndexError when it is empty."""
         while True:
             entry = heapq.heappop(self._heap)
             if _is_live(entry):
@@ -100,10 +106,10 @@ class EvictionOrder:
     def check_integrity(self, expected: Iterable[Candidate]) -> None:
         """Raise AssertionError unless exactly the `expected` candidates are in the order."""
         live = {id(entry[3]) for entry in self._heap if _is_live(entry)}
-        wanted = {id(candidate) for candidate in expected}
-        assert live == wanted, (
-            f"{len(live - wanted)} in the order may not be evicted, "
-            f"{len(wanted - live)} that may be are missing from it"
+        idle = {id(candidate) for candidate in expected}
+        assert live == idle, (
+            f"{len(live - idle)} in the order may not be evicted, "
+            f"{len(idle - live)} that may be are missing from it"
         )
         assert self._num_live == len(live), f"{self._num_live} counted, {len(live)} in the order"
 

@@ -1,4 +1,4 @@
-"""Checks that take in more than one part of the pool; each looks at everything."""
+"""Integrity checks over several parts of the pool; each scans everything."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,7 +7,7 @@ from hostelry.engine.pages.tables import PageTable
 
 
 def check_tables(tables: Mapping[str, PageTable], prefixes: PrefixIndex) -> None:
-    """Raise AssertionError unless tables and cached pages agree on who uses what."""
+    """Raise AssertionError unless tables and cached pages agree on users and spares."""
     num_users = dict.fromkeys(prefixes, 0)
     spares = {page: cached for cached in prefixes for page in cached.spares}
     for owner, table in tables.items():

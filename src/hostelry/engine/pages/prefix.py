@@ -1,17 +1,17 @@
-"""Cached prefixes: pages of complete tokens that any sequence with the same beginning may share.
+"""Prefix cache: full pages that any sequence with the same beginning may share.
 
 A page's key is a hash of a salt, of all tokens before it and of its own: equal keys mean equal
-keys and values. The salt names the contents of base and adapter, so that a replaced adapter can
-never meet what its predecessor computed, whatever its name.
+keys and values. The salt names the contents of base and adapter, so that a replaced adapter never
+finds pages that its predecessor computed, whatever its name.
 
 A cached page is in use by one table or more, or idle. A page is cached only together with the page
-before it, its parent; whoever uses a page uses its parent, so what comes after an idle page is idle
-too, and giving up leaves first never breaks a chain.
+before it, its parent. A table that uses a page uses its parent, so the descendants of an idle page
+are idle too, and evicting leaves first never breaks a chain.
 
-Two sequences may compute the same page at the same time. The first to publish it gives the page
-that is shared; the page of the second is a spare, known to its own table only. Should the shared
-one lose its last user first, a spare takes its place and the old page is free at once: no content
-ever holds two pages for longer than somebody uses both.
+Two sequences may compute the same page at the same time. The first to publish it provides the
+shared page; the page of the second is a spare, known to its own table only. If the shared one loses
+its last user first, a spare replaces it and the old page is free at once: no content occupies two
+pages longer than tables use both.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _KEY_BYTES = 32
 
 
 def content_salt(base_id: str, adapter_id: str | None) -> bytes:
-    """The salt of what adapter `adapter_id` (None: no adapter) on base `base_id` computes.
+    """The salt of pages computed by adapter `adapter_id` (None: no adapter) on base `base_id`.
 
     Both are content ids, never names. Different pairs give different salts.
     """
@@ -52,7 +52,7 @@ def page_keys(salt: bytes, token_ids: Sequence[int], page_tokens: int) -> list[P
 
 
 def first_parent(salt: bytes) -> PrefixKey:
-    """What stands for the parent of a first page."""
+    """The key that stands for the parent of a first page."""
     return hashlib.blake2b(salt, digest_size=_KEY_BYTES, person=b"first page").digest()
 
 
@@ -81,7 +81,7 @@ class PrefixPage(Candidate):
 
 
 class PrefixIndex:
-    """All cached pages by key; idle leaves stand in the eviction order."""
+    """All cached pages by key; idle leaves are in the eviction order."""
 
     def __init__(self, order: EvictionOrder, recompute_cost_s: float) -> None:
         self.num_idle = 0
@@ -108,7 +108,7 @@ class PrefixIndex:
         return found
 
     def take(self, cached: PrefixPage) -> None:
-        """One more table holds the page."""
+        """Count one more table that holds the page."""
         if not cached.num_users:
             self.num_idle -= 1
             self._order.discard(cached)
@@ -117,11 +117,11 @@ class PrefixIndex:
     def publish(
         self, key: PrefixKey, page: int, parent: PrefixPage | None
     ) -> tuple[PrefixPage, int | None]:
-        """Let `page`, which one table holds, be found under `key`, after `parent`, which it holds.
+        """Cache `page` under `key`, after `parent`; one table holds both pages.
 
-        Returns what is cached under the key, which may be another page of the same content, and
-        the page that this made free, if any. Raises ValueError, changing nothing, when the key is
-        known with another parent: it is no hash of content then.
+        Returns the page cached under the key, which may be another one of the same content, and the
+        page freed by this, if any. Raises ValueError, changing nothing, when the key is cached with
+        another parent: it is no hash of content then.
         """
         cached = self._pages.get(key)
         if cached is None:
@@ -142,9 +142,9 @@ class PrefixIndex:
         return cached, freed
 
     def release(self, cached: PrefixPage, page: int, now: float) -> int | None:
-        """A table no longer holds `page`, whose content is cached; the page that is free, if any.
+        """Count one table fewer that holds `page`, of cached content; returns the freed page.
 
-        A table's pages are released last one first.
+        None where no page is freed. A table's pages are released last one first.
         """
         self._order.use(cached, now)
         if page != cached.page:
@@ -163,7 +163,7 @@ class PrefixIndex:
         return None
 
     def evict(self, cached: PrefixPage) -> int:
-        """Forget an idle leaf that was taken out of the order; returns its page, now free."""
+        """Forget an idle leaf popped from the order; returns its page, now free."""
         del self._pages[cached.key]
         self.num_idle -= 1
         parent = cached.parent
@@ -174,7 +174,7 @@ class PrefixIndex:
         return cached.page
 
     def idle_leaves(self) -> list[PrefixPage]:
-        """The idle leaves, found by looking at all pages."""
+        """The idle leaves, found by a scan."""
         return [it for it in self if not it.num_users and not it.num_children]
 
     def check_integrity(self) -> None:

@@ -1,4 +1,4 @@
-"""What the page pool holds and has done, as one value."""
+"""Statistics of the page pool, as one value."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Where pages come from: the free ones, then those of what is evicted."""
+"""Supply of pages: free ones first, then those of evicted prefix pages and adapters."""
 
 from hostelry.engine.pages.adapters import AdapterPageTable, PooledAdapter
 from hostelry.engine.pages.eviction import EvictionOrder
@@ -11,10 +11,10 @@ class OutOfPagesError(Exception):
 
 
 class PageSupply:
-    """The free pages, and what can be evicted to have more.
+    """The free pages, and the eviction that frees more.
 
-    `free` ends with the page to be given out next; `evicted` has, in order, the adapters that were
-    evicted and that nobody has been told of.
+    `free` ends with the page to be given out next; `evicted` has, in order, the evicted adapters
+    that `PagePool.take_evicted` has not returned yet.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class PageSupply:
         adapters: AdapterPageTable,
         counts: PoolCounts,
     ) -> None:
-        self.free = list(range(num_pages - 1, -1, -1))  # last in is first out: warm pages first
+        self.free = list(range(num_pages - 1, -1, -1))  # LIFO: warm pages first
         self.evicted: dict[str, None] = {}
         self._num_pages = num_pages
         self._order = order
@@ -40,7 +40,7 @@ class PageSupply:
 
     @property
     def num_available(self) -> int:
-        """Free and idle pages: as many can be had at once."""
+        """Free and idle pages."""
         return len(self.free) + self.num_idle
 
     def take(self, owner: str, num_pages: int) -> list[int]:
@@ -71,7 +71,7 @@ class PageSupply:
                 self._counts.num_evicted_prefix_pages += 1
             else:
                 assert isinstance(candidate, PooledAdapter), (
-                    "prefix pages and adapters are all there is"
+                    "candidates are prefix pages or adapters"
                 )
                 self.free += reversed(self._adapters.evict(candidate))
                 self.evicted[candidate.key] = None

@@ -1,9 +1,9 @@
-"""One pool of equal pages for sequences, cached prefixes and adapters, and who owns which page.
+"""One pool of equal pages for sequences, cached prefixes and adapters, and the owners of pages.
 
-The pool hands out page numbers; the tensors behind them are others' business. Idle pages are its
-warm cache: they count as available, and are given up, in one order over prefix pages and adapters
-(`eviction.py`), as soon as somebody needs pages. Nothing in use is ever taken away: not a page of a
-table, not an adapter that is loading, held or pinned.
+The pool hands out page numbers and knows nothing of the tensors behind them. Idle pages are its
+warm cache: they count as available, and are evicted, in one order over prefix pages and adapters
+(`eviction.py`), when free pages are short. Nothing in use is ever evicted: neither a page of a
+table, nor an adapter that is loading, held or pinned.
 
 Invariants, checked by `check_integrity()`:
 1. Each page is exactly one of: free, in tables of sequences, an idle prefix page, of one adapter;
@@ -37,8 +37,8 @@ __all__ = ["OutOfPagesError", "PagePool", "PinBudgetError", "PoolStats"]
 class PagePool:
     """`num_pages` pages numbered from 0.
 
-    `pin_budget_pages` bounds what pinned adapters may take together. `recompute_cost_s` is the
-    time it takes to compute one page of a prompt, what a cached page saves.
+    `pin_budget_pages` bounds the pages of all pinned adapters. `recompute_cost_s` is the time to
+    compute one page of a prompt, which a cached page saves.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class PagePool:
     def begin(self, owner: str, keys: Sequence[PrefixKey]) -> int:
         """Start the table of `owner` with the cached pages of the longest beginning of `keys`.
 
-        Returns how many there are. Raises ValueError when `owner` has pages already.
+        Returns their number. Raises ValueError when `owner` has pages already.
         """
         if owner in self._tables:
             raise ValueError(f"{owner} has pages already; release them before it begins again")
@@ -78,7 +78,7 @@ class PagePool:
         return len(found)
 
     def num_shared(self, keys: Sequence[PrefixKey]) -> int:
-        """How many pages `begin` would find."""
+        """The number of pages that `begin` would find."""
         return len(self._prefixes.find(keys))
 
     def grow(self, owner: str, num_pages: int, now: float) -> list[int]:
@@ -100,11 +100,11 @@ class PagePool:
         return new
 
     def publish(self, owner: str, index: int, key: PrefixKey) -> None:
-        """The `index`-th page of `owner` is complete and never written again: others may share it.
+        """Share the `index`-th page of `owner`, which is complete and never written again.
 
         Pages are published in order. When the content is published already, that page stays the
         shared one. Raises ValueError when the owner has no such page, when an earlier page is not
-        published, and when the page or the key stand for other content already.
+        published, and when the page or the key is published with other content.
         """
         table = self._tables.get(owner)
         num_pages = 0 if table is None else len(table.pages)
@@ -127,9 +127,9 @@ class PagePool:
         self._counts.num_duplicate_pages += freed is not None or cached.page != page
 
     def release(self, owner: str, now: float) -> None:
-        """Give back all pages of `owner`: published ones stay as idle cache, the others are free.
+        """Release all pages of `owner`: published ones stay as idle cache, the others are free.
 
-        An owner without pages has nothing to give back: releasing twice is releasing once.
+        No effect for an owner without pages.
         """
         table = self._tables.pop(owner, None)
         if table is None:
@@ -154,11 +154,11 @@ class PagePool:
     def reserve_adapter(
         self, key: str, num_pages: int, *, reload_cost_s: float, now: float
     ) -> tuple[int, ...]:
-        """Give an absent adapter its pages, in ascending order; it is loading from now on.
+        """Give an absent adapter its pages, in ascending order; it is LOADING from now on.
 
-        `reload_cost_s` is the time to load it once more. Raises, changing nothing, OutOfPagesError
-        when too few pages are free or idle, PinBudgetError when it is pinned and larger than its
-        pin may be, ValueError when it has pages already and for senseless numbers.
+        `reload_cost_s` is the time to load it again. Raises, changing nothing, OutOfPagesError when
+        too few pages are free or idle, PinBudgetError when it is pinned and larger than the budget
+        allows, ValueError when it has pages already and for numbers out of range.
         """
         if num_pages < 1:
             raise ValueError(f"adapter {key} cannot have {num_pages} pages")
@@ -171,45 +171,45 @@ class PagePool:
         return pages
 
     def activate_adapter(self, key: str) -> None:
-        """Its weights are in its pages: it is resident. Raises ValueError unless it was loading."""
+        """Make an adapter RESIDENT, whose weights are in its pages. Raises ValueError otherwise."""
         self._adapters.activate(key)
 
     def drop_adapter(self, key: str) -> None:
-        """Give its pages back, if it has any; a pin stays. Raises ValueError while it is held.
+        """Release an adapter's pages, if it has any; a pin stays. Raises ValueError while held.
 
-        Nothing writes to its pages any more: they may be another's at once.
+        Nothing may write to its pages any more: they may be given to another owner at once.
         """
         self._supply.free += reversed(self._adapters.remove(key))
 
     def hold_adapter(self, key: str) -> None:
-        """Something in flight uses it. Raises ValueError unless it is resident."""
+        """Keep an adapter while a request uses it. Raises ValueError unless it is resident."""
         self._adapters.hold(key)
         self._counts.num_adapter_holds += 1
 
     def unhold_adapter(self, key: str, now: float) -> None:
-        """What was in flight is done with it. Raises ValueError when it is not held."""
+        """End one hold of an adapter. Raises ValueError when it is not held."""
         self._adapters.unhold(key, now)
 
     def pin_adapter(self, key: str, num_pages: int = 0) -> None:
-        """Once resident it stays; `num_pages` is its size where the pool does not know it yet.
+        """Keep an adapter once it is resident; `num_pages` is its size if it has no pages yet.
 
-        Pinning again changes nothing else. Raises PinBudgetError, changing nothing, when the pinned
-        adapters were promised more pages than the budget; ValueError for a negative size.
+        Pinning again changes nothing else. Raises PinBudgetError, changing nothing, where all pins
+        together would exceed the budget; ValueError for a negative size.
         """
         if num_pages < 0:
             raise ValueError(f"adapter {key} cannot have {num_pages} pages")
         self._adapters.pin(key, num_pages)
 
     def unpin_adapter(self, key: str) -> None:
-        """It may be evicted again when idle; nothing happens when it is not pinned."""
+        """Make an adapter evictable when idle; no effect when it is not pinned."""
         self._adapters.unpin(key)
 
     def adapter_state(self, key: str) -> AdapterState:
-        """Absent, loading or resident."""
+        """ABSENT (no pages), LOADING or RESIDENT."""
         return self._adapters.state(key)
 
     def adapter_pages(self, key: str) -> tuple[int, ...]:
-        """Its pages in ascending order; none when it is absent."""
+        """The adapter's pages in ascending order; none when it is absent."""
         return self._adapters.pages(key)
 
     def take_evicted(self) -> list[str]:
@@ -227,12 +227,12 @@ class PagePool:
 
     @property
     def num_idle(self) -> int:
-        """Pages of idle prefixes and adapters: warm cache, given up when needed."""
+        """Pages of idle prefixes and adapters, which can be evicted."""
         return self._supply.num_idle
 
     @property
     def num_available(self) -> int:
-        """Free and idle pages: as many can be had at once."""
+        """Free and idle pages: the most that can be taken."""
         return self._supply.num_available
 
     @property
@@ -247,12 +247,12 @@ class PagePool:
 
     @property
     def pin_budget_pages(self) -> int:
-        """What pinned adapters may take together."""
+        """The most pages of all pinned adapters."""
         return self._adapters.pin_budget_pages
 
     @property
     def num_pinned_pages(self) -> int:
-        """Pages promised to pinned adapters, whether they are there or not."""
+        """Pages reserved for pinned adapters, in the pool or not."""
         return self._adapters.num_pinned_pages
 
     def stats(self) -> PoolStats:
@@ -277,7 +277,7 @@ class PagePool:
         )
 
     def check_integrity(self) -> None:
-        """Raise AssertionError, saying what is wrong, unless all invariants above hold."""
+        """Raise AssertionError, naming the fault, unless all invariants above hold."""
         self._prefixes.check_integrity()
         self._adapters.check_integrity()
         self._order.check_integrity([*self._prefixes.idle_leaves(), *self._adapters.idle()])

@@ -1,1 +1,1 @@
-"""Turns a plan's integers into one ForwardBatch and runs the model; owns the cache tensors."""
+"""Execution of a plan: its integers as one ForwardBatch, graphs, and several ranks."""

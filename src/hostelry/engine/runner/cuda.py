@@ -1,4 +1,4 @@
-"""The decoder of a CUDA device: Triton's kernels and graphs where they can be had, else torch."""
+"""Choice of the decoder for a CUDA device: Triton's kernels and graphs, or else torch."""
 
 import torch
 
@@ -11,7 +11,7 @@ from hostelry.engine.runner.graphs import CudaCapture, GraphedDecoder, GraphLimi
 
 
 def cuda_kernels(device: torch.device) -> tuple[str, str | None]:
-    """Which kernels can compute on the device, triton or torch; a warning where it is torch."""
+    """The kernels for the device, triton or torch, and a warning where it is torch."""
     reason = why_unavailable(device)
     if reason is None:
         return "triton", None
@@ -24,7 +24,7 @@ def cuda_decoder(
     """The decoder that computes with `kernels`, as `cuda_kernels` chose them."""
     if kernels == "torch":
         return TorchDecoder(weights)
-    # Importing triton takes seconds, which only those who compute with it should wait.
+    # Importing triton takes seconds; only a process that computes with it should wait for that.
     from hostelry.engine.layers.cuda_decoder import CudaDecoder
 
     decoder = CudaDecoder(weights)

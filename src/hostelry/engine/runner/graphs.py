@@ -1,17 +1,17 @@
 """Decode steps as captured graphs: one launch a step instead of hundreds.
 
 A graph is made for a number of rows (a bucket) and for steps with or without adapters; a step takes
-the smallest bucket that holds it, and steps without adapters leave their work out altogether. What
+the smallest bucket that holds it, and steps without adapters omit their kernels altogether. What
 differs between steps of a bucket (tokens, pages, which adapter each row has, of which ranks) lies
-in the bucket's block of words, which is filled anew before each replay. Graphs are captured when a
+in the bucket's block of words, which is filled again before each replay. Graphs are captured when a
 bucket is used again, within bounds of memory and time; other steps are computed launch by launch.
-Capturing itself has not run on a device yet: tests of what is around it stand in for the capture.
+Capturing itself has not run on a device yet: the tests replace the capture.
 
-Adapters come into the pool on a stream of their own (`lora.uploads`). Their copy waits for an event
-that the engine's thread records on its current stream, on which graphs are replayed too, so that no
-replay reads a page while it is given to another adapter; and the engine hears of an adapter once
-its copy has ended, so that replays that read it are queued later. Captures allow other threads to
-call CUDA meanwhile.
+Adapters are copied into the pool on a stream of their own (`lora.uploads`). The copy waits for an
+event that the engine's thread records on its current stream, on which graphs are replayed too, so
+that no replay reads a page while it is given to another adapter. The engine uses an adapter only
+once its copy has ended, so that replays that read it are queued later. Captures allow other threads
+to call CUDA meanwhile.
 
 # B sequences, each with one row, S logit rows, V vocabulary
 """
@@ -25,7 +25,7 @@ import torch
 
 from hostelry.base.clock import Clock
 from hostelry.engine.kernels.batch import ForwardBatch, LoraSegment
-from hostelry.engine.kernels.decoder import Decoder
+from hostelry.engine.kernels.decoder import Decoder, LogitsDecoder
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
 from hostelry.engine.kernels.triton.step import DeviceStep, StepBlock, StepSizes, is_decode
 from hostelry.engine.kernels.triton.tables import StepAdapters
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 _USES_BEFORE_CAPTURE = 2
 
 Compute = Callable[[], torch.Tensor]
-"""Queues the same work each time, on tensors that stay where they are; the tensor it fills."""
+"""Queues the same work at each call, on tensors at fixed addresses; returns the tensor it fills."""
 
 
 class GraphableDecoder(Decoder, Protocol):
@@ -61,7 +61,7 @@ class Capture(Protocol):
     """Turns work into a graph."""
 
     def __call__(self, compute: Compute) -> Compute:
-        """What replays the work, which has run once. Raises RuntimeError where it cannot."""
+        """A function that replays the work, which has run once. Raises RuntimeError on failure."""
         ...
 
     def free_bytes(self) -> int:
@@ -78,7 +78,7 @@ class CudaCapture:
         self._memory = torch.cuda.graph_pool_handle()
 
     def __call__(self, compute: Compute) -> Compute:
-        """What replays the work, which has run once. Raises RuntimeError where it cannot."""
+        """A function that replays the work, which has run once. Raises RuntimeError on failure."""
         current = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
@@ -107,7 +107,7 @@ class CudaCapture:
 class GraphLimits:
     """Steps of at most `max_batch_size` rows, adapters of at most `max_lora_rank` in any module.
 
-    No more graphs are captured once those there are take `max_bytes` or took `max_capture_s`.
+    Capturing stops once the graphs take `max_bytes`, or took `max_capture_s` to capture.
     """
 
     max_batch_size: int
@@ -128,17 +128,17 @@ class GraphLimits:
 
 @dataclass(frozen=True, slots=True)
 class GraphKind:
-    """What a graph was captured for."""
+    """The steps that a graph was captured for."""
 
     bucket: int
     has_adapters: bool
     is_aligned: bool
 
 
-class GraphedDecoder:
-    """A decoder that replays decode steps; computes all others as the one it is made of.
+class GraphedDecoder(LogitsDecoder):
+    """A decoder that replays decode steps and passes all others to the decoder it wraps.
 
-    `warnings` says what could not be captured, and why. One pool: that of the first step.
+    `warnings` has what could not be captured, and why. One pool: that of the first step.
     """
 
     def __init__(
@@ -155,11 +155,10 @@ class GraphedDecoder:
         self._is_closed = False  # no more captures
         self._num_bytes = 0
         self._capture_s = 0.0
-        self.warnings: list[str] = []
 
     @property
     def kinds(self) -> frozenset[GraphKind]:
-        """What there are graphs for."""
+        """The kinds of steps that have a graph."""
         return frozenset(self._graphs)
 
     @torch.inference_mode()
@@ -234,7 +233,7 @@ class GraphedDecoder:
         self._is_closed = True
         there = len(self._graphs)
         message = f"decode steps beyond {there} graphs are computed launch by launch: {reason}"
-        self.warnings.append(message)
+        self.warnings = (*self.warnings, message)
         _log.warning(message)
 
     def _block(self, bucket: int, layout: PoolLayout) -> StepBlock:

@@ -1,4 +1,4 @@
-"""Rank 0 of several processes that hold one model: starts the others, leads them, ends them."""
+"""Rank 0 of several processes that hold one model: it starts, leads and ends the others."""
 
 import shutil
 import signal
@@ -14,6 +14,7 @@ import torch
 from torch import distributed
 
 from hostelry.engine.kernels.batch import AdapterIndex, ForwardBatch
+from hostelry.engine.kernels.decoder import LogitsDecoder
 from hostelry.engine.kernels.pool import PoolTensor
 from hostelry.engine.lora.host_adapter import HostAdapter
 from hostelry.engine.lora.share import AdapterShare, SharePlan, plan_share
@@ -40,16 +41,16 @@ class Followers:
         self._processes = start_followers(job, devices)
 
     def wait_ready(self) -> None:
-        """Return when all are about to join. Raises ParallelError where one has ended."""
+        """Wait until all are about to join. Raises ParallelError where one has ended."""
         for process in self._processes:
             assert process.stdout is not None, "start_followers makes pipes"
             if not process.stdout.readline():
                 raise ParallelError(self.ended(_EXIT_S) or "a rank closed its output")
 
     def ended(self, wait_s: float = 0.0) -> str | None:
-        """Which process has ended and how; None while all run, and still do after `wait_s`.
+        """A process that has ended, and how; None if all still run after `wait_s`.
 
-        Of several it is one that a signal ended: the others may have followed it.
+        Of several, one that a signal ended: the others may have ended because of it.
         """
         if wait_s and all(process.poll() is None for process in self._processes):
             with suppress(subprocess.TimeoutExpired):
@@ -62,7 +63,7 @@ class Followers:
         return f"rank {rank} {_ending(status)}"
 
     def close(self, timeout_s: float) -> None:
-        """Return when all have ended; those that take longer than `timeout_s` are killed."""
+        """Wait until all have ended; those that take longer than `timeout_s` are killed."""
         for process in self._processes:
             try:
                 process.wait(timeout_s)
@@ -74,11 +75,11 @@ class Followers:
                     pipe.close()
 
 
-class Leader:
+class Leader(LogitsDecoder):
     """The Decoder of rank 0, and the Placer that puts adapters on every rank.
 
-    Steps belong to one thread; adapters are placed in another. After the first failure of a step
-    or a process the ranks do not agree any more: `failure` says why, and no step is computed.
+    Steps belong to one thread; adapters are placed in another. After the first failure of a step or
+    a process the ranks no longer agree: `failure` has the reason, and no step is computed.
     """
 
     def __init__(
@@ -102,13 +103,13 @@ class Leader:
 
     @property
     def failure(self) -> str | None:
-        """Why no more steps can be computed; None while all is well."""
+        """Why no more steps can be computed; None while they can."""
         if self._failure is None and not self._is_closed:
             self._fail(self._followers.ended())
         return self._failure
 
     def forward(self, batch: ForwardBatch, pool: PoolTensor) -> torch.Tensor:
-        """Logits (S, V) fp32. Raises ParallelError saying which rank failed."""
+        """Logits (S, V) fp32. Raises ParallelError naming the rank that failed."""
         if self.failure is not None:
             raise ParallelError(self.failure)
         try:
@@ -125,12 +126,12 @@ class Leader:
         return index
 
     def begin(self, adapter: HostAdapter, page_numbers: Sequence[int]) -> Callable[[], None]:
-        """What puts every rank's part of it there, in another thread; `index` came first."""
+        """The work that puts every rank's part of it there, in another thread; after `index`."""
         index, pages = self._indexes[adapter.content_id], list(page_numbers)
         return lambda: self._place(adapter, index, pages)
 
     def forget(self, content_id: str) -> None:
-        """Its pages are given back."""
+        """Forget the adapter, whose pages are released."""
         self._leading.remove(self._indexes.pop(content_id))
 
     def close(self) -> None:
@@ -176,7 +177,7 @@ class Leader:
 
 
 def start_leader(job: FollowerJob, devices: Sequence[str]) -> Leader:
-    """Start the other ranks, load this one's part of the model, and wait for theirs.
+    """Start the other ranks, load this one's part of the model, and wait for the others'.
 
     `job` needs no `init_method`; rank r is on `devices[r]`. Raises ParallelError where another rank
     failed, UnsupportedModelError for the model, ValueError where this process leads ranks already.

@@ -1,4 +1,4 @@
-"""What rank 0 tells the ranks that follow it, as bytes."""
+"""Messages of rank 0 to the ranks that follow it, as bytes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,9 +23,9 @@ class StepMessage(msgspec.Struct, tag="step", array_like=True):
 
 
 class PlaceMessage(msgspec.Struct, tag="place", array_like=True):
-    """Put the adapter of content `key` into these pages; `source` tells where it is read from.
+    """Put the adapter of content `key` into these pages, read from the folder `source`.
 
-    `placement` is its name in later messages: the same content may be placed again.
+    `placement` names it in later messages: the same content may be placed again.
     """
 
     placement: int
@@ -35,7 +35,7 @@ class PlaceMessage(msgspec.Struct, tag="place", array_like=True):
 
 
 class RemoveMessage(msgspec.Struct, tag="remove", array_like=True):
-    """The pages of this placement are used for something else from now on."""
+    """Forget a placement, whose pages are used for something else from now on."""
 
     placement: int
 

@@ -1,9 +1,9 @@
-"""Several processes with one model: rank 0 decides and tells each step, the others compute along.
+"""Tensor parallelism: rank 0 plans and sends each step, the other ranks compute it with rank 0.
 
 All ranks have pools of equally many pages; a page holds each rank's own part of the same tokens or
 of the same adapter, so one list of pages serves all. A rank that dies ends the others: their next
-operation raises. Only low-rank and hidden-sized tensors and steps travel, never weights. Adapters
-are told of on a channel of their own, heard by another thread: a step need not wait for them.
+operation raises. Ranks exchange steps, low-rank and hidden-sized tensors, never weights. Adapters
+are placed over a channel of their own, read by another thread, so that no step waits for them.
 """
 
 import os
@@ -19,7 +19,7 @@ import torch
 from torch import distributed
 
 from hostelry.engine.kernels.batch import AdapterIndex, ForwardBatch
-from hostelry.engine.kernels.decoder import Decoder
+from hostelry.engine.kernels.decoder import Decoder, LogitsDecoder
 from hostelry.engine.kernels.pool import PoolTensor
 from hostelry.engine.kernels.shard import Shard
 from hostelry.engine.layers.collective import TorchCollective
@@ -46,22 +46,22 @@ _REASON_BYTES = 300
 
 
 class ParallelError(Exception):
-    """A rank could not do what rank 0 told it; names the rank and its reason."""
+    """A rank could not carry out a message of rank 0; names the rank and its reason."""
 
 
 class RankChannel(Protocol):
-    """How rank 0 tells the others, and they answer."""
+    """Messages from rank 0 to the other ranks, and their answers."""
 
-    def tell(self, content: bytes) -> None:
-        """Rank 0: send to all others."""
+    def send(self, content: bytes) -> None:
+        """Send to all others; for rank 0."""
         ...
 
-    def hear(self) -> bytes:
-        """Others: what rank 0 tells next. Raises RuntimeError once rank 0 has died."""
+    def receive(self) -> bytes:
+        """The next message of rank 0; for the others. Raises RuntimeError once it has died."""
         ...
 
     def reasons(self, own: str) -> list[str]:
-        """All ranks at once: why each of them failed, "" where it did not."""
+        """Exchange with all ranks why each of them failed, "" where it did not."""
         ...
 
 
@@ -72,17 +72,17 @@ class TorchChannel:
         self,
         group: distributed.ProcessGroup,
         answer_timeout: timedelta,
-        tell_timeout: timedelta,
+        send_timeout: timedelta,
     ) -> None:
-        """Reasons, and telling, that take longer than these raise RuntimeError."""
+        """`reasons` and `send` raise RuntimeError where they take longer than these."""
         self._group = group
         self._answer_timeout = answer_timeout
-        self._tell_timeout = tell_timeout
+        self._send_timeout = send_timeout
 
-    def tell(self, content: bytes) -> None:
-        """Broadcast the length, then the bytes; RuntimeError where nobody takes them in time.
+    def send(self, content: bytes) -> None:
+        """Broadcast the length, then the bytes. Raises RuntimeError where a rank is too slow.
 
-        In a thread, because gloo's broadcast heeds no time-out of its own.
+        In a thread, because gloo's broadcast ignores its own time-out.
         """
         ended = threading.Event()
         failures: list[RuntimeError] = []
@@ -96,13 +96,13 @@ class TorchChannel:
             finally:
                 ended.set()
 
-        threading.Thread(target=broadcast, name="tell-ranks", daemon=True).start()
-        if not ended.wait(self._tell_timeout.total_seconds()):
-            raise RuntimeError(f"a rank took no message within {self._tell_timeout}")
+        threading.Thread(target=broadcast, name="send-to-ranks", daemon=True).start()
+        if not ended.wait(self._send_timeout.total_seconds()):
+            raise RuntimeError(f"a rank took no message within {self._send_timeout}")
         if failures:
             raise failures[0]
 
-    def hear(self) -> bytes:
+    def receive(self) -> bytes:
         """The bytes of rank 0's next message."""
         length = torch.zeros(1, dtype=torch.int64)
         self._broadcast(length)
@@ -126,7 +126,7 @@ class TorchChannel:
 
 @dataclass(frozen=True, slots=True)
 class RankConnections:
-    """What a process holds once it has joined the others: a channel for steps, one for adapters."""
+    """A process' connections to the other ranks; steps and adapters have a channel each."""
 
     collective: TorchCollective
     channel: TorchChannel
@@ -136,12 +136,12 @@ class RankConnections:
 def join(
     init_method: str, rank: int, world_size: int, *, device: torch.device, step_timeout_s: float
 ) -> RankConnections:
-    """Join the other ranks; returns when all are there.
+    """Join the other ranks; returns when all have joined.
 
     `init_method` as torch.distributed has it: "tcp://127.0.0.1:PORT" or "file:///PATH". Steps use
     NCCL on a CUDA device and gloo on a CPU; an operation that takes longer than `step_timeout_s`
     raises RuntimeError. Connections are of this machine only, unless GLOO_SOCKET_IFNAME and
-    NCCL_SOCKET_IFNAME say otherwise.
+    NCCL_SOCKET_IFNAME name another interface.
     """
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         os.environ.setdefault(name, "lo")
@@ -171,8 +171,8 @@ def leave() -> None:
     distributed.destroy_process_group()
 
 
-class LeadingDecoder:
-    """Rank 0's Decoder: tells the others each step, then computes its own part.
+class LeadingDecoder(LogitsDecoder):
+    """Rank 0's Decoder: sends each step to the others, then computes its own part.
 
     See `kernels.decoder.Decoder`. An adapter must be placed before a step has rows of it. `place`
     may run in another thread than the rest where `placements` is a channel of its own.
@@ -185,12 +185,12 @@ class LeadingDecoder:
         self._channel = channel
         self._adapters = placements or channel
         self._placements: dict[AdapterIndex, int] = {}
-        self._removed: deque[int] = deque()  # told with the next adapter
+        self._removed: deque[int] = deque()  # sent with the next adapter
         self._num_placed = 0
 
     def forward(self, batch: ForwardBatch, pool: PoolTensor) -> torch.Tensor:
         """Logits (S, V) fp32. Raises RuntimeError where a rank has died."""
-        self._channel.tell(serialize(step_message(batch, self._placements)))
+        self._channel.send(serialize(step_message(batch, self._placements)))
         return self._decoder.forward(batch, pool)
 
     def place(self, key: str, index: AdapterIndex, pages: list[int], source: str) -> None:
@@ -199,20 +199,20 @@ class LeadingDecoder:
         Returns when they have. Raises ParallelError where one could not; then none has it.
         """
         while self._removed:
-            self._tell(RemoveMessage(self._removed.popleft()))
+            self._send(RemoveMessage(self._removed.popleft()))
         self._num_placed += 1
         placement = self._num_placed
-        self._tell(PlaceMessage(placement, key, pages, source))
+        self._send(PlaceMessage(placement, key, pages, source))
         failed = failed_ranks(self._adapters)
         if failed:
-            self._tell(RemoveMessage(placement))
+            self._send(RemoveMessage(placement))
             raise ParallelError(f"adapter {key} could not be placed; {failed}")
         self._placements[index] = placement
 
     def remove(self, index: AdapterIndex) -> None:
-        """The adapter's pages are given back; no step has rows of it any more.
+        """Release the adapter's pages; no step has rows of it any more.
 
-        The others learn of it with the next adapter; nothing happens where it was placed nowhere.
+        The others are notified with the next adapter. No effect for one that was not placed.
         """
         placement = self._placements.pop(index, None)
         if placement is not None:
@@ -221,15 +221,15 @@ class LeadingDecoder:
     def stop(self) -> None:
         """End the others' loops."""
         if self._adapters is not self._channel:
-            self._tell(StopMessage())
-        self._channel.tell(serialize(StopMessage()))
+            self._send(StopMessage())
+        self._channel.send(serialize(StopMessage()))
 
-    def _tell(self, message: Message) -> None:
-        self._adapters.tell(serialize(message))
+    def _send(self, message: Message) -> None:
+        self._adapters.send(serialize(message))
 
 
 def failed_ranks(channel: RankChannel, own: str = "") -> str:
-    """Why other ranks failed, each by its number; empty where none did. All ranks take part."""
+    """Why other ranks failed, by number; empty where none did. All ranks must call it at once."""
     reasons = enumerate(channel.reasons(own))
     return "; ".join(f"rank {rank}: {reason}" for rank, reason in reasons if reason)
 
@@ -246,7 +246,7 @@ class SharePlacer:
         self._pool = pool
 
     def __call__(self, message: PlaceMessage) -> AdapterIndex:
-        """Take the image of `message.key` from the folder `message.source`, where rank 0 saved it.
+        """Read the image of `message.key` from the folder `message.source`, where rank 0 saved it.
 
         Raises AdapterError where it is damaged, of another content, or needs more pages than it was
         given; OSError.
@@ -270,16 +270,16 @@ def follow(
     place: Callable[[PlaceMessage], AdapterIndex],
     indexes: dict[int, AdapterIndex] | None = None,
 ) -> None:
-    """Compute along until rank 0 says stop.
+    """Carry out the messages of rank 0 until it sends a stop.
 
     Two threads may follow a channel each, one for adapters, and share `indexes` (by placement).
 
-    `place` writes this rank's part of an adapter into the pool; what it raises as ValueError or
-    OSError is told to rank 0. Raises RuntimeError where rank 0 or another rank has died.
+    `place` writes this rank's part of an adapter into the pool; its ValueErrors and OSErrors are
+    reported to rank 0. Raises RuntimeError where rank 0 or another rank has died.
     """
     indexes = {} if indexes is None else indexes
     while True:
-        message = parse(channel.hear())
+        message = parse(channel.receive())
         match message:
             case StepMessage():
                 decoder.forward(step_batch(message, indexes), pool)

@@ -1,4 +1,4 @@
-"""From the chunks of a plan to the arrays of a step.
+"""Conversion of a plan's chunks to the arrays of a step.
 
 # T rows, B sequences, P pages, S rows with logits
 """
@@ -21,7 +21,7 @@ class PageRow:
         self._length = 0
 
     def updated(self, pages: Sequence[int]) -> Int32:
-        """The table as an array; only what was appended since the last call is copied."""
+        """The table as an array; copies only the pages appended since the last call."""
         if len(pages) > len(self._pages):
             grown = numpy.empty(max(len(pages), 2 * len(self._pages)), numpy.int32)
             grown[: self._length] = self._pages[: self._length]
@@ -33,11 +33,11 @@ class PageRow:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the sequence has had no pages since it last began."""
+        """Whether the sequence has had no pages since it last started."""
         return not self._length
 
     def clear(self) -> None:
-        """Forget the table; the sequence was sent back to wait."""
+        """Forget the table of a sequence that was preempted."""
         self._length = 0
 
 

@@ -1,1 +1,1 @@
-"""Logits in, token ids out; each row depends on its own request alone."""
+"""Sampling of token ids from logits; each row depends on its own request alone."""

@@ -1,7 +1,7 @@
-"""Compiling structures in a process of their own, which can be stopped.
+"""Compilation of structures in a separate process, which can be killed.
 
 A hostile structure can compute for hours, take all memory or crash the library. The process takes
-one structure at a time, within bounds on time and memory, and is replaced when it breaks one. Its
+one structure at a time, within limits of time and memory, and is replaced when it exceeds one. Its
 messages are frames: a four-byte big-endian length and that many bytes of JSON.
 """
 
@@ -36,8 +36,8 @@ _READ_BYTES = 1 << 16
 class CompileLimits:
     """Bounds on compiling one structure.
 
-    `start_s` is for starting the process. `compiled_bytes` bounds the result, and with it what
-    one step may take.
+    `start_s` bounds the start of the process. `compiled_bytes` bounds the result, and with it the
+    time of a step.
     """
 
     compile_s: float = 5.0
@@ -47,7 +47,7 @@ class CompileLimits:
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """What the process says: the tokenizer when it started, a structure compiled, or why not."""
+    """An answer of the process: its tokenizer at the start, a compiled structure, or an error."""
 
     compiled: str = ""
     error: str = ""
@@ -60,8 +60,8 @@ class _BrokenError(Exception):
 class CompileWorker:
     """The process, started on first use; for one thread at a time.
 
-    It reads the model's tokenizer, too: made here, the objects of a large vocabulary would hold
-    the interpreter's lock, and with it the engine's steps, for tens of milliseconds.
+    It also reads the model's tokenizer: in the engine's process, creating the objects of a large
+    vocabulary would hold the interpreter's lock, and delay steps, for tens of milliseconds.
     """
 
     def __init__(self, model: "TokenizerSource", limits: CompileLimits) -> None:
@@ -72,11 +72,11 @@ class CompileWorker:
 
     @property
     def pid(self) -> int | None:
-        """The process, while there is one."""
+        """The process id; None while there is no process."""
         return self._process.pid if self._process else None
 
     def compile(self, structure: Structure) -> CompiledStructure:
-        """The structure, ready for use.
+        """Compile the structure.
 
         Raises GrammarError where it cannot be compiled, or not within the limits.
         """
@@ -142,7 +142,7 @@ class CompileWorker:
 
 
 class TokenizerSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a model's tokenizer is, and what `load_vocabulary` has to know of the model."""
+    """The folder of a model's tokenizer, and what `load_vocabulary` needs of the model."""
 
     folder: str
     vocab_size: int
@@ -170,7 +170,7 @@ def _read_until(stream: IO[bytes], num_bytes: int, deadline: float) -> bytes:
             raise TimeoutError
         data = stream.raw.read(min(_READ_BYTES, num_bytes - len(read)))  # type: ignore[attr-defined]
         if not data:
-            raise _BrokenError("it said nothing more")
+            raise _BrokenError("its output ended")
         read += data
     return bytes(read)
 
@@ -182,14 +182,14 @@ def _read(stream: IO[bytes]) -> bytes | None:
 
 
 def _limit_cpu(compile_s: float) -> None:
-    """Have the kernel end this process if one more structure takes twice its time."""
+    """Have the kernel kill this process if the next structure takes twice its time."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     limit_s = int(used.ru_utime + used.ru_stime + 2 * compile_s) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (limit_s, resource.RLIM_INFINITY))
 
 
 def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
-    """Compile what comes in `requests` until its end."""
+    """Compile the structures in `requests` until its end."""
     body = _read(requests)
     if body is None:
         return

@@ -1,4 +1,4 @@
-"""Random numbers that are a function of a seed and a counter; no generator keeps state.
+"""Random numbers as a function of a seed and a counter, without generator state.
 
 Source: the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 """
@@ -9,12 +9,12 @@ _DERIVED = 0xD1B54A32D192ED03  # sets derived seeds apart from draws
 
 
 def uniform(seed: int, index: int) -> float:
-    """A number in [0, 1), the same for the same seed and index wherever and whenever asked."""
+    """A number in [0, 1), a function of seed and index alone."""
     return (_mixed(_mixed(seed & _MASK) + (index + 1) * _STEP) >> 11) / (1 << 53)
 
 
 def derived_seed(seed: int, number: int) -> int:
-    """A seed for part `number` of what has `seed`, a number below 2**63; unrelated to its draws."""
+    """A seed below 2**63 for part `number` of a request with `seed`; independent of its draws."""
     return _mixed(_mixed(_mixed(seed & _MASK) ^ _DERIVED) + number * _STEP) >> 1
 
 

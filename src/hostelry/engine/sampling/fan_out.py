@@ -9,11 +9,11 @@ from hostelry.engine.sampling.draw import derived_seed
 
 
 def fan_out(request: Request, num_sequences: int) -> list[Request]:
-    """As many requests as sequences are wanted, each a sequence of its own.
+    """`num_sequences` requests, one for each sequence.
 
-    The first is `request` itself; the others are named after it and have seeds derived from its
-    seed, so that the same seed gives the same sequences, and fewer of them the first of these.
-    Raises ValueError for fewer than one.
+    The first is `request` itself; the others have ids and seeds derived from it, so that the same
+    seed gives the same sequences, and a smaller number the first of these. Raises ValueError for
+    fewer than one.
     """
     if num_sequences < 1:
         raise ValueError(f"{num_sequences} sequences of request {request.id}; at least 1")

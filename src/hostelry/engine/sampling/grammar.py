@@ -1,4 +1,4 @@
-"""The seam between sampling and whatever knows which tokens a structured text may go on with."""
+"""The interface between sampling and a grammar, which knows the tokens that may come next."""
 
 from typing import Protocol
 
@@ -7,14 +7,14 @@ import numpy.typing as npt
 
 
 class GrammarError(ValueError):
-    """A structure that cannot be used; the message says what is wrong with it, or what is missing.
+    """A structure that cannot be used; the message has the reason, or the missing library.
 
-    A fault of the request, or of the installation, never of the engine.
+    An error of the request, or of the installation, never of the engine.
     """
 
 
 class Grammar(Protocol):
-    """Where one text is in its structure; changed by `accept` alone.
+    """The state of one text in its structure; changed by `accept` alone.
 
     # R rows, W words of 32 tokens
     """
@@ -22,11 +22,11 @@ class Grammar(Protocol):
     def fill(self, allowed_RW: npt.NDArray[np.int32], row: int) -> None:
         """Write which tokens may come next into a row: token t is bit t % 32 of word t // 32.
 
-        Once the structure is complete those that end the text are among them; after one of these
-        nothing may come.
+        Once the structure is complete they include the tokens that end the text; after one of these
+        no token is allowed.
         """
         ...
 
     def accept(self, token_id: int) -> bool:
-        """Go on by a token; False, and nothing changed, where it may not come."""
+        """Advance by a token; False, changing nothing, where it is not allowed."""
         ...

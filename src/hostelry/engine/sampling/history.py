@@ -1,4 +1,4 @@
-"""What the choice of one request's next token depends on, beside its logits."""
+"""The inputs to the choice of a request's next token, beside its logits."""
 
 from collections.abc import Collection, Sequence
 
@@ -12,7 +12,7 @@ _FIRST_CAPACITY = 64
 
 
 class TokenCounts:
-    """Distinct tokens and how often each came, kept as arrays: one addition changes one element."""
+    """Distinct tokens and their counts, as arrays: one addition changes one element."""
 
     def __init__(self, tokens: Sequence[int] = ()) -> None:
         self._positions: dict[int, int] = {}
@@ -40,7 +40,7 @@ class TokenCounts:
 
     @property
     def counts(self) -> npt.NDArray[np.float32]:
-        """How often each of `tokens` came."""
+        """The number of occurrences of each of `tokens`."""
         return self._counts[: len(self)]
 
 
@@ -48,8 +48,8 @@ class TokenHistory:
     """One request's parameters, seed, tokens so far, and the state of its grammar.
 
     `eos_token_ids` end the request unless its parameters ignore them. `grammar` is in the state
-    after the tokens so far, and is this history's own from then on; None allows every token.
-    A preemption does not touch a history: what is computed again are keys and values.
+    after the tokens so far, and owned by this history from then on; None allows every token.
+    A preemption leaves a history unchanged: only keys and values are computed again.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class TokenHistory:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the most likely token is all that is wanted."""
+        """Whether only the most likely token is needed."""
         greedy = self.params.temperature == 0 and self.params.num_logprobs is None
         return greedy and not self.is_changed
 
@@ -110,7 +110,7 @@ def _bias_arrays(
 
 
 def check_token_ids(params: SamplingParams, vocab_size: int) -> None:
-    """Raise ValueError for a token that the model does not have."""
+    """Raise ValueError for a token id outside the model's vocabulary."""
     named = (("logit_bias", dict(params.logit_bias)), ("stop_token_ids", params.stop_token_ids))
     for name, token_ids in named:
         largest = max(token_ids, default=0)

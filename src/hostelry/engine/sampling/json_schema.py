@@ -1,10 +1,10 @@
-"""Which JSON schemas can be kept exactly; the rest is refused by name.
+"""JSON schemas that structured output enforces exactly; all others are refused, by keyword.
 
-The grammar library passes over keywords that it does not know, and a text that keeps to what it
-made of such a schema may break the schema. So only keywords that were found to be kept are let
-through. An object's properties come in the schema's order, and none that it does not name unless
-`additionalProperties` allows them: every text is valid, not every valid text can come. So it is
-with strings that have a length or a pattern: no character of theirs is one that JSON escapes.
+The grammar library ignores keywords that it does not know, so that a text it accepts may violate
+the schema. So only keywords that are known to be enforced are accepted. An object's properties come
+in the schema's order, and no others unless `additionalProperties` allows them: every text is valid,
+but not every valid text can be generated. Likewise strings with a length or a pattern contain no
+character that JSON escapes.
 
 Source: JSON Schema 2020-12, core and validation.
 """
@@ -58,9 +58,9 @@ _FITS: Mapping[str, Callable[[Any], bool]] = {
 
 
 def kept_json_schema(text: str) -> str:
-    """The schema in words that the grammar library keeps: lengths of strings become patterns.
+    """The schema in keywords that the grammar library enforces: string lengths become patterns.
 
-    Raises GrammarError, naming the place and the keyword, for what cannot be kept.
+    Raises GrammarError, naming path and keyword, for a schema that cannot be enforced.
     """
     try:
         schema = msgspec.json.decode(text)
@@ -73,7 +73,7 @@ def kept_json_schema(text: str) -> str:
 
 
 def patterns_of(schema: Any) -> Iterator[str]:
-    """Every pattern in a schema that was checked, but those that stand for lengths."""
+    """All patterns in a checked schema, except those that replace lengths."""
     if isinstance(schema, dict):
         pattern = schema.get("pattern")
         if isinstance(pattern, str) and not _LENGTH_PATTERN.fullmatch(pattern):
@@ -86,14 +86,14 @@ def patterns_of(schema: Any) -> Iterator[str]:
 
 
 class _Walk:
-    """One pass over a schema, counting what it holds."""
+    """One traversal of a schema, which counts its subschemas."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
         self._num_schemas = 0
 
     def check(self, schema: Any, where: str, depth: int) -> None:
-        """Check a schema and those inside it; writes its lengths as a pattern, in place."""
+        """Check a schema and its subschemas; replaces lengths by a pattern, in place."""
         self._num_schemas += 1
         if depth > MAX_DEPTH or self._num_schemas > MAX_SCHEMAS:
             raise GrammarError(
@@ -158,7 +158,7 @@ class _Walk:
 
 
 def _types(schema: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    """The types that a schema names; none where it does not."""
+    """The types that a schema names; empty where it names none."""
     if "type" not in schema:
         return ()
     value = schema["type"]
@@ -169,7 +169,7 @@ def _types(schema: Mapping[str, Any], where: str) -> tuple[str, ...]:
 
 
 def _check_known(used: set[str], types: tuple[str, ...], where: str) -> None:
-    """Every keyword is one that is kept, and all are of the named types, or of one type."""
+    """Raise GrammarError for a keyword that is not enforced, or not for the schema's types."""
     families = types or tuple(name for name, words in _KEYWORDS.items() if used & words)[:1]
     allowed = frozenset[str]().union(*(_KEYWORDS[name] for name in families))
     unknown = sorted(used - allowed)

@@ -1,7 +1,7 @@
-"""Unnormalised probabilities of whole rows, their sums, and a draw from them.
+"""Unnormalised probabilities of whole rows, their sums, and draws from them.
 
 Sums have a fixed order: single precision inside blocks of 256 tokens, then double precision from
-block to block. So a row's sums depend on the row alone, whatever rows are computed beside it.
+block to block. So a row's sums depend on the row alone, not on the rows computed with it.
 
 # R rows, V vocabulary, B blocks, E tokens of a block
 """
@@ -45,12 +45,12 @@ class Mass:
         Never a token without mass.
         """
         rows_R = np.arange(len(shares_R))
-        wanted_R = shares_R * self.total_mass
-        block_R = _first(self.sums_RB > wanted_R[:, None])
+        drawn_R = shares_R * self.total_mass
+        block_R = _first(self.sums_RB > drawn_R[:, None])
         before_R = np.where(block_R > 0, self.sums_RB[rows_R, block_R - 1], 0.0)
         mass_RE = self.mass_RBE[rows_R, block_R]
         within_RE = np.cumsum(mass_RE, axis=1, dtype=np.float64) + before_R[:, None]
-        exceeds_RE = (within_RE > wanted_R[:, None]) & (mass_RE > 0)
+        exceeds_RE = (within_RE > drawn_R[:, None]) & (mass_RE > 0)
         # Rounding may leave the block's own running sum short of its end: then its last token.
         last_R = BLOCK_TOKENS - 1 - _first(mass_RE[:, ::-1] > 0)
         chosen_R = np.where(exceeds_RE.any(axis=1), _first(exceeds_RE), last_R)

@@ -1,23 +1,20 @@
-"""Changes to logits before a token is chosen, for many rows at once and in place.
+"""Logits processors: changes to the logits of many rows, in place, before a token is chosen.
 
-A change touches few tokens of each row, so that it comes as one flat list over all rows: `rows_C`
-and `tokens_C` say where, each place at most once. Every element is computed from itself alone.
+A processor changes few tokens of each row, so its input is one flat list over all rows, `rows_C`
+and `tokens_C`, without repeated positions. Every element is computed from itself alone.
 Definitions as in Hugging Face transformers' logits processors; presence and frequency penalties as
 in the OpenAI API reference, over the tokens generated so far.
 
-# R rows, V vocabulary, W words of 32 tokens, C places that are changed
+# R rows, V vocabulary, W words of 32 tokens, C positions that are changed
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from hostelry.engine.sampling.history import TokenHistory
-
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
+from hostelry.engine.sampling.mass import Floats, Ints
 
 _LARGEST = np.finfo(np.float32).max
 
@@ -32,7 +29,7 @@ class LogitPositions:
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[int, Ints, Floats]]) -> "LogitPositions":
-        """Row number, tokens and values of each row in turn."""
+        """Join `parts`, each a row number with its tokens and values."""
         return cls(
             np.repeat(
                 np.array([row for row, _, _ in parts], np.int64), [len(t) for _, t, _ in parts]
@@ -84,7 +81,7 @@ def repetition_penalty(x_RV: Floats, seen: LogitPositions) -> None:
 
 
 def add(x_RV: Floats, places: LogitPositions) -> None:
-    """Add a value to each of the places."""
+    """Add a value at each of the positions."""
     x_C = x_RV[places.rows_C, places.tokens_C]
     with np.errstate(over="ignore"):
         changed_C = x_C + places.values_C
@@ -104,7 +101,7 @@ def mask_by_grammar(x_RV: Floats, histories: Sequence[TokenHistory]) -> None:
 
 
 def _bounded(before_C: Floats, after_C: Floats) -> Floats:
-    """`after_C` within the finite numbers, except where a token was impossible before."""
+    """`after_C` clipped to finite numbers, except where a token was impossible before."""
     bounded_C = np.clip(after_C, -_LARGEST, _LARGEST)
     return np.where(np.isneginf(before_C), before_C, bounded_C).astype(np.float32)
 

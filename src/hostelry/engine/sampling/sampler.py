@@ -1,7 +1,7 @@
-"""Choosing the next token of each request from its logits.
+"""Choice of each request's next token from its logits.
 
-Rows that want only their most likely token need one pass, or none where the decoder told it. The
-others are computed on the host a few rows at once, small enough to stay in the processor's cache.
+Rows that need only their most likely token take one pass, or none where the decoder has found it.
+The others are computed on the host a few rows at once, small enough for the CPU's cache.
 
 # S rows, R rows that are computed together, V vocabulary
 """
@@ -31,7 +31,7 @@ NONE_ALLOWED = "no token is left that may come next; loosen logit_bias, grammar 
 class Sampled:
     """The chosen token; logarithms of probabilities before penalties and truncation.
 
-    `token_id` is None where nothing can be chosen, and `error` then says why.
+    `token_id` is None where no token can be chosen, for the reason in `error`.
     """
 
     token_id: int | None
@@ -111,7 +111,7 @@ def _sample_rows(x_RV: Floats, histories: Sequence[TokenHistory]) -> list[Sample
         elif not is_possible_R[row]:
             sampled.append(Sampled(None, error=NONE_ALLOWED))
         else:
-            sampled.append(logprobs.told(row, token_id))
+            sampled.append(logprobs.sampled(row, token_id))
     return sampled
 
 
@@ -153,26 +153,26 @@ def _draw(x_RV: Floats, mass: Mass, limits: TruncationLimits, shares_R: Doubles)
 
 
 class _Logprobs:
-    """Logarithms of probabilities of the rows that want them, from logits as they are now."""
+    """Logarithms of probabilities of the rows that ask for them, from unchanged logits."""
 
     def __init__(self, x_RV: Floats, histories: Sequence[TokenHistory]) -> None:
-        wanted = [row for row, it in enumerate(histories) if it.params.num_logprobs is not None]
-        self._position = {row: position for position, row in enumerate(wanted)}
-        if not wanted:
+        rows = [row for row, it in enumerate(histories) if it.params.num_logprobs is not None]
+        self._position = {row: position for position, row in enumerate(rows)}
+        if not rows:
             return
-        self._counts = [histories[row].params.num_logprobs or 0 for row in wanted]
-        self._x = x_RV[wanted]
+        self._counts = [histories[row].params.num_logprobs or 0 for row in rows]
+        self._x = x_RV[rows]
         largest_R = self._x.max(axis=1)
-        totals_R = mass_of(self._x, largest_R, np.ones(len(wanted))).total_mass
+        totals_R = mass_of(self._x, largest_R, np.ones(len(rows))).total_mass
         self._shifts = [
             float(high) + math.log(total)
             for high, total in zip(largest_R.tolist(), totals_R.tolist(), strict=True)
         ]
         most = min(max(self._counts), x_RV.shape[1])
-        self._top = largest(self._x, most) if most else np.zeros((len(wanted), 0), np.int64)
+        self._top = largest(self._x, most) if most else np.zeros((len(rows), 0), np.int64)
 
-    def told(self, row: int, token_id: int) -> Sampled:
-        """The row's token with the logarithms that it wants."""
+    def sampled(self, row: int, token_id: int) -> Sampled:
+        """The row's token with the logarithms that it asks for."""
         position = self._position.get(row)
         if position is None:
             return Sampled(token_id)

@@ -1,4 +1,4 @@
-"""From a request's structure to a compiled one: checked, compiled beside the steps, remembered."""
+"""Compiler of requests' structures: checks, compilation in another process, and a cache."""
 
 import weakref
 from collections import OrderedDict
@@ -25,9 +25,9 @@ MAX_CHOICES = 1024
 
 @dataclass(frozen=True, slots=True)
 class StructureLimits:
-    """Bounds on structures and on what is kept of them.
+    """Bounds on structures and on the cache of compiled ones.
 
-    `text_bytes` is of a structure as the request has it, `regex_bytes` of a pattern.
+    `text_bytes` is of a structure in the request, `regex_bytes` of a pattern.
     """
 
     text_bytes: int = 64 << 10
@@ -41,9 +41,17 @@ class StructureLimits:
 class StructureCompiler:
     """Compiled structures of one model; for the engine's thread.
 
-    Compiling happens in a process beside it, so that `submit` returns at once. What was compiled,
-    and what was found to be wrong, is remembered by its content; the least recently used is
-    forgotten first.
+    Another process compiles, so that `submit` returns at once. Results and errors are cached by
+    content; the least recently used is evicted first.
+
+        a structure was submitted before, and   result
+        --------------------------------------  ------------------------------------------------
+        is compiled, or refused                 the same result again
+        is being compiled                       the same future
+        failed for another reason               compiled again
+        no: it fails a check                    GrammarError at once
+        no: `num_waiting` others wait           GrammarError at once; the caller may retry
+        no: otherwise                           compiled after those submitted before
     """
 
     def __init__(
@@ -62,10 +70,10 @@ class StructureCompiler:
         self._bench: _Bench | None = None
 
     def submit(self, structure: Structure) -> Future[CompiledStructure]:
-        """The compiled structure, now or later; its `result` may raise GrammarError.
+        """A future of the compiled structure; its `result` may raise GrammarError.
 
-        Raises GrammarError at once for what is wrong at a glance, for a missing library, and when
-        too many are being compiled.
+        Raises GrammarError at once for a structure that fails the checks, for a missing library,
+        and when too many are being compiled.
         """
         known = self._known.get(structure)
         if known is not None and not _is_transient(known):
@@ -94,7 +102,7 @@ class StructureCompiler:
         self._known.clear()
 
     def _checked(self, structure: Structure) -> Structure:
-        """The structure in words that the library keeps. Raises GrammarError."""
+        """The structure in keywords that the library enforces. Raises GrammarError."""
         limits = self._limits
         size = len(structure.text.encode("utf-8", "replace"))
         most = limits.regex_bytes if structure.kind == "regex" else limits.text_bytes
@@ -117,7 +125,7 @@ class StructureCompiler:
         return bench
 
     def _forget(self) -> None:
-        """Keep to the bounds; what is being compiled stays."""
+        """Evict results beyond the bounds; structures being compiled stay."""
         kept_bytes = sum(_size_bytes(each) for each in self._known.values())
         for structure, future in list(self._known.items()):
             within = len(self._known) <= self._limits.num_kept
@@ -129,7 +137,7 @@ class StructureCompiler:
 
 
 class _Bench:
-    """The thread that speaks to the compiling process."""
+    """The thread that drives the compiling process."""
 
     def __init__(self, worker: CompileWorker) -> None:
         self._worker = worker
@@ -163,7 +171,7 @@ def _size_bytes(future: Future[CompiledStructure]) -> int:
 
 
 def _is_transient(future: Future[CompiledStructure]) -> bool:
-    """Whether another attempt may end otherwise: the process was stopped, or could not start."""
+    """Whether a retry may succeed: the process was stopped, or could not start."""
     if not future.done() or future.cancelled():
         return future.cancelled()
     error = future.exception()

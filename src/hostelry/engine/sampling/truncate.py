@@ -1,4 +1,4 @@
-"""The most likely tokens that top_k, top_p and min_p leave, and a draw among them.
+"""Truncation to the most likely tokens by top_k, top_p and min_p, and draws among them.
 
 All three keep a beginning of the tokens ordered by likelihood (of equal ones the smaller id
 first), so that only candidates are ordered: tokens above a bound that no kept token can be below.
@@ -16,7 +16,7 @@ from hostelry.engine.sampling.mass import Doubles, Floats, Ints, Mass, group_max
 
 @dataclass(frozen=True, slots=True)
 class TruncationLimits:
-    """What each row keeps: top_k (0: all), top_p (1: all), min_p (0: all)."""
+    """Each row's top_k (0: off), top_p (1: off) and min_p (0: off)."""
 
     top_k_R: Ints
     top_p_R: Doubles
@@ -25,7 +25,7 @@ class TruncationLimits:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Each row's kept tokens, most likely first; `tokens_RN` beyond `num_R` mean nothing.
+    """Each row's kept tokens, most likely first; `tokens_RN` beyond `num_R` are padding.
 
     `sums_RN` are running sums of masses.
     """
@@ -43,7 +43,7 @@ class Kept:
 
 
 def keep(x_RV: Floats, mass: Mass, limits: TruncationLimits) -> Kept:
-    """What `limits` leave of rows with logits `x_RV`; at least one token each.
+    """The tokens that `limits` keep of rows with logits `x_RV`; at least one each.
 
     top_k keeps tokens as likely as the last of them too; top_p the fewest tokens whose share of
     what top_k left reaches it; min_p tokens at least that many times as likely as the first.
@@ -95,7 +95,7 @@ def _likelihood_bound(mass: Mass, limits: TruncationLimits, vocab: int) -> Doubl
 
 
 def _drop_below_top_k(x_RV: Floats, likely_RV: npt.NDArray[np.bool_], top_k_R: Ints) -> None:
-    """Drop what is below the top_k largest maxima of groups: there are top_k tokens above."""
+    """Drop tokens below the top_k largest maxima of groups: at least top_k tokens remain."""
     maxima_RG = group_maxima(x_RV)
     groups = maxima_RG.shape[1]
     bounded = np.flatnonzero((top_k_R > 0) & (top_k_R <= groups))

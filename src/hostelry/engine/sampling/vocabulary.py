@@ -14,8 +14,8 @@ from hostelry.engine.sampling.xgrammar_binding import Vocabulary
 def load_vocabulary(folder: Path, *, vocab_size: int, end_token_ids: Sequence[int]) -> Vocabulary:
     """The first `vocab_size` tokens of the tokenizer in `folder`.
 
-    Added tokens, control tokens among them, count as no text. Raises GrammarError where a text
-    cannot be ended or there is no tokenizer.
+    Added tokens, control tokens included, have no text. Raises GrammarError for a model without
+    end tokens or without a tokenizer.
     """
     path = folder / "tokenizer.json"
     if not path.exists():

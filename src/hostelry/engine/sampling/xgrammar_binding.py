@@ -1,8 +1,8 @@
-"""The xgrammar library: imported on first use, without transformers.
+"""Binding of the xgrammar library: imported on first use, without transformers.
 
 xgrammar imports transformers for classes that only its converter of transformers' tokenizers and
-its adapter to `generate` need. Neither is used here, so that empty stand-ins take their place while
-it is imported, unless the real module is there already. A compiling process has no torch either.
+its adapter to `generate` need. Neither is used here, so empty stand-ins replace them during the
+import, unless the real module is loaded already. A compiling process has no torch either.
 Source: xgrammar, arXiv:2411.15100.
 """
 
@@ -51,7 +51,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _StandIn(ModuleType):
-    """A module in which every name is some class."""
+    """A module in which every name is an empty class."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -72,7 +72,7 @@ def load_xgrammar() -> Any:
 
 
 def check_installed() -> None:
-    """Raise GrammarError, saying what to install, where xgrammar is missing; imports nothing."""
+    """Raise GrammarError, naming the package, where xgrammar is missing; imports nothing."""
     if sys.modules.get("xgrammar") is None and importlib.util.find_spec("xgrammar") is None:
         raise GrammarError(MISSING)
 
@@ -89,7 +89,7 @@ def _stand_ins() -> Iterator[None]:
 
 
 class Compiler:
-    """Compiles structures for one vocabulary, in the calling thread, however long it takes."""
+    """Compiles structures for one vocabulary, in the calling thread, without a time limit."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._xgrammar = load_xgrammar()
@@ -113,7 +113,7 @@ class Compiler:
         return str(compiled.serialize_json())
 
     def _walk(self, compiled: Any, stride: int) -> None:
-        """Follow the structure for some tokens, to find steps that are slow or lead nowhere."""
+        """Follow the structure for some tokens. Raises GrammarError for slow steps or dead ends."""
         matcher = self._xgrammar.GrammarMatcher(compiled)
         vocab = self._tokenizer.vocab_size
         allowed_1W = np.zeros((1, -(-vocab // 32)), np.int32)
@@ -124,12 +124,12 @@ class Compiler:
             bits_V = np.unpackbits(allowed_1W.view(np.uint8)[0], count=vocab, bitorder="little")
             can_end = bool(bits_V[ends].any())
             bits_V[ends] = 0
-            going_on = np.flatnonzero(bits_V)
-            if not len(going_on):
+            tokens = np.flatnonzero(bits_V)
+            if not len(tokens):
                 if can_end:
                     return
                 raise GrammarError("no text has this structure, or one of its ways has no end")
-            matcher.accept_token(int(going_on[(stride * 7919 * (step + 1)) % len(going_on)]))
+            matcher.accept_token(int(tokens[(stride * 7919 * (step + 1)) % len(tokens)]))
             if process_time() - before_s > _SLOWEST_STEP_S:
                 raise GrammarError(
                     f"a token of this structure takes more than {_SLOWEST_STEP_S * 1e3:g} ms; make "
@@ -137,7 +137,7 @@ class Compiler:
                 )
 
     def _check_patterns(self, schema: str) -> None:
-        """Refuse patterns that no text without escapes matches: they come out as no JSON."""
+        """Raise GrammarError for patterns that only text with JSON escapes can match."""
         for pattern in set(patterns_of(msgspec.json.decode(schema))):
             alone = msgspec.json.encode({"type": "string", "pattern": pattern}).decode()
             if "json_string=true" not in str(self._xgrammar.Grammar.from_json_schema(alone)):
@@ -179,17 +179,17 @@ class XGrammar:
         self._matcher.fill_next_token_bitmask(allowed_RW, row)
 
     def accept(self, token_id: int) -> bool:
-        """Go on by a token; see Grammar."""
+        """Advance by a token; see Grammar."""
         return bool(self._matcher.accept_token(token_id))
 
     @property
     def is_finished(self) -> bool:
-        """Whether the text was ended."""
+        """Whether the text has ended."""
         return bool(self._matcher.is_terminated())
 
 
 class CompiledStructure:
-    """A structure ready for use; any number of texts may follow it at once."""
+    """A compiled structure; any number of texts may follow it at once."""
 
     def __init__(self, compiled: Any, size_bytes: int) -> None:
         self._compiled = compiled
@@ -197,7 +197,7 @@ class CompiledStructure:
 
     @classmethod
     def read(cls, text: str, tokenizer: Any) -> "CompiledStructure":
-        """What `Compiler.compile` wrote, for the same vocabulary."""
+        """Read the output of `Compiler.compile` for the same vocabulary."""
         compiled = load_xgrammar().CompiledGrammar.deserialize_json(text, tokenizer)
         return cls(compiled, len(text))
 
@@ -242,9 +242,9 @@ def _escaped(text: str) -> str:
 
 
 def _reason(message: str) -> str:
-    """The library's message without its place in the source, cut to a readable length."""
-    told = message.strip().splitlines()[0] if message.strip() else "no reason given"
-    place = ".cc:"
-    while place in told[:120]:
-        told = told[told.index(place) + len(place) :].lstrip("0123456789").lstrip(": ")
-    return told[:300]
+    """The library's message without its source locations, cut to a readable length."""
+    reason = message.strip().splitlines()[0] if message.strip() else "no reason given"
+    location = ".cc:"
+    while location in reason[:120]:
+        reason = reason[reason.index(location) + len(location) :].lstrip("0123456789").lstrip(": ")
+    return reason[:300]

@@ -1,1 +1,1 @@
-"""Kernels in C++ for CPUs, and the plain-torch twins that define their results."""
+"""Kernels in C++ for CPUs; plain torch defines their results."""

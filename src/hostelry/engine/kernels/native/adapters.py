@@ -1,4 +1,4 @@
-"""Adapters as the native decoder reads them, each checked and laid out once.
+"""Adapters as the native decoder reads them, each checked and converted once.
 
 # V vocabulary, M modules, R ranks
 """
@@ -112,7 +112,7 @@ def check_array(
 
 
 def address(array: NDArray[Any]) -> int:
-    """Where the array's elements begin."""
+    """The address of the array's first element."""
     return int(array.__array_interface__["data"][0])
 
 

@@ -29,7 +29,7 @@ from hostelry.engine.kernels.pool import PoolTensor
 from hostelry.engine.kernels.weights import DecoderWeights, LayerWeights, Projection, RopeTables
 
 PHASES = ("rows", "shrink", "qkv", "attention", "output", "gate_up", "down", "logits")
-"""What `NativeDecoder.phase_seconds` tells apart."""
+"""The phases of `NativeDecoder.phase_seconds`."""
 
 WeightKindName = Literal["auto", "int8"]
 
@@ -44,6 +44,8 @@ class NativeDecoder:
     result is the same, bit for bit, whatever is computed with it and however many threads do.
     """
 
+    warnings: Sequence[str] = ()
+
     def __init__(
         self,
         weights: DecoderWeights,
@@ -54,7 +56,7 @@ class NativeDecoder:
         weight_kind: WeightKindName = "auto",
         variant: str | None = None,
     ) -> None:
-        """Pack the weights. Raises ValueError for what the kernels do not compute."""
+        """Pack the weights. Raises ValueError for a model that the kernels do not support."""
         _check_weights(weights, max_rows)
         self.last_greedy_S: NDArray[numpy.int64] = numpy.zeros(0, numpy.int64)
         self.last_finite_S: NDArray[numpy.bool_] = numpy.zeros(0, numpy.bool_)
@@ -82,7 +84,7 @@ class NativeDecoder:
 
     @property
     def num_active_threads(self) -> int:
-        """How many threads compute the next step (`NativeThreads.num_active`)."""
+        """The number of threads that compute the next step (`NativeThreads.num_active`)."""
         return self._threads.num_active
 
     @property
@@ -94,9 +96,9 @@ class NativeDecoder:
     def forward(self, batch: ForwardBatch, pool: PoolTensor) -> torch.Tensor:
         """Logits (S, V) fp32, overwritten by the next call; writes keys and values into `pool`.
 
-        Beside them, `last_greedy_S` has the first largest column of each row, and `last_finite_S`
-        whether all of the row is finite. Raises ValueError for a batch that breaks a rule of
-        ForwardBatch, or has more than `max_rows` rows; nothing is written then.
+        Sets `last_greedy_S` to the first largest column of each row, and `last_finite_S` to whether
+        all of the row is finite. Raises ValueError, writing nothing, for a batch that breaks a rule
+        of ForwardBatch, or has more than `max_rows` rows.
         """
         step = self._step
         self._set_pool(pool)
@@ -189,7 +191,7 @@ class NativeDecoder:
 
 
 class _Packing:
-    """The weights as the library reads them, and what must stay alive for it."""
+    """The weights as the library reads them, and the objects that must stay alive for it."""
 
     def __init__(
         self,

@@ -42,11 +42,11 @@ class PackedWeightStructure(ctypes.Structure):
 
 
 class PackedWeight:
-    """A weight laid out for one library's products; a copy: the tensor may go.
+    """A copy of a weight, packed for one library's products.
 
-    `kind`: what is kept and multiplied, "auto" being the tensor's own type; int8 quantizes as
-    `kernels.products.quantize_int8` does. `structure` is what native code reads; it is valid as
-    long as this object. Biases are kept in fp32.
+    `kind`: the format that is kept and multiplied, "auto" being the tensor's own type; int8
+    quantizes as `kernels.products.quantize_int8` does. Native code reads `structure`, which is
+    valid as long as this object. Biases are kept in fp32.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class PackedWeight:
         kind: KindName = "auto",
         bias_O: torch.Tensor | None = None,
     ) -> None:
-        """Pack the weight with all threads. Raises ValueError for what cannot be packed."""
+        """Pack the weight with all threads. Raises ValueError for one that cannot be packed."""
         weight_OI = weight_OI.detach()
         self.kind = check_weight(weight_OI, bias_O, kind)
         self.out_features, self.in_features = weight_OI.shape
@@ -89,12 +89,12 @@ class PackedWeight:
 
     @property
     def num_bytes(self) -> int:
-        """Memory that it takes, scales and bias included."""
+        """Bytes of memory, scales and bias included."""
         arrays = (self._packed, self._scales, self._bias)
         return sum(array.nbytes for array in arrays if array is not None)
 
     def product(self, x_TI: torch.Tensor, threads: NativeThreads) -> torch.Tensor:
-        """The rows (T, O) fp32 of fp32 rows (T, I). Raises ValueError for others."""
+        """The product (T, O) fp32 of fp32 rows (T, I). Raises ValueError for other rows."""
         if x_TI.ndim != 2 or x_TI.shape[1] != self.in_features or x_TI.dtype != torch.float32:
             raise ValueError(
                 f"rows of shape {tuple(x_TI.shape)} and {x_TI.dtype}; the weight takes "
@@ -127,7 +127,7 @@ class PackedWeight:
 def check_weight(
     weight_OI: torch.Tensor, bias_O: torch.Tensor | None, kind: KindName
 ) -> WeightKind:
-    """The kind that is meant. Raises ValueError for a weight that native code cannot pack."""
+    """The kind to pack as. Raises ValueError for a weight that native code cannot pack."""
     shape, dtype = tuple(weight_OI.shape), weight_OI.dtype
     if len(shape) != 2 or not all(0 < size <= _MAX_FEATURES for size in shape):
         raise ValueError(

@@ -1,7 +1,6 @@
-"""Which compiled library this CPU runs best, and that library's functions.
+"""Choice of the compiled library that this CPU runs fastest, and access to its functions.
 
-Knows nothing of what the functions compute. A library is chosen by what the CPU says of itself;
-several may be loaded in one process.
+A library is chosen by the flags that the CPU reports; several may be loaded in one process.
 """
 
 import ctypes
@@ -49,11 +48,11 @@ _XFEATURE_XTILEDATA = 18
 
 
 class NativeUnavailableError(HostelryError):
-    """No compiled library can be used here, or not the one that was asked for."""
+    """No compiled library, or not the requested one, can be used here."""
 
 
 def _permit_tiles() -> bool:
-    """Ask the kernel to let this process use tile registers, as it must before their first use."""
+    """Request tile registers (AMX) from the kernel, as Linux demands before their first use."""
     try:
         libc = ctypes.CDLL(None, use_errno=True)
         answer = libc.syscall(_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA)
@@ -64,10 +63,10 @@ def _permit_tiles() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeHost:
-    """What the choice of a library depends on.
+    """The properties of a machine that decide which library it uses.
 
-    `cpu_flags`: as in /proc/cpuinfo; empty where the system has no such file. `folder`: where the
-    libraries are. `sources`: what they ought to be built from. `permit_tiles`: asks for AMX.
+    `cpu_flags`: as in /proc/cpuinfo; empty where the system has no such file. `folder`: of the
+    libraries. `sources`: what they must be built from. `permit_tiles`: requests AMX.
     """
 
     machine: str
@@ -107,7 +106,7 @@ def available_variants(host: NativeHost | None = None) -> tuple[str, ...]:
 
 
 def why_unavailable(host: NativeHost | None = None) -> str | None:
-    """Why no library can be used, and what to do; None where one can."""
+    """Why no library can be used, and the remedy; None where one can."""
     host = host or NativeHost.current()
     if available_variants(host):
         return None
@@ -125,7 +124,7 @@ def why_unavailable(host: NativeHost | None = None) -> str | None:
 
 
 def _obstacle(variant: LibraryVariant, host: NativeHost) -> str | None:
-    """Why one library cannot be used; None where it can."""
+    """Why a library cannot be used; None where it can."""
     path = host.folder / variant.file_name
     if not variant.runs_on(host.machine, host.cpu_flags):
         return f"needs {_needs(variant, host)}"
@@ -144,7 +143,7 @@ def _needs(variant: LibraryVariant, host: NativeHost) -> str:
 
 @functools.cache
 def _wanted_fingerprint(sources: Path) -> str | None:
-    """That of the sources beside the libraries; None where only the libraries were installed."""
+    """The fingerprint of the installed sources; None where only the libraries are installed."""
     return fingerprint(sources) if sources.is_dir() else None
 
 
@@ -201,10 +200,10 @@ class NativeLibrary:
 
 
 class NativeThreads:
-    """Threads that the library's functions divide their work among; ended with this object.
+    """The thread pool of the library's functions; ended with this object.
 
-    `num_threads` counts the calling one. `pin`: if there are as many threads as CPUs, each of the
-    others stays on one of its own while all compute. One call at a time.
+    `num_threads` counts the calling one. `pin`: with as many threads as CPUs, each of the others is
+    bound to a CPU of its own while all compute. One call at a time.
     """
 
     def __init__(self, library: NativeLibrary, num_threads: int, *, pin: bool = False) -> None:
@@ -220,10 +219,10 @@ class NativeThreads:
 
     @property
     def num_active(self) -> int:
-        """How many of them compute now; fewer while other processes want the CPUs too."""
+        """The number that compute now; fewer while other processes compete for the CPUs."""
         return int(self.library.functions.hostelry_pool_active(self.handle))
 
     def overhead_s(self, repeats: int = 1000) -> float:
-        """Seconds that an empty division of work takes, the mean of `repeats`."""
+        """Mean seconds of `repeats` distributions of empty work."""
         took_ns: float = self.library.functions.hostelry_pool_overhead_ns(self.handle, repeats)
         return took_ns * 1e-9

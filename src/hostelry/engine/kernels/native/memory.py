@@ -1,4 +1,4 @@
-"""Memory for packed weights: large pages where the system has them, begun on 64-byte lines."""
+"""Memory for packed weights: huge pages where the system has them, aligned to 64-byte lines."""
 
 import mmap
 
@@ -10,10 +10,9 @@ CHUNK_BYTES = 64 * 2**20
 
 
 class LineMemory:
-    """Gives out arrays that lie one after another; what is never written costs nothing.
+    """An allocator of consecutive arrays; memory that is never written costs nothing.
 
-    Weights are read once a step from end to end, in 4 KiB pages at the price of an address lookup
-    each, hence large pages are asked for.
+    Each step reads all weights from end to end; huge pages save an address lookup for every 4 KiB.
     """
 
     def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:

@@ -1,4 +1,4 @@
-"""What the native decoder is handed, field by field as in cpp/step.h, cpp/lora.h and cpp/gemm.h."""
+"""Structures passed to the native decoder, as declared in cpp/step.h, lora.h and gemm.h."""
 
 import ctypes
 from ctypes import POINTER, c_float, c_int32, c_int64, c_void_p
@@ -22,7 +22,7 @@ class WideRowsStructure(ctypes.Structure):
 
 
 class AdapterIndexStructure(ctypes.Structure):
-    """Where one adapter's weights lie."""
+    """The positions of one adapter's weights."""
 
     _fields_: ClassVar[_Fields] = [
         ("ranks", c_void_p),

@@ -58,7 +58,7 @@ VARIANTS = (
 
 
 def fingerprint(sources: Path = SOURCES) -> str:
-    """What tells one state of the C++ sources from another: 16 hexadecimal digits."""
+    """A hash of the C++ sources, 16 hexadecimal digits."""
     digest = hashlib.sha256()
     for path in sorted(sources.iterdir()):
         if path.suffix in (".h", ".cpp"):

@@ -1,5 +1,5 @@
-"""Triton kernels for CUDA devices, and what a step is made of there.
+"""Triton kernels for CUDA devices, and the arrays of a step there.
 
-Each kernel's twin in plain torch, which defines its result, is in `layers/`. They have been
-compiled for CUDA, and run by Triton's interpreter on a CPU; they have not run on a device yet.
+Plain torch in `layers/` defines each kernel's result. The kernels have been compiled for CUDA, and
+run by Triton's interpreter on a CPU; they have not run on a device yet.
 """

@@ -31,7 +31,7 @@ _WIDE_HEAD = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionShape:
-    """What a model's attention looks like to the kernels."""
+    """The shape of a model's attention, as the kernels need it."""
 
     num_heads: int
     layout: PoolLayout
@@ -56,9 +56,9 @@ class AttentionShape:
 
     @property
     def num_splits(self) -> int:
-        """Programs among which a decoding row's keys are divided, whoever else decodes."""
-        wanted = min(_MOST_SPLITS, _PROGRAMS_OF_A_ROW // self.layout.num_kv_heads)
-        return max(1, min(wanted, -(-self.max_len // self.block_keys)))
+        """Programs among which a decoding row's keys are divided, in any batch."""
+        most = min(_MOST_SPLITS, _PROGRAMS_OF_A_ROW // self.layout.num_kv_heads)
+        return max(1, min(most, -(-self.max_len // self.block_keys)))
 
 
 def attend(

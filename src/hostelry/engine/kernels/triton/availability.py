@@ -1,4 +1,4 @@
-"""Whether Triton's kernels can be used here."""
+"""Check whether a device can run Triton's kernels."""
 
 import importlib.util
 
@@ -8,7 +8,7 @@ _LEAST_CAPABILITY = (8, 0)  # tensor cores that take tf32
 
 
 def why_unavailable(device: torch.device) -> str | None:
-    """Why this device is not served by Triton's kernels; None where it is."""
+    """Why this device cannot run Triton's kernels; None where it can."""
     if device.type != "cuda":
         return f"Triton's kernels are for CUDA devices; this is {device.type}"
     if importlib.util.find_spec("triton") is None:

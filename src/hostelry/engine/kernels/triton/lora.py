@@ -100,9 +100,9 @@ def add_lora(
 
 
 def dot_precision(dtype: torch.dtype) -> str:
-    """How tiles are multiplied: exactly for fp32; else on tensor cores, which hold such numbers.
+    """The precision of a tile's products: exact for fp32; else tf32, on tensor cores.
 
-    bf16 and fp16 are tf32 numbers, so only the other factor, where it is fp32, is rounded.
+    tf32 holds bf16 and fp16 exactly, so only the other factor, where it is fp32, is rounded.
     """
     return "ieee" if dtype == torch.float32 else "tf32"
 

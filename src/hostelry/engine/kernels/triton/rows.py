@@ -1,4 +1,4 @@
-"""What is done to each row between products: norms, rotation, storing keys, gating.
+"""Kernels on single rows between products: norms, rotation, storing keys, gating.
 
 Arithmetic is fp32, as in the twins in `layers.decoder`, `layers.rotary` and
 `layers.attention_paged`; what goes into a product is rounded to the model's dtype.

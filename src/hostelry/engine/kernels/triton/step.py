@@ -1,8 +1,8 @@
-"""A step on the device: one block of 32-bit words, sent in one copy, and what lies where in it.
+"""A step on the device: one block of 32-bit words, sent in one copy, and the arrays in it.
 
-The same block serves steps of one size (computed at once) and captured graphs, whose block stays
-where it is and is filled anew for each replay; what a graph has too many of is left out by its
-kernels: rows with sequence -1, tiles without rows.
+The same block serves steps of one size (computed at once) and captured graphs, whose block has a
+fixed address and is filled again before each replay; the kernels of a graph skip unused entries:
+rows with sequence -1, tiles without rows.
 
 # T rows, B sequences, P pages a sequence, S logit rows; tiles are neighbouring rows that one
 # program takes: D of decoding rows, F of prompts' rows, L of adapters' rows
@@ -25,7 +25,7 @@ _LONG_SEGMENT = 8  # from so many rows of an adapter on, tiles that read it once
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSizes:
-    """How much of everything a step's block has room for."""
+    """Capacities of a step's block."""
 
     num_rows: int
     num_sequences: int
@@ -36,9 +36,9 @@ class StepSizes:
     num_lora_tiles: int = 0
 
     def spans(self) -> dict[str, tuple[slice, tuple[int, ...]]]:
-        """Where each array of `HostStep` lies among the words, and its shape; 64-bit ones first.
+        """The words of each array of `HostStep`, and its shape; 64-bit ones first.
 
-        Pages come last and lie by ordinal, so that those beyond the longest sequence need not be
+        Pages come last, ordered by ordinal, so that those beyond the longest sequence need not be
         sent.
         """
         shapes: dict[str, tuple[int, ...]] = {
@@ -144,7 +144,7 @@ class StepBlock:
 
 
 def step_sizes(batch: ForwardBatch, *, tile_rows: int, is_tiled: bool) -> StepSizes:
-    """What this step needs, no more."""
+    """The sizes that this step needs."""
     counts_B = numpy.diff(batch.row_starts_B1)
     lora_tiles = _lora_tiles(batch) if is_tiled else []
     return StepSizes(
@@ -169,7 +169,7 @@ def is_decode(batch: ForwardBatch) -> bool:
 
 
 def fill(host: HostStep, batch: ForwardBatch, adapters: StepAdapters, *, tile_rows: int) -> None:
-    """Write a step into arrays that have room for it; what is left over is nobody's."""
+    """Write a step into arrays that have room for it, and clear the unused entries."""
     num_rows, num_sequences = batch.num_rows, len(batch.lengths_B)
     counts_B = numpy.diff(batch.row_starts_B1)
     for array in (host.token_ids_T, host.positions_T, host.tables_T):

@@ -1,4 +1,4 @@
-"""Adapters as kernels find them: one table of numbers each, on the device.
+"""Adapters as kernels read them: one table of numbers each, on the device.
 
 A table is 64-bit words. Module `m` has four: its rank, its scale (the bits of an fp32), and the
 places in this table where the pool's offsets of its rows of A and of its columns of B begin. Then
@@ -49,7 +49,7 @@ class DeviceAdapterTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepAdapters:
-    """The tables of a step's segments, in order, and what kernels must know of them together."""
+    """The tables of a step's segments, in order, and their common properties."""
 
     addresses: tuple[int, ...]
     max_rank: int
@@ -65,8 +65,8 @@ class StepAdapters:
 class AdapterTables:
     """Tables by identity of their index, whose arrays may not change; each is sent once.
 
-    Tables that were used least recently go when they take more than `most_bytes`. Their memory is
-    used again only by work that is queued later, so steps under way still read the right numbers.
+    The least recently used are evicted when all take more than `most_bytes`. Their memory is used
+    again only by work that is queued later, so steps in progress still read the right numbers.
     """
 
     def __init__(self, device: torch.device, *, most_bytes: int = _MOST_BYTES) -> None:
