@@ -23,7 +23,7 @@ NAMES = (
 
 
 def main() -> None:
-    """Run each in a process of its own; the exit code tells whether all of them ran."""
+    """Run each in a process of its own; exit code 0 if all of them ran."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", nargs="?", choices=NAMES, help="one benchmark; default all")
     name = parser.parse_args().name

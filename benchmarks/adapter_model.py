@@ -38,14 +38,16 @@ class AdapterModel:
         self._adapters: OrderedDict[str, None] = OrderedDict()
 
     async def handle(self, exchange: Exchange) -> None:
-        """Take the time that is told."""
+        """Take the time that the request's attributes name."""
         headers = exchange.request.headers
-        told = dict(pair.partition("=")[::2] for pair in headers.get(ATTRIBUTES, "").split(";"))
-        adapter = headers.get(ADAPTER_IDENTIFIER.lower()) or told.get("adapter", "")
+        attributes = dict(
+            pair.partition("=")[::2] for pair in headers.get(ATTRIBUTES, "").split(";")
+        )
+        adapter = headers.get(ADAPTER_IDENTIFIER.lower()) or attributes.get("adapter", "")
         async with self._turn:
             hit = self._has(adapter)
             load_s = 0.0 if hit else self._load_s
-            await asyncio.sleep(int(told.get("service_us", "0")) / 1e6 + load_s)
+            await asyncio.sleep(int(attributes.get("service_us", "0")) / 1e6 + load_s)
         exchange.respond(HttpResponse(200, {}, b"hit" if hit else b"load"))
 
     def _has(self, adapter: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a request waits longer for its first token when its adapter is not in the pool.
+"""Added time to first token of requests whose adapter is not in the pool.
 
 Two engines with pools for a few adapters only: one keeps all in host memory, one hardly any.
 Adapters are brought to where they shall be by use: the one in question is used, then as many others

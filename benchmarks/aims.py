@@ -20,7 +20,7 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        """Met or not, or why it cannot be told."""
+        """Met or not, or why that is unknown."""
         if self.value is None:
             return f"not measured: {self.why}"
         if self.at_least is not None:

@@ -1,4 +1,4 @@
-"""What watching many alarms costs, on a virtual clock.
+"""Cost of evaluating many alarms, on a virtual clock.
 
 Half of the alarms are of 10 s periods, half of a minute; all watch series that flow, one in fifty
 has a composite alarm above it. Shown are the processor time of one evaluation, that of a second of
@@ -45,17 +45,17 @@ WARM_UP_S = 120
 ALARMS_A_COMPOSITE = 50
 
 
-class Nobody:
+class UnusedScaler:
     """A scaler that is never asked: no alarm here has a policy."""
 
     def trigger(self, trigger: Trigger) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def propose(self, proposal: Proposal) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def wake(self, wake: Wake) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class Bench:
             AlarmWatchDeps(
                 state=state,
                 metrics=self.metrics,
-                scaler=Nobody(),
+                scaler=UnusedScaler(),
                 clock=self.clock,
                 steady=self.steady,
             ),
@@ -123,8 +123,8 @@ class Bench:
         self.metrics.record(
             HERE,
             [
-                Sample(metric=_metric(it), at=now, values=(value,), resolution_s=1)
-                for it in self.names
+                Sample(metric=_metric(name), at=now, values=(value,), resolution_s=1)
+                for name in self.names
             ],
         )
 
@@ -204,7 +204,7 @@ def watching(num_alarms: int, seconds: int) -> Cost:
 
 
 def storm(num_alarms: int) -> dict[str, float]:
-    """Wall seconds until every alarm has moved, is written to disk and told of in its history."""
+    """Wall seconds until every alarm has moved, is written to disk and has a history record."""
     with tempfile.TemporaryDirectory() as folder:
         store = SqliteStore(Path(folder) / "state.db")
         bench = Bench(num_alarms, open_state(store))

@@ -34,7 +34,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seconds:
-    """What the door would report, by second."""
+    """The load that the gateway would report, by second."""
 
     arrivals: Floats
     finished: Floats

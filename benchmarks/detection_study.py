@@ -1,4 +1,4 @@
-"""How soon is a step of load seen, and how often is one seen that is none?
+"""Delay until a step of load is detected, and the rate of spurious detections.
 
 Arrivals and service times are drawn; every detector sees the same seconds of the same streams.
 Capacity is `COPIES` copies, of which the load before the step uses 70 %. A delay is from the
@@ -142,7 +142,7 @@ def provisioned(stream: Stream) -> Provisioned:
 def drawn(
     stream: Stream, source: np.random.Generator, before_s: float, after_s: float, ratio: float
 ) -> Seconds:
-    """One stream, as the door would report it."""
+    """One stream, as the gateway would report it."""
     at_s = stream.draw(source, before_s, after_s, ratio)
     service_s = service_times(source, stream.lengths, len(at_s))
     return seconds_of(at_s, service_s, int(before_s + after_s))
@@ -151,9 +151,9 @@ def drawn(
 def delay_s(detector: Detector, seconds: Seconds, step_at_s: float, there: Provisioned) -> float:
     """Seconds from the step to the first act; infinite where there is none."""
     for place in range(len(seconds.arrivals)):
-        wish = detector.wanted(seconds, place, there.copies)
+        desired = detector.wanted(seconds, place, there.copies)
         ended_at_s = place + 1.0 + detector.late_s
-        if wish > there.copies and place + 1.0 > step_at_s:
+        if desired > there.copies and place + 1.0 > step_at_s:
             return ended_at_s - step_at_s
     return float("inf")
 
@@ -164,11 +164,11 @@ def spurious(detector: Detector, seconds: Seconds, there: Provisioned) -> list[i
     for place in range(len(seconds.arrivals)):
         if place >= back_at:
             capacity = there.copies
-        wish = detector.wanted(seconds, place, capacity)
-        if wish > capacity:
+        desired = detector.wanted(seconds, place, capacity)
+        if desired > capacity:
             if capacity == there.copies and place >= SETTLED_S:
                 found.append(place)
-            capacity, back_at = wish, place + BACK_S
+            capacity, back_at = desired, place + BACK_S
     return found
 
 

@@ -109,8 +109,8 @@ class Knative:
             return capacity
         since = max(0, place + 1 - self.rule.stable_window_s)
         shown = seconds.in_flight_mean[since : place + 1].tolist()
-        self.state, wish = knative(self.rule, self.state, shown, capacity, place + 1.0)
-        return wish
+        self.state, desired = knative(self.rule, self.state, shown, capacity, place + 1.0)
+        return desired
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,8 +126,8 @@ class RayServe:
         pushed = (place + 1) // self.rule.push_every_s * self.rule.push_every_s
         since = max(0, pushed - self.rule.look_back_s)
         shown = seconds.in_flight_mean[since:pushed].tolist()
-        self.state, wish = ray_serve(self.rule, self.state, shown, capacity, place + 1.0)
-        return wish
+        self.state, desired = ray_serve(self.rule, self.state, shown, capacity, place + 1.0)
+        return desired
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,8 +1,8 @@
-"""A model server without a model: echoes, streams, stalls and dies as it is told to.
+"""A model server without a model: it echoes, streams, stalls and dies on request.
 
 ``python -m benchmarks.echo_model`` prints ``ready PORT`` and serves until it is killed. With
-``--json`` it reads bodies as JSON and writes them anew, as servers for Python models do. What it
-does is told by X-Amzn-SageMaker-Custom-Attributes, as ``name=value`` pairs parted by ``;``:
+``--json`` it reads bodies as JSON and writes them again, as servers for Python models do.
+X-Amzn-SageMaker-Custom-Attributes has its commands, ``name=value`` pairs separated by ``;``:
 
 - nothing: the body comes back with its Content-Type
 - ``show``: a JSON object of the headers and path it received
@@ -47,17 +47,18 @@ class EchoModel:
         self.num_cancelled = 0
 
     async def handle(self, exchange: Exchange) -> None:
-        """Answer as told."""
+        """Answer as the request's commands ask."""
         self.num_served += 1
-        wish = wishes(exchange.request)
+        commands = parse_commands(exchange.request)
         try:
-            await asyncio.sleep(wish.get("sleep_ms", 0) / 1000) if "sleep_ms" in wish else None
-            await self._answer(exchange, wish)
+            if "sleep_ms" in commands:
+                await asyncio.sleep(commands["sleep_ms"] / 1000)
+            await self._answer(exchange, commands)
         except asyncio.CancelledError:
             self.num_cancelled += 1
             raise
 
-    async def _answer(self, exchange: Exchange, wish: dict[str, int]) -> None:
+    async def _answer(self, exchange: Exchange, commands: dict[str, int]) -> None:
         request = exchange.request
         if request.path == "/cancelled":
             exchange.respond(HttpResponse(200, {}, str(self.num_cancelled).encode()))
@@ -65,42 +66,42 @@ class EchoModel:
             exchange.respond(HttpResponse(200, {}, str(self.num_served).encode()))
         elif request.path.startswith("/v1/"):
             await complete(exchange)
-        elif "die" in wish or "close" in wish:
-            await end_early(exchange, wish)
-        elif "chunks" in wish:
-            await stream(exchange, wish["chunks"], wish.get("interval_ms", 0) / 1000)
+        elif "die" in commands or "close" in commands:
+            await end_early(exchange, commands)
+        elif "chunks" in commands:
+            await stream(exchange, commands["chunks"], commands.get("interval_ms", 0) / 1000)
         elif self._reads_json:
             body = json.dumps(json.loads(request.body)).encode()
             exchange.respond(HttpResponse(200, {"Content-Type": "application/json"}, body))
         else:
-            exchange.respond(echo(request, wish))
+            exchange.respond(echo(request, commands))
 
 
-def wishes(request: HttpRequest) -> dict[str, int]:
-    """What the custom attributes ask for; words count as numbers by their first letter."""
-    told: dict[str, int] = {}
+def parse_commands(request: HttpRequest) -> dict[str, int]:
+    """The commands in the custom attributes; words count as numbers by their first letter."""
+    commands: dict[str, int] = {}
     given = request.headers.get(ATTRIBUTES)
     for pair in given.split(";") if given else ():
         name, _, value = pair.partition("=")
-        told[name] = int(value) if value.isdigit() else ord((value or "-")[0])
-    return told
+        commands[name] = int(value) if value.isdigit() else ord((value or "-")[0])
+    return commands
 
 
-def echo(request: HttpRequest, wish: dict[str, int]) -> HttpResponse:
+def echo(request: HttpRequest, commands: dict[str, int]) -> HttpResponse:
     """The body, or what the server saw of the request."""
     headers = {"Content-Type": request.headers.get("content-type", "application/octet-stream")}
     if ATTRIBUTES in request.headers:
         headers["X-Amzn-SageMaker-Custom-Attributes"] = request.headers[ATTRIBUTES]
-    if "session" in wish:
+    if "session" in commands:
         headers["X-Amzn-SageMaker-New-Session-Id"] = "s-1; Expires=2030-01-01T00:00:00Z"
         headers["X-Amzn-SageMaker-Closed-Session-Id"] = "s-0"
-    if "retry_after" in wish:
-        headers["Retry-After"] = str(wish["retry_after"])
+    if "retry_after" in commands:
+        headers["Retry-After"] = str(commands["retry_after"])
     body = request.body
-    if "show" in wish:
+    if "show" in commands:
         seen = {"path": request.path, "headers": dict(request.headers), "pid": os.getpid()}
         body = msgspec.json.encode(seen)
-    return HttpResponse(wish.get("status", 200), headers, body)
+    return HttpResponse(commands.get("status", 200), headers, body)
 
 
 async def stream(exchange: Exchange, num_chunks: int, interval_s: float) -> None:
@@ -114,13 +115,13 @@ async def stream(exchange: Exchange, num_chunks: int, interval_s: float) -> None
     exchange.finish()
 
 
-async def end_early(exchange: Exchange, wish: dict[str, int]) -> None:
+async def end_early(exchange: Exchange, commands: dict[str, int]) -> None:
     """Die, or close the connection, before or in the middle of an answer."""
-    if ord("m") in (wish.get("die"), wish.get("close")):
+    if ord("m") in (commands.get("die"), commands.get("close")):
         exchange.start(200, {"Content-Type": "text/plain"})
         await exchange.send(b"first")
         await asyncio.sleep(0.05)
-    if "die" in wish:
+    if "die" in commands:
         os._exit(9)
 
 

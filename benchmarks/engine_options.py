@@ -1,4 +1,4 @@
-"""Engine settings from plain values, told apart from settings this engine does not have."""
+"""Engine settings from plain values, without settings that this engine does not have."""
 
 import argparse
 import dataclasses

@@ -23,12 +23,12 @@ from benchmarks.trace import Arrival, gamma_arrival_times, random_prompt, summar
 from benchmarks.trace_worker import Job, Result, run_job
 
 SEED = 20261121
-STEADY, FLOOD, EVERYONE = "steady", "flood", "everyone"
+STEADY, FLOOD, SHARED = "steady", "flood", "shared"
 STEADY_SHARE = 0.4  # of the capacity: below the half that is its fair share
 FLOOD_SHARE = 2.0
 MAX_SLOWER = 1.5
 ALONE, HALF = "alone, whole machine", "alone, half an engine"
-FAIR, IN_ORDER = "beside the flood, tenants told apart", "beside the flood, in order of arrival"
+FAIR, IN_ORDER = "beside the flood, by tenant", "beside the flood, in order of arrival"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ def run(plan: Plan) -> dict[str, Any]:
         ALONE: (steady, {}),
         HALF: (steady, half),
         FAIR: (both, {}),
-        # All of one tenant: whatever tells tenants apart has nothing to tell.
+        # All of one tenant, so that fairness between tenants has no effect.
         IN_ORDER: ([undistinguished(each) for each in both], {}),
     }
     steady_at_s = {each.at_s for each in steady}
@@ -153,7 +153,7 @@ def findings(rows: Sequence[dict[str, Any]]) -> list[Finding]:
 def measure_capacity(plan: Plan) -> float:
     """Requests a second when all have arrived at once."""
     source = random.Random(f"{plan.seed} capacity")
-    arrivals = [one(plan, source, 0.0, EVERYONE) for _ in range(plan.setting.capacity_requests)]
+    arrivals = [one(plan, source, 0.0, SHARED) for _ in range(plan.setting.capacity_requests)]
     return len(arrivals) / measure(plan, arrivals, {}).traces[0].took_s
 
 
@@ -165,7 +165,7 @@ def measure(plan: Plan, arrivals: Sequence[Arrival], options: dict[str, Any]) ->
         options=plan.options | options,
         adapters={},
         traces=(tuple(arrivals),),
-        warm_up=tuple(one(plan, source, 0.0, EVERYONE) for _ in range(plan.setting.batch)),
+        warm_up=tuple(one(plan, source, 0.0, SHARED) for _ in range(plan.setting.batch)),
         give_up_after_s=plan.setting.duration_s * 6 + 30,
     )
     return run_job(job, isolated=plan.isolated)
@@ -190,9 +190,9 @@ def one(plan: Plan, source: random.Random, at_s: float, tenant: str) -> Arrival:
 
 
 def undistinguished(arrival: Arrival) -> Arrival:
-    """The same request, sent by everyone's one tenant."""
+    """The same request, sent by a tenant that all share."""
     return Arrival(
-        at_s=arrival.at_s, prompt=arrival.prompt, max_tokens=arrival.max_tokens, tenant=EVERYONE
+        at_s=arrival.at_s, prompt=arrival.prompt, max_tokens=arrival.max_tokens, tenant=SHARED
     )
 
 

@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def row(case: Case) -> dict[str, Any]:
-    """What is told of a case."""
+    """The result row of a case."""
     tokens = sorted(case.first_token_s)
     return {
         "case": case.name,

@@ -1,4 +1,4 @@
-"""The door beside Ray Serve, LitServe and BentoML: the same echo model, the same load.
+"""The gateway beside Ray Serve, LitServe and BentoML: the same echo model, the same load.
 
 Only one of them runs at a time. Every round goes through all of them, every other round in reverse
 order, and medians of the rounds are compared. Ours verifies a signature on every request, the
@@ -177,8 +177,10 @@ def findings(rows: Rows, contest: Contest, missing: dict[str, str]) -> list[Find
             least = LEAST_THROUGHPUT.get(peer) if connections == max(contest.connections) else None
             found += compared(f"{connections} connections", peer, ours, theirs, least)
     return [
-        replace(it, why="not installed") if it.what.rpartition(" ")[2] in missing else it
-        for it in found
+        replace(finding, why="not installed")
+        if finding.what.rpartition(" ")[2] in missing
+        else finding
+        for finding in found
     ]
 
 

@@ -1,4 +1,4 @@
-"""Requests to a model server and to the door, and a load of them in a process of its own."""
+"""Requests to a model server and to the gateway, and a load of them in a process of its own."""
 
 import subprocess
 import sys
@@ -27,13 +27,13 @@ def run_load(load: Load) -> Measured:
 
 
 def direct_request(body: bytes, headers: dict[str, str]) -> bytes:
-    """An invocation as the door would send it to a copy."""
+    """An invocation as the gateway would send it to a copy."""
     given = {"Host": "localhost", "Content-Type": BYTES, **headers}
     return message("/invocations", given, body)
 
 
 def signed_request(stack: Stack, action: str, body: bytes, headers: dict[str, str]) -> bytes:
-    """An invocation as botocore would send it to the door."""
+    """An invocation as botocore would send it to the gateway."""
     path = f"/endpoints/{ENDPOINT_NAME}/{action}"
     url = f"http://127.0.0.1:{stack.gateway_port}{path}"
     request = AWSRequest("POST", url, {"Content-Type": BYTES, **headers}, body)

@@ -1,4 +1,4 @@
-"""What the door costs: an echo model server called directly and through the door, in one run.
+"""Overhead of the gateway: an echo model server called directly and through it, in one run.
 
 Signatures are verified. The claim: p50 +0.3 ms at one connection, +1 ms a streamed chunk at 256
 streams, and 8,000 requests a second at 32 connections, on two cores; 4 times as many as LitServe
@@ -95,11 +95,11 @@ def main() -> None:
 
 
 def measure_overhead(setting: Setting, seed: int, workers: int) -> dict[str, Any]:
-    """Direct and through the door."""
+    """Direct and through the gateway."""
     with running_stack(workers) as stack:
         invocations = measure_invocations(stack, setting, random.Random(seed))
         streams = measure_streams(stack, setting)
-    title = f"Invocations, direct and through a door of {workers} workers (signatures verified)"
+    title = f"Invocations, direct and through a gateway of {workers} workers (signatures verified)"
     print_table(title, invocations)
     print_table(f"{setting.num_streams} token streams: a chunk's age on arrival", streams)
     return {"workers": workers, "invocations": invocations, "streams": streams}
@@ -141,9 +141,9 @@ def measure_invocations(
 def measure_streams(stack: Stack, setting: Setting) -> list[dict[str, Any]]:
     """One row: many streams at once, each chunk stamped where it is sent."""
     interval_ms = round(1000 / setting.chunks_per_s)
-    told = {"X-Amzn-SageMaker-Custom-Attributes": f"chunks=1000000;interval_ms={interval_ms}"}
-    direct = [direct_request(b"{}", told)]
-    signed = [signed_request(stack, "invocations-response-stream", b"{}", told)]
+    headers = {"X-Amzn-SageMaker-Custom-Attributes": f"chunks=1000000;interval_ms={interval_ms}"}
+    direct = [direct_request(b"{}", headers)]
+    signed = [signed_request(stack, "invocations-response-stream", b"{}", headers)]
     row = compare(stack, setting, (direct, signed), setting.num_streams, streams=True)
     return [{"chunks/s each": setting.chunks_per_s} | row]
 
@@ -155,8 +155,8 @@ def compare(
     num_connections: int,
     streams: bool = False,
 ) -> dict[str, Any]:
-    """The same load, direct and through the door, and what the door adds."""
-    to_copy, to_door = loads
+    """The same load, direct and through the gateway, and what the gateway adds."""
+    to_copy, to_gateway = loads
     load = Load(
         port=stack.echo_port,
         requests=to_copy,
@@ -167,21 +167,21 @@ def compare(
     )
     direct = run_load(load)
     before_s = stack.gateway_cpu_s
-    door = run_load(msgspec.structs.replace(load, port=stack.gateway_port, requests=to_door))
+    gateway = run_load(msgspec.structs.replace(load, port=stack.gateway_port, requests=to_gateway))
     cpu_s = stack.gateway_cpu_s - before_s
     return {
         "connections": num_connections,
         "direct/s": round(direct.per_s),
-        "door/s": round(door.per_s),
-        "ratio": door.per_s / direct.per_s if direct.per_s else 0.0,
+        "gateway/s": round(gateway.per_s),
+        "ratio": gateway.per_s / direct.per_s if direct.per_s else 0.0,
         "direct p50 ms": direct.p50_ms,
-        "door p50 ms": door.p50_ms,
-        "+p50 ms": door.p50_ms - direct.p50_ms,
+        "gateway p50 ms": gateway.p50_ms,
+        "+p50 ms": gateway.p50_ms - direct.p50_ms,
         "direct p99 ms": direct.p99_ms,
-        "door p99 ms": door.p99_ms,
-        "+p99 ms": door.p99_ms - direct.p99_ms,
-        "door cpu us each": cpu_s / door.total * 1e6 if door.total else 0.0,
-        "errors": direct.errors + door.errors,
+        "gateway p99 ms": gateway.p99_ms,
+        "+p99 ms": gateway.p99_ms - direct.p99_ms,
+        "gateway cpu us each": cpu_s / gateway.total * 1e6 if gateway.total else 0.0,
+        "errors": direct.errors + gateway.errors,
     }
 
 

@@ -3,7 +3,7 @@
 Prints the time of a decode step at several batch sizes, without adapters and with a different one
 in each row out of 1 to 2,000 in the pool, as a share of what reading the weights, keys, values and
 adapters once would take at the bandwidth that a plain copy reaches; the time to bring an adapter
-into the pool from host memory and from disk, while steps go on and alone; and PEFT's step beside.
+into the pool from host memory and from disk, during steps and alone; and PEFT's step beside.
 
 Has run with --tiny on a CPU only, where it shows that it runs and no more.
 
@@ -156,7 +156,7 @@ def decode_rows(bench: Bench, bytes_per_s: float) -> list[dict[str, Any]]:
 
 
 def measured_step(bench: Bench, owners: Callable[[], Sequence[AdapterIndex | None]]) -> float:
-    """The median step, in ms, each with owners drawn anew."""
+    """The median step, in ms, each with newly drawn owners."""
     for _ in range(5):  # kernels are compiled, graphs captured, tables sent
         bench.step(owners())
     return statistics.median(bench.timed_ms(lambda: bench.step(owners()), bench.setting.steps))
@@ -211,7 +211,7 @@ def load_rows(bench: Bench, scratch: Path) -> list[dict[str, Any]]:
     from_host()
     cases = {
         "a step, its adapter known": from_pool,
-        "a step, its adapter placed anew (table sent)": newly_placed,
+        "a step, its adapter newly placed (table sent)": newly_placed,
         "host memory to pool": from_host,
         "disk to pool (files in the page cache)": from_disk,
     }

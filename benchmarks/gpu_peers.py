@@ -1,4 +1,4 @@
-"""What the GPU benchmark compares with, and the adapter files that it loads."""
+"""Peers of the GPU benchmark, and the adapter files that it loads."""
 
 import json
 import statistics

@@ -81,7 +81,7 @@ def component_status(client: Any) -> str:
 
 
 def settled(status: Any) -> None:
-    """Wait until `status` tells InService; raises RuntimeError for a failure, or after a while."""
+    """Wait until `status` is InService; raises RuntimeError for a failure, or after a while."""
     give_up_at_s = monotonic_s() + READY_S
     while (now := status()) != "InService":
         if now == "Failed" or monotonic_s() > give_up_at_s:

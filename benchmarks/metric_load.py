@@ -1,4 +1,4 @@
-"""What many metrics cost: 1,000 of each of 100 components, for an hour of virtual time.
+"""Cost of many metrics: 1,000 of each of 100 components, for an hour of virtual time.
 
 Of every ten metrics seven are one value a period, two a value with a count, one a latency of eight
 different values. Shown are the memory that the store accounts for and the process really takes, the

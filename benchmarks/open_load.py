@@ -78,17 +78,17 @@ class Line(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """The answer is whole."""
-        self._tell(self._parser.get_status_code(), self._body)
+        self._answer(self._parser.get_status_code(), self._body)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """No answer will come."""
-        self._tell(0, b"")
+        self._answer(0, b"")
 
     def close(self) -> None:
         """Cut the connection."""
         self._transport.abort()
 
-    def _tell(self, status: int, body: bytes) -> None:
+    def _answer(self, status: int, body: bytes) -> None:
         if self._answered is not None and not self._answered.done():
             self._answered.set_result((status, body))
 

@@ -1,4 +1,4 @@
-"""How many instances do mixed models need together, and how long does it take to plan it?
+"""Number of instances that mixed models need together, and the time to plan them.
 
 Against one endpoint per model, each on the smallest instance of the family that holds it, and
 against the lower bound that no packing can pass (the scarcest resource's total by an instance's).
@@ -237,7 +237,9 @@ def _those_that_fit(wanted: list[CopyRequest], hosts: list[Host], count: int) ->
     outcomes = place(chosen, hosts, ()).outcomes
     fitting = [it for it, found in zip(chosen, outcomes, strict=True) if isinstance(found, Placed)]
     small = [
-        it for it in fitting if not any(r.accelerators for r in it.requirements_by_type.values())
+        copy
+        for copy in fitting
+        if not any(r.accelerators for r in copy.requirements_by_type.values())
     ]
     filler = [small[number % len(small)] for number in range(count - len(fitting))]
     return [*fitting, *filler]

@@ -56,7 +56,7 @@ def commit() -> str:
 
 
 def hardware() -> dict[str, Any]:
-    """The machine, as far as it tells."""
+    """The machine's hardware, as far as the system reports it."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": _cpu_name(),

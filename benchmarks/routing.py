@@ -1,4 +1,4 @@
-"""What the choice of a copy is worth: random, least outstanding requests, adapter-aware.
+"""Effect of the choice of a copy: random, least outstanding requests, adapter-aware.
 
 Copies with long-tailed service times, adapters by Zipf's law, of which a copy has some at hand and
 loads the others. First in simulated time, where the gateway's own choices decide and many requests

@@ -17,7 +17,7 @@ from benchmarks.load import percentile
 from benchmarks.open_load import Due, Outcome, Plan
 from benchmarks.routing_simulation import WARM_UP_SHARE, Simulated
 from benchmarks.routing_trace import Asked, Fleet
-from benchmarks.stack import stopped_after, wait_for_door
+from benchmarks.stack import stopped_after, wait_for_gateway
 from hostelry.base.ports import free_port
 from hostelry.base.private_file import write_whole
 from hostelry.domain.endpoint_config import RoutingStrategy
@@ -37,7 +37,7 @@ BASE_NAME = "base"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveDoor:
+class LiveGateway:
     """A running gateway; requests signed by `credentials` are served at `port`."""
 
     credentials: Credentials
@@ -50,9 +50,9 @@ def measure(fleet: Fleet, strategy: str, asked: list[Asked], num_clients: int = 
     Copies and gateway are new for each measurement: what one strategy leaves at hand is no help to
     the next.
     """
-    with running_copies(fleet) as copies, running_door(fleet, strategy, copies) as door:
-        requests = [signed(door, strategy, each) for each in asked]
-        plan = Plan(port=door.port, requests=requests, num_clients=num_clients)
+    with running_copies(fleet) as copies, running_gateway(fleet, strategy, copies) as gateway:
+        requests = [signed(gateway, strategy, each) for each in asked]
+        plan = Plan(port=gateway.port, requests=requests, num_clients=num_clients)
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.open_load"],
             input=msgspec.json.encode(plan),
@@ -106,7 +106,9 @@ def running_copies(fleet: Fleet) -> Iterator[tuple[CopyRoute, ...]]:
 
 
 @contextlib.contextmanager
-def running_door(fleet: Fleet, strategy: str, copies: tuple[CopyRoute, ...]) -> Iterator[LiveDoor]:
+def running_gateway(
+    fleet: Fleet, strategy: str, copies: tuple[CopyRoute, ...]
+) -> Iterator[LiveGateway]:
     """A gateway process whose routes lead to `copies` in the way of `strategy`."""
     with tempfile.TemporaryDirectory() as folder:
         home = Home(Path(folder) / "home")
@@ -119,8 +121,8 @@ def running_door(fleet: Fleet, strategy: str, copies: tuple[CopyRoute, ...]) -> 
         write_whole(home.routes, msgspec.json.encode(snapshot))
         command = [sys.executable, "-m", "hostelry.server.gateway", "--home", str(home.root)]
         with stopped_after(subprocess.Popen(command, stderr=subprocess.DEVNULL)) as gateway:
-            wait_for_door(config.gateway_url, gateway)
-            yield LiveDoor(credentials=credentials, port=config.gateway_port)
+            wait_for_gateway(config.gateway_url, gateway)
+            yield LiveGateway(credentials=credentials, port=config.gateway_port)
 
 
 def routes(
@@ -148,27 +150,26 @@ def routes(
     return RouteSnapshot(version="1", endpoints=(endpoint,))
 
 
-def signed(door: LiveDoor, strategy: str, asked: Asked) -> Due:
+def signed(gateway: LiveGateway, strategy: str, asked: Asked) -> Due:
     """A request as botocore would send it.
 
-    For least outstanding the base is asked, and the copy is told the adapter in the attributes: the
-    gateway does not know of it then.
+    For least outstanding the base is asked, and the copy gets the adapter in the attributes: the
+    gateway sees no adapter then.
     """
-    told = f"service_us={round(asked.service_ms * 1000)}"
+    attributes = f"service_us={round(asked.service_ms * 1000)}"
     named = asked.adapter
     if strategy == "least outstanding":
-        told, named = f"{told};adapter={asked.adapter}-1", BASE_NAME
+        attributes, named = f"{attributes};adapter={asked.adapter}-1", BASE_NAME
     headers = {
         "X-Amzn-SageMaker-Inference-Component": named,
-        "X-Amzn-SageMaker-Custom-Attributes": told,
+        "X-Amzn-SageMaker-Custom-Attributes": attributes,
     }
     path = f"/endpoints/{ENDPOINT_NAME}/invocations"
-    request = AWSRequest("POST", f"http://127.0.0.1:{door.port}{path}", headers, b"{}")
-    keys = door.credentials
+    request = AWSRequest("POST", f"http://127.0.0.1:{gateway.port}{path}", headers, b"{}")
+    keys = gateway.credentials
     signer = SigningCredentials(keys.access_key_id, keys.secret_access_key)
     SigV4Auth(signer, "sagemaker", keys.region).add_auth(request)
     lines = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{door.port}\r\n{lines}Content-Length: 2\r\n\r\n"
-    )
+    first = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{gateway.port}\r\n"
+    head = f"{first}{lines}Content-Length: 2\r\n\r\n"
     return Due(asked.at_ms / 1000, head.encode() + b"{}")

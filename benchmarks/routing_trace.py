@@ -1,4 +1,4 @@
-"""What is asked for in measurements of routing: long-tailed service times and Zipf's adapters."""
+"""Requests in measurements of routing: long-tailed service times and Zipf's adapters."""
 
 import math
 import random

@@ -63,14 +63,14 @@ def findings(measured: Mapping[str, Any]) -> list[Finding]:
         Finding(what="responsive, spurious acts an hour", value=ours["spurious/h"], at_most=1.0),
     ]
     found += [
-        Finding(what=f"{it['what']}, p50 s", value=it["p50 s"], at_most=2.0)
-        for it in measured.get("starts", ())
+        Finding(what=f"{row['what']}, p50 s", value=row["p50 s"], at_most=2.0)
+        for row in measured.get("starts", ())
     ]
     bursty = [it for it in rows if "cv 3" in it["load"] and it["policy"] == OURS]
-    for it in bursty:
-        found.append(Finding(what="responsive at cv 3, p95 s", value=it["p95 s"], at_most=10.0))
+    for row in bursty:
+        found.append(Finding(what="responsive at cv 3, p95 s", value=row["p95 s"], at_most=10.0))
         found.append(
-            Finding(what="responsive at cv 3, spurious/h", value=it["spurious/h"], at_most=1.0)
+            Finding(what="responsive at cv 3, spurious/h", value=row["spurious/h"], at_most=1.0)
         )
     return found
 

@@ -1,8 +1,8 @@
 """The live half of `scale_out`: a real platform, a small model on CPU, a real step of load.
 
-The copies are processes of a random Llama of some million weights; requests are streamed by no one
-and answered whole. t0 is when this program begins to send four times as many requests, t1 and t2
-are what the act's receipt tells.
+The copies are processes of a random Llama of some million weights; requests are not streamed,
+but answered whole. t0 is when this program begins to send four times as many requests, t1 and t2
+are in the act's receipt.
 """
 
 import json
@@ -241,18 +241,18 @@ def first_receipt(platform: Platform, step_at: float) -> Mapping[str, Any] | Non
 
 def receipts(platform: Platform) -> list[Mapping[str, Any]]:
     """The receipts of all acts of scaling out, the newest first."""
-    told = json.loads(command(platform, "scaling", "activities", "--json"))
+    activities = json.loads(command(platform, "scaling", "activities", "--json"))
     return [
         act["receipt"]
-        for target in told["targets"]
+        for target in activities["targets"]
         for act in target["activities"]
         if act["receipt"] and act["to"] > act["from"]
     ]
 
 
-def instant(told: float | str) -> float:
-    """Seconds since the epoch of what a receipt tells."""
-    return float(told) if isinstance(told, float | int) else parsed(told)
+def instant(at: float | str) -> float:
+    """Seconds since the epoch of an instant in a receipt."""
+    return float(at) if isinstance(at, float | int) else parsed(at)
 
 
 def parsed(text: str) -> float:
@@ -266,7 +266,7 @@ def live_row(name: str, lived: Lived, arrivals: FloatArray, seed: int) -> dict[s
     before_s = SPANS_S[name][0]
     step_at = lived.began_at + before_s
     decided_at, answered_at = (
-        instant(receipt[it]) if receipt.get(it) is not None else None for it in ("t1", "t2")
+        instant(receipt[name]) if receipt.get(name) is not None else None for name in ("t1", "t2")
     )
     seen_s = None if decided_at is None else decided_at - step_at
     forecast = forecast_of(name, lived, arrivals, seed)

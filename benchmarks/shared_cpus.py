@@ -1,6 +1,6 @@
 """Claim: copies share the CPUs of a machine well, whatever their components reserve.
 
-Tokens per second through the door, with boto3, of SmolLM2-135M-Instruct on a declared
+Tokens per second through the gateway, with boto3, of SmolLM2-135M-Instruct on a declared
 ml.g5.12xlarge: one copy and four, each with one accelerator, with 12 CPUs reserved for each and
 with none; on a quiet machine and beside a process that spins; one stream to each copy, and 16
 requests over all. The sides take turns within each round, and medians are compared.
@@ -231,8 +231,8 @@ def compared(samples: Samples, setting: Setting) -> tuple[list[dict[str, Any]], 
 
 def _without_reservation(median: dict[tuple[Cell, str], float], streams: int) -> Finding:
     free, reserved = (
-        median[Cell(reserves=it, copies=1, busy=False, streams=streams), NOW]
-        for it in (False, True)
+        median[Cell(reserves=reserves, copies=1, busy=False, streams=streams), NOW]
+        for reserves in (False, True)
     )
     what = f"one copy, {streams} requests: without a reservation / with one"
     return Finding(what=what, value=ratio(free, reserved), at_least=0.9)
@@ -281,7 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         }
         samples = measured(sides, SETTINGS[name])
     rows, findings = compared(samples, SETTINGS[name])
-    print_table("Tokens/s through the door, medians", rows)
+    print_table("Tokens/s through the gateway, medians", rows)
     print_table("Found", finding_rows(findings))
     write_result(
         "shared_cpus",

@@ -1,4 +1,4 @@
-"""What a measurement of the door needs: a home, echo model servers, and a real gateway process."""
+"""Fixture of gateway measurements: a home, echo model servers, and a real gateway process."""
 
 import contextlib
 import os
@@ -93,7 +93,7 @@ def running_workers(home: Home, config: UpConfig) -> Iterator[list[AnyProcess]]:
                 stderr=subprocess.DEVNULL,
             )
             workers.append(stack.enter_context(stopped_after(started)))
-        wait_for_door(config.gateway_url, workers[0], listener.why_not_ready)
+        wait_for_gateway(config.gateway_url, workers[0], listener.why_not_ready)
         yield workers
 
 
@@ -155,10 +155,10 @@ def one_endpoint(credentials: Credentials, copies: tuple[CopyRoute, ...]) -> Rou
     return RouteSnapshot(version="1", endpoints=(endpoint,))
 
 
-def wait_for_door(
+def wait_for_gateway(
     url: str, process: AnyProcess, why_not_ready: Callable[[], str | None] = lambda: None
 ) -> None:
-    """Return once the door answers; raises RuntimeError where it does not come up."""
+    """Wait until the gateway answers; raises RuntimeError where it does not come up."""
     give_up_at_s = monotonic_s() + READY_TIMEOUT_S
     while process.poll() is None and monotonic_s() < give_up_at_s:
         with contextlib.suppress(OSError), urlopen(f"{url}/ping", timeout=1):

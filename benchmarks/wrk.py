@@ -29,8 +29,8 @@ end
 """
 
 
-class Said(msgspec.Struct, kw_only=True):
-    """What the script prints at its end; times in microseconds."""
+class WrkResult(msgspec.Struct, kw_only=True):
+    """The last line of the script; times in microseconds."""
 
     count: int
     duration_us: int
@@ -52,18 +52,18 @@ def run_wrk(load: Load) -> Measured:
         script.flush()
         if load.warm_up_s:
             _run(load, load.warm_up_s, Path(script.name))
-        said = _run(load, load.duration_s, Path(script.name))
+        result = _run(load, load.duration_s, Path(script.name))
     return Measured(
-        count=said.count,
-        total=said.count,
-        errors=said.errors,
-        per_s=said.count / said.duration_us * 1e6,
-        p50_ms=said.p50_us / 1000,
-        p99_ms=said.p99_us / 1000,
+        count=result.count,
+        total=result.count,
+        errors=result.errors,
+        per_s=result.count / result.duration_us * 1e6,
+        p50_ms=result.p50_us / 1000,
+        p99_ms=result.p99_us / 1000,
     )
 
 
-def _run(load: Load, duration_s: float, script: Path) -> Said:
+def _run(load: Load, duration_s: float, script: Path) -> WrkResult:
     done = subprocess.run(
         [
             *("wrk", "--threads", "1", "--connections", str(load.num_connections)),
@@ -74,10 +74,10 @@ def _run(load: Load, duration_s: float, script: Path) -> Said:
         check=False,
     )
     try:
-        return msgspec.json.decode(done.stderr, type=Said)
+        return msgspec.json.decode(done.stderr, type=WrkResult)
     except msgspec.DecodeError:
-        said = (done.stdout + done.stderr).decode(errors="replace")
-        raise RuntimeError(f"wrk failed with {done.returncode}: {said}") from None
+        output = (done.stdout + done.stderr).decode(errors="replace")
+        raise RuntimeError(f"wrk failed with {done.returncode}: {output}") from None
 
 
 def lua_string(data: bytes) -> str:

@@ -1,4 +1,4 @@
-"""What every engine under comparison can do: answer a batch, be paused, be measured, be stopped."""
+"""The interface of every engine under comparison: answer a batch, pause, measure, stop."""
 
 import subprocess
 import time
@@ -31,7 +31,7 @@ class Answer:
     """One request's outcome.
 
     `arrivals_s` are the instants at which parts of it came, counted from the start of its batch:
-    one a token where the engine tells each apart, empty where the answer came in one piece.
+    one a token where the engine reports each, empty where the answer came in one piece.
     """
 
     num_tokens: int
@@ -119,7 +119,7 @@ class Contestant:
             self._paused = True
 
     def resume(self) -> None:
-        """Go on after a pause."""
+        """Resume after a pause."""
         if self._paused:
             process_tree.resume(self._process.pid)
             self._paused = False

@@ -1,4 +1,4 @@
-"""Where peers live on this machine, and how they get there."""
+"""Installation of peers on this machine."""
 
 import os
 import subprocess

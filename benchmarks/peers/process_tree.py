@@ -63,12 +63,12 @@ def machine_busy_s() -> float:
 
 
 def pause(pid: int) -> None:
-    """Stop the tree's processes where they are; `resume` lets them go on."""
+    """Stop the tree's processes where they are; `resume` continues them."""
     _signal(members(pid), signal.SIGSTOP)
 
 
 def resume(pid: int) -> None:
-    """Let paused processes go on, children first."""
+    """Resume paused processes, children first."""
     _signal(reversed(members(pid)), signal.SIGCONT)
 
 

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 import boto3
 import msgspec
-from benchmarks.stack import stopped_after, wait_for_door
+from benchmarks.stack import stopped_after, wait_for_gateway
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.config import Config
@@ -97,7 +97,7 @@ class GatewayRig:
         command = [sys.executable, "-m", "hostelry.server.gateway", "--home", str(self.home.root)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stderr=log)
-        wait_for_door(self.config.gateway_url, self.process)
+        wait_for_gateway(self.config.gateway_url, self.process)
 
     def kill(self, number: int = signal.SIGKILL) -> int:
         """Send a signal and wait for the end; returns the exit code."""

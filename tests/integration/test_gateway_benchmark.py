@@ -40,7 +40,7 @@ def test_the_benchmark_measures_without_errors_and_records_its_circumstances(
     assert len(rows) == 2
     for row in rows:
         assert row["errors"] == 0
-        assert row["door/s"] > 0
+        assert row["gateway/s"] > 0
         assert row["direct/s"] > 0
     contest = result["measured"]["contest"]
     assert [(row["server"], row["workers"]) for row in contest] == [

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.stack import wait_for_door
+from benchmarks.stack import wait_for_gateway
 from botocore.exceptions import ClientError
 from tests.integration.gateway_rig import (
     FakeControl,
@@ -199,7 +199,7 @@ class Workers(GatewayRig):
                 for number in (1, 2)
             ]
         for worker in self.workers:
-            wait_for_door(self.config.gateway_url, worker)
+            wait_for_gateway(self.config.gateway_url, worker)
 
     def kill_workers(self, *numbers: int) -> None:
         for number in numbers:

@@ -28,14 +28,13 @@ from hostelry.engine.lora.store import AdapterStore, StoreLimits
 from hostelry.engine.lora.targets import decoder_targets
 from hostelry.engine.lora.uploads import Placer, PoolUploader
 from hostelry.engine.models.registry import load_decoder, load_spec
-from hostelry.engine.models.spec import ModelSpec
+from hostelry.engine.models.spec import TORCH_DTYPES, ModelSpec
 from hostelry.engine.runner.cuda import cuda_decoder, cuda_kernels
 from hostelry.engine.runner.follower import FollowerJob
 from hostelry.engine.runner.graphs import GraphLimits
 from hostelry.engine.runner.leader import Leader, start_leader
 from hostelry.engine.sampling.structure_compiler import StructureCompiler
 
-_TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _CPU_POOL_SHARE = 1 / 8
 _GPU_POOL_SHARE = 0.85  # of what is free once the weights are there; the rest is for activations
 _HOST_SHARE = 1 / 32
@@ -95,7 +94,7 @@ def load_deps(
         on_cpu=device.type == "cpu",
         has_fast_bf16=bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()),
     )
-    dtype = _TORCH_DTYPES[dtype_name]
+    dtype = TORCH_DTYPES[dtype_name]
     spec = replace(stored, dtype=dtype_name, max_model_len=_max_len(stored, config))
     kernels, kernels_warning = _chosen_kernels(config, device)
     layout = PoolLayout(

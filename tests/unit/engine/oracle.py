@@ -144,7 +144,7 @@ def variant(config: EngineConfig, **changes: Any) -> EngineConfig:
 
 
 def assert_nothing_is_held(engine: Engine) -> None:
-    """Every page is free, or cached and nobody's; no request is under way."""
+    """Assert that every page is free or idle cache, and that no request is in progress."""
     pages = engine.stats.pages
     idle = pages.num_idle_prefix_pages + pages.num_idle_adapter_pages
     assert pages.num_free + idle == pages.num_pages

@@ -76,7 +76,7 @@ class TextReader:
 
 
 class ManualExecutor:
-    """Runs jobs only when told to."""
+    """Runs jobs only when `run` is called."""
 
     def __init__(self) -> None:
         self.jobs: deque[Callable[[], None]] = deque()
@@ -116,7 +116,7 @@ class RemoteShelf:
 
 
 class CountingUploader:
-    """Remembers what was copied where; fails where told to."""
+    """Records what was copied where; fails with `error`, where set."""
 
     def __init__(self) -> None:
         self.copied: list[tuple[str, tuple[int, ...]]] = []

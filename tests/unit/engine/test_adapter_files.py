@@ -268,7 +268,7 @@ def test_links_to_files_are_followed_as_the_hubs_cache_has_them(tied: Path, tmp_
     assert reader.read(linked).content_id == reader.read(folder).content_id
 
 
-def test_the_summary_tells_what_was_read(tied: Path, tmp_path: Path) -> None:
+def test_the_summary_describes_the_files(tied: Path, tmp_path: Path) -> None:
     folder = random_adapter(tmp_path, tied, 4, targets=("v_proj", "q_proj"))
     adapter = reader_of(tied).read(folder)
     summary = adapter.summary

@@ -1,4 +1,4 @@
-"""Adapters from strangers: whatever is in the files, they are read or refused, and nothing else."""
+"""Untrusted adapters: whatever is in the files, they are read or refused, and nothing else."""
 
 import json
 import shutil

@@ -49,7 +49,7 @@ def loads(bench: Bench, placer: KnowingPlacer) -> AdapterLoads:
 
 
 def settle(bench: Bench, loads: AdapterLoads) -> list[str]:
-    """Let every lane work and tell the scheduler; the reasons of what failed."""
+    """Let every executor work and absorb the events; the reasons of failures."""
     reasons = [it.reason for it in loads.absorb(0.0)]
     while bench.disk.run() + bench.remote.run() + bench.upload.run():
         reasons += [it.reason for it in loads.absorb(0.0)]

@@ -31,7 +31,7 @@ class RandomUse(RuleBasedStateMachine):
         self.bench = Bench(self.root, num_remote=2)
         self.held: list[AdapterVersion] = []
         self.asked: dict[str, int] = {}
-        self.in_host: dict[str, bool] = {}  # as the events tell
+        self.in_host: dict[str, bool] = {}  # by the events
         self.uploading: set[str] = set()  # likewise
 
     def teardown(self) -> None:

@@ -1,4 +1,4 @@
-"""Bad adapters: refused, or told of, with the field or tensor and the value."""
+"""Bad adapters: refused, or a warning, with the field or tensor and the value."""
 
 import json
 from collections.abc import Callable
@@ -293,7 +293,7 @@ def test_a_number_too_large_for_the_models_dtype(tied: Path, tmp_path: Path) -> 
     )
 
 
-def test_rounding_is_told_where_there_is_any(tied: Path, tmp_path: Path) -> None:
+def test_rounding_is_a_warning(tied: Path, tmp_path: Path) -> None:
     rounded = random_adapter(tmp_path / "rounded", tied, 8)
     (warning,) = reader_of(tied, torch.bfloat16).read(rounded).warnings
     assert "rounded from float32 to bfloat16" in warning
@@ -378,7 +378,7 @@ BASE = BaseIdentity(names=("org/Tiny-Llama", "/models/tiny"), revision="v1")
             "is '/home/me/tiny-llama/'; this base model is 'org/Tiny-Llama' or '/models/tiny'",
             id="the same under another roof",
         ),
-        pytest.param({}, "", "base_model_name_or_path is None", id="not told"),
+        pytest.param({}, "", "base_model_name_or_path is None", id="no base named"),
         pytest.param(
             {"base_model_name_or_path": "org/other"},
             "is 'org/other'; this base model is 'org/Tiny-Llama' or '/models/tiny'",
@@ -397,9 +397,9 @@ def test_another_base_is_a_warning_or_where_asked_for_a_refusal(
     fields: dict[str, Any], warned: str, strict: str, tied: Path, tmp_path: Path
 ) -> None:
     folder = random_adapter(tmp_path, tied, 4, **fields)
-    told = reader_of(tied, identity=BASE).read(folder).warnings
-    assert warned in " ".join(told)
-    assert bool(told) == bool(warned)
+    warnings = reader_of(tied, identity=BASE).read(folder).warnings
+    assert warned in " ".join(warnings)
+    assert bool(warnings) == bool(warned)
     if strict:
         with pytest.raises(AdapterError, match=strict):
             reader_of(tied, identity=BASE, strict_base=True).read(folder)

@@ -1,4 +1,4 @@
-"""Where adapters come from: folders, copies on disk, the hub; and real threads that fetch them."""
+"""Sources of adapters: folders, copies on disk, the hub; and real threads that fetch them."""
 
 import hashlib
 import threading
@@ -234,7 +234,7 @@ def test_adapters_come_from_a_local_hub_cache_offline(
         pytest.param("hf://org/na me", "the hub does not give it", id="no valid name"),
     ],
 )
-def test_what_the_hub_does_not_have_is_told(
+def test_a_file_missing_on_the_hub_is_an_error(
     uri: str, message: str, model_folder: Path, tmp_path: Path
 ) -> None:
     hub_cache(tmp_path / "hub", "org/lora", random_adapter(tmp_path / "a", model_folder, 4))

@@ -1,4 +1,4 @@
-"""The tiers below the pool: who is where, who waits for what, and what is told when it fails."""
+"""The tiers below the pool: what each holds, what waits for what, and reports of failures."""
 
 import errno
 from collections.abc import Callable, Sequence
@@ -211,7 +211,7 @@ def test_a_folder_that_changed_since_registration_is_never_served(bench: Bench) 
     assert bench.store.host(a) is None
 
 
-def test_the_reason_of_every_source_is_told(bench: Bench) -> None:
+def test_the_error_has_the_reason_of_every_source(bench: Bench) -> None:
     a = bench.register("a", "same")
     bench.register("b", "same")
     bench.run()
@@ -343,7 +343,7 @@ def test_a_damaged_copy_is_fetched_again(bench: Bench) -> None:
         pytest.param(ZeroDivisionError("oops"), "ZeroDivisionError: oops", id="a faulty fetcher"),
     ],
 )
-def test_a_fetch_that_fails_tells_why_and_leaves_nothing_behind(
+def test_a_failed_fetch_reports_its_reason_and_leaves_nothing_behind(
     error: Exception, message: str, bench: Bench
 ) -> None:
     a = bench.register_far("a")
@@ -394,7 +394,7 @@ def test_what_a_fetch_brings_is_checked(
     assert list((bench.folder / "cache").iterdir()) == []
 
 
-def test_a_fetch_that_hangs_fails_in_time_and_blocks_nobody(tmp_path: Path) -> None:
+def test_a_fetch_that_hangs_times_out_and_blocks_no_other(tmp_path: Path) -> None:
     bench = Bench(tmp_path, remote_timeout_s=30.0, disk_timeout_s=300.0, num_remote=1, max_stuck=2)
     ids = [bench.register_far(name) for name in "abc"]
     near = bench.register("near")
@@ -425,7 +425,7 @@ def test_a_fetch_that_hangs_fails_in_time_and_blocks_nobody(tmp_path: Path) -> N
     assert kinds(bench.reload(ids[0]), ids[0])[-1] == "LoadedToHost"
 
 
-def test_a_failed_upload_is_told_and_can_be_repeated(bench: Bench) -> None:
+def test_a_failed_upload_is_reported_and_can_be_repeated(bench: Bench) -> None:
     a = bench.register("a")
     bench.run()
     bench.uploader.error = RuntimeError("out of device memory")

@@ -127,12 +127,12 @@ def test_biases_and_the_fewest_tokens(folder: Path) -> None:
 
 def test_a_bad_structure_or_bias_is_refused_when_it_is_added(folder: Path) -> None:
     engine = loaded(folder)
-    for sampling, told in (
+    for sampling, message in (
         (SamplingParams(structure=Structure("regex", "(a")), "parenthesis is not closed"),
         (SamplingParams(structure=Structure("json_schema", "[]")), "must be a JSON schema"),
         (SamplingParams(logit_bias=((259, 1.0),)), "token id 259"),
     ):
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=message):
             engine.add(Request(id="x", prompt_token_ids=(5,), sampling=sampling))
     assert not engine.has_work
 

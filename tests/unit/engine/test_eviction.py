@@ -230,7 +230,7 @@ def test_prefix_pages_and_adapters_compete_by_cost(recompute_cost_s: float, stay
     assert (pool.adapter_state("x") is AdapterState.RESIDENT) == (stays == "adapter")
 
 
-def test_a_shared_page_outlives_one_that_nobody_asked_for_again() -> None:
+def test_a_shared_page_outlives_one_that_was_not_used_again() -> None:
     pool = PagePool(2)
     compute(pool, "a", [b"shared"], now=0.0)
     compute(pool, "b", [b"shared"], now=1.0)

@@ -45,7 +45,7 @@ def test_the_first_of_a_heap_is_the_smallest_while_counters_grow(
         assert (item in heap) == (item in inside)
 
 
-def test_a_heap_that_is_mostly_discarded_items_is_built_anew() -> None:
+def test_a_heap_that_is_mostly_discarded_items_is_rebuilt() -> None:
     heap: CounterHeap[Item] = CounterHeap()
     stays = Item(0.0, 0)
     heap.add(stays)
@@ -57,7 +57,7 @@ def test_a_heap_that_is_mostly_discarded_items_is_built_anew() -> None:
     assert len(heap._entries) < 200
 
 
-def test_lanes_come_by_their_tenants_counter_first() -> None:
+def test_flows_come_by_their_tenants_counter_first() -> None:
     order: FairOrder[Item, Item] = FairOrder()
     poor, rich = Item(1.0, 1), Item(2.0, 2)
     far, near, last = Item(9.0, 3), Item(8.0, 4), Item(0.0, 5)
@@ -67,10 +67,10 @@ def test_lanes_come_by_their_tenants_counter_first() -> None:
     order.add(poor, near)
     taken = []
     for tenant in (poor, poor, rich):
-        lane = order.first()
-        assert lane is not None
-        taken.append(lane)
-        order.discard(tenant, lane)
+        flow = order.first()
+        assert flow is not None
+        taken.append(flow)
+        order.discard(tenant, flow)
     assert taken == [near, far, last]
     assert order.first() is None
 

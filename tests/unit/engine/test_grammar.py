@@ -1,4 +1,4 @@
-"""Structured output: every text keeps to its structure, whoever runs beside it, or is refused."""
+"""Structured output: every text keeps to its structure, in any batch, or is refused."""
 
 import json
 import re
@@ -119,7 +119,7 @@ def tiny(folder: Path) -> Iterator[StructureCompiler]:
 def tokens_of(
     grammar: XGrammar, tokenizer: Tokenizer, *, seed: int, temperature: float
 ) -> list[int]:
-    """What a model that knows nothing says within a grammar; its wish to end grows."""
+    """The tokens of a model with random logits within a grammar; its end tokens get likelier."""
     vocab, eos = tokenizer.get_vocab_size(), EOS
     closing = [tokenizer.token_to_id(text) for text in '"}]']
     history = TokenHistory(
@@ -251,7 +251,7 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "told"),
+    ("kind", "text", "message"),
     [
         pytest.param("regex", "a{5,2}", "larger than", id="a repetition upside down"),
         pytest.param("regex", "(?=a)b", "Lookahead", id="looking ahead"),
@@ -296,11 +296,11 @@ def nested(depth: int) -> dict[str, Any]:
     ],
 )
 def test_hostile_structures_are_refused_within_a_bound(
-    folder: Path, kind: StructureKind, text: str, told: str
+    folder: Path, kind: StructureKind, text: str, message: str
 ) -> None:
     compiler = tiny_compiler(folder, compiling=CompileLimits(compile_s=2.0))
     started = monotonic_s()
-    with pytest.raises(GrammarError, match=told) as refused:
+    with pytest.raises(GrammarError, match=message) as refused:
         compiler.compiled(Structure(kind, text))
     assert len(str(refused.value)) < 400
     assert monotonic_s() - started < 60
@@ -313,7 +313,7 @@ def test_a_structure_with_slow_steps_is_refused(smol: StructureCompiler) -> None
 
 
 @pytest.mark.parametrize(
-    ("schema", "told"),
+    ("schema", "message"),
     [
         pytest.param(3, "must be a JSON schema", id="a number"),
         pytest.param({"type": "strin"}, "type is 'strin'", id="an unknown type"),
@@ -353,8 +353,8 @@ def test_a_structure_with_slow_steps_is_refused(smol: StructureCompiler) -> None
         pytest.param({"anyOf": [{}] * 5000}, "more than 4096", id="five thousand schemas"),
     ],
 )  # fmt: skip
-def test_schemas_that_cannot_be_kept_are_refused(schema: Any, told: str) -> None:
-    with pytest.raises(GrammarError, match=told) as refused:
+def test_schemas_that_cannot_be_kept_are_refused(schema: Any, message: str) -> None:
+    with pytest.raises(GrammarError, match=message) as refused:
         kept_json_schema(json.dumps(schema))
     assert len(str(refused.value)) < 400
 
@@ -435,7 +435,7 @@ def test_memory_is_bounded(folder: Path) -> None:
     worker.close()
 
 
-def test_without_the_library_the_message_says_what_to_install(
+def test_without_the_library_the_message_names_the_package(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "xgrammar", None)
@@ -444,14 +444,14 @@ def test_without_the_library_the_message_says_what_to_install(
 
 
 @pytest.mark.parametrize(
-    ("ends", "told"),
+    ("ends", "message"),
     [pytest.param([], "the model has none", id="no end"), pytest.param([500], "none", id="beyond")],
 )
 def test_a_model_that_never_ends_has_no_structures(
-    folder: Path, ends: Sequence[int], told: str
+    folder: Path, ends: Sequence[int], message: str
 ) -> None:
     compiler = StructureCompiler(folder, vocab_size=259, end_token_ids=ends)
-    with pytest.raises(GrammarError, match=told):
+    with pytest.raises(GrammarError, match=message):
         compiler.compiled(Structure("regex", "a"))
 
 

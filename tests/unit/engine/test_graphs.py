@@ -1,4 +1,4 @@
-"""Which steps are replayed as graphs, and what lies in their block; no device is needed."""
+"""Steps that are replayed as graphs, and the contents of their block; no device is needed."""
 
 from collections.abc import Sequence
 
@@ -229,7 +229,7 @@ def test_steps_with_and_without_adapters_have_graphs_of_their_own() -> None:
     assert bench.graphed.kinds == {GraphKind(2, False, True), GraphKind(2, True, True)}
 
 
-def test_a_failed_capture_is_told_and_not_tried_again() -> None:
+def test_a_failed_capture_is_a_warning_and_not_tried_again() -> None:
     bench = Bench()
     bench.run(batch([1]), times=2)
     bench.capture.error = "out of memory"
@@ -283,7 +283,7 @@ def test_a_mixed_step_is_cut_into_tiles() -> None:
     assert view.tables_T.tolist() == [0] + [adapters.addresses[0]] * 9 + [adapters.addresses[1]]
 
 
-def test_a_table_says_where_rows_begin() -> None:
+def test_a_table_has_the_offsets_of_rows() -> None:
     words = adapter_table(adapter(rank=3))
     header = words[: 2 * HEADER_WORDS].reshape(2, HEADER_WORDS)
     assert header[:, 0].tolist() == [3, 0]
@@ -310,11 +310,11 @@ def test_tables_are_sent_once_and_the_oldest_go() -> None:
     assert tables.num_bytes == 3 * len(adapter_table(indices[0])) * 8
 
 
-def test_a_cpu_is_told_that_triton_is_for_cuda() -> None:
+def test_on_a_cpu_the_reason_is_that_triton_is_for_cuda() -> None:
     assert why_unavailable(CPU) == "Triton's kernels are for CUDA devices; this is cpu"
 
 
-def test_where_triton_is_missing_torch_computes_and_a_warning_says_so() -> None:
+def test_where_triton_is_missing_torch_computes_with_a_warning() -> None:
     kernels, warning = cuda_kernels(CPU)
     assert kernels == "torch"
     assert warning is not None

@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(folder: Path) -> dict[str, list[Output]]:
-    """What the neighbours get where nobody harms them."""
+    """The outputs of the neighbours alone."""
     return by_request(run(Engine.load(folder, CONFIG), neighbours()))
 
 
@@ -179,7 +179,7 @@ def test_what_cannot_be_added_leaves_nothing(
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         pytest.param({"stop_token_ids": (2**63,)}, "stop_token_ids", id="a token beyond 64 bits"),
         pytest.param({"stop_token_ids": (-1,)}, "stop_token_ids", id="a negative token"),
@@ -197,8 +197,8 @@ def test_what_cannot_be_added_leaves_nothing(
         pytest.param({"logit_bias": ((1, float("nan")),)}, "logit_bias", id="a bias of nan"),
     ],
 )
-def test_numbers_out_of_range_are_no_sampling_params(settings: Any, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_numbers_out_of_range_are_no_sampling_params(settings: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         SamplingParams(**settings)
 
 
@@ -228,7 +228,7 @@ def test_tokens_that_the_model_does_not_have_are_refused(folder: Path, settings:
         pytest.param({"seed": 1 - 2**63, "temperature": 1.0}, id="the least seed"),
     ],
 )
-def test_extremes_within_the_ranges_give_tokens_and_harm_nobody(
+def test_extremes_within_the_ranges_give_tokens_and_harm_no_other_request(
     folder: Path, expected: dict[str, list[Output]], settings: Any
 ) -> None:
     sampling = SamplingParams(max_new_tokens=COUNT, ignore_eos=True, num_logprobs=1, **settings)

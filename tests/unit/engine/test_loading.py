@@ -57,7 +57,7 @@ def test_native_kernels_compute_on_a_cpu_unless_asked_otherwise(folder: Path) ->
     assert Engine.load(folder, variant(CONFIG, kernels="torch")).stats.kernels == "torch"
 
 
-def test_without_native_kernels_torch_computes_and_says_so(
+def test_without_native_kernels_torch_computes_with_a_warning(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = run(Engine.load(folder, CONFIG), [greedy("a", [5, 9, 33], 8)])

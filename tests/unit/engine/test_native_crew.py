@@ -1,4 +1,4 @@
-"""How many threads compute, from plain numbers; and the same bits beside busy neighbours."""
+"""The number of threads that compute, from plain numbers; equal bits beside busy processes."""
 
 import contextlib
 import os

@@ -249,7 +249,7 @@ def test_a_row_has_the_same_bits_in_any_company(
     COMPANIES[dtype, variant].check(chunks, seed)
 
 
-def test_a_result_that_is_not_finite_is_told_and_stays_with_its_sequence() -> None:
+def test_a_result_that_is_not_finite_is_marked_and_stays_with_its_sequence() -> None:
     weights = model(Shape(), torch.float32)
     weights.embedding_VH[3, 5] = float("nan")
     weights = replace(weights, lm_head_VH=model(Shape(), torch.float32).lm_head_VH)
@@ -278,7 +278,7 @@ def test_a_step_without_rows_gives_no_logits() -> None:
     assert native(weights).forward(batch, memory.pool).shape == (0, VOCABULARY)
 
 
-def test_the_time_of_each_phase_is_told() -> None:
+def test_the_time_of_each_phase_is_measured() -> None:
     weights = model(Shape(), torch.float32)
     memory = Memory(weights)
     decoder = native(weights)

@@ -42,7 +42,7 @@ def random(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Equality that tells zeros of either sign apart and takes nans for themselves."""
+    """Bitwise equality: zeros of different sign differ, equal nans do not."""
     return torch.equal(left.view(torch.int32), right.view(torch.int32))
 
 
@@ -220,7 +220,7 @@ def test_bf16_of_every_float_is_torchs(library: NativeLibrary, threads: NativeTh
 
 
 @pytest.mark.parametrize(
-    ("weight_OI", "bias_O", "kind", "said"),
+    ("weight_OI", "bias_O", "kind", "message"),
     [
         pytest.param(torch.ones(3), None, "auto", r"shape \(3,\)", id="a vector"),
         pytest.param(torch.ones(0, 4), None, "auto", r"shape \(0, 4\)", id="no outputs"),
@@ -233,10 +233,10 @@ def test_bf16_of_every_float_is_torchs(library: NativeLibrary, threads: NativeTh
     ],
 )
 def test_what_cannot_be_packed_is_refused(
-    weight_OI: torch.Tensor, bias_O: torch.Tensor | None, kind: KindName, said: str
+    weight_OI: torch.Tensor, bias_O: torch.Tensor | None, kind: KindName, message: str
 ) -> None:
     library = NativeLibrary.load("portable")
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         PackedWeight(library, NativeThreads(library, 1), weight_OI, kind=kind, bias_O=bias_O)
 
 

@@ -1,4 +1,4 @@
-"""Which library is chosen, why none is, and that building them is optional."""
+"""Choice of a library, the reasons for none, and that building them is optional."""
 
 import os
 import platform
@@ -110,7 +110,7 @@ def test_a_library_that_was_not_built_leaves_the_next(installed: Path) -> None:
         NativeLibrary.load("avx512_amx", host(installed))
 
 
-def test_nothing_built_is_said_with_what_to_do(tmp_path: Path) -> None:
+def test_the_reason_that_nothing_is_built_has_a_remedy(tmp_path: Path) -> None:
     reason = why_unavailable(host(tmp_path))
     assert reason is not None
     assert "not built" in reason

@@ -1,4 +1,4 @@
-"""What the native decoder refuses before it computes."""
+"""Refusals of the native decoder before it computes."""
 
 from dataclasses import replace
 from typing import Any

@@ -187,7 +187,7 @@ def test_scattered_pages_come_in_ascending_order() -> None:
     assert pool.reserve_adapter("x", 4, reload_cost_s=0.1, now=0.0) == (0, 2, 3, 5)
 
 
-def test_evicted_adapters_are_told_once_and_not_when_they_are_back() -> None:
+def test_evicted_adapters_are_returned_once_and_not_when_they_are_back() -> None:
     pool = PagePool(2)
     for key in "xyz":
         reserve(pool, key, 1)
@@ -279,7 +279,7 @@ def test_the_numbers_add_up() -> None:
     assert pool.num_idle == 4
 
 
-def test_the_counts_tell_what_happened() -> None:
+def test_the_counts_follow_the_calls() -> None:
     pool = pool_in_use()
     pool.begin("again", [b"first", b"second", b"third"])
     pool.grow("again", 7, 2.0)

@@ -52,7 +52,7 @@ def _two_keys_for_a_page(pool: PagePool) -> None:
     pool._prefixes._pages[b"second"].page = pool._prefixes._pages[b"first"].page
 
 
-def _a_spare_of_nobody(pool: PagePool) -> None:
+def _a_spare_of_no_sequence(pool: PagePool) -> None:
     pool._prefixes._pages[b"other"].spares[pool._supply.free.pop()] = None
 
 
@@ -104,7 +104,7 @@ def _miscount_the_order(pool: PagePool) -> None:
         (_miscount_idle, "3 idle pages counted of 2"),
         (_miscount_children, "page 0 counts 2 children of 1"),
         (_two_keys_for_a_page, "a page is cached under two keys"),
-        (_a_spare_of_nobody, "are spares of no sequence"),
+        (_a_spare_of_no_sequence, "are spares of no sequence"),
         (_swap_keys, "is found under another key"),
         (_evict_what_is_held, "1 in the order may not be evicted"),
         (_forget_what_is_idle, "1 that may be are missing"),
@@ -115,7 +115,7 @@ def _miscount_the_order(pool: PagePool) -> None:
         (_miscount_the_order, "counted, 2 in the order"),
     ],
 )
-def test_the_integrity_check_says_what_is_broken(
+def test_the_integrity_check_names_the_fault(
     breach: Callable[[PagePool], None], message: str
 ) -> None:
     pool = pool_in_use()

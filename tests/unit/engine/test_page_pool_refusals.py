@@ -180,7 +180,7 @@ def reserve(pool: PagePool, key: str, num_pages: int, cost_s: float = 0.01) -> N
         ),
     ],
 )
-def test_a_refused_call_says_why_and_changes_nothing(
+def test_a_refused_call_gives_its_reason_and_changes_nothing(
     call: Callable[[PagePool], object], error: type[Exception], message: str
 ) -> None:
     pool = pool_in_use()
@@ -192,7 +192,7 @@ def test_a_refused_call_says_why_and_changes_nothing(
     pool.check_integrity()
 
 
-def test_what_may_be_said_twice_changes_nothing_the_second_time() -> None:
+def test_a_repeated_call_changes_nothing() -> None:
     pool = pool_in_use()
     pool.pin_adapter("off")
     before = pool.stats()

@@ -176,7 +176,7 @@ class TestTwoRanks:
             tokens = [it.token_id for it in outputs if it.request_id == request_id]
             assert tokens == expected[f"0 {name}"]
 
-    def test_an_adapter_from_afar(self, two: Engine, expected: dict[str, list[int]]) -> None:
+    def test_a_remote_adapter(self, two: Engine, expected: dict[str, list[int]]) -> None:
         two.register_adapter("far", two.prepare_adapter("far://away/r16"))
         tokens = run(two, [greedy("1", PROMPTS[2], COUNT, "far")])
         two.unload_adapter("far")
@@ -245,8 +245,8 @@ def test_a_killed_rank_ends_all_requests_saying_so(folders: dict[str, Path]) -> 
     config = variant(TWO, max_batch_size=2)
     with loaded(folders, config, ("r3", "r8")) as engine:
         run(engine, [greedy("good", PROMPTS[0], 2, "r3")])
-        for it in requests("r3")[:3]:  # the third has to wait
-            engine.add(it)
+        for request in requests("r3")[:3]:  # the third has to wait
+            engine.add(request)
         engine.step()
         (child,) = processes(engine)
         os.kill(child.pid, signal.SIGKILL)
@@ -283,7 +283,7 @@ def test_a_rank_that_hangs_ends_all_requests(
     assert not is_child_left(child)
 
 
-def test_a_rank_that_cannot_start_is_told(
+def test_a_rank_that_cannot_start_is_an_error(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")

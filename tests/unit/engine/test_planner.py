@@ -118,7 +118,7 @@ def test_pages_of_a_prompt_are_shared_while_it_still_runs() -> None:
     drive.check_conserved()
 
 
-def test_pages_of_an_answer_are_cached_when_their_keys_are_told_at_the_end() -> None:
+def test_pages_of_an_answer_are_cached_when_their_keys_come_with_its_end() -> None:
     drive = Drive(scheduler())
     drive.submit("first", 6, 9, keys=keys(1), end_at=99)
     drive.steps(8)
@@ -174,7 +174,7 @@ def test_a_request_sent_back_finds_its_prompt_in_the_cache() -> None:
     drive.check_conserved()
 
 
-def test_nobody_is_admitted_into_the_reserve_of_the_running() -> None:
+def test_no_request_is_admitted_into_the_reserve_of_the_running() -> None:
     drive = Drive(scheduler(num_pages=10, reserve_pages=2))
     drive.submit("a", 16, 8)
     drive.step()
@@ -310,7 +310,7 @@ def test_the_queue_of_one_tenant_does_not_count_against_another() -> None:
     assert drive.reasons["steady"] == "finished"
 
 
-def test_nobody_is_dropped_early_for_a_pace_that_was_never_measured_under_load() -> None:
+def test_no_request_is_dropped_early_before_a_rate_was_measured_under_load() -> None:
     drive = Drive(scheduler(max_batch_size=8))
     for number in range(20):
         drive.submit(f"slow{number}", 4, 2)

@@ -1,4 +1,4 @@
-"""What a tenant may use: policies, buckets, refusals and when to come back."""
+"""Quotas of tenants: policies, buckets, refusals and the time to retry."""
 
 import math
 
@@ -62,7 +62,7 @@ def test_tenants_that_are_not_named_have_the_default_policy() -> None:
         ),
     ],
 )
-def test_a_bucket_says_when_there_is_room(
+def test_a_bucket_computes_when_there_is_room(
     used: int, after_s: float, wanted: int, wait_s: float
 ) -> None:
     bucket = TokenBucket(10.0, 100.0, now=5.0)
@@ -71,7 +71,7 @@ def test_a_bucket_says_when_there_is_room(
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.integers(0, 500)), min_size=1))
-def test_whoever_waits_as_told_never_uses_more_than_rate_and_burst(
+def test_a_client_that_waits_as_advised_never_uses_more_than_rate_and_burst(
     calls: list[tuple[float, int]],
 ) -> None:
     bucket, now, used = TokenBucket(10.0, 50.0, now=0.0), 0.0, 0
@@ -177,7 +177,7 @@ def test_a_full_server_refuses_everybody() -> None:
     drive.check_conserved()
 
 
-def test_a_quota_is_told_before_a_full_server() -> None:
+def test_a_quota_is_checked_before_a_full_server() -> None:
     drive = Drive(scheduler(tenants=quota(max_queued=1), max_waiting=1))
     drive.submit("r0")
     with pytest.raises(QuotaExceededError):
@@ -228,7 +228,7 @@ def test_idle_time_does_not_slow_the_pace_down() -> None:
     assert refusal.value.retry_after_s == 1.0
 
 
-def test_the_pace_of_slow_requests_is_told() -> None:
+def test_retry_after_follows_slow_requests() -> None:
     drive = Drive(scheduler(tenants=quota(max_concurrent=1)))
     drive.submit("r", 4, 8)
     drive.now += 30.0

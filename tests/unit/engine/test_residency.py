@@ -1,4 +1,4 @@
-"""Adapters on their way into the pool, places for them, and that nobody starves for one."""
+"""Loads of adapters into the pool, adapter slots, and that no request starves for one."""
 
 import pytest
 from tests.unit.engine.schedule import STEP_S, Drive, limited, scheduler
@@ -198,7 +198,7 @@ def test_reports_about_unknown_adapters_change_nothing() -> None:
     subject.check_integrity()
 
 
-def test_a_load_that_nobody_waits_for_any_more_is_kept_as_cache() -> None:
+def test_a_load_that_no_request_waits_for_any_more_is_kept_as_cache() -> None:
     drive = Drive(scheduler(), upload_steps=3)
     drive.submit("r", adapter="a")
     drive.steps(3)
@@ -210,7 +210,7 @@ def test_a_load_that_nobody_waits_for_any_more_is_kept_as_cache() -> None:
     drive.check_conserved()
 
 
-def test_who_comes_while_a_forsaken_load_is_under_way_gets_it() -> None:
+def test_a_request_that_arrives_during_an_abandoned_load_gets_it() -> None:
     drive = Drive(scheduler(num_pages=12), upload_steps=3)
     drive.submit("gone", adapter="a", adapter_pages=5)
     drive.steps(2)
@@ -248,13 +248,13 @@ def test_no_more_adapters_run_than_there_are_places() -> None:
     drive.check_conserved()
 
 
-# Nobody starves
+# No request starves
 
 
 def flooded(drive: Drive, kinds: list[str], steps: int, *, tenants: bool) -> None:
     """Keep a dozen requests waiting for resident adapters, of new tenants each time if wanted.
 
-    A new tenant starts level with whoever waits, so that fairness alone lets it go first or second.
+    A new tenant starts level with those that wait, so fairness alone lets it go first or second.
     """
     for _ in range(steps):
         while len(drive.live) < 12:
@@ -272,9 +272,9 @@ def flooded(drive: Drive, kinds: list[str], steps: int, *, tenants: bool) -> Non
 
 STARVING = [
     pytest.param(30, {}, 16, ["a", "b"], id="a large adapter, and no pages"),
-    pytest.param(64, {"max_adapters": 2}, 2, ["a", "b"], id="no place free"),
-    pytest.param(34, {"max_adapters": 2}, 18, ["a", "b"], id="neither pages nor a place"),
-    pytest.param(64, {"max_adapters": 1}, 2, ["a"], id="one place, which one adapter keeps"),
+    pytest.param(64, {"max_adapters": 2}, 2, ["a", "b"], id="no slot free"),
+    pytest.param(34, {"max_adapters": 2}, 18, ["a", "b"], id="neither pages nor a slot"),
+    pytest.param(64, {"max_adapters": 1}, 2, ["a"], id="one slot, which one adapter keeps"),
 ]
 
 
@@ -290,7 +290,7 @@ def test_a_rare_adapter_waits_a_bounded_number_of_steps(
     flooded(drive, kinds, 100, tenants=tenants)
     drive.submit("rare", 6, 6, adapter="rare", adapter_pages=adapter_pages, tenant="rare")
     flooded(drive, kinds, 300, tenants=tenants)
-    # Its wait, then whoever runs ends, prompt and answer, then the load; and some steps between.
+    # Its wait, then the running requests, prompt and answer, then the load; some steps between.
     assert waited(drive, "rare") <= max_wait_s / STEP_S + longest + load_steps + 8
 
 

@@ -106,8 +106,8 @@ def test_counts_are_those_of_a_counter(tokens: list[int]) -> None:
     counts = TokenCounts(tokens[:50])
     for token in tokens[50:]:
         counts.add(token)
-    told = zip(counts.tokens.tolist(), counts.counts.tolist(), strict=True)
-    assert dict(told) == Counter(tokens)
+    counted = zip(counts.tokens.tolist(), counts.counts.tolist(), strict=True)
+    assert dict(counted) == Counter(tokens)
 
 
 def history(prompt: tuple[int, ...] = (1,), seed: int = 0, **params: Any) -> TokenHistory:
@@ -275,7 +275,7 @@ def test_nothing_ends_before_the_fewest_tokens(ignore_eos: bool, expected: list[
     assert tokens == expected
 
 
-def test_a_row_without_a_token_left_says_so() -> None:
+def test_a_row_without_a_token_left_is_an_error() -> None:
     logits = torch.full((2, 4), -math.inf)
     logits[:, 2] = 1.0
     past = [
@@ -306,7 +306,7 @@ def test_an_impossible_token_is_never_drawn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         pytest.param({"logit_bias": ((1, 101.0),)}, "logit_bias is 101", id="bias above 100"),
         pytest.param({"logit_bias": ((1, math.nan),)}, "logit_bias is nan", id="no number"),
@@ -320,8 +320,8 @@ def test_an_impossible_token_is_never_drawn() -> None:
         ),
     ],
 )
-def test_values_out_of_range_are_refused(wrong: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_values_out_of_range_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         SamplingParams(**wrong)
 
 

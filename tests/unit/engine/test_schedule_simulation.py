@@ -66,9 +66,9 @@ def disturb(drive: Drive, rng: random.Random) -> None:
 def longest_wait(requests: dict[str, Request]) -> int:
     """Steps that the request waited that waited longest."""
     return max(
-        it.started_step - it.submitted_step
-        for it in requests.values()
-        if it.started_step is not None
+        request.started_step - request.submitted_step
+        for request in requests.values()
+        if request.started_step is not None
     )
 
 
@@ -197,7 +197,7 @@ def test_every_request_ends_once_and_pages_are_conserved(
     for number, (what, value) in enumerate(events):
         apply(drive, number, what, value)
     drive.finish(within=10_000)
-    drive.steps(max(loads))  # loads that nobody waits for any more
+    drive.steps(max(loads))  # loads that no request waits for any more
     drive.check_conserved()
     submitted = sum(what == "submit" for what, _ in events)
     assert len(drive.ended) == submitted
@@ -212,7 +212,9 @@ def test_every_request_ends_once_and_pages_are_conserved(
     ),
     st.integers(25, 80),
 )
-def test_nobody_waits_who_could_run(requests: list[tuple[int, int, str]], num_pages: int) -> None:
+def test_no_request_waits_that_could_run(
+    requests: list[tuple[int, int, str]], num_pages: int
+) -> None:
     subject = scheduler(num_pages, overtake_tokens=1e12, max_wait_s=1e9)
     drive = Drive(subject)
     for number, (prompt, output, tenant) in enumerate(requests):

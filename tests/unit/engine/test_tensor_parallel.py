@@ -159,7 +159,7 @@ def test_two_ranks_equal_one(name: str, runs: dict[str, tuple[Path, list[torch.T
         torch.testing.assert_close(two, one, atol=1e-4, rtol=1e-5)
 
 
-def test_a_rank_that_cannot_place_an_adapter_says_why(
+def test_a_rank_that_cannot_place_an_adapter_reports_its_reason(
     runs: dict[str, tuple[Path, list[torch.Tensor]]],
 ) -> None:
     folder, _ = runs["mixed adapters"]
@@ -356,7 +356,7 @@ def test_a_follower_sees_the_same_step(tmp_path: Path) -> None:
     assert [it.index for it in seen.segments] == [own["a"], own["b"], own["a"]]
 
 
-def test_a_removal_is_told_with_the_next_adapter() -> None:
+def test_a_removal_is_sent_with_the_next_adapter() -> None:
     steps, adapters = Tape(), Tape()
     leading = LeadingDecoder(Recorder(), steps, adapters)
     first, second = empty_index(), empty_index()

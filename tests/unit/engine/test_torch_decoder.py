@@ -165,7 +165,7 @@ def test_logits_only_of_the_rows_asked_for(tmp_path: Path) -> None:
         torch.testing.assert_close(computed, expected, atol=TOLERANCE, rtol=1e-5)
 
 
-def test_keys_and_values_lie_where_the_pool_says(tmp_path: Path) -> None:
+def test_keys_and_values_lie_where_the_pool_has_them(tmp_path: Path) -> None:
     folder = tiny_llama(tmp_path, head_dim=24)
     spec = load_spec(folder)
     pool = new_pool(spec, 5)

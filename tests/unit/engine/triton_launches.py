@@ -129,7 +129,7 @@ def compiled(launch: Launch, kernel: Any, capability: int, scratch: Path) -> Com
         [tool, "-res-usage", cubin], capture_output=True, text=True, check=True
     ).stdout
     registers, stack, local = (
-        int(re.findall(rf"{it}:(\d+)", usage)[-1]) for it in ("REG", "STACK", "LOCAL")
+        int(re.findall(rf"{name}:(\d+)", usage)[-1]) for name in ("REG", "STACK", "LOCAL")
     )
     loads = re.findall(r"(?:ld\.global|cp\.async)\S*", result.asm["ptx"])
     return Compiled(

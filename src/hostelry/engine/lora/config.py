@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.folder import regular_file
-from hostelry.engine.lora.patterns import Pattern, check_size, compiled
+from hostelry.engine.lora.patterns import Pattern, check_size, compiled, shown
 
 T = TypeVar("T")
 
@@ -253,7 +253,7 @@ def _refuse_unsupported(fields: Mapping[str, Any]) -> None:
         if name in _NEUTRAL or name in _APPLIED or value in (None, False, [], {}, ""):
             continue
         reason = "not supported" if name in _REFUSED else "unknown to this version"
-        raise AdapterError(f"{name} is {_shown(value)}; this field is {reason}")
+        raise AdapterError(f"{name} is {shown(value)}; this field is {reason}")
 
 
 def _check_together(config: AdapterConfig) -> None:
@@ -290,18 +290,18 @@ def _names(fields: Mapping[str, Any], name: str) -> ModuleNames:
     if isinstance(value, str):
         if value.lower() == "all-linear" and name == "target_modules":
             return ModuleNames(compiled(name, value), text=repr(value), is_all_linear=True)
-        return ModuleNames(compiled(name, value), text=_shown(value))
+        return ModuleNames(compiled(name, value), text=shown(value))
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         if len(value) > _MAX_NAMES:
             raise AdapterError(f"{name} has {len(value)} entries; at most {_MAX_NAMES}")
-        return ModuleNames(names=frozenset(value) - {""}, text=_shown(value))
-    raise AdapterError(f"{name} is {_shown(value)}; it must be a pattern or a list of names")
+        return ModuleNames(names=frozenset(value) - {""}, text=shown(value))
+    raise AdapterError(f"{name} is {shown(value)}; it must be a pattern or a list of names")
 
 
 def _layers(value: object) -> frozenset[int]:
     layers = value if isinstance(value, list) else [] if value is None else [value]
     if not all(isinstance(layer, int) and not isinstance(layer, bool) for layer in layers):
-        raise AdapterError(f"layers_to_transform is {_shown(value)}; it must be integers")
+        raise AdapterError(f"layers_to_transform is {shown(value)}; it must be integers")
     if len(layers) > _MAX_LAYERS:
         raise AdapterError(f"layers_to_transform has {len(layers)} entries; at most {_MAX_LAYERS}")
     return frozenset(layers)
@@ -311,7 +311,7 @@ def _layers_pattern(fields: Mapping[str, Any]) -> Sequence[Pattern]:
     value = fields.get("layers_pattern") or []
     patterns = [value] if isinstance(value, str) else value
     if not isinstance(patterns, list):
-        raise AdapterError(f"layers_pattern is {_shown(value)}; it must be text or a list of text")
+        raise AdapterError(f"layers_pattern is {shown(value)}; it must be text or a list of text")
     if len(patterns) > _MAX_PATTERNS:
         raise AdapterError(f"layers_pattern has {len(patterns)} entries; at most {_MAX_PATTERNS}")
     form = rf"(?:^|.*?\.){{}}{_LAYER}"
@@ -322,7 +322,7 @@ def _pattern_rows(fields: Mapping[str, Any], name: str) -> Iterator[tuple[str, P
     """Key, what it matches the ends of, and value of each row."""
     table = fields.get(name) or {}
     if not isinstance(table, dict):
-        raise AdapterError(f"{name} is {_shown(table)}; it must be an object")
+        raise AdapterError(f"{name} is {shown(table)}; it must be an object")
     if len(table) > _MAX_PATTERNS:
         raise AdapterError(f"{name} has {len(table)} entries; at most {_MAX_PATTERNS}")
     for key, value in table.items():
@@ -331,7 +331,7 @@ def _pattern_rows(fields: Mapping[str, Any], name: str) -> Iterator[tuple[str, P
 
 def _integer(name: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise AdapterError(f"{name} is {_shown(value)}; it must be a positive integer")
+        raise AdapterError(f"{name} is {shown(value)}; it must be a positive integer")
     return value
 
 
@@ -340,26 +340,21 @@ def _number(name: str, value: object) -> float:
     # Not so for NaN; exact for integers.
     if isinstance(value, int | float) and not is_bool and -_LARGEST <= value <= _LARGEST:
         return float(value)
-    raise AdapterError(f"{name} is {_shown(value)}; it must be a number")
+    raise AdapterError(f"{name} is {shown(value)}; it must be a number")
 
 
 def _flag(fields: Mapping[str, Any], name: str) -> bool:
     value = fields.get(name) or False
     if not isinstance(value, bool):
-        raise AdapterError(f"{name} is {_shown(value)}; it must be true or false")
+        raise AdapterError(f"{name} is {shown(value)}; it must be true or false")
     return value
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str | None:
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
-        raise AdapterError(f"{name} is {_shown(value)}; it must be text")
+        raise AdapterError(f"{name} is {shown(value)}; it must be text")
     return value or None
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 _LAYER = r"\.(?P<layer>\d+)\."

@@ -60,14 +60,14 @@ def compiled(name: str, pattern: object, form: str = "{}") -> Pattern:
     for text in _READ_DIFFERENTLY:
         if text in pattern:
             raise AdapterError(
-                f"{name} holds {_shown(pattern)}; {text} in a pattern is not supported"
+                f"{name} holds {shown(pattern)}; {text} in a pattern is not supported"
             )
     whole = form.replace("{}", pattern)
     try:
         for text in (pattern, whole):
             re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
-        raise AdapterError(f"{name} holds {_shown(pattern)}, no valid pattern: {error}") from error
+        raise AdapterError(f"{name} holds {shown(pattern)}, no valid pattern: {error}") from error
     options = re2.Options()
     options.max_mem = _MAX_BYTES
     options.log_errors = False
@@ -75,7 +75,7 @@ def compiled(name: str, pattern: object, form: str = "{}") -> Pattern:
         found: Pattern = re2.compile(whole, options)
     except (re2.error, UnicodeEncodeError) as error:
         raise AdapterError(
-            f"{name} holds {_shown(pattern)}, which cannot be matched in linear time "
+            f"{name} holds {shown(pattern)}, which cannot be matched in linear time "
             f"({_reason(error)}); patterns are RE2's, without looking around and back references"
         ) from error
     return found
@@ -97,6 +97,7 @@ def _reason(error: Exception) -> str:
     return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(error)
 
 
-def _shown(pattern: str) -> str:
-    text = repr(pattern)
+def shown(value: object) -> str:
+    """A value as a message shows it, cut to a readable length."""
+    text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

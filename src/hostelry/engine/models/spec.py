@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import torch
+
 from hostelry.engine.kernels.weights import Activation
 
 
@@ -63,3 +65,4 @@ DTYPE_NAMES = {
     "bf16": "bf16",
     "fp16": "fp16",
 }
+TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

@@ -25,6 +25,7 @@ from hostelry.engine.lora.base_identity import BaseIdentity
 from hostelry.engine.lora.reader import AdapterReader, AdapterRules, BaseModel, PageForm
 from hostelry.engine.lora.targets import TargetModules, decoder_targets
 from hostelry.engine.models.registry import load_decoder, load_spec
+from hostelry.engine.models.spec import TORCH_DTYPES
 from hostelry.engine.runner.parallel import (
     RankConnections,
     SharePlacer,
@@ -33,8 +34,6 @@ from hostelry.engine.runner.parallel import (
     join,
     leave,
 )
-
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class FollowerJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +77,7 @@ def load_part(job: FollowerJob, collective: Collective) -> RankDeps:
     model.
     """
     shard, device = collective.shard, torch.device(job.device)
-    folder, dtype = Path(job.folder), _DTYPES[job.dtype]
+    folder, dtype = Path(job.folder), TORCH_DTYPES[job.dtype]
     spec = load_spec(folder)
     whole = load_decoder(folder, spec, max_len=job.max_len, dtype=dtype, device=torch.device("cpu"))
     weights = shard_weights(whole, shard, device)
