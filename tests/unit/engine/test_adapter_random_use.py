@@ -52,6 +52,7 @@ class RandomUse(RuleBasedStateMachine):
                 self.asked[event.content_id] = 0
             elif isinstance(event, Dropped):
                 self.asked.pop(event.content_id, None)
+                self.uploading.discard(event.content_id)  # the end of an upload without users
                 assert event.content_id not in {it.content_id for it in self.held}
             elif isinstance(event, Uploaded | UploadFailed):
                 self.uploading.remove(event.content_id)

@@ -212,7 +212,7 @@ def test_a_request_longer_than_the_whole_pool_is_refused(model_folder: Path) -> 
 
 def test_the_same_id_twice_is_refused(engine: Engine) -> None:
     engine.add(greedy("a", [1], 3))
-    with pytest.raises(ValueError, match="already under way"):
+    with pytest.raises(ValueError, match="already in progress"):
         engine.add(greedy("a", [1], 3))
 
 
