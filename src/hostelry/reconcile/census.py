@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from hostelry.domain.component import InferenceComponent
 from hostelry.domain.copy import Copy, CopyStatus, Instance, InstanceState
-from hostelry.domain.endpoint import Endpoint, EndpointStatus
+from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.load import LoadKey
 from hostelry.metrics.sagemaker.census import (
     Census,
@@ -18,12 +18,12 @@ from hostelry.reconcile.plan.adapters import adapter_id, routed_adapter
 from hostelry.reconcile.plan.endpoint_state import (
     LIVE_COMPONENT,
     NOTHING_KNOWN,
+    SERVING_ENDPOINT,
     EndpointState,
     InstanceFacts,
     is_routable,
 )
 
-SERVING = frozenset({EndpointStatus.IN_SERVICE, EndpointStatus.UPDATING})
 Statuses = Mapping[str, CopyStatus]
 
 
@@ -40,7 +40,7 @@ def take_census(
     components: dict[LoadKey, ComponentCensus] = {}
     for state in states:
         endpoint = state.endpoint
-        if endpoint is None or endpoint.status not in SERVING:
+        if endpoint is None or endpoint.status not in SERVING_ENDPOINT:
             continue
         statuses = _statuses(state, facts)
         variants.update((it.key, it) for it in _variants(state, endpoint, statuses))

@@ -10,15 +10,13 @@ any other                                                     False
 """
 
 from hostelry.domain.at_zero import Wakeable
-from hostelry.domain.component import ComponentStatus, InferenceComponent
+from hostelry.domain.component import InferenceComponent
 from hostelry.domain.load import LoadKey
 from hostelry.domain.scaling import Dimension, target_name
 from hostelry.domain.scope import Scope
-from hostelry.reconcile.plan.routes import SERVING
+from hostelry.reconcile.plan.endpoint_state import SERVING_COMPONENT, SERVING_ENDPOINT
 from hostelry.scaling_policy.wake import wakeable
 from hostelry.store.records import State
-
-IN_USE = frozenset({ComponentStatus.IN_SERVICE, ComponentStatus.UPDATING})
 
 
 def has_desired_copies(state: State, key: LoadKey) -> bool:
@@ -29,7 +27,7 @@ def has_desired_copies(state: State, key: LoadKey) -> bool:
     if key.component_name is None:
         return _serves(state, key.scope, key.endpoint_name)
     found = state.components.get(key.scope, key.component_name)
-    if found is None or found.value.status not in IN_USE:
+    if found is None or found.value.status not in SERVING_COMPONENT:
         return False
     endpoint_name = found.value.endpoint_name
     if key.endpoint_name not in ("", endpoint_name):
@@ -39,7 +37,7 @@ def has_desired_copies(state: State, key: LoadKey) -> bool:
 
 def _serves(state: State, scope: Scope, endpoint_name: str) -> bool:
     endpoint = state.endpoints.get(scope, endpoint_name)
-    return endpoint is not None and endpoint.value.status in SERVING
+    return endpoint is not None and endpoint.value.status in SERVING_ENDPOINT
 
 
 def _copies_may_come(state: State, component: InferenceComponent) -> bool:

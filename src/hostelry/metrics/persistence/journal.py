@@ -132,15 +132,7 @@ def _plain(number: int, sample: Sample) -> list[Any]:
 
 def _sample(known: SeriesId, plain: Sequence[Any]) -> Sample:
     _, at, resolution_s, *rest = plain
-    if len(rest) == 1:
-        return Sample(
-            metric=known.metric,
-            at=at,
-            values=(rest[0],),
-            unit=known.unit,
-            resolution_s=resolution_s,
-        )
-    values, counts, summed = rest
+    values, counts, summed = rest if len(rest) == 3 else ((rest[0],), (), None)
     statistics = None
     if summed:
         count, total, minimum, maximum = summed

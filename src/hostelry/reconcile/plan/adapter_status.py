@@ -15,12 +15,12 @@ from dataclasses import replace
 
 from hostelry.domain.component import AdapterSpec, ComponentStatus, InferenceComponent
 from hostelry.domain.copy import AdapterPhase, AdapterStatus, Copy, CopyPhase
-from hostelry.domain.status import Event, next_status
 from hostelry.reconcile.plan.adapters import adapter_id, adapter_leaves_at
-from hostelry.reconcile.plan.component_status import active_hosts, failed, host_failure
+from hostelry.reconcile.plan.component_status import active_hosts, host_failure
 from hostelry.reconcile.plan.deadlines import is_overdue
 from hostelry.reconcile.plan.endpoint_state import LIVE_COMPONENT, EndpointState, PlanContext
 from hostelry.reconcile.plan.reasons import failure_reason
+from hostelry.reconcile.plan.status_end import failed, in_service
 
 FORGET_S = 10.0
 
@@ -39,7 +39,7 @@ def plan_adapter(
         return component
     failure = _failure(state, component, adapter)
     if failure is None and _is_everywhere(state, component, adapter):
-        return _in_service(component, None, context.now)
+        return in_service(component, None, context.now)
     if failure is None and is_overdue(component, context.now):
         failure = _still_missing(state, component, adapter)
     if failure is None:
@@ -48,20 +48,7 @@ def plan_adapter(
         return failed(component, failure, context.now)
     before = component.previous_adapter or adapter
     back = replace(component, adapter=before, previous_adapter=None)
-    return _in_service(back, failure, context.now)
-
-
-def _in_service(
-    component: InferenceComponent, failure: str | None, now: float
-) -> InferenceComponent:
-    event = Event.READY if failure is None else Event.ROLLED_BACK
-    return replace(
-        component,
-        status=next_status(component.status, event),
-        deadline_at=None,
-        failure_reason=None if failure is None else failure_reason(failure),
-        modified_at=now,
-    )
+    return in_service(back, failure, context.now)
 
 
 def _without_predecessor(component: InferenceComponent, context: PlanContext) -> InferenceComponent:

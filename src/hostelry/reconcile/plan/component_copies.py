@@ -51,9 +51,8 @@ def plan_component_copies(state: EndpointState, context: PlanContext) -> Endpoin
         if base.status not in LIVE_COMPONENT:
             leaving = [drained(it, context, DELETE_DRAIN_S) for it in state.copies_of(base.name)]
             state = state.with_copies(leaving).with_component(replace(base, placement_note=None))
-    for deployment in state.deployments():
-        for variant in deployment.variants:
-            state = _on_variant(state, deployment, variant, context)
+    for deployment, variant in state.variants():
+        state = _on_variant(state, deployment, variant, context)
     return state
 
 

@@ -19,12 +19,12 @@ from dataclasses import replace
 from hostelry.domain.component import ComponentStatus, InferenceComponent, Rollout
 from hostelry.domain.copy import Copy, CopyPhase, Instance
 from hostelry.domain.endpoint import EndpointStatus, EndpointVariant
-from hostelry.domain.status import Event, next_status
 from hostelry.reconcile.plan.deadlines import is_overdue
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext, is_routable
 from hostelry.reconcile.plan.placement_request import cannot_ever_fit, shortage
-from hostelry.reconcile.plan.reasons import copy_failure, failure_reason, what_is_missing
+from hostelry.reconcile.plan.reasons import copy_failure, what_is_missing
 from hostelry.reconcile.plan.rollout import going_back
+from hostelry.reconcile.plan.status_end import failed, in_service
 
 
 def plan_component(
@@ -39,7 +39,7 @@ def plan_component(
         return _rolled(state, component, component.rollout, context)
     failure = _failure(state, component, context)
     if failure is None and _is_up(state, component):
-        return in_service(component, None, context.now)
+        return _settled(component, None, context.now)
     if failure is None and is_overdue(component, context.now):
         failure = _still_missing(state, component)
     if failure is None:
@@ -47,7 +47,7 @@ def plan_component(
     if component.status is ComponentStatus.CREATING:
         return failed(component, failure, context.now)
     spec = component.previous_spec or component.spec
-    return in_service(replace(component, spec=spec), failure, context.now)
+    return _settled(replace(component, spec=spec), failure, context.now)
 
 
 def _rolled(
@@ -58,43 +58,21 @@ def _rolled(
     late = is_overdue(component, context.now)
     spec = component.previous_spec or component.spec
     if gone is not None:
-        return in_service(replace(component, spec=spec), gone, context.now)
+        return _settled(replace(component, spec=spec), gone, context.now)
     if rollout.failure is None:
         if not late:
             return component
         return going_back(component, rollout, _still_missing(state, component), context)
     before = replace(component, spec=spec)
     if late or (rollout.new_copies == 0 and _is_up(state, before)):
-        return in_service(before, rollout.failure, context.now)
+        return _settled(before, rollout.failure, context.now)
     return component
 
 
-def in_service(
-    component: InferenceComponent, failure: str | None, now: float
-) -> InferenceComponent:
-    """The component InService; `failure` is why an update was rolled back, None if it was not."""
-    event = Event.READY if failure is None else Event.ROLLED_BACK
-    return replace(
-        component,
-        status=next_status(component.status, event),
-        previous_spec=None,
-        rollout=None,
-        deadline_at=None,
-        failure_reason=None if failure is None else failure_reason(failure),
-        modified_at=now,
-    )
-
-
-def failed(component: InferenceComponent, failure: str, now: float) -> InferenceComponent:
-    """The component Failed, with `failure` as its reason."""
-    return replace(
-        component,
-        status=next_status(component.status, Event.FAIL),
-        rollout=None,
-        deadline_at=None,
-        failure_reason=failure_reason(failure),
-        modified_at=now,
-    )
+def _settled(component: InferenceComponent, failure: str | None, now: float) -> InferenceComponent:
+    """The component InService, its update over: completed, or rolled back for `failure`."""
+    component = replace(component, previous_spec=None, rollout=None)
+    return in_service(component, failure, now)
 
 
 def host_failure(state: EndpointState, component: InferenceComponent) -> str | None:
@@ -173,4 +151,4 @@ def _deleted(
     if not is_overdue(component, context.now):
         return component
     late = f"Copies could not be stopped in time: {', '.join(left)}. Delete again."
-    return failed(component, late, context.now)
+    return failed(replace(component, rollout=None), late, context.now)

@@ -8,14 +8,13 @@ from hostelry.domain.endpoint import Deployment, EndpointVariant
 from hostelry.reconcile.plan.adapters import adapter_id, routed_adapter
 from hostelry.reconcile.plan.endpoint_state import (
     LIVE_COMPONENT,
+    SERVING_COMPONENT,
     EndpointState,
     PlanContext,
     is_routable,
 )
 from hostelry.reconcile.plan.placement_request import cannot_ever_fit, shortage
 from hostelry.reconcile.plan.reasons import copy_failure, what_is_missing
-
-SERVING = frozenset({ComponentStatus.IN_SERVICE, ComponentStatus.UPDATING})
 
 
 def is_up(state: EndpointState, deployment: Deployment) -> bool:
@@ -102,7 +101,8 @@ def stranded(state: EndpointState, pending: Deployment, context: PlanContext) ->
     for component in _to_move(state, pending):
         for variant in pending.variants:
             why = cannot_ever_fit(component, variant.variant, context)
-            if why is not None and component.desired_copies > 0 and component.status in SERVING:
+            is_serving = component.status in SERVING_COMPONENT and component.desired_copies > 0
+            if why is not None and is_serving:
                 return f"CapacityError: inference component {component.name}: {why}"
     return None
 
@@ -115,7 +115,7 @@ def _has_moved(state: EndpointState, component: InferenceComponent, pending: Dep
     endpoint = state.endpoint
     assert endpoint is not None, "only an endpoint has a pending deployment"
     now_serving = _serving(state, component, endpoint.active)
-    least = 1 if component.status in SERVING else 0
+    least = 1 if component.status in SERVING_COMPONENT else 0
     needed = min(component.desired_copies, max(least, now_serving))
     return _serving(state, component, pending) >= needed
 

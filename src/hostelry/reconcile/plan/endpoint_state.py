@@ -12,7 +12,7 @@ from typing import TypeVar
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
-from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus
+from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
 from hostelry.fleet.protocol import Observation
@@ -28,6 +28,8 @@ LEAST_PROVISION_S = 60.0
 LIVE_COMPONENT = frozenset(
     {ComponentStatus.CREATING, ComponentStatus.UPDATING, ComponentStatus.IN_SERVICE}
 )
+SERVING_COMPONENT = LIVE_COMPONENT - {ComponentStatus.CREATING}
+SERVING_ENDPOINT = frozenset({EndpointStatus.IN_SERVICE, EndpointStatus.UPDATING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,10 @@ class EndpointState:
         if endpoint is None or endpoint.status in (EndpointStatus.DELETING, EndpointStatus.FAILED):
             return ()
         return endpoint.deployments
+
+    def variants(self) -> list[tuple[Deployment, EndpointVariant]]:
+        """The variants of all `deployments`, each with its deployment."""
+        return [(it, variant) for it in self.deployments() for variant in it.variants]
 
     def hosts(self, generation: int, variant_name: str) -> list[Instance]:
         """Instances of a deployment's variant that are not terminating, oldest first."""

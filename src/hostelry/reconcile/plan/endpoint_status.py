@@ -16,13 +16,12 @@ from dataclasses import replace
 from hostelry.domain.copy import InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.resize import is_only_resized
-from hostelry.domain.status import Event, next_status
 from hostelry.reconcile.plan.deadlines import is_overdue
 from hostelry.reconcile.plan.deployed import deployment_failure, is_up, still_missing, up_instances
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext
 from hostelry.reconcile.plan.growth import managed_scaling
-from hostelry.reconcile.plan.reasons import failure_reason
-from hostelry.reconcile.plan.update import in_service, updated
+from hostelry.reconcile.plan.status_end import failed, in_service
+from hostelry.reconcile.plan.update import updated
 
 
 def plan_endpoint(state: EndpointState, context: PlanContext) -> EndpointState:
@@ -93,7 +92,7 @@ def _created(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> 
         failure = still_missing(state, endpoint.active)
     if failure is None:
         return endpoint
-    return _failed(endpoint, failure, context.now)
+    return failed(endpoint, failure, context.now)
 
 
 def _resized(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> Endpoint:
@@ -138,14 +137,4 @@ def _deleted(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> 
         return endpoint
     left = ", ".join(sorted(state.instances))
     late = f"Instances could not be terminated in time: {left}. Delete again."
-    return _failed(endpoint, late, context.now)
-
-
-def _failed(endpoint: Endpoint, failure: str, now: float) -> Endpoint:
-    return replace(
-        endpoint,
-        status=next_status(endpoint.status, Event.FAIL),
-        deadline_at=None,
-        failure_reason=failure_reason(failure),
-        modified_at=now,
-    )
+    return failed(endpoint, late, context.now)

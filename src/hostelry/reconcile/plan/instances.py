@@ -47,12 +47,10 @@ def plan_instances(state: EndpointState, context: PlanContext) -> EndpointState:
     """
     state = _without_broken(state, context)
     state = _without_undesired(state, context)
-    for deployment in state.deployments():
-        for variant in deployment.variants:
-            state = _without_capacity(state, deployment, variant, context)
-    for deployment in state.deployments():
-        for variant in deployment.variants:
-            state = _counted(state, deployment, variant, context)
+    for deployment, variant in state.variants():
+        state = _without_capacity(state, deployment, variant, context)
+    for deployment, variant in state.variants():
+        state = _counted(state, deployment, variant, context)
     return state
 
 
@@ -170,9 +168,8 @@ def _launch_trouble(
 
 def launch_instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
     """Instants at which time alone may give up a launch, or end the backoff of a type."""
-    for deployment in state.deployments():
-        for variant in deployment.variants:
-            yield from (it.until for it in variant.passed_over)
-            for host in state.hosts(deployment.generation, variant.variant.name):
-                if host.state is InstanceState.LAUNCHING:
-                    yield context.came_up_by(host.created_at, variant.variant.provision_timeout_s)
+    for deployment, variant in state.variants():
+        yield from (it.until for it in variant.passed_over)
+        for host in state.hosts(deployment.generation, variant.variant.name):
+            if host.state is InstanceState.LAUNCHING:
+                yield context.came_up_by(host.created_at, variant.variant.provision_timeout_s)

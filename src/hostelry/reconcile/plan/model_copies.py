@@ -28,11 +28,10 @@ RETRY_S = 30.0
 
 def plan_model_copies(state: EndpointState, context: PlanContext) -> EndpointState:
     """The state with one copy of the variant's model on each instance of each deployment."""
-    for deployment in state.deployments():
-        for variant in deployment.variants:
-            hosts = state.hosts(deployment.generation, variant.variant.name)
-            state = state.with_copies(without_failed(state.copies_on(hosts, None), context.now))
-            state = _one_on_each(state, deployment, variant, context)
+    for deployment, variant in state.variants():
+        hosts = state.hosts(deployment.generation, variant.variant.name)
+        state = state.with_copies(without_failed(state.copies_on(hosts, None), context.now))
+        state = _one_on_each(state, deployment, variant, context)
     return state
 
 

@@ -43,10 +43,9 @@ def plan_moves(state: EndpointState, context: PlanContext) -> EndpointState:
     """The state with completed moves ended, and new moves for crash-looping copies."""
     if state.endpoint is None or not state.endpoint.takes_components:
         return state
-    for deployment in state.deployments():
-        for variant in deployment.variants:
-            state = _with_moves_done(state, deployment, variant, context)
-            state = _with_crash_looping_moved(state, deployment, variant, context)
+    for deployment, variant in state.variants():
+        state = _with_moves_done(state, deployment, variant, context)
+        state = _with_crash_looping_moved(state, deployment, variant, context)
     return state
 
 

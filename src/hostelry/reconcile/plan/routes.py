@@ -19,7 +19,7 @@ import msgspec
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, Instance
-from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
+from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import (
     ComponentRoute,
@@ -31,10 +31,14 @@ from hostelry.domain.routes import (
 from hostelry.domain.scaling import Dimension, ScalableTarget
 from hostelry.domain.scope import Scope
 from hostelry.reconcile.plan.adapters import adapter_id, routed_adapter
-from hostelry.reconcile.plan.endpoint_state import LIVE_COMPONENT, EndpointState, is_routable
+from hostelry.reconcile.plan.endpoint_state import (
+    LIVE_COMPONENT,
+    SERVING_ENDPOINT,
+    EndpointState,
+    is_routable,
+)
 from hostelry.scaling_policy.wake import wakeable
 
-SERVING = frozenset({EndpointStatus.IN_SERVICE, EndpointStatus.UPDATING})
 MAX_WAITING_FOR_CHARS = 300
 
 
@@ -76,7 +80,7 @@ def plan_routes(
 def _endpoint_route(
     state: EndpointState, endpoint: Endpoint, is_llm: Callable[[str], bool], waking: WakeRules
 ) -> EndpointRoute | None:
-    if endpoint.status not in SERVING:
+    if endpoint.status not in SERVING_ENDPOINT:
         return None
     active = endpoint.active
     if not endpoint.takes_components:

@@ -48,14 +48,13 @@ def plan_scale_in(state: EndpointState, context: PlanContext) -> EndpointState:
     """The state in which unneeded instances are leaving."""
     if state.endpoint is None or not state.endpoint.takes_components:
         return state
-    for deployment in state.deployments():
-        for variant in deployment.variants:
-            scaling = managed_scaling(variant.variant)
-            if scaling is not None:
-                hosts = state.hosts(deployment.generation, variant.variant.name)
-                idle_times = [_with_idle_time(state, it, context.now) for it in hosts]
-                state = state.with_instances(idle_times)
-                state = _scaled_in(state, deployment.generation, variant, scaling, context)
+    for deployment, variant in state.variants():
+        scaling = managed_scaling(variant.variant)
+        if scaling is not None:
+            hosts = state.hosts(deployment.generation, variant.variant.name)
+            idle_times = [_with_idle_time(state, it, context.now) for it in hosts]
+            state = state.with_instances(idle_times)
+            state = _scaled_in(state, deployment.generation, variant, scaling, context)
     return state
 
 
@@ -64,15 +63,14 @@ def scale_in_instants(state: EndpointState, context: PlanContext) -> Iterator[fl
     endpoint = state.endpoint
     if endpoint is None or not endpoint.takes_components:
         return
-    for deployment in state.deployments():
-        for variant in deployment.variants:
-            scaling = managed_scaling(variant.variant)
-            if scaling is None:
-                continue
-            yield _cooled_at(state, variant, scaling.scale_in, context)
-            for host in state.hosts(deployment.generation, variant.variant.name):
-                if host.idle_since is not None:
-                    yield context.end_of(host.idle_since, IDLE_S)
+    for deployment, variant in state.variants():
+        scaling = managed_scaling(variant.variant)
+        if scaling is None:
+            continue
+        yield _cooled_at(state, variant, scaling.scale_in, context)
+        for host in state.hosts(deployment.generation, variant.variant.name):
+            if host.idle_since is not None:
+                yield context.end_of(host.idle_since, IDLE_S)
 
 
 def _with_idle_time(state: EndpointState, instance: Instance, now: float) -> Instance:

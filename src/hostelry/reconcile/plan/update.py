@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from hostelry.domain.endpoint import Bake, Deployment, Endpoint
 from hostelry.domain.resize import deployment_deadline
-from hostelry.domain.status import Event, next_status
 from hostelry.reconcile.plan.deadlines import is_overdue
 from hostelry.reconcile.plan.deployed import (
     can_serve_again,
@@ -19,7 +18,7 @@ from hostelry.reconcile.plan.deployed import (
 )
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext
 from hostelry.reconcile.plan.guards import bake_ends_at, guard_failure
-from hostelry.reconcile.plan.reasons import failure_reason
+from hostelry.reconcile.plan.status_end import in_service
 from hostelry.reconcile.plan.update_step import UpdatePhase, UpdateProgress, UpdateStep, next_step
 
 BAKE_SLACK_S = 60.0  # for the pass that ends it
@@ -31,18 +30,6 @@ def updated(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> E
         return _brought_up(state, endpoint, endpoint.pending, context)
     assert endpoint.bake is not None, "a deployment beside the active one is pending, or kept"
     return _tried(state, endpoint, endpoint.bake, context)
-
-
-def in_service(endpoint: Endpoint, failure: str | None, now: float) -> Endpoint:
-    """The endpoint InService; `failure` is why an update was rolled back, None if it was not."""
-    event = Event.READY if failure is None else Event.ROLLED_BACK
-    return replace(
-        endpoint,
-        status=next_status(endpoint.status, event),
-        deadline_at=None,
-        failure_reason=None if failure is None else failure_reason(failure),
-        modified_at=now,
-    )
 
 
 def _brought_up(
