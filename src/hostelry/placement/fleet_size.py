@@ -102,7 +102,7 @@ def fleet_growth(
     needs = [needs_of(it) for it in requests]
     possible = [it for it, by_type in enumerate(needs) if any(_holds(p, by_type) for p in there)]
     impossible = sorted(set(range(len(requests))).difference(possible))
-    refused = {it: _cannot_be_had(requests[it], pools, unavailable) for it in impossible}
+    refused = {it: _no_capacity(requests[it], pools, unavailable) for it in impossible}
     best = _best_filling(requests, needs, possible, there, max_more)
     refused |= {it: _at_maximum(requests[it], max_more) for it in best.left_out}
     return Growth(
@@ -169,7 +169,7 @@ def _holds(pool: Pool, needs: Mapping[str, Need]) -> bool:
     return need is not None and fits_shape(need, pool.shape)
 
 
-def _cannot_be_had(
+def _no_capacity(
     request: CopyRequest, pools: Sequence[Pool], unavailable: frozenset[str]
 ) -> WhyNot:
     never = too_small(request, pools)
@@ -180,7 +180,7 @@ def _cannot_be_had(
     return WhyNot(
         obstacle=Obstacle.NO_CAPACITY,
         text=f"{asked_text(request.requirements_by_type)}; "
-        f"no instance of type {joined(gone)} can be had now",
+        f"no instance of type {joined(gone)} is available now",
         owner=request.owner,
         asked=request.requirements_by_type,
     )

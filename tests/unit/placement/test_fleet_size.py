@@ -121,7 +121,7 @@ def test_no_capacity_and_too_small_are_different_reasons() -> None:
     )
     assert [it.instance_type for it in growth.instances] == ["ml.small"]
     assert growth.why_not[0].obstacle is Obstacle.NO_CAPACITY
-    assert growth.why_not[0].text.endswith("; no instance of type ml.big can be had now")
+    assert growth.why_not[0].text.endswith("; no instance of type ml.big is available now")
     assert growth.why_not[1].obstacle is Obstacle.TYPE_TOO_SMALL
 
 

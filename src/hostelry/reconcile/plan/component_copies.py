@@ -100,7 +100,7 @@ def _living(state: EndpointState, variant: EndpointVariant) -> list[InferenceCom
 
 
 def _leaving(desired: DesiredCopies, context: PlanContext) -> list[Copy]:
-    """The surplus copies on their way out; a FAILED one has no requests to drain."""
+    """The surplus copies draining; a FAILED one is stopped, as it has no requests to drain."""
     failed = [it for it in desired.others if it.status.phase is CopyPhase.FAILED]
     surplus = [drained(it, context) for it in desired.surplus]
     return surplus + [stopped(it, context.now) for it in failed]
