@@ -63,7 +63,7 @@ def refuse_fields(params: Mapping[str, Any], fields: tuple[str, ...], path: str 
 
 
 def refuse_isolation(params: Mapping[str, Any]) -> None:
-    """Raise `unsupported` where network isolation is asked for: it cannot be given here."""
+    """Raise `unsupported` where network isolation is requested: it cannot be provided."""
     if params.get("EnableNetworkIsolation"):
         raise unsupported(
             "EnableNetworkIsolation=true",

@@ -86,7 +86,7 @@ def run_drill(
 
 
 def show(outcomes: Sequence[DrillOutcome], *, as_json: bool) -> None:
-    """JSON for programs, or a table where several drills were run."""
+    """Print JSON, or a table where several drills were run."""
     if as_json:
         shown = [{"verdict": it.verdict, **msgspec.to_builtins(it)} for it in outcomes]
         print_json(shown)

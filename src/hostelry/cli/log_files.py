@@ -39,7 +39,7 @@ def copies_of(state: Mapping[str, Any] | None, name: str) -> list[str]:
     ]
 
 
-def bases_of(state: Mapping[str, Any] | None, name: str) -> str:
+def serving_component(state: Mapping[str, Any] | None, name: str) -> str:
     """The component whose copies serve `name`: its base where it is an adapter, else itself."""
     for endpoint in (state or {}).get("endpoints", []):
         for component in endpoint.get("components", ()):
@@ -60,7 +60,7 @@ def find_logs(home: Home, state: Mapping[str, Any] | None, name: str | None) -> 
     named = {k: it for k, it in platform.items() if k == name or k.startswith(f"{name}-")}
     if named:
         return named
-    owned = copies_of(state, bases_of(state, name))
+    owned = copies_of(state, serving_component(state, name))
     matches = {it: path for it, path in fleet.items() if it in owned or it.startswith(name)}
     if not matches:
         known = ", ".join([*platform, *fleet]) or "none yet"

@@ -56,7 +56,7 @@ def service_model(path: Path | None) -> ServiceModel:
 
 
 def requirements(cpus: float, memory_mib: int, accelerators: int) -> Requirements:
-    """What a copy reserves; raises ValueError for less than nothing."""
+    """The reservation of a copy; raises ValueError for values out of range."""
     if not (0.0 <= cpus <= 4096.0 and 0 < memory_mib <= 1 << 24 and 0 <= accelerators <= 64):
         raise ValueError(
             f"a copy of {cpus:g} CPUs, {memory_mib} MiB and {accelerators} accelerators; it must "

@@ -49,7 +49,7 @@ def draw_load(axes: Axes, timeline: Mapping[str, Any]) -> None:
 
 
 def draw_capacity(axes: Axes, timeline: Mapping[str, Any], now: float) -> None:
-    """What is wanted and what serves, as steps up to now."""
+    """Desired and serving capacity, as steps up to now."""
     for name, color in (("desired", "tab:orange"), ("serving", "tab:green")):
         points = list(timeline["series"].get(name, ()))
         points += [(now, points[-1][1])] if points else []

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -42,6 +41,7 @@ from hostelry.reconcile.overview import overview
 from hostelry.reconcile.reconciler import Reconciler
 from hostelry.reconcile.record import load_all
 from hostelry.server.home import Credentials
+from hostelry.server.json_response import JsonResponse
 from hostelry.server.load_routes import LoadRoutes
 from hostelry.server.placement_report import explained_endpoints
 from hostelry.server.wake_routes import WakeRoutes
@@ -49,7 +49,6 @@ from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
 ROUTES_WAIT_S = 20.0
-JSON_HEADERS = {"Content-Type": "application/json"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +122,7 @@ class InternalApi:
         snapshot = await self._deps.reconciler.routes.newer_than(have, ROUTES_WAIT_S)
         if snapshot is None:
             return Response(status_code=304)
-        return Response(msgspec.json.encode(snapshot), headers=JSON_HEADERS)
+        return JsonResponse(snapshot)
 
     async def state(self, request: Request) -> Response:
         """The data of `hostelry status`: `endpoints`, and the version of the published routes."""
@@ -133,21 +132,18 @@ class InternalApi:
             "endpoints": overview(states, self._deps.reconciler.instances.facts),
             "routes_version": None if snapshot is None else snapshot.version,
         }
-        return Response(msgspec.json.encode(shown), headers=JSON_HEADERS)
+        return JsonResponse(shown)
 
     async def placement(self, request: Request) -> Response:
         """The data of `hostelry explain`: the endpoints of `state`, each with its `placement`."""
         shown = {"endpoints": await asyncio.to_thread(self._explained_endpoints)}
-        return Response(msgspec.json.encode(shown), headers=JSON_HEADERS)
+        return JsonResponse(shown)
 
     async def health(self, request: Request) -> Response:
         """200 while the process answers and its store does; `ready` once routes are published."""
         revision = await asyncio.to_thread(self._deps.state.store.revision)
         is_ready = self._deps.reconciler.routes.snapshot is not None
-        return Response(
-            msgspec.json.encode({"status": "ok", "ready": is_ready, "revision": revision}),
-            headers=JSON_HEADERS,
-        )
+        return JsonResponse({"status": "ok", "ready": is_ready, "revision": revision})
 
     def _explained_endpoints(self) -> list[dict[str, Any]]:
         facts = self._deps.reconciler.instances.facts

@@ -104,6 +104,10 @@ class Exposition(Collector):
         """Every metric family in Prometheus' text format."""
         return generate_latest(self._registry)
 
+    def serve(self, request: Request) -> Response:
+        """GET /internal/metrics; runs in a thread, as it reads records."""
+        return Response(self.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
     def _alarms(self) -> Metric:
         """The number of alarms in each state."""
         found: Counter[tuple[str, str, str]] = Counter()
@@ -118,17 +122,6 @@ class Exposition(Collector):
         for labels, count in sorted(found.items()):
             family.add_metric(labels, count)
         return family
-
-
-class ExpositionRoute:
-    """GET /internal/metrics."""
-
-    def __init__(self, exposition: Exposition) -> None:
-        self._exposition = exposition
-
-    def serve(self, request: Request) -> Response:
-        """The text; runs in a thread, as it reads records."""
-        return Response(self._exposition.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 def _requests(totals: list[tuple[LoadKey, Total]]) -> Iterator[Metric]:

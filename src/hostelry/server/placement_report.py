@@ -53,10 +53,10 @@ def placement_report(state: EndpointState) -> dict[str, Any]:
     """
     instances = list(state.instances.values())
     hosts, held = hosts_of(instances), held_on(state, instances)
-    wanted = _wanted_by_component(state, instances)
+    requests = _requests_by_component(state, instances)
     whole = [it.spec.id for it in state.copies.values() if it.spec.requirements is None]
-    why = {it.copy_id: why_here(it, hosts, held, wanted) for it in held}
-    unplaced = (_unplaced(state, state.components[it], wanted[it], held) for it in wanted)
+    why = {it.copy_id: why_here(it, hosts, held, requests) for it in held}
+    unplaced = (_unplaced(state, state.components[it], requests[it], held) for it in requests)
     return {
         "instances": [_instance(it) for it in uses(hosts, held)],
         "why": {**why, **dict.fromkeys(whole, WHOLE_INSTANCE)},
@@ -64,7 +64,7 @@ def placement_report(state: EndpointState) -> dict[str, Any]:
     }
 
 
-def _wanted_by_component(
+def _requests_by_component(
     state: EndpointState, instances: Sequence[Instance]
 ) -> dict[str, CopyRequest]:
     """A copy of each base component as placement is asked for it, by the component's name."""
@@ -77,7 +77,7 @@ def _wanted_by_component(
 
 
 def _unplaced(
-    state: EndpointState, component: InferenceComponent, wanted: CopyRequest, held: Sequence[Held]
+    state: EndpointState, component: InferenceComponent, request: CopyRequest, held: Sequence[Held]
 ) -> dict[str, Any] | None:
     """Copies of a component that have no place: how many, why, and what would help; None: none."""
     copies = [it for it in state.copies_of(component.name) if not it.draining]
@@ -85,7 +85,7 @@ def _unplaced(
     if count <= 0 or component.status is ComponentStatus.DELETING:
         return None
     staying = [it for it in state.instances.values() if it.state is not InstanceState.TERMINATING]
-    why = place([wanted], hosts_of(staying), held).first_obstacle
+    why = place([request], hosts_of(staying), held).first_obstacle
     text = ABOUT_TO_BE_PLACED if why is None else why.text
     return {
         "component": component.name,

@@ -33,7 +33,7 @@ from hostelry.metrics.persistence.durable import DurableMetrics
 from hostelry.metrics.sagemaker.census import Census
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.metrics.sagemaker.publisher import Publisher
-from hostelry.server.exposition import Exposition, ExpositionRoute
+from hostelry.server.exposition import Exposition
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.otel import OtelExport, is_wanted
 from hostelry.server.scaling_routes import ScalingRoutes
@@ -89,8 +89,8 @@ class Scaling:
         self.exposition = Exposition(
             self._publisher.totals, self.board, census, state, clock, self.metrics
         )
-        scrape = ExpositionRoute(self.exposition).serve
-        self.routes = (*self.routes, Route("/internal/metrics", scrape, methods=["GET"]))
+        scrape = Route("/internal/metrics", self.exposition.serve, methods=["GET"])
+        self.routes = (*self.routes, scrape)
         self._responsive = ResponsiveWatch(
             ResponsiveWatchDeps(
                 state=state,

@@ -23,9 +23,9 @@ from hostelry.domain.scaling import (
 )
 from hostelry.scaling_policy.responsive.opt_in import tag_of_options
 from hostelry.scaling_policy.schedule import next_due
+from hostelry.server.json_response import JsonResponse
 from hostelry.store.records import State
 
-JSON_HEADERS = {"Content-Type": "application/json"}
 DEFAULT_SINCE_S = 900.0
 MOST_SINCE_S = 15 * 24 * 3600.0
 SHOWN_ACTIVITIES = 50
@@ -50,7 +50,7 @@ class ScalingRoutes:
     async def scaling(self, request: Request) -> Response:
         """Every scalable target with its capacity, policies, schedules and newest activities."""
         shown = await asyncio.to_thread(self.document)
-        return Response(msgspec.json.encode(shown), headers=JSON_HEADERS)
+        return JsonResponse(shown)
 
     async def timeline(self, request: Request) -> Response:
         """Load, capacity and acts of an endpoint's targets over the last `since_s` seconds."""
@@ -63,7 +63,7 @@ class ScalingRoutes:
             return Response(f"since_s must be more than 0 and at most {MOST_SINCE_S:.0f}", 400)
         endpoint, component = query.get("endpoint", ""), query.get("component") or None
         shown = await asyncio.to_thread(self.timelines, endpoint, component, since_s)
-        return Response(msgspec.json.encode(shown), headers=JSON_HEADERS)
+        return JsonResponse(shown)
 
     def document(self) -> dict[str, Any]:
         """The answer of `scaling`."""

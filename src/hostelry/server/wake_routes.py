@@ -13,10 +13,10 @@ from hostelry.base.json import decode
 from hostelry.domain.load import LoadKey, Wake
 from hostelry.domain.scope import Scope
 from hostelry.reconcile.desired import has_desired_copies
+from hostelry.server.json_response import JsonResponse
 from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
-JSON_HEADERS = {"Content-Type": "application/json"}
 
 
 class WakeRoutes:
@@ -48,4 +48,4 @@ class WakeRoutes:
             component_name=asked.get("component") or None,
         )
         wanted = await asyncio.to_thread(has_desired_copies, self._state, key)
-        return Response(msgspec.json.encode({"wanted": wanted}), headers=JSON_HEADERS)
+        return JsonResponse({"wanted": wanted})

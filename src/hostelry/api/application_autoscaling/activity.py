@@ -27,7 +27,7 @@ def describe_scaling_activities(context: CallContext, params: Params) -> Result:
 
 
 def activities_of(context: CallContext, params: Params) -> list[ScalingActivity]:
-    """Every activity of the service namespace that may be shown."""
+    """The activities of the service namespace that the request includes."""
     if params["ServiceNamespace"] != NAMESPACE:
         return []
     stored = context.state.scaling_activities.list(context.scope)

@@ -93,7 +93,7 @@ def configuration_of(params: Params, before: ScalingPolicy | None) -> tuple[str,
 
 
 def type_of(policy: ScalingPolicy) -> str:
-    """PolicyType."""
+    """The PolicyType of a policy."""
     return TRACKING if policy.tracking is not None else STEPPING
 
 
@@ -200,7 +200,7 @@ def delete_policies_of(context: CallContext, resource_id: str, dimension: Dimens
 
 
 def delete_policy(context: CallContext, found: Versioned[ScalingPolicy]) -> None:
-    """Delete one, its alarms first."""
+    """Delete a policy, its alarms first."""
     policy = found.value
     drop_alarms(context, policy.alarm_names)
     name = policy_key(policy.resource_id, policy.dimension, policy.name)

@@ -242,7 +242,7 @@ def check_interval(step: StepAdjustment) -> None:
 
 
 def check_ends(first: StepAdjustment, last: StepAdjustment) -> None:
-    """Refuse steps that end short of infinity on a side of the threshold that they have."""
+    """Refuse steps that do not reach infinity on a side of the threshold that they cover."""
     if first.lower is not None and first.lower < 0.0:
         raise validation_error(
             "A step adjustment without MetricIntervalLowerBound is required, since one has a"

@@ -22,7 +22,7 @@ COMPONENT_IN_SERVICE = (ComponentStatus.IN_SERVICE, ComponentStatus.UPDATING)
 
 
 def dimension_of(params: Params) -> Dimension | None:
-    """The dimension asked for; None where it is another service's."""
+    """The requested dimension; None where it is another service's."""
     given = params.get("ScalableDimension")
     known = {it.value: it for it in Dimension}
     return known.get(given or "") if params["ServiceNamespace"] == NAMESPACE else None

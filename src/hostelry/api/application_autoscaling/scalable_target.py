@@ -122,7 +122,7 @@ def describe_scalable_targets(context: CallContext, params: Params) -> Result:
 
 
 def targets_of(context: CallContext, params: Params) -> list[ScalableTarget]:
-    """Every target of the service namespace asked for."""
+    """Every target of the requested service namespace."""
     if params["ServiceNamespace"] != NAMESPACE:
         return []
     return [it.value for it in context.state.scalable_targets.list(context.scope)]

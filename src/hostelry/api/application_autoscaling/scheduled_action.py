@@ -23,7 +23,7 @@ MAX_ACTIONS = 200  # of a target
 
 
 def put_scheduled_action(context: CallContext, params: Params) -> Result:
-    """PutScheduledAction: a new action, or what is given of one; times not given are deleted.
+    """PutScheduledAction: a new action, or the given fields of one; times not given are deleted.
 
     A schedule that would never fire from now on is refused, where AWS accepts it and does nothing.
     """
@@ -175,7 +175,7 @@ def delete_actions_of(context: CallContext, resource_id: str, dimension: Dimensi
 
 
 def delete_action(context: CallContext, found: Versioned[ScheduledAction]) -> None:
-    """Delete one."""
+    """Delete a scheduled action."""
     action = found.value
     name = policy_key(action.resource_id, action.dimension, action.name)
     context.state.scheduled_actions.delete(context.scope, name, expect=found.version)

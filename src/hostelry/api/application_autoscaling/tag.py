@@ -28,7 +28,7 @@ def list_tags_for_resource(context: CallContext, params: Params) -> Result:
 
 
 def tags_with(context: CallContext, arn: str, tags: Mapping[str, str]) -> Mapping[str, str]:
-    """The tags that a target has with `tags` added or overwritten; raises where it cannot be."""
+    """The target's tags with `tags` added or overwritten; raises ServiceError for invalid ones."""
     for key in tags:
         if key.lower().startswith("aws:"):
             raise validation_error(f'Tag key "{key}" begins with "aws:", which is reserved.')

@@ -71,7 +71,7 @@ def describe_alarms_for_metric(context: CallContext, params: Params) -> Result:
 
 
 def alarms_of(context: CallContext, params: Params) -> list[Alarm]:
-    """Alarms of the types that are asked for."""
+    """Alarms of the requested types."""
     types = params.get("AlarmTypes") or (METRIC_ALARM,)
     state, scope = context.state, context.scope
     found: list[Alarm] = []

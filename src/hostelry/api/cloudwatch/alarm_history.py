@@ -30,7 +30,7 @@ def describe_alarm_history(context: CallContext, params: Params) -> Result:
 
 
 def histories(context: CallContext, params: Params) -> Iterator[AlarmHistory]:
-    """The history of the alarm that is asked for, or all."""
+    """The history of the requested alarm, or all."""
     state, scope = context.state, context.scope
     if params.get("AlarmName") is None:
         yield from (history for history, _ in all_histories(state, scope))

@@ -140,7 +140,7 @@ def metric_of(given: Mapping[str, Any], path: str) -> Metric:
 
 
 def check_statistic(path: str, name: str) -> None:
-    """Refuse what is no statistic."""
+    """Refuse an unknown statistic."""
     try:
         statistic(name)
     except ValueError as error:
@@ -223,7 +223,7 @@ def metric_stat_of(given: Mapping[str, Any], path: str) -> MetricStat:
 
 
 def check_set(queries: Sequence[MetricQuery]) -> None:
-    """Refuse queries that together are no alarm: one returns data, all have one period."""
+    """Refuse queries unless one returns data and all have one period."""
     num = sum(1 for it in queries if it.stat is not None)
     if num > MAX_QUERIES:
         raise validation_error(f"Metrics has {num} metrics; an alarm has at most {MAX_QUERIES}.")

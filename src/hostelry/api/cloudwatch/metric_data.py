@@ -30,7 +30,7 @@ RESERVED = "AWS/"
 
 
 def put_metric_data(context: CallContext, params: Params) -> Result:
-    """Every datum, or none where one of them is refused, or where they cannot be kept."""
+    """PutMetricData: stores every datum, or none where one is refused or the store fails."""
     if len(msgspec.json.encode(params)) > MAX_REQUEST_BYTES:
         raise ServiceError(
             "RequestEntityTooLarge",
@@ -61,7 +61,7 @@ def put_metric_data(context: CallContext, params: Params) -> Result:
 
 
 def _data(params: Params) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every datum with its path; those of entities are as the others, as nothing shows entities."""
+    """Every datum with its path; data of entities is treated alike: no operation shows entities."""
     lists = [("MetricData", params.get("MetricData") or ())]
     for number, entity in enumerate(params.get("EntityMetricData") or (), start=1):
         path = f"EntityMetricData.member.{number}.MetricData"

@@ -15,7 +15,7 @@ RECENTLY_S = 3 * 3600
 
 
 def list_metrics(context: CallContext, params: Params) -> Result:
-    """The metrics with data in the last two weeks, or three hours, that fit; 500 a page."""
+    """ListMetrics: matching metrics with data in the last two weeks, or 3 hours; 500 a page."""
     if params.get("OwningAccount") not in (None, context.scope.account):
         raise invalid_value(
             f"The value {params['OwningAccount']} for parameter OwningAccount is invalid: only"

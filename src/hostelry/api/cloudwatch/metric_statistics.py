@@ -56,7 +56,7 @@ def _check_extended(number: int, name: str) -> None:
 
 
 def _time(params: Params) -> tuple[float, float]:
-    """The time asked for, in whole periods of which there are not too many."""
+    """The requested interval, in whole periods; refuses more than MAX_DATAPOINTS of them."""
     period_s = params["Period"]
     check_period("Period", period_s)
     start, end = params["StartTime"] // period_s * period_s, params["EndTime"]

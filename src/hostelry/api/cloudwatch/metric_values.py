@@ -16,17 +16,17 @@ DAY_S = 86_400
 
 
 def invalid_value(message: str) -> ServiceError:
-    """The answer to a value out of its range."""
+    """The error for a value out of its range."""
     return ServiceError("InvalidParameterValue", message)
 
 
 def invalid_combination(message: str) -> ServiceError:
-    """The answer to values that exclude each other."""
+    """The error for values that exclude each other."""
     return ServiceError("InvalidParameterCombination", message)
 
 
 def missing(message: str) -> ServiceError:
-    """The answer to a request without something it needs."""
+    """The error for a missing parameter."""
     return ServiceError("MissingParameter", message)
 
 

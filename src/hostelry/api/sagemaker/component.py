@@ -257,12 +257,12 @@ def check_no_adapters(context: CallContext, component: InferenceComponent) -> No
 
 
 def spec_deadline(context: CallContext, spec: ComponentSpec, variant: Variant) -> float:
-    """When bringing up copies of `spec` fails."""
+    """The deadline for copies of `spec` to come up."""
     return copies_deadline(spec, variant, context.now)
 
 
 def adapter_deadline(context: CallContext, base: InferenceComponent, variant: Variant) -> float:
-    """When registering an adapter fails: no sooner than its base, which may still be coming up."""
+    """The deadline for an adapter: not before its base's, which may still be coming up."""
     own = (
         start_deadline(context.now, 0.0, 0.0)
         if base.spec is None

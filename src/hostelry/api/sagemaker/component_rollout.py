@@ -66,7 +66,7 @@ def size_of(given: Mapping[str, Any]) -> CapacitySize:
 
 
 def check_waits(update: RollingUpdate, copies: int) -> None:
-    """Refuse waits that fill the time the update may take, so that it could never end."""
+    """Refuse waits that take longer than the update may."""
     limit_s = update.max_execution_s or MAX_EXECUTION_S
     waits_s = num_batches(update, copies) * update.wait_s
     if waits_s >= limit_s:
@@ -78,5 +78,5 @@ def check_waits(update: RollingUpdate, copies: int) -> None:
 
 
 def num_batches(update: RollingUpdate, copies: int) -> int:
-    """How many batches so many copies are exchanged in."""
+    """The number of batches in which so many copies are replaced."""
     return -(-copies // update.max_batch.copies(copies))

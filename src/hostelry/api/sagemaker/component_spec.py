@@ -33,7 +33,7 @@ def component_spec(
     variant: Variant,
     generation: int,
 ) -> ComponentSpec:
-    """The base component's spec that its specifications and their containers make."""
+    """The base component's spec from its specifications and their containers."""
     typed = [
         typed_spec(one, container, variant)
         for one, container in zip(given, containers, strict=True)
@@ -165,7 +165,7 @@ def adapter_spec(given: Given, base_name: str, generation: int) -> AdapterSpec:
 
 
 def adapter_source(given: Given) -> ArtifactSource:
-    """Where the adapter's archive lies; an adapter is nothing but weights."""
+    """The source of the adapter's archive; refuses fields that only a base has."""
     for field in ("ModelName", "ComputeResourceRequirements", "SchedulingConfig"):
         if given.get(field) is not None:
             raise validation_error(

@@ -42,7 +42,7 @@ from hostelry.store.records import Versioned
 
 
 def update_inference_component(context: CallContext, params: Params) -> Result:
-    """UpdateInferenceComponent: new copies, or a new adapter, beside what serves.
+    """UpdateInferenceComponent: new copies, or a new adapter, beside those that serve.
 
     A member that a new specification leaves out keeps its value; see `merged`.
     """
@@ -96,7 +96,7 @@ def put_updating(
 
 
 def update_deadline(context: CallContext, changed: InferenceComponent, variant: Variant) -> float:
-    """When the update fails."""
+    """The deadline of the update."""
     if changed.spec is None:
         assert changed.adapter is not None, "a component is a base or an adapter"
         base = find_component(context, changed.adapter.base_name).value

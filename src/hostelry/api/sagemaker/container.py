@@ -39,7 +39,7 @@ def container_of(given: Mapping[str, Any], path: str) -> Container:
 
 
 def source_of(given: Mapping[str, Any], path: str) -> ArtifactSource | None:
-    """Where the container's model lies; None where it brings none."""
+    """The source of the container's model; None where it has none."""
     url = given.get("ModelDataUrl")
     s3_source = (given.get("ModelDataSource") or {}).get("S3DataSource")
     if url and s3_source:

@@ -83,7 +83,7 @@ def list_endpoint_configs(context: CallContext, params: Params) -> Result:
 
 
 def delete_endpoint_config(context: CallContext, params: Params) -> Result:
-    """DeleteEndpointConfig: forgets the entry; endpoints made from it keep their own copy."""
+    """DeleteEndpointConfig; endpoints made from the configuration keep their own copy."""
     found = find_endpoint_config(context, params["EndpointConfigName"])
     context.state.endpoint_configs.delete(context.scope, found.value.name, expect=found.version)
     write_tags(context, found.value.arn, {})

@@ -116,7 +116,7 @@ def with_retained(
 
 
 def check_same_kind(context: CallContext, endpoint: Endpoint, pending: Deployment) -> None:
-    """Refuse another kind of endpoint, and one that its components could not move to."""
+    """Refuse a deployment of another kind, and one on which the components have no room."""
     if endpoint.takes_components != pending.config.takes_components:
         kinds = ("models", "inference components")
         now, then = kinds if not endpoint.takes_components else reversed(kinds)
@@ -144,7 +144,7 @@ def deployment_config(endpoint: Endpoint, params: Params) -> Mapping[str, Any]:
 
 
 def changes_by_variant(endpoint: Endpoint, params: Params) -> dict[str, Mapping[str, Any]]:
-    """The changes asked for, checked, by variant name."""
+    """The requested changes, checked, by variant name."""
     live = {it.variant.name: it for it in endpoint.active.variants}
     changes: dict[str, Mapping[str, Any]] = {}
     for number, change in enumerate(params["DesiredWeightsAndCapacities"], start=1):
@@ -183,7 +183,7 @@ def resized(wanted: EndpointVariant, change: Mapping[str, Any]) -> EndpointVaria
 def check_keeps_scaled_variants(
     context: CallContext, endpoint: Endpoint, pending: Deployment
 ) -> None:
-    """Refuse an update of an endpoint that takes a variant away from the scaler.
+    """Refuse an update that removes a variant which is a scalable target.
 
     Source: "Update endpoints that use auto scaling" in the SageMaker developer guide.
     """

@@ -22,7 +22,7 @@ ECHOED = (
 
 
 def create_model(context: CallContext, params: Params) -> Result:
-    """CreateModel; whether the artifacts exist shows when a model server needs them."""
+    """CreateModel; missing artifacts are reported once a model server needs them."""
     scope, name = context.scope, params["ModelName"]
     tags = tags_of(params.get("Tags"))
     refuse_isolation(params)
@@ -75,7 +75,7 @@ def list_models(context: CallContext, params: Params) -> Result:
 
 
 def delete_model(context: CallContext, params: Params) -> Result:
-    """DeleteModel: forgets the entry; endpoints and components that use it keep their own copy."""
+    """DeleteModel; endpoints and components that use the model keep their own copy."""
     found = find_model(context, params["ModelName"])
     context.state.models.delete(context.scope, found.value.name, expect=found.version)
     write_tags(context, found.value.arn, {})
