@@ -1,1 +1,1 @@
-"""Where instances live: Fleet, Agent and Launcher; the only code that starts processes."""
+"""Instances and their copies: Fleet, Agent and Launcher; the only code that starts processes."""

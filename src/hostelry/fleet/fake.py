@@ -30,14 +30,13 @@ LIFE = (
 
 @dataclass(kw_only=True)
 class FakeSwitches:
-    """What goes wrong, and how fast things go; may be turned at any time.
+    """Faults to inject and the speed of starts; may be changed at any time.
 
-    `slow` leaves copies where they are until `FakeFleet.tick`; otherwise they are ready at once.
-    `broken_images`, `broken_instances` (by id) and `broken_adapters` (by URI) give the reason that
-    is reported; `no_capacity` (by instance type) the text of the CapacityError that launches of
-    that type raise. `memory_bytes` (by owner) is what copies hold, `open_connections` (by copy id)
-    what holds on to one that drains. Agents of `hung_instances` take no call: they raise at once
-    what a caller says who has waited long enough.
+    `slow` leaves copies in their phase until `FakeFleet.tick`; otherwise they are ready at once.
+    `broken_images`, `broken_instances` (by id) and `broken_adapters` (by URI) give the reported
+    reason; `no_capacity` (by instance type) gives the text of the CapacityError that launches
+    raise. `memory_bytes` (by owner) and `open_connections` (by copy id, while it drains) are
+    reported. Calls to agents of `hung_instances` fail at once, as after a timeout.
     `launch_error`, `terminate_error` and `apply_error` are raised by every such call; with `hang`
     launches and agents never answer.
     """
@@ -59,7 +58,7 @@ class FakeSwitches:
 
 @dataclass(kw_only=True)
 class FakeMachine:
-    """What stays of an instance when its agent dies: the wish and the running copies."""
+    """The state that outlives an instance's agent: desired and running copies."""
 
     instance_id: str
     life: int = 0
@@ -72,7 +71,7 @@ class FakeMachine:
 
     @property
     def address(self) -> str:
-        """Where the present agent answers; another one after each start."""
+        """The current agent's URL; another one after each start."""
         return f"http://{self.instance_id}:{self.life}"
 
 
@@ -117,7 +116,7 @@ class FakeFleet:
         return FakeAgent(self, address)
 
     def kill_agent(self, instance_id: str) -> None:
-        """The agent dies; its copies go on."""
+        """The agent dies; its copies keep running."""
         self.machines[instance_id].alive = False
         self._touch(self.machines[instance_id])
 
@@ -143,11 +142,11 @@ class FakeFleet:
         self._touch(machine)
 
     def tick(self) -> None:
-        """Every copy and adapter comes one phase further."""
+        """Advance every copy and adapter by one phase."""
         for machine in self.machines.values():
             for spec in machine.desired:
                 status = machine.copies[spec.id]
-                machine.copies[spec.id] = self._further(machine, spec, status)
+                machine.copies[spec.id] = self._advanced(machine, spec, status)
             self._touch(machine)
 
     def machine_at(self, address: str) -> FakeMachine:
@@ -160,18 +159,20 @@ class FakeFleet:
         raise RetryableError(f"no agent answers at {address}")
 
     def applied(self, machine: FakeMachine, desired: tuple[CopySpec, ...]) -> None:
-        """Take over a wish: copies that are not named end, new ones start."""
+        """Record desired copies: those that are not named end, new ones start."""
         machine.desired = desired
         machine.num_applies += 1
         machine.copies = {
-            it.id: machine.copies.get(it.id) or self._start_copy(machine, it) for it in desired
+            spec.id: machine.copies.get(spec.id) or self._start_copy(machine, spec)
+            for spec in desired
         }
         for spec in desired:
             machine.copies[spec.id] = self._counted(spec, machine.copies[spec.id])
         if not self.switches.slow:
             for _ in LIFE:
                 machine.copies = {
-                    it.id: self._further(machine, it, machine.copies[it.id]) for it in desired
+                    spec.id: self._advanced(machine, spec, machine.copies[spec.id])
+                    for spec in desired
                 }
         self._touch(machine)
 
@@ -180,7 +181,7 @@ class FakeFleet:
         machine.started += 1
         return CopyStatus(id=spec.id, phase=CopyPhase.PENDING)
 
-    def _further(self, machine: FakeMachine, spec: CopySpec, status: CopyStatus) -> CopyStatus:
+    def _advanced(self, machine: FakeMachine, spec: CopySpec, status: CopyStatus) -> CopyStatus:
         if status.phase is CopyPhase.READY:
             return replace(self._counted(spec, status), adapters=self._adapters(spec, status))
         if status.phase not in LIFE:
@@ -193,7 +194,7 @@ class FakeFleet:
         return replace(status, phase=phase, address=f"http://copy/{spec.id}")
 
     def measure(self, machine: FakeMachine) -> None:
-        """What ready copies hold is seen."""
+        """Measure the memory of ready copies."""
         for spec in machine.desired:
             status = machine.copies[spec.id]
             if status.phase is CopyPhase.READY:
@@ -202,12 +203,12 @@ class FakeFleet:
                 machine.copies[spec.id] = replace(status, memory_bytes=held, peak_memory_bytes=peak)
 
     def _counted(self, spec: CopySpec, status: CopyStatus) -> CopyStatus:
-        """What drains is told how many connections are open."""
+        """`status` with the number of open connections while the copy drains."""
         still_open = self.switches.open_connections.get(spec.id, 0) if spec.draining else None
         return replace(status, open_connections=still_open)
 
     def _adapters(self, spec: CopySpec, known: CopyStatus) -> tuple[AdapterStatus, ...]:
-        """What is registered stays so; what is new is registered or refused."""
+        """Adapters with a status keep it; new ones are registered or refused."""
         settled = {it.id: it for it in known.adapters}
         return tuple(settled.get(it.id) or self._registered(it) for it in spec.adapters)
 
@@ -256,7 +257,7 @@ class FakeAgent:
         self._fleet.applied(self._machine(), tuple(copies))
 
     async def observe(self, have: str | None = None, timeout_s: float = 0.0) -> Observation:
-        """The present state; waits for one whose version is not `have`."""
+        """The current state; waits for one whose version is not `have`."""
         await self._hang()
         machine = self._machine()
         self._fleet.measure(machine)

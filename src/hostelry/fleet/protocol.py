@@ -1,4 +1,4 @@
-"""The seams to where things run. Nothing above fleet/ starts a process."""
+"""Protocols of the fleet and its agents. Nothing above fleet/ starts a process."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class RunningInstance:
 
 
 class Fleet(Protocol):
-    """Where instances live. Idempotent by instance id."""
+    """The instances that run. Idempotent by instance id."""
 
     async def launch(self, instance: Instance) -> RunningInstance:
         """Start the instance's agent, or return the one that already runs.
@@ -37,7 +37,7 @@ class Fleet(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What an agent runs; `version` changes whenever anything in `copies` does."""
+    """The state of an agent's copies; `version` changes whenever anything in `copies` does."""
 
     instance_id: str
     version: str
@@ -50,13 +50,13 @@ class Agent(Protocol):
     async def apply(self, copies: Sequence[CopySpec]) -> None:
         """Run exactly `copies`: start what is missing, stop what is not named.
 
-        Returns when the wish is recorded (and survives the agent's death), not when it is met.
+        Returns when the desired copies are recorded (and survive the agent), not when they run.
         Raises RetryableError when the agent cannot be reached.
         """
         ...
 
     async def observe(self, have: str | None = None, timeout_s: float = 0.0) -> Observation:
-        """The present state; waits up to `timeout_s` for one whose version is not `have`.
+        """The current state; waits up to `timeout_s` for one whose version is not `have`.
 
         Raises RetryableError when the agent cannot be reached.
         """

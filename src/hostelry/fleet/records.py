@@ -1,6 +1,6 @@
-"""The small files of an instance's folder; each is written whole or not at all.
+"""Records of an instance's folder; each file is written whole or not at all.
 
-Layout: docs/architecture.md section 5. Knows names and formats, starts and stops nothing.
+Layout: docs/architecture.md section 5. Defines names and formats; starts and stops nothing.
 """
 
 import re
@@ -23,7 +23,7 @@ SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessIdentity:
-    """A process, beyond doubt: a pid alone may have been given to another program since.
+    """A process, beyond doubt: the kernel reuses pids.
 
     `start_ticks` is the kernel's start time of the process, `boot_id` the boot it is counted from.
     """
@@ -51,18 +51,18 @@ class AgentRecord:
 
     @property
     def address(self) -> str:
-        """Where the agent answers."""
+        """The URL of the agent."""
         return f"http://127.0.0.1:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyRecord:
-    """copy.json: what a successor of this agent must know of a copy.
+    """copy.json: the state of a copy that outlives its agent.
 
-    `adapters` are the ids registered with the model server; `failure` is set once it was given up;
-    `rule` is what the process was started by, whatever the operator's file says since; `key` what
-    the process asks to be shown, None of one that an older agent started; `last_end` is of the
-    process before it.
+    `adapters` are the ids registered with the model server. `failure` is set once the copy has
+    failed for good. `rule` is the one the process was started by, even if the operator's file has
+    changed since. `key` is the one the process requires; None if an older agent started it.
+    `last_end` is that of the previous process.
     """
 
     spec_digest: str
@@ -90,7 +90,7 @@ class CopyFolder:
 
     @property
     def log(self) -> Path:
-        """What the model server printed."""
+        """The model server's output."""
         return self.root / "log"
 
     @property
@@ -99,15 +99,15 @@ class CopyFolder:
         return self.root / "model"
 
     def load(self) -> CopyRecord | None:
-        """The record; None where there is none that can be read."""
+        """The record; None where none can be read."""
         return _load(self.record, CopyRecord)
 
     def save(self, record: CopyRecord) -> None:
-        """Write the record; after a power cut there is no process that it could tell of."""
+        """Write the record. It need not survive a power cut: neither does the process it names."""
         write_whole(self.record, msgspec.json.encode(record), durable=False)
 
     def remove(self) -> None:
-        """Remove the folder with all that is in it; what the model points to stays."""
+        """Remove the folder and its contents, but not the files that the model links to."""
         shutil.rmtree(self.root, ignore_errors=True)
 
 
@@ -139,18 +139,18 @@ class InstanceFolder:
 
     @property
     def lock(self) -> Path:
-        """Held by the one agent of this instance for its life."""
+        """The lock that the one agent of this instance holds while it lives."""
         return self.root / "agent.lock"
 
     @property
     def agent_log(self) -> Path:
-        """What the agent printed."""
+        """The agent's output."""
         return self.root / "agent.log"
 
     @property
     def desired(self) -> Path:
-        """The copies wanted, as `PUT /copies` gave them."""
-        return self.root / "wish.json"
+        """The desired copies, as `PUT /copies` gave them."""
+        return self.root / "wish.json"  # the name that older versions read
 
     @property
     def cache(self) -> Path:
@@ -185,16 +185,16 @@ class InstanceFolder:
         return _load(self.devices, tuple[str, ...])
 
     def load_desired(self) -> tuple[CopySpec, ...] | None:
-        """The recorded wish; None before the first, and where it cannot be read."""
+        """The recorded desired copies; None before the first, and where they cannot be read."""
         return _load(self.desired, tuple[CopySpec, ...])
 
     def save_desired(self, copies: tuple[CopySpec, ...]) -> None:
-        """Record the wish durably."""
+        """Record the desired copies durably."""
         write_whole(self.desired, msgspec.json.encode(copies))
 
 
 def plain_name(name: str) -> str:
-    """`name`, once it is known to be one path component; raises TerminalError otherwise."""
+    """`name` if it is a single path component; raises TerminalError otherwise."""
     if not SAFE_ID.fullmatch(name):
         raise TerminalError(f"{name!r} is not an id: 1 to 128 of A-Z a-z 0-9 . _ - are allowed")
     return name

@@ -1,4 +1,4 @@
-"""What an instance type offers, by its name; the figures lie in shapes.toml and are declared."""
+"""Shapes of instance types by name; the figures in shapes.toml are declared, not measured."""
 
 import tomllib
 from functools import cache
@@ -36,13 +36,13 @@ def shape_of(instance_type: str) -> Shape:
 
 
 def default_shape() -> Shape:
-    """What an instance type that no table names is taken to offer."""
+    """The shape assumed for an instance type that no table names."""
     default = _table().default
     return _shape(default.cpus, default.memory_gib, default.accelerators)
 
 
 def declared_shape(instance_type: str) -> Shape | None:
-    """The shape the table declares for this very type; None where it has none."""
+    """The shape the table declares for exactly this type; None where it has none."""
     _, _, rest = instance_type.partition("ml.")
     family, _, size = rest.partition(".")
     table = _table()

@@ -11,13 +11,13 @@ from hostelry.scaling_policy.alarm_events import KEPT_S, kept_items
 from hostelry.store.records import State
 
 ATTEMPTS = 20
-MAX_ORPHANS = 1000  # histories of alarms that are gone
+MAX_ORPHANS = 1000  # histories of deleted alarms
 
 
 def append_history(state: State, scope: Scope, items: Sequence[AlarmHistoryItem]) -> None:
-    """Put `items` of one alarm, newest first, before its history; what is too old or much goes.
+    """Put `items` of one alarm, newest first, before its history; drop items too old or too many.
 
-    Raises Conflict where others wrote it again and again.
+    Raises Conflict if every attempt met another writer.
     """
     name, now = items[0].alarm_name, items[0].at
     for _ in range(ATTEMPTS - 1):
@@ -30,20 +30,20 @@ def append_history(state: State, scope: Scope, items: Sequence[AlarmHistoryItem]
 
 
 def histories(state: State, scope: Scope | None = None) -> Iterator[tuple[AlarmHistory, int]]:
-    """Every history (in `scope`, or in all) and its version, read anew: they are many and large."""
+    """Every history (in `scope`, or in all) and its version; not mirrored, as they are large."""
     for record in state.store.list(state.alarm_histories.kind, scope):
         yield decode(record.body, AlarmHistory), record.version
 
 
 def forget_histories(state: State, now: float) -> None:
-    """Remove what is left of alarms that are gone: what is too old, and more than 1,000."""
+    """Remove histories of deleted alarms: those too old, and all beyond the newest 1,000."""
     living = {(it.value.scope, it.value.name) for it in state.metric_alarms.list()}
     living |= {(it.value.scope, it.value.name) for it in state.composite_alarms.list()}
     orphans = [it for it in histories(state) if (it[0].scope, it[0].alarm_name) not in living]
     orphans.sort(key=lambda it: _newest(it[0]), reverse=True)
     kept = [it for it in orphans[:MAX_ORPHANS] if _newest(it[0]) > now - KEPT_S]
     for history, version in orphans[len(kept) :]:
-        with contextlib.suppress(Conflict):  # an alarm of that name was made just now
+        with contextlib.suppress(Conflict):  # an alarm of that name was created just now
             state.alarm_histories.delete(history.scope, history.alarm_name, expect=version)
 
 

@@ -1,4 +1,4 @@
-"""What a store can fail with besides Conflict."""
+"""Errors of a store besides Conflict."""
 
 from hostelry.base.errors import RetryableError, TerminalError
 

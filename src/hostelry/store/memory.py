@@ -1,4 +1,4 @@
-"""A store in memory: for tests, and for trying the control plane without a disk."""
+"""Store in memory, for tests and for trials of the control plane without a disk."""
 
 import threading
 from collections.abc import Sequence
@@ -85,7 +85,7 @@ class MemoryStore:
             return self._changed.wait_for(lambda: self._revision > since, timeout_s)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to release."""
 
     def _check(self, key: Key, expect: int | None) -> None:
         record = self._records.get(key)

@@ -1,7 +1,7 @@
-"""Every record of the kinds that were asked for, in memory, kept true by the store's changes.
+"""In-memory mirror of the kinds of records in use, updated by the store's changes.
 
-A look at it costs what changed since the one before, not what there is: lists of thousands of
-records are read and decoded once.
+A read costs as much as has changed since the last one, not as much as there is: lists of thousands
+of records are read and decoded once.
 """
 
 import threading
@@ -16,7 +16,7 @@ from hostelry.store.protocol import Change, Record, Store
 
 
 class MirroredRecord:
-    """A record and, once somebody wanted it, the value it holds; values are never changed."""
+    """A record and, after its first use, its decoded value, which is never modified."""
 
     __slots__ = ("_value", "record")
 
@@ -32,12 +32,12 @@ class MirroredRecord:
 
 
 class Mirror:
-    """The records of a store as of each look; thread-safe, for any number of writers anywhere."""
+    """The current records of a store; thread-safe, with any number of writers anywhere."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._revision = 0  # that of the newest change seen; 0: nothing is known yet
+        self._revision = 0  # that of the newest change applied; 0: none yet
         self._tables: dict[str, MirrorTable] = {}
 
     def entries(self, kind: str, scope: Scope | None = None) -> list[MirroredRecord]:
@@ -60,7 +60,7 @@ class Mirror:
         if self._revision:
             with suppress(RevisionTooOld):
                 return self._store.changes(self._revision)
-        # Tables are read after the revision: what changes in between is told once more.
+        # The revision is read before the tables: a change in between is applied twice, harmlessly.
         self._tables = {}
         self._revision = self._store.revision()
         return ()
@@ -74,7 +74,7 @@ class MirrorTable:
         self._order: list[MirroredRecord] | None = None
 
     def apply(self, change: Change) -> None:
-        """Take over one change; a record that is known in that version keeps its value."""
+        """Apply one change; a record of an unchanged version keeps its decoded value."""
         known = self._entries.get(change.key)
         if change.record is None:
             self._entries.pop(change.key, None)

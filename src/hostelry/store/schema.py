@@ -1,4 +1,4 @@
-"""Brings a database to the schema this version knows, and refuses one from a newer version."""
+"""Migration of a database to this version's schema; refuses that of a newer version."""
 
 from sqlalchemy import Connection, column, inspect, select, table
 
@@ -14,7 +14,7 @@ def migrate(connection: Connection) -> None:
     current = revision_of(connection)
     if current == SCHEMA_REVISION:
         return
-    # Alembic loads the dialects of every database: a control that starts again need not wait.
+    # Imported late: Alembic loads the dialects of every database, which delays control's start.
     from hostelry.store.upgrade import upgrade
 
     upgrade(connection, current, SCHEMA_REVISION)

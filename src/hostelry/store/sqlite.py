@@ -1,7 +1,7 @@
-"""The durable store: SQLite through SQLAlchemy Core.
+"""Durable store: SQLite through SQLAlchemy Core.
 
-Only `sqlite_engine` and the error table know SQLite; every statement is portable, so that another
-database can follow by another engine.
+Only `sqlite_engine` and the error tables depend on SQLite; all statements are portable, so that
+another database needs only another engine.
 """
 
 import os
@@ -25,13 +25,13 @@ from hostelry.store.schema import migrate
 from hostelry.store.tables import COUNTER, RECORDS
 
 BUSY_TIMEOUT_S = 10.0
-POLL_S = 0.25  # how soon a wait notices the write of another process
+POLL_S = 0.25  # within which a wait notices a write of another process
 PRAGMAS = (
     "PRAGMA journal_mode=WAL",
     "PRAGMA synchronous=FULL",
     f"PRAGMA busy_timeout={int(BUSY_TIMEOUT_S * 1000)}",
 )
-# Primary result codes that no waiting can cure.
+# Primary result codes that a retry cannot cure.
 REFUSALS = {
     sqlite3.SQLITE_READONLY: "it is read-only; check the owner and mode of the file and folder",
     sqlite3.SQLITE_PERM: "access is denied; check the owner and mode of the file and folder",
@@ -152,7 +152,7 @@ class SqliteStore:
 
     def _make_private(self) -> None:
         """Create the file readable by its owner only; SQLite gives its companions the same mode."""
-        with suppress(OSError):  # the open that follows says what is wrong
+        with suppress(OSError):  # the following open reports it
             os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
@@ -172,13 +172,13 @@ def prepare_connection(raw: sqlite3.Connection, _: Any) -> None:
 
 
 def begin_transaction(connection: Connection) -> None:
-    """Take the write lock at once where we mean to write: a later upgrade could fail."""
+    """Take the write lock at once in a writing transaction: a later upgrade could fail."""
     writes = connection.get_execution_options().get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def next_revision(connection: Connection) -> int:
-    """Draw the next revision; holds every other writer off until the transaction ends."""
+    """The next revision; blocks every other writer until the transaction ends."""
     grown = sa.update(COUNTER).values(revision=COUNTER.c.revision + 1)
     return int(connection.execute(grown.returning(COUNTER.c.revision)).scalar_one())
 
@@ -234,13 +234,13 @@ def record_of(row: Row[Any]) -> Record:
 
 
 def change_of(row: Row[Any]) -> Change:
-    """What `changes` says of a row."""
+    """The change that a row represents."""
     record = None if row.body is None else record_of(row)
     return Change(revision=row.revision, key=key_of(row), record=record)
 
 
 def store_error(path: Path, error: sa.exc.DBAPIError) -> HostelryError:
-    """What to raise for the database's own error: says what happened and what to do."""
+    """The error to raise for the database's own: the cause and what to do."""
     code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
     if code in REFUSALS:
         return StoreRefused(f"the store {path} was refused: {REFUSALS[code]} ({error.orig})")

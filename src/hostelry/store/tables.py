@@ -4,7 +4,7 @@ from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData
 
 METADATA = MetaData()
 
-# A deleted record stays as a tombstone (body NULL) so that watchers learn of it.
+# A deleted record stays as a tombstone (body NULL) so that watchers see the deletion.
 RECORDS = Table(
     "records",
     METADATA,
@@ -17,8 +17,8 @@ RECORDS = Table(
     Index("records_by_revision", "revision", unique=True),
 )
 
-# One row (id 1). Its update is the first statement of every write, which puts writers in one line
-# on every database: revisions become visible in their order.
+# One row (id 1). Its update is the first statement of every write, which serializes writers
+# on every database: revisions become visible in order.
 COUNTER = Table(
     "counter",
     METADATA,

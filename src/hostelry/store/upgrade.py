@@ -1,4 +1,4 @@
-"""Runs the schema revisions that ship with the package, by Alembic."""
+"""Alembic upgrade through the schema revisions that ship with the package."""
 
 from pathlib import Path
 

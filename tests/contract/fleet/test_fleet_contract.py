@@ -85,7 +85,7 @@ def test_an_instance_lives_from_its_launch_to_its_end(place: Place) -> None:
     asyncio.run(case())
 
 
-def test_an_agent_runs_exactly_what_it_is_told(place: Place) -> None:
+def test_an_agent_runs_exactly_the_desired_copies(place: Place) -> None:
     async def case() -> None:
         agent = await place.launched()
         assert await ids(agent) == []
@@ -156,7 +156,7 @@ def test_a_copy_that_cannot_run_fails_with_a_reason_and_leaves_the_others_be(pla
     asyncio.run(case())
 
 
-def test_a_copy_that_drains_is_the_same_process_and_tells_who_holds_on_to_it(place: Place) -> None:
+def test_a_draining_copy_is_the_same_process_and_counts_its_connections(place: Place) -> None:
     async def case() -> None:
         agent = await place.launched()
         await agent.apply([echo("c-1"), echo("c-2")])
@@ -177,7 +177,7 @@ def draining(spec: CopySpec) -> CopySpec:
     return replace(spec, draining=True)
 
 
-def test_the_memory_of_a_copy_is_told(place: Place) -> None:
+def test_the_memory_of_a_copy_is_reported(place: Place) -> None:
     if isinstance(place.fleet, FakeFleet):
         place.fleet.switches.memory_bytes["component/c-1"] = 20 << 20
 

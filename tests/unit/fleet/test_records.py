@@ -38,7 +38,7 @@ def test_other_names_never_become_paths(name: str) -> None:
         plain_name(name)
 
 
-def test_a_wish_comes_back_as_it_was_written(tmp_path: Path) -> None:
+def test_desired_copies_come_back_as_they_were_written(tmp_path: Path) -> None:
     folder = InstanceFolder(tmp_path)
     assert folder.load_desired() is None
     folder.save_desired((SPEC,))

@@ -58,7 +58,7 @@ def test_any_other_name_gets_the_default_shape(name: str) -> None:
     assert default_shape().cpus > 0
 
 
-def test_the_file_says_that_its_figures_are_declared() -> None:
+def test_the_file_states_that_its_figures_are_declared() -> None:
     import hostelry.fleet
 
     text = Path(hostelry.fleet.__file__).with_name("shapes.toml").read_text()

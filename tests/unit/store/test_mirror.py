@@ -33,7 +33,7 @@ def key(name: str, kind: str = "model", scope: Scope = HERE) -> Key:
 
 
 class CountingStore(MemoryStore):
-    """A store that counts what is read of it, and may fail to tell of changes."""
+    """A store that counts what is read of it, and may fail to list changes."""
 
     fault: Exception | None = None
 
@@ -114,7 +114,7 @@ def test_a_value_that_cannot_be_decoded_is_an_error_each_time_and_harms_no_other
     assert good.value(decode) == "good"
 
 
-def test_a_store_that_failed_to_tell_is_asked_again() -> None:
+def test_a_store_that_failed_to_list_changes_is_read_again() -> None:
     store = CountingStore()
     store.put(key("a"), b"1", expect=None)
     mirror = Mirror(store)

@@ -37,8 +37,8 @@ def test_a_store_that_is_up_to_date_is_opened_without_the_migrations(tmp_path: P
         "SqliteStore(Path(sys.argv[1])).close(); print('alembic' in sys.modules)"
     )
     command = [sys.executable, "-c", program, str(path)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert said == "False\n"
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert printed == "False\n"
 
 
 def test_a_migration_that_is_cut_short_leaves_nothing(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def error_with_code(code: int) -> sa.exc.DBAPIError:
 
 
 @pytest.mark.parametrize(
-    ("code", "kind", "says"),
+    ("code", "kind", "advice"),
     [
         pytest.param(8, StoreRefused, "read-only", id="readonly"),
         pytest.param(8 | (6 << 8), StoreRefused, "read-only", id="an extended readonly"),
@@ -83,10 +83,10 @@ def error_with_code(code: int) -> sa.exc.DBAPIError:
     ],
 )
 def test_the_databases_errors_say_what_to_do(
-    code: int, kind: type[HostelryError], says: str
+    code: int, kind: type[HostelryError], advice: str
 ) -> None:
     error = store_error(Path("home/state.db"), error_with_code(code))
     assert type(error) is kind
-    assert says in str(error)
+    assert advice in str(error)
     assert "home/state.db" in str(error)
     assert "what SQLite said" in str(error)

@@ -1,7 +1,7 @@
-"""Where a container sees its adapters: one folder of the copy's own, mounted into it at its start.
+"""Adapter files for a container: one folder of the copy, mounted into it at its start.
 
-An adapter that comes later is hard-linked into that folder, so that it costs no room on the disk
-and shows the container nothing of the other copies' artifacts.
+Adapters are hard-linked into that folder as they come, so that they take no further disk space and
+the container sees no artifacts of other copies.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from hostelry.fleet.rules.images import ImageRule
 
 @dataclass(frozen=True, slots=True)
 class AdapterMount:
-    """The folder of one copy, which its container has at /opt/ml/models."""
+    """The folder of one copy that its container sees at /opt/ml/models."""
 
     root: Path
 
@@ -28,12 +28,12 @@ class AdapterMount:
         return f"{ADAPTERS_PATH}/{name}"
 
     async def remove(self, adapter_id: str) -> None:
-        """Forget the adapter's files; harmless where there are none."""
+        """Remove the adapter's files, if any."""
         await asyncio.to_thread(shutil.rmtree, self.root / _name(adapter_id), ignore_errors=True)
 
 
 def mount_of(rule: ImageRule, copy_folder: Path) -> AdapterMount | None:
-    """The shelf of a copy that is a container; None for a program, which sees the files itself."""
+    """The mount of a copy that is a container; None for a program, which sees the files itself."""
     return AdapterMount(adapters_folder(copy_folder)) if rule.is_container else None
 
 
@@ -42,7 +42,7 @@ def _name(adapter_id: str) -> str:
 
 
 def _place(files: Path, target: Path) -> None:
-    """Link the files whole or not at all; they are the same files for as long as they are there."""
+    """Link all the files or none; a target that exists has them already."""
     if target.exists():
         return
     half = target.with_name(f"{target.name}.half")

@@ -1,7 +1,7 @@
-"""The adapters of one copy: brought to what is wished while its model server is ready.
+"""Adapters of one copy: reconciled with the desired ones while its model server is ready.
 
-A failed adapter never fails its copy. What is registered is noted in the copy's record, so that a
-successor of this agent knows what to take out.
+A failed adapter never fails its copy. Registered ids are kept in the copy's record, so that the
+next agent knows which to remove.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 MAX_CONCURRENT = 4
 MAX_ATTEMPTS = 5
 FIRST_RETRY_S = 0.5
-MAX_ENDS = 3  # of model servers while one adapter was being registered
+MAX_ENDS = 3  # of model server processes while one adapter was being registered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterPlan:
-    """What brings a model server's adapters to the wish."""
+    """The changes that bring a model server to the desired adapters."""
 
     register: tuple[AdapterPlacement, ...] = ()
     unregister: tuple[str, ...] = ()
@@ -37,7 +37,12 @@ class AdapterPlan:
 def plan_adapters(
     desired: Sequence[AdapterPlacement], known: Mapping[str, AdapterStatus], registered: set[str]
 ) -> AdapterPlan:
-    """Register what has no status yet; take out what is registered or known and not wished."""
+    """The changes to make.
+
+    desired, without a status             -> register
+    desired, with a status (even FAILED)  -> leave: a failure is final for this process
+    not desired, registered or known      -> unregister
+    """
     names = {adapter.id for adapter in desired}
     return AdapterPlan(
         register=tuple(adapter for adapter in desired if adapter.id not in known),
@@ -46,7 +51,7 @@ def plan_adapters(
 
 
 def adapter_holder(copy_id: str, adapter_id: str) -> str:
-    """Under which name the artifact cache keeps this adapter of this copy."""
+    """The name under which the artifact cache holds this adapter for this copy."""
     return f"{copy_id}/{hashlib.sha256(adapter_id.encode()).hexdigest()[:32]}"
 
 
@@ -70,29 +75,29 @@ class CopyAdapters:
         self._known: dict[str, AdapterStatus] = {}
         self._registered: set[str] = set()
         self._found: frozenset[str] = frozenset()
-        self._under_way: set[str] = set()  # those the model server is busy with
-        self._ends: dict[str, int] = {}  # how many model servers ended while they were
+        self._under_way: set[str] = set()  # those being registered now
+        self._ends: dict[str, int] = {}  # processes that ended meanwhile, by adapter
         self._one_by_one = asyncio.Lock()
         self._desired_changed = asyncio.Event()
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
         self._mount: AdapterMount | None = None
 
     def set_desired(self, desired: Sequence[AdapterPlacement]) -> None:
-        """What is wanted from now on."""
+        """Replace the desired adapters."""
         self._desired = tuple(desired)
         self._desired_changed.set()
 
-    def process_started(self, registered: Sequence[str], shelf: AdapterMount | None = None) -> None:
-        """A process is there that has only `registered` loaded, as far as is recorded.
+    def process_started(self, registered: Sequence[str], mount: AdapterMount | None = None) -> None:
+        """Start over with a process that has at most `registered` loaded.
 
-        `shelf` is where it sees files, when it does not see this machine's. An adapter during whose
-        registration `MAX_ENDS` processes ended has failed; to tell which it is, they are registered
-        one by one after the first such end.
+        `mount` is where a container sees adapter files. An adapter has failed once `MAX_ENDS`
+        processes ended during its registration. After the first such end adapters are registered
+        one at a time, so that the culprit is known.
         """
         for adapter_id in self._under_way:
             self._ends[adapter_id] = self._ends.get(adapter_id, 0) + 1
         self._under_way.clear()
-        self._mount = shelf
+        self._mount = mount
         self._known.clear()
         self._registered = set(registered)
         self._found = frozenset(registered)
@@ -109,20 +114,20 @@ class CopyAdapters:
 
     @property
     def settled(self) -> bool:
-        """Whether every wished adapter that an adopted process came with is proven, or failed."""
+        """Whether every desired adapter of an adopted process is proven, or has failed."""
         found = [status for status in self.statuses if status.id in self._found]
         return all(status.phase is not AdapterPhase.PENDING for status in found)
 
     @property
     def statuses(self) -> tuple[AdapterStatus, ...]:
-        """Every wished adapter as it stands, in the order of the wish."""
+        """The status of every desired adapter, in their order."""
         return tuple(
-            self._known.get(it.id, AdapterStatus(id=it.id, phase=AdapterPhase.PENDING))
-            for it in self._desired
+            self._known.get(wanted.id, AdapterStatus(id=wanted.id, phase=AdapterPhase.PENDING))
+            for wanted in self._desired
         )
 
     async def serve(self, server: ModelServer, probe: Probe, probe_timeout_s: float) -> None:
-        """Follow the wish until cancelled."""
+        """Reconcile until cancelled."""
         async with asyncio.TaskGroup() as group:
             running: dict[str, asyncio.Task[None]] = {}
             while True:
@@ -153,7 +158,7 @@ class CopyAdapters:
             self._registered.add(adapter.id)
             self._changed()
             async with self._one_by_one if self._ends else nullcontext():
-                self._under_way.add(adapter.id)  # and stays, where the server's end ends this task
+                self._under_way.add(adapter.id)  # stays if the server ends, which cancels this task
                 answer = await self._load(server, probe, probe_timeout_s, adapter, folder)
                 self._forget_ends(adapter.id)
             self._settle(adapter, answer)
@@ -166,17 +171,17 @@ class CopyAdapters:
         adapter: AdapterPlacement,
         folder: str,
     ) -> Answer:
-        """Register and prove; a server that is busy or away for a moment is asked again."""
+        """Register and prove; retries while the server is busy or unreachable."""
         for attempt in range(1, MAX_ATTEMPTS + 1):
             again = attempt > 1 or adapter.id in self._found
             answer = await server.register(adapter, folder, again=again)
             if answer.fault is None:
                 answer = await server.prove(probe, probe_timeout_s, adapter)
-            if answer.fault is None or not answer.passing or attempt == MAX_ATTEMPTS:
+            if answer.fault is None or not answer.retryable or attempt == MAX_ATTEMPTS:
                 break
             self._note(f"adapter {adapter.id}: {answer.fault}; trying again")
             await asyncio.sleep(FIRST_RETRY_S * 2.0**attempt)
-        if answer.fault is not None and not answer.taken:
+        if answer.fault is not None and not answer.name_taken:
             await server.unregister(adapter.id)
         return answer
 
@@ -198,7 +203,7 @@ class CopyAdapters:
         self._set(adapter.id, AdapterPhase.FAILED, reason)
 
     async def _fetch(self, adapter: AdapterPlacement) -> str:
-        """The adapter's folder; an object store that is away is asked again for a while."""
+        """The adapter's folder; retries a few times while the object store is unavailable."""
         want = Fetch(
             source=adapter.source,
             holder=adapter_holder(self._copy_id, adapter.id),

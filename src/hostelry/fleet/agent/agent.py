@@ -1,6 +1,6 @@
-"""An instance's agent: holds the wish and one hosted copy for each of its specs.
+"""Agent of an instance: reconciles the desired copies with the ones it hosts.
 
-Level-triggered: the wish is recorded, then whatever differs from it is started, adapted or stopped.
+Level-triggered: the desired copies are recorded, then differences are started, adapted or stopped.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class InstanceAgent:
         self._instance_id = instance_id
         self._folder = folder
         self._deps = deps
-        # None: nobody has told yet, and nothing is started or stopped until somebody does.
+        # None until the first `apply`: nothing is started or stopped before it.
         self._desired: tuple[CopySpec, ...] | None = None
         self._hosted: dict[str, HostedCopy] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -59,14 +59,14 @@ class InstanceAgent:
         self._recording = asyncio.Lock()
 
     async def start(self) -> None:
-        """Take over what a predecessor left: its wish and its copies."""
+        """Take over the desired copies and the running ones of the previous agent."""
         self._desired = self._folder.load_desired()
-        self._pursue()
+        self._reconcile()
 
     async def adopted(self, timeout_s: float) -> None:
-        """Return once every copy that was adopted is proven again, or `timeout_s` passed.
+        """Wait until every adopted copy is proven again, for `timeout_s` at most.
 
-        What holds on to those that drain is counted then: unknown, they would be stopped soon.
+        Then count the connections to draining ones: control would soon stop those without a count.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -77,9 +77,9 @@ class InstanceAgent:
         await run_guarded("counting connections", self._count_connections)
 
     async def apply(self, copies: Sequence[CopySpec]) -> None:
-        """Run exactly `copies`; returns once the wish is on disk.
+        """Run exactly `copies`; returns once they are recorded on disk.
 
-        Raises TerminalError for ids that are no plain names or come twice.
+        Raises TerminalError for invalid or repeated ids.
         """
         desired = tuple(copies)
         ids = [plain_name(spec.id) for spec in desired]
@@ -89,10 +89,10 @@ class InstanceAgent:
             if desired != self._desired:
                 await asyncio.to_thread(self._folder.save_desired, desired)
                 self._desired = desired
-        self._pursue()
+        self._reconcile()
 
     async def observe(self, have: str | None = None, timeout_s: float = 0.0) -> Observation:
-        """The present state; waits up to `timeout_s` for one whose version is not `have`."""
+        """The current state; waits up to `timeout_s` for one whose version is not `have`."""
         observation = self._observation()
         try:
             async with asyncio.timeout(timeout_s):
@@ -108,13 +108,13 @@ class InstanceAgent:
         return CopyLog(self._folder.copy(copy_id).log).tail(max_lines)
 
     async def stop(self) -> None:
-        """Forget the wish and stop every copy; returns when none is left."""
+        """Stop every copy; returns when none is left."""
         await self.apply(())
         while self._stopping:
             await asyncio.wait(list(self._stopping.values()))
 
     async def measure(self) -> None:
-        """Measure memory, bound the logs and count what holds on to draining copies, for ever."""
+        """Measure memory, bound logs and count connections to draining copies, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             memory = run_periodically("measuring memory", self._measure_memory, MEASURE_EVERY_S)
             drains = run_periodically("counting connections", self._follow_drains, COUNT_EVERY_S)
@@ -131,7 +131,7 @@ class InstanceAgent:
             self._notify()
 
     def _draining(self) -> dict[str, int]:
-        """The port of each copy that drains; the one of a process that is gone may be another's."""
+        """The port of each draining copy that has a process: a free port may be another's soon."""
         return {
             copy_id: it.record.port
             for copy_id, it in self._hosted.items()
@@ -147,8 +147,8 @@ class InstanceAgent:
             if worth_reporting(copy.status.memory_bytes, memory_bytes):
                 copy.record_memory(memory_bytes)
 
-    def _pursue(self) -> None:
-        """Start, adapt and stop until what runs is what is wished."""
+    def _reconcile(self) -> None:
+        """Start, adapt and stop copies so that the desired ones run."""
         if self._desired is None:
             return
         running = {
@@ -164,7 +164,7 @@ class InstanceAgent:
         for spec in plan.start:
             self._host(spec)
         for copy_id in set(self._folder.copy_ids()) - {*self._hosted, *self._stopping}:
-            # Once: a folder that cannot be removed is not worth a loop.
+            # Once: a folder that cannot be removed must not cause a loop.
             if copy_id not in self._cleared:
                 self._cleared.add(copy_id)
                 self._stop(copy_id, self._clear(copy_id))
@@ -188,7 +188,7 @@ class InstanceAgent:
             del self._stopping[copy_id]
             if not done.cancelled() and (error := done.exception()) is not None:
                 log.error("stopping copy %s failed", copy_id, exc_info=error)
-            self._pursue()
+            self._reconcile()
 
         task.add_done_callback(stopped)
 
@@ -202,7 +202,7 @@ class InstanceAgent:
             del self._hosted[copy_id]
 
     async def _clear(self, copy_id: str) -> None:
-        """End what a predecessor left of a copy that is not wished."""
+        """End what a previous agent left of a copy that is not desired."""
         folder = self._folder.copy(copy_id)
         hosted = folder.load()
         await self._deps.launcher.stop(
@@ -222,27 +222,27 @@ class InstanceAgent:
         return Observation(instance_id=self._instance_id, version=version_of(copies), copies=copies)
 
     def _notify(self) -> None:
-        """Wake everyone who waits for a change."""
+        """Wake all callers that wait for a change."""
         self._changed.set()
         self._changed = asyncio.Event()
 
 
 def version_of(copies: Sequence[CopyStatus]) -> str:
-    """A digest that changes whenever anything in `copies` does, except what always moves."""
+    """A digest of `copies` without their CPU and GPU use, which changes all the time."""
     copies = [replace(it, cpu_s=0.0, cpu_at=0.0, gpus=()) for it in copies]
     return hashlib.sha256(msgspec.json.encode(copies)).hexdigest()[:32]
 
 
 def worth_reporting(known_bytes: int, measured_bytes: int) -> bool:
-    """Whether a copy's memory moved by more than a twentieth: every report wakes control."""
+    """Whether memory changed by more than 5 % (and 16 MiB): every report wakes control."""
     step_bytes = max(MEMORY_FLOOR_BYTES, known_bytes * MEMORY_STEP)
     return abs(measured_bytes - known_bytes) > step_bytes
 
 
 def _measure(hosted: Sequence[HostedCopy]) -> list[tuple[int, float]]:
-    """Resident memory and CPU seconds of each copy, from one look at the process table.
+    """Resident memory and CPU seconds of each copy, from one scan of the process table.
 
-    Bounds their logs too.
+    Also bounds their logs.
     """
     table = process_table()
     for copy in hosted:

@@ -1,4 +1,4 @@
-"""What an agent gives each of its copies: where artifacts come from, how processes are started."""
+"""Dependencies that an agent passes to each of its copies."""
 
 import os
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from hostelry.fleet.launch.warm import WarmForks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyDeps:
-    """What every copy of an instance is made with."""
+    """Dependencies of every copy of an instance."""
 
     images_file: Path
     artifacts: Artifacts

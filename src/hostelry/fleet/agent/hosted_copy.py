@@ -1,7 +1,7 @@
-"""One copy on this instance: from its artifacts to a proven model server, and back again.
+"""One copy on this instance, from its artifacts to a proven model server.
 
-One task walks PENDING, DOWNLOADING, STARTING, PROVING, READY and starts over when the process ends.
-What to do next is decided in lifecycle.py; this module does it.
+One task goes through PENDING, DOWNLOADING, STARTING, PROVING, READY and starts over when the
+process ends. lifecycle.py decides what to do next; this module carries it out.
 """
 
 import asyncio
@@ -81,7 +81,7 @@ class HostedCopy:
         set_desired: Callable[[], Iterable[CopySpec]],
     ) -> None:
         self.spec = spec
-        self._desired = set_desired  # every copy of the instance, as it is now
+        self._desired = set_desired  # the desired copies of the instance, at the time of the call
         self._folder = folder
         self._deps = deps
         self._changed = changed
@@ -89,9 +89,11 @@ class HostedCopy:
         self._status = CopyStatus(id=spec.id, phase=CopyPhase.PENDING)
         self._record = CopyRecord(spec_digest=spec_digest(spec))
         self._attempts = Attempts()
-        self._why_again: str | None = None  # the last end, until it is ready again
-        self._reading_ahead: asyncio.Task[int] | None = None  # nobody waits for it
-        self._started_at: float | None = None  # None: by a predecessor of this agent
+        self._restart_reason: str | None = None  # how the last process ended, until READY again
+        self._reading_ahead: asyncio.Task[int] | None = (
+            None  # kept from garbage collection, never awaited
+        )
+        self._started_at: float | None = None  # None: started by a previous agent
         self._ready_at: float | None = None
         self._files = ModelFiles(
             spec=spec,
@@ -112,29 +114,29 @@ class HostedCopy:
 
     @property
     def status(self) -> CopyStatus:
-        """The copy as it stands."""
+        """The current status."""
         end = recent_end(self._record.last_end, self._deps.clock.now(), self._deps.policy)
         return replace(self._status, adapters=self._adapters.statuses, last_end=end)
 
     @property
     def folder(self) -> CopyFolder:
-        """Where the copy's record, log and model lie."""
+        """The folder of the copy's record, log and model."""
         return self._folder
 
     @property
     def record(self) -> CopyRecord:
-        """What a successor of this agent would read."""
+        """The record as the next agent would read it."""
         return self._record
 
     @property
     def settled(self) -> bool:
-        """Whether the copy is past adoption: it is proven, failed, or being started anew."""
+        """Whether adoption is over: the copy is proven, has failed, or is being started."""
         if self._status.phase is CopyPhase.READY:
             return self._adapters.settled
         return self._status.phase not in (CopyPhase.PENDING, CopyPhase.PROVING)
 
     def adapt(self, spec: CopySpec) -> None:
-        """Follow a spec that differs in its adapters only."""
+        """Follow a spec that differs only in adapters and draining."""
         self.spec = spec
         self._adapters.set_desired(spec.adapters)
         self._changed()
@@ -148,9 +150,9 @@ class HostedCopy:
         self._changed()
 
     def record_usage(self, cpu_s: float, at_s: float, machine: Mapping[str, GpuUse]) -> None:
-        """Have the copy's use told with the next report; nobody is woken for it.
+        """Record the copy's use, to be reported with the next change; wakes no caller.
 
-        `machine` has the use of all accelerators of the machine.
+        `machine` is the use of all accelerators of the machine.
         """
         needs = self.spec.requirements
         accelerators = None if needs is None else needs.accelerators
@@ -161,7 +163,7 @@ class HostedCopy:
     async def run(self) -> None:
         """Keep the copy running until cancelled; return once it has failed for good."""
         try:
-            await self._walk()
+            await self._run_processes()
         except (TerminalError, OSError) as error:
             self._fail(str(error))
 
@@ -173,28 +175,28 @@ class HostedCopy:
         await asyncio.to_thread(self._folder.remove)
 
     def crashed(self, error: BaseException) -> None:
-        """Report that the agent's own task for this copy broke: a defect of ours."""
+        """Fail the copy because the agent's own task for it raised: a defect of ours."""
         self._fail(f"The agent failed on this copy: {type(error).__name__}: {error}")
 
-    async def _walk(self) -> None:
+    async def _run_processes(self) -> None:
         self._folder.root.mkdir(parents=True, exist_ok=True)
         process = await self._adopt()
         if self._record.failure is not None:
             raise TerminalError(self._record.failure)
         while True:
-            ending = await self._live(process)
+            ending = await self._run_process(process)
             process = None
             self._log.note(ending.detail)
             await self._end(self._record.process, grace_s=0.0)
             self._attempts, step = after_end(self._attempts, ending, self._deps.policy)
             if isinstance(step, FailCopy):
                 raise TerminalError(start_failure(self.spec, ending))
-            await self._pause(step, ending)
+            await self._await_restart(step, ending)
 
-    async def _live(self, process: CopyProcess | None) -> Ending:
-        """One process from its start, or its adoption, to its end.
+    async def _run_process(self, process: CopyProcess | None) -> Ending:
+        """Run one process, started or adopted, to its end.
 
-        Raises TerminalError or OSError when a copy that was never ready cannot be started.
+        Raises TerminalError or OSError if a copy that was never ready cannot be started.
         """
         try:
             process = process or await self._start()
@@ -203,10 +205,10 @@ class HostedCopy:
                 raise
             return Ending(kind=EndKind.NOT_STARTED, detail=f"It cannot be started again: {error}")
         assert self._record.rule is not None
-        return await self._attend(process, self._record.rule)
+        return await self._watch_process(process, self._record.rule)
 
     def _rule(self) -> ImageRule:
-        """The image's rule as the operator's file has it now."""
+        """The image's rule in the operator's current file."""
         image, file = self.spec.container.image, self._deps.images_file
         rule = ImageRules.load(file).resolve(image)
         if rule is None:
@@ -214,7 +216,7 @@ class HostedCopy:
         return with_own_probe(rule, self.spec.container.environment)
 
     async def _adopt(self) -> CopyProcess | None:
-        """The process a predecessor of this agent left, when it runs what is wished."""
+        """The process that a previous agent left, if it runs the desired spec; ends any other."""
         found = self._folder.load()
         if found is None or found.spec_digest != self._record.spec_digest:
             await self._end(found.process if found else None, grace_s=1.0)
@@ -222,7 +224,7 @@ class HostedCopy:
             return None
         self._record = found
         self._attempts = Attempts(ever_ready=found.ever_ready)
-        process = self._revived(found.process)
+        process = self._adopted(found.process)
         if process is None or found.rule is None:
             if found.process is not None and process is None:
                 self._ended(GONE_MEANWHILE)
@@ -241,7 +243,7 @@ class HostedCopy:
         )
         return process
 
-    def _revived(self, process: ProcessIdentity | None) -> CopyProcess | None:
+    def _adopted(self, process: ProcessIdentity | None) -> CopyProcess | None:
         if process is None:
             return None
         return self._deps.launcher.adopt(self._folder.root, process)
@@ -252,9 +254,9 @@ class HostedCopy:
     async def _start(self) -> CopyProcess:
         rule = self._rule()
         if not self._attempts.ever_ready:
-            self._report(CopyPhase.DOWNLOADING, self._why_again)
+            self._report(CopyPhase.DOWNLOADING, self._restart_reason)
         if self._deps.warm is not None:
-            # It imports while files are fetched.
+            # It imports while files are downloaded.
             given = given_variables(
                 self.spec.container.environment, rule.environment, self._deps.machine_cpus
             )
@@ -274,7 +276,7 @@ class HostedCopy:
             devices=self._deps.devices,
             key=secrets.token_hex(KEY_BYTES),
         )
-        self._tell_left_out(rule)
+        self._report_left_out(rule)
         order = launch_order(self.spec, rule, place, substitutes, self._deps.operator_environment)
         self._log.note(f"starting {order_title(order)} on port {port}")
         self._started_at = monotonic_s()
@@ -284,7 +286,7 @@ class HostedCopy:
         self._remember(process=process.identity, port=port, key=key, adapters=(), rule=rule)
         self._report(
             CopyPhase.STARTING,
-            self._why_again,
+            self._restart_reason,
             pid=process.identity.pid,
             address=self._address,
             key=key,
@@ -295,55 +297,55 @@ class HostedCopy:
         )
         return process
 
-    def _tell_left_out(self, rule: ImageRule) -> None:
-        """Name the variables that its server does not get: in its log once, in its status."""
+    def _report_left_out(self, rule: ImageRule) -> None:
+        """Report the variables that its server does not get: in its log once, and in its status."""
         names = not_passed_on(self.spec, rule)
         if names and names != self._status.left_out:
             self._log.note(left_out_note(names))
         self._status = replace(self._status, left_out=names)
 
-    async def _attend(self, process: CopyProcess, rule: ImageRule) -> Ending:
-        """Watch one process to its end, whichever way that comes."""
+    async def _watch_process(self, process: CopyProcess, rule: ImageRule) -> Ending:
+        """Watch one process until it exits, fails to start, or hangs."""
         self._ready_at = None
         exited = asyncio.create_task(process.wait())
-        followed = asyncio.create_task(self._follow(rule))
+        serving = asyncio.create_task(self._serve(rule))
         try:
-            await asyncio.wait([exited, followed], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([exited, serving], return_when=asyncio.FIRST_COMPLETED)
             if exited.done():
                 detail = await self._deps.launcher.explain_exit(self._folder.root, exited.result())
                 return self._ending(EndKind.EXITED, detail)
-            return followed.result()
+            return serving.result()
         finally:
-            await _cancel(exited, followed)
+            await _cancel(exited, serving)
 
-    async def _follow(self, rule: ImageRule) -> Ending:
+    async def _serve(self, rule: ImageRule) -> Ending:
         server = ModelServer(self._address, self._deps.http, self._record.key)
         deadline = monotonic_s() + start_limit(self.spec).seconds
-        ending = await self._bring_up(server, rule, deadline)
+        ending = await self._wait_until_ready(server, rule, deadline)
         if ending is not None:
             return ending
         self.record_memory(await asyncio.to_thread(self._resident_bytes))
         timeout_s = self._deps.policy.probe_timeout_s
         adapters = asyncio.create_task(self._adapters.serve(server, rule.probe, timeout_s))
-        pings = asyncio.create_task(self._watch(server, rule))
+        pings = asyncio.create_task(self._watch_pings(server, rule))
         try:
             await asyncio.wait([adapters, pings], return_when=asyncio.FIRST_COMPLETED)
             if adapters.done():
-                adapters.result()  # it never returns: what it raised is ours to raise
+                adapters.result()  # never returns: raises what ended it
             return pings.result()
         finally:
             await _cancel(adapters, pings)
 
-    async def _bring_up(
+    async def _wait_until_ready(
         self, server: ModelServer, rule: ImageRule, deadline: float
     ) -> Ending | None:
-        """Wait for /ping, then prove; None once READY."""
+        """Wait for /ping, then send the probe; None once READY."""
         policy, began_at = self._deps.policy, monotonic_s()
         while not await self._is_up(server):
             if monotonic_s() >= deadline:
                 return self._too_late("GET /ping never answered 200")
             await asyncio.sleep(starting_pause_s(monotonic_s() - began_at, policy))
-        self._report(CopyPhase.PROVING, self._why_again)
+        self._report(CopyPhase.PROVING, self._restart_reason)
         refusals = 0
         while True:
             left_s = max(0.1, deadline - monotonic_s())
@@ -367,8 +369,8 @@ class HostedCopy:
         table = await asyncio.to_thread(process_table)
         return not belongs_to_another(self._record.port, self._folder.root, table)
 
-    async def _watch(self, server: ModelServer, rule: ImageRule) -> Ending:
-        """Ping a ready copy until it hangs."""
+    async def _watch_pings(self, server: ModelServer, rule: ImageRule) -> Ending:
+        """Ping a ready copy until it hangs; one that recovers has to be proven again."""
         policy, health = self._deps.policy, PingHealth()
         ping_at = ended_at = monotonic_s()
         while True:
@@ -406,17 +408,17 @@ class HostedCopy:
                 start_s = round(self._ready_at - self._started_at, 3)
                 self._status = replace(self._status, start_s=start_s)
         self._attempts = replace(self._attempts, ever_ready=True)
-        self._why_again = None
+        self._restart_reason = None
         self._remember(ever_ready=True)
         self._report(CopyPhase.READY)
 
-    async def _pause(self, step: RestartCopy, ending: Ending) -> None:
+    async def _await_restart(self, step: RestartCopy, ending: Ending) -> None:
         self._ended(ending.detail)
         self._remember(process=None, restarts=self._record.restarts + 1)
-        self._why_again = f"{ending.detail} {restart_note(step)}"
+        self._restart_reason = f"{ending.detail} {restart_note(step)}"
         self._report(
             CopyPhase.UNHEALTHY if self._attempts.ever_ready else CopyPhase.STARTING,
-            self._why_again,
+            self._restart_reason,
             restarts=self._record.restarts,
             pid=None,
             memory_bytes=0,
@@ -424,7 +426,7 @@ class HostedCopy:
         await asyncio.sleep(step.delay_s)
 
     def _ended(self, cause: str) -> None:
-        """Keep how the process ended."""
+        """Record how the process ended."""
         end = LastEnd(
             at=self._deps.clock.now(),
             cause=cause[:LAST_END_CAUSE_CHARS],
@@ -445,9 +447,9 @@ class HostedCopy:
         self._report(CopyPhase.FAILED, reason, pid=None, address=None, memory_bytes=0)
 
     def _remember(self, **members: Any) -> None:
-        """Change members of the copy's record, on disk too.
+        """Change members of the copy's record, also on disk.
 
-        A disk that is full stops no copy: without its record it is found by its environment.
+        A full disk stops no copy: without its record it is found by its environment.
         """
         self._record = replace(self._record, **members)
         try:
@@ -456,8 +458,8 @@ class HostedCopy:
             log.warning("copy %s: its record cannot be written: %s", self.spec.id, error)
 
     def _report(self, phase: CopyPhase, reason: str | None = None, **members: Any) -> None:
-        """Change the status; a copy that is out of order shows its log's end."""
-        ended = phase in ENDED or self._why_again is not None
+        """Change the status; that of a copy in trouble includes the end of its log."""
+        ended = phase in ENDED or self._restart_reason is not None
         tail = self._log.tail(LOG_TAIL_LINES) if ended else ""
         self._status = replace(self._status, phase=phase, reason=reason, log_tail=tail, **members)
         self._changed()

@@ -1,7 +1,6 @@
-"""Decisions about copies, from plain values.
+"""Decisions about copies: restarts, health by pings, and the copies to start and stop.
 
-What to do after a process ended, what pings say, which copies to start and stop. No clock and no
-I/O: instants and durations come in as arguments.
+Pure: no clock and no I/O; instants and durations are arguments.
 """
 
 import hashlib
@@ -17,10 +16,11 @@ from hostelry.fleet.artifacts.sources import hub_model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyPolicy:
-    """How patient an agent is. Source of the ping's time limit: SageMaker's container contract.
+    """Timeouts and limits of an agent. Source of `ping_timeout_s`: SageMaker's container contract.
 
-    A ready copy is pinged every `ping_every_s`, counted from ping to ping. It is out of the routes
-    after so many misses, or once it has been silent for `unhealthy_after_s`, whichever is first.
+    A ready copy is pinged every `ping_every_s`, from the start of one ping to that of the next. It
+    leaves the routes after `misses_until_unhealthy` failures in a row, or `unhealthy_after_s` of
+    silence, whichever is first.
     """
 
     first_backoff_s: float = 1.0
@@ -28,7 +28,7 @@ class CopyPolicy:
     max_failed_starts: int = 3
     stable_after_s: float = 60.0
     starting_ping_every_s: float = 0.2
-    first_ping_every_s: float = 0.03  # of a process that may be forked: ready within 0.1 s
+    first_ping_every_s: float = 0.03  # a forked process is ready within 0.1 s
     first_pings_s: float = 1.0
     ping_every_s: float = 1.0
     ping_timeout_s: float = 2.0
@@ -43,14 +43,14 @@ class CopyPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartLimit:
-    """How long a process may take from its start to READY, and what that time is for."""
+    """The time a process may take from its start to READY, and what the time covers."""
 
     seconds: float
     covers: str
 
 
 def start_limit(spec: CopySpec) -> StartLimit:
-    """A server that fetches its model from the hub gets the time of a download as well."""
+    """The limit of a copy; a server that fetches its model from the hub gets time for that, too."""
     startup_s, download_s = spec.startup_timeout_s, spec.download_timeout_s
     model_id = hub_model(spec.container)
     if model_id is None:
@@ -65,19 +65,19 @@ def start_limit(spec: CopySpec) -> StartLimit:
 
 
 def starting_pause_s(age_s: float, policy: CopyPolicy) -> float:
-    """Wait before the next ping of a process that was started `age_s` ago and is not up yet."""
+    """Seconds until the next ping of a process that was started `age_s` ago and is not up yet."""
     soon = age_s < policy.first_pings_s
     return policy.first_ping_every_s if soon else policy.starting_ping_every_s
 
 
 class EndKind(Enum):
-    """Why a process of a copy is no more."""
+    """Why a process of a copy ended."""
 
     EXITED = "exited"
     NOT_STARTED = "not started"  # the program could not be executed
-    STARTUP_TIMEOUT = "startup timeout"  # never became ready in time; we killed it
-    PROBE_REFUSED = "probe refused"  # healthy, and refuses the probe for what it is
-    HUNG = "hung"  # stopped answering pings; we killed it
+    STARTUP_TIMEOUT = "startup timeout"  # was not ready in time; killed by the agent
+    PROBE_REFUSED = "probe refused"  # healthy, but rejects the probe itself
+    HUNG = "hung"  # stopped answering pings; killed by the agent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +91,10 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempts:
-    """What is remembered of a copy's processes so far.
+    """History of a copy's processes.
 
-    `failed_starts` counts exits before the copy's first readiness, `crashes` ends after it since
-    the last time it was stable.
+    `failed_starts` counts ends before the copy's first readiness, `crashes` ends after it since
+    the copy was last stable.
     """
 
     ever_ready: bool = False
@@ -104,20 +104,27 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartCopy:
-    """Start the copy again after `delay_s`."""
+    """The decision to start the copy again after `delay_s`."""
 
     delay_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailCopy:
-    """The copy failed for good."""
+    """The decision that the copy has failed for good."""
 
 
 def after_end(
     attempts: Attempts, ending: Ending, policy: CopyPolicy
 ) -> tuple[Attempts, RestartCopy | FailCopy]:
-    """What to do once a process ended: a copy that was ready once is restarted for ever."""
+    """What to do after a process ended, and the updated history.
+
+    this process was READY, for `stable_after_s` -> restart at once; the count of crashes restarts
+    this process was READY, for less             -> restart, with backoff by crashes
+    not this one, but an earlier process was     -> restart, with backoff by crashes
+    never READY, exited, tries left              -> restart, with backoff by failed starts
+    never READY, otherwise                       -> fail: a timeout or refusal would repeat
+    """
     if ending.ready_for_s is not None:
         steady = ending.ready_for_s >= policy.stable_after_s
         crashes = 1 if steady else attempts.crashes + 1
@@ -133,17 +140,17 @@ def after_end(
 
 
 def restart_wait_s(deaths: int, policy: CopyPolicy) -> float:
-    """Wait after the `deaths`-th death in a row: none after the first, then 1, 2, 4 ... 60 s.
+    """Seconds to wait after the `deaths`-th end in a row: 0 after the first, then 1, 2, 4 ... 60.
 
-    One death is most often an accident, and requests may be waiting; two are a loop.
-    Source: Kubernetes, "Pod Lifecycle", restartPolicy: the first restart is at once, each one after
-    it waits twice as long, up to a limit, and a container that ran for a while begins anew.
+    The first end is most often an accident, and requests may be waiting; a second one is a loop.
+    Source: Kubernetes, "Pod Lifecycle", restartPolicy: the first restart is immediate, each later
+    one waits twice as long, up to a limit, and a container that ran for a while resets the delay.
     """
     return 0.0 if deaths <= 1 else backoff_s(deaths - 1, policy)
 
 
 def backoff_s(failures: int, policy: CopyPolicy) -> float:
-    """Wait before the try that follows the `failures`-th failure in a row: 1, 2, 4 ... 60 s."""
+    """Seconds to wait after the `failures`-th failure in a row: 1, 2, 4 ... 60."""
     # The exponent is bounded too: 2.0 ** 2000 is an error, not a long wait.
     return min(policy.max_backoff_s, policy.first_backoff_s * 2.0 ** min(failures - 1, 30))
 
@@ -156,7 +163,7 @@ def recent_end(end: LastEnd | None, now: float, policy: CopyPolicy) -> LastEnd |
 
 
 class PingVerdict(Enum):
-    """What the pings of a ready copy say."""
+    """The health of a ready copy, by its pings."""
 
     HEALTHY = "healthy"
     UNHEALTHY = "unhealthy"  # out of the routes, may recover
@@ -165,10 +172,10 @@ class PingVerdict(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PingHealth:
-    """Pings missed in a row, and the seconds since the last one that was answered.
+    """Pings missed in a row, and seconds of silence since the last answer.
 
-    The seconds are those that the agent waited for, not those of a clock: an agent that was stopped
-    itself, or a machine that slept, says nothing about a copy.
+    The seconds are the time that the agent spent waiting, not that of a clock: if the agent itself
+    was stopped, or the machine slept, the copy is not to blame.
     """
 
     misses: int = 0
@@ -187,13 +194,18 @@ def after_ping(
 
 
 def ping_limit_s(health: PingHealth, policy: CopyPolicy) -> float:
-    """How long the next ping may take: no longer than until the copy's silence decides."""
+    """Time limit of the next ping: no later than the instant at which silence decides."""
     left_s = policy.unhealthy_after_s - health.silent_s
     return min(policy.ping_timeout_s, left_s) if left_s > 0 else policy.ping_timeout_s
 
 
 def ping_verdict(health: PingHealth, policy: CopyPolicy) -> PingVerdict:
-    """Whether a copy of this health may serve, must leave the routes, or must die."""
+    """The verdict on a copy.
+
+    silent for `hung_after_s`                                     -> HUNG: kill it
+    silent for `unhealthy_after_s`, or `misses_until_unhealthy`   -> UNHEALTHY: leaves the routes
+    otherwise                                                     -> HEALTHY
+    """
     if health.silent_s >= policy.hung_after_s:
         return PingVerdict.HUNG
     silent = health.silent_s >= policy.unhealthy_after_s
@@ -204,7 +216,7 @@ def ping_verdict(health: PingHealth, policy: CopyPolicy) -> PingVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyPlan:
-    """What brings an instance to its wish; all empty when it is there."""
+    """The changes that bring an instance to its desired copies; empty when there are none."""
 
     start: tuple[CopySpec, ...] = ()
     adapt: tuple[CopySpec, ...] = ()
@@ -214,9 +226,13 @@ class CopyPlan:
 def plan_copies(
     desired: Sequence[CopySpec], running: Mapping[str, CopySpec], stopping: Collection[str]
 ) -> CopyPlan:
-    """Start what is missing, pass on what a process follows, stop what is not named or is another.
+    """The changes to make.
 
-    An id that is still stopping starts once it is gone.
+    desired, not running, not stopping                     -> start
+    desired, not running, still stopping                   -> wait until it has stopped
+    desired, running with another spec                     -> stop; starts once it has stopped
+    desired, running, other adapters or draining           -> adapt the running process
+    running, not desired                                   -> stop
     """
     wanted = {spec.id: spec for spec in desired}
     same = {
@@ -236,6 +252,6 @@ def plan_copies(
 
 
 def spec_digest(spec: CopySpec) -> str:
-    """Equal for specs that the same process may go on for: but for adapters and draining."""
+    """A digest of all that needs a new process if it changes: all but adapters and draining."""
     body = msgspec.json.encode(replace(spec, adapters=(), draining=False), order="deterministic")
     return hashlib.sha256(body).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""A copy's files: fetched through the instance's cache, and linked into the copy's folder."""
+"""A copy's model files: fetched through the instance's cache, linked into the copy's folder."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -16,9 +16,9 @@ from hostelry.fleet.artifacts.sources import container_sources
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFiles:
-    """Fetches what `spec` names; `model` is the path the model server will see.
+    """Fetches what `spec` names; `model` is the path that the model server sees.
 
-    `note` takes progress lines from any thread; `waiting` is told why a fetch is tried again.
+    `note` takes progress lines from any thread; `waiting` takes the cause of each retry.
     """
 
     spec: CopySpec
@@ -29,7 +29,7 @@ class ModelFiles:
     waiting: Callable[[str], None]
 
     async def fetch(self) -> Mapping[str, str]:
-        """Make `model` lead to the model's files; local folders for variables that named one.
+        """Link `model` to the files; return local folders for the variables that name an artifact.
 
         Raises TerminalError in the form of a FailureReason.
         """
@@ -44,13 +44,13 @@ class ModelFiles:
         except TimeoutError as error:
             uris = ", ".join(it.uri for it in (model, *named.values()) if it)
             raise TerminalError(
-                download_failure(self.spec, uris, f"It was not there within {timeout_s:g} s.")
+                download_failure(self.spec, uris, f"It was not downloaded within {timeout_s:g} s.")
             ) from error
         self._link(folder)
         return substitutes
 
     async def _fetch_one(self, source: ArtifactSource) -> Path:
-        """The artifact's folder; a store that is away is asked again until the time is up."""
+        """The artifact's folder; retries while the object store is unavailable."""
         failures = 0
         while True:
             want = Fetch(source=source, holder=f"{self.spec.id}/model", note=self.note)

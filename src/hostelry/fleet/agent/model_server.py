@@ -1,4 +1,4 @@
-"""What an agent says to a copy: ping, the probe that proves it, and its adapters.
+"""Client of a copy's model server: ping, the readiness probe, and adapters.
 
 Source: SageMaker's container contract; DJL Serving's adapter routes, which take query parameters,
 and the model-hosting-container-standards package's, which take a JSON body. Both are sent.
@@ -20,49 +20,49 @@ from hostelry.fleet.rules.images import Probe
 
 ADAPTER_ID_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
 ADAPTER_ALIAS_HEADER = "X-Amzn-SageMaker-Adapter-Alias"
-PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+RETRYABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
 MAX_ANSWER_BYTES = 1024 * 1024
 MAX_QUOTED_CHARS = 300
 ADAPTER_TIMEOUT_S = 120.0
-# Statuses that say that the request itself is wrong: trying again cannot help.
+# Statuses that blame the request itself: a retry cannot help.
 REFUSALS = frozenset({400, 401, 403, 404, 405, 413, 415, 422})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """How a call ended; `fault` is None when it did what was asked.
+    """The result of a call; `fault` is None on success.
 
-    `taken`: another adapter has the name, and it is not ours to take out.
+    `name_taken`: an adapter that is not ours to remove has the name.
     """
 
     status: int | None = None
     fault: str | None = None
-    taken: bool = False
+    name_taken: bool = False
 
     @property
     def refused(self) -> bool:
-        """Whether the server understood the call and will not do it."""
+        """Whether the server understood the call and refuses it."""
         return self.fault is not None and self.status in REFUSALS
 
     @property
-    def passing(self) -> bool:
-        """Whether the same call may do better in a moment."""
-        return self.fault is not None and (self.status is None or self.status in PASSING)
+    def retryable(self) -> bool:
+        """Whether the same call may succeed later."""
+        return self.fault is not None and (self.status is None or self.status in RETRYABLE)
 
 
 class _Listed(msgspec.Struct):
-    """What is read of GET /adapters/NAME."""
+    """The part of GET /adapters/NAME that is read."""
 
     src: str
 
 
 class ModelServer:
-    """One copy, as its agent calls it, showing `key`. No method raises for what the server does."""
+    """Client of one copy; sends `key`. No method raises for what the server does."""
 
     def __init__(self, address: str, http: httpx.AsyncClient, key: str | None = None) -> None:
         self._address = address
         self._http = http
-        self._shown = {} if key is None else {HEADER: key}
+        self._key_header = {} if key is None else {HEADER: key}
 
     async def ping(self, timeout_s: float) -> bool:
         """Whether /ping answers 200 in time."""
@@ -88,10 +88,16 @@ class ModelServer:
     async def register(
         self, adapter: AdapterPlacement, folder: str, *, again: bool = False
     ) -> Answer:
-        """Load the adapter's weights under its id; the same adapter there already is well.
+        """Load the adapter's weights under its id; succeeds if this adapter is there already.
 
-        `again`: it was asked for before, so that a server which does not tell where its adapters
-        come from may well have it from us.
+        `again`: it was registered before. A server that does not report the source of its adapters
+        is then assumed to have it from us.
+
+        not 409                            -> the answer
+        409, listed with our folder        -> success
+        409, listed with another folder    -> the name is taken
+        409, not listed                    -> success if `again`, else the name is taken
+        409, listing without an answer     -> that failure
         """
         answer, _ = await self._call(
             "POST",
@@ -111,7 +117,7 @@ class ModelServer:
         return Answer(status=409) if ours else _name_taken(adapter.id, answer)
 
     async def unregister(self, adapter_id: str) -> Answer:
-        """Unload the adapter; one that is not there is well."""
+        """Unload the adapter; succeeds if it is not there."""
         answer, _ = await self._call(
             "DELETE", f"/adapters/{quote(adapter_id, safe='')}", timeout_s=ADAPTER_TIMEOUT_S
         )
@@ -127,9 +133,9 @@ class ModelServer:
         body: bytes = b"",
     ) -> tuple[Answer, bytes]:
         call = f"{method} {path.partition('?')[0]}"
-        headers = {**(headers or {}), **self._shown}
+        headers = {**(headers or {}), **self._key_header}
         try:
-            # httpx's own limits count from byte to byte; this one holds for the whole call.
+            # httpx's own limits apply to each read; this one to the whole call.
             async with (
                 asyncio.timeout(timeout_s),
                 self._http.stream(
@@ -149,10 +155,10 @@ class ModelServer:
 
 
 def proves_the_route(status: int) -> bool:
-    """Whether this answer to a request that means nothing shows that a server serves the route.
+    """Whether this answer to a meaningless request proves that the server serves the route.
 
-    It does where the server took or refused the request itself; not where it has no such route, was
-    not ready, asks to come again, or broke.
+    2xx, and refusals of the request itself -> yes
+    404, 405 (no such route), 408, 425, 429, 5xx (not ready, overloaded, broken) -> no
     """
     return 200 <= status < 300 or status in REFUSALS - {404, 405}
 
@@ -166,7 +172,7 @@ def new_http() -> httpx.AsyncClient:
 
 
 async def _read_bounded(response: httpx.Response) -> bytes:
-    """The body's first bytes; a server that never stops talking is cut off."""
+    """The body, cut off at about MAX_ANSWER_BYTES."""
     read = bytearray()
     async for piece in response.aiter_bytes():
         read += piece
@@ -176,7 +182,7 @@ async def _read_bounded(response: httpx.Response) -> bytes:
 
 
 def _listed_source(body: bytes) -> Path | None:
-    """The folder that an adapter's description names."""
+    """The source folder of an adapter's description; None if it has none."""
     try:
         return Path(decode(body, _Listed).src)
     except msgspec.DecodeError:
@@ -188,7 +194,7 @@ def _name_taken(adapter_id: str, answer: Answer) -> Answer:
         f"the model server already has an adapter named {adapter_id}, one of the model's archive; "
         f"rename one of the two ({answer.fault})"
     )
-    return Answer(status=409, fault=fault, taken=True)
+    return Answer(status=409, fault=fault, name_taken=True)
 
 
 def _field_fault(body: bytes, field: str) -> str | None:

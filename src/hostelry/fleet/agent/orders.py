@@ -1,4 +1,4 @@
-"""What a launcher is told to start one copy: a program with its variables, or a container."""
+"""Launch orders of copies: a program with its variables, or a container."""
 
 from collections.abc import Mapping
 
@@ -55,7 +55,7 @@ def not_passed_on(spec: CopySpec, rule: ImageRule) -> tuple[str, ...]:
 
 
 def order_title(order: LaunchOrder) -> str:
-    """What is started, for the log."""
+    """A description of the order, for the log."""
     if order.container is None:
         return " ".join(order.argv)
     return f"a container of {order.container.image} (network {order.container.network})"

@@ -1,4 +1,4 @@
-"""The FailureReason of a copy: SageMaker's form first, then our own cause.
+"""FailureReason texts of a copy: SageMaker's form first, then our own cause.
 
 Source: the forms DescribeEndpoint's FailureReason is known to take; for components the same with
 the component's name.
@@ -28,7 +28,7 @@ def start_failure(spec: CopySpec, ending: Ending) -> str:
 
 
 def download_failure(spec: CopySpec, uri: str, cause: str) -> str:
-    """Why a copy's artifacts could not be had."""
+    """Why a copy's artifacts could not be downloaded."""
     return (
         f'Failed to download model data for {_owner(spec.owner)} from URL: "{uri}". Please ensure '
         f"that there is an object located at the URL and that it can be read. {cause}"
@@ -36,26 +36,26 @@ def download_failure(spec: CopySpec, uri: str, cause: str) -> str:
 
 
 def late_detail(spec: CopySpec, cause: str) -> str:
-    """How long a copy was waited for, for what, and what it did instead of becoming ready."""
+    """The time limit that a copy exceeded, what it covers, and what the copy did instead."""
     limit = start_limit(spec)
     return f"It was not ready within {limit.seconds:g} s ({limit.covers}): {cause}."
 
 
 def probe_detail(rule: ImageRule, fault: str | None) -> str:
-    """Why no request proved a copy, and what helps where nobody gave a request for it."""
+    """Why no request proved a copy, and what helps where no probe is configured."""
     text = f"The request that proves readiness failed: {fault}"
     return f"{text}. {OWN_PROBE}" if rule.probe.any_answer else text
 
 
 def proof_note(rule: ImageRule, status: int | None) -> str:
-    """What a copy's readiness rests on, for its log."""
+    """The evidence of a copy's readiness, for its log."""
     if not rule.probe.any_answer:
         return f"ready: the probe was answered with {status}"
     return f"ready: an empty object was answered with {status}, which proves little. {OWN_PROBE}"
 
 
 def restart_note(restart: RestartCopy) -> str:
-    """When a copy that ended is started again."""
+    """When a copy that ended restarts; `hostelry status` and the drills parse this text."""
     if restart.delay_s <= 0:
         return "It is started again at once."
     return f"It is started again in {restart.delay_s:g} s."

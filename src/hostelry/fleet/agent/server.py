@@ -1,4 +1,4 @@
-"""An agent's HTTP, as docs/architecture.md section 5 draws it. Every call carries the internal key.
+"""HTTP server of an agent (docs/architecture.md section 5). Every call carries the internal key.
 
 Listens on loopback, on a port of the kernel's choice.
 """
@@ -30,7 +30,7 @@ MAX_LOG_LINES = 10_000
 
 
 class AgentRoutes:
-    """The agent's calls; `finish` ends the process once everything is stopped."""
+    """The agent's routes; `finish` ends the process once everything is stopped."""
 
     def __init__(self, agent: InstanceAgent, finish: Callable[[], None]) -> None:
         self._agent = agent
@@ -49,7 +49,7 @@ class AgentRoutes:
         return OwnHostsOnly(KeyGuard(app, INTERNAL_KEY_HEADER, internal_key, refusal))
 
     async def put_copies(self, request: Request) -> Response:
-        """PUT /copies: the whole wish; answers once it is on disk."""
+        """PUT /copies: all desired copies; answers once they are on disk."""
         body = bytearray()
         async for piece in request.stream():
             body += piece
@@ -60,7 +60,9 @@ class AgentRoutes:
         except (msgspec.DecodeError, TerminalError) as error:
             return PlainTextResponse(str(error), status_code=400)
         except OSError as error:
-            return PlainTextResponse(f"the wish cannot be recorded: {error}", status_code=503)
+            return PlainTextResponse(
+                f"the desired copies cannot be recorded: {error}", status_code=503
+            )
         return Response(status_code=204)
 
     async def observe(self, request: Request) -> Response:
@@ -82,7 +84,7 @@ class AgentRoutes:
         return PlainTextResponse(tail)
 
     async def shutdown(self, _request: Request) -> Response:
-        """POST /shutdown: answers at once; every copy is stopped, then this process."""
+        """POST /shutdown: answers at once, then stops every copy and this process."""
         return Response(status_code=202, background=BackgroundTask(self._shut_down))
 
     async def _shut_down(self) -> None:

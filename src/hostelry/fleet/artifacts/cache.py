@@ -1,8 +1,8 @@
-"""The artifacts of an instance on disk: entries, who holds them, and a bound on their size.
+"""Artifact cache of an instance on disk: entries, leases, and a bound on their size.
 
     cache/KEY/entry.json, cache/KEY/files/...   one artifact, published whole by a rename
-    cache/leases/HOLDER.../KEY                  HOLDER uses it: it is not evicted
-    cache/.making-KEY-...                       under way; removed at the next start
+    cache/leases/HOLDER.../KEY                  a lease: HOLDER uses the entry, so it is not evicted
+    cache/.making-KEY-...                       being made; removed at the next start
 
 Knows nothing of where artifacts come from. Blocking calls; thread-safe within one process.
 """
@@ -28,7 +28,7 @@ MAX_SINGLE_SYNCS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactEntry:
-    """entry.json: what an artifact is, and each file's path and size."""
+    """entry.json: an artifact's source, and each file's path and size."""
 
     key: str
     uri: str
@@ -38,7 +38,7 @@ class ArtifactEntry:
 
 
 class ArtifactCache:
-    """Entries below `root`, at most `max_bytes` of them; least recently used goes first."""
+    """Entries below `root`, `max_bytes` in all; evicts the least recently used first."""
 
     def __init__(self, root: Path, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         self._root = root
@@ -50,9 +50,9 @@ class ArtifactCache:
             shutil.rmtree(left, ignore_errors=True)
 
     def find(self, key: str) -> Path | None:
-        """The files of the entry, marked as used now; None where there is no whole one.
+        """The files of the entry, marked as used now; None if there is no intact one.
 
-        An entry whose files are not what was published is removed.
+        An entry whose files differ from what was published is removed.
         """
         with self._lock:
             entry = self._load(key)
@@ -75,14 +75,14 @@ class ArtifactCache:
         return None
 
     def hold(self, holder: str, key: str) -> None:
-        """Keep the entry, present or to come, until `holder` releases it."""
+        """Lease the entry, present or future, until `holder` releases it."""
         with self._lock:
             folder = self._root / LEASES / holder
             folder.mkdir(parents=True, exist_ok=True)
             (folder / key).touch()
 
     def release(self, holder: str, key: str | None = None) -> None:
-        """Give back one entry, or all that `holder` and the holders below it hold."""
+        """Release one lease, or all leases of `holder` and the holders below it."""
         with self._lock:
             folder = self._root / LEASES / holder
             if key is not None:
@@ -95,9 +95,9 @@ class ArtifactCache:
         return sorted(path.name for path in (self._root / LEASES).iterdir())
 
     def reserve(self, key: str, size_bytes: int) -> None:
-        """Make room for `size_bytes`, evicting what nobody holds.
+        """Reserve `size_bytes`, evicting entries without a lease.
 
-        Raises ArtifactError when the bound, or the disk, cannot hold it.
+        Raises ArtifactError if the bound, or the disk, is too small.
         """
         with self._lock:
             before = self._reserved.pop(key, 0)
@@ -130,11 +130,11 @@ class ArtifactCache:
             self._reserved.pop(key, None)
 
     def publish(self, key: str, made: Path, uri: str, kind: str) -> Path:
-        """Let the files in `made`/files be the entry, all at once; read-only from now on."""
+        """Publish the files in `made`/files as the entry, atomically and read-only."""
         files = _finish(made / "files")
         size_bytes = sum(size for _, size in files)
         with self._lock:
-            # The files are on the disk already: only the bound is left to be asked.
+            # The files are on the disk already: only the bound can still refuse them.
             self._reserved[key] = size_bytes
             self.reserve(key, size_bytes)
         entry = ArtifactEntry(key=key, uri=uri, kind=kind, size_bytes=size_bytes, files=files)
@@ -146,13 +146,13 @@ class ArtifactCache:
             return self._root / key / "files"
 
     def used_bytes(self) -> int:
-        """What the entries, and those under way, take."""
+        """Bytes of the entries, and of those being made."""
         with self._lock:
             published = sum(entry.size_bytes for entry in self._entries())
             return published + sum(self._reserved.values())
 
     def _evict_until(self, enough: Callable[[], bool]) -> None:
-        """Remove entries nobody holds, oldest use first, until it is enough or none is left."""
+        """Remove entries without a lease, least recently used first, until `enough`."""
         if enough():
             return
         held = {path.name for path in (self._root / LEASES).rglob("*") if path.is_file()}
@@ -180,7 +180,7 @@ class ArtifactCache:
         return [path.name for path in folder.iterdir() if path.is_file()] if folder.exists() else []
 
     def _remove(self, key: str) -> None:
-        """Take the entry away at once; its files go after."""
+        """Remove the entry atomically, then delete its files."""
         if (self._root / key).exists():
             gone = self.making(key)
             (self._root / key).rename(gone / "old")
@@ -195,11 +195,11 @@ def _is_whole(files: Path, entry: ArtifactEntry) -> bool:
 
 
 def _finish(files: Path) -> tuple[tuple[str, int], ...]:
-    """Make every file read-only and safe from a power cut; the paths and sizes."""
+    """Make every file read-only and sync it; return paths and sizes."""
     paths = [path for path in sorted(files.rglob("*")) if path.is_file()]
     for path in paths:
         path.chmod(path.stat().st_mode & 0o555)
-    # Validation on reuse compares sizes, which a power cut may leave right over lost content.
+    # `_is_whole` compares sizes only, and after a power cut a size can be right over lost content.
     if len(paths) > MAX_SINGLE_SYNCS:
         os.sync()
     else:

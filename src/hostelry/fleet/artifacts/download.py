@@ -1,4 +1,4 @@
-"""One object to one file: ranges in parallel, pinned to one version, length and digest checked."""
+"""Download of one object to one file: parallel ranges of one version, length and digest checked."""
 
 import hashlib
 import os
@@ -16,14 +16,14 @@ MAX_PART_ATTEMPTS = 3
 
 
 class DownloadProgress:
-    """Bytes read so far, told to `note` at each tenth; thread-safe."""
+    """Bytes read so far, reported to `note` at each tenth; thread-safe."""
 
     def __init__(self, what: str, total_bytes: int, note: Callable[[str], None]) -> None:
         self._what = what
         self._total_bytes = total_bytes
         self._note = note
         self._read_bytes = 0
-        self._tenths_told = 0
+        self._tenths_noted = 0
         self._lock = threading.Lock()
 
     def add(self, read_bytes: int) -> None:
@@ -31,10 +31,10 @@ class DownloadProgress:
         with self._lock:
             self._read_bytes += read_bytes
             tenths = 10 * self._read_bytes // max(1, self._total_bytes)
-            told = self._tenths_told
-            self._tenths_told = max(told, tenths)
+            noted = self._tenths_noted
+            self._tenths_noted = max(noted, tenths)
             read_mib = self._read_bytes / 2**20
-        if tenths > told:
+        if tenths > noted:
             self._note(
                 f"downloading {self._what}: {10 * tenths}% "
                 f"({read_mib:.1f} of {self._total_bytes / 2**20:.1f} MiB)"
@@ -92,7 +92,7 @@ def _read_parts(
     with ThreadPoolExecutor(min(MAX_THREADS, len(starts)), "part") as threads:
         parts = [threads.submit(read, start) for start in starts]
     errors = [error for part in parts if (error := part.exception()) is not None]
-    # The part that failed first says why; the others only say that it did.
+    # The part that failed first has the cause; the others only refer to it.
     for error in sorted(errors, key=lambda it: "another part" in str(it)):
         raise error
 

@@ -1,7 +1,7 @@
-"""The object store as artifacts need it: facts, listings and ranges of objects. Blocking calls.
+"""Client of the object store: facts, listings and ranges of objects. Blocking calls.
 
 Wraps boto3; every failure surfaces as ArtifactError or ArtifactUnavailableError naming the URI.
-boto3 is imported once it is needed: an agent answers, and warms an interpreter, before that.
+boto3 is imported on first use, so that an agent answers, and warms an interpreter, before.
 """
 
 import threading
@@ -16,14 +16,16 @@ MAX_CONNECTIONS = 32
 CONNECT_TIMEOUT_S = 3
 READ_TIMEOUT_S = 30
 MAX_LISTED = 100_000
-# The answers after which the same request may do better.
-PASSING_CODES = frozenset({"PreconditionFailed", "RequestTimeout", "SlowDown", "412", "408", "429"})
+# Errors after which the same request may succeed.
+RETRYABLE_CODES = frozenset(
+    {"PreconditionFailed", "RequestTimeout", "SlowDown", "412", "408", "429"}
+)
 STREAM_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectFacts:
-    """One object as it is now; `etag` pins it. `md5` is its content's digest where S3 says it."""
+    """One version of an object, pinned by `etag`; `md5` is its digest where S3 gives it."""
 
     bucket: str
     key: str
@@ -76,7 +78,7 @@ def new_client(endpoint: str, access_key_id: str, secret_access_key: str, region
 
 
 class LateClient:
-    """A client that is made when it is first used, in whichever thread that is."""
+    """A client that is created on first use, by any thread."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
@@ -84,7 +86,7 @@ class LateClient:
         self._client: Any = None
 
     def __getattr__(self, name: str) -> Any:
-        """The client's own; raises what making it does, and makes it anew the next time then."""
+        """The client's attribute; if creation raises, the next use tries again."""
         with self._making:
             if self._client is None:
                 self._client = self._make()
@@ -106,7 +108,7 @@ class S3Objects:
             with _reported(uri):
                 answer = self._client.head_object(Bucket=bucket, Key=key)
         except ArtifactError as error:
-            # HEAD has no body that tells a missing bucket from a missing object.
+            # The answer to HEAD has no body to distinguish a missing bucket from a missing object.
             self._check_bucket(bucket, uri)
             raise ArtifactError(f'{error} (bucket "{bucket}", key "{key}")') from error
         etag = answer["ETag"]
@@ -166,7 +168,7 @@ def _listed(bucket: str, row: dict[str, Any]) -> ObjectFacts:
 
 
 def _md5_of(etag: str) -> str | None:
-    """The digest an ETag is, for an object that was put in one piece."""
+    """The MD5 that an ETag is if the object was put in one piece; otherwise None."""
     digest = etag.strip('"').lower()
     is_hex = len(digest) == 32 and all(letter in "0123456789abcdef" for letter in digest)
     return digest if is_hex else None
@@ -187,7 +189,7 @@ def _reported(uri: str, missing: str = "NoSuchKey") -> Iterator[None]:
         code = str(error.response.get("Error", {}).get("Code", ""))
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         text = f"{_name_of(code, missing)}: {uri}: {error}"
-        if status >= 500 or code in PASSING_CODES:
+        if status >= 500 or code in RETRYABLE_CODES:
             raise ArtifactUnavailableError(text) from error
         raise ArtifactError(text) from error
     except (BotoCoreError, HTTPClientError, HTTPError) as error:
@@ -195,5 +197,5 @@ def _reported(uri: str, missing: str = "NoSuchKey") -> Iterator[None]:
 
 
 def _name_of(code: str, missing: str) -> str:
-    """S3's name of an error that HEAD could only number."""
+    """S3's name of an error that HEAD gives only as a number."""
     return {"404": missing, "403": "AccessDenied", "412": "PreconditionFailed"}.get(code, code)

@@ -1,4 +1,4 @@
-"""The seam to where artifacts come from."""
+"""Protocol of artifact stores."""
 
 import threading
 from collections.abc import Callable, Collection
@@ -11,7 +11,7 @@ from hostelry.domain.model import ArtifactSource
 
 
 class ArtifactError(TerminalError):
-    """The artifact cannot be used; trying again cannot help. Names the bucket and the key."""
+    """The artifact cannot be used; a retry cannot help. Names the bucket and the key."""
 
 
 class ArtifactUnavailableError(RetryableError):
@@ -20,7 +20,7 @@ class ArtifactUnavailableError(RetryableError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch:
-    """One want: `source`'s files, for `holder` (a path of plain names, the copy's id first).
+    """A request for the files of `source`, for `holder` (a path of names, the copy's id first).
 
     `note` takes progress lines, from any thread; `cancelled` ends the work between two blocks.
     """
@@ -35,7 +35,7 @@ class Artifacts(Protocol):
     """Local folders with artifacts in them, shared by every copy of the instance."""
 
     async def fetch(self, want: Fetch) -> Path:
-        """The folder with the artifact's files; it stays until `holder` releases it.
+        """The folder with the artifact's files; kept until `holder` releases it.
 
         Raises ArtifactError, or ArtifactUnavailableError when it may succeed later.
         """
@@ -46,5 +46,5 @@ class Artifacts(Protocol):
         ...
 
     def release(self, holder: str) -> None:
-        """Give back all that `holder` and the holders below it hold; it may be nothing."""
+        """Release everything that `holder` and the holders below it hold, if anything."""
         ...

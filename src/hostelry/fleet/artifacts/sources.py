@@ -1,4 +1,4 @@
-"""Which artifacts a container needs: its model, and those its variables name by S3 URI."""
+"""Artifacts of a container: its model, and those that its variables name by S3 URI."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ def container_sources(
 ) -> tuple[ArtifactSource | None, Mapping[str, ArtifactSource]]:
     """The model's source, and the source each model variable names (those with an s3:// value).
 
-    A Hugging Face id is left alone: the model server resolves it itself.
+    The model server resolves a Hugging Face id itself.
     """
     named = {
         name: _named_source(value)

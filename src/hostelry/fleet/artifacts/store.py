@@ -1,6 +1,6 @@
-"""Artifacts from an object store through the instance's cache: each is fetched once, for all.
+"""Artifacts from an object store through the instance's cache.
 
-Concurrent wants of the same version share one fetch; it is given up when nobody waits for it.
+Concurrent requests for one version share one download; it is cancelled when the last one leaves.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """A source as it lies in the object store now; `key` names it in the cache."""
+    """A source's current objects in the store; `key` names them in the cache."""
 
     key: str
     source: ArtifactSource
@@ -41,8 +41,8 @@ class Version:
 
 
 @dataclass(slots=True)
-class _Flight:
-    """One fetch under way, and how many wait for it."""
+class _SharedFetch:
+    """A download in progress, and the number of requests that wait for it."""
 
     work: "asyncio.Future[Path]"
     cancelled: threading.Event
@@ -58,15 +58,15 @@ class ArtifactStore:
         self._objects = objects
         self._cache = cache
         self._limits = (limits or ArchiveLimits()).within(cache.max_bytes, CACHE_BOUND)
-        self._flights: dict[str, _Flight] = {}
+        self._fetches: dict[str, _SharedFetch] = {}
         self._threads = ThreadPoolExecutor(MAX_FETCHES, "artifact")
         self._asking = ThreadPoolExecutor(MAX_FETCHES, "artifact-version")
 
     async def fetch(self, want: Fetch) -> Path:
         """The folder with the artifact's files; it stays until `want.holder` releases it.
 
-        What the holder has already is returned without asking the object store: a copy that starts
-        again finds the files it had. Raises ArtifactError, or ArtifactUnavailableError.
+        What the holder has already is returned without a call to the object store: a copy that
+        restarts finds the files it had. Raises ArtifactError, or ArtifactUnavailableError.
         """
         source = want.source
         held = await asyncio.to_thread(self._cache.held, want.holder, source.uri, source.kind.value)
@@ -87,46 +87,46 @@ class ArtifactStore:
             self._cache.release(holder)
 
     def release(self, holder: str) -> None:
-        """Give back all that `holder` and the holders below it hold."""
+        """Release everything that `holder` and the holders below it hold."""
         self._cache.release(holder)
 
     def close(self) -> None:
-        """Wait for what is under way; nothing can be fetched after."""
+        """Wait for downloads in progress; no fetch may follow."""
         self._asking.shutdown()
         self._threads.shutdown()
 
     async def _join(self, version: Version, note: Callable[[str], None]) -> Path:
-        flight = self._flights.get(version.key)
-        while flight is not None and flight.cancelled.is_set():
-            await asyncio.wait([flight.work])
-            flight = self._flights.get(version.key)
-        if flight is None:
-            flight = self._take_off(version, note)
-        flight.waiters += 1
+        shared = self._fetches.get(version.key)
+        while shared is not None and shared.cancelled.is_set():
+            await asyncio.wait([shared.work])
+            shared = self._fetches.get(version.key)
+        if shared is None:
+            shared = self._begin(version, note)
+        shared.waiters += 1
         try:
-            return await asyncio.shield(flight.work)
+            return await asyncio.shield(shared.work)
         finally:
-            flight.waiters -= 1
-            if flight.waiters == 0:
-                flight.cancelled.set()
+            shared.waiters -= 1
+            if shared.waiters == 0:
+                shared.cancelled.set()
 
-    def _take_off(self, version: Version, note: Callable[[str], None]) -> _Flight:
+    def _begin(self, version: Version, note: Callable[[str], None]) -> _SharedFetch:
         cancelled = threading.Event()
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(self._threads, self._obtain, version, note, cancelled)
-        flight = _Flight(work=work, cancelled=cancelled)
-        self._flights[version.key] = flight
+        shared = _SharedFetch(work=work, cancelled=cancelled)
+        self._fetches[version.key] = shared
 
-        def land(done: "asyncio.Future[Path]") -> None:
-            del self._flights[version.key]
+        def finished(done: "asyncio.Future[Path]") -> None:
+            del self._fetches[version.key]
             if not done.cancelled():
-                done.exception()  # a fetch nobody waits for any more may fail in silence
+                done.exception()  # retrieved: one without waiters may fail silently
 
-        work.add_done_callback(land)
-        return flight
+        work.add_done_callback(finished)
+        return shared
 
     def _version(self, source: ArtifactSource) -> Version:
-        """What the source is now; asks the object store."""
+        """The current version of the source; calls the object store."""
         if source.kind is SourceKind.PREFIX:
             objects = tuple(self._objects.list(source.uri))
         else:
@@ -147,7 +147,9 @@ class ArtifactStore:
 
         def check_cancelled() -> None:
             if cancelled.is_set():
-                raise ArtifactUnavailableError(f"the download of {version.source.uri} was given up")
+                raise ArtifactUnavailableError(
+                    f"the download of {version.source.uri} was cancelled"
+                )
 
         with _faults_reported(version.source.uri):
             self._cache.reserve(version.key, version.size_bytes)
@@ -184,9 +186,9 @@ class ArtifactStore:
 
 
 def local_paths(version: Version) -> list[str]:
-    """Where each object goes below the model folder; raises UnsafeFilesError for an unsafe key.
+    """Each object's path below the model folder; raises UnsafeFilesError for an unsafe key.
 
-    One object keeps its key's last part, those of a prefix what follows the prefix.
+    A single object keeps the last part of its key; those of a prefix, what follows the prefix.
     """
     if version.source.kind is not SourceKind.PREFIX:
         return [_checked(version.objects[0].key.rpartition("/")[2], version.objects[0])]
@@ -212,7 +214,7 @@ def _checked(path: str, facts: ObjectFacts) -> str:
 
 @contextmanager
 def _faults_reported(uri: str) -> Iterator[None]:
-    """Let files that may not be stored, and faults of the disk, surface as ArtifactError."""
+    """Raise ArtifactError for unsafe files, a full disk and any other I/O error."""
     try:
         yield
     except UnsafeFilesError as error:

@@ -1,1 +1,1 @@
-"""What the kernel says of this machine: processes, memory, CPUs, disks, devices."""
+"""Facts and acts of this machine's kernel: processes, memory, CPUs, disks, devices."""

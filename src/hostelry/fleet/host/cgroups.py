@@ -1,8 +1,8 @@
-"""A control group for one copy, where the machine lets us make one: version 2, or version 1.
+"""Control groups of copies, version 2 or 1, where the machine allows them.
 
-In it the kernel keeps the copy's memory limit and its share of the CPUs, and ends a flood of
-processes. The groups are made beside or below the agent's own, which is all that a service manager
-or a container delegates; where even that is refused there is none, and memory.py watches instead.
+The kernel enforces the copy's memory limit, its CPU weight and its number of processes. Groups are
+created beside or below the agent's own, which is all that a service manager or a container
+delegates. Where that is refused, too, limited_process.py polls the memory instead.
 
 Source: the kernel's cgroup-v2.rst and cgroup-v1/memory.rst; cgroups(7) for the files in /proc.
 """
@@ -16,12 +16,12 @@ from pathlib import Path
 
 from hostelry.fleet.rules.limits import CopyLimits
 
-MAX_PROCESSES = 4096  # with threads: no model server needs so many, and a fork bomb ends there
+MAX_PROCESSES = 4096  # and threads: more than any model server needs; bounds a fork bomb
 SHARES_PER_CPU = 1024  # version 1's weight of an ordinary process
 WEIGHT_PER_CPU = 100
 MOST_SHARES = 262_144
 MOST_WEIGHT = 10_000
-BRANCH = "hostelry"  # holds the groups of all copies, so that their weights only weigh each other
+BRANCH = "hostelry"  # parent of all copies' groups: their weights compete only among themselves
 LEFTOVER_AFTER_S = 600.0
 REMOVE_TRIES = 20
 REMOVE_PAUSE_S = 0.05
@@ -30,7 +30,7 @@ CONTROLLERS = ("memory", "cpu", "pids")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupParent:
-    """A folder of the hierarchy `version` below which groups with `controllers` may be made."""
+    """A folder of the hierarchy `version` below which groups with `controllers` may be created."""
 
     folder: Path
     version: int
@@ -39,13 +39,13 @@ class CgroupParent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyGroup:
-    """One copy's group: a folder in each hierarchy; `memory` is the one that keeps its memory."""
+    """One copy's group: a folder in each hierarchy; `memory` is the one that limits its memory."""
 
     folders: tuple[Path, ...]
     memory: Path | None
 
     def add(self, pid: int) -> None:
-        """Put a process in, with what it starts from now on; raises OSError."""
+        """Move a process into the group, with its future children; raises OSError."""
         for folder in self.folders:
             (folder / "cgroup.procs").write_text(str(pid))
 
@@ -58,7 +58,7 @@ class CopyGroup:
         return frozenset()
 
     def memory_kills(self) -> int:
-        """How many of its processes the kernel has killed for the limit."""
+        """The number of its processes that the kernel has killed for the limit."""
         if self.memory is None:
             return 0
         for name in ("memory.events", "memory.oom_control"):
@@ -69,12 +69,12 @@ class CopyGroup:
         return 0
 
     def remove(self) -> None:
-        """Remove it; what the kernel still holds after a second stays."""
+        """Remove the group; a folder that is busy for a second stays."""
         remove_groups(self.folders)
 
 
 def remove_groups(folders: Iterable[Path]) -> None:
-    """Remove the folders of groups whose processes are ended; harmless where there are none."""
+    """Remove the folders of groups whose processes have ended; missing ones are ignored."""
     for folder in folders:
         for _ in range(REMOVE_TRIES):
             try:
@@ -91,7 +91,7 @@ def remove_groups(folders: Iterable[Path]) -> None:
 
 
 def sweep_groups(parents: Iterable[CgroupParent], now: float) -> None:
-    """Remove groups that are long empty: their agents were killed, and nobody knew of them.
+    """Remove old, empty groups, left by agents that were killed.
 
     `now` is in seconds since the epoch. A group that holds a process cannot be removed.
     """
@@ -104,9 +104,9 @@ def sweep_groups(parents: Iterable[CgroupParent], now: float) -> None:
 
 
 def make_group(parents: Sequence[CgroupParent], name: str, limits: CopyLimits) -> CopyGroup | None:
-    """A group called `name` that keeps `limits`; None where the machine allows no part of it.
+    """A group `name` that enforces `limits`; None where the machine allows no part of it.
 
-    A controller that refuses is left out: without the one for memory `CopyGroup.memory` is None.
+    A controller that refuses is left out: without memory's, `CopyGroup.memory` is None.
     """
     made: dict[str, Path] = {}
     for parent in parents:
@@ -126,7 +126,7 @@ def make_group(parents: Sequence[CgroupParent], name: str, limits: CopyLimits) -
 
 
 def cgroup_parents(proc: Path = Path("/proc/self")) -> list[CgroupParent]:
-    """Where this process may try to make groups; a read-only hierarchy offers none."""
+    """The folders below which this process may try to create groups; none if all are read-only."""
     try:
         mine = (proc / "cgroup").read_text()
         mounts = (proc / "mountinfo").read_text()
@@ -136,7 +136,7 @@ def cgroup_parents(proc: Path = Path("/proc/self")) -> list[CgroupParent]:
 
 
 def hierarchies(mine: str, mounts: str) -> list[CgroupParent]:
-    """The folder of the own group in each mounted hierarchy, from the text of the two files.
+    """This process's group in each mounted hierarchy, from the text of the two files.
 
     Version 2's controllers are not in the text: its `controllers` are empty here.
     """
@@ -155,7 +155,7 @@ def hierarchies(mine: str, mounts: str) -> list[CgroupParent]:
 
 
 def _mounted(path: str, mounts: str, controllers: frozenset[str]) -> Path | None:
-    """Where the group `path` lies in the file system. Source: proc(5), mountinfo."""
+    """The folder of the group `path` in the file system. Source: proc(5), mountinfo."""
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
         fields, (kind, *_, options) = before.split(), after.split()
@@ -163,27 +163,27 @@ def _mounted(path: str, mounts: str, controllers: frozenset[str]) -> Path | None
         if kind == "cgroup2" if not controllers else kind == "cgroup" and controllers <= named:
             root, point = fields[3], Path(fields[4])
             inside = path.removeprefix(root) if root != "/" and path.startswith(root) else path
-            # In a container the path may be the host's: then the mount is the own group.
+            # In a container the path may be the host's: then the mount point is the group.
             folder = point / inside.lstrip("/")
             return folder if folder.is_dir() else point
     return None
 
 
 def _usable(parent: CgroupParent) -> Iterator[CgroupParent]:
-    """The folders below which a group can be tried."""
+    """The folders below which a group may be created."""
     if parent.version == 1:
         yield parent
         return
-    # A group with processes cannot hand memory down: the agent's own can only where it is a root.
+    # A group that has processes cannot delegate memory, unless it is a root.
     with contextlib.suppress(OSError):
-        _hand_down(parent.folder)
+        _delegate(parent.folder)
     for folder in (parent.folder, parent.folder.parent):
         handed = _words(folder / "cgroup.subtree_control")
         if handed and os.access(folder, os.W_OK):
             yield CgroupParent(folder=folder, version=2, controllers=handed & set(CONTROLLERS))
 
 
-def _hand_down(folder: Path) -> None:
+def _delegate(folder: Path) -> None:
     there = _words(folder / "cgroup.controllers") & set(CONTROLLERS)
     missing = there - _words(folder / "cgroup.subtree_control")
     if missing:
@@ -191,11 +191,11 @@ def _hand_down(folder: Path) -> None:
 
 
 def _branch(parent: CgroupParent) -> Path:
-    """The group of all copies; together they weigh what the machine's CPUs in processes would."""
+    """The parent of all copies' groups, weighted as one ordinary process per CPU."""
     branch = parent.folder / BRANCH
     branch.mkdir(exist_ok=True)
     if parent.version == 2:
-        _hand_down(branch)
+        _delegate(branch)
     if "cpu" in parent.controllers:
         weight = _weight(parent.version, os.cpu_count() or 1)
         (branch / weight[0]).write_text(weight[1])
@@ -203,8 +203,8 @@ def _branch(parent: CgroupParent) -> Path:
 
 
 def _weight(version: int, cpus: float) -> tuple[str, str]:
-    """The file of the share of the CPUs, and what to write for `cpus` of them."""
-    cpus = cpus or 1.0  # nothing reserved is not nothing allowed
+    """The file of the CPU weight, and the value for `cpus` of them."""
+    cpus = cpus or 1.0  # no reservation means an ordinary weight
     if version == 1:
         return "cpu.shares", str(min(MOST_SHARES, max(2, round(cpus * SHARES_PER_CPU))))
     return "cpu.weight", str(min(MOST_WEIGHT, max(1, round(cpus * WEIGHT_PER_CPU))))
@@ -217,7 +217,7 @@ def _words(path: Path) -> frozenset[str]:
 
 
 def _set(folder: Path, controller: str, version: int, limits: CopyLimits) -> bool:
-    """Whether the controller keeps its part of the limits in the group."""
+    """Set one controller's limits; whether the kernel accepted them."""
     try:
         for name, value in _settings(controller, version, limits):
             (folder / name).write_text(value)
@@ -229,7 +229,7 @@ def _set(folder: Path, controller: str, version: int, limits: CopyLimits) -> boo
 
 
 def _settings(controller: str, version: int, limits: CopyLimits) -> list[tuple[str, str]]:
-    """The files that say it, in the order in which they are written."""
+    """The files and values of a controller's limits, in the order in which they are written."""
     if controller == "pids":
         return [("pids.max", str(MAX_PROCESSES))]
     if controller == "cpu":
@@ -242,7 +242,7 @@ def _settings(controller: str, version: int, limits: CopyLimits) -> list[tuple[s
 
 
 def _refuse_swap(folder: Path, version: int, limit_bytes: int) -> None:
-    """Have swap count, where the kernel was built to count it."""
+    """Count swap against the limit, where the kernel supports it."""
     name = "memory.memsw.limit_in_bytes" if version == 1 else "memory.swap.max"
     with contextlib.suppress(OSError):
         (folder / name).write_text(str(limit_bytes) if version == 1 else "0")

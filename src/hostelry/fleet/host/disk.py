@@ -1,7 +1,7 @@
-"""What a copy that is a program has written into its folder: counted and removed. Linux only.
+"""Disk usage of a copy that is a program: counting and removing what it wrote. Linux only.
 
-Counted are its files, the log too, and those that it has unlinked and keeps open. Its model, and
-what the agent keeps there, are not the copy's.
+Counts the files in its folder, the log included, and unlinked files that it keeps open. Its model
+and the agent's own files there do not count.
 """
 
 import contextlib
@@ -15,12 +15,12 @@ from hostelry.base.proc import open_files
 from hostelry.fleet.records import CopyFolder, ProcessIdentity
 
 BLOCK_BYTES = 512  # what st_blocks counts. Source: inode(7)
-LEAST_BYTES = 4096  # an empty file takes room too
-ENTRIES = 200_000  # so many are looked at; more of them take no less than what was counted
+LEAST_BYTES = 4096  # an empty file takes an inode
+ENTRIES = 200_000  # entries counted at most; the sum is then a lower bound
 
 
 def written_bytes(folder: Path, processes: Iterable[ProcessIdentity], agents: Iterable[str]) -> int:
-    """What the copy in `folder` takes of its disk; files called as in `agents` are the agent's."""
+    """Bytes that the copy in `folder` uses; top-level names in `agents` are the agent's."""
     seen = {it[:2]: it[2] for it in _files(folder, frozenset(agents))}
     with contextlib.suppress(OSError):
         device = folder.stat().st_dev
@@ -29,7 +29,7 @@ def written_bytes(folder: Path, processes: Iterable[ProcessIdentity], agents: It
 
 
 def remove_written(folder: Path, agents: Iterable[str]) -> None:
-    """Remove what a copy whose processes are ended has written; its log stays."""
+    """Remove the files of a copy whose processes have ended, except its log."""
     kept = {*agents, CopyFolder(folder).log.name}
     with contextlib.suppress(OSError):
         for path in list(folder.iterdir()):
@@ -42,7 +42,7 @@ def remove_written(folder: Path, agents: Iterable[str]) -> None:
 
 
 def _files(folder: Path, agents: frozenset[str]) -> Iterator[tuple[int, int, int]]:
-    """Device, number and size of each file, the first ones where there are very many."""
+    """Device, inode and size of each file, of the first ENTRIES at most."""
     waiting, left = [os.fspath(folder)], ENTRIES
     while waiting:
         path = waiting.pop()

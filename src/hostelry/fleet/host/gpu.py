@@ -1,4 +1,4 @@
-"""How busy the machine's accelerators are, as NVIDIA's own tool tells; nothing where there is none.
+"""Utilization of the machine's accelerators, by nvidia-smi; empty where there is none.
 
 Source: nvidia-smi --help-query-gpu.
 """
@@ -11,7 +11,7 @@ from hostelry.domain.copy import GpuUse
 
 TOOL = "nvidia-smi"
 FIELDS = "index,uuid,utilization.gpu,memory.used,memory.total"
-TIMEOUT_S = 2.0  # a driver in trouble lets it hang
+TIMEOUT_S = 2.0  # it hangs when the driver does
 
 
 def gpu_uses() -> Mapping[str, GpuUse]:
@@ -21,14 +21,16 @@ def gpu_uses() -> Mapping[str, GpuUse]:
         return {}
     query = [tool, f"--query-gpu={FIELDS}", "--format=csv,noheader,nounits"]
     try:
-        told = subprocess.run(query, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+        answer = subprocess.run(
+            query, capture_output=True, text=True, timeout=TIMEOUT_S, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return {}
-    return parsed(told.stdout)
+    return parsed(answer.stdout)
 
 
 def parsed(text: str) -> Mapping[str, GpuUse]:
-    """The tool's lines; a device that cannot tell ("[N/A]") is left out."""
+    """The tool's lines; a device that does not report ("[N/A]") is left out."""
     found: dict[str, GpuUse] = {}
     for line in text.splitlines():
         cells = [it.strip() for it in line.split(",")]
@@ -43,5 +45,5 @@ def parsed(text: str) -> Mapping[str, GpuUse]:
 
 
 def uses_of(devices: Sequence[str], machine: Mapping[str, GpuUse]) -> tuple[GpuUse, ...]:
-    """The use of `devices`; of those that nothing is known of there is none."""
+    """The use of `devices`; those without a reading are left out."""
     return tuple(machine[it] for it in devices if it in machine)

@@ -58,7 +58,7 @@ def own_identity() -> ProcessIdentity:
 
 
 def process_table() -> list[ProcessRow]:
-    """Every living process, with the copy folder its environment names (where readable)."""
+    """Every living process, with the copy folder that its environment names, where readable."""
     return [
         ProcessRow(
             pid=stat.pid,
@@ -75,8 +75,8 @@ def members(
 ) -> list[ProcessIdentity]:
     """The processes of the copy in `folder`, whose recorded leader may be dead or unknown.
 
-    A pid of the leader that now belongs to another program says that the session is gone: the
-    kernel does not give out a pid while a session of that number lives.
+    If the leader's pid now belongs to another program, its session is gone: the kernel does not
+    reuse a pid while a session of that number exists.
     """
     rows = list(table)
     session = _living_session(rows, leader)
@@ -109,9 +109,9 @@ def signal_group(group: int, number: signal.Signals) -> bool:
 
 
 class WatchedProcess:
-    """A process whose end is noticed at once; a child of ours, or one that was adopted."""
+    """A process whose end is noticed at once: a child of this process, or an adopted one."""
 
-    memory_limit = ""  # nobody keeps one
+    memory_limit = ""  # none is enforced
     start_kind = "cold"
 
     def __init__(
@@ -122,7 +122,7 @@ class WatchedProcess:
 
     @classmethod
     def adopt(cls, identity: ProcessIdentity) -> "WatchedProcess | None":
-        """The recorded process, if it still runs."""
+        """The recorded process; None if it has ended."""
         return cls(identity) if is_alive(identity) else None
 
     @classmethod
@@ -137,7 +137,7 @@ class WatchedProcess:
     ) -> "WatchedProcess":
         """Start `argv` in a session of its own, printing to the end of `log`.
 
-        With `seat` it is that user's, in no other group than the seat's.
+        With `run_as` it runs as that user, with no supplementary groups.
         Raises OSError when the program cannot be started.
         """
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -158,14 +158,14 @@ class WatchedProcess:
         finally:
             os.close(descriptor)
         reap(child)
-        # A child that is dead already is a zombie until it is waited for: no identity but its pid.
+        # A child that has already ended is a zombie without an identity but its pid.
         identity = identify(child.pid) or ProcessIdentity(
             pid=child.pid, start_ticks=-1, boot_id=boot_id()
         )
         return cls(identity, child)
 
     async def wait(self) -> int | None:
-        """Return when the process is gone: its exit code (negative: the signal), if it was ours."""
+        """Wait for the end; the exit code (negative: the signal) of a child, None of others."""
         try:
             pidfd = os.pidfd_open(self.identity.pid)
         except OSError:
@@ -182,7 +182,7 @@ class WatchedProcess:
 
 
 def reap(child: "subprocess.Popen[bytes]") -> None:
-    """Take the child's exit status when it ends, so that no zombie is left; it may outlive us."""
+    """Collect the child's exit status in a thread, so that no zombie is left."""
     threading.Thread(target=child.wait, name=f"reap {child.pid}", daemon=True).start()
 
 
@@ -191,10 +191,10 @@ async def stop_processes(
 ) -> list[ProcessIdentity]:
     """End every process of the copy in `folder`: TERM, KILL after `grace_s`.
 
-    Returns those the kernel still holds after that: none, as a rule.
+    Returns the processes that survived even that: normally none.
     """
     stopping = _Stopping([(folder, leader)], grace_s)
-    for _ in stopping.looks():
+    for _ in stopping.rounds():
         await asyncio.sleep(SCAN_PAUSE_S)
     return stopping.left
 
@@ -204,13 +204,13 @@ def stop_all(
 ) -> list[ProcessIdentity]:
     """As `stop_processes` for every (folder, leader) at once, blocking."""
     stopping = _Stopping(groups, grace_s)
-    for _ in stopping.looks():
+    for _ in stopping.rounds():
         time.sleep(SCAN_PAUSE_S)
     return stopping.left
 
 
 class _Stopping:
-    """The end of some copies, one look at the process table after the other."""
+    """Stopping copies: signals their processes in rounds, one scan of the process table each."""
 
     def __init__(
         self, groups: Sequence[tuple[Path, ProcessIdentity | None]], grace_s: float
@@ -218,16 +218,22 @@ class _Stopping:
         self._groups = groups
         self._kill_at = monotonic_s() + grace_s
         self._give_up_at: float | None = None
-        self._told: set[ProcessIdentity] = set()
+        self._terminated: set[ProcessIdentity] = set()
         self.left: list[ProcessIdentity] = []
 
-    def looks(self) -> Iterator[None]:
-        """One look for each item; the caller pauses between them."""
-        while self._goes_on():
+    def rounds(self) -> Iterator[None]:
+        """One round for each item; the caller pauses between them."""
+        while self._signal_members():
             yield
 
-    def _goes_on(self) -> bool:
-        """Signal what is there; False once nothing is, or nothing can be done about it."""
+    def _signal_members(self) -> bool:
+        """Signal the processes that are left; False once there are none, or time is up.
+
+        now >= _give_up_at -> stop trying; the rest is `left`
+        a leader lives     -> TERM, once each, until `grace_s` is over
+        no leader lives    -> TERM, for ORPHAN_GRACE_S at most
+        afterwards         -> KILL in every round
+        """
         table = process_table()
         found = {it for folder, leader in self._groups for it in members(table, folder, leader)}
         self.left = sorted(found, key=lambda it: it.pid)
@@ -235,15 +241,15 @@ class _Stopping:
         if not found or (self._give_up_at is not None and now >= self._give_up_at):
             return False
         if not any(leader in found for _, leader in self._groups):
-            # What outlives its model server has nobody left to end it in good order.
+            # Children that outlive their model server have no process that would stop them.
             self._kill_at = min(self._kill_at, now + ORPHAN_GRACE_S)
         if now >= self._kill_at:
-            # Killed again at every look, since it may have forked meanwhile.
+            # Again in every round, since they may have forked meanwhile.
             self._give_up_at = self._give_up_at or now + KILL_PATIENCE_S
             send(found, signal.SIGKILL)
         else:
-            send(found - self._told, signal.SIGTERM)
-            self._told |= found
+            send(found - self._terminated, signal.SIGTERM)
+            self._terminated |= found
         return True
 
 

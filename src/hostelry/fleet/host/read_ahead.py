@@ -1,4 +1,4 @@
-"""Weights on their way into the page cache while a copy's process still reads its libraries."""
+"""Reading weights ahead, into the page cache, while a copy's process still loads its libraries."""
 
 import contextlib
 import os
@@ -7,14 +7,14 @@ from pathlib import Path
 
 from hostelry.base.proc import sizes
 
-MIN_FILE_BYTES = 1 << 20  # smaller files are read faster than they are asked for
-MEMORY_SHARE = 0.5  # of what is available: more would push out what others need
+MIN_FILE_BYTES = 1 << 20  # a hint for a smaller file costs more than it saves
+MEMORY_SHARE = 0.5  # of available memory: more would evict other processes' pages
 
 
 def read_ahead(folder: Path, budget_bytes: int) -> int:
-    """Ask the kernel to read the large files below `folder`; how many bytes of it were asked for.
+    """Hint the kernel to read the large files below `folder`; return the bytes hinted.
 
-    Stops at `budget_bytes`. Files that cannot be opened are passed over: the copy will say so.
+    Stops at `budget_bytes`. Skips files that cannot be opened: the copy itself will report them.
     """
     asked = 0
     for path, size_bytes in _large_files(folder):
@@ -37,7 +37,7 @@ def read_model_ahead(folder: Path) -> int:
 
 
 def _large_files(folder: Path) -> Iterator[tuple[Path, int]]:
-    """Plain files of some size and their sizes, in the order of their paths."""
+    """Regular files of at least MIN_FILE_BYTES, and their sizes, in the order of their paths."""
     for path in sorted(folder.resolve().rglob("*")):
         with contextlib.suppress(OSError):
             size_bytes = path.stat().st_size

@@ -1,4 +1,4 @@
-"""What a container engine is told, and what its answers mean: pure functions of plain values.
+"""Command lines for a container engine, and the meaning of its answers. Pure.
 
 Source: docs.podman.io podman-run(1) and docs.docker.com `docker run`; SageMaker's container
 contract for `serve`, port 8080, /opt/ml/model and the label.
@@ -27,7 +27,7 @@ MAX_PROCESSES = 4096
 SHARED_MEMORY = "1g"
 KILLED = 128 + 9
 MIB = 1024**2
-# What a server that starts as root needs to prepare its files and to become another user.
+# Needed by a server that starts as root, prepares its files and becomes another user.
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
 NO_PROGRAM = ("executable file not found", "no such file or directory", "no command or entrypoint")
 
@@ -43,10 +43,12 @@ REFERENCE = re.compile(
 class EngineFacts:
     """A container engine that answered.
 
-    kind: "podman" or "docker". program: its path. runtime: the OCI runtime to ask for, None for
-    the engine's own. rootless: it runs without root. keeps_limits: whether its containers are held
-    to their memory and CPUs. max_files, max_processes: the agent's own
-    hard limits, which an engine without the right to raise them must not exceed.
+    kind: "podman" or "docker".
+    program: its path.
+    runtime: the OCI runtime to select; None for the engine's default.
+    rootless: whether it runs without root.
+    keeps_limits: whether it enforces its containers' limits of memory and CPUs.
+    max_files, max_processes: the agent's own hard limits, which an engine may be unable to raise.
     """
 
     kind: str
@@ -67,7 +69,7 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageFacts:
-    """An image that is on this machine; `id` names its content."""
+    """An image on this machine; `id` identifies its content."""
 
     id: str
     labels: Mapping[str, str]
@@ -80,7 +82,7 @@ class ImageFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerState:
-    """What the engine says of a container; `pid` is None once it runs no more."""
+    """The engine's view of a container; `pid` is None once it has ended."""
 
     running: bool
     pid: int | None
@@ -91,7 +93,7 @@ class ContainerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPlan:
-    """One container: its order, its copy's folder, its arguments and the files written for it."""
+    """One container: its order, its copy's folder, its arguments and variables."""
 
     order: ContainerOrder
     folder: Path
@@ -100,17 +102,17 @@ class ContainerPlan:
 
     @property
     def environment_file(self) -> Path:
-        """Its variables: on the command line every user of this machine could read them."""
+        """The file of its variables: every user of this machine can read a command line."""
         return self.folder / "container.env"
 
 
 def container_name(folder: Path) -> str:
-    """The name of the container of the copy in `folder`: the same in every life of its agent."""
+    """The name of the container of the copy in `folder`; the same for every agent process."""
     return f"hostelry-{folder.name[:40]}-{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
 
 
 def check_reference(image: str) -> None:
-    """Raise TerminalError unless `image` is an image's name and nothing else."""
+    """Raise TerminalError unless `image` is an image reference and nothing else."""
     if not REFERENCE.fullmatch(image):
         raise TerminalError(
             f'"{image}" is not the name of a container image. Use [registry[:port]/]name[:tag] or '
@@ -119,9 +121,9 @@ def check_reference(image: str) -> None:
 
 
 def run_arguments(engine: EngineFacts, image: ImageFacts, plan: ContainerPlan) -> list[str]:
-    """The command that makes and starts the container, detached.
+    """The command that creates and starts the container, detached.
 
-    Raises TerminalError for what this engine or image cannot have.
+    Raises TerminalError for options that this engine or image does not support.
     """
     order = plan.order
     return [
@@ -179,8 +181,14 @@ def parse_state(text: bytes) -> ContainerState:
 def exit_message(state: ContainerState, max_memory_bytes: int | None, kernel_kills: int = 0) -> str:
     """How a container ended, in a sentence.
 
-    `kernel_kills` counts what the kernel killed for want of memory in the container's last second:
-    Podman misses it where the first process itself is killed.
+    `kernel_kills` are the processes that the kernel killed in the container's last second because
+    memory ran out: Podman does not report it if the first process itself is killed.
+
+    out of memory, with a limit      -> the limit
+    out of memory, without one       -> the machine's memory
+    the engine gives an error        -> that error
+    exit code above 128              -> the signal
+    otherwise                        -> the exit code
     """
     starved = state.out_of_memory or (state.exit_code == KILLED and kernel_kills > 0)
     if starved and max_memory_bytes is not None:
@@ -202,7 +210,7 @@ def exit_message(state: ContainerState, max_memory_bytes: int | None, kernel_kil
 
 
 def start_failure_message(image: str, words: str) -> str:
-    """Why an engine could not start a container, with what to do where that is known."""
+    """Why an engine could not start a container, with advice where the cause is known."""
     text = f'The container of image "{image}" cannot be started: {words}'
     if any(sign in words.lower() for sign in NO_PROGRAM):
         text += (
@@ -213,7 +221,7 @@ def start_failure_message(image: str, words: str) -> str:
 
 
 def last_lines(printed: bytes) -> str:
-    """The end of what an engine printed, as one line."""
+    """The end of an engine's output, as one line."""
     lines = [line.strip() for line in printed.decode("utf-8", "replace").splitlines()]
     return " ".join(line for line in lines[-4:] if line)[-600:] or "it printed nothing"
 
@@ -221,7 +229,7 @@ def last_lines(printed: bytes) -> str:
 def _engine_options(engine: EngineFacts) -> list[str]:
     if engine.kind == "docker":
         return ["--log-driver=local", "--log-opt=max-size=8m", "--log-opt=max-file=2"]
-    # The container writes to the copy's log itself: nothing to follow, a full disk ends nothing.
+    # The container writes to the copy's log itself: no follower, and a full disk ends nothing.
     return [
         "--log-driver=passthrough",
         "--http-proxy=false",

@@ -1,4 +1,4 @@
-"""A container engine of this machine, as its command line: Podman, or Docker where it answers."""
+"""Client of a container engine's command line: Podman or Docker."""
 
 import asyncio
 import contextlib
@@ -34,15 +34,15 @@ UNIFIED_CGROUPS = Path("/sys/fs/cgroup/cgroup.controllers")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
-    """How a call of an engine ended; `code` is None when it did not in time."""
+    """The result of an engine's command; `code` is None if it timed out."""
 
     code: int | None
     out: bytes = b""
     err: bytes = b""
 
     @property
-    def words(self) -> str:
-        """What it said for a failure, in a line."""
+    def message(self) -> str:
+        """The failure, as one line."""
         if self.code is None:
             return "the engine did not answer in time"
         return last_lines(self.err or self.out)
@@ -54,7 +54,7 @@ async def call(
     timeout_s: float,
     environment: Mapping[str, str] | None = None,
 ) -> CommandResult:
-    """Run an engine's command line; one that is cancelled or late is killed.
+    """Run an engine's command; kill it when cancelled or late.
 
     Raises OSError when it cannot be executed.
     """
@@ -68,7 +68,7 @@ async def call(
     )
     try:
         async with asyncio.timeout(timeout_s):
-            out, err = await asyncio.gather(_printed(process.stdout), _printed(process.stderr))
+            out, err = await asyncio.gather(_output_of(process.stdout), _output_of(process.stderr))
             return CommandResult(code=await process.wait(), out=out, err=err)
     except TimeoutError:
         return CommandResult(code=None)
@@ -79,7 +79,7 @@ async def call(
 async def call_detached(
     argv: Sequence[str], *, timeout_s: float, environment: Mapping[str, str], log: Path
 ) -> CommandResult:
-    """As `call`, for a command whose container goes on printing to `log` when it has ended."""
+    """As `call`, for a command whose container keeps writing to `log` after it has ended."""
     output = _private(str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         begin = os.lseek(output, 0, os.SEEK_END)
@@ -88,7 +88,7 @@ async def call_detached(
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            cwd=log.parent,  # an engine's monitor leaves a file there when memory ran out
+            cwd=log.parent,  # conmon creates a file there when memory runs out
             env=dict(environment),
             start_new_session=True,
         )
@@ -107,7 +107,7 @@ async def call_detached(
 async def find_engine(wanted: str | None = None) -> EngineFacts:
     """The engine that `wanted` names, else the first that answers.
 
-    Raises TerminalError that says of each what is wrong with it, and what to do.
+    Raises TerminalError with the fault of each, and what to do.
     """
     faults = []
     for name in (wanted,) if wanted else KINDS:
@@ -123,10 +123,10 @@ async def find_engine(wanted: str | None = None) -> EngineFacts:
 
 
 async def find_image(engine: EngineFacts, image: str) -> ImageFacts | str:
-    """The image, where it is on this machine; else what the engine says."""
+    """The image if it is on this machine; otherwise the engine's message."""
     asked = await call([*engine.argv, "image", "inspect", image], timeout_s=ANSWER_TIMEOUT_S)
     if asked.code != 0:
-        return asked.words
+        return asked.message
     try:
         return parse_images(asked.out)
     except (ValueError, LookupError, TypeError) as error:
@@ -134,7 +134,7 @@ async def find_image(engine: EngineFacts, image: str) -> ImageFacts | str:
 
 
 async def find_state(engine: EngineFacts, name: str) -> ContainerState | None:
-    """What the engine knows of the container; None where there is none."""
+    """The state of the container; None where there is none."""
     asked = await call([*engine.argv, "container", "inspect", name], timeout_s=ANSWER_TIMEOUT_S)
     try:
         return parse_state(asked.out) if asked.code == 0 else None
@@ -143,13 +143,13 @@ async def find_state(engine: EngineFacts, name: str) -> ContainerState | None:
 
 
 def parse_info(kind: str, program: str, text: bytes, unified_cgroups: bool) -> EngineFacts:
-    """The engine of its `info` as JSON; raises ValueError when it does not work."""
+    """The engine described by its `info` as JSON; raises ValueError if it does not work."""
     facts = json.loads(text)
     if kind == "docker":
         errors = facts.get("ServerErrors") or []
         version = facts.get("ServerVersion") or ""
         if errors or not version:
-            raise ValueError("; ".join(str(it) for it in errors) or "its daemon says no version")
+            raise ValueError("; ".join(str(it) for it in errors) or "its daemon reports no version")
         options = [str(it) for it in facts.get("SecurityOptions") or []]
         rootless = any("rootless" in it for it in options)
         return EngineFacts(
@@ -167,7 +167,7 @@ def parse_info(kind: str, program: str, text: bytes, unified_cgroups: bool) -> E
         kind=kind,
         program=program,
         version=str((facts.get("version") or {}).get("Version") or "unknown"),
-        # crun refuses machines whose control groups are of the first or of both versions.
+        # crun refuses machines with control groups of version 1, or of both versions.
         runtime=None if unified_cgroups or named == "runc" else "runc",
         rootless=rootless,
         keeps_limits=unified_cgroups or not rootless,
@@ -180,7 +180,7 @@ async def _ask(program: str, kind: str) -> EngineFacts:
     command = [program, "info", "--format", "{{json .}}"]
     asked = await call(command, timeout_s=ANSWER_TIMEOUT_S)
     if asked.code != 0:
-        raise ValueError(asked.words)
+        raise ValueError(asked.message)
     try:
         facts = parse_info(kind, program, asked.out, _unified_cgroups())
     except (LookupError, TypeError, AttributeError) as error:
@@ -197,9 +197,9 @@ def _unified_cgroups() -> bool:
 
 
 def _own_limits() -> tuple[int, int]:
-    """The hard limits of this process on open files and on processes, as far as they are of use.
+    """The hard limits of this process on open files and processes, within useful bounds.
 
-    Podman lowers its own limit on processes, by an amount it does not tell.
+    Podman lowers its own limit on processes, by an undocumented amount.
     """
 
     def hard(kind: int, enough: int) -> int:
@@ -210,7 +210,7 @@ def _own_limits() -> tuple[int, int]:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill what is late or not wanted any more, with its helpers; containers are not among them."""
+    """Kill a command that still runs, with its helpers; containers are not among them."""
     if process.returncode is not None:
         return
     with contextlib.suppress(ProcessLookupError):
@@ -230,8 +230,8 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-async def _printed(stream: asyncio.StreamReader | None) -> bytes:
-    """The end of what is printed; a program that never stops printing fills no memory."""
+async def _output_of(stream: asyncio.StreamReader | None) -> bytes:
+    """The end of the output, in bounded memory."""
     kept = bytearray()
     while stream is not None and (piece := await stream.read(16 * 1024)):
         kept += piece

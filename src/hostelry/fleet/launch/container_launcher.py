@@ -1,8 +1,8 @@
-"""Copies whose image is run itself, by a container engine of this machine.
+"""Launcher of copies whose image itself runs, in a container engine of this machine.
 
-The engine keeps a container alive without its agent; what a successor must know of it lies in the
-copy's folder before the container is made. Its first process is watched like any other copy's. A
-container without a network is reached through its proxy (container_proxy.py).
+A container outlives its agent; its record is in the copy's folder before the container is created.
+Its first process is watched like that of any other copy. A container without a network is reached
+through its proxy (container_proxy.py).
 """
 
 import asyncio
@@ -64,19 +64,19 @@ STOP_MARGIN_S = 30.0
 ENDED_WITHIN_S = 10.0
 LOOK_EVERY_S = 0.1
 KERNEL_LOOK_S = 1.0
-RESTART_PAUSES_S = (0.0, 0.2, 1.0, 5.0)  # by how often it ended
+RESTART_PAUSES_S = (0.0, 0.2, 1.0, 5.0)  # by how often a follower has ended
 RECORD = "container.json"
 PROXY_MODULE = "hostelry.fleet.launch.container_proxy"
-NO_PID = 2**22 + 1  # above the kernel's own bound: no process ever has it
+NO_PID = 2**22 + 1  # above the kernel's bound: no process has it
 OPERATORS = ("HOME", "LANG", "PATH", "PYTHONPATH", "XDG_RUNTIME_DIR")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerRecord:
-    """container.json: the container of a copy, from just before it is made until it is removed.
+    """container.json: the container of a copy, from just before its creation to its removal.
 
-    `followers` are the processes of ours that belong to it: its door, and what copies its log.
-    `key` is what its door asks to be shown; None of one that an older agent made.
+    `followers` are the processes of ours that go with it: its proxy, and the one that copies its
+    log. `key` is the one its proxy requires; None if an older agent created it.
     """
 
     name: str
@@ -90,7 +90,7 @@ class ContainerRecord:
 
     @classmethod
     def load(cls, folder: Path) -> "ContainerRecord | None":
-        """The record of the copy in `folder`; None where it is no container."""
+        """The record of the copy in `folder`; None if it is no container."""
         try:
             return decode((folder / RECORD).read_bytes(), cls)
         except (OSError, msgspec.DecodeError):
@@ -102,7 +102,7 @@ class ContainerRecord:
 
 
 class WatchedContainer:
-    """A container's first process; its followers are started, and started again, while it runs."""
+    """A container's first process; keeps its followers running while it runs."""
 
     def __init__(self, identity: ProcessIdentity, folder: Path, record: ContainerRecord) -> None:
         self.identity = identity
@@ -112,22 +112,22 @@ class WatchedContainer:
 
     @property
     def kernel_kills(self) -> int:
-        """What the kernel killed for want of memory since the last look, a second ago at most."""
+        """Processes that the kernel killed because memory ran out, in about the last second."""
         return oom_kills() - self._kernel_kills
 
     @property
     def memory_limit(self) -> str:
-        """How its memory limit is kept: by the container's own control group."""
+        """How its memory limit is enforced: by the container's own control group."""
         kept = self._record.max_memory_bytes is not None and self._record.engine.keeps_limits
         return "container" if kept else ""
 
     @property
     def start_kind(self) -> str:
-        """How it was started: no container is forked from another."""
+        """How it was started: containers never start warm."""
         return "cold"
 
     async def wait(self) -> int | None:
-        """Return when it is gone; only the engine knows its exit code (`explain_exit`)."""
+        """Wait for the end; only the engine knows the exit code (`explain_exit`)."""
         following = [
             asyncio.create_task(self._follow(at, argv))
             for at, argv in enumerate(followers_of(self._record, self.identity.pid))
@@ -144,12 +144,12 @@ class WatchedContainer:
         while True:
             await asyncio.sleep(KERNEL_LOOK_S)
             seen = oom_kills()
-            # A kill is looked at again a moment later: it may have been this one.
+            # Only after a pause: a kill that was counted just now may have ended this container.
             await asyncio.sleep(LOOK_EVERY_S)
             self._kernel_kills = seen
 
     async def _follow(self, at: int, argv: list[str]) -> None:
-        """Keep one follower running; what a predecessor of this agent started is taken over."""
+        """Keep one follower running; adopts the one that a previous agent started."""
         known = self._record.followers[at]
         process = WatchedProcess.adopt(known) if known is not None else None
         key = self._record.key if PROXY_MODULE in argv else None
@@ -189,13 +189,13 @@ class ContainerLauncher:
     async def start(self, order: LaunchOrder) -> WatchedContainer:
         """The started container.
 
-        Raises TerminalError where no engine works, the image cannot be had or it does not start.
+        Raises TerminalError if no engine works, the image is not available or it does not start.
         """
         assert order.container is not None
         check_reference(order.container.image)
         engine = await self._engine(order.container.engine)
         image = await _available(engine, order.container, CopyLog(order.log))
-        # What was begun is finished: a container that comes up after `stop` looked would stay.
+        # Shielded: a container that starts after `stop` has looked for it would stay.
         making = asyncio.create_task(_make(engine, image, order, order.container))
         self._making[order.folder] = making
         making.add_done_callback(lambda done: self._made(order.folder, done))
@@ -203,7 +203,7 @@ class ContainerLauncher:
         return self._watched[order.folder]
 
     def adopt(self, folder: Path, identity: ProcessIdentity) -> WatchedContainer | None:
-        """The recorded container if its first process still runs."""
+        """The recorded container; None if its first process has ended."""
         record = ContainerRecord.load(folder)
         if record is None or WatchedProcess.adopt(identity) is None:
             return None
@@ -211,7 +211,7 @@ class ContainerLauncher:
         return self._watched[folder]
 
     async def explain_exit(self, folder: Path, code: int | None) -> str:
-        """How the container ended, as its engine knows it."""
+        """How the container ended, according to its engine."""
         record, watched = ContainerRecord.load(folder), self._watched.get(folder)
         kernel_kills = watched.kernel_kills if watched is not None else 0
         state = await _ended(record) if record is not None else None
@@ -232,10 +232,10 @@ class ContainerLauncher:
         if self._making.get(folder) is done:
             del self._making[folder]
         if not done.cancelled():
-            done.exception()  # whoever waited for it has it, or went away
+            done.exception()  # retrieved: the caller has it, or was cancelled
 
     async def _engine(self, wanted: str | None) -> EngineFacts:
-        """The engine; one that was found once is not looked for again."""
+        """The engine, searched for once."""
         if wanted not in self._engines:
             self._engines[wanted] = await find_engine(wanted)
         return self._engines[wanted]
@@ -247,9 +247,9 @@ def is_container(folder: Path) -> bool:
 
 
 async def end_container(folder: Path, leader: ProcessIdentity | None, grace_s: float) -> None:
-    """End and remove the container of the copy in `folder` and all processes that go with it.
+    """End and remove the container of the copy in `folder`, with all its processes.
 
-    An engine that does not answer leaves the container's remains behind, and nothing that runs.
+    If the engine does not answer, the stopped container stays, but no process of it.
     """
     record = ContainerRecord.load(folder)
     if record is not None:
@@ -262,19 +262,19 @@ async def end_container(folder: Path, leader: ProcessIdentity | None, grace_s: f
 
 
 def followers_of(record: ContainerRecord, pid: int) -> list[list[str]]:
-    """The commands of the processes that go with the container whose first process is `pid`."""
+    """The commands of the followers of the container whose first process is `pid`."""
     commands: list[list[str]] = []
     if record.network == "none":
-        door = [sys.executable, "-m", PROXY_MODULE, f"--pid={pid}"]
+        proxy = [sys.executable, "-m", PROXY_MODULE, f"--pid={pid}"]
         ports = [f"--port={record.port}", f"--inner-port={record.inner_port}"]
-        commands.append([*door, *ports])
+        commands.append([*proxy, *ports])
     if record.engine.kind == "docker":
         commands.append([*record.engine.argv, "logs", "--follow", record.name])
     return commands
 
 
 async def _available(engine: EngineFacts, order: ContainerOrder, notes: CopyLog) -> ImageFacts:
-    """The image, fetched where it may be and must; raises TerminalError."""
+    """The image, pulled if necessary and allowed; raises TerminalError."""
     found = await find_image(engine, order.image)
     if isinstance(found, ImageFacts):
         return found
@@ -288,7 +288,7 @@ async def _available(engine: EngineFacts, order: ContainerOrder, notes: CopyLog)
             if isinstance(found, ImageFacts):
                 return found
         late = f"it was not there within {order.pull_timeout_s:g} s"
-        cause = late if pulled.code is None else pulled.words
+        cause = late if pulled.code is None else pulled.message
     tried = "cannot be pulled" if order.pull else "images.toml allows no pull"
     raise TerminalError(
         f'The image "{order.image}" is not on this machine and {tried}: {cause}. Build or import '
@@ -300,7 +300,7 @@ async def _available(engine: EngineFacts, order: ContainerOrder, notes: CopyLog)
 async def _make(
     engine: EngineFacts, image: ImageFacts, order: LaunchOrder, container: ContainerOrder
 ) -> WatchedContainer:
-    """Make and start the container; raises TerminalError, and OSError on a full disk."""
+    """Create and start the container; raises TerminalError, and OSError on a full disk."""
     plan = ContainerPlan(
         order=replace(container, model_folder=container.model_folder.resolve()),
         folder=order.folder,
@@ -326,14 +326,14 @@ async def _make(
     adapters_folder(order.folder).mkdir(exist_ok=True)
     write_whole(plan.environment_file, environment_file(plan.environment).encode(), durable=False)
     started = await _run(command, order)
-    if started.code != 0 and "already in use" in started.words:
-        # Of a folder that was removed by hand; the name tells that it was this one.
+    if started.code != 0 and "already in use" in started.message:
+        # Left by a folder that was removed by hand: the name includes the folder's path.
         await _quietly(record, ["rm", "--force", record.name], STOP_MARGIN_S)
         started = await _run(command, order)
     with contextlib.suppress(OSError):
         plan.environment_file.unlink()
     if started.code != 0:
-        raise TerminalError(start_failure_message(container.image, started.words))
+        raise TerminalError(start_failure_message(container.image, started.message))
     return WatchedContainer(await _first_process(record), order.folder, record)
 
 
@@ -343,14 +343,14 @@ async def _run(command: list[str], order: LaunchOrder) -> CommandResult:
         timeout_s=RUN_TIMEOUT_S,
         environment={
             **client_environment(order.folder),
-            **inherited_variables(order.environment),  # never the operator's of that name
+            **inherited_variables(order.environment),  # override the operator's of that name
         },
         log=order.log,
     )
 
 
 def follower_environment(folder: Path, key: str | None = None) -> dict[str, str]:
-    """What a follower needs; no secret but a door's `key`: it lives next to a user's code."""
+    """The variables of a follower; no secret but a proxy's `key`: it runs beside a user's code."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -361,12 +361,12 @@ def follower_environment(folder: Path, key: str | None = None) -> dict[str, str]
 
 
 def client_environment(folder: Path) -> Mapping[str, str]:
-    """The engine's own command gets the operator's variables; it is found as one of the copy's."""
+    """The operator's variables for the engine's command, which the marker makes the copy's own."""
     return {**os.environ, MARKER_VARIABLE: str(folder)}
 
 
 async def _first_process(record: ContainerRecord) -> ProcessIdentity:
-    """The container's first process; one that is dead already has no identity but a pid of none."""
+    """The container's first process; NO_PID if it has ended already."""
     state = await find_state(record.engine, record.name)
     if state is not None and state.pid is not None:
         found = identify(state.pid)
@@ -374,12 +374,12 @@ async def _first_process(record: ContainerRecord) -> ProcessIdentity:
     if state is not None and not state.running:
         return ProcessIdentity(pid=NO_PID, start_ticks=-1, boot_id=boot_id())
     raise TerminalError(
-        f"{record.engine.kind} started the container {record.name} and says nothing of its process"
+        f"{record.engine.kind} started the container {record.name} and does not report its process"
     )
 
 
 async def _ended(record: ContainerRecord) -> ContainerState | None:
-    """The container's state once the engine has seen its end, which takes it a moment."""
+    """The container's state once the engine has noticed its end; None if it does not in time."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(ENDED_WITHIN_S):
             while True:
@@ -391,11 +391,11 @@ async def _ended(record: ContainerRecord) -> ContainerState | None:
 
 
 async def _quietly(record: ContainerRecord, arguments: list[str], timeout_s: float) -> None:
-    """A call whose failure is only worth a line: mostly there is no such container any more."""
+    """A call whose failure is only logged: mostly the container is gone already."""
     try:
         done = await call([*record.engine.argv, *arguments], timeout_s=timeout_s)
     except OSError as error:
         log.warning("%s: %s", record.name, error)
         return
-    if done.code != 0 and "no such container" not in done.words.lower():
-        log.warning("%s %s: %s", record.engine.kind, " ".join(arguments), done.words)
+    if done.code != 0 and "no such container" not in done.message.lower():
+        log.warning("%s %s: %s", record.engine.kind, " ".join(arguments), done.message)

@@ -1,4 +1,4 @@
-"""What a container needs beyond a program, and the variables it gets: pure functions of values."""
+"""Launch orders and variables of containers. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,13 +12,13 @@ from hostelry.fleet.rules.given_variables import VARIABLE, is_among, is_steering
 from hostelry.fleet.rules.images import ImageRule
 from hostelry.fleet.rules.limits import thread_variables
 
-INNER_PORT = 8080  # where a server listens that has a network of its own
+INNER_PORT = 8080  # of a server in a network namespace of its own
 MODEL_PATH = "/opt/ml/model"
 ARTIFACT_PATH = "/opt/ml/artifacts"
 ADAPTERS_PATH = "/opt/ml/models"
-# A value of several lines fits no file of variables, and on a command line every user of the
-# machine reads it: it reaches the container through the environment of the engine's own command.
-# So what that command, and what it starts, might read is left out.
+# A value of several lines does not fit the --env-file, and a command line is readable for every
+# user: it is passed through the environment of the engine's own command. So names that the command,
+# or its children, may read are refused for such values.
 ENGINE_NAMES = (
     "BUILDAH_*", "BUILDKIT_*", "CNI_*", "CONMON*", "CONTAINER*", "CRUN*", "DBUS_*", "DOCKER*",
     "GO*", "GNUPGHOME", "GPG*", "KUBE*", "LIBPOD*", "LISTEN_*", "MOBY_*", "NETAVARK*", "NOTIFY_*",
@@ -26,26 +26,26 @@ ENGINE_NAMES = (
     "SYSTEMD_*", "_*",
 )  # fmt: skip
 OWN_PREFIX = "HOSTELRY_"
-# Inside, the devices that a container was given are counted from 0; its door asks for the key.
+# In a container devices are numbered from 0 again, and the proxy checks the key for it.
 HOST_ONLY = frozenset({"CUDA_VISIBLE_DEVICES", MARKER_VARIABLE, KEY_VARIABLE})
 OURS = frozenset({"SAGEMAKER_BIND_TO_PORT", "NVIDIA_VISIBLE_DEVICES"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerOrder:
-    """What a container needs beyond a program.
+    """The parts of a launch order that only containers have.
 
     image: the reference as the model names it.
     network: "none", "host" or "bridge" (`images.ImageRule.network`).
-    port: on this machine's loopback; wherever the server listens inside, it answers there.
+    port: the one on this machine's loopback, whatever the server's port inside.
     model_folder: mounted read-only at /opt/ml/model.
     mounts: further folders of this machine, read-only, by their path in the container.
     cpus: cores it may use; None for no limit.
     max_memory_bytes: it is killed above this; None for no limit.
-    devices: the real accelerators it sees, as the machine names them.
-    pull: whether an image that is not on this machine may be fetched, within pull_timeout_s.
+    devices: the real accelerators it sees, by the machine's names.
+    pull: whether an image that is not on this machine may be pulled, within pull_timeout_s.
     engine: the container engine, a name or a path; None for the first that answers.
-    key: what its door asks to be shown; None where it has a network and no door.
+    key: the one its proxy requires; None for a container with a network, which has no proxy.
     """
 
     image: str
@@ -63,16 +63,16 @@ class ContainerOrder:
 
     @property
     def inner_port(self) -> int:
-        """Where the server inside listens."""
+        """The port of the server inside."""
         return self.port if self.network == "host" else INNER_PORT
 
 
 def container_order(
     spec: CopySpec, rule: ImageRule, place: CopyPlace, substitutes: Mapping[str, str]
 ) -> ContainerOrder:
-    """The order of a copy whose image is run itself.
+    """The order of a copy whose image itself runs.
 
-    `substitutes` name the folders of artifacts that its variables named by URI.
+    `substitutes` are the folders of artifacts that its variables named by URI.
     """
     reserved = 0.0 if spec.requirements is None else spec.requirements.cpus
     mounts = {inner_path(name): Path(folder) for name, folder in substitutes.items()}
@@ -97,10 +97,10 @@ def container_order(
 def container_environment(
     spec: CopySpec, order: ContainerOrder, place: CopyPlace, substitutes: Mapping[str, str]
 ) -> dict[str, str]:
-    """Every variable the container gets beside those of its image.
+    """Every variable that the container gets beside those of its image.
 
-    Nothing of the operator's own environment is among them: the image is its user's. It may set
-    PATH and the like, which are its own in there.
+    None of the operator's is among them: the image is untrusted. The Environment may set PATH and
+    the like, which only affect the container itself.
     """
     given = {
         name: value
@@ -124,12 +124,12 @@ def container_environment(
 
 
 def adapters_folder(copy_folder: Path) -> Path:
-    """Where the adapters of a copy lie that a container sees at /opt/ml/models."""
+    """The folder of adapters that a container sees at /opt/ml/models."""
     return copy_folder / "adapters"
 
 
 def inner_path(variable: str) -> str:
-    """Where the artifact that a variable names lies in the container."""
+    """The path in the container of the artifact that a variable names."""
     return f"{ARTIFACT_PATH}/{variable}"
 
 
@@ -146,7 +146,13 @@ def refused_in_container(spec: CopySpec) -> list[str]:
 
 
 def can_reach(name: str, value: str) -> bool:
-    """Whether a container can be given this value of its variable `name`."""
+    """Whether `value` can be passed to a container as its variable `name`.
+
+    with NUL                                                   -> no
+    one line                                                   -> yes, by the --env-file
+    several lines, the name steers programs or is the engine's -> no
+    several lines, otherwise                                   -> yes, by the engine's environment
+    """
     if "\0" in value:
         return False
     return fits_a_line(value) or not (is_steering(name) or is_among(name, ENGINE_NAMES))

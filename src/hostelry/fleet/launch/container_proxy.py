@@ -1,12 +1,12 @@
-"""The door of a container that has no network: ``python -m hostelry.fleet.launch.container_proxy``.
+"""TCP proxy into a container without a network, run as a module by the container launcher.
 
-Listens on this machine's loopback, enters the container's network namespace, which holds a loopback
-of its own and nothing else, and passes bytes both ways. What goes in can be answered; nothing
-inside can call out. With the copy's key, which is all it knows, it passes on only requests that
-show it, and those without it. Lives as long as the container's first process.
+Listens on this machine's loopback, enters the container's network namespace, which has nothing but
+a loopback of its own, and copies bytes both ways. The container can answer requests, but not call
+out. With a copy's key it forwards only requests that carry the key, and strips it from them. Ends
+with the container's first process.
 
-Source: setns(2); pidfd_open(2). A socket belongs to the namespace it was made in, so the listener,
-made first, stays outside.
+Source: setns(2); pidfd_open(2). A socket belongs to the namespace it was created in, so the
+listener, created first, stays outside.
 """
 
 import argparse
@@ -34,7 +34,7 @@ NOT_ENTERED = 4
 
 
 class ProxyEnd(asyncio.Protocol):
-    """One end of a connection through the door; `other` is set once both ends are there."""
+    """One end of a proxied connection; `other` is set once both ends are connected."""
 
     def __init__(self, other: "ProxyEnd | None" = None) -> None:
         self.transport: asyncio.Transport | None = None
@@ -47,35 +47,35 @@ class ProxyEnd(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Pass the bytes on."""
+        """Forward the bytes."""
         if self.other is not None and self.other.transport is not None:
             self.other.transport.write(data)
 
     def eof_received(self) -> bool:
-        """Pass the end of what is sent on; answers may still come the other way."""
+        """Forward the half-close; answers may still come the other way."""
         self.ended = True
         other = self.other
         if other is None or other.transport is None or other.transport.is_closing():
             return self.other is None
         if other.ended:
-            # Both have said all they will; what is still to be written is written first.
+            # Both directions are closed; `close` flushes first.
             other.transport.close()
             return False
         other.transport.write_eof()
         return True
 
     def pause_writing(self) -> None:
-        """Read no more than can be written here."""
+        """Stop reading from the other end while this one cannot write."""
         if self.other is not None and self.other.transport is not None:
             self.other.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Read on."""
+        """Read from the other end again."""
         if self.other is not None and self.other.transport is not None:
             self.other.transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """A broken connection breaks its other side; a closed one is closed once it is written."""
+        """Abort the other end after an error; otherwise close it after a flush."""
         other = self.other.transport if self.other is not None else None
         if other is None or other.is_closing():
             return
@@ -86,9 +86,9 @@ class ProxyEnd(asyncio.Protocol):
 
 
 class ClientEnd(ProxyEnd):
-    """The caller's end: keeps what it says until the server inside is reached.
+    """The client's end: buffers its bytes until the server inside is connected.
 
-    With `key` nobody inside is called before a request showed it.
+    With `key` the server is not connected before a request has shown it.
     """
 
     def __init__(
@@ -98,17 +98,17 @@ class ClientEnd(ProxyEnd):
         self._port = port
         self._connecting = connecting
         self._requests = None if key is None else KeyedRequests(key)
-        self._called = False
+        self._is_connecting = False
         self._kept = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Call the server inside, where nothing has to be shown first."""
+        """Connect to the server inside, unless a key has to be shown first."""
         super().connection_made(transport)
         if self._requests is None:
-            self._call()
+            self._start_connecting()
 
     def data_received(self, data: bytes) -> None:
-        """Pass on what may be passed, once that can be done; no more is read before."""
+        """Forward, or buffer until the server is connected, what the key allows."""
         if self._requests is not None:
             try:
                 data = self._requests.feed(data)
@@ -119,7 +119,7 @@ class ClientEnd(ProxyEnd):
                 return
             if not data:
                 return
-            self._call()
+            self._start_connecting()
         if self.other is not None:
             super().data_received(data)
             return
@@ -128,14 +128,14 @@ class ClientEnd(ProxyEnd):
             self.transport.pause_reading()
 
     def eof_received(self) -> bool:
-        """Pass the end on; of a caller that showed nothing it is the end of all."""
-        return super().eof_received() if self._called else False
+        """Forward the half-close; close a connection that showed no key."""
+        return super().eof_received() if self._is_connecting else False
 
-    def _call(self) -> None:
-        """Call the server inside, once."""
-        if self._called:
+    def _start_connecting(self) -> None:
+        """Connect to the server inside, once."""
+        if self._is_connecting:
             return
-        self._called = True
+        self._is_connecting = True
         task = asyncio.get_running_loop().create_task(self._connect())
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
@@ -149,7 +149,7 @@ class ClientEnd(ProxyEnd):
                     lambda: ProxyEnd(self), "127.0.0.1", self._port
                 )
         except (OSError, TimeoutError):
-            # Nobody listens inside yet: the caller sees what a closed port looks like.
+            # No listener inside yet: the client sees what a closed port looks like.
             self.transport.abort()
             return
         self.other = inner
@@ -165,9 +165,9 @@ class ClientEnd(ProxyEnd):
 
 
 def enter_network(pid: int) -> None:
-    """Make this process a member of the network namespace of `pid`; raises OSError.
+    """Move this process into the network namespace of `pid`; raises OSError.
 
-    Without root the way leads through the user namespace that owns it; one thread only.
+    Without root it first enters the user namespace that owns it, which takes a single thread.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     namespaces = PROC / str(pid) / "ns"
@@ -187,9 +187,9 @@ def enter_network(pid: int) -> None:
 
 
 async def serve(listener: socket.socket, container: int, port: int, key: str | None = None) -> None:
-    """Pass connections to `port` inside until the process behind the pidfd `container` is gone.
+    """Proxy connections to `port` inside until the process of the pidfd `container` ends.
 
-    With `key` only requests that show it are passed on.
+    With `key` only requests that carry it are forwarded.
     """
     loop = asyncio.get_running_loop()
     connecting: set[asyncio.Task[None]] = set()
@@ -201,7 +201,7 @@ async def serve(listener: socket.socket, container: int, port: int, key: str | N
     await gone.wait()
     loop.remove_reader(container)
     server.close()
-    await asyncio.sleep(DRAIN_S)  # what the server said last is still on its way
+    await asyncio.sleep(DRAIN_S)  # the server's last bytes may still be in flight
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The launcher of an instance: programs or containers, by the order, by what is in a folder."""
+"""Launcher of an instance: starts programs or containers, by the order."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ Group = tuple[Path, ProcessIdentity | None]
 
 
 class CopyLauncher:
-    """Two launchers as one; implements `launcher.Launcher`."""
+    """Two launchers as one, chosen by the order or the folder; implements `launcher.Launcher`."""
 
     def __init__(self, programs: Launcher, containers: Launcher | None = None) -> None:
         self._programs = programs
@@ -26,7 +26,7 @@ class CopyLauncher:
         return await chosen.start(order)
 
     def adopt(self, folder: Path, identity: ProcessIdentity) -> CopyProcess | None:
-        """The recorded process of the copy in `folder`, if it still runs."""
+        """The recorded process of the copy in `folder`; None if it has ended."""
         return self._of(folder).adopt(folder, identity)
 
     async def explain_exit(self, folder: Path, code: int | None) -> str:
@@ -34,7 +34,7 @@ class CopyLauncher:
         return await self._of(folder).explain_exit(folder, code)
 
     async def stop(self, folder: Path, leader: ProcessIdentity | None, grace_s: float) -> None:
-        """End all of the copy: as a container while there is one, then what processes are left."""
+        """End the copy: its container if it has one, then all remaining processes."""
         await self._containers.stop(folder, leader, grace_s)
         await self._programs.stop(folder, leader, grace_s)
 
@@ -43,7 +43,7 @@ class CopyLauncher:
 
 
 async def end_copy(folder: Path, leader: ProcessIdentity | None, grace_s: float) -> None:
-    """End the copy in `folder`, whatever it is, without the launcher that started it."""
+    """End the copy in `folder`, program or container, without the launcher that started it."""
     if is_container(folder):
         await end_container(folder, leader, grace_s)
     await stop_processes(folder, leader, grace_s)

@@ -1,7 +1,7 @@
-"""A copy's log file: what the model server printed, lines of the agent's own, bounded in size.
+"""Log file of a copy: output of the model server and notes of the agent, bounded in size.
 
-The model server writes to the file directly, so that its output survives the agent; the file is
-opened for appending, which makes it safe to cut while it is written to.
+The model server writes to the file directly, so that its output survives the agent. The file is
+opened for appending, so it can be truncated while the server writes.
 """
 
 import contextlib
@@ -11,17 +11,17 @@ from pathlib import Path
 MAX_LOG_BYTES = 64 * 1024 * 1024
 KEPT_BYTES = 1024 * 1024
 MAX_TAIL_BYTES = 256 * 1024
-NOTE = "[agent] "  # begins the agent's lines among the model server's
+NOTE = "[agent] "  # prefix of the agent's lines
 
 
 class CopyLog:
-    """The log of one copy. Blocking calls, each of them short."""
+    """The log of one copy. Calls block briefly."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def note(self, line: str) -> None:
-        """Append a line of the agent's; a log that is gone or a full disk loses it."""
+        """Append a line of the agent; it is lost if the log is gone or the disk full."""
         with contextlib.suppress(OSError), open(self._path, "ab", opener=_private) as file:
             file.write(f"{NOTE}{line}\n".encode())
 
@@ -33,9 +33,9 @@ class CopyLog:
         return "\n".join(text.splitlines()[-max_lines:])
 
     def bound(self, max_bytes: int = MAX_LOG_BYTES, kept_bytes: int = KEPT_BYTES) -> bool:
-        """Cut a log longer than `max_bytes` to its end; whether it was cut.
+        """Cut a log longer than `max_bytes` to its last `kept_bytes`; return whether it was cut.
 
-        Lines printed in the moment of the cut may be lost.
+        Lines written during the cut may be lost.
         """
         try:
             size_bytes = self._path.stat().st_size

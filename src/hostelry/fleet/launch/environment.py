@@ -1,8 +1,8 @@
-"""A copy's environment variables, from plain values.
+"""Environment variables of a copy. Pure.
 
-A copy gets little of the operator's environment and none of the platform's keys: an allowlist, what
-`given_variables.py` lets pass of the container's own, and what docs/architecture.md section 5
-promises a model server.
+A copy gets an allowlist of the operator's environment and none of the platform's keys, the
+variables of its container that `given_variables.py` passes, and those that docs/architecture.md
+section 5 promises to a model server.
 """
 
 import os
@@ -37,14 +37,14 @@ PASSED_ON = frozenset(
     }
 )  # fmt: skip
 
-# Of a built-in server and whatever it starts: AWS's clients find no keys but the caller's.
+# For a built-in server and its children: AWS's clients find no keys but the caller's.
 PINNED = {
     **PYTHON_VARIABLES,
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     "AWS_EC2_METADATA_DISABLED": "true",
 }
-TOKENS = frozenset({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"})  # one of the caller's is used alone
+TOKENS = frozenset({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"})  # a caller's replaces the operator's
 OWN_TOKENS = frozenset({"HF_TOKEN", "HF_TOKEN_PATH"})
 BIND_HOST = "127.0.0.1"
 ARTIFACT_PREFIX = "HOSTELRY_ARTIFACT_"
@@ -52,10 +52,10 @@ ARTIFACT_PREFIX = "HOSTELRY_ARTIFACT_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyPlace:
-    """Where a copy runs: its folder, model folder, port and key, in which region, on what shape.
+    """A copy's folders, port and key, and its instance.
 
-    `machine_cpus` counts the CPUs that really are there, `reserved_cpus` those that all copies of
-    the instance reserve; `devices` names its real accelerators (`devices.assign_devices`).
+    `machine_cpus` are the real CPUs, `reserved_cpus` those that all copies of the instance reserve
+    together. `devices` are the instance's real accelerators (`devices.assign_devices`).
     """
 
     folder: Path
@@ -69,7 +69,7 @@ class CopyPlace:
     key: str | None = field(default=None, repr=False)
 
     def limits_of(self, spec: CopySpec) -> CopyLimits:
-        """What the copy may take here."""
+        """The limits of the copy on this instance."""
         asked_mb = spec.container.environment.get(DISK_VARIABLE, "")
         return replace(
             limits_of(spec.requirements, self.shape, self.machine_cpus, self.reserved_cpus),
@@ -84,9 +84,10 @@ def program_environment(
     place: CopyPlace,
     substitutes: Mapping[str, str],
 ) -> dict[str, str]:
-    """Every variable that a copy gets which is a program of this machine.
+    """Every variable of a copy that is a program of this machine.
 
-    `substitutes` replace the container's own values: local folders for artifacts it named by URI.
+    Later ones win: the operator's allowlist, threads, the container's own, `substitutes` (local
+    folders for artifacts it named by URI), the contract's, the pinned ones of built-in servers.
     """
     given = given_variables(spec.container.environment, rule.environment, place.machine_cpus)
     inherited = passed_on(operator)
@@ -111,7 +112,7 @@ def contract_variables(
     substitutes: Mapping[str, str],
     given: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """What docs/architecture.md section 5 promises any copy, with what it is `given` of its own."""
+    """The variables that docs/architecture.md section 5 promises, with the copy's own `given`."""
     return {
         "SAGEMAKER_REGION": place.region,
         "AWS_REGION": place.region,
@@ -129,7 +130,7 @@ def contract_variables(
 
 
 def passed_on(operator: Mapping[str, str]) -> dict[str, str]:
-    """What every copy gets of the operator's environment."""
+    """The part of the operator's environment that every copy gets."""
     return {name: value for name, value in operator.items() if name in PASSED_ON}
 
 
@@ -140,7 +141,7 @@ def visible_devices(spec: CopySpec, own: Sequence[str]) -> tuple[str, ...]:
 
 
 def _reservation(requirements: Requirements | None, shape: Shape) -> dict[str, str]:
-    """What the copy reserves; without requirements it has the instance to itself."""
+    """The copy's reservation; the whole instance without requirements."""
     reserved = requirements or Requirements(
         min_memory_bytes=shape.memory_bytes, cpus=shape.cpus, accelerators=shape.accelerators
     )

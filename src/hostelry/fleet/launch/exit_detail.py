@@ -1,4 +1,4 @@
-"""How a process ended, in words."""
+"""Texts for the end of a process."""
 
 
 def exit_detail(code: int | None) -> str:

@@ -1,6 +1,6 @@
-"""The requests of one connection, passed on only while they show a copy's key, and without it.
+"""Filter of the requests on one connection: forwards those with the copy's key, without the key.
 
-Bytes in, bytes out. Takes requests as the platform sends them: HTTP/1.1, bodies of a known length.
+Bytes in, bytes out. Accepts the platform's own requests: HTTP/1.1 with bodies of known length.
 """
 
 import httptools
@@ -13,7 +13,7 @@ MAX_HEAD_BYTES = 64 * 1024
 
 
 class RequestRefusedError(Exception):
-    """This connection is to be ended with `answer`."""
+    """The connection must be closed after sending `answer`."""
 
     def __init__(self, status: str, text: str) -> None:
         super().__init__(text)
@@ -22,7 +22,7 @@ class RequestRefusedError(Exception):
 
 
 class KeyedRequests:
-    """Feeds on what a caller sends, and gives what may go to the server."""
+    """Parser of a client's bytes that returns those that may be forwarded."""
 
     def __init__(self, key: str) -> None:
         self._key = key
@@ -49,19 +49,19 @@ class KeyedRequests:
         return passed
 
     def on_message_begin(self) -> None:
-        """A request's first byte."""
+        """Start a request."""
         self._url, self._headers = b"", []
 
     def on_url(self, url: bytes) -> None:
-        """A piece of its target."""
+        """Add a piece of its target."""
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One of its headers."""
+        """Add one of its headers."""
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Its head is whole: it goes on without the key, or nothing does."""
+        """Check the key and forward the head without it; otherwise refuse the request."""
         self._in_head = False
         given = [value.decode("latin-1") for name, value in self._headers if name.lower() == NAME]
         if not is_shown(self._key, given):
@@ -74,11 +74,11 @@ class KeyedRequests:
         self._passed.append(b"%b%b\r\n" % (first, b"".join(lines)))
 
     def on_body(self, part: bytes) -> None:
-        """A piece of its body."""
+        """Forward a piece of its body."""
         self._passed.append(part)
 
     def on_message_complete(self) -> None:
-        """It is whole; what comes next is another's head."""
+        """End the request; the head of the next one follows."""
         self._head_bytes, self._in_head = 0, True
 
     def _refuse(self, status: str, text: str) -> None:

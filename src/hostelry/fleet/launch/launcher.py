@@ -1,8 +1,8 @@
-"""The seam that starts one copy, and its first implementation: a program of this machine.
+"""Protocol of launchers, which start copies, and the one for programs of this machine.
 
-A copy's server is a plain process, or a container where its image has one; hosted_copy.py does not
-know which. A launcher keeps in the copy's folder whatever it must know to find and end the copy
-after everything died.
+A copy's server is a plain process or a container; hosted_copy.py does not know which. A launcher
+keeps records in the copy's folder by which the copy can be found and ended after a crash of every
+other process.
 """
 
 import asyncio
@@ -33,15 +33,15 @@ from hostelry.fleet.rules.limits import CopyLimits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOrder:
-    """One copy to be started.
+    """A request to start one copy.
 
-    argv: the program and its arguments; of a container the arguments of its entry point.
-    environment: every variable it gets, and none else.
+    argv: the program and its arguments; for a container the arguments of its entry point.
+    environment: all of its variables.
     folder: the copy's own folder; a program's working folder.
-    log: the file that gets what it prints.
-    container: set where the copy is a container.
-    limits: what a program may take of the machine; None for no limits.
-    key: what its server, or its door, asks to be shown; None where nobody asks.
+    log: the file for its output.
+    container: set if the copy is a container.
+    limits: the limits of a program; None for no limits.
+    key: the key that its server or its proxy requires; None where none does.
     """
 
     argv: Sequence[str]
@@ -63,31 +63,31 @@ class CopyProcess(Protocol):
 
     @property
     def memory_limit(self) -> str:
-        """How its memory limit is kept: "cgroup", "watched", "container"; "" without a limit."""
+        """How its memory limit is enforced: "cgroup", "watched", "container"; "" for none."""
         ...
 
     @property
     def start_kind(self) -> str:
-        """How it was started: "cold", or "warm" from an interpreter that had its libraries."""
+        """How it was started: "cold", or "warm" from an interpreter with its libraries loaded."""
         ...
 
     async def wait(self) -> int | None:
-        """Return when it is gone: its exit code (negative: the signal), where it can be known."""
+        """Wait for the end; the exit code (negative: the signal) where it is known."""
         ...
 
 
 class Launcher(Protocol):
-    """Starts one copy, finds one again that outlived its agent, and ends it."""
+    """Starter of copies, which also adopts those that outlived their agent, and ends them."""
 
     async def start(self, order: LaunchOrder) -> CopyProcess:
         """The started copy; raises TerminalError when it cannot be started.
 
-        A start that is cancelled leaves nothing behind that `stop` does not end.
+        `stop` ends whatever a cancelled start leaves behind.
         """
         ...
 
     def adopt(self, folder: Path, identity: ProcessIdentity) -> CopyProcess | None:
-        """The recorded process of the copy in `folder`, if it still runs."""
+        """The recorded process of the copy in `folder`; None if it has ended."""
         ...
 
     async def explain_exit(self, folder: Path, code: int | None) -> str:
@@ -95,7 +95,7 @@ class Launcher(Protocol):
         ...
 
     async def stop(self, folder: Path, leader: ProcessIdentity | None, grace_s: float) -> None:
-        """End all of the copy in `folder`: TERM, KILL after `grace_s`; harmless where none is."""
+        """End the copy in `folder`, if it runs: TERM, then KILL after `grace_s`."""
         ...
 
 
@@ -131,7 +131,7 @@ class ProcessLauncher:
         return limited
 
     def adopt(self, folder: Path, identity: ProcessIdentity) -> LimitedProcess | None:
-        """The recorded process if it still runs."""
+        """The recorded process; None if it has ended."""
         process = WatchedProcess.adopt(identity)
         if process is None:
             return None
@@ -140,7 +140,7 @@ class ProcessLauncher:
         return limited
 
     async def explain_exit(self, folder: Path, code: int | None) -> str:
-        """The exit code or signal in words, or that memory or disk was the cause."""
+        """The exit code or signal as text, or that memory or disk was the cause."""
         process = self._processes.get(folder)
         return (process.limit_cause(code) if process else None) or exit_detail(code)
 
@@ -153,7 +153,7 @@ class ProcessLauncher:
             await asyncio.to_thread(ended.clear)
 
     async def _forked(self, order: LaunchOrder, run_as: RunAs | None) -> ForkedProcess | None:
-        """The copy, forked and waiting to be let go; None where it has to be started cold."""
+        """The forked copy, which waits for `begin`; None if it has to be started cold."""
         if self._warm is None:
             return None
         try:

@@ -1,8 +1,7 @@
-"""A copy's process within its limits: confined at its start, watched, and told why it ended.
+"""Process of a copy within its limits: confined at its start, watched, its end explained.
 
-The kernel keeps the memory limit where a cgroup can be had; otherwise the process's memory is
-looked at twice a second, and the copy is killed when it holds more than it may. What it writes into
-its folder is looked at every two seconds.
+The kernel enforces the memory limit where a cgroup can be created. Otherwise the memory is measured
+twice a second, and the copy is killed above its limit. Its folder is measured every two seconds.
 """
 
 import asyncio
@@ -43,18 +42,18 @@ from hostelry.fleet.rules.limits import (
 log = logging.getLogger(__name__)
 
 LIMITS_FILE = "limits.json"
-AGENT_FILES = ("copy.json", "model", LIMITS_FILE)  # in a copy's folder, and not the copy's
+AGENT_FILES = ("copy.json", "model", LIMITS_FILE)  # in a copy's folder; do not count as the copy's
 LOOK_EVERY_S = 0.5
-IDLE_LOOK_EVERY_S = 2.0  # at a copy without a limit: only what the kernel killed
-SEARCH_EVERY_S = 2.0  # for processes it started since
-COPY_OOM_SCORE = 500  # the kernel, short of memory, takes a copy before the platform
+IDLE_LOOK_EVERY_S = 2.0  # without a limit: only to notice kills by the kernel
+SEARCH_EVERY_S = 2.0  # for processes that it has started since
+COPY_OOM_SCORE = 500  # out of memory, the kernel kills a copy before the platform
 MAX_OPEN_FILES = 65_536
 PR_SET_NO_NEW_PRIVS = 38
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitRecord:
-    """limits.json in a copy's folder: what a successor of the agent must know of its limits."""
+    """limits.json in a copy's folder: its limits, for the next agent."""
 
     max_memory_bytes: int | None = None
     max_disk_bytes: int | None = None
@@ -63,14 +62,14 @@ class LimitRecord:
 
     @classmethod
     def load(cls, folder: Path) -> "LimitRecord":
-        """The record of the copy in `folder`; an empty one where there is none to be read."""
+        """The record of the copy in `folder`; an empty one if none can be read."""
         try:
             return decode((folder / LIMITS_FILE).read_bytes(), cls)
         except (OSError, msgspec.DecodeError, msgspec.ValidationError):
             return cls()
 
     def save(self, folder: Path) -> None:
-        """Write it; a full disk costs the successor the limit, and the copy nothing."""
+        """Write it. On a full disk the next agent misses the limits; the copy runs on."""
         with contextlib.suppress(OSError):
             write_whole(folder / LIMITS_FILE, msgspec.json.encode(self), durable=False)
 
@@ -84,45 +83,45 @@ class LimitRecord:
 
     @property
     def memory_limit(self) -> str:
-        """How the limit is kept, as `CopyStatus.memory_limit` tells it."""
+        """How the limit is enforced, as `CopyStatus.memory_limit` reports it."""
         if self.max_memory_bytes is None:
             return ""
         return "cgroup" if self.memory_group else "watched"
 
 
 @dataclass(slots=True)
-class _Look:
-    """What the last look at a copy saw."""
+class _Measured:
+    """The latest measurements of a copy."""
 
     known: list[ProcessIdentity] = field(default_factory=list)
     evidence: MemoryEvidence = field(default_factory=MemoryEvidence)
     machine_kills: int = 0
-    over_disk_bytes: int = 0  # what it had written when it was killed for that
+    over_disk_bytes: int = 0  # bytes written, if it was killed for them
 
 
 class LimitedProcess:
-    """A copy's first process, watched for its memory for as long as somebody waits for its end."""
+    """A copy's first process, whose memory and disk use are watched during `wait`."""
 
     def __init__(self, process: WatchedProcess, folder: Path, record: LimitRecord) -> None:
         self._process = process
         self._folder = folder
         self._record = record
         self._group = record.group
-        self._seen = _Look(known=[process.identity], machine_kills=oom_kills())
+        self._seen = _Measured(known=[process.identity], machine_kills=oom_kills())
 
     @property
     def identity(self) -> ProcessIdentity:
-        """The process, beyond doubt."""
+        """The identity of the process."""
         return self._process.identity
 
     @property
     def memory_limit(self) -> str:
-        """How its memory limit is kept: "cgroup", "watched", or "" without one."""
+        """How its memory limit is enforced: "cgroup", "watched", or "" without one."""
         return self._record.memory_limit
 
     @property
     def start_kind(self) -> str:
-        """How it was started: "cold", or "warm" from an interpreter that had its libraries."""
+        """How it was started: "cold", or "warm" from an interpreter with its libraries loaded."""
         return self._process.start_kind
 
     @property
@@ -131,7 +130,7 @@ class LimitedProcess:
         return self._group.folders if self._group else ()
 
     async def wait(self) -> int | None:
-        """Return when it is gone: its exit code (negative: the signal), if it was ours."""
+        """Wait for the end; the exit code (negative: the signal) of a child, None of others."""
         watching = asyncio.create_task(self._watch())
         try:
             return await self._process.wait()
@@ -140,7 +139,7 @@ class LimitedProcess:
             await asyncio.gather(watching, return_exceptions=True)
 
     def limit_cause(self, exit_code: int | None) -> str | None:
-        """That memory or disk ended it, in words; None when neither did, or it still runs."""
+        """The cause of death as text if memory or disk was it; otherwise None."""
         if self._seen.over_disk_bytes:
             return disk_cause(self._seen.over_disk_bytes, self._record.max_disk_bytes or 0)
         kills = self._group.memory_kills() if self._group else 0
@@ -152,26 +151,26 @@ class LimitedProcess:
         return memory_cause(evidence, exit_code, self._record.max_memory_bytes)
 
     async def _watch(self) -> None:
-        """Look after its memory, for ever."""
+        """Measure memory, and less often members and disk use, until cancelled."""
         limited = self._record.max_memory_bytes is not None
         pause_s = LOOK_EVERY_S if limited else IDLE_LOOK_EVERY_S
-        looks = round(SEARCH_EVERY_S / pause_s)
-        turns = itertools.cycle(range(looks))
+        num_rounds = round(SEARCH_EVERY_S / pause_s)
+        rounds = itertools.cycle(range(num_rounds))
         before = oom_kills()
 
-        async def look() -> None:
+        async def measure() -> None:
             nonlocal before
-            await self._look()
+            await self._measure()
             self._seen.machine_kills, before = before, oom_kills()
-            if next(turns) == looks - 1:
+            if next(rounds) == num_rounds - 1:
                 self._seen.known = await asyncio.to_thread(self._members)
                 self._enclose()
                 await asyncio.to_thread(self._judge_disk)
 
-        await run_periodically("watching what a copy takes", look, pause_s)
+        await run_periodically("watching a copy's use", measure, pause_s)
 
-    async def _look(self) -> None:
-        """One look; kills the copy when it is over its limit, or the kernel took a part of it."""
+    async def _measure(self) -> None:
+        """Measure once; kill the copy if it is over its limit, or was partly killed already."""
         seen = self._seen
         held = held_at_most(seen.known)
         peak = max(seen.evidence.peak_bytes, held)
@@ -183,7 +182,7 @@ class LimitedProcess:
             await asyncio.to_thread(self._judge)
 
     def _judge(self) -> None:
-        """Count exactly, shared pages once; kill when it still is too much."""
+        """Measure exactly, shared pages once; kill the copy if it is still over its limit."""
         use = memory_use(self._members())
         if over_limit(use.held_bytes, self._record.max_memory_bytes):
             self._seen.evidence = replace(self._seen.evidence, over_limit_bytes=use.held_bytes)
@@ -191,7 +190,7 @@ class LimitedProcess:
             self._kill()
 
     def _judge_disk(self) -> None:
-        """Kill when it has written more than it may."""
+        """Kill the copy if it has written more than its budget."""
         written = written_bytes(self._folder, self._seen.known, AGENT_FILES)
         if over_limit(written, self._record.max_disk_bytes):
             self._seen.over_disk_bytes = written
@@ -199,7 +198,7 @@ class LimitedProcess:
             self._kill()
 
     def clear(self) -> None:
-        """Remove what it wrote, where that ended it; its processes are ended. Blocks."""
+        """Remove its files if they were the cause of its end; after all processes ended. Blocks."""
         if self._seen.over_disk_bytes:
             remove_written(self._folder, AGENT_FILES)
 
@@ -210,7 +209,7 @@ class LimitedProcess:
         return members(process_table(), self._folder, self.identity)
 
     def _enclose(self) -> None:
-        """Put processes that were started before the group was joined into it as well."""
+        """Move processes into the group that were started before it was joined."""
         if self._group is None:
             return
         inside = self._group.pids()
@@ -223,7 +222,7 @@ class LimitedProcess:
 def confine(
     process: WatchedProcess, folder: Path, limits: CopyLimits, parents: Sequence[CgroupParent]
 ) -> LimitedProcess:
-    """Set the limits of a process that was just started; what the machine refuses is left out."""
+    """Set the limits of a process that was just started, as far as the machine allows."""
     pid = process.identity.pid
     with contextlib.suppress(OSError, ValueError):
         limit_files(pid)
@@ -259,9 +258,9 @@ def limit_files(pid: int) -> None:
 
 
 def release(folder: Path, known: Sequence[Path] = ()) -> None:
-    """Remove the control groups of the copy in `folder`, whose processes are ended; blocks.
+    """Remove the control groups of the copy in `folder`, whose processes have ended; blocks.
 
-    `known` are those that its record, on a full disk, may not name.
+    `known` are groups that its record may lack after a full disk.
     """
     recorded = map(Path, LimitRecord.load(folder).groups)
     remove_groups(dict.fromkeys((*known, *recorded)))
@@ -270,7 +269,7 @@ def release(folder: Path, known: Sequence[Path] = ()) -> None:
 
 
 def group_name(folder: Path) -> str:
-    """A name that no other copy of this machine has: the copy's and its instance's folder."""
+    """A name unique on this machine: from the copy's and its instance's folder."""
     return f"{folder.parent.parent.name}.{folder.name}.{os.stat(folder).st_ino}"[-200:]
 
 
@@ -281,10 +280,10 @@ def start_unprivileged(
     log_file: Path,
     run_as: RunAs | None = None,
 ) -> WatchedProcess:
-    """`WatchedProcess.start`, of a process that can gain no privilege by what it executes.
+    """`WatchedProcess.start` with no_new_privs set.
 
-    Raises OSError or ValueError when the program cannot be started. The promise is a thread's and
-    is inherited, so it is made in a thread of its own.
+    Raises OSError or ValueError if the program cannot be started. The flag belongs to a thread and
+    is inherited by its children, so it is set in a thread of its own.
     """
 
     def start() -> WatchedProcess:

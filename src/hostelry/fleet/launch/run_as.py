@@ -1,7 +1,7 @@
-"""Folders of copies that run as another user: opened to the one copy, as little as it needs.
+"""Permissions for copies that run as another user: as few as the one copy needs.
 
-A copy's own folder stays the agent's: its records say which processes and groups the agent ends.
-The copy may pass through it, and write in `work` below it.
+A copy's folder stays the agent's: its records name the processes and groups that the agent ends.
+The copy may enter it, and write in `work` below it.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ OTHERS = 0o007
 
 
 def prepare_run_as(folder: Path, user: CopyUser) -> RunAs:
-    """Make the copy's folder, its log and its work folder fit for `user`; raises OSError."""
-    gid = own_number(folder.stat().st_gid, _numbers_near(folder), secrets.randbelow)
+    """Give `user` access to the copy's folder, log and work folder; raises OSError."""
+    gid = own_number(folder.stat().st_gid, _ids_taken(folder), secrets.randbelow)
     for above in (folder.parent.parent, folder.parent):
         let_pass(above)
     os.chown(folder, -1, gid)
@@ -30,7 +30,7 @@ def prepare_run_as(folder: Path, user: CopyUser) -> RunAs:
     paths = CopyFolder(folder)
     if paths.model.is_dir() and not paths.model.is_symlink():
         paths.model.chmod(0o755)
-    # Opened again by its name, as /dev/stdout, it needs the right to be written.
+    # The copy needs write permission to open it by name, as /dev/stdout.
     descriptor = os.open(paths.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.fchown(descriptor, -1, gid)
@@ -39,14 +39,14 @@ def prepare_run_as(folder: Path, user: CopyUser) -> RunAs:
         os.close(descriptor)
     run_as = RunAs(user=user, gid=gid, work=folder / WORK)
     if run_as.work.exists() and run_as.work.stat().st_uid != run_as.uid:
-        shutil.rmtree(run_as.work)  # of the user that copies had before
+        shutil.rmtree(run_as.work)  # left by a different --copy-user
     run_as.work.mkdir(mode=0o700, exist_ok=True)
     os.chown(run_as.work, run_as.uid, gid)
     return run_as
 
 
-def _numbers_near(folder: Path) -> set[int]:
-    """The numbers of all copies of this home."""
+def _ids_taken(folder: Path) -> set[int]:
+    """The group ids of all copies of this home."""
     numbers = set()
     for other in folder.parent.parent.parent.glob("*/copies/*"):
         with suppress(FileNotFoundError):
@@ -55,14 +55,14 @@ def _numbers_near(folder: Path) -> set[int]:
 
 
 def let_pass(folder: Path) -> None:
-    """Let others pass through the folder and list nothing in it; raises OSError."""
+    """Let others enter the folder, but not list it; raises OSError."""
     folder.chmod(folder.stat().st_mode & 0o7777 & ~OTHERS | PASS)
 
 
 class OpenArtifacts:
-    """Artifacts that every user of the machine can read who knows where they are.
+    """Artifacts that every user of the machine can read, given their path.
 
-    They lie below a folder that nobody can list, under names that are digests.
+    They are below a folder that other users cannot list, under names that are digests.
     """
 
     def __init__(self, within: Artifacts) -> None:
@@ -79,14 +79,14 @@ class OpenArtifacts:
         self._within.retain(copy_ids)
 
     def release(self, holder: str) -> None:
-        """Give back all that `holder` and the holders below it hold."""
+        """Release everything that `holder` and the holders below it hold."""
         self._within.release(holder)
 
 
 def open_artifact(files: Path) -> None:
-    """Let everybody read what is in the folder `cache/KEY/files`; blocks; raises OSError.
+    """Let every user read the folder `cache/KEY/files`; blocks; raises OSError.
 
-    The folder itself comes last: once it is open all below it is.
+    The folder itself comes last: once it is readable everything below it is.
     """
     for above in (files.parent.parent, files.parent):
         let_pass(above)

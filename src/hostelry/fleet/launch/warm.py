@@ -1,7 +1,7 @@
-"""The agent's side of warm starts: one pre-imported interpreter, and the copies forked from it.
+"""Agent's side of warm starts: an interpreter with imported libraries, and copies forked from it.
 
-Whatever goes wrong with it - it dies, hangs, talks nonsense, cannot fork - costs the copy in
-question a cold start, and nothing else; copies that were forked before go on without it.
+Any failure of the interpreter (it dies, hangs, sends invalid messages, cannot fork) only causes a
+cold start of the copy in question. Copies that were forked before keep running without it.
 """
 
 import asyncio
@@ -35,18 +35,18 @@ log = logging.getLogger(__name__)
 IMPORT_S = 60.0
 FORK_S = 5.0
 CODE_S = 3.0  # between a copy's end and its exit code
-RETRY_AFTER_S = 60.0  # a warm interpreter that failed is not tried again at once
+RETRY_AFTER_S = 60.0  # pause after a failure of a warm interpreter
 MAX_LINE_BYTES = 1 << 20
 
 T = TypeVar("T")
 
 
 class ColdStartError(Exception):
-    """This copy cannot be forked; the message says why."""
+    """This copy cannot be forked; the message is the cause."""
 
 
 class ForkedProcess(WatchedProcess):
-    """A copy that is a child of the warm interpreter, which tells its exit code."""
+    """A copy that is a child of the warm interpreter, which reports its exit code."""
 
     start_kind = "warm"
 
@@ -56,11 +56,11 @@ class ForkedProcess(WatchedProcess):
         self._code = parent.code_of(process.identity.pid)
 
     def begin(self) -> None:
-        """Have it begin; until then it waits, and ends when nobody lets it."""
+        """Let it run; until then it waits, and it ends if the agent does."""
         self._parent.begin(self.identity.pid)
 
     async def wait(self) -> int | None:
-        """Return when it is gone: its exit code, if the interpreter still was there to tell."""
+        """Wait for the end; the exit code, if the interpreter lived to report it."""
         await super().wait()
         with suppress(TimeoutError):
             return await asyncio.wait_for(asyncio.shield(self._code), CODE_S)
@@ -68,10 +68,10 @@ class ForkedProcess(WatchedProcess):
 
 
 class WarmForks:
-    """Warm interpreters, one a command that has something to import ahead.
+    """Warm interpreters, one for each command with modules to import ahead.
 
-    `folder` gets their log; `operator` is what every copy gets of the operator's environment;
-    `commands` says what to import for which.
+    `folder` gets their log; `operator` is the part of the operator's environment that every copy
+    gets; `commands` are the modules to import by command.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class WarmForks:
         self._last_number = 0
 
     def prepare(self, argv: Sequence[str], given: Mapping[str, str]) -> None:
-        """Begin to import for a copy of `argv` and its own variables; returns at once."""
+        """Start importing for a copy of `argv` and its own variables; returns at once."""
         expected = {**self._environment, MARKER_VARIABLE: "", **given}
         if cold_cause(self._environment, expected) is None:
             self._prepare(self._commands.get(tuple(argv), ()))
@@ -144,16 +144,16 @@ class WarmForks:
 
     @property
     def processes(self) -> list[ProcessIdentity]:
-        """The interpreters that are there."""
+        """The living interpreters."""
         return [parent.process.identity for parent in self._parents.values() if parent.usable]
 
     def close(self) -> None:
-        """End the interpreters; the copies go on."""
+        """End the interpreters; the copies keep running."""
         for parent in self._parents.values():
             parent.end("the agent ends")
 
     def _failed(self, reason: str) -> None:
-        log.warning("warm interpreter: %s; copies are started cold for a while", reason)
+        log.warning("warm interpreter: %s; cold starts for %g s", reason, RETRY_AFTER_S)
         self._not_before = monotonic_s() + RETRY_AFTER_S
 
 
@@ -169,7 +169,7 @@ class WarmParent:
             "--socket-fd", str(theirs.fileno()), "--parent", str(os.getpid()), *modules,
         ]  # fmt: skip
         try:
-            # By this thread, which lives as long as the agent: the kernel ends it with the thread.
+            # By this thread, which lives as long as the agent: PR_SET_PDEATHSIG follows threads.
             self.process = WatchedProcess.start(
                 argv, environment, folder, folder / "warm.log", (theirs.fileno(),)
             )
@@ -190,11 +190,11 @@ class WarmParent:
 
     @property
     def usable(self) -> bool:
-        """Whether it still may be asked."""
+        """Whether it has not failed yet."""
         return self._failure is None
 
     async def fork(self, order: ForkOrder) -> ForkedProcess:
-        """A copy that waits to be let go; raises ColdStartError, and is of no use after that."""
+        """A copy that waits for `begin`; raises ColdStartError, and may not be used after that."""
         async with self._forking:
             await self._within(self._ready, IMPORT_S, "it did not finish importing")
             self._answer, self._asked = asyncio.get_running_loop().create_future(), order.number
@@ -212,18 +212,18 @@ class WarmParent:
             return ForkedProcess(WatchedProcess(identity), self)
 
     def begin(self, pid: int) -> None:
-        """Have a forked copy begin."""
+        """Let a forked copy run."""
         self._send(ToParent(go=pid))
 
     def code_of(self, pid: int) -> "asyncio.Future[int | None]":
-        """The exit code of a forked copy, once it is told; None once nobody can tell it."""
+        """The exit code of a forked copy once it is reported; None once it cannot be."""
         future = self._codes.setdefault(pid, asyncio.get_running_loop().create_future())
         if self._failure is not None and not future.done():
             future.set_result(None)
         return future
 
     def end(self, reason: str) -> None:
-        """Kill it; its copies go on."""
+        """Kill it; its copies keep running."""
         if self._failure is not None:
             return
         self._failure = reason
@@ -233,7 +233,7 @@ class WarmParent:
             self._ours.close()
         if not self._ready.done():
             self._ready.set_exception(ColdStartError(reason))
-            self._ready.exception()  # it need not be waited for
+            self._ready.exception()  # retrieved: no caller need wait for it
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(ColdStartError(reason))
         for code in self._codes.values():
@@ -261,7 +261,7 @@ class WarmParent:
                 self._take(decode(received, FromParent))
             self.end("it ended")
         except (OSError, ValueError, msgspec.DecodeError) as error:
-            self.end(f"it answered nonsense: {error}")
+            self.end(f"it sent an invalid message: {error}")
         finally:
             writer.close()
 
@@ -277,5 +277,5 @@ class WarmParent:
         awaited = self._answer is not None and message.number == self._asked
         if awaited and self._answer is not None and not self._answer.done():
             self._answer.set_result(message)
-        elif message.forked is not None and (nobodys := identify(message.forked)) is not None:
-            send([nobodys], signal.SIGKILL)  # its start was cancelled
+        elif message.forked is not None and (orphan := identify(message.forked)) is not None:
+            send([orphan], signal.SIGKILL)  # its start was cancelled

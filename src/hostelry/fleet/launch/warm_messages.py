@@ -1,4 +1,4 @@
-"""What an agent and its warm interpreter say to each other: JSON, one message a line."""
+"""Messages between an agent and its warm interpreter: JSON, one message a line."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,8 @@ import msgspec
 class ForkOrder:
     """Fork a copy: its arguments (without the program), variables, working folder and log.
 
-    The answer carries `number`, so that nobody takes it for another's. With `uid` and `gid` the
-    copy is that user's, in no other group.
+    The answer repeats `number`: an earlier order may have been cancelled. With `uid` and
+    `gid` the copy runs as that user, without supplementary groups.
     """
 
     number: int
@@ -24,7 +24,7 @@ class ForkOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToParent:
-    """One of: a copy to fork, or the pid of a forked one that may begin."""
+    """One of: a copy to fork, or the pid of a forked one that may run."""
 
     fork: ForkOrder | None = None
     go: int | None = None

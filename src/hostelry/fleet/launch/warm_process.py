@@ -3,8 +3,8 @@
     python -m hostelry.fleet.launch.warm_process --socket-fd N --parent PID MODULE...
 
 Imports the modules once and forks a copy on request, which runs ``main()`` of the first module.
-Nothing may run in it but one thread, and nothing may have touched a GPU: it refuses to fork
-otherwise. It ends with its agent, and by itself once it has been of no use for a while.
+Forking is safe only with a single thread and an unused GPU: it refuses to fork otherwise. It ends
+with its agent, or after IDLE_S without orders and children.
 """
 
 import argparse
@@ -36,7 +36,7 @@ EXIT_ABANDONED = 0
 
 @dataclass(slots=True)
 class WarmProcess:
-    """The loop: orders in, pids and exit codes out."""
+    """The event loop: orders in, pids and exit codes out."""
 
     stream: socket.socket
     woken: int
@@ -45,8 +45,8 @@ class WarmProcess:
     received: bytes = b""
 
     def run(self) -> "ForkedChild | None":
-        """None when the agent is gone or nothing is asked; in each copy its birth, at once."""
-        self._tell(FromParent(ready=True))
+        """Serve; return None in this process at its end, and the child in each forked copy."""
+        self._send(FromParent(ready=True))
         while True:
             asked = self.stream.fileno()
             ready, _, _ = select.select([asked, self.woken], [], [], IDLE_S)
@@ -59,9 +59,9 @@ class WarmProcess:
                     return None
                 *messages, self.received = (self.received + data).split(b"\n")
                 for message in messages:
-                    birth = self._take(decode(message, ToParent))
-                    if birth is not None:
-                        return birth
+                    child = self._take(decode(message, ToParent))
+                    if child is not None:
+                        return child
             if not ready and not self.children:
                 return None
 
@@ -73,11 +73,11 @@ class WarmProcess:
         return self._fork(message.fork) if message.fork is not None else None
 
     def _fork(self, order: ForkOrder) -> "ForkedChild | None":
-        """Fork; the birth in the copy, None here."""
-        self._forget_gates()
+        """Fork; return the child in the copy, None in this process."""
+        self._close_gates()
         if not is_alone():
             refusal = "the warm interpreter runs more than one thread"
-            self._tell(FromParent(number=order.number, refused=refusal))
+            self._send(FromParent(number=order.number, refused=refusal))
             return None
         opened, gate = os.pipe()
         pid = os.fork()
@@ -89,11 +89,11 @@ class WarmProcess:
         os.close(opened)
         self.gates[pid] = gate
         self.children.add(pid)
-        self._tell(FromParent(number=order.number, forked=pid))
+        self._send(FromParent(number=order.number, forked=pid))
         return None
 
-    def _forget_gates(self) -> None:
-        """End copies that were never let go: their agent has thought better of it."""
+    def _close_gates(self) -> None:
+        """End copies that never got their `go`: their start was cancelled."""
         for gate in self.gates.values():
             os.close(gate)
         self.gates.clear()
@@ -105,24 +105,24 @@ class WarmProcess:
                 return
             self.children.discard(pid)
             code = os.waitstatus_to_exitcode(status)
-            self._tell(FromParent(ended=pid, exit_code=code))
+            self._send(FromParent(ended=pid, exit_code=code))
 
-    def _tell(self, message: FromParent) -> None:
+    def _send(self, message: FromParent) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):
             self.stream.sendall(line(message))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkedChild:
-    """A copy that was just forked: what it is to be, and where it waits for its agent's word."""
+    """A copy that was just forked: its order, and the pipe on which it waits for the agent."""
 
     order: ForkOrder
     gate: int
 
     def complete(self) -> None:
-        """Become a process of its own, then wait until the agent has set its limits.
+        """Set up the process, then wait until the agent has set its limits.
 
-        Ends the process when the agent does not let it go.
+        Ends the process if the agent does not release it.
         """
         os.setsid()
         signal.set_wakeup_fd(-1)
@@ -136,29 +136,29 @@ class ForkedChild:
         os.close(self.gate)
         if not word:
             os._exit(EXIT_ABANDONED)
-        # Not before its limits are set: those of another user's process take one privilege more.
+        # After the limits: setting those of another user's process takes one more privilege.
         if self.order.uid is not None and self.order.gid is not None:
             become(self.order.uid, self.order.gid)
 
 
 def become(uid: int, gid: int) -> None:
-    """Be that user for good, in that group only; raises OSError when the kernel refuses."""
+    """Switch to the user for good, in that group only; raises OSError if the kernel refuses."""
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
-    tempfile.tempdir = None  # TMPDIR is another one now
-    # What changed its user may not look at itself in /proc until it says so.
+    tempfile.tempdir = None  # TMPDIR has changed
+    # The kernel hides a process that changed its user from itself in /proc, unless it is dumpable.
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
 def is_alone() -> bool:
-    """Whether this process has one thread, for the kernel as for Python."""
+    """Whether this process has one thread, both for the kernel and for Python."""
     stat = process_stat(os.getpid())
     return threading.active_count() == 1 and stat is not None and stat.num_threads == 1
 
 
 def redirect(log: str) -> None:
-    """Read from nowhere and print to the end of `log`."""
+    """Read from /dev/null and append output to `log`."""
     nowhere = os.open(os.devnull, os.O_RDONLY)
     sink = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     sys.stdout.flush()
@@ -170,10 +170,10 @@ def redirect(log: str) -> None:
 
 
 def mark(folder: str) -> None:
-    """Write `folder` into the marker's room of this process's first environment.
+    """Write `folder` into the space of the marker in this process's first environment.
 
-    /proc/PID/environ shows the memory that the program was started with, whatever os.environ says
-    since; that is where an agent looks for a copy's processes (processes.py).
+    /proc/PID/environ shows the memory that the program was started with, whatever os.environ holds
+    now. Agents find a copy's processes there (processes.py).
     """
     shown, stat = first_environment(os.getpid()), process_stat(os.getpid())
     assert stat is not None
@@ -187,7 +187,7 @@ def mark(folder: str) -> None:
 
 
 def main() -> int:
-    """Import, serve, and in each forked copy run it."""
+    """Import and serve; in each forked copy, run it."""
     parser = argparse.ArgumentParser(prog="python -m hostelry.fleet.launch.warm_process")
     parser.add_argument("--socket-fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
@@ -200,17 +200,17 @@ def main() -> int:
         return 0
     entry, *_ = [importlib.import_module(name) for name in given.modules]
     gc.collect()
-    gc.freeze()  # so that a collection in a copy does not write to pages that are shared
+    gc.freeze()  # so that a collection in a copy does not write to shared pages
     woken, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     with socket.socket(fileno=given.socket_fd) as stream:
-        birth = WarmProcess(stream, woken).run()
-    if birth is None:
+        child = WarmProcess(stream, woken).run()
+    if child is None:
         return 0
     os.close(waker)
-    birth.complete()
-    sys.argv = [str(entry.__file__), *birth.order.arguments]
+    child.complete()
+    sys.argv = [str(entry.__file__), *child.order.arguments]
     code: int = entry.main()
     return code
 

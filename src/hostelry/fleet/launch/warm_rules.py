@@ -1,8 +1,8 @@
-"""Which copies may be forked from a warm interpreter, from plain values.
+"""Rules for forking a copy from a warm interpreter. Pure.
 
-A forked copy has imported its libraries before it got its environment. That is the same as the
-other order only for variables that nothing reads while it is imported: the list here. A container
-that sets any other is started cold, which is slower and never wrong.
+A forked copy has imported its libraries before it gets its environment. That is safe only for
+variables that are not read during the import: those listed here. A container that sets any other
+is started cold, which is slower and always right.
 """
 
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ from hostelry.fleet.rules.images import LMI_COMMAND
 from hostelry.fleet.rules.interpreter import PYTHON_VARIABLES
 from hostelry.fleet.rules.limits import THREAD_VARIABLES, thread_variables
 
-# What a copy of each command imports; the first module is the one whose main() runs it.
+# Modules to import by command; the main() of the first one runs the copy.
 WARM_MODULES: Mapping[tuple[str, ...], tuple[str, ...]] = {
     LMI_COMMAND: ("hostelry.containers.lmi.__main__", "hostelry.containers.lmi.engine.process"),
 }
 READ_LATE_PREFIXES = ("OPTION_", "SERVING_", "SAGEMAKER_", "HOSTELRY_", "AWS_")
-# Thread counts are set again by the engine, devices are looked for when the first is used. Where
-# modules are searched for was decided by the interpreter's own options.
+# The engine sets thread counts again, devices are enumerated on first use, and the interpreter's
+# own options decided where modules are searched.
 READ_LATE = frozenset(
     {
         *("HF_MODEL_ID", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"),
@@ -29,13 +29,13 @@ READ_LATE = frozenset(
         *PYTHON_VARIABLES,
     }
 )
-MARKER_ROOM = 4096  # the longest path of a copy's folder
+MARKER_ROOM = 4096  # bytes; bounds the path of a copy's folder
 
 
 def parent_environment(operator: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a warm interpreter: what every copy gets of the operator's, and no secret.
+    """The variables of a warm interpreter: those of the operator that every copy gets, no secrets.
 
-    The marker's room is filled by each copy with its own folder.
+    Each copy overwrites the marker's value with its own folder.
     """
     shared = {name: value for name, value in operator.items() if name not in READ_LATE}
     return {
@@ -47,7 +47,12 @@ def parent_environment(operator: Mapping[str, str]) -> dict[str, str]:
 
 
 def cold_cause(parent: Mapping[str, str], environment: Mapping[str, str]) -> str | None:
-    """Why a copy with `environment` cannot be forked from `parent`; None when it can."""
+    """Why a copy with `environment` cannot be forked from `parent`; None if it can.
+
+    a variable differs that may be read during the import   -> cold
+    the folder does not fit into the marker                 -> cold
+    otherwise                                               -> warm
+    """
     differing = {
         name
         for name in parent.keys() | environment.keys()
@@ -61,9 +66,9 @@ def cold_cause(parent: Mapping[str, str], environment: Mapping[str, str]) -> str
 
 
 def own_home_cause(environment: Mapping[str, str]) -> str | None:
-    """Why a copy whose HOME is not the interpreter's cannot be forked; None when it can.
+    """Why a copy whose HOME is not the interpreter's cannot be forked; None if it can.
 
-    Libraries choose the folder of downloads from a hub when they are loaded, by HOME.
+    Libraries derive the folder of downloads from HOME when they are imported.
     """
     if hub_model_of(environment) is None:
         return None

@@ -1,4 +1,4 @@
-"""Control's end of an agent's HTTP."""
+"""HTTP client of an agent, used by control."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -30,11 +30,11 @@ class HttpAgent:
         self._call_timeout_s = call_timeout_s
 
     async def apply(self, copies: Sequence[CopySpec]) -> None:
-        """Run exactly `copies`; returns when the agent has the wish on disk."""
+        """Run exactly `copies`; returns when the agent has recorded them on disk."""
         await self._call("PUT", "/copies", content=msgspec.json.encode(tuple(copies)))
 
     async def observe(self, have: str | None = None, timeout_s: float = 0.0) -> Observation:
-        """The present state; waits up to `timeout_s` for one whose version is not `have`."""
+        """The current state; waits up to `timeout_s` for one whose version is not `have`."""
         asked = {"wait_s": f"{timeout_s:g}"} | ({"have": have} if have is not None else {})
         body = await self._call("GET", "/observe", params=asked, patience_s=timeout_s)
         try:
@@ -48,7 +48,7 @@ class HttpAgent:
         return body.decode("utf-8", "replace")
 
     async def shutdown(self) -> None:
-        """Have every copy stopped, then the agent; returns before that is done."""
+        """Ask the agent to stop every copy, then itself; returns before that is done."""
         await self._call("POST", "/shutdown")
 
     async def _call(

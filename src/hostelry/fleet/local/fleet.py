@@ -1,6 +1,6 @@
 """The local fleet: every ML instance is an agent process on this machine.
 
-An agent runs in a session of its own and outlives the process that started it; what runs is found
+An agent runs in a session of its own and outlives the process that started it. Processes are found
 again by the records in the instances' folders, never by a bare pid.
 """
 
@@ -44,9 +44,9 @@ class LocalFleet:
 
     Args:
         root: the folder that holds one folder an instance.
-        command: what starts an agent; ``--instance-id ID`` is appended.
+        command: the command line of an agent; ``--instance-id ID`` is appended.
         internal_key: the key of every internal call.
-        answer_timeout_s: an agent that does not answer for so long is hung, and replaced.
+        answer_timeout_s: after this time without an answer an agent is replaced.
         devices: the machine's accelerators, which instances that declare some are given.
     """
 
@@ -79,7 +79,7 @@ class LocalFleet:
             if running is not None:
                 return running
             await self._end_hung_agent(folder)
-            # An agent that found the lock taken would end, as one that cannot start at all does.
+            # An agent that finds the lock taken exits, which would look like one that cannot start.
             if not await _holds(lambda: _is_free(folder.lock), self._answer_timeout_s):
                 raise RetryableError(
                     f"the last agent of instance {instance.id} still holds {folder.lock} after "
@@ -119,7 +119,7 @@ class LocalFleet:
             write_whole(folder.devices, msgspec.json.encode(chosen), durable=False)
 
     def _folders(self) -> Sequence[InstanceFolder]:
-        """The folders of all instances there are."""
+        """The folders of all instances."""
         return [InstanceFolder(path) for path in sorted(self._root.iterdir()) if path.is_dir()]
 
     async def _running(self, folder: InstanceFolder) -> RunningInstance | None:
@@ -137,7 +137,7 @@ class LocalFleet:
         return RunningInstance(id=folder.root.name, address=record.address)
 
     async def _end_hung_agent(self, folder: InstanceFolder) -> None:
-        """Kill an agent that lives and does not answer; its copies go on."""
+        """Kill an agent that lives but does not answer; its copies keep running."""
         for agent in agents_of(folder):
             if is_alive(agent):
                 log.warning("agent of %s (pid %d) is killed", folder.root.name, agent.pid)
@@ -184,7 +184,7 @@ class LocalFleet:
         return child
 
     async def _ask_to_stop(self, folder: InstanceFolder) -> None:
-        """Give the agent the time its copies have to end by themselves."""
+        """Ask the agent to shut down, and wait for it: its copies have time to end in order."""
         record = folder.load_agent()
         if record is None or record.port == 0 or not is_alive(record.process):
             return
@@ -221,8 +221,8 @@ async def _holds(condition: Callable[[], bool], timeout_s: float) -> bool:
 def _is_free(lock: Path) -> bool:
     """Whether no agent holds the lock.
 
-    A killed process lets go of it with its last thread, which may be waiting for the disk while
-    the process already counts as dead.
+    A killed process releases it with its last thread, which may still wait for the disk when the
+    process already counts as dead.
     """
     with lock.open("a") as file:
         try:

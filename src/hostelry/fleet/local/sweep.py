@@ -1,4 +1,4 @@
-"""The last resort of `hostelry down`: nothing of the local fleet is left running."""
+"""Last resort of `hostelry down`: ends every process of the local fleet."""
 
 import signal
 from pathlib import Path
@@ -15,13 +15,13 @@ GRACE_S = 10.0
 def stop_everything(root: Path, grace_s: float = GRACE_S) -> None:
     """End every agent and copy recorded under `root`, the folder of instances; blocks.
 
-    Copies get `grace_s` after the TERM, agents none: they hold nothing that is not on disk. Works
-    where agents are dead, hung or were never answered; calling it again is harmless.
+    Copies get `grace_s` after the TERM. Agents are killed at once: their state is on disk. Works if
+    agents are dead or hung; idempotent.
     """
     if not root.is_dir():
         return
     folders = [InstanceFolder(path) for path in root.resolve().iterdir() if path.is_dir()]
-    # Agents first: a living one would start its copies again.
+    # Agents first: a living one would restart its copies.
     agents = [agent for folder in folders for agent in agents_of(folder) if is_alive(agent)]
     send(agents, signal.SIGKILL)
     copies = [group for folder in folders for group in _copies(folder)]

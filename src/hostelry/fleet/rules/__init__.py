@@ -1,1 +1,1 @@
-"""What a copy may be given, from plain values: its image's rule, variables, limits, user."""
+"""Pure rules for copies: the model server of an image, variables, limits, devices, user."""

@@ -1,23 +1,23 @@
-"""Which user copies run as, and what that gives each of them, from plain values.
+"""Rules for the user that a copy runs as. Pure.
 
-Each copy that is a program has a number of its own: its group's, and unless one user was asked for
-all of them its user's too. So a copy reads its own folder and no other's, looks into no other's
-memory, and with a user of its own signals no other.
+Each copy that is a program has a group id of its own, and a user id of the same number, unless the
+operator names one user for all. So a copy can read no other's folder or memory, and with a user id
+of its own it cannot signal another.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-# Numbers that neither distributions nor container managers give out.
+# Ids that neither distributions nor container managers assign.
 # Source: systemd's "Users, Groups, UIDs and GIDs on systemd Systems", the table of ranges.
 FIRST_NUMBER = 0x7000_0000
 NUM_NUMBERS = 0x0FFF_FFFF
-AUTO = "auto"  # what may be asked for beside a user: one for each copy where that can be had,
-NONE = "none"  # and hostelry's own for all
+AUTO = "auto"  # values of --copy-user beside a user: one for each copy where possible,
+NONE = "none"  # and Hostelry's own for all
 MAX_UID = 2**31 - 1
 WORK = "work"
-# What the agent, as root, does with processes and folders of another user. Source: capabilities(7).
+# What the agent, as root, needs for processes and folders of other users. Source: capabilities(7).
 NEEDED_CAPABILITIES = {
     "CAP_CHOWN": 0,
     "CAP_DAC_OVERRIDE": 1,
@@ -27,18 +27,18 @@ NEEDED_CAPABILITIES = {
     "CAP_SETUID": 7,
     "CAP_SYS_PTRACE": 19,
 }
-PASS = 0o001  # the bit with which others pass through a folder
-OPEN = 0o006  # with which they read and write a device
-# Where libraries keep what they download; and a file with a token.
+PASS = 0o001  # the mode bit that lets others enter a folder
+OPEN = 0o006  # the mode bits that let others read and write a device
+# Folders of libraries' downloads, and a file with a token.
 OPERATORS_PLACES = frozenset({"HF_HOME", "HF_HUB_CACHE", "HF_TOKEN_PATH"})
 OFFLINE = "HF_HUB_OFFLINE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyUser:
-    """The unprivileged user of copies; `name` is told to programs that ask for it.
+    """The unprivileged user of copies; `name` is what USER and LOGNAME hold.
 
-    Without `uid` each copy is a user of its own.
+    Without `uid` each copy has a user id of its own.
     """
 
     uid: int | None
@@ -50,7 +50,7 @@ EACH_ITS_OWN = CopyUser(uid=None, name="copy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAs:
-    """What one copy runs as, and `work`, the only folder that is its own to write."""
+    """The ids of one copy's processes, and `work`, the only folder that it may write."""
 
     user: CopyUser
     gid: int
@@ -58,14 +58,14 @@ class RunAs:
 
     @property
     def uid(self) -> int:
-        """The user's number."""
+        """The user id."""
         return self.gid if self.user.uid is None else self.user.uid
 
     def environment(self, given: Mapping[str, str]) -> dict[str, str]:
-        """`given`, with variables that lead to its own folder whatever looks for the user's.
+        """`given`, with the variables of a user's home pointing to `work`.
 
-        A user of its own writes in no folder of downloads that is the operator's, and reads one
-        where nothing is to be downloaded.
+        A copy with a user id of its own cannot write to the operator's folders of downloads, so it
+        is not given them, except offline, where it only reads.
         """
         left_out = OPERATORS_PLACES if self.user.uid is None and not is_offline(given) else ()
         kept = {name: value for name, value in given.items() if name not in left_out}
@@ -82,7 +82,7 @@ class RunAs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderMode:
-    """A folder, who owns it, and its permission bits."""
+    """A folder, its owner and its permission bits."""
 
     path: Path
     owner: int
@@ -90,14 +90,14 @@ class FolderMode:
 
 
 def is_offline(environment: Mapping[str, str]) -> bool:
-    """Whether nothing is to be downloaded. Source: huggingface_hub, constants.py, _is_true."""
+    """Whether downloads are off. Source: huggingface_hub, constants.py, _is_true."""
     return environment.get(OFFLINE, "").upper() in {"1", "ON", "YES", "TRUE"}
 
 
 def own_number(known: int, taken: Collection[int], draw: Callable[[int], int]) -> int:
-    """The number of a copy: `known`, where it is one of ours already, or one that is not `taken`.
+    """A copy's id: `known` if it is in our range, otherwise a random one that is not `taken`.
 
-    `draw(n)` is a number from 0 to n - 1.
+    `draw(n)` returns a number from 0 to n - 1.
     """
     while not FIRST_NUMBER <= known < FIRST_NUMBER + NUM_NUMBERS:
         drawn = FIRST_NUMBER + draw(NUM_NUMBERS)
@@ -106,9 +106,9 @@ def own_number(known: int, taken: Collection[int], draw: Callable[[int], int]) -
 
 
 def closed_to(uid: int | None, folders: Iterable[FolderMode]) -> FolderMode | None:
-    """The first folder that `uid` cannot pass through, or any user of a copy's own without it.
+    """The first folder that `uid` cannot enter; with None, that an unknown user cannot.
 
-    Its groups are dropped and do not count.
+    Group bits do not count: copies have no supplementary groups.
     """
     for folder in folders:
         bit = PASS << 6 if folder.owner == uid else PASS
@@ -118,20 +118,27 @@ def closed_to(uid: int | None, folders: Iterable[FolderMode]) -> FolderMode | No
 
 
 def closed_device(devices: Iterable[FolderMode]) -> FolderMode | None:
-    """The first accelerator that is not everybody's to use."""
+    """The first accelerator that not every user may use."""
     return next((it for it in devices if it.mode & OPEN != OPEN), None)
 
 
 def missing_capabilities(effective: int) -> list[str]:
-    """The names of what a process with these effective capabilities lacks to serve as agent."""
+    """The capabilities that an agent needs and `effective` lacks."""
     return [name for name, bit in NEEDED_CAPABILITIES.items() if not effective >> bit & 1]
 
 
 def refusal(asked: str, uid: int | None, own_uid: int, effective: int) -> str | None:
-    """Why copies cannot run as the user `asked`; None when they can, as far as numbers tell.
+    """Why copies cannot run as the user `asked`; None if ids and capabilities allow it.
 
-    `uid` is the user's number, None where this machine has no such user, FIRST_NUMBER for any;
-    `own_uid` and `effective` are the user and the capabilities of this process.
+    `uid` is the user's id, None if this machine has no such user, FIRST_NUMBER for a user of each
+    copy's own. `own_uid` and `effective` are the user and the capabilities of this process.
+
+    no such user            -> refused
+    root                    -> refused: copies must not have its rights
+    out of range            -> refused
+    this process not root   -> refused: it cannot change users
+    a capability is missing -> refused
+    otherwise               -> allowed
     """
     if uid is None:
         return (
@@ -158,7 +165,7 @@ def refusal(asked: str, uid: int | None, own_uid: int, effective: int) -> str | 
 
 
 def closed_text(asked: str, folder: FolderMode, purpose: Path) -> str:
-    """That the user cannot reach `purpose`, and the command that mends it."""
+    """The error that the user cannot reach `purpose`, with the command that fixes it."""
     return (
         f"--copy-user {asked}: that user cannot pass through {folder.path} (mode "
         f"{folder.mode & 0o7777:04o}) to {purpose}, which copies need; `chmod o+x {folder.path}` "
@@ -167,7 +174,7 @@ def closed_text(asked: str, folder: FolderMode, purpose: Path) -> str:
 
 
 def device_text(asked: str, device: FolderMode) -> str:
-    """That an accelerator is not everybody's to use, and what mends it."""
+    """The error that not every user may use an accelerator, with the command that fixes it."""
     return (
         f"--copy-user {asked}: that user cannot use the accelerator {device.path} (mode "
         f"{device.mode & 0o7777:04o}); `chmod o+rw {device.path}` mends it until the next boot"

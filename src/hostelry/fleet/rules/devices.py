@@ -1,10 +1,12 @@
-"""Which real accelerators an instance and a copy see; pure functions of names and numbers.
+"""Assignment of real accelerators to instances and copies. Pure.
 
-An instance *declares* accelerators by its type; the machine may have fewer, or none. An instance
-gets real ones only if the machine has at least as many as it declares: the ones that the fewest
-other instances have, so that instances share a device only once there is no free one left. Device
-`i` of the instance is the `i`-th of those. A copy sees its own devices and no other; without real
-ones it sees none and computes on CPUs.
+An instance *declares* accelerators by its type; the machine may have fewer, or none.
+
+    declared 0, or more than the machine has -> no real device: its copies compute on CPUs
+    otherwise -> the devices that the fewest other instances have, lowest position first: devices
+    are shared only when none is free
+
+Device `i` of the instance is the `i`-th of those. A copy sees its own devices and no others.
 """
 
 import re
@@ -14,7 +16,7 @@ NVIDIA_NODE = re.compile(r"nvidia(\d+)")
 
 
 def real_devices(operator: Mapping[str, str], device_nodes: Iterable[str]) -> tuple[str, ...]:
-    """The accelerators the platform may use: the operator's CUDA_VISIBLE_DEVICES, else all.
+    """The accelerators that the platform may use: the operator's CUDA_VISIBLE_DEVICES, else all.
 
     `device_nodes` are the names in /dev.
     """
@@ -46,10 +48,12 @@ def assign_devices(
 def devices_of_copy(
     device_ids: Sequence[int], accelerators: float | None, own: Sequence[str]
 ) -> tuple[str, ...]:
-    """The real devices a copy sees, of its instance's `own`.
+    """The real devices that a copy sees, of its instance's `own`.
 
-    `accelerators` is what it reserves; None for a copy that has the instance to itself. One that
-    reserves some and was given no ids (a spec of an older control) sees them all.
+    device ids in its spec                            -> those, as far as they exist
+    none, and no reservation (has the instance alone) -> all
+    none, reserves accelerators (an older control)    -> all
+    none, reserves no accelerators                    -> none
     """
     if device_ids:
         return tuple(own[device] for device in device_ids if device < len(own))

@@ -1,9 +1,12 @@
-"""What a program of this machine gets of its container's Environment, from plain values.
+"""Rules for the variables that a program gets from its container's Environment. Pure.
 
-Whoever creates a model writes its Environment, and its archive is theirs as well: one variable that
-has an interpreter, a loader or a library look into a folder is enough to run what lies there. So
-the built-in servers get names of a list. An operator's own command is the operator's contract: it
-gets what its rule names, and without that all but what is known to steer programs.
+The creator of a model writes its Environment and its archive: one variable that makes an
+interpreter, a loader or a library search a folder is enough to run code from there.
+
+    a built-in server                           -> the names in BUILT_IN
+    an operator's command with `environment`    -> the names in its rule
+    an operator's command without               -> all names but those in STEERING
+    in every case                               -> none of PLATFORM_NAMES
 """
 
 import re
@@ -14,8 +17,8 @@ from hostelry.fleet.rules.devices import device_variables
 from hostelry.fleet.rules.limits import THREAD_VARIABLES
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-DEVICE_VARIABLES = frozenset(device_variables(()))  # a copy sees what it reserved
-# The agent's: where a copy listens and what it is told of its place. No rule passes these on.
+DEVICE_VARIABLES = frozenset(device_variables(()))  # a copy sees what it reserves
+# Set by the agent: the copy's port and its place. No rule passes these on.
 PLATFORM_NAMES = ("SAGEMAKER_BIND_HOST", "SAGEMAKER_BIND_TO_PORT", "HOSTELRY_*", *DEVICE_VARIABLES)
 
 # Names of the built-in servers -> why they are harmless. A star stands for any ending.
@@ -46,7 +49,7 @@ BUILT_IN: Mapping[tuple[str, ...], str] = {
     (
         "HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ENABLE_HF_TRANSFER",
         "HF_HUB_ETAG_TIMEOUT", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE",
-    ): "how the hub is asked, not which or for whom",
+    ): "how the hub is called, not which one or with which token",
     (
         "ENABLE_CUDA_GRAPHS", "ENDPOINT_SERVER_TIMEOUT", "MAX_BATCH_PREFILL_TOKENS",
         "MAX_BATCH_SIZE", "MAX_BATCH_TOTAL_TOKENS", "MAX_CONCURRENT_REQUESTS", "MAX_INPUT_LENGTH",
@@ -62,8 +65,8 @@ BUILT_IN: Mapping[tuple[str, ...], str] = {
 }  # fmt: skip
 BUILT_IN_NAMES = tuple(name for names in BUILT_IN for name in names)
 
-# What steers programs -> of which kind. For commands of which only their operator knows what they
-# read; such a list is never whole, and `environment` of the command's rule takes its place.
+# Names that steer programs -> their kind. For commands whose variables only their operator knows.
+# Such a list is never complete; `environment` in the command's rule replaces it.
 STEERING: Mapping[tuple[str, ...], str] = {
     (
         "BASH_*", "CDPATH", "DYLD_*", "GCONV_PATH", "GETCONF_DIR", "GLIBC_*", "HOSTALIASES",
@@ -82,7 +85,7 @@ STEERING: Mapping[tuple[str, ...], str] = {
     ): "libraries that load, compile or start what a variable names",
     (
         "CURL_*", "OPENSSL_*", "REQUESTS_CA_BUNDLE", "SSLKEYLOGFILE", "SSL_*",
-    ): "whom a connection trusts, and who reads it",
+    ): "which peers a connection trusts, and what can decrypt it",
     (
         "*_PROXY", "*_proxy", "AWS_CA_*", "AWS_CONFIG_FILE", "AWS_CONTAINER_*",
         "AWS_EC2_*", "AWS_ENDPOINT_URL*", "AWS_PROFILE", "AWS_ROLE_*",
@@ -103,8 +106,8 @@ def given_variables(
 ) -> dict[str, str]:
     """The variables of a container's Environment that its program gets.
 
-    `passed` are the names it may get, with a star for any ending; None for an operator's command
-    whose rule names none. Thread counts are lowered to `machine_cpus`.
+    `passed` are the allowed names, with a star for any ending; None for an operator's command whose
+    rule names none. Thread counts are limited to `machine_cpus`.
     """
     given = {
         name: value
@@ -123,7 +126,7 @@ def left_out(environment: Mapping[str, str], passed: Sequence[str] | None) -> tu
 
 
 def left_out_note(names: Sequence[str]) -> str:
-    """That variables are not passed on, for a copy's log."""
+    """The note in a copy's log that variables are not passed on."""
     return f"the container's Environment may not set {', '.join(names)} here: left out"
 
 
@@ -139,7 +142,7 @@ def _may_pass(name: str, passed: Sequence[str] | None) -> bool:
 
 
 def _can_pass(name: str, value: str) -> bool:
-    """Whether the value is one that a program can be given."""
+    """Whether a program can be given the value."""
     if name in THREAD_VARIABLES:
         return value.isascii() and value.isdigit() and 0 < len(value) < 10 and int(value) > 0
     try:

@@ -1,4 +1,4 @@
-"""Which model server an image stands for: a built-in one, an operator's (images.toml), its own.
+"""Rules from images to model servers: an operator's (images.toml), built-in ones, containers.
 
     [[image]]                              # an operator's own program
     pattern = "*/my-server:*"
@@ -15,9 +15,13 @@
     [containers]                           # of every image without a rule of its own
     network = "none"
 
+    the image matches an [[image]]         -> the first one that matches
+    hostelry/drill                         -> the built-in drill server
+    djl-inference, djl-lmi, lmi, vllm      -> the built-in LLM server
+    any other                              -> its own container; none with `enabled = false`
+
 A program's rule must say how readiness is proven: `probe` is a request that a working server
-answers with 200. Of a container that nobody gave a probe, an answer below 500 to an empty object
-is proof enough.
+answers with 200. For a container without a probe, an answer below 500 to an empty object is enough.
 """
 
 import re
@@ -48,9 +52,9 @@ DRILL_COMMAND = (*PYTHON, "-m", "hostelry.containers.drill")
 class Probe:
     """A real request to /invocations that proves readiness.
 
-    The answer must be 200; where `json_field` is set it must be JSON that has this field, at the
-    top or in the first element of a list. With `any_answer` an answer below 500 is enough that
-    shows that the server has the route: nobody knows a request which it answers with 200.
+    The answer must be 200. With `json_field` it must be JSON that has this field, at the top or in
+    the first element of a list. With `any_answer` a refusal that shows the route to exist is
+    enough: no request is known that the server answers with 200.
     """
 
     content_type: str
@@ -65,11 +69,11 @@ class ImageRule:
 
     kind: "lmi", "drill", "operator" or "container".
     argv: a program; of a container the arguments of its entry point.
-    network: what a container reaches: "none", "host" or "bridge".
-    engine: the container engine, a name or a path; None for what is found.
+    network: a container's network: "none", "host" or "bridge".
+    engine: the container engine, a name or a path; None for the first that works.
     pull: whether an image that is not on this machine is fetched.
     environment: names that a container's Environment may set for a program, a star for any ending;
-    None for all that are not known to steer programs.
+    None for all names that are not known to steer programs.
     """
 
     kind: str
@@ -97,7 +101,7 @@ LMI_RULE = ImageRule(
     probe=Probe(content_type="application/json", body=LMI_PROBE_BODY, json_field="generated_text"),
     environment=BUILT_IN_NAMES,
 )
-# What drills break on purpose (`hostelry chaos`).
+# The server that drills break on purpose (`hostelry chaos`).
 DRILL_RULE = ImageRule(
     kind="drill",
     argv=DRILL_COMMAND,
@@ -129,7 +133,7 @@ class _ImageRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Containers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How images run that have no rule of their own, and what all containers share."""
+    """Settings of images without a rule of their own, and of all containers."""
 
     enabled: bool = True
     engine: str | None = None
@@ -186,9 +190,9 @@ class ImageRules:
 
 
 def with_own_probe(rule: ImageRule, environment: Mapping[str, str]) -> ImageRule:
-    """The rule with the probe that a container's Environment gives, where the operator gave none.
+    """The rule with the probe in a container's Environment, unless the operator gave one.
 
-    Whoever made the image knows a request that it answers; the operator need not.
+    The maker of the image knows a request that it answers; the operator may not.
     """
     body = environment.get(PROBE_BODY)
     if body is None or not rule.is_container or not rule.probe.any_answer:
@@ -207,7 +211,7 @@ def repository_of(image: str) -> str:
 
 
 def unknown_image(image: str, operator_file: Path) -> str:
-    """The failure of a copy whose image has no rule, and the way out."""
+    """The failure of a copy whose image has no rule, and what to do."""
     return (
         f'No rule for the image "{image}", and {operator_file} allows no containers ([containers] '
         "enabled = false). Images of djl-inference, djl-lmi, lmi and vllm run on the built-in LLM "

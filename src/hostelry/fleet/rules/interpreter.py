@@ -1,7 +1,7 @@
-"""How Python is started beside files that nobody vouches for.
+"""Python's options for running beside untrusted files.
 
-Neither the working folder nor the packages of a user's home are searched for modules, in the
-program and in what it starts. A Hostelry that was installed for one user lies among the latter.
+The program and its children import no modules from the working folder, nor from the packages of a
+user's home, unless Hostelry itself is installed there.
 """
 
 import site
@@ -16,12 +16,12 @@ def is_below(path: Path, folder: str | None) -> bool:
 
 
 def safe_flags(needs_user_site: bool) -> tuple[str, ...]:
-    """Python's options."""
+    """Options of the command line."""
     return ("-P",) if needs_user_site else ("-P", "-s")
 
 
 def safe_variables(needs_user_site: bool) -> Mapping[str, str]:
-    """The same for a Python that the program starts."""
+    """Variables with the same effect on a Python that the program starts."""
     safe_path = {"PYTHONSAFEPATH": "1"}
     return safe_path if needs_user_site else {**safe_path, "PYTHONNOUSERSITE": "1"}
 

@@ -1,6 +1,6 @@
-"""What a copy may take of its machine, from plain values: threads, memory, disk; when it took more.
+"""Limits of a copy: threads, memory, disk; and the causes of death by a limit.
 
-No clock and no I/O; limited_process.py and cgroups.py act on it.
+Pure: no clock and no I/O; limited_process.py and cgroups.py enforce them.
 """
 
 import math
@@ -14,7 +14,7 @@ MIB = 1024**2
 MAX_DISK_BYTES = 32 * 1024**3
 DISK_VARIABLE = "HOSTELRY_MAX_DISK_MB"  # of a container's Environment: it may ask for less
 
-# What numeric libraries read for the number of their threads.
+# Thread counts of numeric libraries.
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -24,16 +24,16 @@ THREAD_VARIABLES = (
 )
 
 
-# How long OpenMP's threads watch for work before they sleep: about ten microseconds, as its default
-# of milliseconds takes the CPUs of whoever else computes (GNU's and LLVM's names).
+# How long OpenMP's threads spin before they sleep: about ten microseconds. The default of
+# milliseconds takes CPUs from other copies (GNU's and LLVM's names).
 WAIT_VARIABLES = {"GOMP_SPINCOUNT": "5000", "KMP_BLOCKTIME": "0"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyLimits:
-    """A copy's weight among the copies, in CPUs of the declared shape, and its threads.
+    """A copy's CPU weight, in CPUs of the declared shape, and its threads.
 
-    Above `max_memory_bytes` (None: no limit) or `max_disk_bytes` it is killed.
+    It is killed above `max_memory_bytes` (None: no limit) or `max_disk_bytes`.
     """
 
     cpus: float
@@ -52,9 +52,13 @@ def limits_of(
 ) -> CopyLimits:
     """The limits of a copy on a `shape` whose copies together reserve `reserved` CPUs.
 
-    A reservation is rounded up to threads. Without one a copy may use every CPU that nobody
-    reserved, as on AWS; its accelerators' share of those is its weight. One without requirements
-    has the instance whole. There is always a thread, and never more than the machine has CPUs.
+    requirements      weight                             threads
+    none              the whole shape                    the whole shape
+    with CPUs         those CPUs                         those CPUs, rounded up
+    without CPUs      its accelerators' share of the     the unreserved CPUs, as on AWS
+                      unreserved CPUs, at least 1
+
+    Threads are at least 1, and at most the machine's CPUs.
     """
     if requirements is None:
         return CopyLimits(cpus=shape.cpus, num_threads=whole_threads(shape.cpus, machine_cpus))
@@ -64,7 +68,7 @@ def limits_of(
         free = max(shape.cpus - reserved, 0.0)
         share = requirements.accelerators / shape.accelerators if shape.accelerators else 0.0
         cpus = max(free * share, 1.0)
-        # The declared shape may have more CPUs than the machine: the same part of each is free.
+        # The shape may declare more CPUs than the machine has: scale to the real ones.
         threads = free * min(machine_cpus / shape.cpus, 1.0)
     return CopyLimits(
         cpus=cpus,
@@ -74,26 +78,26 @@ def limits_of(
 
 
 def asked_disk_bytes(asked_mb: str) -> int:
-    """The disk budget of a copy whose Environment asks for `asked_mb`; never more than others'."""
+    """The disk budget that an Environment asks for; the maximum if it is no number, or above it."""
     if not (asked_mb.isascii() and asked_mb.isdigit()) or len(asked_mb) > len(str(MAX_DISK_BYTES)):
         return MAX_DISK_BYTES
     return min(MAX_DISK_BYTES, int(asked_mb) * MIB)
 
 
 def disk_budget_bytes(limits: CopyLimits, free_bytes: int) -> int:
-    """What a copy may write where `free_bytes` are free as it starts: half of that at most."""
+    """Bytes that a copy may write: at most half of those that are free at its start."""
     return min(limits.max_disk_bytes, free_bytes // 2)
 
 
 def whole_threads(cpus: float, machine_cpus: int) -> int:
-    """`cpus` rounded up, from one to those that exist: more threads than CPUs are slow."""
+    """`cpus` rounded up, between 1 and `machine_cpus`: more threads than CPUs are slow."""
     return max(1, min(math.ceil(cpus), machine_cpus))
 
 
 def thread_variables(num_threads: int, operator_limit: str = "") -> dict[str, str]:
-    """What gives numeric libraries their threads, which hardly spin while they wait.
+    """Variables that set the threads of numeric libraries, and keep idle ones from spinning.
 
-    `operator_limit` is the operator's own OMP_NUM_THREADS, which nothing exceeds.
+    `operator_limit` is the operator's own OMP_NUM_THREADS, an upper bound.
     """
     if operator_limit.isdigit() and int(operator_limit) > 0:
         num_threads = min(num_threads, int(operator_limit))
@@ -107,12 +111,12 @@ def over_limit(held_bytes: int, limit_bytes: int | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEvidence:
-    """What is known of a copy's memory when its process is gone.
+    """Observations of a copy's memory up to its end.
 
-    over_limit_bytes: what it held when the agent killed it for its limit; 0 when it did not.
-    group_kills: how often the kernel killed one of its processes for the limit of its cgroup.
-    machine_kills: how often the kernel killed any process for want of memory, during its life.
-    peak_bytes: the most it was seen to hold.
+    over_limit_bytes: memory held when the agent killed it for its limit; 0 if it did not.
+    group_kills: processes of its cgroup that the kernel killed for the limit.
+    machine_kills: processes on the machine that the kernel killed during its life.
+    peak_bytes: the highest measured memory.
     """
 
     over_limit_bytes: int = 0
@@ -124,7 +128,13 @@ class MemoryEvidence:
 def memory_cause(
     evidence: MemoryEvidence, exit_code: int | None, limit_bytes: int | None
 ) -> str | None:
-    """That memory ended the copy, in words; None when it did not."""
+    """The cause of death as text; None if memory was not the cause.
+
+    over_limit_bytes                              -> killed by the agent for its limit
+    group_kills                                   -> killed by the kernel for its limit
+    machine_kills, and no exit code or SIGKILL    -> killed when the machine ran out of memory
+    otherwise                                     -> None
+    """
     limit_mb = 0 if limit_bytes is None else limit_bytes // MIB
     if evidence.over_limit_bytes:
         return (
@@ -147,7 +157,7 @@ def memory_cause(
 
 
 def disk_cause(written_bytes: int, budget_bytes: int) -> str:
-    """That a copy was killed for what it wrote, in words."""
+    """The cause of death of a copy that wrote too much."""
     return (
         f"The model server wrote {megabytes(written_bytes)} MB into its folder, over its disk "
         f"budget of {budget_bytes // MIB} MB; killed, and its files removed."

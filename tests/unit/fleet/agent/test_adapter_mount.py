@@ -1,4 +1,4 @@
-"""Where a container sees its adapters: linked, whole, and removable."""
+"""Adapter files for a container: linked, whole, and removable."""
 
 import asyncio
 from pathlib import Path
@@ -11,7 +11,7 @@ from hostelry.fleet.rules.images import LMI_RULE, ImageRules
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """An adapter as the cache keeps it: folders that nobody may write to."""
+    """An adapter as the cache keeps it: read-only folders."""
     folder = tmp_path / "cache" / "k"
     (folder / "deep").mkdir(parents=True)
     (folder / "adapter_config.json").write_text("{}")

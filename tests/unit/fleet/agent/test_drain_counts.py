@@ -1,4 +1,4 @@
-"""What holds on to a copy that drains is counted again, whatever happened to the count before."""
+"""Connections to a draining copy are counted again, whatever the last count was."""
 
 import asyncio
 import logging
@@ -55,7 +55,7 @@ def test_it_is_news_only_where_a_count_or_who_drains_has_changed() -> None:
     assert kernel.asked == [{8080, 9090}] * 3, "the kernel is not asked for nothing"
 
 
-def test_two_copies_that_had_one_port_one_after_the_other_are_both_told() -> None:
+def test_two_copies_that_had_one_port_one_after_the_other_are_both_counted() -> None:
     kernel = Kernel()
     kernel.open = {8080: 3}
     counts = DrainCounts(kernel.count)
@@ -100,16 +100,16 @@ def test_a_count_that_fails_leaves_the_last_one_and_is_made_again(
     kernel = Kernel()
     kernel.open = {8080: 1}
     counts = DrainCounts(kernel.count)
-    told: list[int | None] = []
+    counted: list[int | None] = []
 
     async def look() -> None:
         try:
             await counts.look({"c-1": 8080})
         finally:
-            told.append(counts.of("c-1"))
-            kernel.fault = fault if len(told) in (1, 2) else None
+            counted.append(counts.of("c-1"))
+            kernel.fault = fault if len(counted) in (1, 2) else None
             kernel.open = {}
-            if len(told) == 5:
+            if len(counted) == 5:
                 enough.set()
 
     enough = asyncio.Event()
@@ -121,7 +121,7 @@ def test_a_count_that_fails_leaves_the_last_one_and_is_made_again(
 
     with caplog.at_level(logging.ERROR):
         run(work)
-    assert told == [1, 1, 1, 0, 0]
+    assert counted == [1, 1, 1, 0, 0]
     assert [it.message for it in caplog.records] == ["counting: failed; will be tried again"]
 
 

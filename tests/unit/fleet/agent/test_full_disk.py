@@ -1,4 +1,4 @@
-"""An agent whose disk is full: what it refuses, and what goes on."""
+"""An agent whose disk is full: what it refuses, and what keeps running."""
 
 import asyncio
 import os
@@ -115,7 +115,9 @@ def files_in(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if path.is_file()]
 
 
-def test_a_wish_that_cannot_be_recorded_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+def test_desired_copies_that_cannot_be_recorded_are_refused_and_change_nothing(
+    tmp_path: Path,
+) -> None:
     folder = InstanceFolder(tmp_path)
     old, new = (spec("c-1", "nowhere:1"),), (spec("c-2", "nowhere:1"),)
 
@@ -137,10 +139,10 @@ def test_a_wish_that_cannot_be_recorded_is_refused_and_changes_nothing(tmp_path:
             fill_disk_for(folder.desired)
             refused = await put(new)
             assert refused.status_code == 503
-            assert "the wish cannot be recorded: [Errno 28]" in refused.text
+            assert "the desired copies cannot be recorded: [Errno 28]" in refused.text
             assert folder.load_desired() == old
             assert files_in(tmp_path) == ["wish.json"]
-            assert await copy_ids() == ["c-1"], "the old wish is followed"
+            assert await copy_ids() == ["c-1"], "the old desired copies stay"
             assert (await put(new)).status_code == 204, "there is room again"
             assert folder.load_desired() == new
         await agent.stop()

@@ -167,7 +167,7 @@ def test_a_copy_that_crashes_once_ready_counts_no_failed_start() -> None:
     assert isinstance(after_end(attempts, ending(EndKind.EXITED), POLICY)[1], RestartCopy)
 
 
-def test_a_crash_loop_waits_longer_each_time_and_one_that_was_stable_begins_anew() -> None:
+def test_a_crash_loop_waits_longer_each_time_until_the_copy_was_stable() -> None:
     """Source: Kubernetes, "Pod Lifecycle": at once, then twice as long each time, to a limit."""
     attempts, waits_s = Attempts(), []
     for ready_for_s in [2.0] * 9 + [60.0, 2.0]:
@@ -264,7 +264,7 @@ def test_plan_starts_what_is_missing_and_stops_what_is_not_named() -> None:
     assert plan == CopyPlan(start=(spec("a"),), stop=("c",))
 
 
-def test_the_same_wish_twice_is_nothing_to_do() -> None:
+def test_the_same_desired_copies_twice_need_no_change() -> None:
     assert plan_copies([spec("a")], {"a": spec("a")}, set()) == CopyPlan()
 
 
@@ -293,7 +293,7 @@ def test_digest_does_not_depend_on_the_order_of_variables() -> None:
 
 
 @pytest.mark.parametrize(
-    ("age_s", "told"),
+    ("age_s", "reported"),
     [
         pytest.param(0.0, True, id="just now"),
         pytest.param(3599.0, True, id="almost an hour ago"),
@@ -301,7 +301,7 @@ def test_digest_does_not_depend_on_the_order_of_variables() -> None:
         pytest.param(-5.0, True, id="later than now: the clock was set back"),
     ],
 )
-def test_how_a_copy_ended_is_told_for_an_hour(age_s: float, told: bool) -> None:
+def test_how_a_copy_ended_is_reported_for_an_hour(age_s: float, reported: bool) -> None:
     end = LastEnd(at=50_000.0, cause="It ended.")
-    assert recent_end(end, end.at + age_s, POLICY) == (end if told else None)
+    assert recent_end(end, end.at + age_s, POLICY) == (end if reported else None)
     assert recent_end(None, end.at, POLICY) is None

@@ -1,4 +1,4 @@
-"""What an agent makes of a model server's answers about adapters."""
+"""An agent's reading of a model server's answers about adapters."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ def test_a_new_adapter_takes_one_call() -> None:
 )
 def test_a_name_that_is_taken_by_the_same_adapter_is_well(get: httpx.Response, again: bool) -> None:
     answer, calls = registered(409, get, again=again)
-    assert (answer.fault, answer.taken) == (None, False)
+    assert (answer.fault, answer.name_taken) == (None, False)
     assert calls == ["POST /adapters", "GET /adapters/es-1"]
 
 
@@ -77,12 +77,12 @@ def test_a_name_that_is_taken_by_another_adapter_is_a_failure(
     get: httpx.Response, again: bool
 ) -> None:
     answer, _ = registered(409, get, again=again)
-    assert answer.taken
+    assert answer.name_taken
     assert "already has an adapter named es-1" in (answer.fault or "")
-    assert not answer.passing
+    assert not answer.retryable
 
 
-def test_any_other_refusal_is_told_as_it_is() -> None:
+def test_any_other_refusal_is_reported_as_it_is() -> None:
     answer, calls = registered(507)
     assert answer.fault == "POST /adapters answered 507: the server's words"
     assert calls == ["POST /adapters"]

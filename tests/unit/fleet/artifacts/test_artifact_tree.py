@@ -21,7 +21,7 @@ def test_the_objects_of_a_prefix_keep_their_paths() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"),
+    ("keys", "reason"),
     [
         pytest.param(["../x"], "cannot be a path", id="a parent"),
         pytest.param(["a//b"], "cannot be a path", id="an empty part"),
@@ -37,8 +37,8 @@ def test_the_objects_of_a_prefix_keep_their_paths() -> None:
         ),
     ],
 )  # fmt: skip
-def test_keys_that_are_no_tree_of_files_are_refused(keys: list[str], told: str) -> None:
+def test_keys_that_are_no_tree_of_files_are_refused(keys: list[str], reason: str) -> None:
     with pytest.raises(UnsafeFilesError) as caught:
         local_paths(prefix(*keys))
-    assert told in str(caught.value)
+    assert reason in str(caught.value)
     assert len(str(caught.value)) < 300

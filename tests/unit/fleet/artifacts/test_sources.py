@@ -51,7 +51,7 @@ def spec(owner: str) -> CopySpec:
 
 
 @pytest.mark.parametrize(
-    ("owner", "kind", "said"),
+    ("owner", "kind", "detail"),
     [
         (
             "variant/AllTraffic",
@@ -79,9 +79,9 @@ def spec(owner: str) -> CopySpec:
     ],
 )
 def test_reasons_take_the_services_form_and_add_the_cause(
-    owner: str, kind: EndKind, said: str
+    owner: str, kind: EndKind, detail: str
 ) -> None:
-    assert start_failure(spec(owner), Ending(kind=kind, detail="because")) == said
+    assert start_failure(spec(owner), Ending(kind=kind, detail="because")) == detail
 
 
 def test_a_download_failure_names_the_url_and_the_cause() -> None:
@@ -91,17 +91,17 @@ def test_a_download_failure_names_the_url_and_the_cause() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "detail"),
     [(3, "exited with code 3"), (-9, "ended by signal 9"), (None, "process is gone")],
 )
-def test_exit_detail(code: int | None, said: str) -> None:
-    assert said in exit_detail(code)
+def test_exit_detail(code: int | None, detail: str) -> None:
+    assert detail in exit_detail(code)
 
 
-def test_a_late_start_says_what_was_waited_for() -> None:
+def test_a_late_start_names_what_its_time_was_for() -> None:
     container = Container(image="lmi", environment={"HF_MODEL_ID": "org/m"})
-    said = late_detail(replace(spec("component/x"), container=container), "no ping")
-    assert said == (
+    detail = late_detail(replace(spec("component/x"), container=container), "no ping")
+    assert detail == (
         "It was not ready within 120 s (it fetches org/m from the Hugging Face hub: 60 s for the "
         "download and 60 s for its start): no ping."
     )

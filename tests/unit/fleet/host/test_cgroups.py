@@ -110,7 +110,7 @@ def test_groups_are_removed_with_their_branch(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_groups_that_nobody_removed_are_swept_once_they_are_old(tmp_path: Path) -> None:
+def test_groups_that_were_never_removed_are_swept_once_they_are_old(tmp_path: Path) -> None:
     branch = tmp_path / "hostelry"
     for name, made_at in (("old", 1000.0), ("new", 1500.0)):
         (branch / name).mkdir(parents=True)

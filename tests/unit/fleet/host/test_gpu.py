@@ -1,4 +1,4 @@
-"""What NVIDIA's tool tells, and what is made of it where it is not there or in trouble."""
+"""Readings of nvidia-smi, also where it is missing or fails."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def test_a_device_is_known_by_its_number_and_its_uuid() -> None:
     "line",
     ["0, GPU-a1, [N/A], 20480, 81920", "0, GPU-a1, 37, 1, 0", "No devices were found", "", "0, x"],
 )
-def test_a_device_that_cannot_tell_is_left_out(line: str) -> None:
+def test_a_device_that_reports_nothing_is_left_out(line: str) -> None:
     assert parsed(line) == {}
 
 

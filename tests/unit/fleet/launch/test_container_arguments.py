@@ -1,4 +1,4 @@
-"""What a container engine is told, and what its answers mean."""
+"""Command lines for a container engine, and the meaning of its answers."""
 
 import json
 from dataclasses import replace
@@ -57,23 +57,23 @@ def argv(engine: EngineFacts = PODMAN, image: ImageFacts = IMAGE, **order: Any) 
     return run_arguments(engine, image, plan)
 
 
-def test_a_container_is_told_what_the_contract_says() -> None:
-    told = argv()
-    assert told[:3] == ["/usr/bin/podman", "run", "--detach"]
-    assert told[-2:] == ["sha256:abc", "serve"], "the image that was looked at, and its arguments"
-    assert "--mount=type=bind,source=/cache/k,target=/opt/ml/model,readonly" in told
-    assert "--stop-signal=SIGTERM" in told
-    assert "--pull=never" in told
-    assert f"--label=hostelry.copy={FOLDER}" in told
-    assert "--label=hostelry.instance=/home/me/instances/i-1" in told
+def test_a_container_gets_what_the_contract_names() -> None:
+    given = argv()
+    assert given[:3] == ["/usr/bin/podman", "run", "--detach"]
+    assert given[-2:] == ["sha256:abc", "serve"], "the image that was looked at, and its arguments"
+    assert "--mount=type=bind,source=/cache/k,target=/opt/ml/model,readonly" in given
+    assert "--stop-signal=SIGTERM" in given
+    assert "--pull=never" in given
+    assert f"--label=hostelry.copy={FOLDER}" in given
+    assert "--label=hostelry.instance=/home/me/instances/i-1" in given
 
 
 def test_a_container_is_shut_in() -> None:
-    told = argv()
+    given = argv()
     for option in ("--network=none", "--cap-drop=ALL", "--security-opt=no-new-privileges"):
-        assert option in told
-    assert "--pids-limit=4096" in told
-    assert not [it for it in told if it.startswith(("--privileged", "--publish", "--device"))]
+        assert option in given
+    assert "--pids-limit=4096" in given
+    assert not [it for it in given if it.startswith(("--privileged", "--publish", "--device"))]
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_a_container_is_shut_in() -> None:
     ],
 )
 def test_options(order: dict[str, Any], engine: EngineFacts, options: list[str]) -> None:
-    told = argv(engine, **order)
-    assert [it for it in options if it not in told] == []
+    given = argv(engine, **order)
+    assert [it for it in options if it not in given] == []
 
 
 def test_the_runtime_is_asked_for_before_the_command() -> None:
@@ -132,21 +132,21 @@ def test_the_runtime_is_asked_for_before_the_command() -> None:
     assert "--runtime" not in argv(replace(DOCKER, runtime="runc"))
 
 
-def test_the_machines_network_is_for_images_that_listen_where_they_are_told() -> None:
+def test_the_machines_network_is_for_images_that_listen_on_the_given_port() -> None:
     assert "--network=host" in argv(image=BINDING, network="host")
     with pytest.raises(TerminalError, match="accept-bind-to-port=true"):
         argv(network="host")
 
 
 def test_variables_are_in_a_file_and_not_for_every_user_to_read() -> None:
-    told = argv()
-    assert f"--env-file={FOLDER}/container.env" in told
-    assert "--env=A=1" not in told
-    assert "--env=B" in told, "a file cannot hold it, and others read a command line"
-    assert not any("x\ny" in argument for argument in told)
+    given = argv()
+    assert f"--env-file={FOLDER}/container.env" in given
+    assert "--env=A=1" not in given
+    assert "--env=B" in given, "a file cannot hold it, and others read a command line"
+    assert not any("x\ny" in argument for argument in given)
     assert inherited_variables({"A": "1", "B": "x\ny"}) == {"B": "x\ny"}
     assert environment_file({"A": "1", "B": "x\ny", "C": "# =", "D": ""}) == "A=1\nC=# =\nD=\n"
-    assert f"--env=HOSTELRY_COPY_FOLDER={FOLDER}" in told
+    assert f"--env=HOSTELRY_COPY_FOLDER={FOLDER}" in given
 
 
 @pytest.mark.parametrize("path", ["/a,b", '/a"b', "/a\nb"])
@@ -253,7 +253,7 @@ def test_an_engines_answers_are_read() -> None:
         ("rlimit type 6: operation not permitted", False),
     ],
 )
-def test_a_start_that_failed_says_what_the_image_lacks(words: str, hint: bool) -> None:
+def test_a_start_that_failed_names_what_the_image_lacks(words: str, hint: bool) -> None:
     text = start_failure_message("mine:1", words)
     assert '"mine:1"' in text
     assert words in text

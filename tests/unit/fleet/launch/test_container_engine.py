@@ -79,7 +79,7 @@ def test_an_engine_may_be_chosen_by_name_or_path(programs: Path) -> None:
         pytest.param(answering([1]), "cannot be read", id="it answers with a list"),
     ],
 )
-def test_a_machine_without_a_working_engine_says_of_each_what_is_wrong(
+def test_a_machine_without_a_working_engine_names_the_fault_of_each(
     programs: Path, script: str, words: str
 ) -> None:
     program(programs, "podman", script)

@@ -1,4 +1,4 @@
-"""Containers started, found and ended by a stand-in engine: what it is told, in which order."""
+"""Containers started, found and ended by a stand-in engine: its commands, in their order."""
 
 import asyncio
 import os
@@ -162,7 +162,7 @@ def test_an_image_that_cannot_be_had_is_named(
     assert not is_container(folder), "nothing was begun"
 
 
-def test_what_the_engine_refuses_is_said_and_cleared(engine: Engine, folder: Path) -> None:
+def test_what_the_engine_refuses_is_reported_and_cleared(engine: Engine, folder: Path) -> None:
     engine.has("image")
     engine.has("refuse", "out of order")
 
@@ -275,8 +275,8 @@ def record(network: str, kind: str) -> ContainerRecord:
     ],
 )
 def test_what_goes_with_a_container(network: str, kind: str, programs: list[str]) -> None:
-    told = followers_of(record(network, kind), 77)
-    assert ["door" if "--pid=77" in it else it[1] for it in told] == programs
+    commands = followers_of(record(network, kind), 77)
+    assert ["door" if "--pid=77" in it else it[1] for it in commands] == programs
 
 
 def test_what_goes_with_a_container_knows_no_secrets(

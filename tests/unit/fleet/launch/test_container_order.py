@@ -1,4 +1,4 @@
-"""What a container is ordered with, and which variables it gets."""
+"""Orders of containers, and their variables."""
 
 from pathlib import Path
 

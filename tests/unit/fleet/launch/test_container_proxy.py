@@ -1,4 +1,4 @@
-"""The door of a shut-in container: bytes pass both ways, in full, until the container is gone."""
+"""The proxy of a container without a network: bytes pass both ways, until the container ends."""
 
 import asyncio
 import os
@@ -25,10 +25,10 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 @asynccontextmanager
-async def door(
+async def proxy(
     inner_port: int, sleeper: "subprocess.Popen[bytes]", key: str | None = None
 ) -> AsyncIterator[int]:
-    """The port of a door to `inner_port`; it ends with `sleeper`."""
+    """The port of a proxy to `inner_port`; it ends with `sleeper`."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen()
@@ -48,7 +48,7 @@ async def door(
 def through(
     handler: Handler | None, talk: Callable[[int], Awaitable[None]], key: str | None = None
 ) -> None:
-    """Run `talk` with the port of a door to a server that does `handler`; None: nobody listens."""
+    """Run `talk` with the port of a proxy to a server with `handler`; None: no server listens."""
 
     async def work() -> None:
         server = await asyncio.start_server(handler or echo, "127.0.0.1", 0)
@@ -58,7 +58,7 @@ def through(
             await server.wait_closed()
         sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])  # noqa: ASYNC220
         try:
-            async with door(port, sleeper, key) as outer:
+            async with proxy(port, sleeper, key) as outer:
                 await talk(outer)
         finally:
             sleeper.kill()
@@ -102,7 +102,7 @@ def test_a_conversation_goes_on_both_ways_at_once() -> None:
     through(answers, talk)
 
 
-def test_while_nobody_listens_inside_the_caller_is_cut_off() -> None:
+def test_while_no_server_listens_inside_the_client_is_cut_off() -> None:
     async def talk(port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"is there anybody")
@@ -147,7 +147,7 @@ def test_with_a_key_only_what_shows_it_is_passed_on() -> None:
         await reader.read()
         writer.close()
 
-    async def told(port: int, *sent: bytes) -> list[bytes]:
+    async def exchange(port: int, *sent: bytes) -> list[bytes]:
         """The first line of each answer; nothing was passed on where there is a 403."""
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         lines = []
@@ -159,16 +159,16 @@ def test_with_a_key_only_what_shows_it_is_passed_on() -> None:
 
     async def talk(port: int) -> None:
         refused = [b"HTTP/1.1 403 Forbidden"]
-        assert await told(port, PING + b"\r\n") == refused
-        assert await told(port, PING + SHOWN[:-3] + b"\r\n\r\n") == refused
+        assert await exchange(port, PING + b"\r\n") == refused
+        assert await exchange(port, PING + SHOWN[:-3] + b"\r\n\r\n") == refused
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write_eof()
         assert await reader.read() == b"", "who says nothing hears nothing"
         writer.close()
         assert called == [], "nobody inside is called for them"
-        assert await told(port, PING + SHOWN + b"\r\n") == [b"HTTP/1.1 200 OK"]
+        assert await exchange(port, PING + SHOWN + b"\r\n") == [b"HTTP/1.1 200 OK"]
         assert called == [PING + b"\r\n"]
-        first, second = await told(port, PING + SHOWN + b"\r\n", PING + b"\r\n")
+        first, second = await exchange(port, PING + SHOWN + b"\r\n", PING + b"\r\n")
         assert (first, second) == (b"HTTP/1.1 200 OK", *refused)
 
     through(answers, talk, KEY)

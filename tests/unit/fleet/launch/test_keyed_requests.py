@@ -1,4 +1,4 @@
-"""What a container's door passes on of a connection, by whether its requests show the key."""
+"""The part of a connection that a container's proxy forwards, by the key in its requests."""
 
 import pytest
 
@@ -23,8 +23,8 @@ CONVERSATION = request(INVOKE, body="12345") + request(PING) + request(INVOKE, b
 INSIDE = request(INVOKE, "", "12345") + request(PING, "") + request(INVOKE, "", "\r\n\r\n\0")
 
 
-def without_space(told: bytes) -> bytes:
-    return told.replace(b"a b \r\n", b"a b\r\n")
+def without_space(text: bytes) -> bytes:
+    return text.replace(b"a b \r\n", b"a b\r\n")
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 60, 61, 4096])

@@ -12,7 +12,7 @@ from hostelry.fleet.rules.copy_user import EACH_ITS_OWN, FIRST_NUMBER, CopyUser
 
 SOURCE = ArtifactSource(uri="s3://b/m.tar.gz", kind=SourceKind.ARCHIVE)
 WANT = Fetch(source=SOURCE, holder="c-1/model", note=lambda _: None)
-# Another user is root's to choose; whoever is not tries it with itself.
+# Only root may choose another user; others try it with themselves.
 USER = CopyUser(uid=61_234 if os.geteuid() == 0 else os.geteuid(), name="it")
 
 
@@ -21,17 +21,17 @@ class OnDisk:
 
     def __init__(self, files: Path) -> None:
         self.files = files
-        self.told: list[object] = []
+        self.calls: list[object] = []
 
     async def fetch(self, want: Fetch) -> Path:
-        self.told.append(want)
+        self.calls.append(want)
         return self.files
 
     def retain(self, copy_ids: Collection[str]) -> None:
-        self.told.append(copy_ids)
+        self.calls.append(copy_ids)
 
     def release(self, holder: str) -> None:
-        self.told.append(holder)
+        self.calls.append(holder)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_an_artifact_can_be_read_and_the_cache_not_listed(artifact: Path) -> Non
         assert asyncio.run(there.fetch(WANT)) == artifact
     there.retain(["c-1"])
     there.release("c-1")
-    assert inner.told == [WANT, WANT, ["c-1"], "c-1"]
+    assert inner.calls == [WANT, WANT, ["c-1"], "c-1"]
     assert [mode(artifact.parent.parent), mode(artifact.parent)] == [0o701, 0o701]
     assert [mode(artifact), mode(artifact / "deep")] == [0o705, 0o705]
     assert [mode(artifact / "config.json"), mode(artifact / "deep" / "weights")] == [0o404, 0o404]
@@ -72,13 +72,13 @@ def test_an_artifact_that_was_half_opened_is_opened_whole(artifact: Path) -> Non
 def copy_folder(tmp_path: Path) -> Path:
     folder = tmp_path / "i-1" / "copies" / "c-1"
     (folder / "model").mkdir(parents=True)
-    for it in (folder / "model", folder, folder.parent, folder.parent.parent):
-        it.chmod(0o700)
+    for path in (folder / "model", folder, folder.parent, folder.parent.parent):
+        path.chmod(0o700)
     return folder
 
 
 def refused_here(folder: Path) -> bool:
-    """Whether this machine refuses the seat, as it does to whoever is not root."""
+    """Whether this machine refuses, as it does without root."""
     if os.geteuid() == 0:
         return False
     with pytest.raises(PermissionError):

@@ -1,4 +1,4 @@
-"""The object store's client is made by whoever first needs it, once."""
+"""The object store's client is created once, by the first thread that needs it."""
 
 import subprocess
 import sys

@@ -23,13 +23,13 @@ from hostelry.fleet.rules.copy_user import (
 )
 
 ALL = (1 << 41) - 1
-# What Docker gives root unless told: without CAP_SYS_PTRACE. Source: Docker's documentation,
+# Docker's default for root: without CAP_SYS_PTRACE. Source: Docker's documentation,
 # "Runtime privilege and Linux capabilities".
 DOCKERS = sum(1 << bit for bit in (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31))
 
 
 @pytest.mark.parametrize(
-    ("uid", "own_uid", "effective", "said"),
+    ("uid", "own_uid", "effective", "reason"),
     [
         pytest.param(990, 0, ALL, None, id="root may"),
         pytest.param(2**31 - 1, 0, ALL, None, id="the last number"),
@@ -44,11 +44,11 @@ DOCKERS = sum(1 << bit for bit in (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 3
     ],
 )
 def test_who_may_have_copies_of_which_user(
-    uid: int | None, own_uid: int, effective: int, said: str | None
+    uid: int | None, own_uid: int, effective: int, reason: str | None
 ) -> None:
     why_not = refusal("it", uid, own_uid, effective)
-    assert (why_not is None) == (said is None)
-    assert said is None or (said in str(why_not) and "--copy-user it" in str(why_not))
+    assert (why_not is None) == (reason is None)
+    assert reason is None or (reason in str(why_not) and "--copy-user it" in str(why_not))
 
 
 def test_capabilities_are_looked_for_by_the_kernels_numbers() -> None:
@@ -82,9 +82,9 @@ def test_the_first_folder_that_the_user_cannot_pass(
 
 def test_a_closed_folder_is_named_with_the_command_that_mends_it() -> None:
     (root,) = folders(("/root", 0, 0o40700))
-    said = closed_text("it", root, Path("/root/.hostelry"))
-    assert "/root (mode 0700) to /root/.hostelry" in said
-    assert "`chmod o+x /root`" in said
+    reason = closed_text("it", root, Path("/root/.hostelry"))
+    assert "/root (mode 0700) to /root/.hostelry" in reason
+    assert "`chmod o+x /root`" in reason
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_an_accelerator_is_everybodys_or_named(mode: int, closed: bool) -> None:
 
 
 @given(drawn=st.integers(min_value=0, max_value=NUM_NUMBERS - 1))
-def test_every_copy_has_a_number_that_nobody_else_gives_out(drawn: int) -> None:
+def test_every_copy_has_an_id_that_no_other_program_assigns(drawn: int) -> None:
     number = own_number(0, (), lambda _: drawn)
     assert FIRST_NUMBER <= number < FIRST_NUMBER + NUM_NUMBERS < 2**31
     assert own_number(number, {number}, lambda _: 0) == number, "it keeps it when started again"

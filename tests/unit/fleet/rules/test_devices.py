@@ -74,5 +74,5 @@ def test_the_devices_of_a_copy(
     assert devices_of_copy(ids, accelerators, own) == expected
 
 
-def test_no_devices_are_said_and_not_left_open() -> None:
+def test_no_devices_are_named_and_not_left_open() -> None:
     assert device_variables(()) == {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}

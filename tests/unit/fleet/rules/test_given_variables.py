@@ -58,7 +58,7 @@ def test_what_steers_a_program_is_left_out(name: str, passed: tuple[str, ...] | 
         "AWS_ACCESS_KEY_ID",
     ],
 )
-def test_what_model_servers_are_told_reaches_the_built_in_ones(name: str) -> None:
+def test_settings_of_model_servers_reach_the_built_in_ones(name: str) -> None:
     assert given_variables({name: "1"}, BUILT_IN_NAMES, 4) == {name: "1"}
 
 
@@ -71,7 +71,7 @@ def test_what_model_servers_are_told_reaches_the_built_in_ones(name: str) -> Non
         pytest.param((), [], id="a rule that names none"),
     ],
 )
-def test_what_nobody_knows_reaches(passed: tuple[str, ...] | None, names: list[str]) -> None:
+def test_an_unknown_name_reaches(passed: tuple[str, ...] | None, names: list[str]) -> None:
     environment = {"MY_SETTING": "1", "HTTPS_PROXY": "p", "HOSTELRY_X": "1", "LD_PRELOAD": "x"}
     assert sorted(given_variables(environment, passed, 4)) == names
 

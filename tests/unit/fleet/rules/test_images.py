@@ -87,7 +87,7 @@ def test_the_operator_may_allow_no_containers(tmp_path: Path) -> None:
     assert llm.kind == "lmi"
 
 
-def test_the_operator_says_how_containers_run(tmp_path: Path) -> None:
+def test_the_operator_decides_how_containers_run(tmp_path: Path) -> None:
     file = tmp_path / "images.toml"
     file.write_text(
         '[containers]\nengine = "docker"\npull = false\nnetwork = "bridge"\n'

@@ -20,7 +20,7 @@ LIMIT = 512 * MIB
 
 
 @pytest.mark.parametrize(
-    ("evidence", "exit_code", "told"),
+    ("evidence", "exit_code", "cause"),
     [
         pytest.param(
             MemoryEvidence(over_limit_bytes=612 * MIB),
@@ -55,15 +55,15 @@ LIMIT = 512 * MIB
         pytest.param(MemoryEvidence(), 0, None, id="nothing happened"),
     ],
 )
-def test_an_end_by_memory_is_told(
-    evidence: MemoryEvidence, exit_code: int | None, told: str | None
+def test_an_end_by_memory_is_explained(
+    evidence: MemoryEvidence, exit_code: int | None, cause: str | None
 ) -> None:
     cause = memory_cause(evidence, exit_code, LIMIT)
-    if told is None:
+    if cause is None:
         assert cause is None
     else:
         assert cause is not None
-        assert told in cause
+        assert cause in cause
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_copy_may_write_half_of_what_is_free_at_most() -> None:
     assert disk_budget_bytes(limits, 100 * MIB) == 50 * MIB
 
 
-def test_an_end_by_disk_is_told() -> None:
+def test_an_end_by_disk_is_explained() -> None:
     assert "wrote 70 MB into its folder, over its disk budget of 64 MB" in disk_cause(
         70 * MIB, 64 * MIB
     )
