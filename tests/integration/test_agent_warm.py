@@ -196,8 +196,8 @@ THREADS = (
     [
         pytest.param(ENDS, "it ended", id="the interpreter ends"),
         pytest.param(FAILS, "it ended", id="a module cannot be imported"),
-        pytest.param(BABBLES, "nonsense", id="it prints nonsense"),
-        pytest.param(FLOODS, "nonsense", id="it prints half a message and ends"),
+        pytest.param(BABBLES, "invalid message", id="it prints nonsense"),
+        pytest.param(FLOODS, "invalid message", id="it prints half a message and ends"),
         pytest.param(THREADS, "more than one thread", id="a module started a thread"),
     ],
 )
