@@ -1,1 +1,1 @@
-"""The wire: botocore's own service models drive parsing and serializing; SigV4; event streams."""
+"""AWS protocols: parsing and serializing by botocore's models; SigV4; event streams."""

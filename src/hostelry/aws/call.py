@@ -113,7 +113,7 @@ def serialize_error(
 ) -> HttpResponse:
     """The error answer in the protocol of `call`, or else in the one `request` seems to speak.
 
-    Its body is left alone: it may be anybody's, and of any size once unpacked.
+    Its body is not read: its sender may not be verified, and it may unpack to any size.
     """
     if call is not None:
         return serialize_failure(error, call.service, call.protocol, request_id)

@@ -1,4 +1,4 @@
-"""One error under two names: JSON services and query services call the same fault differently."""
+"""Error codes of query services for those of JSON services."""
 
 from collections.abc import Mapping
 
@@ -20,5 +20,5 @@ QUERY_CODES: Mapping[str, str] = {
 
 
 def query_code(code: str) -> str:
-    """What a query service calls `code`."""
+    """The code of a query service for `code`."""
     return QUERY_CODES.get(code, code)

@@ -1,4 +1,4 @@
-"""What a service model demands of a request, and AWS's words for what is wrong with it."""
+"""Validation of requests against a service model, in AWS's words."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -26,14 +26,14 @@ def check_params(shape: StructureShape, params: Mapping[str, Any]) -> None:
 
 
 def violations_error(broken: Sequence[str], code: str) -> ServiceError:
-    """AWS's summary of several violations."""
+    """The error that lists several violations, in AWS's form."""
     errors = "error" if len(broken) == 1 else "errors"
     listed = "; ".join(broken[:MAX_SHOWN_VIOLATIONS])
     return ServiceError(code, f"{len(broken)} validation {errors} detected: {listed}")
 
 
 def violation(shape: Shape, value: object, path: str, demand: str) -> str:
-    """One violation in AWS's words; the value of a sensitive shape stays unsaid."""
+    """One violation in AWS's words; a sensitive value is left out."""
     shown = "" if shape.metadata.get("sensitive") else f" '{_shown(value)}'"
     return f"Value{shown} at '{path}' failed to satisfy constraint: {demand}"
 
@@ -69,7 +69,7 @@ def _violations(shape: Shape, value: Any, path: str) -> Iterator[str]:
 
 
 def _inside(shape: Shape, value: Any, path: str) -> Iterator[str]:
-    """Violations of the parts of `value`; its own are told by whoever holds it."""
+    """Violations of the parts of `value`; the caller lists its own."""
     if isinstance(shape, StructureShape):
         yield from _structure(shape, value, f"{path}.")
     elif isinstance(shape, ListShape):

@@ -1,4 +1,4 @@
-"""Errors as the protocols write them: which modelled shape, code, status and members."""
+"""Error answers in each protocol: modelled shape, code, status and members."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -47,7 +47,7 @@ def error_members(error: ServiceError, shape: StructureShape | None) -> dict[str
 def serialize_failure(
     error: ServiceError, service: str | None, protocol: str, request_id: str
 ) -> HttpResponse:
-    """The error answer in `protocol`; `service` is None where the request told of none."""
+    """The error answer in `protocol`; `service` is None where the request names none."""
     shape = error_shapes(service).get(error.code) if service else None
     status = error_status(error, shape)
     headers = {"x-amzn-RequestId": request_id}

@@ -1,4 +1,4 @@
-"""botocore's service models, loaded once and when first asked for; the only source of shapes."""
+"""botocore's service models, loaded at first use; the only source of shapes."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -11,7 +11,7 @@ CONTROL_SERVICES = ("sagemaker", "application-autoscaling", "cloudwatch", "sts",
 """Services whose calls `call.parse_call` reads, by boto3 name."""
 
 OPEN_ENUMS = frozenset({"ProductionVariantInstanceType"})
-"""Enums that only list what AWS rents out: an instance type of one's own is a fair request here."""
+"""Enums that list what AWS rents out: other instance types are valid here."""
 
 
 @cache
@@ -35,7 +35,7 @@ def operation_model(service: str, operation: str) -> OperationModel:
 
 
 def signing_name(service: str) -> str:
-    """What `service` (by boto3 name) is called in a credential's scope."""
+    """The name of `service` (a boto3 name) in a credential's scope."""
     metadata: Mapping[str, str] = service_model(service).metadata
     return metadata.get("signingName") or metadata["endpointPrefix"]
 

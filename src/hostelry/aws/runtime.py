@@ -1,4 +1,4 @@
-"""The runtime API's messages (rest-json): what the door reads from and writes to its clients.
+"""Messages of the runtime API (rest-json): invocations and their answers.
 
 This is the hot path: constraints are compiled once, and checked with a length and a match.
 """
@@ -53,7 +53,7 @@ class InvokeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rule:
-    """Where one member travels and what its shape demands, ready to be checked."""
+    """One member: its header, and the constraints of its shape."""
 
     member: str
     field: str
@@ -103,7 +103,7 @@ def is_runtime_path(path: str) -> bool:
 
 
 def parse_invocation(request: HttpRequest) -> InvokeRequest:
-    """What the invocation in `request` asks for; its body is left alone.
+    """The invocation that `request` is; its body is not read.
 
     Raises ServiceError ValidationError (400) for a header or name that breaks the model, for a path
     or method that is no invocation, and for the runtime operations that are not served.
@@ -120,11 +120,11 @@ def parse_invocation(request: HttpRequest) -> InvokeRequest:
             if not rule.holds(value):
                 broken.append((rule, value))
     if broken:
-        raise violations_error(list(_told(broken)), "ValidationError")
+        raise violations_error(list(_violations(broken)), "ValidationError")
     return InvokeRequest(**given)
 
 
-def _told(broken: list[tuple[_Rule, str]]) -> Iterator[str]:
+def _violations(broken: list[tuple[_Rule, str]]) -> Iterator[str]:
     for rule, value in broken:
         for demand in broken_demands(rule.shape, value):
             yield violation(rule.shape, value, member_path(rule.member), demand)

@@ -1,4 +1,4 @@
-"""Signature Version 4: who signed a request, or why its signature is not believed.
+"""Signature Version 4: verifies a request's signature, and identifies its signer.
 
 The canonical request, from the parts as they came over the wire, is::
 
@@ -31,8 +31,8 @@ from hostelry.base.http import HttpRequest
 ALGORITHM = "AWS4-HMAC-SHA256"
 MAX_PRESIGNED_S = 7 * 24 * 3600
 UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
-# Put on a request between its signer and the door, by load balancers, tracers and CloudFront.
-# Nothing reads them; every other header of these families steers, so a stranger may not add it.
+# Added between the signer and the gateway, by load balancers, tracers and CloudFront. Nothing reads
+# them; every other header of these families changes what is done, so it has to be signed.
 ADDED_ON_THE_WAY = frozenset({"x-amzn-trace-id", "x-amz-cf-id"})
 _STEERING = ("x-amz", "x-hostelry")
 _EMPTY_HASH = sha256(b"").hexdigest()
@@ -61,7 +61,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who signed, and for which region and service (the signing name, as ``monitoring``)."""
+    """The signer, and the region and service (signing name, as ``monitoring``) signed for."""
 
     access_key_id: str
     account_id: str
@@ -71,7 +71,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Claims:
-    """What a signature says of itself, before any of it is believed."""
+    """The claims of a signature, not verified yet."""
 
     access_key_id: str
     date: str
@@ -83,7 +83,7 @@ class _Claims:
 
 
 class _Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A request's claims, still to be proven; `text` is where they were read."""
+    """A request's claims, not verified yet; `text` is where they were read."""
 
     text: str
     claims: _Claims
@@ -95,7 +95,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Signer:
-    """Claims that a signature has proven, with what is needed to verify the next one.
+    """Verified claims, with what is needed to verify the next signature.
 
     `keyed` is copied for each signature: that takes less time than its key.
     """
@@ -109,7 +109,7 @@ class _Signer:
 class Verifier:
     """Verifies signatures in the Authorization header or in the query (presigned).
 
-    Only what a valid signature has proven is remembered, so a stranger fills no memory.
+    Only verified claims are remembered, so unsigned requests fill no memory.
 
     Args:
         secret_of: access key id -> its secret, None for a key that does not exist.
@@ -371,7 +371,7 @@ def _timestamp(epoch_s: float) -> str:
 
 
 def _check_signed_names(request: HttpRequest, claims: _Claims) -> None:
-    """Raise where a header that steers is there and was not signed: anyone may have added it."""
+    """Raise where a header that changes what is done is not signed: it may be added on the way."""
     signed = claims.signed_headers
     unsigned = [
         name

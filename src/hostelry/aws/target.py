@@ -1,4 +1,4 @@
-"""Which operation of which service a request asks for, and in which protocol."""
+"""Look-up of the service, operation and protocol of a request."""
 
 import zlib
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ class OperationTarget:
 
 
 def find_target(request: HttpRequest) -> OperationTarget:
-    """What `request` asks for: an operation that its service's model knows.
+    """The operation that `request` names, which its service's model has.
 
     Raises ServiceError UnknownOperationException, or SerializationException for a broken form.
     """
@@ -58,7 +58,7 @@ def find_target(request: HttpRequest) -> OperationTarget:
 
 
 def head_service(request: HttpRequest) -> tuple[str | None, str]:
-    """Service, where it can be told, and protocol; from the head, which need not be readable.
+    """Service, where the head names it, and protocol; the head need not be valid.
 
     Of a form only its protocol is known: the service is named in the body.
     """
@@ -71,7 +71,7 @@ def head_service(request: HttpRequest) -> tuple[str | None, str]:
 
 
 def is_form(request: HttpRequest) -> bool:
-    """Whether the query protocol is spoken: a form body, or the same fields in a GET's query."""
+    """Whether the protocol is query: a form body, or the same fields in a GET's query."""
     if request.method == "GET":
         return "Action=" in request.query
     return request.headers.get("content-type", "").lower().startswith(_FORM)

@@ -1,4 +1,4 @@
-"""The only source of time; decisions take `now` as an argument and never import this module."""
+"""Clocks, the only source of time; decisions take `now` as an argument instead."""
 
 import asyncio
 import time
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds, since the epoch where nothing else is said, and waiting."""
+    """Seconds, since the epoch unless stated otherwise, and waiting."""
 
     def now(self) -> float:
         """Seconds since the epoch."""
@@ -30,10 +30,10 @@ class SystemClock:
 
 
 class MonotonicClock:
-    """Seconds that never go back or jump, from a beginning that means nothing; for durations."""
+    """Seconds since an arbitrary instant that never jump; for durations."""
 
     def now(self) -> float:
-        """Seconds since some instant."""
+        """Seconds since an arbitrary instant."""
         return monotonic_s()
 
     async def sleep(self, delay_s: float) -> None:
@@ -42,7 +42,7 @@ class MonotonicClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to; `sleep` moves it and yields once."""
+    """A clock that moves by `advance` and `sleep` only; `sleep` yields once."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
         self._now = now
@@ -61,7 +61,7 @@ class ManualClock:
         await asyncio.sleep(0)
 
 
-# Seconds of a clock that never goes back; for measuring durations at the edges.
+# Seconds of a clock that never goes back, for durations.
 monotonic_s = time.monotonic
 # Its nanoseconds, the same for all processes of the machine.
 monotonic_ns = time.monotonic_ns

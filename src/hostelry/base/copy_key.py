@@ -10,7 +10,7 @@ HEADER = "X-Hostelry-Copy-Key"
 VARIABLE = "HOSTELRY_COPY_KEY"
 NOT_SHOWN = (
     f"this copy answers its own platform only, and the request has no {HEADER} of it; "
-    "invoke the endpoint through hostelry's door"
+    "invoke the endpoint through hostelry's gateway"
 )
 
 

@@ -1,4 +1,4 @@
-"""Whether a file is another one than before, without reading it."""
+"""Detection of a changed file without reading it."""
 
 from pathlib import Path
 
@@ -6,9 +6,9 @@ Stamp = tuple[int, int, int] | str
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """What tells one content of the file from the next: when it was changed, its size, its inode.
+    """Modification time (ns), size and inode, which differ once the content does.
 
-    None where there is no file; why it cannot be seen, where it cannot.
+    None where there is no file; the error's text where it cannot be read.
     """
     try:
         found = path.stat()

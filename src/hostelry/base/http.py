@@ -1,7 +1,6 @@
-"""HTTP messages as plain values, shared by the wire, the door and control.
+"""HTTP messages as plain values, shared by `aws`, the gateway and control.
 
-The door makes some of each for every request: structs are made ten times faster than frozen
-dataclasses.
+The gateway makes some for every request: structs are made ten times faster than frozen dataclasses.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""JSON as values of a type, safe to be asked from any number of threads.
+"""Typed JSON decoding, safe for threads.
 
-msgspec compiles what it knows of a dataclass when it first meets it, and crashes the process where
-two threads do so at once. Here a type is compiled under a lock, once.
+msgspec compiles a dataclass at first use, and crashes the process where two threads do so at once.
+Here a type is compiled under a lock, once.
 """
 
 import threading
@@ -30,7 +30,7 @@ def decode(body: bytes | bytearray | str, type: type[T]) -> T:
 
 
 def nests_deeper(value: Any, most: int) -> bool:
-    """Whether lists and dictionaries lie more than `most` deep in each other; recurses nowhere."""
+    """Whether lists and dictionaries are nested more than `most` deep; without recursion."""
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(most):
         level = [

@@ -1,13 +1,13 @@
-"""Files of the platform's own, written whole or not at all."""
+"""Atomic writes of files that only their owner can read."""
 
 import os
 from pathlib import Path
 
 
 def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Write `data` whole or not at all; readable by the owner only.
+    """Write `data` atomically; readable by the owner only.
 
-    `durable` makes it survive a power cut too, which takes the disk some milliseconds.
+    `durable`: it survives a power cut, which takes the disk some milliseconds.
     """
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -19,14 +19,14 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
                 os.fsync(file.fileno())
         scratch.replace(path)
     except OSError:
-        scratch.unlink(missing_ok=True)  # half a file would only take room on a full disk
+        scratch.unlink(missing_ok=True)  # free the space: the disk may be full
         raise
     if durable:
         sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Return once the disk itself knows the folder's names: without it a new file may be gone."""
+    """Sync the folder's entries to disk: a power cut may lose a new file otherwise."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

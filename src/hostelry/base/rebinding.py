@@ -1,4 +1,4 @@
-"""Requests that a web page may have sent: whether one names this server as its own.
+"""Protection against DNS rebinding: refuses requests that a foreign web page may have sent.
 
 A page can have its own name resolve to 127.0.0.1 once it is loaded (DNS rebinding), and then reads
 what a server on loopback answers. It cannot change the Host and Origin that the browser sends.
@@ -16,7 +16,12 @@ _App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
 
 def foreign_page(host: str, origin: str | None, own: Collection[str] = ()) -> str | None:
-    """Why a request with these headers may be a foreign page's; None where it is not.
+    """The reason why a foreign page may have sent these headers, or None.
+
+    Host                                 Origin             result
+    loopback, ``localhost`` or in `own`  none, or of Host   None
+    the same                             any other          reason
+    any other                            any                reason
 
     Loopback addresses and ``localhost`` are this server's names, and those in `own`. Its port is
     not compared: a tunnel may have another one.

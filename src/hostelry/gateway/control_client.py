@@ -1,4 +1,4 @@
-"""What the door asks of control while it holds requests: to wake a name, and whether one exists."""
+"""Client of control for queued requests: wake a name, and ask whether control knows one."""
 
 import logging
 from collections.abc import Callable
@@ -15,20 +15,20 @@ from hostelry.gateway.http.upstream import Timeouts, Upstream
 log = logging.getLogger(__name__)
 CALL_TIMEOUTS = Timeouts(total_s=5.0, connect_s=1.0)
 MAX_ANSWER_BYTES = 64 * 1024
-MAX_ASKING = 32  # calls under way about names that the routes do not have
+MAX_ASKING = 32  # concurrent calls about names that the routes do not have
 MAX_REMEMBERED = 1024
-REMEMBERED_S = 0.25  # a no is good for; clients that ask on about nothing cost control little
+REMEMBERED_S = 0.25  # a no is valid; repeated requests for unknown names cost control little
 
 
 class ControlClient(Protocol):
-    """Control, as far as holding requests needs it. Neither call raises for what control does."""
+    """The calls to control that queued requests need; neither raises for failures of control."""
 
     async def wake(self, wake: Wake) -> None:
-        """Tell that requests wait for a name without a copy; lost where control is away."""
+        """Report that requests wait for a name without a copy; lost where control is down."""
         ...
 
     async def is_wanted(self, key: LoadKey) -> bool:
-        """Whether control knows the name and wants copies of it, though the routes say neither."""
+        """Whether control knows the name and desires copies, which the routes may not have yet."""
         ...
 
 
@@ -39,13 +39,13 @@ class WantedReply(msgspec.Struct):
 
 
 class NoControl:
-    """Where there is no control to ask."""
+    """Stand-in where there is no control."""
 
     async def wake(self, wake: Wake) -> None:
-        """Nobody is told."""
+        """No-op."""
 
     async def is_wanted(self, key: LoadKey) -> bool:
-        """The routes are all there is."""
+        """False: the routes are complete."""
         return False
 
 
@@ -55,7 +55,7 @@ class HttpControlClient:
     Args:
         pool: connections; `UpstreamPool` is one.
         address: ``http://host:port``.
-        internal_key: what control lets its own processes in by.
+        internal_key: of calls between the platform's own processes.
         now_s: seconds of a clock that never goes back.
     """
 
@@ -70,14 +70,14 @@ class HttpControlClient:
         self._unwanted: dict[LoadKey, float] = {}
 
     async def wake(self, wake: Wake) -> None:
-        """Tell control."""
+        """POST /internal/wake."""
         body = msgspec.json.encode(wake)
-        status, said = await self._call("POST", "/internal/wake", body)
+        status, answer = await self._call("POST", "/internal/wake", body)
         if status != 204:
-            log.warning("control was not told of what waits for %s: %s", wake.key, said)
+            log.warning("control did not take the wake of %s: %s", wake.key, answer)
 
     async def is_wanted(self, key: LoadKey) -> bool:
-        """Ask control; a no is remembered for a moment, and stands where too much is asked."""
+        """Ask control; a no is cached for a moment, and is the answer above MAX_ASKING calls."""
         now_s = self._now_s()
         if self._unwanted.get(key, 0.0) > now_s or self._num_asking >= MAX_ASKING:
             return False
@@ -91,10 +91,10 @@ class HttpControlClient:
         )
         self._num_asking += 1
         try:
-            status, said = await self._call("GET", f"/internal/wanted?{asked}", b"")
+            status, answer = await self._call("GET", f"/internal/wanted?{asked}", b"")
         finally:
             self._num_asking -= 1
-        if status == 200 and is_yes(said):
+        if status == 200 and is_yes(answer):
             return True
         if len(self._unwanted) >= MAX_REMEMBERED:
             self._unwanted.clear()
@@ -117,7 +117,7 @@ class HttpControlClient:
 
 
 def is_yes(body: bytes) -> bool:
-    """Whether control's answer is that a name is wanted."""
+    """Whether control answers that copies of a name are desired."""
     try:
         return decode(body, WantedReply).wanted
     except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -26,7 +26,7 @@ class ApiHandler(Protocol):
     def admit(self, request: HttpRequest) -> bool:
         """Whether the head of `request`, whose body is still to come, proves who sends it.
 
-        Raises ServiceError where the request will be refused whatever its body is.
+        Raises ServiceError where no body can make the request acceptable.
         """
         ...
 
@@ -37,15 +37,16 @@ class ApiHandler(Protocol):
     def error_answer(
         self, error: ServiceError, request: HttpRequest, request_id: str
     ) -> HttpResponse:
-        """`error` in the form that this API's clients read."""
+        """`error` in the format of this API."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatcher:
-    """Sends requests to their handlers; knows paths and nothing of what is behind them.
+    """Sends requests to their handlers, by path.
 
-    `own_names` are set where anybody who reaches the door is served: web pages are told by them.
+    `own_names` are set where no key is required: requests with another Host are refused, since a
+    web page may have sent them.
     """
 
     runtime: ApiHandler
@@ -83,7 +84,7 @@ class Dispatcher:
             log.exception("request %s: %s %s", request_id, request.method, request.path)
             failure = ServiceError(
                 "InternalFailure",
-                f"The door failed on request {request_id}; its log has the cause.",
+                f"The gateway failed on request {request_id}; its log has the cause.",
                 500,
             )
             self._fail(exchange, handler, failure, request_id)
@@ -119,13 +120,13 @@ class Dispatcher:
     def _fail(
         exchange: Exchange, handler: ApiHandler, error: ServiceError, request_id: str
     ) -> None:
-        """Say it, unless an answer has begun: then only cutting the connection says it."""
+        """Answer with `error`; an answer that has begun is cut off instead."""
         if not exchange.started:
             exchange.respond(handler.error_answer(error, exchange.request, request_id))
 
 
 def own_answer(request: HttpRequest) -> HttpResponse:
-    """What the door says of itself to anyone."""
+    """The answer to /ping and /health, which need no key."""
     headers = {"Content-Type": "application/json"}
     if request.method not in ("GET", "HEAD"):
         body = {"message": f"{request.method} {request.path}: use GET."}

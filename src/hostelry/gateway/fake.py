@@ -1,4 +1,4 @@
-"""Small stand-ins for the network: a transport that records, copies that answer as told."""
+"""Fakes of the network: a transport that records, copies with set answers."""
 
 import asyncio
 from collections.abc import Iterable
@@ -64,8 +64,8 @@ class FakeTransport(asyncio.Transport):
         return self.unsent_bytes
 
 
-class FakeLine:
-    """The connection under a reply; remembers what became of it."""
+class FakeReplyConnection:
+    """The connection under a reply; records calls."""
 
     def __init__(self) -> None:
         self.reading = True
@@ -85,7 +85,7 @@ class FakeLine:
 
 
 class FakeUpstream:
-    """Copies without processes: each address answers 200 ``ok``, or fails as told."""
+    """Copies without processes: each address answers 200 ``ok``, or fails as `failures` has it."""
 
     def __init__(self, failures: dict[str, UpstreamError] | None = None) -> None:
         self.failures = failures or {}
@@ -102,7 +102,7 @@ class FakeUpstream:
         self.asked.append(address)
         if address in self.failures:
             raise self.failures[address]
-        reply = Reply(FakeLine())
+        reply = Reply(FakeReplyConnection())
         reply.head_came(200, {})
         reply.chunk_came(b"ok")
         reply.completed(reusable=True)

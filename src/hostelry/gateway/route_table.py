@@ -1,4 +1,4 @@
-"""A route snapshot, indexed: every look-up of a request is one dictionary access."""
+"""Index of a route snapshot: every look-up of a request is one dictionary access."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -20,11 +20,11 @@ EMPTY_SNAPSHOT = RouteSnapshot(version="", endpoints=())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Where requests for one variant or component may go.
+    """The copies of one variant or component.
 
-    `component_name` is None on a model endpoint, which always wants a copy. `adapter_id` and
-    `adapter_alias` are set for an adapter component. `key` is whom its requests are counted for,
-    `base_key` for an adapter the base, on whose copies they are.
+    `component_name` is None on a model endpoint, which always has a desired copy. `adapter_id` and
+    `adapter_alias` are set for an adapter. `key` is the name that its requests are counted under;
+    `base_key`, for an adapter, is the base that has the copies.
     """
 
     scope: Scope
@@ -45,7 +45,7 @@ class Destination:
 
 
 class RouteTable:
-    """Answers the door's questions about one snapshot; never changes."""
+    """Immutable index of one snapshot."""
 
     def __init__(self, snapshot: RouteSnapshot) -> None:
         self.version = snapshot.version
@@ -65,7 +65,7 @@ class RouteTable:
         return self._components.get((scope.account, scope.region, name))
 
     def variant(self, endpoint: EndpointRoute, variant: VariantRoute) -> Destination:
-        """Where requests for that variant of a model endpoint go."""
+        """The destination of that variant of a model endpoint."""
         scope = endpoint.scope
         return self._variants[scope.account, scope.region, endpoint.name, variant.name]
 

@@ -1,4 +1,4 @@
-"""Where the door's routes come from: control, the file kept on disk, or a fixed set."""
+"""Sources of the gateway's routes: control, with a file as fallback, or a fixed set."""
 
 import asyncio
 import logging
@@ -54,7 +54,7 @@ class FixedRoutes:
         self._listeners.append(changed)
 
     def replace(self, snapshot: RouteSnapshot) -> None:
-        """Go on with other routes."""
+        """Replace the routes."""
         self._table = RouteTable(snapshot)
         for changed in self._listeners:
             changed()
@@ -103,7 +103,7 @@ def decode_snapshot(body: bytes) -> RouteSnapshot:
 
 
 class PublishedRoutes:
-    """Routes as control publishes them; begins with the ones on disk and outlives control."""
+    """Routes as control publishes them; those on disk until it answers, the last ones after."""
 
     def __init__(
         self, pool: UpstreamPool, address: str, internal_key: str, file: RouteFile, clock: Clock
@@ -127,15 +127,15 @@ class PublishedRoutes:
         self._listeners.append(changed)
 
     async def follow(self) -> None:
-        """Keep up with control until cancelled."""
+        """Poll control until cancelled."""
         while True:
             try:
                 snapshot = await self._poll()
             except (UpstreamError, SnapshotError) as error:
-                self._tell(connected=False, reason=str(error))
+                self._note_connection(connected=False, reason=str(error))
                 await self._clock.sleep(RETRY_S)
                 continue
-            self._tell(connected=True, reason="")
+            self._note_connection(connected=True, reason="")
             if snapshot is not None:
                 await self._take(snapshot)
 
@@ -169,10 +169,10 @@ class PublishedRoutes:
             f"Host: {host}\r\nX-Hostelry-Key: {self._internal_key}\r\n\r\n"
         ).encode("latin-1")
 
-    def _tell(self, *, connected: bool, reason: str) -> None:
+    def _note_connection(self, *, connected: bool, reason: str) -> None:
         if connected != self._connected:
             self._connected = connected
             if connected:
                 log.info("routes follow control again")
             else:
-                log.warning("control does not answer; going on with the last routes (%s)", reason)
+                log.warning("control does not answer; the last routes stay in use (%s)", reason)

@@ -1,1 +1,1 @@
-"""Pure: which copy gets this request."""
+"""Routing decisions: pure functions of routes, loads, assignments and one random draw."""

@@ -1,17 +1,13 @@
-"""Which adapters a copy has at hand, told by what was sent there: what copies report goes stale."""
+"""Adapters resident on a copy, derived from what was sent there: copies' reports are stale."""
 
 from collections import OrderedDict
 
-CAPACITY = 64  # adapters a copy has at hand, where nothing else is known
+CAPACITY = 64  # resident adapters of a copy, where nothing else is known
 FORGOTTEN_AFTER_S = 900.0
 
 
 class Assignments:
-    """One copy's adapters, the least recently asked for first; beyond `capacity` that one goes.
-
-    Args:
-        capacity: adapters that the copy can have at hand.
-    """
+    """LRU of one copy's resident adapters, of `capacity`; each for FORGOTTEN_AFTER_S."""
 
     __slots__ = ("_used_at_s", "capacity")
 
@@ -21,17 +17,23 @@ class Assignments:
 
     @property
     def held(self) -> int:
-        """How many adapters it has at hand."""
+        """How many adapters are resident."""
         return len(self._used_at_s)
 
     def holds(self, adapter: str, now_s: float, elsewhere_at_s: float | None = None) -> bool:
-        """Whether the copy has the adapter at hand.
+        """Whether the adapter is resident on the copy.
+
+        sent by this router       sent by another              resident
+        within FORGOTTEN_AFTER_S  any                          yes
+        longer ago                any                          no
+        never, or evicted         never, or longer ago         no
+        never, or evicted         within it, room is left      yes
+        never, or evicted         within it, the copy is full  if later than the least recent one
 
         Args:
             adapter: its name on the copy.
-            now_s: seconds of the clock that `assigned` is told.
-            elsewhere_at_s: when another router sent it a request for this adapter, if any did; that
-                counts where it is later than what this copy would have dropped by now.
+            now_s: seconds of the clock that `assigned` gets.
+            elsewhere_at_s: when another router last sent a request for the adapter; None: never.
         """
         if adapter in self._used_at_s:
             return now_s - self._used_at_s[adapter] < FORGOTTEN_AFTER_S
@@ -42,7 +44,7 @@ class Assignments:
         return elsewhere_at_s > next(iter(self._used_at_s.values()))
 
     def assigned(self, adapter: str, now_s: float) -> float | None:
-        """A request for `adapter` goes to the copy; when the last one did, None where none did."""
+        """Record a request for `adapter`; the instant of the last one before it, or None."""
         used_at_s = self._used_at_s
         before_s = used_at_s.get(adapter)
         used_at_s[adapter] = now_s
@@ -54,5 +56,5 @@ class Assignments:
         return before_s
 
     def dropped(self, adapter: str) -> None:
-        """The copy has not got it after all."""
+        """Record that the copy does not have the adapter."""
         self._used_at_s.pop(adapter, None)

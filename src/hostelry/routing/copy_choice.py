@@ -1,4 +1,4 @@
-"""Which of a target's copies gets a request: RANDOM and LEAST_OUTSTANDING_REQUESTS."""
+"""Choice among the copies of a variant: RANDOM and LEAST_OUTSTANDING_REQUESTS."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,13 @@ from hostelry.domain.endpoint_config import RoutingStrategy
 def choose_copy(strategy: RoutingStrategy, outstanding: Sequence[int], draw: float) -> int:
     """Index of the copy that gets the request.
 
+    strategy                      copy
+    RANDOM                        by `draw`, all alike
+    LEAST_OUTSTANDING_REQUESTS    fewest requests in flight; among equals by `draw`
+
     Args:
-        strategy: how the variant spreads its requests.
-        outstanding: requests under way, per copy; at least one copy.
+        strategy: the variant's.
+        outstanding: requests in flight, per copy; at least one copy.
         draw: a uniform random number in [0, 1); decides RANDOM, and ties of the other.
 
     Source: SageMaker API reference, ProductionVariant.RoutingConfig.

@@ -1,4 +1,4 @@
-"""Which copy a session is on, and for how long: what containers say, read into plain values.
+"""Stateful sessions: a container's session headers as plain values, and the copy that holds one.
 
 Source: the stateful sessions of SageMaker's LMI containers, their session headers.
 """
@@ -11,7 +11,7 @@ from hashlib import blake2b
 from hostelry.domain.routes import CopyRoute, VariantRoute
 
 NEW_SESSION = "NEW_SESSION"
-DEFAULT_LIFETIME_S = 1200.0  # SAGEMAKER_SESSIONS_EXPIRATION, where the container says none
+DEFAULT_LIFETIME_S = 1200.0  # SAGEMAKER_SESSIONS_EXPIRATION, where the header has none
 MAX_ID_CHARACTERS = 256
 MARK_BYTES = 8
 MARK_MASK = (1 << 63) - 1
@@ -26,17 +26,17 @@ class OpenedSession:
 
 
 def opened_session(header: str, now: float) -> OpenedSession | None:
-    """What ``ID; Expires=YYYY-MM-DDThh:mm:ssZ`` opens; None where it names no session.
+    """The session of ``ID; Expires=YYYY-MM-DDThh:mm:ssZ``; None where it names none.
 
     Args:
         header: X-Amzn-SageMaker-New-Session-Id of a container's answer.
-        now: seconds since the epoch; a session whose time is not told lasts from then.
+        now: seconds since the epoch; the default lifetime counts from then.
     """
     session_id, *fields = (part.strip() for part in header.split(";"))
     if not 0 < len(session_id) <= MAX_ID_CHARACTERS or session_id == NEW_SESSION:
         return None
-    told = dict(field.partition("=")[::2] for field in fields)
-    given = next((value for name, value in told.items() if name.strip().lower() == "expires"), "")
+    named = dict(field.partition("=")[::2] for field in fields)
+    given = next((value for name, value in named.items() if name.strip().lower() == "expires"), "")
     until = _instant(given)
     return OpenedSession(
         id=session_id, expires_at=now + DEFAULT_LIFETIME_S if until is None else until

@@ -1,4 +1,4 @@
-"""Which variant of a model endpoint gets a request: TargetVariant, else by weight."""
+"""Choice of a model endpoint's variant: TargetVariant, else by weight."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -14,8 +14,10 @@ def named_variant(variants: Sequence[VariantRoute], name: str) -> VariantRoute |
 def choose_variant(variants: Sequence[VariantRoute], draw: float) -> VariantRoute | None:
     """The variant whose share of the weights `draw` falls into; None where none has a ready copy.
 
-    Variants without a ready copy are left out, so that their share goes to the others. Where no
-    remaining variant has weight, each has the same share.
+    variants                          shares
+    without a ready copy              none: theirs goes to the others
+    with one, and a weight above 0    by weight
+    with one, all weights 0           equal
 
     Args:
         variants: the endpoint's variants.

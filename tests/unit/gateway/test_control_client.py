@@ -8,7 +8,7 @@ import pytest
 from hostelry.domain.load import LoadKey, Wake
 from hostelry.domain.scope import Scope
 from hostelry.gateway.control_client import MAX_ASKING, REMEMBERED_S, HttpControlClient, NoControl
-from hostelry.gateway.fake import FakeLine
+from hostelry.gateway.fake import FakeReplyConnection
 from hostelry.gateway.http.reply import ConnectError, Reply, UpstreamError
 from hostelry.gateway.http.upstream import Timeouts
 
@@ -42,7 +42,7 @@ class ScriptedControl:
             await self.gate.wait()
         if self.failure is not None:
             raise self.failure
-        reply = Reply(FakeLine())
+        reply = Reply(FakeReplyConnection())
         reply.head_came(self.status, {})
         reply.chunk_came(self.body)
         reply.completed(reusable=True)

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostelry.routing.circuit import (
-    FORGIVEN_AFTER_S,
-    LONGEST_OUT_S,
+    FORGOTTEN_AFTER_S,
+    LONGEST_OPEN_S,
     Circuit,
     chosen,
     refused,
@@ -23,7 +23,7 @@ def after(*steps: tuple[str, float]) -> Circuit:
 
 
 @pytest.mark.parametrize(
-    ("circuit", "out_from_s", "out_until_s"),
+    ("circuit", "open_from_s", "open_until_s"),
     [
         pytest.param(after(("refused", 10.0)), 10.0, 11.0, id="refused once: out for a second"),
         pytest.param(after(("refused", 10.0), ("refused", 10.5)), 10.5, 11.0,
@@ -44,31 +44,31 @@ def after(*steps: tuple[str, float]) -> Circuit:
                      id="and one more after it: out at once, for two"),
     ],
 )  # fmt: skip
-def test_how_long_a_copy_is_out(circuit: Circuit, out_from_s: float, out_until_s: float) -> None:
-    assert circuit.is_out(out_from_s)
-    assert circuit.is_out(out_until_s - 0.001)
-    assert not circuit.is_out(out_until_s)
+def test_how_long_a_copy_is_open(circuit: Circuit, open_from_s: float, open_until_s: float) -> None:
+    assert circuit.is_open(open_from_s)
+    assert circuit.is_open(open_until_s - 0.001)
+    assert not circuit.is_open(open_until_s)
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_fewer_than_three_without_an_answer_are_a_callers_bad_luck(count: int) -> None:
     circuit = after(*[("unanswered", 10.0)] * count)
-    assert not circuit.is_out(10.0)
+    assert not circuit.is_open(10.0)
 
 
 def test_out_times_double_up_to_a_limit() -> None:
     circuit, now_s, outs = Circuit(), 0.0, []
     for _ in range(6):
         circuit = refused(circuit, now_s)
-        outs.append(circuit.out_s)
-        now_s = circuit.out_until_s
-    assert outs == [1.0, 2.0, 4.0, LONGEST_OUT_S, LONGEST_OUT_S, LONGEST_OUT_S]
+        outs.append(circuit.open_s)
+        now_s = circuit.open_until_s
+    assert outs == [1.0, 2.0, 4.0, LONGEST_OPEN_S, LONGEST_OPEN_S, LONGEST_OPEN_S]
 
 
-def test_what_failed_long_ago_is_forgiven() -> None:
+def test_what_failed_long_ago_is_forgotten() -> None:
     circuit = after(("refused", 10.0))
-    assert not circuit.is_forgiven(11.0)
-    assert circuit.is_forgiven(11.0 + FORGIVEN_AFTER_S)
+    assert not circuit.is_forgotten(11.0)
+    assert circuit.is_forgotten(11.0 + FORGOTTEN_AFTER_S)
 
 
 events = st.tuples(st.sampled_from(sorted(STEPS)), st.floats(0, 5))
@@ -86,7 +86,7 @@ def test_a_copy_that_is_out_is_never_used_while_another_is_in(
             circuit = STEPS[name](circuit, at_s)
         circuits.append(circuit if history else None)
     indexes = usable(circuits, now_s)
-    out = {index for index, it in enumerate(circuits) if it is not None and it.is_out(now_s)}
+    out = {index for index, it in enumerate(circuits) if it is not None and it.is_open(now_s)}
     if len(out) < len(circuits):
         assert not out & set(indexes)
     else:
@@ -99,4 +99,4 @@ def test_no_copy_is_out_for_ever(history: list[tuple[str, float]]) -> None:
     for name, later_s in history:
         at_s += later_s
         circuit = STEPS[name](circuit, at_s)
-        assert circuit.out_until_s <= at_s + LONGEST_OUT_S
+        assert circuit.open_until_s <= at_s + LONGEST_OPEN_S

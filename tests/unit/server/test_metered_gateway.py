@@ -8,7 +8,7 @@ from tests.unit.gateway.routes_sample import COPIES, SNAPSHOT
 
 from hostelry.base.http import HttpRequest
 from hostelry.domain.load import SecondLoad
-from hostelry.gateway.fake import FakeLine, FakeUpstream
+from hostelry.gateway.fake import FakeReplyConnection, FakeUpstream
 from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.reader import Received
 from hostelry.gateway.http.reply import (
@@ -51,7 +51,7 @@ class LoadBalancer(FakeUpstream):
         timeouts: Timeouts,
         whole_below_bytes: int | None = None,
     ) -> Reply:
-        reply = Reply(FakeLine())
+        reply = Reply(FakeReplyConnection())
         self.replies.append(reply)
         self._answer(reply)
         await reply.head()

@@ -1,1 +1,1 @@
-"""Which copy of which destination gets a request."""
+"""Load balancing: destinations, copies, sessions, adapters."""

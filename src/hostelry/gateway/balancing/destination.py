@@ -1,4 +1,4 @@
-"""What an invocation is for: the variant or component that its headers name, or why there is none.
+"""Look-up of an invocation's destination: the variant or component that its headers name.
 
 Texts as the service words them. Source: SageMaker runtime API reference, InvokeEndpoint errors.
 """
@@ -37,7 +37,7 @@ WHY_ASLEEP = {
 
 
 class UnknownNameError(ServiceError):
-    """The routes do not have what is asked for; `key` is what that would be."""
+    """The routes do not have the name; `key` is what it would be counted under."""
 
     def __init__(self, error: ServiceError, key: LoadKey) -> None:
         super().__init__(error.code, error.message, error.http_status, error.members)
@@ -57,8 +57,8 @@ class NoCopyError(ServiceError):
             why = WHY_ASLEEP.get(destination.wakeable, "") if holds else ""
             super().__init__("ValidationError", NO_CAPACITY + why, 400)
         else:
-            told = unavailable(destination.endpoint_name)
-            super().__init__(told.code, told.message, told.http_status)
+            error = unavailable(destination.endpoint_name)
+            super().__init__(error.code, error.message, error.http_status)
 
 
 def find_destination(
@@ -68,19 +68,22 @@ def find_destination(
     draw: float,
     holder: int | None = None,
 ) -> Destination:
-    """Where `invocation` goes; it has at least one copy.
+    """The destination of `invocation`; it has at least one copy.
 
-    Raises NoCopyError where there is none, UnknownNameError where there is no such name.
+    the routes have                         result
+    no such endpoint or component           UnknownNameError
+    no such variant on the endpoint         ServiceError ValidationError
+    headers of another kind of endpoint     ServiceError ValidationError
+    the name, and no ready copy for it      NoCopyError
+    the name, and a copy                    its destination
 
     Args:
         table: the routes.
         scope: the caller's account and region.
         invocation: what the client asks for.
         draw: a uniform random number in [0, 1), for the choice of a variant.
-        holder: the mark of the copy that holds the invocation's session, if one does; its variant
-            goes before chance.
-
-    Every other reason is a ServiceError too: ValidationError (400).
+        holder: the mark of the copy that holds the invocation's session, if any; its variant is
+            chosen.
     """
     endpoint = table.endpoint(scope, invocation.endpoint_name)
     if endpoint is None:
@@ -96,7 +99,7 @@ def find_destination(
 
 
 def _check_kind(endpoint: EndpointRoute, invocation: InvokeRequest) -> None:
-    """Refuse what only kinds of endpoints that are not served here could answer."""
+    """Raise ServiceError for headers of kinds of endpoints that are not served here."""
     if invocation.enable_explanations is not None:
         raise _invalid(
             f"Endpoint {endpoint.name} has no explainer; EnableExplanations cannot be used on it. "
@@ -159,7 +162,7 @@ def _variant(
 
 
 def _heaviest(variants: Sequence[VariantRoute]) -> VariantRoute:
-    """The variant that most requests are for; an endpoint has at least one."""
+    """The variant with the largest weight; an endpoint has at least one."""
     return max(variants, key=lambda it: it.weight)
 
 
@@ -173,7 +176,7 @@ def _asked_key(scope: Scope, invocation: InvokeRequest) -> LoadKey:
 
 
 def unavailable(endpoint_name: str) -> ServiceError:
-    """The answer while no copy can be reached; clients of AWS try again on it."""
+    """The answer while no copy can be reached, on which AWS clients retry."""
     return ServiceError(
         "ServiceUnavailable",
         f"No healthy instance of endpoint {endpoint_name} can take the request now; try again.",

@@ -1,4 +1,4 @@
-"""Puts a request on one of a destination's copies, and on another where the first refuses."""
+"""Load balancer: sends a request to one of a destination's copies, or to another if it refuses."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -23,13 +23,13 @@ Ending = Callable[[Reply], None]
 
 
 class InFlightRequest:
-    """A request that is under way on a copy; `close` must be called once it is over.
+    """A request in flight on a copy; `close` must be called once it is over.
 
     Args:
-        copy: where it is.
-        reply: the copy's answer.
+        copy: the copy.
+        reply: its answer.
         give_back: ends the count of this request.
-        learn: is told the answer once it is over; None where nobody learns from it.
+        learn: is called with the answer once it is over, or None.
     """
 
     __slots__ = ("_give_back", "_learn", "copy", "reply")
@@ -47,7 +47,7 @@ class InFlightRequest:
         self._learn = learn
 
     def close(self) -> None:
-        """Give the place back; cuts the copy off where its answer was not read to the end."""
+        """End the count; closes the connection where the answer was not read to its end."""
         self.reply.close()
         self._give_back()
         if self._learn is not None:
@@ -56,11 +56,11 @@ class InFlightRequest:
 
 
 class LoadBalancer:
-    """Chooses copies, counts what is under way on them, and leaves alone those that do not answer.
+    """Chooses copies, counts requests in flight on them, and keeps their circuits.
 
     Args:
         pool: connections to copies.
-        outstanding: the counts, which only objects of this class change.
+        outstanding: requests in flight, which only objects of this class change.
         draw: uniform random numbers in [0, 1).
         now_s: seconds of a clock that never goes back.
         places: where adapters are; without it a request for an adapter is like any other.
@@ -91,16 +91,19 @@ class LoadBalancer:
         adapter: str | None = None,
         chosen: Callable[[str, int], None] | None = None,
     ) -> InFlightRequest:
-        """Send a request to one of `copies`; its answer's head is there on return.
+        """Send a request to one of `copies`; returns once the head of its answer has come.
 
-        `parts` are the request's head, but for its end that shows the copy's key, and its body.
+        outcome                              next
+        the copy refuses the connection      its circuit opens, and another copy is tried
+        all copies refuse                    ConnectError: the request was not processed
+        the answer breaks, or takes too long its circuit counts that; BrokenError, DeadlineError:
+                                             it may have been processed, and is not sent again
+        an answer                            its circuit closes
 
-        A copy to which no connection can be made is left alone for a while, and another one is
-        asked. `adapter` is the name on the copies of the adapter that is asked for, if any is.
-        `chosen` is told the id of each copy that the request goes to, and how many requests are
-        now under way on all of `copies`, of all workers.
-        Raises ConnectError when none is left; BrokenError and DeadlineError of the one that took
-        the request, which may have been processed and is not sent again.
+        `parts` are the request's head, without the end that carries the copy's key, and its body.
+        `adapter` is the adapter's name on the copies, if one is requested. `chosen` is called with
+        the id of each copy that is tried, and the requests in flight on all of `copies`, of all
+        workers.
         """
         left = copies
         head, body = parts
@@ -135,16 +138,16 @@ class LoadBalancer:
     def choose(
         self, copies: Sequence[CopyRoute], strategy: RoutingStrategy, adapter: str | None = None
     ) -> tuple[CopyRoute, Ending | None]:
-        """One of `copies`, at least one, and who learns from its answer.
+        """One of `copies`, at least one, and the function to call with its answer, if any.
 
-        Those that are left alone are chosen only where all are.
+        Copies whose circuit is open are chosen only where all circuits are.
         """
         return self._choose(copies, strategy, adapter)[:2]
 
     def _choose(
         self, copies: Sequence[CopyRoute], strategy: RoutingStrategy, adapter: str | None
     ) -> tuple[CopyRoute, Ending | None, int]:
-        """As `choose`, with the number of requests under way on those that could be chosen."""
+        """As `choose`, with the requests in flight on the copies whose circuit is not open."""
         if self._circuits:
             copies = self._usable(copies)
         learn = None
@@ -188,7 +191,7 @@ class LoadBalancer:
 
     def _note(self, copy: CopyRoute, circuit: Circuit, error: Exception) -> None:
         if circuit.trips > self._circuit(copy).trips:
-            log.warning("copy %s is left alone for %g s: %s", copy.id, circuit.out_s, error)
+            log.warning("circuit open for copy %s for %g s: %s", copy.id, circuit.open_s, error)
         self._circuits[copy.id] = circuit
 
     def _circuit(self, copy: CopyRoute) -> Circuit:
@@ -197,7 +200,7 @@ class LoadBalancer:
     def _usable(self, copies: Sequence[CopyRoute]) -> Sequence[CopyRoute]:
         now_s = self._now_s()
         for copy_id, circuit in tuple(self._circuits.items()):
-            if circuit.is_forgiven(now_s):
+            if circuit.is_forgotten(now_s):
                 del self._circuits[copy_id]
         circuits = [self._circuits.get(copy.id) for copy in copies]
         return [copies[index] for index in usable(circuits, now_s)]
@@ -205,5 +208,5 @@ class LoadBalancer:
 
 @lru_cache(MAX_KNOWN_KEYS)
 def head_end(key: str | None) -> bytes:
-    """What ends a head that goes to a copy with this key."""
+    """The end of a request's head for a copy with this key."""
     return b"\r\n" if key is None else f"{HEADER}: {key}\r\n\r\n".encode("latin-1")

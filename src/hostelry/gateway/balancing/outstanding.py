@@ -1,47 +1,47 @@
-"""How many requests are under way on each copy: from the choice of it until the last byte."""
+"""Requests in flight on each copy: from the choice of the copy until the last byte."""
 
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
 
 class InFlightCounts(Protocol):
-    """Requests under way per copy, of one gateway worker or of all of them together."""
+    """Requests in flight per copy, of one gateway worker or of all of them together."""
 
     @property
     def total(self) -> int:
-        """Requests under way on all copies."""
+        """Requests in flight on all copies."""
         ...
 
     def of(self, copy_id: str) -> int:
-        """Requests under way on that copy."""
+        """Requests in flight on that copy."""
         ...
 
     def reserve(self, copy_id: str) -> Callable[[], None]:
-        """Count one more; returns the function that gives the place back (once)."""
+        """Count one more; returns the function that ends the count, once."""
         ...
 
     def retain(self, copy_ids: Iterable[str]) -> None:
-        """Only these copies are in the routes now; what is kept of the others may be dropped."""
+        """Free what is kept of copies that are not in the routes any more."""
         ...
 
 
 class Outstanding:
-    """Counts of this process alone; a copy with none takes no room."""
+    """Counts of this process alone; a copy without requests takes no memory."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
     @property
     def total(self) -> int:
-        """Requests under way on all copies."""
+        """Requests in flight on all copies."""
         return sum(self._counts.values())
 
     def of(self, copy_id: str) -> int:
-        """Requests under way on that copy."""
+        """Requests in flight on that copy."""
         return self._counts.get(copy_id, 0)
 
     def reserve(self, copy_id: str) -> Callable[[], None]:
-        """Count one more; returns the function that gives the place back (once)."""
+        """Count one more; returns the function that ends the count, once."""
         self._counts[copy_id] = self._counts.get(copy_id, 0) + 1
         given_back = False
 
@@ -59,4 +59,4 @@ class Outstanding:
         return give_back
 
     def retain(self, copy_ids: Iterable[str]) -> None:
-        """Nothing to do: a copy without requests is not kept."""
+        """No-op: a copy without requests is not kept."""

@@ -1,4 +1,4 @@
-"""Sessions: a container opens one, and its later requests go to the copy that holds it."""
+"""Sticky sessions: a container opens one, and its requests go to the copy that holds it."""
 
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
@@ -35,11 +35,11 @@ class SessionTable(Protocol):
 
 
 class SessionDict:
-    """The table of a door with one process.
+    """The table of a gateway with one process.
 
     Args:
         now: seconds since the epoch.
-        capacity: entries at most; beyond it those that expire first make way.
+        capacity: most entries; beyond it those that expire first are removed.
     """
 
     def __init__(self, now: Callable[[], float], capacity: int = MAX_SESSIONS) -> None:
@@ -66,7 +66,7 @@ class SessionDict:
         self._entries.pop(key, None)
 
     def _make_room(self) -> None:
-        """Forget the eighth that expires first, so that this is rarely done."""
+        """Remove the eighth that expires first, so that this is rare."""
         entries = self._entries
         ordered = sorted(entries, key=lambda key: entries[key][1])
         for key in ordered[: max(1, self._capacity // 8)]:
@@ -74,10 +74,10 @@ class SessionDict:
 
 
 class Sessions:
-    """Which copy each session is on; a session is known on its account's endpoint only.
+    """The copy that holds each session; a session is known on its account's endpoint only.
 
     Args:
-        table: where it is kept; one table may serve several processes.
+        table: one table may serve several processes.
         now: seconds since the epoch.
     """
 
@@ -96,10 +96,13 @@ class Sessions:
     def note(
         self, scope: Scope, invocation: InvokeRequest, copy: CopyRoute, headers: Mapping[str, str]
     ) -> None:
-        """Learn what `copy` says in its answer's headers of the session it was asked for.
+        """Record what `copy` states about sessions in the headers of its answer.
 
-        It can open a session only where it was asked to, or go on with the one it was asked for,
-        and close only what is its own.
+        header           the request's session     the session's copy   recorded
+        opens a session  NEW_SESSION, or that one  any                  it is on `copy`
+        opens a session  any other                 any                  nothing
+        closes one       any                       `copy`               removed
+        closes one       any                       any other            nothing
         """
         header = new_session_id(invocation, headers)
         opened = None if header is None else opened_session(header, self._now())
@@ -144,7 +147,7 @@ def pinned_copy(destination: Destination, session_id: str, holder: int | None) -
 
 
 def new_session_id(invocation: InvokeRequest, headers: Mapping[str, str]) -> str | None:
-    """What a container says of a session that it opened, under its newer or its older name."""
+    """The header of a session that a container opened, under its newer or its older name."""
     given = headers.get(NEW_SESSION_ID)
     if given is None and invocation.session_id == NEW_SESSION:
         return headers.get(OLDER_SESSION_ID)
@@ -152,6 +155,6 @@ def new_session_id(invocation: InvokeRequest, headers: Mapping[str, str]) -> str
 
 
 def _key(scope: Scope, endpoint_name: str, session_id: str) -> bytes:
-    """Names have no NUL, so that no two sessions have one key."""
+    """The session's key in the table; names have no NUL, so that keys are unique."""
     text = "\0".join((scope.account, scope.region, endpoint_name, session_id))
     return blake2b(text.encode(), digest_size=KEY_BYTES).digest()

@@ -1,1 +1,1 @@
-"""One handler an API: it verifies the caller, serves the call, and words its errors."""
+"""Handlers, one an API: verify the caller, serve the call, format errors."""

@@ -1,4 +1,4 @@
-"""Who calls: the account behind a signature, or behind the OpenAI key."""
+"""Authentication of callers: by signature, or by the OpenAI key."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,19 +9,19 @@ from hostelry.base.http import HttpRequest
 from hostelry.base.key_guard import is_shown
 from hostelry.domain.scope import Scope
 
-# Hashing a body takes about 0.6 ms a megabyte: large ones do not hold up everybody's streams.
+# Hashing a body takes about 0.6 ms a megabyte: large ones in a thread, or streams would stall.
 HASH_APART_BYTES = 512 * 1024
 
 
 class Callers:
-    """Tells callers apart.
+    """Identifies callers.
 
     Args:
         verifier: knows the access keys.
-        owner: the account and region of this hostelry; who calls with the OpenAI key.
+        owner: the account and region of this platform, for which the OpenAI key stands.
         openai_key: the bearer key of the OpenAI routes.
-        allow_unsigned: let AWS calls without a signature through as the owner. A signature that is
-            there is verified all the same.
+        allow_unsigned: accept AWS calls without a signature as the owner's. Signatures are
+            verified all the same.
         now: seconds since the epoch.
     """
 
@@ -40,18 +40,18 @@ class Callers:
         self._now = now
 
     async def identify(self, request: HttpRequest) -> Identity:
-        """Who signed `request`; raises ServiceError 403 where nobody credible did.
+        """The signer of `request`; raises ServiceError 403 where the signature is not valid.
 
-        An unsigned request's `service` is empty, where it is let through.
+        `service` is empty for an unsigned request that is accepted.
         """
         if len(request.body) < HASH_APART_BYTES:
             return self._identify(request)
         return await asyncio.to_thread(self._identify, request)
 
     def admit(self, request: HttpRequest) -> Identity | None:
-        """Who sends `request`, whose body is not there yet; None where only the body can tell.
+        """The signer of `request`, by its head; None where the signature covers the body.
 
-        Raises ServiceError 403 where nobody credible does.
+        Raises ServiceError 403 where the signature cannot be valid.
         """
         if self._allow_unsigned and is_unsigned(request):
             return self._identify(request)
@@ -76,7 +76,7 @@ class Callers:
 
 
 def is_unsigned(request: HttpRequest) -> bool:
-    """Whether the request does not even claim to be signed."""
+    """Whether the request has no signature at all."""
     return "authorization" not in request.headers and "X-Amz-Signature=" not in request.query
 
 

@@ -1,4 +1,4 @@
-"""Control-plane calls: the caller is verified here, the call is read and answered by control."""
+"""Control-plane calls: verifies the caller, and forwards the call to control."""
 
 from xml.sax.saxutils import escape
 
@@ -35,13 +35,13 @@ S3_ELSEWHERE = (
 
 
 class ControlHandler:
-    """Serves every call that is not the door's own by asking control.
+    """Serves the control plane by forwarding calls to control.
 
     Args:
-        callers: tells who calls.
+        callers: identifies callers.
         pool: connections, to control among others.
         address: control's ``http://host:port``.
-        internal_key: what lets the door in there.
+        internal_key: of calls between the platform's own processes.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ControlHandler:
         return identity is not None
 
     async def serve(self, exchange: Exchange, request_id: str) -> None:
-        """Pass one call on and its answer back; raises ServiceError where that cannot be."""
+        """Forward one call, and its answer; raises ServiceError where control cannot be reached."""
         request = exchange.request
         _check_place(request)
         identity = await self._callers.identify(request)
@@ -121,9 +121,9 @@ def _check_place(request: HttpRequest) -> None:
 
 
 def _checked_service(request: HttpRequest, identity: Identity) -> str:
-    """The service (signing name) that the call is for; raises where it was signed for another.
+    """The service (signing name) of the call; raises where it was signed for another one.
 
-    A form names it in its body, which is control's to read: it compares the signer's.
+    A form names it in its body, which control reads and compares.
     """
     service, _ = head_service(request)
     if service is None:

@@ -1,4 +1,4 @@
-"""The head of a request as it goes to a copy: the contract's headers and nothing else."""
+"""The head of a request to a copy: the headers of SageMaker's container contract only."""
 
 from collections.abc import Iterable
 
@@ -6,13 +6,13 @@ from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.http import HttpRequest
 from hostelry.gateway.route_table import Destination
 
-# A copy is asked by address; what it is called there does not matter to it.
+# Copies do not check the Host header.
 _COMMON = "HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
 ADAPTER_IDENTIFIER = "X-Amzn-SageMaker-Adapter-Identifier"
 ADAPTER_ALIAS = "X-Amzn-SageMaker-Adapter-Alias"
 FORWARDED = ("X-Amzn-SageMaker-Forwarded-Api", "InvokeEndpoint")
 FORWARDED_STREAM = (FORWARDED[0], "InvokeEndpointWithResponseStream")
-# What a caller may tell the model server on any route: for whom it asks, and by when.
+# Headers that are forwarded on any route: tenant and deadline.
 TERMS = {name.lower(): name for name in ("X-Hostelry-Tenant", "X-Hostelry-First-Token-Deadline-S")}
 
 
@@ -38,7 +38,7 @@ def invocation_head(
 
 
 def terms(request: HttpRequest) -> list[tuple[str, str]]:
-    """The caller's terms as headers for a copy."""
+    """The caller's tenant and deadline headers, as sent to a copy."""
     given = request.headers
     return [(name, given[received]) for received, name in TERMS.items() if received in given]
 

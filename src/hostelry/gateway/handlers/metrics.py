@@ -1,4 +1,4 @@
-"""``GET /metrics``: what Prometheus scrapes, read from control."""
+"""``GET /metrics``: the Prometheus page, read from control."""
 
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
@@ -13,13 +13,13 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 
 class MetricsHandler:
-    """Serves one page, to who holds the OpenAI key.
+    """Serves one page, which needs the OpenAI key.
 
     Args:
-        callers: tells who calls.
+        callers: identifies callers.
         pool: connections, to control among others.
         address: control's ``http://host:port``.
-        internal_key: what lets the door in there.
+        internal_key: of calls between the platform's own processes.
     """
 
     def __init__(self, callers: Callers, pool: Upstream, address: str, internal_key: str) -> None:
@@ -30,7 +30,7 @@ class MetricsHandler:
         self._head = b"GET /internal/metrics HTTP/1.1\r\n%b\r\n" % header_lines(ours)
 
     def admit(self, request: HttpRequest) -> bool:
-        """True; raises ServiceError 401 where the key is not there."""
+        """True; raises ServiceError 401 without the key."""
         if not self._callers.holds_openai_key(request):
             raise ServiceError(
                 "Unauthorized",
@@ -41,7 +41,7 @@ class MetricsHandler:
         return True
 
     async def serve(self, exchange: Exchange, request_id: str) -> None:
-        """Answer one scrape; raises ServiceError where there is nothing to tell."""
+        """Answer one scrape; raises ServiceError where control cannot be reached."""
         request = exchange.request
         self.admit(request)
         exchange.verified()

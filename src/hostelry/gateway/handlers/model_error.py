@@ -1,4 +1,4 @@
-"""ModelError: how a container's failure is told to the caller of InvokeEndpoint.
+"""ModelError: the answer of InvokeEndpoint to a container's failure.
 
 Source: SageMaker runtime API reference, InvokeEndpoint, ModelError; wording as recorded from it.
 """
@@ -18,7 +18,7 @@ DIED = "The model server closed the connection before it had answered; it may ha
 
 
 class ModelError(ServiceError):
-    """A container's failure; `retry_after` is its own Retry-After, where it is only busy."""
+    """A container's failure; `retry_after` is its Retry-After, where it is only busy."""
 
     retry_after: str | None = None
 
@@ -26,7 +26,7 @@ class ModelError(ServiceError):
 def answered_with_error(
     destination: Destination, status: int, body: bytes, retry_after: str | None = None
 ) -> ModelError:
-    """The container answered, with a status that is not 2xx, and perhaps with a Retry-After."""
+    """The error for an answer of the container whose status is not 2xx."""
     error = _model_error(destination, status, body.decode("utf-8", "replace"))
     if status in BUSY_STATUSES:
         error.retry_after = retry_after
@@ -34,12 +34,12 @@ def answered_with_error(
 
 
 def gave_no_answer(destination: Destination, error: UpstreamError) -> ModelError:
-    """The container took the request and gave no whole answer."""
+    """The error for a container that took the request and gave no whole answer."""
     return _model_error(destination, 0, _reason(error))
 
 
 def log_group(destination: Destination) -> str:
-    """Where the container's log would be in CloudWatch."""
+    """The container's log group in CloudWatch."""
     if destination.component_name is not None:
         return f"/aws/sagemaker/InferenceComponents/{destination.component_name}"
     return f"/aws/sagemaker/Endpoints/{destination.endpoint_name}"

@@ -37,7 +37,7 @@ EVENT_STREAM = "text/event-stream"
 
 
 class _Asked(msgspec.Struct):
-    """The only member of a completion request that the door reads."""
+    """The only member of a completion request that the gateway reads."""
 
     model: str
 
@@ -62,7 +62,7 @@ class OpenAiHandler:
         self._max_answer_bytes = max_answer_bytes
 
     def admit(self, request: HttpRequest) -> bool:
-        """True; raises ServiceError 401 where the key is not there."""
+        """True; raises ServiceError 401 without the key."""
         if not self._callers.holds_openai_key(request):
             raise ServiceError(
                 "invalid_api_key",
@@ -86,7 +86,7 @@ class OpenAiHandler:
     def error_answer(
         self, error: ServiceError, request: HttpRequest, request_id: str
     ) -> HttpResponse:
-        """`error` in OpenAI's form."""
+        """`error` in OpenAI's format."""
         body = msgspec.json.encode({"error": _error_object(error)})
         headers = {"Content-Type": "application/json", "x-request-id": request_id}
         return HttpResponse(error.http_status, headers, body)
@@ -115,7 +115,7 @@ class OpenAiHandler:
             admitted.measured.end()
 
     async def _admit(self, request: HttpRequest, name: str) -> Admitted:
-        """The request on a copy, having waited for one if there was none."""
+        """The request on a copy, after a wait if none was ready."""
 
         def find() -> Destination:
             destination = find_model(self._routes.table, self._callers.owner, name)
@@ -196,8 +196,8 @@ class OpenAiHandler:
             measured.answered()
         except UpstreamError as error:
             measured.stream_broke()
-            told = msgspec.json.encode({"error": _error_object(_failure(error))})
-            await exchange.send(b"data: %b\n\n" % told)
+            event = msgspec.json.encode({"error": _error_object(_failure(error))})
+            await exchange.send(b"data: %b\n\n" % event)
         exchange.finish()
 
 

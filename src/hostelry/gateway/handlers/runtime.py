@@ -1,4 +1,4 @@
-"""The runtime API: InvokeEndpoint and InvokeEndpointWithResponseStream, start to last byte."""
+"""Runtime API: InvokeEndpoint and InvokeEndpointWithResponseStream."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -48,7 +48,7 @@ MAX_ERROR_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvocationLimits:
-    """How large an answer may be, and how long a container may take."""
+    """Limits of an answer's size and of a container's time."""
 
     max_answer_bytes: int = 25 * 1024 * 1024
     invoke_timeout_s: float = 60.0
@@ -79,7 +79,7 @@ class RuntimeHandler:
         self._sessions = sessions
 
     def admit(self, request: HttpRequest) -> bool:
-        """Whether the head proves who invokes; raises ServiceError where nobody credible does."""
+        """Whether the head proves who invokes; raises ServiceError where it cannot be valid."""
         identity = self._callers.admit(request)
         if identity is not None:
             check_service(identity.service, SERVICE)
@@ -111,7 +111,7 @@ class RuntimeHandler:
     def error_answer(
         self, error: ServiceError, request: HttpRequest, request_id: str
     ) -> HttpResponse:
-        """`error` in the runtime API's form; a busy container's Retry-After goes with it."""
+        """`error` in the runtime API's format, with a busy container's Retry-After."""
         answer = runtime_error(error, request_id)
         if isinstance(error, ModelError) and error.retry_after is not None:
             return structs.replace(
@@ -120,7 +120,7 @@ class RuntimeHandler:
         return answer
 
     def _find(self, scope: Scope, invocation: InvokeRequest) -> Destination:
-        """Where the invocation goes: with an open session, to the copy that holds it."""
+        """The destination; with an open session only the copy that holds it."""
         table, session_id = self._routes.table, invocation.session_id
         if session_id is None or session_id == NEW_SESSION:
             return find_destination(table, scope, invocation, self._draw())
@@ -179,7 +179,7 @@ class RuntimeHandler:
     async def _stream(
         self, exchange: Exchange, admitted: Admitted, headers: dict[str, str]
     ) -> None:
-        """Nothing is sent before the container's first chunk, so that a failure has its status."""
+        """Stream the answer; it begins with the first chunk, so that a failure has its status."""
         reply, measured = admitted.in_flight.reply, admitted.measured
         try:
             if not 200 <= reply.status < 300:
@@ -205,14 +205,14 @@ class RuntimeHandler:
 
 
 def container_error(destination: Destination, reply: Reply, body: bytes) -> ModelError:
-    """The failure that the container answered with."""
+    """The error for a container's error answer."""
     return answered_with_error(destination, reply.status, body, reply.headers.get("retry-after"))
 
 
 def answer_headers(
     reply: Reply, destination: Destination, request_id: str, invocation: InvokeRequest
 ) -> dict[str, str]:
-    """Headers of a 200 answer, from what the container sent."""
+    """Headers of a 200 answer, from the container's."""
     given = reply.headers.get
     return invocation_response_headers(
         request_id=request_id,

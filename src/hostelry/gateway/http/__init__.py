@@ -1,1 +1,1 @@
-"""Bytes and connections: clients' requests in, answers out, and connections to copies."""
+"""HTTP: client connections with their limits, and connections to copies."""

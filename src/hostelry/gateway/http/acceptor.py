@@ -1,8 +1,8 @@
-"""Takes new connections off a listening socket that several gateway workers share.
+"""Accepts connections from a listening socket that several gateway workers share.
 
-The kernel wakes all of them and whoever is quickest gets the connection, which in a burst is the
-same one again and again. Since connections stay, and requests with them, a worker that has more of
-them than another leaves a new one to that one for some milliseconds first.
+The kernel wakes all workers and the quickest gets the connection, which in a burst is the same one
+again and again. Connections are long-lived and carry requests with them, so a worker that has more
+than another waits up to two milliseconds before it accepts, for the other one to do so.
 """
 
 import asyncio
@@ -21,44 +21,50 @@ SHORTAGE_PAUSE_S = 1.0
 
 
 class Peers(Protocol):
-    """The other workers of one door."""
+    """The other workers of the gateway."""
 
     def fewest_connections(self) -> int | None:
-        """Of the others that live, the lowest number of connections; None where there are none."""
+        """The least connections that a live peer has; None without peers."""
         ...
 
-    def tell(self, num_connections: int) -> None:
-        """Let the others know how many this worker has, and that it lives."""
+    def publish(self, num_connections: int) -> None:
+        """Publish this worker's number of connections, and that it is alive."""
         ...
 
     def leave(self) -> None:
-        """Let the others know that this worker takes no more connections."""
+        """Publish that this worker accepts no more connections."""
         ...
 
 
 class NoPeers:
-    """A worker that is alone."""
+    """Peers of a single worker: none."""
 
     def fewest_connections(self) -> int | None:
-        """There are no others."""
+        """None."""
         return None
 
-    def tell(self, num_connections: int) -> None:
-        """Nobody wants to know."""
+    def publish(self, num_connections: int) -> None:
+        """No-op."""
 
     def leave(self) -> None:
-        """Nobody wants to know."""
+        """No-op."""
 
 
 def hold_back_s(own: int, fewest: int | None) -> float:
-    """How long to leave a new connection to others; 0 where nobody has fewer than `own`."""
+    """Seconds to wait before accepting, by the connections of this worker and of its peers.
+
+    peers              wait
+    none               0
+    fewest >= own      0
+    fewest < own       0.2 ms for each connection of difference, at most 2 ms
+    """
     if fewest is None or own <= fewest:
         return 0.0
     return min((own - fewest) * HOLD_BACK_STEP_S, MAX_HOLD_BACK_S)
 
 
 class Acceptor:
-    """Accepts from `listening`, a non-blocking socket which it takes over, one at a time.
+    """Accepts connections from a non-blocking socket, which it owns, one at a time.
 
     Args:
         listening: the socket; other processes may accept from it as well.
@@ -96,17 +102,17 @@ class Acceptor:
 
     def _listen(self) -> None:
         self._timer = None
-        self._loop.add_reader(self._listening.fileno(), self._came)
+        self._loop.add_reader(self._listening.fileno(), self._ready)
 
-    def _came(self) -> None:
-        """A connection waits, unless another worker has taken it by now."""
+    def _ready(self) -> None:
+        """Accept, now or after the wait; another worker may have done so by then."""
         wait_s = hold_back_s(self._num_connections(), self._peers.fewest_connections())
         if wait_s:
-            self._pause(wait_s, self._leave_no_longer)
+            self._pause(wait_s, self._resume)
         else:
             self._accept()
 
-    def _leave_no_longer(self) -> None:
+    def _resume(self) -> None:
         self._listen()
         self._accept()
 

@@ -1,4 +1,4 @@
-"""One request and the way to answer it: whole, or in chunks as they come."""
+"""A request with its answer: whole, or in chunks as they come."""
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -15,7 +15,7 @@ JOIN_BELOW_BYTES = 16 * 1024  # one write and one copy beat two writes for small
 
 
 class Sink(Protocol):
-    """Where an answer's bytes go."""
+    """The receiver of an answer's bytes."""
 
     async def write(self, *parts: bytes) -> None:
         """Send; returns once the receiver has room for more."""
@@ -32,7 +32,7 @@ def status_line(status: int) -> bytes:
 
 
 def header_lines(headers: Mapping[str, str]) -> bytes:
-    """Header fields as they go over the wire; line breaks in a value would end it, so they go."""
+    """Header fields as sent; line breaks in a value would end it, so they become spaces."""
     text = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     if text.count("\n") != len(headers) or text.count("\r") != len(headers):
         flat = {name: " ".join(value.split()) for name, value in headers.items()}

@@ -1,4 +1,4 @@
-"""One answer of a copy, as it arrives: its head, then its body whole or chunk by chunk."""
+"""The answer of a copy, as it arrives: its head, then its body whole or in chunks."""
 
 import asyncio
 from collections import deque
@@ -16,11 +16,11 @@ class UpstreamError(HostelryError):
 
 
 class ConnectError(UpstreamError):
-    """No connection could be made: the request was certainly not processed."""
+    """No connection could be made: the request was not processed."""
 
 
 class BrokenError(UpstreamError):
-    """The connection ended, or what came was not HTTP, before the answer was whole."""
+    """The connection ended, or sent no valid HTTP, before the answer was whole."""
 
 
 class DeadlineError(UpstreamError):
@@ -28,7 +28,7 @@ class DeadlineError(UpstreamError):
 
 
 class TooLargeError(UpstreamError):
-    """The answer is larger than what may be passed on."""
+    """The answer is larger than the limit."""
 
 
 class ReplyConnection(Protocol):
@@ -43,7 +43,7 @@ class ReplyConnection(Protocol):
         ...
 
     def release(self, reusable: bool) -> None:
-        """The answer is done with: keep the connection for another request, or cut it."""
+        """Keep the connection for another request, or cut it."""
         ...
 
 
@@ -59,8 +59,8 @@ class ReplyPhase(Enum):
 class Reply:
     """One answer; used by one task, fed by its connection.
 
-    `close` must be called once, whatever happened: it gives the connection back, or cuts it, which
-    tells the copy that nobody listens any more.
+    `close` must be called once, whatever happened: it releases the connection, or cuts it, by which
+    the copy learns that it can stop.
     """
 
     __slots__ = (
@@ -127,7 +127,7 @@ class Reply:
         return chunk
 
     def close(self) -> None:
-        """Done with this answer; a second call does nothing."""
+        """Release the connection; a second call does nothing."""
         if not self._closed:
             self._closed = True
             self._line.release(self.phase is ReplyPhase.WHOLE and self.reusable)

@@ -1,4 +1,4 @@
-"""The door's HTTP server: listens, sweeps time limits, and stops without dropping answers."""
+"""The gateway's HTTP server: listens, enforces time limits, and drains when it stops."""
 
 import asyncio
 import logging
@@ -52,12 +52,12 @@ class HttpServer:
         return len(self._state.connections) + len(self._opening)
 
     async def start(self, listening: socket.socket) -> None:
-        """Accept connections from `listening`, which is taken over; `peers` may share it."""
+        """Accept connections from `listening`, which it owns from now on; `peers` may share it."""
         self._sweep()
         self._acceptor = Acceptor(listening, self._serve, lambda: self.num_connections, self._peers)
 
     async def stop(self, grace_s: float) -> None:
-        """Accept nothing more; let requests under way finish for `grace_s`, then cut them."""
+        """Accept no more connections; drain for `grace_s`, then cut what is left."""
         self._state.draining = True
         self._peers.leave()
         if self._acceptor is not None:
@@ -88,10 +88,10 @@ class HttpServer:
 
     def _notify_peers(self) -> None:
         if not self._state.draining:
-            self._peers.tell(self.num_connections)
+            self._peers.publish(self.num_connections)
 
     async def sweep_forever(self) -> None:
-        """Look at every time limit each second, until cancelled; nothing else ends what is slow."""
+        """Enforce all time limits each second, until cancelled."""
         while True:
             await self._clock.sleep(SWEEP_INTERVAL_S)
             self._sweep()

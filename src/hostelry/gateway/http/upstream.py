@@ -1,4 +1,4 @@
-"""The door's HTTP client: connections to copies and to control, kept open between requests."""
+"""The gateway's HTTP client: connections to copies and to control, kept alive."""
 
 import asyncio
 import select
@@ -22,7 +22,7 @@ from hostelry.gateway.http.reply import (
 MAX_HEAD_BYTES = 64 * 1024
 MAX_IDLE_CONNECTIONS = 256  # per copy
 JOIN_BELOW_BYTES = 16 * 1024
-# An agent that drains a copy takes open connections for requests under way: idle ones go soon.
+# An agent that drains a copy counts open connections as requests in flight: idle ones close soon.
 MAX_IDLE_S = 1.0
 REPEATABLE = (b"GET ", b"HEAD ")  # answering these twice changes nothing
 _ACKED_BYTES_AT = 120  # in Linux's struct tcp_info: tcpi_bytes_acked, which counts the SYN
@@ -38,7 +38,7 @@ class Timeouts:
 
 
 class Upstream(Protocol):
-    """Sends requests to addresses; raises as `UpstreamPool.send` does."""
+    """Client that sends requests to addresses; raises as `UpstreamPool.send` does."""
 
     async def send(
         self,
@@ -54,9 +54,12 @@ class Upstream(Protocol):
 def never_read(loss: Exception | None, acked_bytes: int | None, sent_before_bytes: int) -> bool:
     """Whether a connection that ended by `loss` proves that its last request was never read.
 
-    So it does where the copy's end had come (then Linux calls a reset a broken pipe) and
-    acknowledged nothing of the request: it closed before the first byte. A reset alone proves
-    nothing: its sender may have read all, or left but the last byte, and acknowledged none of it.
+    loss                      acknowledged of the request  never read
+    an end, or a broken pipe  nothing                      yes: it closed before the first byte
+    an end, or a broken pipe  some, or unknown             no
+    a reset                   any                          no: it may have read all
+
+    Linux reports a reset that follows the copy's end as a broken pipe.
     """
     came_to_an_end = loss is None or isinstance(loss, BrokenPipeError)
     return came_to_an_end and acked_bytes is not None and acked_bytes <= sent_before_bytes
@@ -68,8 +71,8 @@ class UpstreamConnection(asyncio.Protocol):
     def __init__(self, pool: "UpstreamPool", address: str) -> None:
         self.address = address
         self.usable = True
-        self.may_repeat = False  # the last request: sending it again does nothing twice
-        self.kept_at = 0.0  # when it was last put aside, in seconds of the event loop's clock
+        self.may_repeat = False  # the last request was not processed, or is idempotent
+        self.kept_at = 0.0  # since when it is idle, in seconds of the event loop's clock
         self._pool = pool
         self._transport: asyncio.Transport
         self._parser = httptools.HttpResponseParser(self)
@@ -79,7 +82,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._num_requests = 0
         self._sent_bytes = 0
-        self._sent_before_bytes = 0  # the request on the line
+        self._sent_before_bytes = 0  # before the request in flight
         self._is_repeatable = False
         self._socket: socket.socket | None = None
         self._paused = False
@@ -95,14 +98,14 @@ class UpstreamConnection(asyncio.Protocol):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the copy closed, or said something, while nothing was asked of it.
+        """Whether the copy closed, or sent anything, while no request was in flight.
 
-        Asks the kernel: the event loop may not have come round to telling.
+        Asks the kernel, since the event loop may not have run yet.
         """
         return not self.usable or bool(self._readiness.poll(0))
 
     def send(self, parts: tuple[bytes, bytes], timeouts: Timeouts) -> Reply:
-        """Put a request (head, body) on the line; its answer fills the reply that is returned."""
+        """Send a request (head, body); its answer fills the reply that is returned."""
         head, body = parts
         reply = self._reply = Reply(self)
         self._num_requests += 1
@@ -203,12 +206,12 @@ class UpstreamConnection(asyncio.Protocol):
         self._transport.abort()
 
     def _acked_bytes(self) -> int | None:
-        """How much of what was sent the copy's kernel has taken; None where that is not known."""
+        """Bytes sent that the copy's kernel has acknowledged; None where that is not known."""
         if self._socket is None:
             return None
         try:
-            told = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-            acked: int = struct.unpack_from("Q", told, _ACKED_BYTES_AT)[0]
+            info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+            acked: int = struct.unpack_from("Q", info, _ACKED_BYTES_AT)[0]
         except (OSError, struct.error):
             return None
         return acked - 1
@@ -243,10 +246,7 @@ class UpstreamConnection(asyncio.Protocol):
 
 
 class UpstreamPool:
-    """Open connections by address; an address is ``http://host:port``.
-
-    One that nobody has used for `max_idle_s` is cut.
-    """
+    """Open connections by address, ``http://host:port``; idle ones are cut after `max_idle_s`."""
 
     def __init__(self, max_idle_s: float = MAX_IDLE_S) -> None:
         self._max_idle_s = max_idle_s
@@ -278,7 +278,7 @@ class UpstreamPool:
         return await self._send(fresh, parts, timeouts, whole_below_bytes)
 
     def keep(self, connection: UpstreamConnection) -> bool:
-        """Take `connection` for a later request, unless enough are kept."""
+        """Keep `connection` for a later request; False where enough are kept."""
         idle = self._idle.setdefault(connection.address, deque())
         if len(idle) >= MAX_IDLE_CONNECTIONS:
             return False
@@ -300,7 +300,7 @@ class UpstreamPool:
             del self._idle[connection.address]
 
     def _cut_idle(self) -> None:
-        """Cut what nobody has used for a while, the longest unused first in each queue."""
+        """Cut connections that are idle for too long, the longest first."""
         loop = asyncio.get_running_loop()
         oldest = loop.time() - self._max_idle_s
         for idle in tuple(self._idle.values()):

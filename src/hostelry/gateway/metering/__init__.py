@@ -1,1 +1,1 @@
-"""What is measured of every request, and how it reaches control."""
+"""Measurements of every request, and their reports to control."""

@@ -1,4 +1,4 @@
-"""Seconds of load that control has not taken yet: sent in order, each once, within a bound."""
+"""Backlog of load that control has not taken yet: sent in order, each once, bounded."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -14,14 +14,14 @@ MAX_SPANS = 300
 
 
 class LoadBacklog:
-    """What one life of a worker has to report.
+    """The reports of one process of a worker.
 
-    Above `max_loads` the older half of what waits becomes one second: every request stays counted,
-    the times get coarser.
+    Above `max_loads` the older half is merged into one second: every request stays counted, the
+    times get coarser.
 
     Args:
         worker: its name.
-        started_at: when this life began, in seconds since the epoch.
+        started_at: start of the process, in seconds since the epoch.
         max_loads: how many seconds of names may wait.
     """
 
@@ -39,7 +39,7 @@ class LoadBacklog:
         return sum(len(it.loads) for it in self._spans)
 
     def add(self, spans: Iterable[ClosedSeconds]) -> None:
-        """Keep what has ended, until it is delivered."""
+        """Keep closed seconds until they are delivered."""
         for span in spans:
             last = self._spans[-1] if self._spans else None
             if last is None or last.through + 1 != span.first:
@@ -50,7 +50,7 @@ class LoadBacklog:
             self._compact()
 
     def report(self) -> LoadReport | None:
-        """What is to be sent now: the same until it is `delivered`; None where nothing waits."""
+        """The report to send: the same until it is `delivered`; None without a backlog."""
         if self._under_way is None and self._spans:
             span = self._cut(self._spans.popleft())
             self._sequence += 1
@@ -65,7 +65,7 @@ class LoadBacklog:
         return self._under_way
 
     def delivered(self) -> None:
-        """Control has taken the report, or never will."""
+        """Drop the report: control has taken it, or never will."""
         self._under_way = None
 
     def _cut(self, span: ClosedSeconds) -> ClosedSeconds:

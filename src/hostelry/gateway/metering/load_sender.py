@@ -1,4 +1,4 @@
-"""Tells control each second what the meter has measured; keeps it while control is away."""
+"""Reports each second's load to control; keeps reports while control is down."""
 
 import logging
 
@@ -19,14 +19,14 @@ MOST_REPORTS_AT_ONCE = 20  # of a backlog, each second
 
 
 class LoadSender:
-    """Sends what `meter` has to control.
+    """Sends the load that `meter` measures to control.
 
     Args:
-        meter: what is told of.
-        backlog: what waits to be told.
+        meter: the source of reports.
+        backlog: reports that control has not taken yet.
         pool: connections.
         address: control's ``http://host:port``.
-        internal_key: what control lets its own processes in by.
+        internal_key: of calls between the platform's own processes.
         clock: waiting.
     """
 
@@ -55,28 +55,28 @@ class LoadSender:
             await self._send(TIMEOUTS)
 
     async def finish(self) -> None:
-        """Report what is left, the present second too; gives up within about two seconds."""
+        """Report the rest, the present second included; gives up within about two seconds."""
         self._backlog.add(self._meter.close_now())
         await self._send(LAST_TIMEOUTS)
 
     async def _send(self, timeouts: Timeouts) -> None:
-        """Send what waits, until nothing does or control does not take it."""
+        """Send the backlog, until it is empty or control does not take it."""
         for _ in range(MOST_REPORTS_AT_ONCE):
             report = self._backlog.report()
             if report is None:
                 return
             try:
-                status, said = await self._post(msgspec.json.encode(report), timeouts)
+                status, answer = await self._post(msgspec.json.encode(report), timeouts)
             except UpstreamError as error:
-                self._tell(connected=False, reason=str(error))
+                self._note_connection(connected=False, reason=str(error))
                 return
             if status >= 500:
-                self._tell(connected=False, reason=f"it answered {status}")
+                self._note_connection(connected=False, reason=f"it answered {status}")
                 return
-            if status >= 400:  # it will not take it the next time either
-                log.error("control refused a report of load (%d): %.300s", status, said)
+            if status >= 400:  # a retry would be refused too
+                log.error("control refused a report of load (%d): %.300s", status, answer)
             self._backlog.delivered()
-            self._tell(connected=True, reason="")
+            self._note_connection(connected=True, reason="")
 
     async def _post(self, body: bytes, timeouts: Timeouts) -> tuple[int, str]:
         head = (
@@ -91,7 +91,7 @@ class LoadSender:
         finally:
             reply.close()
 
-    def _tell(self, *, connected: bool, reason: str) -> None:
+    def _note_connection(self, *, connected: bool, reason: str) -> None:
         if connected != self._connected:
             self._connected = connected
             if connected:

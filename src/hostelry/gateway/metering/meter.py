@@ -1,7 +1,7 @@
-"""Measures every request that the door lets in, from its admission to its last byte.
+"""Measures every admitted request until its last byte.
 
-On the hottest path: a request costs one object and whole numbers added up. Seconds are those of the
-wall clock, their lengths those of a clock that never jumps.
+On the hottest path: a request costs one object and some additions. Seconds begin by the wall clock;
+their lengths are of a clock that never jumps.
 """
 
 from collections.abc import Callable
@@ -23,15 +23,15 @@ from hostelry.gateway.metering.request_counters import (
 )
 
 SECOND_NS = 1_000_000_000
-MOST_SECONDS_AT_ONCE = 60  # what a process that stood still catches up with
-FOLLOW_FROM_NS = SECOND_NS // 1000  # a clock in seconds has no better instants to follow
-MAX_LOADS = 50_000  # that nobody has asked for; then the older half is forgotten
-JUMP_FROM_NS = SECOND_NS // 2  # by so much the wall clock was set anew
+MOST_SECONDS_AT_ONCE = 60  # that a stopped process catches up with
+FOLLOW_FROM_NS = SECOND_NS // 1000  # differences from the wall clock that are corrected
+MAX_LOADS = 50_000  # not collected yet; beyond it the older half is dropped
+JUMP_FROM_NS = SECOND_NS // 2  # a larger difference: the wall clock was set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedSeconds:
-    """What happened from second `first` through `through`, names to which nothing did left out."""
+    """The loads of seconds `first` through `through`, names without any left out."""
 
     first: int
     through: int
@@ -39,9 +39,9 @@ class ClosedSeconds:
 
 
 class Measurement:
-    """One request under way; `end` must be called once it is over, whatever happened to it.
+    """One request in flight; `end` must be called once it is over, whatever happened to it.
 
-    Of the methods that tell how it went at most one is called.
+    Of the methods that record its outcome at most one is called.
     """
 
     __slots__ = ("_began_ns", "_chosen_ns", "_copy", "_ended", "_meter", "_model_ns", "_tally")
@@ -56,7 +56,7 @@ class Measurement:
         self._ended = False
 
     def held(self) -> None:
-        """It begins to wait for a copy; the one that it went to, if any, refused it."""
+        """Record that it waits for a copy; a copy that it was sent to has refused it."""
         self._meter.now_ns()
         if self._copy is not None:
             self._copy[0] -= 1
@@ -66,17 +66,17 @@ class Measurement:
         tally.base.hold()
 
     def release(self) -> None:
-        """It waits no more: there is a copy, or it is given up; counted once."""
+        """Record the end of its wait; counted once."""
         self._meter.now_ns()
         if self._tally.held.pop(self, None) is not None:
             self._tally.delayed += 1
             self._tally.base.held_on_copies -= 1
 
     def chosen(self, copy_id: str, num_on_copies: int = 0) -> None:
-        """It goes to that copy; another one may be chosen after it, where the first refuses.
+        """Record the copy that it is sent to; another one follows where the first refuses.
 
-        `num_on_copies` is how many requests are on all copies now, this one and those of other
-        workers among them.
+        `num_on_copies` are the requests in flight on all copies, with this one and those of other
+        workers.
         """
         meter = self._meter
         self._chosen_ns = now_ns = meter.clock_ns()
@@ -98,16 +98,16 @@ class Measurement:
             base.seen_on_copies = num_on_copies
 
     def first_chunk(self) -> None:
-        """The first piece of a streamed answer is there."""
+        """Record the first chunk of a streamed answer."""
         now_ns = self._meter.now_ns()
         self._tally.first_chunk(now_ns - self._chosen_ns, self._chosen_ns - self._began_ns)
 
     def answered(self) -> None:
-        """The copy's whole answer is there."""
+        """Record the copy's whole answer."""
         self._model_ns = self._meter.clock_ns() - self._chosen_ns
 
     def refused_by_model(self, status: int) -> None:
-        """The copy's answer is an error."""
+        """Record an error answer of the copy."""
         self._tally.model_errors += 1
         self._note(MODEL_ERRORS)
         if 400 <= status < 500:
@@ -118,28 +118,28 @@ class Measurement:
             self._note(ERRORS_5XX)
 
     def got_no_answer(self) -> None:
-        """No copy could be reached, or the one that took it gave no whole answer in time."""
+        """Record that no copy could be reached, or that the copy gave no whole answer in time."""
         self._tally.model_errors += 1
         self._tally.errors_5xx += 1
         self._note(MODEL_ERRORS)
         self._note(ERRORS_5XX)
 
     def found_no_capacity(self) -> None:
-        """It was refused because there was no copy."""
+        """Record that it was refused for want of a copy."""
         self._tally.no_capacity += 1
 
     def stream_broke(self) -> None:
-        """A streamed answer ended before its end."""
+        """Record a streamed answer that broke off."""
         self._tally.broken_streams += 1
         self._note(BROKEN)
 
     def _note(self, what: int) -> None:
-        """The copy that has the request now has one more of it."""
+        """Count `what` for the copy that has the request."""
         if self._copy is not None:
             self._copy[what] += 1
 
     def end(self) -> None:
-        """The last byte is sent, or the client is gone; a second call does nothing."""
+        """End the measurement: the last byte is sent, or the client is gone. Idempotent."""
         if self._ended:
             return
         self._ended = True
@@ -183,7 +183,7 @@ class Meter:
         self._anchor(clock_ns())
 
     def begin(self, key: LoadKey, base_key: LoadKey | None = None) -> Measurement:
-        """A request for `key` is admitted; `base_key` is whose copies it wants, if not its own."""
+        """Begin to measure a request for `key`; `base_key` has the copies, if not `key` itself."""
         now_ns = self.clock_ns()
         if now_ns >= self.ends_ns:
             self._pass(now_ns)
@@ -195,28 +195,28 @@ class Meter:
         return Measurement(self, tally, now_ns)
 
     def now_ns(self) -> int:
-        """The instant; the second that it lies in is the present one."""
+        """The present instant, after closing the seconds that are over."""
         now_ns = self.clock_ns()
         if now_ns >= self.ends_ns:
             self._pass(now_ns)
         return now_ns
 
     def closed(self) -> list[ClosedSeconds]:
-        """What has ended since this was last asked, in order; spans that follow a jump apart."""
+        """Seconds closed since the last call, in order; a jump of the clock begins a new span."""
         self.now_ns()
         self._cut()
         closed, self._closed = self._closed, []
         return closed
 
     def close_now(self) -> list[ClosedSeconds]:
-        """As `closed`, with the present second although it is not over: for the end of a life."""
+        """As `closed`, with the present second although it is not over: before the process ends."""
         self._close(self.clock_ns())
         self._second += 1
         return self.closed()
 
     @property
     def until_next_s(self) -> float:
-        """For how many seconds the present second will last."""
+        """Seconds until the present second is over."""
         return max(0, self.ends_ns - self.clock_ns()) / SECOND_NS
 
     def _tally(self, key: LoadKey, now_ns: int) -> RequestCounters:

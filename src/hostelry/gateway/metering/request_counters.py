@@ -1,4 +1,4 @@
-"""What one second has of one name so far, in whole numbers."""
+"""Counters of one name in the present second, in whole numbers."""
 
 from typing import Any
 
@@ -8,17 +8,17 @@ from hostelry.domain.metric import StatisticSet
 
 KEPT_BITS = 8  # of a time: a bucket is at most 0.8 % wide, its middle 0.4 % from its ends
 Buckets = dict[int, int]  # by the lower end
-# What is counted of a copy in a second, after what is on it and has been at most:
+# Indexes of a copy's counters, after requests on it and most at a time:
 ARRIVALS, FIRST_ANSWER, FINISHED, ANSWERS = 2, 3, 4, 9
 ERRORS_4XX, ERRORS_5XX, MODEL_ERRORS, BROKEN = 5, 6, 7, 8
 NONE_YET = (0,) * 14
 
 
 class RequestCounters:
-    """Counts of one name; times are nanoseconds of a clock that never goes back.
+    """Counters of one name; times are nanoseconds of a clock that never goes back.
 
-    `held` has the requests that wait for a copy, the first of them first, and since when;
-    `base` is the tally of the base whose copies are wanted: for all but adapters itself. `copies`
+    `held` has the requests that wait for a copy, in order of arrival, and since when. `base` are
+    the counters of the component that has the copies: an adapter's base, else itself. `copies`
     has, for each copy: requests on it, most at a time, arrivals, first answer (0: none), how
     requests ended, how many had a whole answer, and of those the sum, the least and the most of the
     model's time and of the overhead.
@@ -77,7 +77,7 @@ class RequestCounters:
         self._clear(now_ns)
 
     def arrived(self, now_ns: int) -> None:
-        """One more is in flight."""
+        """Count one more in flight."""
         in_flight = self.in_flight
         self._area_ns += in_flight * (now_ns - self._at_ns)
         self._at_ns = now_ns
@@ -91,7 +91,7 @@ class RequestCounters:
         self.arrivals += 1
 
     def left(self, now_ns: int) -> None:
-        """One is over."""
+        """Count one that is over."""
         in_flight = self.in_flight
         self._area_ns += in_flight * (now_ns - self._at_ns)
         self._at_ns = now_ns
@@ -105,13 +105,13 @@ class RequestCounters:
         self.finished += 1
 
     def hold(self) -> None:
-        """One more waits for these copies."""
+        """Count one more that waits for these copies."""
         self.held_on_copies += 1
         if self.held_on_copies > self.held_high:
             self.held_high = self.held_on_copies
 
     def latency(self, model_ns: int, overhead_ns: int) -> None:
-        """An answer was whole after `model_ns`; all that is not the model's is overhead."""
+        """Count an answer that was whole after `model_ns`; the rest of its time is overhead."""
         spare = model_ns.bit_length() - KEPT_BITS
         low_ns = model_ns >> spare << spare if spare > 0 else model_ns
         buckets = self._model
@@ -122,7 +122,7 @@ class RequestCounters:
         buckets[low_ns] = buckets.get(low_ns, 0) + 1
 
     def first_chunk(self, model_ns: int, overhead_ns: int) -> None:
-        """The first piece of a stream came after `model_ns`."""
+        """Count a stream whose first chunk came after `model_ns`."""
         _count(self._first_whole, model_ns + overhead_ns)
         _count(self._first_model, model_ns)
         _count(self._first_overhead, overhead_ns)
@@ -133,7 +133,7 @@ class RequestCounters:
         return not (self.in_flight or self.arrivals or self.finished or self.on_copies_high)
 
     def close(self, second: int, at_ns: int, length_ns: int) -> SecondLoad:
-        """The second that ends at `at_ns`; the next one begins there."""
+        """The load of the second that ends at `at_ns`; the next one begins there."""
         area_ns = self._area_ns + self.in_flight * (at_ns - self._at_ns)
         oldest_ns = next(iter(self.held.values()), at_ns)
         load = SecondLoad(
@@ -206,7 +206,7 @@ class RequestCounters:
 
 
 def answered(copy: list[int], model_ns: int, overhead_ns: int) -> None:
-    """A copy's answer was whole after `model_ns`."""
+    """Count a copy's answer that was whole after `model_ns`."""
     num, model_sum, model_least, model_most, sum_, least, most = copy[ANSWERS:]
     if not num:
         model_least, least = model_ns, overhead_ns

@@ -1,8 +1,8 @@
 """The memory-mapped table behind `SharedCounts`: a row for each copy, a column for each worker.
 
 A worker writes its own column only, an aligned word at a time, so no request waits for a lock; a
-lock is taken once for each copy that a worker hears of, to agree on its row. A row is given to
-another copy once no worker holds it any more.
+lock is taken once for each copy and worker, to agree on its row. A row is given to another copy
+once no worker holds it.
 """
 
 import struct
@@ -21,11 +21,11 @@ NO_KEY = bytes(KEY_BYTES)
 
 
 class CountTable:
-    """One process's view of the table at `path`, made where it is not there.
+    """One process's view of the table at `path`, which is created where it is missing.
 
     It has a column for each of `num_workers` workers, counted from 0, and holds `num_rows` copies.
-    `bytes` and `words` are its memory; `row` tells where the counts of a copy begin in it, from
-    which `read` unpacks them all.
+    `bytes` and `words` are its memory; `row` is the offset of a copy's counts in it, from which
+    `read` unpacks them all.
 
     Raises OSError where the file cannot be made, LockedError.
     """
@@ -53,7 +53,7 @@ class CountTable:
         return sum(self.words[self._counts_at // WORD_BYTES : self._holds_at // WORD_BYTES])
 
     def row(self, copy_id: str, worker: int) -> int | None:
-        """Where the copy's counts begin in `bytes`; the row is held for `worker` from now on.
+        """The offset of the copy's counts in `bytes`; the row is held for `worker` from now on.
 
         None where every row is held for another copy. Raises LockedError.
         """
@@ -70,11 +70,11 @@ class CountTable:
         return at
 
     def release(self, row: int, worker: int) -> None:
-        """The worker does not need that row any more; it has no request on its copy."""
+        """End the hold of `worker` on the row; it has no request on the copy."""
         self.words[self._hold_of(row, worker)] = 0
 
     def clear(self, worker: int) -> None:
-        """Count nothing for a worker that is dead, hold no row for it, and forget that it lived."""
+        """Clear the counts, holds and presence of a worker that is dead."""
         self.set_presence(worker, 0, 0)
         for start in (self._counts_at, self._holds_at):
             first = start // WORD_BYTES + worker
@@ -83,7 +83,7 @@ class CountTable:
                     self.words[cell] = 0
 
     def set_presence(self, worker: int, num_connections: int, at_ns: int) -> None:
-        """That worker had so many connections at `at_ns` of a clock that all processes share."""
+        """Set the worker's connections as of `at_ns`, of a clock that all processes share."""
         first = HEADER_BYTES // WORD_BYTES + worker
         self.words[first] = num_connections
         self.words[first + self.num_workers] = at_ns
@@ -96,7 +96,7 @@ class CountTable:
         )
 
     def close(self) -> None:
-        """Let go of the memory; the file stays."""
+        """Release the memory; the file stays."""
         self._file.close()
 
     def _find(self, key: bytes) -> int | None:
@@ -110,7 +110,7 @@ class CountTable:
         return None
 
     def _free(self) -> int | None:
-        """A row without a key; where there is none, rows that nobody holds are freed first."""
+        """A row without a key; where there is none, rows without a hold are freed first."""
         found = self._find(NO_KEY)
         if found is not None:
             return found
@@ -124,5 +124,5 @@ class CountTable:
         self.bytes[at : at + KEY_BYTES] = key
 
     def _hold_of(self, row: int, worker: int) -> int:
-        """The word that says whether the worker holds the row."""
+        """The word of the worker's hold on the row."""
         return (row - self._counts_at + self._holds_at) // WORD_BYTES + worker

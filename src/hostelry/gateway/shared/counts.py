@@ -1,4 +1,4 @@
-"""Requests under way on each copy, counted exactly over all gateway workers of one door."""
+"""Requests in flight on each copy, counted exactly over all gateway workers."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 class SharedCounts:
-    """The counts of all workers, as worker number `worker` (from 0) of `table` sees and adds to.
+    """The counts of all workers, read and changed by worker number `worker` (from 0) of `table`.
 
     What an earlier process left in this worker's column is cleared. Where a copy gets no row,
     because the table is full or its lock hangs, this worker counts it alone until the routes
@@ -31,16 +31,16 @@ class SharedCounts:
 
     @property
     def total(self) -> int:
-        """Requests under way on all copies, of all workers."""
+        """Requests in flight on all copies, of all workers."""
         return self._table.total + self._alone.total
 
     def of(self, copy_id: str) -> int:
-        """Requests under way on that copy, of all workers."""
+        """Requests in flight on that copy, of all workers."""
         row = self._rows.get(copy_id) or self._row(copy_id)
         return sum(self._read(self._bytes, row)) if row else self._alone.of(copy_id)
 
     def reserve(self, copy_id: str) -> Callable[[], None]:
-        """Count one more; returns the function that gives the place back (once)."""
+        """Count one more; returns the function that ends the count, once."""
         row = self._rows.get(copy_id) or self._row(copy_id)
         if not row:
             return self._alone.reserve(copy_id)
@@ -57,14 +57,14 @@ class SharedCounts:
         return give_back
 
     def retain(self, copy_ids: Iterable[str]) -> None:
-        """Let go of the rows of all other copies on which this worker has no request."""
+        """Release the rows of all other copies on which this worker has no request."""
         self._without_row.clear()
         for copy_id in self._rows.keys() - set(copy_ids):
             if not self._words[self._rows[copy_id] // WORD_BYTES + self._worker]:
                 self._table.release(self._rows.pop(copy_id), self._worker)
 
     def _row(self, copy_id: str) -> int:
-        """Where the copy's row begins, once it is known; 0 where the copy has none."""
+        """The offset of the copy's row; 0 where it has none."""
         if copy_id in self._without_row:
             return 0
         reason = f"all {self._table.num_rows} rows are taken"

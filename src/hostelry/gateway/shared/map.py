@@ -1,11 +1,10 @@
 """A map of fixed capacity that several processes share in memory and that outlives them.
 
-Keys lie in one of two buckets of 16 slots, which their hash names, so a look-up reads two kilobytes
-and follows no chain. A slot is written in three steps (mark it empty, fill it, mark it with its
-checksum), and an entry that changes is written to another slot before its old one is emptied: a
-process that is killed between any two steps loses nothing that was there. Readers take no lock;
-what they read while it is written does not fit its checksum, and is read again, as is everything
-that was not found while somebody wrote.
+A key's hash names two buckets of 16 slots, so a look-up reads two kilobytes and follows no chain. A
+slot is written in three steps (mark it empty, fill it, mark it with its checksum), and a changed
+entry is written to another slot before its old one is emptied: a process that is killed between any
+two steps loses nothing. Readers take no lock: a half-written entry does not match its checksum
+and is read again, as is a look-up that found nothing during a write.
 """
 
 import logging
@@ -38,7 +37,7 @@ WARN_EACH = 1000
 
 
 class MapEntry(NamedTuple):
-    """What a slot holds; of two with one key, that with the higher `stamp` is the newer."""
+    """The entry in a slot; of two with one key, that with the higher `stamp` is the newer."""
 
     stamp: int
     digest: bytes
@@ -48,11 +47,11 @@ class MapEntry(NamedTuple):
 
 
 class SharedMap:
-    """One process's view of the map at `path`, made where it is not there.
+    """One process's view of the map at `path`, which is created where it is missing.
 
     Args:
-        path: the map's file; a file that is damaged begins anew.
-        now: seconds since the epoch, for telling what has expired.
+        path: the map's file; a damaged file is replaced by an empty one.
+        now: seconds since the epoch, for expiry.
         capacity: how many entries it has room for; rounded up to a multiple of 16.
 
     Used by one thread of a process. Raises OSError where the file cannot be made, LockedError.
@@ -72,11 +71,11 @@ class SharedMap:
         self._file = MappedFile(path, layout)
         self._bytes, self._words = self._file.bytes, self._file.words
         self._instants = memoryview(self._bytes).cast("d")
-        self._num_driven_out = 0
+        self._num_evicted = 0
 
     @property
     def capacity(self) -> int:
-        """How many entries it has room for."""
+        """The most entries that it can hold."""
         return self._num_buckets * BUCKET_SLOTS
 
     def get(self, key: bytes) -> tuple[int, float] | None:
@@ -90,7 +89,7 @@ class SharedMap:
     def put(self, key: bytes, value: int, expires_at: float) -> bool:
         """Keep `value` (64 bits, signed) until `expires_at`; False where the lock hangs.
 
-        Where there is no room, the entry of the key's buckets that expires first makes way.
+        Where both buckets are full, their entry that expires first is evicted.
         """
         digest = blake2b(key, digest_size=DIGEST_BYTES).digest()
         try:
@@ -120,7 +119,7 @@ class SharedMap:
         return len({it.digest for it in live if it.expires_at > now})
 
     def close(self) -> None:
-        """Let go of the memory; the file stays."""
+        """Release the memory; the file stays."""
         self._instants.release()
         self._file.close()
 
@@ -144,7 +143,7 @@ class SharedMap:
         now = self._now()
         rooms = [self._room(bucket, now) for bucket in self._buckets(digest)]
         best = max(rooms, key=len)
-        return best[0] if best else self._driven_out(digest)
+        return best[0] if best else self._evicted(digest)
 
     def _room(self, bucket: int, now: float) -> list[int]:
         """The slots of a bucket that are empty or have expired."""
@@ -155,7 +154,7 @@ class SharedMap:
                 room.append(slot)
         return room
 
-    def _driven_out(self, digest: bytes) -> int:
+    def _evicted(self, digest: bytes) -> int:
         """The slot of the key itself, of a damaged entry, or of the one that expires first."""
         first: MapEntry | None = None
         for bucket in self._buckets(digest):
@@ -166,13 +165,13 @@ class SharedMap:
                 if first is None or entry.expires_at < first.expires_at:
                     first = entry
         assert first is not None  # a bucket has slots
-        if self._num_driven_out % WARN_EACH == 0:
+        if self._num_evicted % WARN_EACH == 0:
             log.warning(
-                "%s is full (%d entries): those that expire first make way for new ones",
+                "%s is full (%d entries): those that expire first are evicted",
                 self._file.path.name,
                 self.capacity,
             )
-        self._num_driven_out += 1
+        self._num_evicted += 1
         return first.slot
 
     def _newest(self, digest: bytes) -> MapEntry | None:
@@ -203,7 +202,7 @@ class SharedMap:
         return (first,) if first == second else (first, second)
 
     def _entry(self, slot: int) -> MapEntry | None:
-        """What the slot holds; None where it is empty or half written, also by a dead process."""
+        """The entry in the slot; None where it is empty or half written, also by a dead process."""
         word, start = self._at(slot) // WORD_BYTES, self._at(slot) + ENTRY_AT
         for _ in range(READ_TRIES):
             mark = self._words[word]

@@ -1,7 +1,7 @@
-"""A file of fixed size that several processes have in memory at once, and the lock that parts them.
+"""Memory-mapped file of fixed size that several processes share, with a lock.
 
-What one process writes the others see at once, and it outlives every one of them. Aligned 8-byte
-words are read and written whole; anything larger is up to the owner of the layout.
+Writes are visible to all processes at once, and outlive them. Aligned 8-byte words are read and
+written atomically; anything larger is up to the owner of the layout.
 """
 
 import contextlib
@@ -20,20 +20,20 @@ from hostelry.base.errors import HostelryError
 log = logging.getLogger(__name__)
 HEADER = struct.Struct("@8sQQQ")  # what it is, its format, two sizes
 HEADER_BYTES = 64
-LOCK_TRIES = 100  # 50 ms: an event loop waits here, and the lock is held for microseconds
-OPEN_TRIES = 10_000  # 5 s: nothing waits for a process that begins
+LOCK_TRIES = 100  # 50 ms: the event loop blocks here, and the lock is held for microseconds
+OPEN_TRIES = 10_000  # 5 s: a process that starts blocks no requests
 LOCK_PAUSE_S = 0.0005
 
 
 class LockedError(HostelryError):
-    """Another process keeps the lock for longer than it ever needs it; it may be hung."""
+    """Another process holds the lock for longer than it ever needs it; it may be hung."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What a file holds: its kind (8 bytes), format number, two sizes, and bytes after the header.
+    """Layout of a file: its kind (8 bytes), format number, two sizes, bytes after the header.
 
-    A file with another header is not this one's, and is replaced by an empty one.
+    A file with another header is replaced by an empty one.
     """
 
     kind: bytes
@@ -53,13 +53,13 @@ class Layout:
 
 
 class MappedFile:
-    """One process's view of the file at `path`, which is made where it is not there.
+    """One process's view of the file at `path`, which is created where it is missing.
 
     `bytes` and `words` are the same memory, header included; a word has 8 bytes. The lock is a
-    file of its own beside it, which is never replaced, and is given up by a process that dies.
+    file of its own beside it, which is never replaced; the kernel frees it when its holder dies.
 
-    Raises OSError where the file cannot be made (a full disk: its room is taken at once, so that
-    no later write can fail), LockedError.
+    Raises OSError where the file cannot be made (a full disk: it is allocated at once, so that no
+    later write can fail), LockedError.
     """
 
     def __init__(self, path: Path, layout: Layout) -> None:
@@ -89,7 +89,7 @@ class MappedFile:
             except BlockingIOError:
                 if not tries_left:
                     raise LockedError(
-                        f"another process holds {self.path.name}.lock and does not let go"
+                        f"another process holds {self.path.name}.lock for too long"
                     ) from None
                 time.sleep(LOCK_PAUSE_S)
         try:
@@ -98,7 +98,7 @@ class MappedFile:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Let go of the memory; the file stays."""
+        """Release the memory; the file stays."""
         self.words.release()
         self.bytes.close()
         os.close(self._lock)
@@ -111,7 +111,7 @@ def _opened(path: Path, layout: Layout) -> int:
         if _fits(descriptor, layout):
             return descriptor
         os.close(descriptor)
-        log.warning("%s was made otherwise, or is damaged; it begins anew", path)
+        log.warning("%s has another layout, or is damaged; it is replaced by an empty file", path)
     return _made(path, layout)
 
 
@@ -122,7 +122,7 @@ def _fits(descriptor: int, layout: Layout) -> bool:
 
 
 def _made(path: Path, layout: Layout) -> int:
-    """Make it beside its place and put it there whole, so that nobody maps half a file."""
+    """Create it beside its place and rename it, so that no process maps half a file."""
     scratch = path.with_name(f".{path.name}.new")
     descriptor = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:

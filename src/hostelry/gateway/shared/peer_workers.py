@@ -1,10 +1,10 @@
-"""The other gateway workers of one door, as the table that they share tells of them."""
+"""Peer gateway workers, from the table that all workers share."""
 
 from collections.abc import Callable
 
 from hostelry.gateway.shared.count_table import CountTable
 
-# A worker says that it lives once a second; one that did not for this long hangs.
+# A worker publishes its presence each second; one that did not for this long hangs.
 PRESENT_FOR_NS = 2_500_000_000
 
 
@@ -20,7 +20,7 @@ class PeerWorkers:
         self._now_ns = now_ns
 
     def fewest_connections(self) -> int | None:
-        """Of the others that live, the lowest number of connections; None where there are none."""
+        """The least connections that a live peer has; None without peers."""
         since_ns = self._now_ns() - PRESENT_FOR_NS
         present = [
             num_connections
@@ -29,10 +29,10 @@ class PeerWorkers:
         ]
         return min(present, default=None)
 
-    def tell(self, num_connections: int) -> None:
-        """Let the others know how many this worker has, and that it lives."""
+    def publish(self, num_connections: int) -> None:
+        """Publish this worker's number of connections, and that it is alive."""
         self._table.set_presence(self._worker, num_connections, self._now_ns())
 
     def leave(self) -> None:
-        """Let the others know that this worker takes no more connections."""
+        """Publish that this worker accepts no more connections."""
         self._table.set_presence(self._worker, 0, 0)

@@ -11,7 +11,7 @@ from hostelry.gateway.balancing.outstanding import Outstanding
 from hostelry.gateway.fake import FakeUpstream
 from hostelry.gateway.http.reply import BrokenError, ConnectError, DeadlineError, UpstreamError
 from hostelry.gateway.http.upstream import Timeouts
-from hostelry.routing.circuit import FAILURES_IN_A_ROW, FIRST_OUT_S
+from hostelry.routing.circuit import FAILURES_IN_A_ROW, FIRST_OPEN_S
 
 FIRST, SECOND = (copy.address for copy in COPIES)
 REQUEST = (b"POST / HTTP/1.1\r\n\r\n", b"")
@@ -74,7 +74,7 @@ def test_a_copy_that_refuses_is_replaced_and_left_alone_for_a_second() -> None:
     assert rig.send() == [SECOND]
     rig.close()
     rig.upstream.failures.clear()
-    rig.now_s += FIRST_OUT_S
+    rig.now_s += FIRST_OPEN_S
     assert rig.send() == [FIRST]
 
 
@@ -107,15 +107,15 @@ def test_a_copy_that_leaves_requests_without_an_answer_is_left_alone_until_a_pro
             rig.send()
     assert rig.send() == [SECOND]
     rig.close()
-    rig.now_s += FIRST_OUT_S
+    rig.now_s += FIRST_OPEN_S
     with pytest.raises(DeadlineError):
         rig.send()  # the probe
     assert rig.send(2) == [SECOND, SECOND]
     rig.close()
-    rig.now_s += FIRST_OUT_S
+    rig.now_s += FIRST_OPEN_S
     assert rig.send() == [SECOND]  # twice as long as the first time
     rig.close()
-    rig.now_s += FIRST_OUT_S
+    rig.now_s += FIRST_OPEN_S
     rig.upstream.failures.clear()
     assert rig.send(2) == [FIRST, SECOND]
 
@@ -135,7 +135,7 @@ def test_only_one_request_at_a_time_tries_a_copy_that_was_left_alone() -> None:
     rig = Rig({FIRST: ConnectError("refused")})
     rig.send()
     rig.close()
-    rig.now_s += FIRST_OUT_S
+    rig.now_s += FIRST_OPEN_S
     assert rig.copies.choose(COPIES, LEAST)[0].address == FIRST  # the probe, not back yet
     assert {rig.copies.choose(COPIES, LEAST)[0].address for _ in range(5)} == {SECOND}
 
@@ -169,7 +169,7 @@ def test_an_adapter_is_never_sent_to_a_copy_that_is_left_alone_for_being_there()
     assert rig.send(1, adapter="pirate") == [FIRST, SECOND]
     rig.close()
     rig.upstream.failures = {}
-    rig.now_s += FIRST_OUT_S
+    rig.now_s += FIRST_OPEN_S
     assert rig.send(1, adapter="pirate") == [SECOND]  # the first one has been started again
 
 

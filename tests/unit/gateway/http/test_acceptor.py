@@ -16,7 +16,7 @@ from hostelry.gateway.shared.peer_workers import PRESENT_FOR_NS, PeerWorkers
 NOW_NS = 10**12
 
 
-class OneFellow(NoPeers):
+class OnePeer(NoPeers):
     """Another worker with that many connections."""
 
     def __init__(self, num_connections: int) -> None:
@@ -96,7 +96,7 @@ def test_a_worker_alone_takes_all_at_once(door: socket.socket) -> None:
 
 
 def test_what_no_other_worker_takes_is_taken_after_a_while(door: socket.socket) -> None:
-    num, waits = accepted(door, OneFellow(0), 3, own=4)
+    num, waits = accepted(door, OnePeer(0), 3, own=4)
     assert num == 3
     assert waits == [hold_back_s(own, 0) for own in (4, 5, 6)]
 
@@ -129,13 +129,13 @@ def test_workers_know_of_each_other_while_they_live(tmp_path: Path) -> None:
     tables = [CountTable(tmp_path / "counts", 3, 4) for _ in range(3)]
     one, two, three = (PeerWorkers(it, n, lambda: now[0]) for n, it in enumerate(tables))
     assert one.fewest_connections() is None
-    two.tell(5)
-    three.tell(9)
+    two.publish(5)
+    three.publish(9)
     assert (one.fewest_connections(), two.fewest_connections()) == (5, 9)
     now[0] += PRESENT_FOR_NS
-    three.tell(9)
+    three.publish(9)
     assert one.fewest_connections() == 9, "one that says nothing any more hangs"
-    two.tell(1)
+    two.publish(1)
     two.leave()
     assert one.fewest_connections() == 9, "one that stops takes no more"
     tables[0].clear(2)

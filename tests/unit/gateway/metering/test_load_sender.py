@@ -9,7 +9,7 @@ from tests.unit.metrics.sagemaker.load_sample import CHAT
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.load import LoadReport
-from hostelry.gateway.fake import FakeLine, FakeUpstream
+from hostelry.gateway.fake import FakeReplyConnection, FakeUpstream
 from hostelry.gateway.http.reply import ConnectError, Reply
 from hostelry.gateway.http.upstream import Timeouts
 from hostelry.gateway.metering.load_backlog import LoadBacklog
@@ -40,7 +40,7 @@ class Control(FakeUpstream):
             raise ConnectError("refused")
         self.head = parts[0]
         self.told.append(msgspec.json.decode(parts[1], type=LoadReport))
-        reply = Reply(FakeLine())
+        reply = Reply(FakeReplyConnection())
         reply.head_came(status, {})
         reply.completed(reusable=True)
         return reply

@@ -120,7 +120,7 @@ def test_in_a_full_map_what_expires_first_makes_way_with_a_warning(
     left = [number for number in range(20) if table.get(b"%d" % number) is not None]
     assert left == [*range(12), *range(16, 20)]
     assert [it.message for it in caplog.records] == [
-        "map is full (16 entries): those that expire first make way for new ones"
+        "map is full (16 entries): those that expire first are evicted"
     ]
     table.put(b"3", 33, NOW + 300)  # one that is there drives no other out
     assert (table.get(b"3"), table.num_live()) == ((33, NOW + 300), 16)
@@ -227,7 +227,7 @@ def test_an_entry_with_any_bit_changed_is_not_there(tmp_path: Path, time: Time) 
         pytest.param(b"hstrymap", id="half a header"),
     ],
 )
-def test_a_damaged_file_begins_anew(
+def test_a_damaged_file_is_replaced(
     tmp_path: Path, time: Time, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "map"
@@ -235,7 +235,7 @@ def test_a_damaged_file_begins_anew(
     table = SharedMap(path, time, 64)
     assert table.num_live() == 0
     assert table.put(b"s-1", 1, NOW + 1)
-    assert "is damaged; it begins anew" in caplog.text
+    assert "is damaged; it is replaced" in caplog.text
 
 
 def test_a_hung_process_that_holds_the_lock_costs_a_write_but_no_read(
@@ -251,6 +251,6 @@ def test_a_hung_process_that_holds_the_lock_costs_a_write_but_no_read(
         assert not one.put(b"s-2", 2, NOW + 1)
         assert not one.remove(b"s-1")
         assert (one.get(b"s-1"), one.get(b"s-2")) == ((1, NOW + 1), None)
-    assert "does not let go" in caplog.text
+    assert "for too long" in caplog.text
     assert one.put(b"s-2", 2, NOW + 1)
     assert two.get(b"s-2") == (2, NOW + 1)
