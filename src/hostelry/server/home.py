@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from hostelry.base.json import decode
+from hostelry.base.json import convert, decode
 from hostelry.base.private_file import write_whole
 from hostelry.domain.at_zero import AtZero
 from hostelry.fleet.rules.copy_user import CopyUser
@@ -233,4 +233,4 @@ def load_config(home: Home) -> UpConfig:
     """The stored configuration; raises FileNotFoundError before the first `up`."""
     stored = decode(home.config.read_bytes(), dict[str, Any])
     names = {old: name for name, old in STORED_NAMES.items()}
-    return msgspec.convert({names.get(key, key): it for key, it in stored.items()}, UpConfig)
+    return convert({names.get(key, key): it for key, it in stored.items()}, UpConfig)
