@@ -1,4 +1,4 @@
-"""Bodies of requests to the LLM server: sound ones, and what strangers make of them."""
+"""Bodies of requests to the LLM server: valid ones, and hostile ones made of them."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Adapter folders of strangers: a configuration and a safetensors file are read, or refused."""
+"""Hostile adapter folders: a configuration and a safetensors file are read, or refused."""
 
 import json
 import math
@@ -84,8 +84,8 @@ def weighed(random: Random, honest: bytes) -> bytes:
         header = json.loads(honest[8 : 8 + size])
         for _ in range(random.randint(1, 3)):
             change_header(random, header)
-        told = json.dumps(header).encode()
-        return len(told).to_bytes(8, "little") + told + honest[8 + size :]
+        encoded = json.dumps(header).encode()
+        return len(encoded).to_bytes(8, "little") + encoded + honest[8 + size :]
     if kind < 0.85:
         return random.choice((0, 7, 2**31, 2**63)).to_bytes(8, "little") + honest[8:]
     changed = bytearray(honest)

@@ -1,4 +1,4 @@
-"""The door's HTTP reader: whole requests or a refusal, the same however the bytes are cut."""
+"""The gateway's HTTP reader: whole requests or a refusal, however the bytes are cut."""
 
 from collections.abc import Iterable
 from random import Random
@@ -87,6 +87,6 @@ def test_a_malformed_frame_takes_no_more_room_than_the_limits(cases: Cases) -> N
     for random in cases(15_000):
         received, status = outcome(NARROW, cuts(stream(random), random))
         assert status in (0, 400, 413, 429, 431)
-        for it in received:
-            assert len(it.request.body) <= NARROW.max_body_bytes
-            assert len(it.request.headers) <= NARROW.max_headers
+        for each in received:
+            assert len(each.request.body) <= NARROW.max_body_bytes
+            assert len(each.request.headers) <= NARROW.max_headers

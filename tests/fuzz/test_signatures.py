@@ -1,4 +1,4 @@
-"""SigV4: of the requests that somebody altered none is believed."""
+"""SigV4: no altered request is verified."""
 
 import re
 from collections.abc import Callable
@@ -155,7 +155,7 @@ def altered(request: HttpRequest, random: Random) -> HttpRequest:
 
 
 def is_believed(verify: Callable[[], Identity | None]) -> bool:
-    """Whether somebody was identified; raises whatever is no refusal of AWS's."""
+    """Whether a signer was identified; raises any error that is no refusal of AWS's."""
     try:
         return verify() is not None
     except ServiceError as error:

@@ -53,7 +53,7 @@ def request_of(number: int, protocol: str) -> HttpRequest:
     return Client(service=service, operation=operation, protocol=protocol).request(params)
 
 
-def is_told(error: ServiceError, request: HttpRequest) -> bool:
+def can_be_written(error: ServiceError, request: HttpRequest) -> bool:
     """Whether the refusal can be written in the protocol of `request`."""
     response = serialize_error(error, None, "id-1", request)
     return 400 <= response.status < 500 and bool(response.body)
@@ -71,7 +71,7 @@ def test_an_altered_call_is_a_value_or_refused(cases: Cases) -> None:
         try:
             outcome: ApiCall | bool = parse_call(request, "id-1")
         except ServiceError as error:
-            outcome = is_told(error, request)
+            outcome = can_be_written(error, request)
         assert outcome
 
 
@@ -87,7 +87,7 @@ def test_an_altered_invocation_is_a_value_or_refused(cases: Cases) -> None:
         try:
             outcome: InvokeRequest | bool = parse_invocation(request)
         except ServiceError as error:
-            outcome = is_told(error, HttpRequest("POST", "/endpoints/e/invocations"))
+            outcome = can_be_written(error, HttpRequest("POST", "/endpoints/e/invocations"))
         assert outcome
 
 

@@ -211,7 +211,7 @@ def test_nothing_is_smuggled_behind_a_request(attacked: Attacked, lines: list[st
     ],
 )
 @pytest.mark.parametrize("path", [INVOKE, "/", "/v1/models", "/metrics"])
-def test_a_web_page_gets_nothing_from_a_door_without_keys(
+def test_a_web_page_gets_nothing_from_a_gateway_without_keys(
     open_rig: GatewayRig, path: str, lines: str, status: int
 ) -> None:
     request = (

@@ -18,7 +18,7 @@ from hostelry.aws.models import operation_model
 from hostelry.aws.pattern import compiled
 from hostelry.base.http import HttpRequest, HttpResponse
 
-DOOR = "http://127.0.0.1:8787"
+GATEWAY = "http://127.0.0.1:8787"
 DEEPEST = 6
 BITS = {"integer": 31, "long": 63}
 START, END = datetime(1971, 1, 1, tzinfo=UTC), datetime(2199, 1, 1, tzinfo=UTC)
@@ -156,7 +156,7 @@ class Client:
     def request(self, params: Mapping[str, Any]) -> HttpRequest:
         serializer = create_serializer(self.protocol, include_validation=False)
         request = serializer.serialize_to_request(params, self.model)
-        prepare_request_dict(request, endpoint_url=DOOR, context={})
+        prepare_request_dict(request, endpoint_url=GATEWAY, context={})
         prepared = create_request_object(request).prepare()
         url = urlsplit(prepared.url)
         headers = {name.lower(): text(value) for name, value in prepared.headers.items()}

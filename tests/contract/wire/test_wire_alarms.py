@@ -101,7 +101,7 @@ def test_an_alarm_on_an_expression_and_a_composite_are_put_and_described(ask: As
     assert found["CompositeAlarms"][0]["AlarmRule"] == 'ALARM("e") AND NOT OK(e)'
 
 
-def test_a_state_is_set_and_history_tells(ask: Ask) -> None:
+def test_a_state_that_is_set_is_in_the_history(ask: Ask) -> None:
     ask("PutMetricAlarm", **ALARM)
     name = ALARM["AlarmName"]
     ask("SetAlarmState", AlarmName=name, StateValue="ALARM", StateReason="a <test> & more")
@@ -140,7 +140,7 @@ def test_refusals_have_cloudwatchs_own_codes(
     ask: Ask, operation: str, params: dict[str, Any], code: str
 ) -> None:
     answer = ask(operation, **params)
-    told = answer["Error"].get("QueryErrorCode") or answer["Error"]["Code"]
+    answered = answer["Error"].get("QueryErrorCode") or answer["Error"]["Code"]
     modelled = {"ValidationError": ("ValidationError", "ValidationException")}
-    assert told in modelled.get(code, (code,))
+    assert answered in modelled.get(code, (code,))
     assert answer["ResponseMetadata"]["HTTPStatusCode"] in (400, 404)

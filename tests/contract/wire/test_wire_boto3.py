@@ -57,8 +57,8 @@ def respond(request: HttpRequest, answer: Answer) -> HttpResponse:
 
 
 def fail(invocation: InvokeRequest) -> NoReturn:
-    said = f"{invocation.inference_component_name} broke."
-    raise ServiceError("ModelError", said, 400, {"OriginalStatusCode": 500})
+    text = f"{invocation.inference_component_name} broke."
+    raise ServiceError("ModelError", text, 400, {"OriginalStatusCode": 500})
 
 
 def client_of(service: str, answer: Answer, secret: str = SECRET, key: str = KEY) -> Any:

@@ -88,7 +88,7 @@ def refused(request: HttpRequest) -> ServiceError:
                 "Value '_' at 'nameContains' failed to satisfy constraint: "
                 "Member must satisfy regular expression pattern: [a-zA-Z0-9-]+",
             ],
-            id="everything wrong is told at once",
+            id="everything wrong is listed at once",
         ),
         pytest.param(
             "ListModels",
@@ -122,7 +122,7 @@ def refused(request: HttpRequest) -> ServiceError:
                 "length greater than or equal to 1, Member must satisfy regular expression "
                 "pattern: ([\\p{L}\\p{Z}\\p{N}_.:/=+\\-@]*)]"
             ],
-            id="a plain element is told of its list",
+            id="a plain element names its list",
         ),
         pytest.param(
             "CreateModel",
@@ -159,8 +159,8 @@ def test_violations(operation: str, params: dict[str, Any], violations: list[str
     error = refused(json_request(operation, params))
     plural = "error" if len(violations) == 1 else "errors"
     assert error.code == "ValidationException"
-    head, _, told = error.message.partition(" detected: ")
-    assert told.split("; ") == violations
+    head, _, listed = error.message.partition(" detected: ")
+    assert listed.split("; ") == violations
     assert head == f"{len(violations)} validation {plural}"
 
 
@@ -205,7 +205,7 @@ FAR_TOO_DEEP = b"[" * 200_000
 
 
 @pytest.mark.parametrize(
-    ("request_", "said"),
+    ("request_", "text"),
     [
         pytest.param(json_request("ListModels", b"{"), "not JSON", id="half an object"),
         pytest.param(json_request("ListModels", b"[]"), "the top of the body", id="a list at top"),
@@ -345,14 +345,14 @@ FAR_TOO_DEEP = b"[" * 200_000
         ),
     ],
 )
-def test_bodies_that_cannot_be_read(request_: HttpRequest, said: str) -> None:
+def test_bodies_that_cannot_be_read(request_: HttpRequest, text: str) -> None:
     error = refused(request_)
     assert error.code == "SerializationException"
-    assert said in error.message
+    assert text in error.message
 
 
 @pytest.mark.parametrize(
-    ("request_", "said"),
+    ("request_", "text"),
     [
         pytest.param(json_request("Fly", b"{}"), "SageMaker.Fly", id="an unknown operation"),
         pytest.param(
@@ -377,10 +377,10 @@ def test_bodies_that_cannot_be_read(request_: HttpRequest, said: str) -> None:
         ),
     ],
 )
-def test_unknown_operations_are_named(request_: HttpRequest, said: str) -> None:
+def test_unknown_operations_are_named(request_: HttpRequest, text: str) -> None:
     error = refused(request_)
     assert error.code == "UnknownOperationException"
-    assert said in error.message
+    assert text in error.message
 
 
 def test_bodies_may_be_zipped_and_empty() -> None:

@@ -20,7 +20,7 @@ def call(service: str, operation: str, protocol: str = "json") -> ApiCall:
 
 
 @pytest.mark.parametrize(
-    ("result", "error", "said"),
+    ("result", "error", "text"),
     [
         pytest.param({}, ValueError, "lacks ['Models']", id="a required member is missing"),
         pytest.param({"Models": None}, ValueError, "lacks ['Models']", id="a required None"),
@@ -47,10 +47,10 @@ def call(service: str, operation: str, protocol: str = "json") -> ApiCall:
         ),
     ],
 )
-def test_a_broken_result_raises(result: Any, error: type[Exception], said: str) -> None:
+def test_a_broken_result_raises(result: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error) as caught:
         serialize_result(call("sagemaker", "ListModels"), result)
-    assert said in str(caught.value)
+    assert text in str(caught.value)
 
 
 def test_a_result_where_none_is_expected_raises() -> None:

@@ -1,4 +1,4 @@
-"""What the door reads of an invocation and writes of an answer, beside what botocore does."""
+"""Invocations as parsed and answers as written, compared with botocore."""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -91,7 +91,7 @@ def refused(request: HttpRequest) -> str:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "said"),
+    ("method", "path", "text"),
     [
         pytest.param("POST", "/endpoints/e/async-invocations", "InvokeEndpointAsync", id="async"),
         pytest.param("GET", "/endpoints/e/invocations", "is no runtime call", id="a GET"),
@@ -106,12 +106,12 @@ def refused(request: HttpRequest) -> str:
         pytest.param("POST", "/endpoints/..%00/invocations", "at 'endpointName'", id="a zero byte"),
     ],
 )
-def test_paths_that_are_refused(method: str, path: str, said: str) -> None:
-    assert said in refused(HttpRequest(method, path))
+def test_paths_that_are_refused(method: str, path: str, text: str) -> None:
+    assert text in refused(HttpRequest(method, path))
 
 
 @pytest.mark.parametrize(
-    ("header", "value", "said"),
+    ("header", "value", "text"),
     [
         pytest.param(
             "x-amzn-sagemaker-inference-component",
@@ -145,13 +145,13 @@ def test_paths_that_are_refused(method: str, path: str, said: str) -> None:
         pytest.param("x-amzn-sagemaker-target-model", " m", "at 'targetModel'", id="a model"),
     ],
 )
-def test_headers_that_are_refused(header: str, value: str, said: str) -> None:
+def test_headers_that_are_refused(header: str, value: str, text: str) -> None:
     message = refused(HttpRequest("POST", "/endpoints/e/invocations", "", {header: value}))
-    assert said in message
+    assert text in message
     assert "secr" not in message
 
 
-def test_everything_wrong_is_told_at_once() -> None:
+def test_all_violations_are_reported_at_once() -> None:
     headers = {
         "x-amzn-sagemaker-inference-component": "_",
         "x-amzn-sagemaker-inference-id": "i" * 65,

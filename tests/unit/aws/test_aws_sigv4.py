@@ -184,8 +184,8 @@ def test_a_query_service_has_its_own_names_for_it() -> None:
     request, now = sign(body=b"Action=GetCallerIdentity", headers=form, service="sts")
     assert VERIFIER.verify(request, now).service == "sts"
     assert refused(replace(request, body=b"x"), now)[0] == "SignatureDoesNotMatch"
-    nobody = Verifier(lambda key: None)
-    assert refused(request, now, nobody)[0] == "InvalidClientTokenId"
+    without_keys = Verifier(lambda key: None)
+    assert refused(request, now, without_keys)[0] == "InvalidClientTokenId"
 
 
 def test_a_wrong_key_and_a_wrong_secret() -> None:
@@ -209,13 +209,13 @@ def test_a_skewed_clock_is_refused(late_s: float, word: str) -> None:
     assert wide.verify(request, now + late_s).account_id == ACCOUNT
 
 
-def test_headers_that_nobody_signed_change_nothing() -> None:
+def test_unsigned_headers_change_nothing() -> None:
     request, now = sign()
     for name in ("amz-sdk-request", "user-agent", "traceparent", "x-forwarded-for"):
         VERIFIER.verify(with_header(request, name, "anything"), now)
 
 
-def test_an_unsigned_payload_needs_a_signed_wish() -> None:
+def test_an_unsigned_payload_needs_a_signed_header() -> None:
     headers = {"X-Amz-Content-SHA256": UNSIGNED_PAYLOAD}
     request, now = sign(headers=headers)
     assert VERIFIER.verify(replace(request, body=b"any other"), now).access_key_id == KEY
@@ -422,7 +422,7 @@ def test_what_the_head_shows_is_refused_before_the_body_is_there(
         VERIFIER.verify_head(head, now + late_s)
 
 
-def test_strangers_leave_nothing_behind_and_a_key_that_is_replaced_counts_at_once() -> None:
+def test_unverified_requests_leave_nothing_behind_and_a_replaced_key_counts_at_once() -> None:
     secrets = {KEY: Secret(secret_access_key=SECRET, account_id=ACCOUNT)}
     verifier = Verifier(secrets.get)
     request, now = sign()

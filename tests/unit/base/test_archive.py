@@ -97,7 +97,7 @@ MID_JUNK = gzip.compress(
 
 
 @pytest.mark.parametrize(
-    ("archive", "said"),
+    ("archive", "text"),
     [
         pytest.param(targz([Member(name="/etc/passwd")]), "'/etc/passwd' has an absolute", id="/"),
         pytest.param(targz([Member(name="../up")]), "'../up' leaves", id="parent"),
@@ -176,11 +176,11 @@ MID_JUNK = gzip.compress(
     ],
 )
 def test_a_hostile_archive_is_refused_and_leaves_nothing(
-    tmp_path: Path, archive: bytes, said: str
+    tmp_path: Path, archive: bytes, text: str
 ) -> None:
     with pytest.raises(UnsafeFilesError) as caught:
         unpacked(tmp_path, archive)
-    assert said in str(caught.value)
+    assert text in str(caught.value)
     assert sorted(it.name for it in tmp_path.iterdir()) == ["packed"]
 
 

@@ -14,7 +14,7 @@ def path(tmp_path: Path) -> Path:
     return made
 
 
-def test_a_file_that_nobody_touched_has_the_same_stamp(path: Path) -> None:
+def test_an_unchanged_file_has_the_same_stamp(path: Path) -> None:
     assert stamp_of(path) == stamp_of(path) is not None
 
 
@@ -45,5 +45,5 @@ def test_no_file_has_no_stamp(path: Path) -> None:
     assert stamp_of(path) is None
 
 
-def test_a_file_that_cannot_be_seen_says_why(path: Path) -> None:
+def test_a_file_that_cannot_be_read_has_the_reason(path: Path) -> None:
     assert "Not a directory" in str(stamp_of(path / "below"))

@@ -37,5 +37,5 @@ def test_the_range_is_below_that_of_outgoing_connections(
     assert own_range(tmp_path / "range") == expected
 
 
-def test_a_system_that_does_not_tell_leaves_the_choice_to_itself(tmp_path: Path) -> None:
+def test_without_a_known_range_the_system_chooses(tmp_path: Path) -> None:
     assert own_range(tmp_path / "none") == range(0)

@@ -87,7 +87,7 @@ def test_a_listening_socket_is_found_by_its_inode() -> None:
         assert found.state == proc.LISTENING
 
 
-def test_cpu_times_are_those_of_all_cpus_without_those_of_guests() -> None:
+def test_cpu_times_are_those_of_all_cpus_without_virtual_machines() -> None:
     text = b"cpu  60 0 20 15 5 0 0 0 7 7\ncpu0 1 2 3 4 5 6 7 8 9 10\n"
     assert proc.parse_cpu_times(text) == CpuTimes(total=100, idle=20)
     assert proc.cpu_times().total > proc.cpu_times().idle > 0

@@ -12,7 +12,7 @@ from hostelry.domain.scope import Scope
 
 HERE = Scope("111122223333", "us-west-2")
 ELSEWHERE = Scope("111122223333", "eu-west-1")
-STRANGER = Scope("999999999999", "us-west-2")
+OTHER_ACCOUNT = Scope("999999999999", "us-west-2")
 COPIES = (
     CopyRoute(id="c-1", address="http://127.0.0.1:1"),
     CopyRoute(id="c-2", address="http://127.0.0.1:2"),

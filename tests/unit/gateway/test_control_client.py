@@ -1,4 +1,4 @@
-"""What the door tells control and asks it: one call each, bounded, and none that can fail it."""
+"""Calls to control for queued requests: bounded in number, and none raises."""
 
 import asyncio
 
@@ -59,7 +59,7 @@ class Rig:
         return asyncio.run(self.line.is_wanted(wanted or key()))
 
 
-def test_a_wake_carries_whom_it_is_for_and_the_key() -> None:
+def test_a_wake_carries_its_name_and_the_internal_key() -> None:
     control = ScriptedControl(204, b"")
     wake = Wake(key=key(), held=3, at=5.0)
     asyncio.run(Rig(control).line.wake(wake))
@@ -68,7 +68,7 @@ def test_a_wake_carries_whom_it_is_for_and_the_key() -> None:
     assert msgspec.json.decode(control.bodies[0], type=Wake) == wake
 
 
-def test_a_wake_that_nobody_hears_is_told_in_the_log_only(
+def test_a_wake_that_control_does_not_take_is_logged_only(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     control = ScriptedControl()

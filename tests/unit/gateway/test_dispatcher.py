@@ -51,10 +51,10 @@ class FailingHandler:
 
 
 def ask(room: FailingHandler, path: str = "/endpoints/e/invocations") -> tuple[Exchange, bytes]:
-    door = Dispatcher(runtime=room, openai=room, control=room)
+    dispatcher = Dispatcher(runtime=room, openai=room, control=room)
     sink = WrittenAnswer()
     exchange = Exchange(sink, Received(HttpRequest("POST", path), True, True), b"")
-    asyncio.run(door.handle(exchange))
+    asyncio.run(dispatcher.handle(exchange))
     return exchange, sink.written
 
 
@@ -98,8 +98,12 @@ def test_a_body_that_is_too_large_is_refused_in_the_form_its_client_reads(
     path: str, header: tuple[str, str], body: bytes
 ) -> None:
     config = UpConfig(control_port=1)
-    door = build_gateway(config, CREDENTIALS, FixedRoutes(SNAPSHOT), UpstreamPool()).dispatcher
-    answer = door.refusal_answer(HttpRefusedError(413, "too large", HttpRequest("POST", path)))
+    dispatcher = build_gateway(
+        config, CREDENTIALS, FixedRoutes(SNAPSHOT), UpstreamPool()
+    ).dispatcher
+    answer = dispatcher.refusal_answer(
+        HttpRefusedError(413, "too large", HttpRequest("POST", path))
+    )
     assert answer.status == 413
     assert answer.headers[header[0]] == header[1]
     assert body in answer.body
@@ -107,8 +111,10 @@ def test_a_body_that_is_too_large_is_refused_in_the_form_its_client_reads(
 
 def test_bytes_that_are_no_http_get_an_answer_too() -> None:
     config = UpConfig(control_port=1)
-    door = build_gateway(config, CREDENTIALS, FixedRoutes(SNAPSHOT), UpstreamPool()).dispatcher
-    answer = door.refusal_answer(HttpRefusedError(400, "Malformed HTTP."))
+    dispatcher = build_gateway(
+        config, CREDENTIALS, FixedRoutes(SNAPSHOT), UpstreamPool()
+    ).dispatcher
+    answer = dispatcher.refusal_answer(HttpRefusedError(400, "Malformed HTTP."))
     assert (answer.status, b"Malformed HTTP." in answer.body) == (400, True)
 
 
@@ -120,15 +126,17 @@ def test_bytes_that_are_no_http_get_an_answer_too() -> None:
         pytest.param(
             True, {"host": "localhost", "origin": "http://evil.example"}, 403, id="a foreign page"
         ),
-        pytest.param(False, {"host": "door.example"}, 401, id="where a key is needed, any name"),
+        pytest.param(False, {"host": "gateway.example"}, 401, id="where a key is needed, any name"),
     ],
 )
-def test_a_web_page_gets_nothing_from_a_door_without_keys(
+def test_a_web_page_gets_nothing_from_a_gateway_without_keys(
     insecure: bool, headers: dict[str, str], status: int
 ) -> None:
     config = UpConfig(gateway_port=1, control_port=2, insecure_no_auth=insecure)
-    door = build_gateway(config, CREDENTIALS, FixedRoutes(SNAPSHOT), UpstreamPool()).dispatcher
+    dispatcher = build_gateway(
+        config, CREDENTIALS, FixedRoutes(SNAPSHOT), UpstreamPool()
+    ).dispatcher
     request = HttpRequest("GET", "/v1/models/none", headers=headers)
     sink = WrittenAnswer()
-    asyncio.run(door.handle(Exchange(sink, Received(request, True, True), b"")))
+    asyncio.run(dispatcher.handle(Exchange(sink, Received(request, True, True), b"")))
     assert sink.written.startswith(b"HTTP/1.1 %d " % status)

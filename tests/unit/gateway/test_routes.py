@@ -52,7 +52,7 @@ def test_a_file_that_cannot_be_read_is_no_crash(
     assert "cannot be read" in caplog.text
 
 
-def test_fixed_routes_change_when_told_and_leave_the_old_table_alone() -> None:
+def test_replaced_routes_leave_the_old_table_unchanged() -> None:
     routes = FixedRoutes(SNAPSHOT)
     before = routes.table
     routes.replace(EMPTY_SNAPSHOT)

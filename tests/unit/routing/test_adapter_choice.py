@@ -69,7 +69,7 @@ def test_where_a_request_for_an_adapter_goes(copies: list[CopyView], expected: i
         ),
     ],
 )
-def test_a_choice_says_why(copies: list[CopyView], reason: str) -> None:
+def test_a_choice_has_its_reason(copies: list[CopyView], reason: str) -> None:
     assert choose_for_adapter(copies).reason == reason
 
 

@@ -45,7 +45,7 @@ def test_what_the_copy_did_not_take_is_not_there() -> None:
     assert assignments.holds("b", 2.0)
 
 
-def test_an_assignment_tells_when_the_last_one_was() -> None:
+def test_an_assignment_returns_the_instant_of_the_last_one() -> None:
     assignments = sent("ab")
     assert assignments.assigned("a", 7.0) == 0.0
     assert assignments.assigned("c", 8.0) is None

@@ -50,7 +50,7 @@ def test_what_opens_nothing(header: str) -> None:
 
 
 @given(st.text())
-def test_whatever_a_container_says_is_read_or_left(header: str) -> None:
+def test_any_session_header_is_read_or_ignored(header: str) -> None:
     opened = opened_session(header, NOW)
     assert opened is None or header.strip().startswith(opened.id)
 

@@ -21,13 +21,13 @@ def places(capacity: int = 8, board: SessionDict | None = None) -> AdapterPlaces
     return AdapterPlaces(lambda: NOW, board, capacity)
 
 
-def sent(told: AdapterPlaces, adapters: list[str], at_once: int = 1) -> dict[str, set[int]]:
+def sent(known: AdapterPlaces, adapters: list[str], at_once: int = 1) -> dict[str, set[int]]:
     """Copies that each adapter was sent to, with `at_once` requests under way at any time."""
     outstanding = [0] * len(COPIES)
     under_way: list[int] = []
     found: dict[str, set[int]] = defaultdict(set)
     for adapter in adapters:
-        choice = told.choose(COPIES, outstanding, adapter)
+        choice = known.choose(COPIES, outstanding, adapter)
         found[adapter].add(choice.index)
         outstanding[choice.index] += 1
         under_way.append(choice.index)
@@ -58,9 +58,9 @@ def test_a_hot_adapter_does_not_drive_cold_ones_from_copy_to_copy() -> None:
 @given(st.lists(st.sampled_from("abcdefghij"), min_size=1, max_size=80), st.integers(1, 30))
 @settings(max_examples=60)
 def test_no_copy_idles_while_another_has_a_long_queue(asked: list[str], at_once: int) -> None:
-    told, outstanding, under_way = places(), [0] * len(COPIES), []
+    known, outstanding, under_way = places(), [0] * len(COPIES), []
     for adapter in asked:
-        choice = told.choose(COPIES, outstanding, adapter)
+        choice = known.choose(COPIES, outstanding, adapter)
         longest_ms = PRIOR_SERVICE_MS + 2 * PRIOR_LOAD_MS + 0.1 * PRIOR_SERVICE_MS
         if 0 in outstanding:
             assert choice.wait_ms <= longest_ms
@@ -71,45 +71,45 @@ def test_no_copy_idles_while_another_has_a_long_queue(asked: list[str], at_once:
 
 
 def test_what_was_learned_of_waiting_and_loading_decides() -> None:
-    told = places()
-    choice = told.choose(COPIES[:2], [0, 0], "a")
+    known = places()
+    choice = known.choose(COPIES[:2], [0, 0], "a")
     for _ in range(200):
-        told.answered(COPIES[0], 1000.0, 0, told.choose(COPIES[:1], [0], "a"))
-        told.answered(COPIES[1], 1000.0, 0, told.choose(COPIES[1:2], [0], "b"))
+        known.answered(COPIES[0], 1000.0, 0, known.choose(COPIES[:1], [0], "a"))
+        known.answered(COPIES[1], 1000.0, 0, known.choose(COPIES[1:2], [0], "b"))
     assert choice.index == 0
-    assert told.choose(COPIES[:2], [1, 0], "a").index == 1  # a second of waiting, 40 ms of loading
+    assert known.choose(COPIES[:2], [1, 0], "a").index == 1  # a second of waiting, 40 ms of loading
     for _ in range(200):
-        told.answered(COPIES[1], 9000.0, 0, choice)  # a load of eight seconds
-    told.forget(COPIES[0])
-    told.choose(COPIES[:1], [0], "c")
-    assert told.choose(COPIES[:2], [3, 0], "c").index == 0
+        known.answered(COPIES[1], 9000.0, 0, choice)  # a load of eight seconds
+    known.forget(COPIES[0])
+    known.choose(COPIES[:1], [0], "c")
+    assert known.choose(COPIES[:2], [3, 0], "c").index == 0
 
 
 def test_an_adapter_that_a_copy_refused_is_not_taken_to_be_there() -> None:
-    told = places()
-    choice = told.choose(COPIES, [0] * 4, "a")
-    told.failed(COPIES[choice.index], "a", choice)
-    again = told.choose(COPIES, [0] * 4, "a")
+    known = places()
+    choice = known.choose(COPIES, [0] * 4, "a")
+    known.failed(COPIES[choice.index], "a", choice)
+    again = known.choose(COPIES, [0] * 4, "a")
     assert not again.resident
-    at_home = told.choose(COPIES, [0] * 4, "a")
-    told.failed(COPIES[at_home.index], "a", at_home)
-    assert told.choose(COPIES, [0] * 4, "a").resident
+    at_home = known.choose(COPIES, [0] * 4, "a")
+    known.failed(COPIES[at_home.index], "a", at_home)
+    assert known.choose(COPIES, [0] * 4, "a").resident
 
 
 @pytest.mark.parametrize("by", ["another address", "being forgotten"])
 def test_a_copy_that_was_started_again_has_nothing(by: str) -> None:
-    told = places()
-    told.choose(COPIES[:1], [0], "a")
-    assert told.choose(COPIES[:1], [0], "a").resident
+    known = places()
+    known.choose(COPIES[:1], [0], "a")
+    assert known.choose(COPIES[:1], [0], "a").resident
     again = COPIES[0]
     if by == "another address":
         again = CopyRoute(id=again.id, address="http://127.0.0.1:99")
     else:
-        told.forget(again)
-    assert not told.choose((again,), [0], "a").resident
+        known.forget(again)
+    assert not known.choose((again,), [0], "a").resident
 
 
-def test_processes_of_one_door_find_each_others_adapters() -> None:
+def test_workers_of_one_gateway_find_each_others_adapters() -> None:
     board = SessionDict(lambda: NOW)
     first, second = places(board=board), places(board=board)
     first.choose(COPIES[2:3], [0], "a")
@@ -140,18 +140,18 @@ class HungBoard:
 
 def test_a_board_that_hangs_holds_up_one_request_in_a_while() -> None:
     clock, board = ManualClock(), HungBoard()
-    told = AdapterPlaces(clock.now, board)
+    known = AdapterPlaces(clock.now, board)
     for number in range(50):
-        told.choose(COPIES, [0] * 4, f"adapter-{number}")
+        known.choose(COPIES, [0] * 4, f"adapter-{number}")
     assert board.num_tries == 1
     clock.advance(QUIET_S)
-    told.choose(COPIES, [0] * 4, "another")
+    known.choose(COPIES, [0] * 4, "another")
     assert board.num_tries == 2
 
 
 def test_each_of_several_workers_remembers_fewer_adapters() -> None:
-    told = AdapterPlaces(lambda: NOW, capacity=64, num_workers=4)
+    known = AdapterPlaces(lambda: NOW, capacity=64, num_workers=4)
     for number in range(64):
-        told.choose(COPIES[:1], [0], f"adapter-{number}")
-    held = [n for n in range(64) if told.choose(COPIES[:1], [0], f"adapter-{63 - n}").resident]
+        known.choose(COPIES[:1], [0], f"adapter-{number}")
+    held = [n for n in range(64) if known.choose(COPIES[:1], [0], f"adapter-{63 - n}").resident]
     assert held == list(range(32))

@@ -2,7 +2,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.unit.gateway.routes_sample import ELSEWHERE, HERE, SNAPSHOT, STRANGER
+from tests.unit.gateway.routes_sample import ELSEWHERE, HERE, OTHER_ACCOUNT, SNAPSHOT
 
 from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.errors import ServiceError
@@ -46,7 +46,7 @@ def test_where_an_invocation_goes(
                      id="an unknown endpoint"),
         pytest.param(HERE, asked("LLMS"), 400, "Endpoint LLMS of account",
                      id="an endpoint in another case"),
-        pytest.param(STRANGER, asked("llms"), 400, "Endpoint llms of account 999999999999",
+        pytest.param(OTHER_ACCOUNT, asked("llms"), 400, "Endpoint llms of account 999999999999",
                      id="another account's endpoint looks like no endpoint"),
         pytest.param(ELSEWHERE, asked("models"), 400, "not found", id="another region's endpoint"),
         pytest.param(HERE, asked("llms"), 400, NO_COMPONENT_NAMED, id="no component header"),

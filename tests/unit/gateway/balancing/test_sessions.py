@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.gateway.routes_sample import COPIES, ELSEWHERE, HERE, SNAPSHOT, STRANGER
+from tests.unit.gateway.routes_sample import COPIES, ELSEWHERE, HERE, OTHER_ACCOUNT, SNAPSHOT
 
 from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.clock import ManualClock
@@ -103,7 +103,7 @@ def test_a_session_whose_copy_is_gone_is_refused_and_never_moved() -> None:
 def test_another_account_does_not_find_it() -> None:
     rig = Rig()
     rig.opened()
-    assert rig.sessions.holder(STRANGER, asked("s-1")) is None
+    assert rig.sessions.holder(OTHER_ACCOUNT, asked("s-1")) is None
     assert rig.sessions.holder(HERE, asked("s-1", "other")) is None
 
 
@@ -145,7 +145,7 @@ def test_what_a_container_can_open(
     assert rig.sessions.holder(HERE, asked("s-9")) == expected
 
 
-def test_the_client_is_told_of_a_session_under_the_newer_name_only_where_it_asked() -> None:
+def test_the_older_session_header_counts_only_where_a_session_was_requested() -> None:
     assert new_session_id(asked("NEW_SESSION"), {OLD_HEADER: "s-1"}) == "s-1"
     assert new_session_id(asked("s-1"), {OLD_HEADER: "s-1"}) is None
     assert new_session_id(asked(None), {}) is None

@@ -36,11 +36,11 @@ def asked(
     *,
     method: str = "GET",
     key: str | None = "sk-1",
-    open_door: bool = False,
+    allow_unsigned: bool = False,
 ) -> bytes:
     """The answer's bytes; raises what the room does."""
     owner = Scope("111122223333", "us-west-2")
-    callers = Callers(Verifier(lambda _: None), owner, "sk-1", open_door, lambda: 0.0)
+    callers = Callers(Verifier(lambda _: None), owner, "sk-1", allow_unsigned, lambda: 0.0)
     room = MetricsHandler(callers, upstream, CONTROL, "internal")
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     sink = Sink()
@@ -52,14 +52,14 @@ def asked(
 
 
 @pytest.mark.parametrize(
-    ("key", "open_door"),
+    ("key", "allow_unsigned"),
     [
         pytest.param("sk-1", False, id="with the key"),
         pytest.param(None, True, id="without, at a door without authentication"),
     ],
 )
-def test_the_page_is_what_control_says(key: str | None, open_door: bool) -> None:
-    assert asked(FakeUpstream(), key=key, open_door=open_door).endswith(b"\r\n\r\nok")
+def test_the_page_is_the_one_of_control(key: str | None, allow_unsigned: bool) -> None:
+    assert asked(FakeUpstream(), key=key, allow_unsigned=allow_unsigned).endswith(b"\r\n\r\nok")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_page_is_what_control_says(key: str | None, open_door: bool) -> None
         ),
     ],
 )
-def test_what_cannot_be_answered_is_said(
+def test_what_cannot_be_answered_has_an_error(
     key: str | None, method: str, upstream: FakeUpstream, status: int
 ) -> None:
     with pytest.raises(ServiceError) as failure:

@@ -15,7 +15,7 @@ TABLE = RouteTable(SNAPSHOT)
 @pytest.mark.parametrize(
     ("status", "side"), [(400, "client"), (404, "client"), (500, "server"), (507, "server")]
 )
-def test_a_containers_error_is_told_with_its_status_and_words(status: int, side: str) -> None:
+def test_a_containers_error_keeps_its_status_and_text(status: int, side: str) -> None:
     component = TABLE.component(HERE, "base")
     assert component is not None
     error = answered_with_error(component, status, b"bad input")

@@ -1,5 +1,5 @@
 import pytest
-from tests.unit.gateway.routes_sample import ELSEWHERE, HERE, SNAPSHOT, STRANGER
+from tests.unit.gateway.routes_sample import ELSEWHERE, HERE, OTHER_ACCOUNT, SNAPSHOT
 
 from hostelry.base.errors import ServiceError
 from hostelry.domain.scope import Scope
@@ -43,7 +43,7 @@ def test_models_by_name(
         pytest.param(HERE, "base:a\r\nX-Evil: 1", id="a header smuggled in the name"),
         pytest.param(HERE, "base:\u00e9", id="a name that fits in no header"),
         pytest.param(HERE, "base:" + "a" * 300, id="an endless name"),
-        pytest.param(STRANGER, "base", id="another account's"),
+        pytest.param(OTHER_ACCOUNT, "base", id="another account's"),
     ],
 )
 def test_models_that_do_not_exist(owner: Scope, name: str) -> None:
@@ -65,4 +65,4 @@ def test_bodies_that_name_no_model(body: bytes) -> None:
 def test_all_models_are_listed_once() -> None:
     names = [it.component_name for it in TABLE.llms(HERE.account)]
     assert names == ["abroad", "asleep", "base", "pirate", "starting", "unregistered"]
-    assert list(TABLE.llms(STRANGER.account)) == []
+    assert list(TABLE.llms(OTHER_ACCOUNT.account)) == []

@@ -27,7 +27,7 @@ class OnePeer(NoPeers):
 
 
 @pytest.fixture
-def door() -> Iterator[socket.socket]:
+def listening_socket() -> Iterator[socket.socket]:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(16)
@@ -36,7 +36,7 @@ def door() -> Iterator[socket.socket]:
 
 
 def accepted(
-    door: socket.socket, peers: NoPeers, num_clients: int, own: int = 0
+    listening_socket: socket.socket, peers: NoPeers, num_clients: int, own: int = 0
 ) -> tuple[int, list[float]]:
     """How many of so many clients are accepted, and for how long each was left to others."""
 
@@ -58,8 +58,10 @@ def accepted(
             if len(taken) == num_clients:
                 all_taken.set()
 
-        accepting = Acceptor(door, take, lambda: own + len(taken), peers)
-        clients = [socket.create_connection(door.getsockname()) for _ in range(num_clients)]
+        accepting = Acceptor(listening_socket, take, lambda: own + len(taken), peers)
+        clients = [
+            socket.create_connection(listening_socket.getsockname()) for _ in range(num_clients)
+        ]
         await all_taken.wait()
         accepting.close()
         accepting.close()
@@ -91,32 +93,32 @@ def test_the_more_it_has_the_longer_it_leaves_them() -> None:
     assert waits[1] > 0
 
 
-def test_a_worker_alone_takes_all_at_once(door: socket.socket) -> None:
-    assert accepted(door, NoPeers(), 5) == (5, [])
+def test_a_worker_alone_takes_all_at_once(listening_socket: socket.socket) -> None:
+    assert accepted(listening_socket, NoPeers(), 5) == (5, [])
 
 
-def test_what_no_other_worker_takes_is_taken_after_a_while(door: socket.socket) -> None:
-    num, waits = accepted(door, OnePeer(0), 3, own=4)
+def test_what_no_other_worker_takes_is_taken_after_a_while(listening_socket: socket.socket) -> None:
+    num, waits = accepted(listening_socket, OnePeer(0), 3, own=4)
     assert num == 3
     assert waits == [hold_back_s(own, 0) for own in (4, 5, 6)]
 
 
 def test_without_descriptors_it_waits_and_goes_on(
-    door: socket.socket, caplog: pytest.LogCaptureFixture
+    listening_socket: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
     failures = [errno.EMFILE, errno.ECONNABORTED]
 
     class Scarce:
-        """The door of a process that has no descriptor left; then a client goes."""
+        """The socket of a process that has no descriptor left; then a client goes."""
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(door, name)
+            return getattr(listening_socket, name)
 
         def accept(self) -> Any:
             if failures:
                 number = failures.pop(0)
                 raise OSError(number, os.strerror(number))
-            return door.accept()
+            return listening_socket.accept()
 
     num, waits = accepted(Scarce(), NoPeers(), 2)  # type: ignore[arg-type]
     assert num == 2

@@ -122,7 +122,7 @@ def test_what_is_not_served_is_refused(bytes_: bytes, status: int) -> None:
     assert not reader.requests
 
 
-def test_a_refused_body_still_says_what_it_was_for() -> None:
+def test_the_refusal_of_a_body_has_its_request() -> None:
     with pytest.raises(HttpRefusedError) as refusal:
         read(head(H, b"Content-Length: 65", target=b"/endpoints/e/invocations"))
     request = refusal.value.request

@@ -124,7 +124,7 @@ def test_whether_a_connection_is_kept(received: bytes, kept: bool) -> None:
     asyncio.run(scenario())
 
 
-def test_a_kept_connection_that_nobody_uses_is_cut() -> None:
+def test_an_idle_connection_is_cut() -> None:
     """What is open to a copy that has left the routes is a request under way, soon after."""
 
     async def scenario() -> None:
@@ -134,13 +134,13 @@ def test_a_kept_connection_that_nobody_uses_is_cut() -> None:
         rig.reply.close()
         assert not rig.transport.closed
         async with asyncio.timeout(5):
-            while not rig.transport.closed:  # noqa: ASYNC110 - a transport tells no one
+            while not rig.transport.closed:  # noqa: ASYNC110 - no event to await
                 await asyncio.sleep(0.005)
 
     asyncio.run(scenario())
 
 
-def test_bytes_that_nobody_asked_for_end_a_kept_connection() -> None:
+def test_unsolicited_bytes_end_an_idle_connection() -> None:
     async def scenario() -> None:
         rig = Rig()
         rig.connection.data_received(OK + b"hello")
@@ -162,7 +162,7 @@ def test_a_whole_answer_above_the_limit_is_an_error() -> None:
     asyncio.run(scenario())
 
 
-def test_reading_pauses_while_nobody_takes_the_chunks() -> None:
+def test_reading_pauses_while_the_chunks_are_not_taken() -> None:
     async def scenario() -> None:
         rig = Rig()
         big = b"a" * 300_000

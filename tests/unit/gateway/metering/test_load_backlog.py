@@ -1,4 +1,4 @@
-"""What waits for control: in order, each once, and never more than its bound."""
+"""Backlog of load reports: in order, each once, and never above its bound."""
 
 import pytest
 from hypothesis import given
@@ -43,15 +43,15 @@ def test_seconds_in_a_row_go_in_one_report_and_a_jump_parts_them() -> None:
     backlog = LoadBacklog("gateway-1", 1.0)
     for first in (T0, T0 + 1, T0 + 2, T0 - 3600):
         backlog.add([span(first)])
-    told = [(it.first - T0, it.through - T0) for it in drained(backlog)]
-    assert told == [(0, 2), (-3600, -3600)]
+    reported = [(it.first - T0, it.through - T0) for it in drained(backlog)]
+    assert reported == [(0, 2), (-3600, -3600)]
 
 
 def test_a_long_backlog_is_parted_between_seconds() -> None:
     backlog = LoadBacklog("gateway-1", 1.0)
     for second in range(T0, T0 + 60):
-        told = [load(second, key_of(it), arrivals=1) for it in range(200)]
-        backlog.add([span(second, *told)])
+        reported = [load(second, key_of(it), arrivals=1) for it in range(200)]
+        backlog.add([span(second, *reported)])
     reports = drained(backlog)
     assert all(len(it.seconds) <= MAX_LOADS_A_REPORT for it in reports)
     assert sum(len(it.seconds) for it in reports) == 60 * 200
@@ -67,8 +67,8 @@ def key_of(number: int) -> LoadKey:
 def test_no_request_is_lost_and_the_bound_is_kept_while_control_is_away(seconds: int) -> None:
     backlog = LoadBacklog("gateway-1", 1.0, max_loads=100)
     for second in range(T0, T0 + seconds):
-        told = [load(second, key_of(it), arrivals=1, in_flight_max=it) for it in range(20)]
-        backlog.add([span(second, *told)])
+        reported = [load(second, key_of(it), arrivals=1, in_flight_max=it) for it in range(20)]
+        backlog.add([span(second, *reported)])
         assert backlog.num_loads <= 100
     seen = [one for it in drained(backlog) for one in it.seconds]
     assert sum(it.arrivals for it in seen) == 20 * seconds

@@ -20,12 +20,12 @@ SECOND_NS = 1_000_000_000
 
 
 class Control(FakeUpstream):
-    """Answers with the statuses it is told, one after the other; None: it is away."""
+    """Answers with those statuses, one after the other; None: it is down."""
 
     def __init__(self, *statuses: int | None) -> None:
         super().__init__()
         self.statuses = list(statuses)
-        self.told: list[LoadReport] = []
+        self.reported: list[LoadReport] = []
         self.head = b""
 
     async def send(
@@ -39,7 +39,7 @@ class Control(FakeUpstream):
         if status is None:
             raise ConnectError("refused")
         self.head = parts[0]
-        self.told.append(msgspec.json.decode(parts[1], type=LoadReport))
+        self.reported.append(msgspec.json.decode(parts[1], type=LoadReport))
         reply = Reply(FakeReplyConnection())
         reply.head_came(status, {})
         reply.completed(reusable=True)
@@ -75,10 +75,10 @@ class Worker:
 @pytest.mark.parametrize(
     ("statuses", "sequences", "arrivals"),
     [
-        pytest.param([204, 204], [1, 2], 10, id="each second is told once"),
-        pytest.param([None, 204], [1, 2], 10, id="what control was away for is told later"),
-        pytest.param([500, 204], [1, 1, 2], 10, id="what it could not take is told again"),
-        pytest.param([400], [1, 2], 10, id="what it refuses is not told again"),
+        pytest.param([204, 204], [1, 2], 10, id="each second is reported once"),
+        pytest.param([None, 204], [1, 2], 10, id="what control was away for is reported later"),
+        pytest.param([500, 204], [1, 1, 2], 10, id="what it could not take is reported again"),
+        pytest.param([400], [1, 2], 10, id="what it refuses is not reported again"),
     ],
 )
 def test_control_hears_of_every_request(
@@ -87,8 +87,8 @@ def test_control_hears_of_every_request(
     control = Control(*statuses)
     worker = Worker(control)
     worker.run(iter([0, 3, 3, 4]), lambda: False)
-    told = {it.sequence: it for it in control.told}
-    assert [it.sequence for it in control.told][: len(sequences)] == sequences
-    assert sum(it.arrivals for one in told.values() for it in one.seconds) == arrivals
+    reported = {it.sequence: it for it in control.reported}
+    assert [it.sequence for it in control.reported][: len(sequences)] == sequences
+    assert sum(it.arrivals for one in reported.values() for it in one.seconds) == arrivals
     assert b"X-Hostelry-Key: key\r\n" in control.head
-    assert control.told[-1].worker == "gateway-1"
+    assert control.reported[-1].worker == "gateway-1"

@@ -95,7 +95,7 @@ def test_a_second_has_its_requests_with_their_times(rig: Rig) -> None:
     assert ended.overhead_latency_us == one_time(6e4)
 
 
-def test_what_a_copys_requests_came_to_is_told_by_copy_and_by_second(rig: Rig) -> None:
+def test_outcomes_are_reported_by_copy_and_second(rig: Rig) -> None:
     waits = [(0.1, "c-1"), (0.3, "c-1"), (0.2, "c-2"), (0.05, "c-1")]
     for wait_s, copy_id in waits:
         request = rig.meter.begin(CHAT)
@@ -143,7 +143,7 @@ def test_a_name_without_requests_takes_no_room(rig: Rig) -> None:
     assert (len(busy.loads), len(idle.loads)) == (3000, 0)
 
 
-def test_what_is_held_is_in_flight_and_its_age_is_told(rig: Rig) -> None:
+def test_queued_requests_are_in_flight_and_their_age_is_reported(rig: Rig) -> None:
     first, second = rig.meter.begin(CHAT), rig.meter.begin(CHAT)
     first.held()
     rig.wait(0.4)
@@ -244,7 +244,7 @@ def test_a_worker_that_stood_still_leaves_a_gap(rig: Rig) -> None:
     assert rig.spans == [(0, 0), (600, 600)]
 
 
-def test_the_last_second_of_a_life_is_told_before_it_is_over(rig: Rig) -> None:
+def test_the_last_second_of_a_process_is_reported_before_it_is_over(rig: Rig) -> None:
     rig.meter.begin(CHAT)
     rig.wait(0.3)
     (span,) = rig.meter.close_now()
@@ -298,13 +298,13 @@ def test_seconds_are_those_of_a_naive_integral(
             under_way[key].pop(0).end()
             naive.changes.append((rig.now_ns, key, -1))
     rig.wait(1)
-    told = {(it.key, it.second): it for key in (CHAT, CODE) for it in rig.seconds(key)}
+    reported = {(it.key, it.second): it for key in (CHAT, CODE) for it in rig.seconds(key)}
     num_seconds = math.floor(rig.now_ns / SECOND_NS) - 5
     for number in range(num_seconds):
         for key in (CHAT, CODE):
             expected = naive.second(key, (5 + number) * SECOND_NS)
-            seen = told.pop((key, T0 + number), SecondLoad(key=key, second=T0 + number))
-            told.pop((key, T0 + number), None)
+            seen = reported.pop((key, T0 + number), SecondLoad(key=key, second=T0 + number))
+            reported.pop((key, T0 + number), None)
             assert (
                 seen.arrivals,
                 seen.finished,
@@ -312,7 +312,7 @@ def test_seconds_are_those_of_a_naive_integral(
                 seen.in_flight_min,
                 seen.in_flight_max,
             ) == pytest.approx(expected)
-    assert not told
+    assert not reported
 
 
 def test_a_base_has_its_adapters_requests_on_its_copies(rig: Rig) -> None:
@@ -333,7 +333,7 @@ def test_a_base_has_its_adapters_requests_on_its_copies(rig: Rig) -> None:
     assert idle.loads == ()
 
 
-def test_what_is_on_the_copies_is_told_with_what_waits_and_what_others_put_there(rig: Rig) -> None:
+def test_requests_on_copies_count_queued_ones_and_those_of_other_workers(rig: Rig) -> None:
     own, adapters = rig.meter.begin(CHAT), rig.meter.begin(CODE, CHAT)
     own.chosen("c-1", 4)
     adapters.held()
@@ -349,7 +349,9 @@ def test_what_is_on_the_copies_is_told_with_what_waits_and_what_others_put_there
     assert (third.on_copies_first, third.seen_on_copies, third.held_max) == (2, 0, 0)
 
 
-def test_what_nobody_asks_for_is_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loads_that_are_not_collected_are_bounded(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("hostelry.gateway.metering.meter.MAX_LOADS", 10)
     for _ in range(100):
         rig.meter.begin(CHAT).end()

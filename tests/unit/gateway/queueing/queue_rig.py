@@ -1,4 +1,4 @@
-"""A door's holding with routes and a clock that a test moves by hand."""
+"""A gateway's pending queue, with routes and a clock that a test moves by hand."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -32,8 +32,8 @@ COMING = replace(ASLEEP, desired_copies=2, waiting_for="no instance has room")
 AWAKE = replace(ASLEEP, desired_copies=2, copies=COPIES)
 
 
-class FakeControlLine:
-    """Notes what it is told; knows what it is said to know."""
+class FakeControlClient:
+    """Records its calls; knows what `wanted` says."""
 
     def __init__(self) -> None:
         self.wakes: list[Wake] = []
@@ -50,12 +50,12 @@ class FakeControlLine:
 
 
 class Rig:
-    """A door's holding with routes that a test changes and a clock that it moves."""
+    """A pending queue with routes that a test changes and a clock that it moves."""
 
     def __init__(self, *components: ComponentRoute, **limits: Any) -> None:
         self.now_s = 100.0
         self.routes = FixedRoutes()
-        self.control = FakeControlLine()
+        self.control = FakeControlClient()
         self.counts = Outstanding()
         self.upstream = FakeUpstream()
         self.copies = LoadBalancer(self.upstream, self.counts, lambda: 0.0, lambda: self.now_s)

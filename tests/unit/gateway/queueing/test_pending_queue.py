@@ -1,4 +1,4 @@
-"""Requests that wait for a copy: in order, at a pace, within their limits, and told why."""
+"""Requests that wait for a copy: order, rate of release, limits, and the reasons they get."""
 
 import asyncio
 from dataclasses import replace
@@ -32,7 +32,7 @@ def test_a_request_that_wakes_a_component_is_answered_once_there_is_a_copy() -> 
     )  # fmt: skip
 
 
-def test_what_waits_is_told_again_until_control_has_raised_it() -> None:
+def test_a_wake_is_repeated_until_control_desires_a_copy() -> None:
     rig = Rig(ASLEEP)
 
     async def scenario() -> None:
@@ -43,15 +43,15 @@ def test_what_waits_is_told_again_until_control_has_raised_it() -> None:
             rig.pass_s(0.5)
             await settle()
         assert len({round(it.at, 3) for it in rig.control.wakes}) == 1  # since when they wait
-        told = [it.held for it in rig.control.wakes]
-        assert told[:2] == [1, 5]
-        assert set(told[2:]) == {5}
-        assert 14 <= len(told) <= 18
-        rig.show(COMING)  # it has heard
+        notified = [it.held for it in rig.control.wakes]
+        assert notified[:2] == [1, 5]
+        assert set(notified[2:]) == {5}
+        assert 14 <= len(notified) <= 18
+        rig.show(COMING)  # control has received it
         rig.pass_s(1.5)
         rig.pass_s(1.5)
         await settle()
-        assert len(rig.control.wakes) == len(told)
+        assert len(rig.control.wakes) == len(notified)
         requests.append(rig.start("more"))
         await settle()
         rig.pass_s(1.5)
@@ -109,7 +109,7 @@ def test_a_second_copy_that_comes_a_moment_later_gets_its_share() -> None:
     play(scenario)
 
 
-def test_when_its_time_is_over_it_is_told_what_it_waited_for() -> None:
+def test_an_expired_request_gets_the_reason() -> None:
     rig = Rig(ASLEEP)
 
     async def scenario() -> None:
@@ -147,7 +147,7 @@ def test_the_setting_limits_the_wait_where_it_is_shorter() -> None:
     play(scenario)
 
 
-def test_a_full_line_is_told_at_once_and_the_others_wait_on() -> None:
+def test_a_full_queue_refuses_at_once_and_keeps_the_others() -> None:
     rig = Rig(ASLEEP, max_requests_each=2)
 
     async def scenario() -> None:

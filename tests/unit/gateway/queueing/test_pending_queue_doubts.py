@@ -1,4 +1,4 @@
-"""Who is not held, what control knows more than the routes, and copies that come and go."""
+"""Requests that may not wait, names that only control knows, copies that come and go."""
 
 import asyncio
 from dataclasses import replace
@@ -16,7 +16,7 @@ from hostelry.gateway.queueing.pending_queue import SYNC_S
 
 
 @pytest.mark.parametrize(
-    ("route", "status", "says"),
+    ("route", "status", "text"),
     [
         pytest.param(replace(ASLEEP, at_zero=AtZero.COMPAT), 400, NO_CAPACITY,
                      id="compat: AWS's error, although it could be woken"),
@@ -30,13 +30,15 @@ from hostelry.gateway.queueing.pending_queue import SYNC_S
                      "DynamicScalingOutSuspended", id="scaling out is suspended"),
     ],
 )  # fmt: skip
-def test_who_is_not_held_is_told_at_once(route: ComponentRoute, status: int, says: str) -> None:
+def test_requests_that_may_not_wait_fail_at_once(
+    route: ComponentRoute, status: int, text: str
+) -> None:
     rig = Rig(route)
 
     async def scenario() -> None:
         await rig.request("a")
         assert rig.answers[0].startswith(f"a {status} ")
-        assert says in rig.answers[0]
+        assert text in rig.answers[0]
         assert rig.control.wakes == []
         assert (NO_CAPACITY in rig.answers[0]) is (status == 400)
 
@@ -45,7 +47,7 @@ def test_who_is_not_held_is_told_at_once(route: ComponentRoute, status: int, say
     assert (load.arrivals, load.no_capacity, load.delayed) == (1, 1, 0)
 
 
-def test_compat_waits_for_nobody_although_others_of_the_endpoint_are_held() -> None:
+def test_compat_does_not_wait_although_others_of_the_endpoint_do() -> None:
     rig = Rig(ASLEEP, replace(ASLEEP, name="plain", at_zero=AtZero.COMPAT))
 
     async def scenario() -> None:
@@ -58,7 +60,7 @@ def test_compat_waits_for_nobody_although_others_of_the_endpoint_are_held() -> N
     play(scenario)
 
 
-def test_compat_asks_nobody_and_counts_although_a_request_could_wake_it() -> None:
+def test_compat_wakes_nothing_and_counts_although_a_request_could_wake_it() -> None:
     rig = Rig(replace(ASLEEP, at_zero=AtZero.COMPAT))
     rig.control.wanted = True
 
@@ -196,7 +198,7 @@ def test_copies_that_vanish_again_before_the_request_went_leave_it_in_its_place(
         requests = [rig.start(who) for who in "abc"]
         await settle()
         rig.show(AWAKE)
-        rig.show(COMING)  # before anyone who was let go has run
+        rig.show(COMING)  # before any released request has run
         await settle()
         assert (rig.answers, rig.pending_queue.num_held) == ([], 3)
         rig.show(AWAKE)
@@ -221,7 +223,7 @@ def test_what_is_deleted_while_it_is_waited_for_is_not_found() -> None:
     play(scenario)
 
 
-def test_what_is_put_to_sleep_for_good_while_it_is_waited_for_says_so() -> None:
+def test_a_component_turned_off_while_requests_wait_ends_the_wait() -> None:
     rig = Rig(COMING)
 
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""OpenAI clients of models without a copy: they wait too, and are told in OpenAI's form."""
+"""OpenAI clients of models without a copy: they wait too, and errors have the format of OpenAI."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ async def complete(parts: Gateway, name: str = "llm") -> tuple[int, dict[str, st
         pytest.param(replace(ASLEEP, wakeable=Wakeable.NO_TARGET), id="off on purpose"),
     ],
 )
-def test_who_is_not_held_is_told_that_there_is_no_capacity(route: ComponentRoute) -> None:
+def test_openai_requests_that_may_not_wait_get_no_capacity(route: ComponentRoute) -> None:
     async def scenario() -> None:
         config = UpConfig(control_port=1)
         parts = build_gateway(config, CREDENTIALS, FixedRoutes(routes_of(route)), UpstreamPool())

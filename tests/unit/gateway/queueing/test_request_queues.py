@@ -74,7 +74,7 @@ def test_who_was_let_go_for_nothing_is_before_all_that_came_later() -> None:
     assert clients.released == ["a", "b", "c", "d"]
 
 
-def test_who_leaves_is_not_told_and_gives_the_room_back_at_once() -> None:
+def test_a_request_that_leaves_frees_its_room_at_once() -> None:
     clients = Clients(max_requests_each=2)
     clients.join("a", num_bytes=10)
     clients.join("b", num_bytes=20)
@@ -87,7 +87,7 @@ def test_who_leaves_is_not_told_and_gives_the_room_back_at_once() -> None:
     assert not clients.queues
 
 
-def test_who_has_waited_long_enough_is_told_so_whatever_the_place() -> None:
+def test_requests_expire_at_their_limit_whatever_their_place() -> None:
     clients = Clients()
     clients.join("long", until_s=480.0)
     clients.join("short", until_s=60.0)
@@ -102,7 +102,7 @@ def test_who_has_waited_long_enough_is_told_so_whatever_the_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "before", "says"),
+    ("limits", "before", "text"),
     [
         pytest.param({"max_requests_each": 2}, ["llm", "llm"], "2 requests wait for it already",
                      id="as many as may wait for one name"),
@@ -111,13 +111,11 @@ def test_who_has_waited_long_enough_is_told_so_whatever_the_place() -> None:
         pytest.param({"max_bytes": 8}, ["x"], "they would be more than 8", id="as many bytes"),
     ],
 )  # fmt: skip
-def test_a_full_line_says_which_limit_is_reached(
-    limits: dict[str, int], before: list[str], says: str
-) -> None:
+def test_a_full_queue_names_the_limit(limits: dict[str, int], before: list[str], text: str) -> None:
     clients = Clients(**limits)
     for number, name in enumerate(before):
         clients.join(f"{number}", name, num_bytes=5)
-    with pytest.raises(QueueFullError, match=says):
+    with pytest.raises(QueueFullError, match=text):
         clients.join("one more", num_bytes=5)
     clients.queues.leave(clients.places["0"])
     clients.join("one more", num_bytes=5)
@@ -168,9 +166,7 @@ def test_deadlines_of_those_who_left_are_not_kept_for_ever() -> None:
 
 
 @given(seed=st.integers(0, 2**32), num_steps=st.integers(1, 200))
-def test_whatever_happens_everyone_is_told_once_and_the_sums_are_right(
-    seed: int, num_steps: int
-) -> None:
+def test_every_request_ends_once_and_the_sums_are_right(seed: int, num_steps: int) -> None:
     draw = random.Random(seed)
     clients = Clients(max_requests=8, max_requests_each=4, max_bytes=30)
     left: set[str] = set()

@@ -96,7 +96,7 @@ def test_a_full_table_lets_a_worker_count_alone_until_the_routes_change(
     assert two.of("c-2") == 1
 
 
-def test_a_hung_worker_that_holds_the_lock_holds_up_nobody(
+def test_a_hung_worker_that_holds_the_lock_does_not_block_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mapped_file, "LOCK_PAUSE_S", 0.0)
