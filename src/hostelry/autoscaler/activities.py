@@ -1,4 +1,4 @@
-"""The book of scaling activities: every act is in it before it is done, and until it has ended.
+"""Records of scaling activities: written before each act, changed until it has ended.
 
 The one writer of these records. At most `MAX_KEPT` of a target are kept, none over six weeks old.
 """
@@ -59,24 +59,21 @@ class ActivityBook:
             return next((it.value for it in mine if it.value.id == activity.id), activity)
 
     def open_ones(self) -> list[ScalingActivity]:
-        """Those that somebody may still have to write to."""
+        """Activities that may still change."""
         with self._lock:
-            return [
-                it.value
-                for place in dict.fromkeys(self._open.values())
-                for it in self._by_place.get(place, ())
-                if it.value.id in self._open
-            ]
+            places = dict.fromkeys(self._open.values())
+            stored = [it for place in places for it in self._by_place.get(place, ())]
+            return [it.value for it in stored if it.value.id in self._open]
 
     def close_those(self, is_closed: Callable[[ScalingActivity], bool]) -> None:
-        """Take those for which that is true from the open ones."""
+        """Take the activities that `is_closed` accepts from the open ones."""
         for activity in self.open_ones():
             if is_closed(activity):
                 with self._lock:
                     self._open.pop(activity.id, None)
 
     def write(self, activity: ScalingActivity, now: float) -> ScalingActivity:
-        """Add the activity; what is too old or too much of its target goes."""
+        """Add the activity; those of its target that are too old or too many go."""
         with self._lock:
             stored = self._records.put(activity.scope, activity.id, activity, expect=None)
             mine = self._by_place.setdefault(place_of(activity), [])
@@ -110,21 +107,21 @@ class ActivityBook:
 
 
 def place_of(activity: ScalingActivity) -> Place:
-    """Whose activity it is."""
+    """The target of an activity."""
     return activity.scope, target_name(activity.resource_id, activity.dimension)
 
 
 def _excess(
     mine: list[Versioned[ScalingActivity]], now: float
 ) -> Iterator[Versioned[ScalingActivity]]:
-    for number, it in enumerate(mine):
-        ended = it.value.status not in UNDER_WAY
-        if ended and (number >= MAX_KEPT or it.value.started_at < now - KEPT_S):
-            yield it
+    for number, stored in enumerate(mine):
+        ended = stored.value.status not in UNDER_WAY
+        if ended and (number >= MAX_KEPT or stored.value.started_at < now - KEPT_S):
+            yield stored
 
 
 def with_details(activity: ScalingActivity) -> ScalingActivity:
-    """The activity with what DescribeScalingActivities shows as Details: the receipt, as JSON."""
+    """The activity with its Details, as DescribeScalingActivities has them: the receipt as JSON."""
     if activity.receipt is None:
         return activity
     return replace(activity, details=details_of(activity.receipt))

@@ -1,6 +1,7 @@
-"""Tells web addresses of alarms, and marks that as done; never holds up the watching of alarms.
+"""Notifications of web addresses about alarms; alarm evaluation never waits for them.
 
-A state is told at least once: whoever is killed before it is marked leaves it to the next control.
+At least once: a state is marked as notified afterwards, and the next control process resends it
+after a kill in between.
 """
 
 import asyncio
@@ -29,6 +30,7 @@ MAX_AT_ONCE = 32
 MAX_UNDER_WAY = 1000  # further alarms wait, recorded as not acted on
 MARK_ATTEMPTS = 10
 AGAIN_LATER = frozenset({408, 425, 429})
+WEB = (TargetKind.TOPIC, TargetKind.ADDRESS)
 
 AddressesOf = Callable[[str], Sequence[str]]
 Post = Callable[[str, Mapping[str, str], bytes], Awaitable[int]]
@@ -37,7 +39,7 @@ Job = tuple[Scope, str, AlarmState, float]  # an alarm, and the state it entered
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmActionDeps:
-    """What telling needs: addresses behind an action (raises AddressError), and how to post."""
+    """Dependencies; `addresses_of` raises AddressError for an action without an address."""
 
     state: State
     clock: Clock
@@ -46,7 +48,7 @@ class AlarmActionDeps:
 
 
 class AlarmNotifier:
-    """The tellings under way; used from one event loop, asked from any thread."""
+    """Notifications under way; used from one event loop, `is_free_for` from any thread."""
 
     def __init__(self, deps: AlarmActionDeps) -> None:
         self._deps = deps
@@ -54,25 +56,22 @@ class AlarmNotifier:
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
 
     def is_free_for(self, alarm: Alarm) -> bool:
-        """Whether this state of the alarm is not being told yet, and there is room to."""
+        """Return whether this state is not being notified yet, and another alarm may be."""
         return job_of(alarm) not in self._under_way and len(self._under_way) < MAX_UNDER_WAY
 
-    async def tell(self, alarm: Alarm) -> None:
-        """Tell every address of the state's actions, then mark the state as acted on."""
+    async def notify(self, alarm: Alarm) -> None:
+        """Post to every address of the state's actions, then mark the state as acted on."""
         job = job_of(alarm)
         if job in self._under_way:
             return
         self._under_way.add(job)
         try:
-            web = [
-                it
-                for it in alarm.actions.on(alarm.status.state)
-                if target_kind(it) in (TargetKind.TOPIC, TargetKind.ADDRESS)
-            ]
+            actions = alarm.actions.on(alarm.status.state)
+            web = [it for it in actions if target_kind(it) in WEB]
             items = await asyncio.gather(*(self._item(alarm, it) for it in web))
             await asyncio.to_thread(self._mark, alarm, items)
         except RetryableError as error:
-            LOG.info("alarm %s: its actions will be done again: %s", alarm.name, error)
+            LOG.info("alarm %s: its actions are retried: %s", alarm.name, error)
         finally:
             self._under_way.discard(job)
 
@@ -81,15 +80,15 @@ class AlarmNotifier:
             addresses = self._deps.addresses_of(action)
         except AddressError as error:
             return action_done(alarm, action, str(error), self._deps.clock.now())
-        told = [await self._told(alarm, action, it) for it in addresses]
-        problems = [it for it in told if it is not None]
+        outcomes = [await self._post(alarm, action, it) for it in addresses]
+        problems = [it for it in outcomes if it is not None]
         if problems:
             LOG.warning("alarm %s: action %s failed: %s", alarm.name, action, problems[0])
         problem = "; ".join(problems) or None
         return action_done(alarm, action, problem, self._deps.clock.now())
 
-    async def _told(self, alarm: Alarm, action: str, address: str) -> str | None:
-        """None once the address took it, else why it did not."""
+    async def _post(self, alarm: Alarm, action: str, address: str) -> str | None:
+        """None once the address accepted it, else the problem."""
         headers, body = notification(alarm, action, self._deps.clock.now())
         problem = ""
         for delay_s in (0.0, *DELAYS_S):
@@ -133,18 +132,18 @@ class AlarmNotifier:
 
 
 def job_of(alarm: Alarm) -> Job:
-    """An alarm and its state, as one thing to be told."""
+    """An alarm and the state that it entered: what one notification is about."""
     return alarm.scope, alarm.name, alarm.status.state, alarm.status.transitioned_at
 
 
 class WebPoster:
-    """Posts to web addresses; for one event loop."""
+    """HTTP client for web addresses; for one event loop."""
 
     def __init__(self) -> None:
         self._client: httpx.AsyncClient | None = None
 
     async def post(self, address: str, headers: Mapping[str, str], body: bytes) -> int:
-        """The status that an address answers with; its body is not read, no redirect followed.
+        """Return the status of the answer; its body is not read, no redirect followed.
 
         Raises httpx.HTTPError, httpx.InvalidURL, TimeoutError or OSError when there is none in
         time.
@@ -159,7 +158,7 @@ class WebPoster:
             return answer.status_code
 
     async def close(self) -> None:
-        """End what is open."""
+        """Close the connections."""
         if self._client is not None:
             await self._client.aclose()
             self._client = None

@@ -1,4 +1,4 @@
-"""The web addresses that are told of alarms: the operator's actions.toml, and what alarms name.
+"""Web addresses to notify of alarms: the operator's actions.toml, and those that alarms name.
 
     [topics]
     alerts = "http://127.0.0.1:9000/alerts"
@@ -30,19 +30,19 @@ Origin = tuple[str, str, int]  # scheme, host, port
 
 
 class AddressError(Exception):
-    """Why nobody can be told; the message is for the alarm's history."""
+    """No address can be notified; the message is for the alarm's history."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """What actions.toml says; `allowed` None allows every address."""
+    """Content of actions.toml; `allowed` None allows every address."""
 
     topics: Mapping[str, Sequence[str]] = field(default_factory=dict)
     allowed: frozenset[Origin] | None = None
 
     @classmethod
     def load(cls, path: Path) -> "Addresses":
-        """What the file says; raises TerminalError naming what is wrong with it."""
+        """Read a file, empty where there is none; raises TerminalError with what is wrong."""
         try:
             content = tomllib.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -69,8 +69,8 @@ class Addresses:
 class AddressFile:
     """The addresses of one actions.toml, read again at a use that finds the file changed.
 
-    A file that cannot be read says why in the log, once a change; until it is mended the last good
-    content holds.
+    A file that cannot be read is logged once a change; until it is mended the last good content
+    holds.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Composite alarms beside those they ask for: evaluated when one of those has changed."""
+"""Evaluation of composite alarms, whenever an alarm of their rules has changed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,9 +17,13 @@ Seen = tuple[str, tuple[tuple[AlarmState, float] | None, ...]]
 
 
 class Composites:
-    """What each composite alarm was evaluated on last.
+    """The states of children that each composite alarm was evaluated on last.
 
-    It keeps a state that was set by hand until a child changes, as SetAlarmState promises.
+    | rule or a child since the last evaluation | state |
+    | --- | --- |
+    | unchanged | kept, also one set by SetAlarmState |
+    | changed, the rule holds | ALARM |
+    | changed, it does not | OK |
     """
 
     def __init__(self) -> None:
@@ -45,8 +49,10 @@ class Composites:
         if state is alarm.status.state:
             return None
         newest = newest_of(known)
-        told = [(arns[alarm.scope, name], known[name]) for name in newest]
-        status = moved(alarm.status, state, _reason(alarm, state, told), _data(told), now)
+        children_now = [(arns[alarm.scope, name], known[name]) for name in newest]
+        status = moved(
+            alarm.status, state, _reason(alarm, state, children_now), _data(children_now), now
+        )
         return replace(alarm, status=status)
 
     def forget(self, alarm: CompositeAlarm) -> None:
@@ -70,7 +76,7 @@ def arns_of(alarms: Iterable[Alarm]) -> dict[Place, str]:
 
 
 def newest_of(known: Mapping[str, AlarmStatus]) -> list[str]:
-    """Names of children, the one that changed last first."""
+    """Names of children, most recent change first."""
     return sorted(known, key=lambda it: (-known[it].transitioned_at, it))[:MAX_TRIGGERS]
 
 
@@ -79,19 +85,19 @@ def _shown(status: AlarmStatus | None) -> tuple[AlarmState, float] | None:
 
 
 def _reason(
-    alarm: CompositeAlarm, state: AlarmState, told: Sequence[tuple[str, AlarmStatus]]
+    alarm: CompositeAlarm, state: AlarmState, children_now: Sequence[tuple[str, AlarmStatus]]
 ) -> str:
-    if not told:
+    if not children_now:
         return f"The rule {alarm.expression[:200]} gives {state.value}."
-    arn, status = told[0]
+    arn, status = children_now[0]
     return (
         f"{arn} transitioned to {status.state.value} at"
         f" {long_instant(status.transitioned_at).replace('+0000', 'Z')}"
     )
 
 
-def _data(told: Sequence[tuple[str, AlarmStatus]]) -> str | None:
-    if not told:
+def _data(children_now: Sequence[tuple[str, AlarmStatus]]) -> str | None:
+    if not children_now:
         return None
     triggers = [
         {
@@ -101,7 +107,7 @@ def _data(told: Sequence[tuple[str, AlarmStatus]]) -> str | None:
                 "timestamp": long_instant(status.transitioned_at),
             },
         }
-        for arn, status in told
+        for arn, status in children_now
     ]
     while len(dense({"triggeringAlarms": triggers})) > 4000:
         triggers.pop()

@@ -1,4 +1,4 @@
-"""What the metrics say of one alarm now."""
+"""Evaluation of one metric alarm on the metric store."""
 
 import json
 import math
@@ -38,8 +38,8 @@ def datapoints(
 def forced_values(status: AlarmStatus) -> tuple[Datapoint, ...]:
     """The datapoints that StateReasonData of SetAlarmState names for scaling policies."""
     try:
-        told = json.loads(status.reason_data or "{}")["recentDatapoints"]
-        values = [float(it) for it in told]
+        given = json.loads(status.reason_data or "{}")["recentDatapoints"]
+        values = [float(it) for it in given]
     except (ValueError, TypeError, KeyError, RecursionError):
         return ()
     at = status.transitioned_at

@@ -1,4 +1,4 @@
-"""What is told to the address of an alarm's action: SNS's envelope around CloudWatch's JSON.
+"""Notification of an alarm's action: SNS's envelope around CloudWatch's JSON.
 
 Source: Amazon SNS Developer Guide, "HTTP/HTTPS notification JSON format"; the messages that
 CloudWatch alarms publish.
@@ -19,13 +19,13 @@ MESSAGE_IDS = uuid.UUID("6f1c2a52-8c55-4f0f-9f0d-5d6d5f2a7a11")
 
 
 def notification(alarm: Alarm, action: str, now: float) -> tuple[Mapping[str, str], bytes]:
-    """Headers and body of the POST that tells `action` of the state that the alarm is in.
+    """Headers and body of the POST that notifies `action` of the alarm's present state.
 
-    The same state told again, to the same action, has the same MessageId.
+    A resent notification of a state has the same MessageId.
     """
     status = alarm.status
-    told = f"{alarm.arn} {status.state.value} {status.transitioned_at!r} {action}"
-    message_id = str(uuid.uuid5(MESSAGE_IDS, told))
+    identity = f"{alarm.arn} {status.state.value} {status.transitioned_at!r} {action}"
+    message_id = str(uuid.uuid5(MESSAGE_IDS, identity))
     body = {
         "Type": "Notification",
         "MessageId": message_id,
@@ -78,7 +78,7 @@ def message(alarm: Alarm) -> Mapping[str, Any]:
 
 
 def trigger(rule: AlarmRule, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a metric alarm watches."""
+    """The Trigger member: the rule of a metric alarm."""
     common = {
         "Period": rule.period_s,
         "EvaluationPeriods": rule.evaluation_periods,

@@ -1,4 +1,4 @@
-"""Watches every alarm: evaluates what is due, writes a state that changed, and has it acted on.
+"""Evaluation of every alarm that is due; a changed state is written first, then acted on.
 
     watch = AlarmWatch(
         AlarmWatchDeps(state=state, metrics=metrics, scaler=scaler, clock=clock),
@@ -6,10 +6,17 @@
             state=state, clock=clock, addresses_of=AddressFile(home.actions).of, post=...
         ),
     )
-    await watch.run()  # until cancelled; raises what an evaluation raises, and may be run again
+    await watch.run()  # until cancelled; errors of an evaluation propagate; may be run again
 
-The state is written before anything is done for it. Scaling policies are asked again as long as it
-lasts, so that none is lost with the process; what is told by the web is marked in the state.
+Scaling policies are triggered again for as long as the state lasts, so that none is lost with the
+process; web notifications are marked in the state once they are sent.
+
+| alarm now | done |
+| --- | --- |
+| entered a state | it is written; its policies triggered, its web actions queued |
+| still in a state with policies | they are triggered again after each evaluation interval |
+| web actions not marked as done | they are queued again |
+| the clock was set a short time ago | nothing, until new periods have passed |
 """
 
 import asyncio
@@ -48,7 +55,7 @@ HOUSEKEEPING_S = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmWatchDeps:
-    """What a watch works with; `steady` never jumps."""
+    """Dependencies; `steady` never jumps."""
 
     state: State
     metrics: MetricReader
@@ -58,19 +65,19 @@ class AlarmWatchDeps:
 
 
 @dataclass(slots=True, kw_only=True)
-class Turn:
-    """What is kept of one alarm in memory."""
+class AlarmSchedule:
+    """Memory of one alarm: when it is due, when its policies were triggered last and for what."""
 
     due_at: float
     configured_at: float
-    asked_at: float | None = None  # when its scaling policies were asked last
-    asked_for: Job | None = None  # the state that they were asked for
+    triggered_at: float | None = None
+    triggered_for: Job | None = None
 
 
 class AlarmWatch:
-    """One process's watching of alarms; `look` is one pass, `run` goes on until cancelled.
+    """The evaluation loop of one process; `look` is one pass.
 
-    `is_behind` is set by a pass that left some of what is due to the next one.
+    `is_behind` is set by a pass that left due alarms to the next one.
     """
 
     def __init__(self, deps: AlarmWatchDeps, action_deps: AlarmActionDeps) -> None:
@@ -79,47 +86,47 @@ class AlarmWatch:
         self._composites = Composites()
         self._composites_seen: tuple[int, ...] = ()  # versions that they were evaluated on
         self._has_written = False  # metric alarms, in this pass
-        self._turns: dict[str, Turn] = {}  # by the alarm's ARN
-        self._entered: list[Alarm] = []  # in this pass, with something to be told by the web
+        self._schedules: dict[str, AlarmSchedule] = {}  # by the alarm's ARN
+        self._entered: list[Alarm] = []  # in this pass, with web actions
         self._instants = (deps.clock.now(), deps.steady.now())
         self._set_at: float | None = None  # when the clock was set last
         self._tidied_at: float | None = None
         self.is_behind = False
 
     async def run(self) -> None:
-        """Look each second; what is told by the web runs beside."""
+        """Make a pass each second until cancelled; web actions run as tasks."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 self.is_behind = False
                 try:
                     for alarm in await asyncio.to_thread(self.look):
-                        tasks.create_task(self._actions.tell(alarm))
+                        tasks.create_task(self._actions.notify(alarm))
                 except RetryableError as error:
-                    LOG.warning("alarms will be looked at again: %s", error)
+                    LOG.warning("alarms are evaluated again: %s", error)
                 if not self.is_behind:
                     await self._deps.clock.sleep(TICK_S)
 
     def look(self) -> list[Alarm]:
-        """One pass over what is due; the alarms whose web actions have to be done now."""
+        """Make one pass over due alarms; return those whose web actions have to be done now."""
         now = self._deps.clock.now()
         self._notice_jump(now)
         stored = self._deps.state.metric_alarms.list()
         self._forget(stored)
         self._entered, self._has_written = [], False
-        for it in stored:
-            if is_pending(it.value):
-                self._act_on_pending(it, now)
+        for alarm in stored:
+            if is_pending(alarm.value):
+                self._act_on_pending(alarm, now)
         due = [it for it in stored if self._is_due(it.value, now)]
         self.is_behind = len(due) > MAX_BATCH
-        for it in islice(due, MAX_BATCH):
-            self._evaluate(it, now)
+        for alarm in islice(due, MAX_BATCH):
+            self._evaluate(alarm, now)
         self._evaluate_composites(stored, now)
         self._tidy(now)
-        told = {job_of(it): it for it in self._entered}
-        return [it for it in told.values() if self._actions.is_free_for(it)]
+        entered = {job_of(it): it for it in self._entered}
+        return [it for it in entered.values() if self._actions.is_free_for(it)]
 
     def _notice_jump(self, now: float) -> None:
-        """After the clock was set, states are kept until alarms have seen new periods."""
+        """Hold states after the clock was set, until alarms have seen new periods."""
         before, steady_before = self._instants
         steady = self._deps.steady.now()
         self._instants = (now, steady)
@@ -129,25 +136,29 @@ class AlarmWatch:
             "the clock was set by %.0f s: alarms keep their states for a while", now - before
         )
         self._set_at = now
-        for turn in self._turns.values():
-            turn.due_at, turn.asked_at = now, None
+        for schedule in self._schedules.values():
+            schedule.due_at, schedule.triggered_at = now, None
 
     def _is_due(self, alarm: MetricAlarm, now: float) -> bool:
-        turn = self._turns.get(alarm.arn)
-        if turn is None or turn.configured_at != alarm.configured_at:
-            asked = (None, None) if turn is None else (turn.asked_at, turn.asked_for)
-            turn = Turn(
+        schedule = self._schedules.get(alarm.arn)
+        if schedule is None or schedule.configured_at != alarm.configured_at:
+            triggered = (
+                (None, None)
+                if schedule is None
+                else (schedule.triggered_at, schedule.triggered_for)
+            )
+            schedule = AlarmSchedule(
                 due_at=now,
                 configured_at=alarm.configured_at,
-                asked_at=asked[0],
-                asked_for=asked[1],
+                triggered_at=triggered[0],
+                triggered_for=triggered[1],
             )
-            self._turns[alarm.arn] = turn
-        if turn.due_at > now:
+            self._schedules[alarm.arn] = schedule
+        if schedule.due_at > now:
             return False
         held_until = self._held_until(alarm, now)
         if held_until is not None:
-            turn.due_at = held_until
+            schedule.due_at = held_until
             return False
         return True
 
@@ -159,28 +170,28 @@ class AlarmWatch:
 
     def _evaluate(self, stored: Versioned[MetricAlarm], now: float) -> None:
         alarm = stored.value
-        turn = self._turns[alarm.arn]
+        schedule = self._schedules[alarm.arn]
         # Before anything can go wrong: one alarm that fails does not keep the others from theirs.
-        turn.due_at = next_evaluation_at(alarm.rule, alarm.name, now)
+        schedule.due_at = next_evaluation_at(alarm.rule, alarm.name, now)
         verdict = look_at(self._deps.metrics, alarm, now)
         if not verdict.is_settled:
-            turn.due_at = next_evaluation_at(alarm.rule, alarm.name, now, is_settled=False)
+            schedule.due_at = next_evaluation_at(alarm.rule, alarm.name, now, is_settled=False)
         items: list[AlarmHistoryItem] = []
         if verdict.state is not alarm.status.state:
             entered = self._enter(stored, verdict, now)
             if entered is None:
-                turn.due_at = now  # somebody wrote it just now: look again at what is there
+                schedule.due_at = now  # a client wrote it meanwhile: evaluate what is there
                 return
             items = [transition(entered, alarm.status, now)]
             alarm = entered
-        items = [*self._ask_policies(alarm, turn, verdict, now), *items]
+        items = [*self._trigger_policies(alarm, schedule, verdict, now), *items]
         if items:
             append_history(self._deps.state, alarm.scope, items)
 
     def _enter(
         self, stored: Versioned[MetricAlarm], verdict: AlarmVerdict, now: float
     ) -> MetricAlarm | None:
-        """The alarm in its new state, as it is written now; None where a race was lost."""
+        """Write the alarm in its new state and return it; None where a race was lost."""
         before = stored.value
         self._has_written = True
         status = moved(before.status, verdict.state, verdict.reason, verdict.reason_data, now)
@@ -198,14 +209,14 @@ class AlarmWatch:
         return entered
 
     def _act_on_pending(self, stored: Versioned[MetricAlarm], now: float) -> None:
-        """See to the actions of a state that was set by hand, or entered before a restart."""
+        """Begin the actions of a state that was set by hand, or entered before a restart."""
         alarm = stored.value
-        turn = Turn(due_at=now, configured_at=alarm.configured_at)
-        turn = self._turns.setdefault(alarm.arn, turn)
-        if turn.asked_for != job_of(alarm) and _policies(alarm):
+        schedule = AlarmSchedule(due_at=now, configured_at=alarm.configured_at)
+        schedule = self._schedules.setdefault(alarm.arn, schedule)
+        if schedule.triggered_for != job_of(alarm) and _policies(alarm):
             verdict = look_at(self._deps.metrics, alarm, now)
             values = forced_values(alarm.status) or verdict.values
-            items = self._ask_policies(alarm, turn, replace(verdict, values=values), now)
+            items = self._trigger_policies(alarm, schedule, replace(verdict, values=values), now)
             append_history(self._deps.state, alarm.scope, items)
         if _has_web(alarm):
             self._entered.append(alarm)
@@ -217,26 +228,30 @@ class AlarmWatch:
                 alarm.scope, alarm.name, acted, expect=stored.version
             )
 
-    def _ask_policies(
-        self, alarm: MetricAlarm, turn: Turn, verdict: AlarmVerdict, now: float
+    def _trigger_policies(
+        self, alarm: MetricAlarm, schedule: AlarmSchedule, verdict: AlarmVerdict, now: float
     ) -> list[AlarmHistoryItem]:
-        """Ask the scaling policies of the alarm's state, when it is time to; what history tells.
+        """Trigger the policies of the alarm's state when that is due; return the history items.
 
-        The first time for a transition is told, and every repetition is not.
+        History has the first trigger of a transition, no repetition.
         """
         policies = _policies(alarm)
         if not policies:
             return []
-        is_first = turn.asked_for != job_of(alarm)
+        is_first = schedule.triggered_for != job_of(alarm)
         interval_s = repeats_after_s(alarm.rule)
-        if not is_first and turn.asked_at is not None and 0 <= now - turn.asked_at < interval_s:
+        if (
+            not is_first
+            and schedule.triggered_at is not None
+            and 0 <= now - schedule.triggered_at < interval_s
+        ):
             return []
         is_news = is_first and alarm.status.acted_at in (None, now)
-        turn.asked_for, turn.asked_at = job_of(alarm), now
-        items = [self._ask(alarm, it, verdict, now) for it in policies]
+        schedule.triggered_for, schedule.triggered_at = job_of(alarm), now
+        items = [self._trigger(alarm, it, verdict, now) for it in policies]
         return items if is_news else []
 
-    def _ask(
+    def _trigger(
         self, alarm: MetricAlarm, policy_arn: str, verdict: AlarmVerdict, now: float
     ) -> AlarmHistoryItem:
         trigger = Trigger(
@@ -252,12 +267,12 @@ class AlarmWatch:
         try:
             self._deps.scaler.trigger(trigger)
         except RetryableError as error:
-            LOG.info("alarm %s: %s will be asked again: %s", alarm.name, policy_arn, error)
+            LOG.info("alarm %s: %s is triggered again: %s", alarm.name, policy_arn, error)
             problem = str(error)
         return action_done(alarm, policy_arn, problem, now)
 
     def _evaluate_composites(self, stored: Sequence[Versioned[MetricAlarm]], now: float) -> None:
-        """Evaluate composite alarms until none changes; each may ask for others."""
+        """Evaluate composite alarms until none changes; each may depend on others."""
         state = self._deps.state
         composites = state.composite_alarms.list()
         for _ in range(MAX_ROUNDS if composites else 0):
@@ -267,7 +282,7 @@ class AlarmWatch:
                 self._composites_seen = seen
                 break
             composites = state.composite_alarms.list()
-        self._entered += [it.value for it in composites if self._is_to_tell(it.value, now)]
+        self._entered += [it.value for it in composites if self._has_due_actions(it.value, now)]
 
     def _move_composites(
         self,
@@ -275,15 +290,14 @@ class AlarmWatch:
         composites: Sequence[Versioned[CompositeAlarm]],
         now: float,
     ) -> bool:
-        """Write every composite alarm that is in another state now; whether there was one."""
+        """Write every composite alarm whose state changed; return whether there was one."""
         alarms: list[Alarm] = [it.value for it in metric]
         alarms += [it.value for it in composites]
         statuses, arns = statuses_of(alarms), arns_of(alarms)
         self._composites.keep([it.value for it in composites])
-        changes = [
-            (it, self._composites.changed(it.value, statuses, arns, now)) for it in composites
-        ]
-        moves = [(it, after) for it, after in changes if after is not None]
+        changed = [self._composites.changed(it.value, statuses, arns, now) for it in composites]
+        pairs = zip(composites, changed, strict=True)
+        moves = [(stored, after) for stored, after in pairs if after is not None]
         for stored, after in moves:
             self._put_composite(stored, after, now)
         return bool(moves)
@@ -301,7 +315,7 @@ class AlarmWatch:
             return
         append_history(state, after.scope, [transition(after, stored.value.status, now)])
 
-    def _is_to_tell(self, alarm: CompositeAlarm, now: float) -> bool:
+    def _has_due_actions(self, alarm: CompositeAlarm, now: float) -> bool:
         if not is_pending(alarm):
             return False
         return suppression(alarm, self._suppressor(alarm), now) is None
@@ -317,10 +331,12 @@ class AlarmWatch:
         return None if composite is None else composite.value.status
 
     def _forget(self, stored: Sequence[Versioned[MetricAlarm]]) -> None:
-        if len(self._turns) <= len(stored):
+        if len(self._schedules) <= len(stored):
             return
         arns = {it.value.arn for it in stored}
-        self._turns = {arn: turn for arn, turn in self._turns.items() if arn in arns}
+        self._schedules = {
+            arn: schedule for arn, schedule in self._schedules.items() if arn in arns
+        }
 
     def _tidy(self, now: float) -> None:
         steady = self._deps.steady.now()
@@ -332,7 +348,7 @@ class AlarmWatch:
 
 
 def _newest(stored: Sequence[Versioned[A]]) -> tuple[int, int]:
-    """What changes whenever one of the records does."""
+    """A value that changes whenever one of the records does."""
     return len(stored), max((it.version for it in stored), default=0)
 
 
@@ -344,6 +360,6 @@ def _policies(alarm: MetricAlarm) -> Sequence[str]:
 
 
 def _has_web(alarm: Alarm) -> bool:
-    """Whether the state that the alarm is in is told to somebody by the web."""
+    """Return whether the alarm's present state has web actions."""
     actions = alarm.actions.on(alarm.status.state)
     return any(target_kind(it) is not TargetKind.POLICY for it in actions)

@@ -1,7 +1,4 @@
-"""A scalable target's number: read from the records, set by compare-and-set.
-
-Knows what a number belongs to and when it may be another; not what it should be.
-"""
+"""The desired number of a scalable target: read from the records, set by compare-and-set."""
 
 from collections.abc import Callable
 
@@ -83,13 +80,13 @@ class Capacities:
             return of_component(component, groups)
         if dimension is Dimension.INSTANCES and len(names) == 2:
             endpoint = groups.endpoints.get((scope, names[0]))
-            wanted = None if endpoint is None else variant_in(endpoint, names[1])
-            if endpoint is None or wanted is None:
+            desired = None if endpoint is None else variant_in(endpoint, names[1])
+            if endpoint is None or desired is None:
                 return None
-            return of_variant(endpoint, wanted, groups)
+            return of_variant(endpoint, desired, groups)
         return None
 
-    def set(self, target: ScalableTarget, wanted: int, now: float) -> None:
+    def set(self, target: ScalableTarget, desired: int, now: float) -> None:
         """Write the number; on return it is durable.
 
         Raises Gone where there is nothing to scale, Unscalable where it may work later, and
@@ -99,49 +96,51 @@ class Capacities:
         with self._state.writing:
             for _ in range(ATTEMPTS - 1):
                 try:
-                    return change(target, wanted, now)
+                    return change(target, desired, now)
                 except Conflict:
                     continue
-            return change(target, wanted, now)
+            return change(target, desired, now)
 
-    def _set_copies(self, target: ScalableTarget, wanted: int, now: float) -> None:
+    def _set_copies(self, target: ScalableTarget, desired: int, now: float) -> None:
         scope, (name, *_) = target.scope, names_in(target.resource_id)
         found = self._state.components.get(scope, name)
         if found is None or found.value.spec is None:
             raise Gone(f"inference component {name} does not exist any more")
-        if found.value.desired_copies == wanted:
+        if found.value.desired_copies == desired:
             return
         now_there = of_component(found.value, self.groups())
-        self._check(now_there, wanted, f"inference component {name}")
-        refused(lambda: check_limit("DesiredCopyCount", wanted, MAX_COPIES))
+        self._check(now_there, desired, f"inference component {name}")
+        refused(lambda: check_limit("DesiredCopyCount", desired, MAX_COPIES))
         variant = self._hosting(found)
-        after = with_copies(found.value, wanted, variant.variant, now)
+        after = with_copies(found.value, desired, variant.variant, now)
         self._state.components.put(scope, name, after, expect=found.version)
 
-    def _set_instances(self, target: ScalableTarget, wanted: int, now: float) -> None:
+    def _set_instances(self, target: ScalableTarget, desired: int, now: float) -> None:
         scope, (endpoint_name, variant_name, *_) = target.scope, names_in(target.resource_id)
         found = self._state.endpoints.get(scope, endpoint_name)
         before = None if found is None else variant_in(found.value, variant_name)
         if found is None or before is None:
             raise Gone(f"endpoint {endpoint_name} has no variant {variant_name} any more")
-        if before.desired_instance_count == wanted:
+        if before.desired_instance_count == desired:
             return
         now_there = of_variant(found.value, before, self.groups())
-        self._check(now_there, wanted, f"endpoint {endpoint_name}")
-        refused(lambda: check_instance_count(before.variant, wanted))
-        active = with_instances(found.value.active, variant_name, wanted)
-        if wanted < before.desired_instance_count:
+        self._check(now_there, desired, f"endpoint {endpoint_name}")
+        refused(lambda: check_instance_count(before.variant, desired))
+        active = with_instances(found.value.active, variant_name, desired)
+        if desired < before.desired_instance_count:
             reason = self._refuse_fewer(found.value, active)
             if reason is not None:
                 raise Unscalable(reason)
         after = with_active(found.value, active, now)
         self._state.endpoints.put(scope, endpoint_name, after, expect=found.version)
 
-    def _check(self, resource: Resource, wanted: int, what: str) -> None:
+    def _check(self, resource: Resource, desired: int, what: str) -> None:
         if resource.is_ending:
             raise Gone(f"{what} is {resource.status}")
-        if not resource.may_become(wanted):
-            raise Unscalable(f"{what} is {resource.status}: it takes {wanted} once it is InService")
+        if not resource.may_become(desired):
+            raise Unscalable(
+                f"{what} is {resource.status}: it takes {desired} once it is InService"
+            )
 
     def _hosting(self, found: Versioned[InferenceComponent]) -> EndpointVariant:
         component = found.value
@@ -159,7 +158,7 @@ def of_component(component: InferenceComponent, groups: Groups) -> Resource:
     return Resource(
         keys=tuple(key_of(it) for it in (component, *groups.adapters.get(name, ()))),
         desired=component.desired_copies,
-        serving=sum(1 for it in mine if it.serves),
+        serving=sum(it.serves for it in mine),
         status=component.status.value,
         is_settled=component.status is ComponentStatus.IN_SERVICE,
         may_grow=is_only_resizing(component),
@@ -169,20 +168,18 @@ def of_component(component: InferenceComponent, groups: Groups) -> Resource:
     )
 
 
-def of_variant(endpoint: Endpoint, wanted: EndpointVariant, groups: Groups) -> Resource:
+def of_variant(endpoint: Endpoint, desired: EndpointVariant, groups: Groups) -> Resource:
     """What a variant's number of instances belongs to."""
-    place = (endpoint.scope, endpoint.name, wanted.variant.name)
+    place = (endpoint.scope, endpoint.name, desired.variant.name)
     copies = groups.copies_on.get(place, ())
-    running = {
-        it.id
-        for it in groups.instances.get(place, ())
-        if it.generation == endpoint.active.generation and it.state is InstanceState.RUNNING
-    }
-    if wanted.model is not None:
+    generation = endpoint.active.generation
+    current = [it for it in groups.instances.get(place, ()) if it.generation == generation]
+    running = {it.id for it in current if it.state is InstanceState.RUNNING}
+    if desired.model is not None:
         running &= {it.instance_id for it in copies if it.serves}
     return Resource(
-        keys=keys_on(wanted, place, groups),
-        desired=wanted.desired_instance_count,
+        keys=keys_on(desired, place, groups),
+        desired=desired.desired_instance_count,
         serving=len(running),
         status=endpoint.status.value,
         is_settled=endpoint.status is EndpointStatus.IN_SERVICE,
@@ -193,9 +190,9 @@ def of_variant(endpoint: Endpoint, wanted: EndpointVariant, groups: Groups) -> R
     )
 
 
-def keys_on(wanted: EndpointVariant, place: Variant, groups: Groups) -> tuple[LoadKey, ...]:
+def keys_on(desired: EndpointVariant, place: Variant, groups: Groups) -> tuple[LoadKey, ...]:
     """The names whose requests a variant carries: its model's, or those of its components."""
-    if wanted.model is None:
+    if desired.model is None:
         return tuple(key_of(it) for it in groups.hosted.get(place, ()))
     scope, endpoint_name, variant_name = place
     return (LoadKey(scope=scope, endpoint_name=endpoint_name, variant_name=variant_name),)

@@ -32,7 +32,7 @@ class Groups:
 
 
 class Grouping:
-    """The groups of a store; asked again at the same revision, they cost nothing. Thread-safe."""
+    """The groups of a store, cached by its revision. Thread-safe."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -74,6 +74,6 @@ class Grouping:
 def grouped(values: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     """The values by their keys, in order."""
     found: dict[K, list[T]] = {}
-    for it in values:
-        found.setdefault(key(it), []).append(it)
+    for value in values:
+        found.setdefault(key(value), []).append(value)
     return found

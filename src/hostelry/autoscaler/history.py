@@ -1,4 +1,4 @@
-"""What a target's load and number were over time, kept as metrics of our own namespace.
+"""History of a target's load and capacity, kept as metrics of our own namespace.
 
 Written on each change and every `EVERY_S`, at one second's resolution: `hostelry scaling timeline`
 and any CloudWatch client draw from it.
@@ -20,7 +20,7 @@ from hostelry.store.records import State
 
 EVERY_S = 10.0
 FINE_S = 3 * 3600.0  # for how long single seconds are kept
-SETTLED_S = 4  # after so many seconds every worker has told of one
+SETTLED_S = 4  # after so many seconds every worker has reported one
 MAX_POINTS = 3600
 PERIODS_S = (1, 5, 10, 30, 60, 300, 900, 3600)
 NAMES: Mapping[str, str] = {
@@ -40,7 +40,7 @@ STATISTICS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What was written of a target last, and when."""
+    """The last values written for a target, and when."""
 
     at: float
     desired: int
@@ -99,9 +99,9 @@ class History:
         if is_due:
             last = math.floor(now) - SETTLED_S
             seconds = added_up(self._loads, found.keys, max(since, last - int(2 * EVERY_S)))
-            told = [it for it in seconds if it.second <= last]
-            mine += load_samples(target, told)
-            through = max([through, *(it.second for it in told)])
+            reported = [it for it in seconds if it.second <= last]
+            mine += load_samples(target, reported)
+            through = max([through, *(it.second for it in reported)])
             through = min(through, math.floor(now))  # a clock that was set back
         return Written(
             at=now if is_due or known is None else known.at,

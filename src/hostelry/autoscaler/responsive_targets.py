@@ -1,4 +1,4 @@
-"""Which targets chose the responsive policy, and what their numbers are, read from the records."""
+"""Targets that chose the responsive policy, with their capacity, read from the records."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -50,7 +50,7 @@ class _Resource:
 
 
 def responsive_targets(state: State) -> ResponsiveTargets:
-    """What the records say now; one pass over each kind, however many there are."""
+    """The targets as recorded now; one pass over each kind of record."""
     targets = {_place(it.value): it.value for it in state.scalable_targets.list()}
     policies: dict[Target, list[ScalingPolicy]] = {}
     for stored in state.scaling_policies.list():

@@ -1,8 +1,8 @@
-"""Lets the responsive policy see each second of each target that chose it, and proposes its acts.
+"""The loop of the responsive policy: each second of each target that chose it, and its proposals.
 
-What it learns is in memory only: after a restart it learns anew, and until then only a call that
-waits too long makes it act. Seconds come from a LoadAggregator, on whatever thread; `tick` works
-them off.
+What it learns is in memory only: after a restart it learns again, and until then only a call that
+waits too long makes it act. Seconds come from a LoadAggregator, on any thread; `tick` handles
+them.
 """
 
 import logging
@@ -34,7 +34,7 @@ from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
 BY = "responsive"
-MAX_BEHIND = 120  # seconds that wait to be worked off; older ones are lost, as a gap
+MAX_BEHIND = 120  # seconds that wait; older ones are lost, as a gap
 STALE_S = 15.0  # an older second teaches something, but is no reason to act
 IDLE_EVERY_S = 10  # how often the metric of a target without load is published
 IDLE_CALLS = 0.01
@@ -53,7 +53,7 @@ class Seconds(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsiveWatchDeps:
-    """What the watch works with; `metrics` None publishes nothing. `steady` never jumps."""
+    """Dependencies; `metrics` None publishes nothing. `steady` never jumps."""
 
     state: State
     scaler: Scaler
@@ -67,44 +67,44 @@ class ResponsiveWatch:
 
     def __init__(self, deps: ResponsiveWatchDeps) -> None:
         self._deps = deps
-        self._heard: deque[tuple[int, Sequence[SecondLoad]]] = deque(maxlen=MAX_BEHIND)
-        self._has_heard = threading.Event()
+        self._seconds: deque[tuple[int, Sequence[SecondLoad]]] = deque(maxlen=MAX_BEHIND)
+        self._has_seconds = threading.Event()
         self._choices = ResponsiveTargets()
         self._revision: int | None = None
         self._learnt: dict[LoadKey, ResponsiveState] = {}
         self._complained_at: dict[str, float] = {}
 
     def listen(self, board: Seconds) -> None:
-        """Hear of every second that `board` closes from now on."""
+        """Record every second that `board` closes from now on."""
         board.subscribe(self.record)
 
     def record(self, second: int, loads: Sequence[SecondLoad]) -> None:
         """Take a second; names without load are left out of `loads`. Quick, and never raises."""
-        self._heard.append((second, loads))
-        self._has_heard.set()
+        self._seconds.append((second, loads))
+        self._has_seconds.set()
 
     def wait(self, timeout_s: float) -> None:
-        """Return once there is a second to work off, or after `timeout_s`."""
-        self._has_heard.wait(timeout_s)
+        """Wait until there is a second to handle, or for `timeout_s`."""
+        self._has_seconds.wait(timeout_s)
 
     def tick(self) -> None:
-        """Work off the seconds that came."""
-        self._has_heard.clear()
+        """Handle the seconds that came."""
+        self._has_seconds.clear()
         while True:
             try:
-                second, loads = self._heard.popleft()
+                second, loads = self._seconds.popleft()
             except IndexError:
                 return
             self._follow()
             self._see(second, {it.key: it for it in loads})
 
     def overview(self) -> Mapping[LoadKey, tuple[ResponsiveTarget, ResponsiveState | None]]:
-        """Every target that is watched, and what is known of it."""
+        """Every target of the policy, and its learnt state."""
         found = self._choices.watched
         return {key: (watched, self._learnt.get(key)) for key, watched in found.items()}
 
     def _follow(self) -> None:
-        """Read the records again where any changed; forget what is not watched any more."""
+        """Read the records again where any changed; forget targets that are gone."""
         revision = self._deps.state.store.revision()
         if revision == self._revision:
             return
@@ -151,7 +151,7 @@ class ResponsiveWatch:
         try:
             self._deps.scaler.propose(made)
         except HostelryError as error:
-            self._complain(made.resource_id, f"could not be scaled: {error}")
+            self._warn(made.resource_id, f"could not be scaled: {error}")
 
     def _publish(self, samples: Mapping[Scope, Sequence[Sample]]) -> None:
         metrics = self._deps.metrics
@@ -160,7 +160,7 @@ class ResponsiveWatch:
         for scope, found in samples.items():
             metrics.emit(scope, found)
 
-    def _complain(self, what: str, problem: str) -> None:
+    def _warn(self, what: str, problem: str) -> None:
         """Log it, once a minute for the same thing."""
         now = self._deps.steady.now()
         if now - self._complained_at.get(what, -math.inf) >= COMPLAIN_EVERY_S:

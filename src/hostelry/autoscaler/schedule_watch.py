@@ -1,4 +1,4 @@
-"""Fires scheduled actions: new bounds for a target, at times that `autoscaling.schedule` knows.
+"""Scheduled actions: new bounds for a target, at times that `scaling_policy.schedule` computes.
 
 The bounds are written before the action's `fired_at`: a kill between the two fires once more, which
 sets the same bounds again.
@@ -17,23 +17,23 @@ from hostelry.store.records import State, Versioned
 LOG = logging.getLogger(__name__)
 LONGEST_S = 60.0  # a clock that is set forward is noticed by then
 
-Told = Callable[[ScalableTarget, str], None]
+OnFired = Callable[[ScalableTarget, str], None]
 
 
 class ScheduleWatch:
-    """Every scheduled action of a store; `told` hears of a target with its new bounds, and by whom.
+    """Every scheduled action of a store; `on_fired` gets a target with new bounds, and the name.
 
     `fire` is called by one thread, as often as `next_at` says or more.
     """
 
-    def __init__(self, state: State, clock: Clock, told: Told) -> None:
+    def __init__(self, state: State, clock: Clock, on_fired: OnFired) -> None:
         self._state = state
         self._clock = clock
-        self._told = told
+        self._on_fired = on_fired
         self._broken: set[str] = set()
 
     def fire(self) -> None:
-        """Do what is due; of firings that were missed only the newest."""
+        """Fire what is due; of missed firings only the newest."""
         now = self._clock.now()
         for stored in self._state.scheduled_actions.list():
             at = self._due(stored.value, now)
@@ -65,10 +65,10 @@ class ScheduleWatch:
             target = self._set_bounds(action)
             self._settle(stored, at)
         except Conflict:
-            return  # somebody wrote it just now: what is due then is seen at the next look
+            return  # a client wrote it meanwhile: what is due then is seen at the next look
         if target is not None:
             LOG.info("scheduled action %s fired for %s", action.name, action.resource_id)
-            self._told(target, action.name)
+            self._on_fired(target, action.name)
 
     def _set_bounds(self, action: ScheduledAction) -> ScalableTarget | None:
         """The target with the action's bounds; None where it may not, or is not registered."""

@@ -1,4 +1,4 @@
-"""Tells of what the store says about scaling: targets with other bounds, other schedules."""
+"""Changes in the store that scaling depends on: bounds of targets, schedules."""
 
 from collections.abc import Callable
 

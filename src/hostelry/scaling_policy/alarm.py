@@ -3,6 +3,22 @@
 More periods are looked at than an alarm evaluates, so that a late or missing one does not matter at
 once. Source: Amazon CloudWatch User Guide, "How alarm state is evaluated when data is missing" and
 "Avoiding premature transitions to alarm state".
+
+Of the last N real datapoints (EvaluationPeriods), M (DatapointsToAlarm) have to breach; missing
+ones are filled, by TreatMissingData, only where the real ones do not decide:
+
+| real datapoints | missing | state |
+| --- | --- | --- |
+| M or more breach | any | ALARM |
+| with missing ones as breaching: M or more breach | breaching | ALARM |
+| fewer breach, none is missing | | OK |
+| fewer breach | breaching, notBreaching | OK |
+| fewer breach, one or more do not | missing, ignore | OK |
+| all breach, or none | ignore | kept |
+| all breach, the oldest M periods ago or more | missing | ALARM |
+| all breach, younger; or none | missing | INSUFFICIENT_DATA |
+
+A percentile of too few samples keeps the state, where the rule ignores low sample counts.
 """
 
 import math
@@ -118,7 +134,7 @@ def _evidence(rule: AlarmRule, evaluated: Sequence[Datapoint]) -> Evidence:
 
 
 def _state(rule: AlarmRule, evidence: Evidence, now_in: AlarmState, end: float) -> AlarmState:
-    """The table of the User Guide: fill what is missing only where real datapoints do not do."""
+    """The state by the table at the top of the module."""
     num_breaching = len(evidence.breaching)
     if rule.missing is MissingData.BREACHING:
         num_breaching += evidence.num_filled

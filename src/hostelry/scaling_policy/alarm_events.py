@@ -1,4 +1,4 @@
-"""What happens to an alarm: its next status, and the items that its history tells of it.
+"""Events of an alarm: its next status, and the items of its history.
 
 Source: DescribeAlarmHistory in the CloudWatch API reference; HistoryData as AWS's own alarms have
 it.
@@ -36,11 +36,11 @@ def new_status(now: float) -> AlarmStatus:
 def moved(
     status: AlarmStatus, state: AlarmState, reason: str, reason_data: str | None, now: float
 ) -> AlarmStatus:
-    """The status with another state or reason; what another state asks for is yet to be done."""
-    told = replace(status, state=state, reason=reason, reason_data=reason_data, updated_at=now)
+    """The status with another state or reason; the actions of another state are pending."""
+    after = replace(status, state=state, reason=reason, reason_data=reason_data, updated_at=now)
     if state is status.state:
-        return told
-    return replace(told, transitioned_at=now, acted_at=None, previous=status.state)
+        return after
+    return replace(after, transitioned_at=now, acted_at=None, previous=status.state)
 
 
 def is_pending(alarm: Alarm) -> bool:
@@ -118,10 +118,10 @@ def kept_items(items: Sequence[AlarmHistoryItem], now: float) -> tuple[AlarmHist
 
 
 def _state(status: AlarmStatus, *, with_data: bool) -> Mapping[str, Any]:
-    told: dict[str, Any] = {"stateValue": status.state.value, "stateReason": status.reason}
+    members: dict[str, Any] = {"stateValue": status.state.value, "stateReason": status.reason}
     if with_data and status.reason_data is not None:
-        told["stateReasonData"] = _read(status.reason_data)
-    return told
+        members["stateReasonData"] = _read(status.reason_data)
+    return members
 
 
 def _read(text: str) -> Any:

@@ -1,4 +1,4 @@
-"""Why an alarm is in its state, in CloudWatch's words and in its JSON.
+"""Reasons for an alarm's state, in CloudWatch's words and in its JSON.
 
 Source: StateReason and StateReasonData of DescribeAlarms and DescribeAlarmHistory.
 """
@@ -49,13 +49,13 @@ def reason(rule: AlarmRule, state: AlarmState, evidence: Evidence) -> str:
         return f"Threshold Crossed: {_filled(rule, state, evidence, decisive)}."
     num = len(decisive)
     verb = "was" if num == 1 else "were"
-    told = f"{verb} {_compared(rule, state)}"
+    verdict = f"{verb} {_compared(rule, state)}"
     what = f"{num} out of the last {len(evidence.evaluated)} datapoints"
     if num <= MOST_LISTED:
-        return f"Threshold Crossed: {what} {_listed(decisive)} {told} {_least(rule, state)}."
+        return f"Threshold Crossed: {what} {_listed(decisive)} {verdict} {_least(rule, state)}."
     newest = _listed(decisive[:MOST_SHOWN])
     crossed = f"The most recent datapoints which crossed the threshold: {newest}"
-    return f"Threshold Crossed: {what} {told}. {crossed} {_least(rule, state)}."
+    return f"Threshold Crossed: {what} {verdict}. {crossed} {_least(rule, state)}."
 
 
 TREATED: Mapping[MissingData, str] = {
@@ -79,8 +79,8 @@ def reason_data(
         "recentDatapoints": [it.value for it in oldest_first],
         "threshold": rule.threshold,
         "evaluatedDatapoints": [
-            {"timestamp": long_instant(it.at), "value": it.value}
-            for it in evidence.evaluated[:MOST_EVALUATED]
+            {"timestamp": long_instant(point.at), "value": point.value}
+            for point in evidence.evaluated[:MOST_EVALUATED]
         ],
     }
     text = dense({name: value for name, value in content.items() if value is not None})

@@ -1,4 +1,4 @@
-"""What an alarm's action is: a scaling policy, a topic, or a web address.
+"""Kinds of alarm actions: a scaling policy, a topic, or a web address.
 
 Source: AlarmActions of PutMetricAlarm in the CloudWatch API reference.
 """

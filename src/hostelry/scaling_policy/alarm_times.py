@@ -1,4 +1,4 @@
-"""When alarms are looked at: after the end of a period, and not all at one instant."""
+"""Evaluation times of alarms: after the end of a period, spread over a minute."""
 
 import math
 import zlib

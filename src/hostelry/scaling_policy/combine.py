@@ -1,7 +1,14 @@
-"""Several policies of one target, and what was proposed beside them: one decision.
+"""Combination of the votes of a target's policies, and of a proposal, into one decision.
 
-Out if any says out; in only if every target-tracking policy that may scale in says in; a step
-policy's scale-in is not held up by them; of several numbers the largest, both ways. Source: "Target
+| votes | decision |
+| --- | --- |
+| any for more | the largest |
+| all tracking policies that may scale in for less | the largest of those, and of steps for less |
+| a step for less, tracking policies not all | the largest number of the steps |
+| some tracking policies for less, others not, no step | unchanged; the reason names the others |
+| none for another number | unchanged, with every refusal |
+
+A proposal never lowers, and a decision for less does not fall below it. Source: "Target
 tracking scaling policies" (Multiple target tracking scaling policies) in the Application Auto
 Scaling user guide.
 """
@@ -15,7 +22,7 @@ from hostelry.scaling_policy.decision import Capacity, Decision, unchanged
 
 
 class Voter(Enum):
-    """Who wants a capacity."""
+    """The kind of a vote."""
 
     TRACKING = "target tracking"
     STEP = "step scaling"
@@ -24,7 +31,7 @@ class Voter(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
-    """What one of them wants now; `may_scale_in` is False where DisableScaleIn is set.
+    """A desired capacity; `may_scale_in` is False where DisableScaleIn is set.
 
     A target-tracking policy votes for the present number while its AlarmLow is not in ALARM, or has
     no data: it is not ready to scale in then.
@@ -38,7 +45,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CombinedDecision:
-    """The decision, and the name of whom it is by; empty where nothing changes."""
+    """The decision, and the name of the vote that won; empty where nothing changes."""
 
     decision: Decision
     by: str = ""

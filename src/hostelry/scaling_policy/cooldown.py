@@ -1,5 +1,12 @@
 """Cooldowns: which earlier act still counts, and for how long.
 
+| last act that way | in force |
+| --- | --- |
+| none, or an act the other way came later | no |
+| its cooldown / pace is over | no |
+| further in the future than a cooldown: the clock was set back | no |
+| otherwise | yes |
+
 Source: "Target tracking scaling policies" and "Step scaling policies" (Cooldown period) in the
 Application Auto Scaling user guide.
 """

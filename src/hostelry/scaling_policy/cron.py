@@ -1,6 +1,6 @@
 """Cron expressions as AWS writes them: [seconds] minutes hours day-of-month month day-of-week year.
 
-Local calendar days and times of day only; `autoscaling.schedule` makes instants of them. Source:
+Local calendar days and times of day only; `schedule` makes instants of them. Source:
 "Cron expressions reference" in the Amazon EventBridge user guide, which Application Auto Scaling
 refers to; "CronExpression" of Quartz for LW, L-n, weekday names with L, and ranges that wrap.
 """

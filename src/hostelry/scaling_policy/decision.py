@@ -1,4 +1,12 @@
-"""What every policy answers: the capacity it wants, and why; or why it wants no other."""
+"""Decisions of policies: the desired capacity and why, or why it is unchanged.
+
+| `towards`: desired, within the bounds, is | decision |
+| --- | --- |
+| further that way than now | that number |
+| not, but without MaxCapacity it would be more | AlreadyAtMaxCapacity |
+| not, on the way in at MinCapacity | AlreadyAtMinCapacity |
+| otherwise not | AlreadyAtDesiredCapacity |
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +24,7 @@ class Direction(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """A target's number now: what is wanted, what serves, and its bounds."""
+    """A target's number now: desired, serving, and its bounds."""
 
     desired: int
     serving: int
@@ -53,7 +61,7 @@ class LastActs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What a policy decides by, besides its metric; `pace` divides cooldowns."""
+    """The input of a policy besides its metric; `pace` divides cooldowns."""
 
     capacity: Capacity
     acts: LastActs
@@ -63,7 +71,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The capacity that a policy wants, which may be the present one.
+    """The capacity that a policy desires, which may be the present one.
 
     `reason` is one sentence with the values that led to it; `signal` has those values by name.
     `not_scaled` says why nothing changes although the policy was triggered.
@@ -108,7 +116,7 @@ def unchanged(
 
 
 def not_scaled(code: str, capacity: Capacity) -> NotScaled:
-    """The refusal with the numbers that AWS tells with its code."""
+    """The refusal with the numbers that AWS gives with its code."""
     return NotScaled(
         code=code,
         max_capacity=capacity.maximum if code == "AlreadyAtMaxCapacity" else None,

@@ -2,8 +2,15 @@
 
 A copy that dies or answers with errors frees its requests at once, so that concurrency looks low
 just when capacity is short. Source: "Amazon SageMaker inference launches faster auto scaling for
-generative AI models" (2024-07-26), which pairs two policies against this; here the signs themselves
-are looked at.
+generative AI models" (2024-07-26), which pairs two policies against this; the guard reads the signs
+themselves.
+
+| in the guard's window | scale-in |
+| --- | --- |
+| a copy died | vetoed |
+| 2 failures or more, over 5 % of the requests that ended | vetoed |
+| the oldest request without a copy waits over 1 s | vetoed |
+| otherwise | allowed |
 """
 
 from dataclasses import dataclass, replace
@@ -14,10 +21,10 @@ from hostelry.scaling_policy.decision import Capacity, unchanged
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetHealth:
-    """What was seen of a target in the last `window_s` seconds.
+    """Health of a target over the last `window_s` seconds.
 
     `num_errors` are answers of 5xx, broken streams and refusals for want of a copy, among the
-    `num_requests` that ended. `num_crashed` copies died that nobody had stopped.
+    `num_requests` that ended. `num_crashed` copies died without being stopped.
     `oldest_waiting_s` is how long the first of the requests waits that no copy has yet.
     """
 
@@ -30,7 +37,7 @@ class TargetHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardLimits:
-    """What is still no reason for a veto; raises ValueError for a limit that can never be met.
+    """Limits up to which there is no veto; raises ValueError for a limit that can never be met.
 
     An error rate counts from `min_errors` errors on: one failed request says nothing.
     """
@@ -78,6 +85,6 @@ def unless_vetoed(
     """`outcome`, or the present number where it would take capacity away against a veto."""
     if reason is None or outcome.decision.desired >= capacity.desired:
         return outcome
-    said = f"{outcome.decision.reason} Not scaled in: {reason}."
-    kept = unchanged(capacity, said, outcome.decision.signal)
+    reason = f"{outcome.decision.reason} Not scaled in: {reason}."
+    kept = unchanged(capacity, reason, outcome.decision.signal)
     return replace(outcome, decision=kept, by="")

@@ -102,7 +102,7 @@ def time_zone(name: str) -> tzinfo:
 def next_fire(schedule: Schedule, zone: tzinfo, after: float, window: Window) -> float | None:
     """The first firing later than `after`, in seconds since the epoch; None where none follows."""
     if window.start_at is not None and window.start_at > after:
-        # A firing just at StartTime counts; a microsecond is less than any schedule tells.
+        # A firing just at StartTime counts; a microsecond is less than any schedule resolves.
         after = window.start_at - 1e-6
     after = max(LEAST_AT, after)
     if after >= MOST_AT:
@@ -140,9 +140,9 @@ def newest_fire(
 def due(action: ScheduledAction, now: float) -> float | None:
     """The firing that is to be done now; None where nothing is due.
 
-    Of those missed while nothing ran only the newest is made up for, since each one sets the bounds
-    anew; a clock that is set back repeats none. Raises ValueError where the record's schedule or
-    time zone is not (or no longer) known.
+    Of those missed while nothing ran only the newest is made up for, since each one sets the
+    bounds again; a clock that is set back repeats none. Raises ValueError where the record's
+    schedule or time zone is not (or no longer) known.
     """
     since = action.created_at if action.fired_at is None else action.fired_at
     schedule, zone = parse_schedule(action.schedule), time_zone(action.timezone)
@@ -218,8 +218,8 @@ def firings_of(cron: Cron, zone: tzinfo, day: date) -> list[float]:
     for hour, minute in cron.times:
         local = datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone)
         at = local.timestamp()
-        told = datetime.fromtimestamp(at, zone)
-        if (told.hour, told.minute, told.day) == (hour, minute, day.day):
+        local = datetime.fromtimestamp(at, zone)
+        if (local.hour, local.minute, local.day) == (hour, minute, day.day):
             found.append(at)
     return sorted(found)
 

@@ -2,6 +2,14 @@
 
 Source: "Step scaling policies" (Step adjustments, Scaling adjustment types, Cooldown period) in the
 Application Auto Scaling user guide; PutScalingPolicy (StepAdjustment) in its API reference.
+
+| step's number | last act that way | decision |
+| --- | --- | --- |
+| no step covers the difference | | unchanged |
+| less than desired now | scale-in, in cooldown | unchanged |
+| less than desired now | none in cooldown | that number |
+| not less | scale-out, in cooldown | the adjustment of the capacity before that act |
+| not less | none in cooldown | the adjustment of the present capacity |
 """
 
 import math
@@ -15,7 +23,7 @@ from hostelry.scaling_policy.decision import Decision, Direction, Situation, tow
 def decide(
     policy: StepScaling, threshold: float, values: Sequence[float], at: Situation
 ) -> Decision:
-    """The capacity that the step wants which the metric's newest `values` lead to.
+    """The capacity by the step that the metric's newest `values` lead to.
 
     An alarm that was set by hand may have no values: its metric then counts as being at the
     threshold. During the cooldown of a scale-out only what goes beyond it is added; during that of
@@ -25,34 +33,34 @@ def decide(
     finite = [value for value in values if math.isfinite(value)]
     metric = aggregated(policy.aggregation, finite) if finite else threshold
     signal = {"metric": metric, "threshold": threshold, "desired": float(capacity.desired)}
-    said = f"The metric is {metric:.6g}, the threshold {threshold:.6g}"
+    found = f"The metric is {metric:.6g}, the threshold {threshold:.6g}"
     step = step_for(policy.steps, metric - threshold)
     if step is None:
-        return unchanged(capacity, f"{said}: no step adjustment covers the difference.", signal)
-    wanted = adjusted(policy, step, capacity.desired)
-    if wanted < capacity.desired:
-        return scaled_in(policy, wanted, said, at, signal)
+        return unchanged(capacity, f"{found}: no step adjustment covers the difference.", signal)
+    desired = adjusted(policy, step, capacity.desired)
+    if desired < capacity.desired:
+        return scaled_in(policy, desired, found, at, signal)
     earlier = act_in_force(at.acts, Direction.OUT, policy.cooldown_s, at.pace, at.now)
     since = capacity.desired if earlier is None else earlier.since_capacity
-    wanted = adjusted(policy, step, since)
-    reason = f"{said}: {described(policy, step)} from {since} makes {wanted}"
+    desired = adjusted(policy, step, since)
+    reason = f"{found}: {described(policy, step)} from {since} makes {desired}"
     if earlier is not None:
         left_s = remaining_s(earlier, policy.cooldown_s, at.pace, at.now)
         reason += f", counted from before the last scale-out (cooldown: {left_s:.0f} s more)"
-    return towards(Direction.OUT, wanted, capacity, f"{reason}.", signal)
+    return towards(Direction.OUT, desired, capacity, f"{reason}.", signal)
 
 
 def scaled_in(
-    policy: StepScaling, wanted: int, said: str, at: Situation, signal: Mapping[str, float]
+    policy: StepScaling, desired: int, found: str, at: Situation, signal: Mapping[str, float]
 ) -> Decision:
-    """`wanted`, which is less than there is, unless the cooldown of a scale-in lasts."""
+    """`desired`, which is less than there is, unless the cooldown of a scale-in lasts."""
     capacity = at.capacity
     earlier = act_in_force(at.acts, Direction.IN, policy.cooldown_s, at.pace, at.now)
     if earlier is None:
-        reason = f"{said}: from {capacity.desired} to {wanted}."
-        return towards(Direction.IN, wanted, capacity, reason, signal)
+        reason = f"{found}: from {capacity.desired} to {desired}."
+        return towards(Direction.IN, desired, capacity, reason, signal)
     left_s = remaining_s(earlier, policy.cooldown_s, at.pace, at.now)
-    reason = f"{said}: the cooldown of the last scale-in lasts {left_s:.0f} s more."
+    reason = f"{found}: the cooldown of the last scale-in lasts {left_s:.0f} s more."
     return unchanged(capacity, reason, signal)
 
 

@@ -142,7 +142,7 @@ def same_metric(one: TargetTracking, other: TargetTracking, resource_id: str) ->
 
 
 def watched(policy: TargetTracking, resource_id: str) -> object:
-    """What tells a policy's metric from another's."""
+    """The identity of a policy's metric."""
     if policy.predefined is not None:
         stat: MetricStat | None = predefined_stat(policy.predefined, resource_id)
     else:

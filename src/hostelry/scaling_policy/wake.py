@@ -1,5 +1,12 @@
 """Waking: how many copies a name without one gets because requests wait for it.
 
+| requests wait, MaxCapacity | service time | copies |
+| --- | --- | --- |
+| none, or MaxCapacity is 0 | any | unchanged |
+| some | not known | 1 |
+| some | known | as many as answer them in `CLEAR_S`, `MAX_FIRST` at most |
+| fewer are needed than are desired already | any | unchanged |
+
 A wake raises and never lowers. What takes the copies away again are the target's own policies, but
 none of them all at once while the wake is young: an alarm that was low before still is low then.
 """
@@ -44,7 +51,7 @@ def wakeable(target: ScalableTarget | None) -> Wakeable:
 def decide(waiting: Waiting, capacity: Capacity) -> Decision:
     """The copies to have for what waits: one, or as many as answer it within `CLEAR_S`.
 
-    Without a known service time there is one: what 1 s of load needs nobody knows then. Copies
+    Without a known service time there is one: how many a load needs cannot be known then. Copies
     that are on their way count; a wake that comes again asks for no more than it did.
     """
     signal = signal_of(waiting, capacity)
@@ -53,12 +60,12 @@ def decide(waiting: Waiting, capacity: Capacity) -> Decision:
     if capacity.maximum < 1:
         return unchanged(capacity, "MaxCapacity is 0: nothing may be started.", signal)
     needed = copies_needed(waiting)
-    wanted = max(1, capacity.minimum, min(needed, MAX_FIRST, capacity.maximum))
-    said = f"{waiting.held} {'request waits' if waiting.held == 1 else 'requests wait'} for a copy"
-    if wanted <= capacity.desired:
-        return unchanged(capacity, f"{said}: {capacity.desired} on the way.", signal)
-    why = "" if wanted == 1 else f", {needed} would answer them in {CLEAR_S:g} s"
-    return Decision(desired=wanted, reason=f"{said}{why}: {wanted} started.", signal=signal)
+    desired = max(1, capacity.minimum, min(needed, MAX_FIRST, capacity.maximum))
+    waits = f"{waiting.held} {'request waits' if waiting.held == 1 else 'requests wait'} for a copy"
+    if desired <= capacity.desired:
+        return unchanged(capacity, f"{waits}: {capacity.desired} on the way.", signal)
+    why = "" if desired == 1 else f", {needed} would answer them in {CLEAR_S:g} s"
+    return Decision(desired=desired, reason=f"{waits}{why}: {desired} started.", signal=signal)
 
 
 def copies_needed(waiting: Waiting) -> int:
@@ -72,14 +79,14 @@ def copies_needed(waiting: Waiting) -> int:
 
 
 def keeps_awake(
-    wanted: int, woken: LastAct | None, cooldown_s: float, pace: float, now: float
+    desired: int, woken: LastAct | None, cooldown_s: float, pace: float, now: float
 ) -> str | None:
     """Why capacity must not go back to zero at `now`; None where a wake does not speak against it.
 
     `woken` is the newest wake that succeeded, `cooldown_s` the time for which a policy leaves a
     change alone (ScaleInCooldown, or Cooldown of a step policy).
     """
-    if woken is None or wanted > 0:
+    if woken is None or desired > 0:
         return None
     left_s = remaining_s(woken, cooldown_s, pace, now)
     if left_s <= 0.0:

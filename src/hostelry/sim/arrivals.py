@@ -1,4 +1,4 @@
-"""When requests arrive: renewal processes whose rate changes, drawn at once with numpy."""
+"""Arrival times of requests: renewal processes whose rate changes, drawn at once with numpy."""
 
 from collections.abc import Callable, Mapping
 from statistics import NormalDist

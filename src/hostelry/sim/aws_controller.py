@@ -45,7 +45,9 @@ class AwsController:
         self, target: SimulatedTarget, policies: PolicySet, now: float, pace: float
     ) -> None:
         self._target = target
-        self._metrics = PublishedMetrics(lambda: len(target.component.serving), now)
+        self._metrics = PublishedMetrics(
+            target.component.key, lambda: len(target.component.serving), now
+        )
         self._busy_at = now
         self._alarms = [*_tracking_alarms(policies, now, pace), *_own_alarms(policies, now)]
 
@@ -129,7 +131,8 @@ def _tracking_alarms(policies: PolicySet, now: float, pace: float) -> list[Watch
 def _own_alarms(policies: PolicySet, now: float) -> list[WatchedAlarm]:
     by_name = {it.name: it for it in policies.policies}
     return [
-        _watched(it.name, it.rule, by_name[it.policy_name], None, now) for it in policies.alarms
+        _watched(alarm.name, alarm.rule, by_name[alarm.policy_name], None, now)
+        for alarm in policies.alarms
     ]
 
 

@@ -66,11 +66,8 @@ def slowdowns(model: ServiceModel, measured: Sequence[Measured]) -> Mapping[int,
     """How many times longer than alone requests took, by how many there were; never falls."""
     found, least = {1: 1.0}, 1.0
     for beside in sorted({it.beside for it in measured} - {1}):
-        taken = [
-            it.last_s / model.work_s(it.input_tokens, it.output_tokens)
-            for it in measured
-            if it.beside == beside
-        ]
+        mine = [it for it in measured if it.beside == beside]
+        taken = [it.last_s / model.work_s(it.input_tokens, it.output_tokens) for it in mine]
         least = max(least, typical(taken))
         found[beside] = round(least, 4)
     return found

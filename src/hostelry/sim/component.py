@@ -36,7 +36,7 @@ class SimulatedComponent:
 
     Args:
         model: its position among the trace's models.
-        key: whom its loads are of.
+        key: the name of its loads.
         deps: what all components share.
         begins_at: the wall time of second 0.
         woken: called with the number of requests that wait, when one begins to.
@@ -77,8 +77,8 @@ class SimulatedComponent:
     def advance(self, copy: SimulatedCopy, now_s: float) -> None:
         """Answer what has ended on a copy, and plan its next end."""
         ended, next_s = copy.pass_to(now_s)
-        for it in ended:
-            self._answered(it, now_s)
+        for answer in ended:
+            self._answered(answer, now_s)
         if copy.place >= 0:
             self.outstanding[copy.place] = copy.outstanding
         elif not copy.outstanding and copy.id in self._leaving:
@@ -144,7 +144,7 @@ class SimulatedComponent:
     def _plan(self, copy: SimulatedCopy, next_s: float) -> None:
         """See to it that the copy is looked at when its next request ends.
 
-        An event that comes too early finds nothing that has ended and is planned anew, so a later
+        An event that comes too early finds nothing that has ended and is planned again, so a later
         end, as after each arrival, needs none of its own.
         """
         if next_s < copy.wakes_s:

@@ -1,4 +1,4 @@
-"""Who looks at a component's load and changes its number, on the virtual clock."""
+"""Controllers of a component's number of copies, on the virtual clock."""
 
 import math
 from collections import deque
@@ -20,9 +20,9 @@ from hostelry.sim.target import SimulatedTarget
 
 
 class Controller(Protocol):
-    """Told each second of a component's load, it sets the component's number.
+    """A rule that sets a component's number by its load, second by second.
 
-    `needs_quiet` says whether it must also hear of seconds in which nothing happened.
+    `needs_quiet`: it also needs the seconds in which nothing happened.
     """
 
     needs_quiet: bool

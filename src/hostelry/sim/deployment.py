@@ -1,4 +1,4 @@
-"""What is simulated: instances, what a copy takes of one, how requests reach copies."""
+"""The simulated deployment: instances, what a copy takes of one, how requests reach copies."""
 
 import math
 from dataclasses import dataclass, field

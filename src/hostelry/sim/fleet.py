@@ -16,7 +16,7 @@ from hostelry.sim.timeline import Timeline
 
 
 class Copies(Protocol):
-    """Who is told of copies."""
+    """Callbacks for the life of a copy."""
 
     def placed(self, copy: SimulatedCopy, now_s: float) -> None:
         """A copy has a place, and comes up there."""
@@ -47,7 +47,7 @@ class SimulatedFleet:
         service: how long copies and instances take to come up.
         timeline: where their coming up is planned.
         source: of the spread of start-up times.
-        copies: told of each copy.
+        copies: called for each copy.
     """
 
     def __init__(
@@ -110,8 +110,8 @@ class SimulatedFleet:
 
     def ended(self, now_s: float) -> None:
         """Count what instances there are until now."""
-        for it in self._instances.values():
-            self.instance_s += now_s - it.began_s
+        for instance in self._instances.values():
+            self.instance_s += now_s - instance.began_s
 
     def start_at_once(self, model: int, num: int) -> None:
         """Have copies that serve from the beginning, with the instances they need."""

@@ -1,4 +1,4 @@
-"""What happened in a simulation, in plain columns: requests, capacity, acts."""
+"""Events of a simulation in plain columns: requests, capacity, acts."""
 
 from array import array
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class RequestFate(IntEnum):
-    """What became of a request."""
+    """The end of a request."""
 
     ANSWERED = 0
     REFUSED = 1  # no copy, and it may not wait (COMPAT)

@@ -1,4 +1,4 @@
-"""How many tokens requests bring and ask for: drawn from published quantiles.
+"""Numbers of input and output tokens of requests, drawn from published quantiles.
 
 A length is drawn by its quantile function: straight lines, in the logarithm, between the published
 points. So the quantiles are those published, whatever the shape between them (the conversation

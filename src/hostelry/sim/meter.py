@@ -1,4 +1,4 @@
-"""What gateway workers would report of a component: one load a second."""
+"""The load of a component, one a second, as gateway workers report it."""
 
 from hostelry.domain.load import Distribution, LoadKey, SecondLoad
 
@@ -9,7 +9,7 @@ class LoadMeter:
     """Counts of the second that is under way; `second` closes it.
 
     Args:
-        key: whom the loads are of.
+        key: the component.
         begins_at: the wall time of second 0.
     """
 

@@ -1,4 +1,4 @@
-"""How many were there at a time: means over any span, from when each came and went."""
+"""Occupancy over time: means over any span, from when each member came and went."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,7 +7,7 @@ from hostelry.sim.trace import FloatArray
 
 
 class Occupancy:
-    """Of many spans: how many of them cover a time, on average over a span.
+    """The number of spans that cover a time, on average over an interval.
 
     Args:
         begins_s: when each began.

@@ -1,4 +1,4 @@
-"""What a replay came to: latencies, cost, what was too much, and every act of scaling."""
+"""Figures of a replay: latencies, cost, overshoot, and every act of scaling."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -85,7 +85,7 @@ def outcome_of(
     answered = fate == RequestFate.ANSWERED
     delayed = np.array(ledger.delayed, dtype=bool)
     cost = _cost(replay, setup)
-    _tell_acts(replay, setup, steps_s)
+    _annotate_acts(replay, setup, steps_s)
     outs = [it for it in ledger.acts if it.is_out]
     num_spurious = sum(it.is_spurious for it in outs)
     num_refused = int((fate == RequestFate.REFUSED).sum())
@@ -169,7 +169,7 @@ def _cost(replay: Replay, setup: ReplaySetup) -> dict[str, float]:
     return dict(zip(names, totals.tolist(), strict=True))
 
 
-def _tell_acts(replay: Replay, setup: ReplaySetup, steps_s: Sequence[float]) -> None:
+def _annotate_acts(replay: Replay, setup: ReplaySetup, steps_s: Sequence[float]) -> None:
     """Write t0, t2 and whether it was spurious into each act of scaling out."""
     ledger = replay.ledger
     model = np.array(ledger.model, dtype=np.int64)

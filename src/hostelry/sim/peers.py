@@ -28,7 +28,7 @@ class KnativeRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnativeState:
-    """`panics_since` is when panic was last called for, `most` the highest wish in it."""
+    """`panics_since` is when panic was last called for, `most` the highest number desired in it."""
 
     panics_since: float | None = None
     most: int = 0
@@ -37,7 +37,7 @@ class KnativeState:
 def knative(
     rule: KnativeRule, state: KnativeState, in_flight: Sequence[float], ready: int, now: float
 ) -> tuple[KnativeState, int]:
-    """The wish of one tick (each `tick_s`); `in_flight` are means by second, the newest last."""
+    """The number desired at a tick; `in_flight` are means by second, newest last."""
     if not in_flight:
         return state, ready
     stable = _mean(in_flight[-rule.stable_window_s :])
@@ -83,7 +83,7 @@ class RayServeState:
 def ray_serve(
     rule: RayServeRule, state: RayServeState, in_flight: Sequence[float], replicas: int, now: float
 ) -> tuple[RayServeState, int]:
-    """The wish of one second; `in_flight` are means by second as last pushed, the newest last.
+    """The number desired at one second; `in_flight` are means by second as pushed, newest last.
 
     The caller shows what was pushed: up to the last multiple of `push_every_s`.
     """

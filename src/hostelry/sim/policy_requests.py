@@ -25,7 +25,7 @@ from hostelry.metrics.query.queries import check_queries
 from hostelry.scaling_policy.schedule import parse_schedule, time_zone
 from hostelry.scaling_policy.tracking_alarms import PREDEFINED
 from hostelry.sim.policy_set import NamedAlarm
-from hostelry.sim.published import READINGS, STATISTICS
+from hostelry.sim.published import REPLAYED, REPLAYED_STATISTICS
 
 AUTOSCALING = "application-autoscaling"
 CLOUDWATCH = "cloudwatch"
@@ -65,7 +65,7 @@ def _dimension_of(given: Params) -> Any:
 
 
 def _object(given: Params, name: str) -> Params:
-    """A member that is an object; empty where it is none, which the model's check then tells."""
+    """A member that is an object; empty where it is none, which the model's check then reports."""
     found = given.get(name)
     return found if isinstance(found, dict) else {}
 
@@ -143,16 +143,16 @@ def _query(given: Params) -> MetricQuery:
 
 def _replayed(stat: MetricStat) -> MetricStat:
     """`stat`, of a metric that a replay knows."""
-    if stat.metric.name not in READINGS:
+    if stat.metric.name not in REPLAYED:
         raise TerminalError(
-            f"the metric {stat.metric.name} is not replayed. There are: {', '.join(READINGS)}"
+            f"the metric {stat.metric.name} is not replayed. There are: {', '.join(REPLAYED)}"
         )
     statistic = stat.statistic
     is_percentile = statistic.startswith("p") and statistic[1:].replace(".", "", 1).isdigit()
-    if statistic not in STATISTICS and statistic != "SampleCount" and not is_percentile:
+    if statistic not in REPLAYED_STATISTICS and not is_percentile:
         raise TerminalError(
             f"the statistic {statistic} is not replayed; "
-            f"{', '.join(STATISTICS)}, SampleCount and percentiles are"
+            f"{', '.join(REPLAYED_STATISTICS)} and percentiles are"
         )
     return stat
 
@@ -186,7 +186,7 @@ def scheduled_of(given: Params) -> ScheduledAction:
 
 
 def alarm_of(given: Params) -> NamedAlarm:
-    """The alarm of a PutMetricAlarm request, and whom it triggers; raises as `checked`."""
+    """The alarm of a PutMetricAlarm request, and the policy it triggers; raises as `checked`."""
     params = checked(CLOUDWATCH, "PutMetricAlarm", given)
     name = params["AlarmName"]
     actions = params.get("AlarmActions", [])

@@ -1,4 +1,4 @@
-"""What scales a replayed component: AWS's policies, ours beside them, or another system's rule."""
+"""Policies of a replayed component: AWS's, ours beside them, or another system's rule."""
 
 from dataclasses import dataclass
 

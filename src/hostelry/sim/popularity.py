@@ -1,4 +1,4 @@
-"""How unequally models and adapters are asked for."""
+"""Shares of requests by model and by adapter."""
 
 from itertools import pairwise
 

@@ -1,89 +1,95 @@
-"""A component's metrics as AWS publishes them, by periods, from its loads of seconds.
+"""A component's metrics by periods, from its seconds, by the platform's own rules of emission.
 
-A period in which nothing happened has zeros, as the platform emits them. What is divided by copies
-has no value while none serves.
+A replay computes a period when an alarm asks for it, from `metrics.sagemaker.load_metrics`, instead
+of writing each second to a store: most of a trace no alarm ever reads.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from hostelry.domain.load import SecondLoad
+from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import Datapoint, Metric, MetricStat
 from hostelry.domain.scope import Scope
 from hostelry.metrics.protocol import MetricFilter
+from hostelry.metrics.sagemaker.census import (
+    Census,
+    ComponentCensus,
+    InstanceCapacity,
+    Resources,
+    VariantCensus,
+    hosts_of,
+)
+from hostelry.metrics.sagemaker.high_resolution import ScopedSample
+from hostelry.metrics.sagemaker.load_metrics import (
+    GAUGE_PERIOD_S,
+    Activity,
+    InFlight,
+    concurrency,
+    dimensions_of,
+    invocations_per_copy,
+    requests,
+    zeros,
+)
+from hostelry.metrics.series.bucket import bucket_of, merged
+from hostelry.metrics.series.statistic import statistic
 
 KEPT_S = 2 * 3600
-CONCURRENT = frozenset({"ConcurrentRequestsPerCopy", "ConcurrentRequestsPerModel"})
-PER_COPY = CONCURRENT | {"InvocationsPerCopy", "InvocationsPerInstance"}
+CONCURRENT = ("ConcurrentRequestsPerCopy", "ConcurrentRequestsPerModel")
+SHARES = ("InvocationsPerCopy", "InvocationsPerInstance")
+OF_INSTANCES = frozenset({"ConcurrentRequestsPerModel", "InvocationsPerInstance"})
+REPLAYED = (
+    *CONCURRENT,
+    "Invocations",
+    *SHARES,
+    "NoCapacityInvocationFailures",
+    "Invocation5XXErrors",
+    "Invocation4XXErrors",
+    "ModelLatency",
+    "FirstChunkLatency",
+)
+REPLAYED_STATISTICS = ("Sum", "Average", "Maximum", "Minimum", "SampleCount")
 
 
-class Row:
-    """One second: what it adds to the metrics of its period."""
+@dataclass(frozen=True, slots=True)
+class PublishedSecond:
+    """One second's load, and how many copies served at its end."""
 
-    __slots__ = ("load", "second", "serving")
-
-    def __init__(self, load: SecondLoad, serving: int) -> None:
-        self.second = load.second
-        self.load = load
-        self.serving = serving
-
-
-Values = list[float]
-Reading = Callable[[Row], Values]
-
-
-def _shared(value: Callable[[SecondLoad], float]) -> Reading:
-    return lambda row: [value(row.load) / row.serving] if row.serving else []
-
-
-READINGS: Mapping[str, Reading] = {
-    "ConcurrentRequestsPerCopy": lambda row: [row.load.in_flight_mean],
-    "ConcurrentRequestsPerModel": lambda row: [row.load.in_flight_mean],
-    "Invocations": lambda row: [float(row.load.arrivals)],
-    "InvocationsPerCopy": _shared(lambda load: float(load.arrivals)),
-    "InvocationsPerInstance": _shared(lambda load: float(load.arrivals)),
-    "NoCapacityInvocationFailures": lambda row: [float(row.load.no_capacity)],
-    "Invocation5XXErrors": lambda row: [float(row.load.errors_5xx)],
-    "Invocation4XXErrors": lambda row: [float(row.load.errors_4xx)],
-    "ModelLatency": lambda row: list(row.load.model_latency_us.values),
-    "FirstChunkLatency": lambda row: list(row.load.first_chunk_latency_us.values),
-}
-# Nothing is published of these where nothing happened; the others have zeros.
-WITHOUT_ZEROS = frozenset({"ModelLatency", "FirstChunkLatency", "NoCapacityInvocationFailures"})
+    load: SecondLoad
+    serving: int
 
 
 class PublishedMetrics:
     """A `MetricReader` of one component's seconds, whatever dimensions are asked.
 
     Args:
+        key: the component.
         serving: how many copies serve now.
         begins_at: there is nothing of periods that began before.
     """
 
-    def __init__(self, serving: Callable[[], int], begins_at: float) -> None:
+    def __init__(self, key: LoadKey, serving: Callable[[], int], begins_at: float) -> None:
+        self._key = key
         self._begins_at = begins_at
-        self._rows: deque[Row] = deque(maxlen=KEPT_S)
+        self._seconds: deque[PublishedSecond] = deque(maxlen=KEPT_S)
         self._serving = serving
         self._known: dict[MetricStat, dict[float, float | None]] = {}
 
     def see(self, load: SecondLoad) -> None:
         """Take a second; seconds in which nothing happened may be left out."""
-        self._rows.append(Row(load, self._serving()))
+        self._seconds.append(PublishedSecond(load, self._serving()))
 
     def datapoints(
         self, scope: Scope, stat: MetricStat, start: float, end: float
     ) -> Sequence[Datapoint]:
-        """Periods that begin in [start, end), oldest first; a period without data is left out.
-
-        Raises KeyError for a metric that is not replayed.
-        """
+        """Periods that begin in [start, end), oldest first; a period without data is left out."""
         known = self._known.setdefault(stat, {})
         period_s = stat.period_s
         found: list[Datapoint] = []
         at = -(-max(start, self._begins_at) // period_s) * period_s
         while at < end:
             if at not in known:
-                known[at] = self._value(stat, at)
+                known[at] = self._value(stat, int(at))
             value = known[at]
             if value is not None:
                 found.append(Datapoint(at, value))
@@ -93,65 +99,78 @@ class PublishedMetrics:
         return found
 
     def units(self, scope: Scope, metric: Metric) -> Sequence[str]:
-        """No units are told."""
+        """No units are known."""
         return ()
 
     def find(self, scope: Scope, wanted: MetricFilter) -> Sequence[Metric]:
         """No SEARCH is replayed."""
         return ()
 
-    def _value(self, stat: MetricStat, at: float) -> float | None:
-        rows: list[Row] = []
-        for row in reversed(self._rows):
-            if row.second < at:
-                break
-            if row.second < at + stat.period_s:
-                rows.append(row)
+    def _value(self, stat: MetricStat, at: int) -> float | None:
         name = stat.metric.name
-        serving = rows[0].serving if rows else self._serving()  # of the period's end
-        if name in PER_COPY and not serving:
-            return None
-        if name in CONCURRENT:
-            return _concurrency(stat, rows) / serving
-        reading = READINGS[name]
-        values = [value for row in rows for value in reading(row)]
-        if name not in WITHOUT_ZEROS and len(rows) < stat.period_s:
-            values.append(0.0)
-        return statistic_of(stat.statistic, values)
+        key = hosts_of(self._key) if name in OF_INSTANCES else self._key
+        emitted = self._gauges if name in CONCURRENT else self._counts
+        buckets = [
+            bucket_of(sample)
+            for _, sample in emitted(name, key, at, at + stat.period_s)
+            if sample.metric.name == name and sample.metric.dimensions in _names_of(key)
+        ]
+        found = [it for it in buckets if it is not None]
+        return statistic(stat.statistic)(merged(found)) if found else None
+
+    def _gauges(self, name: str, key: LoadKey, at: int, end: int) -> Iterator[ScopedSample]:
+        """In flight over each ten seconds, by the copies that served at their end."""
+        for start in range(-(-at // GAUGE_PERIOD_S) * GAUGE_PERIOD_S, end, GAUGE_PERIOD_S):
+            seconds = self._between(start, start + GAUGE_PERIOD_S)
+            loads = [it.load for it in seconds]
+            is_whole = len(loads) >= GAUGE_PERIOD_S
+            seen = InFlight(
+                mean=sum(it.in_flight_mean for it in loads) / GAUGE_PERIOD_S,
+                least=min((it.in_flight_min for it in loads), default=0) if is_whole else 0,
+                most=max((it.in_flight_max for it in loads), default=0),
+            )
+            serving = seconds[-1].serving if seconds else self._serving()
+            yield from concurrency(start, seen, key, census_of(key, serving))
+
+    def _counts(self, name: str, key: LoadKey, at: int, end: int) -> Iterator[ScopedSample]:
+        """What requests came to in each second, and zeros where nothing did in all of them."""
+        seconds = self._between(at, end)
+        for second in seconds:
+            load = second.load
+            if name in SHARES:
+                own = load if load.key == key else replace(load, key=key)
+                yield from invocations_per_copy((own,), census_of(key, second.serving))
+            else:
+                yield from requests(load, census_of(key, second.serving))
+        loads = [it.load for it in seconds]
+        seen = Activity(
+            arrived=any(it.arrivals for it in loads),
+            arrived_on_copies=any(it.arrivals for it in loads),
+            finished=any(it.finished for it in loads),
+            refused=any(it.no_capacity for it in loads),
+        )
+        serving = seconds[-1].serving if seconds else self._serving()
+        yield from zeros(at, key, seen, census_of(key, serving))
+
+    def _between(self, at: int, end: int) -> list[PublishedSecond]:
+        """The seconds in [at, end), oldest first."""
+        found: list[PublishedSecond] = []
+        for second in reversed(self._seconds):
+            if second.load.second < at:
+                break
+            if second.load.second < end:
+                found.append(second)
+        return found[::-1]
 
 
-def _concurrency(stat: MetricStat, rows: Sequence[Row]) -> float:
-    """In flight over a period, as one set of statistics: of its mean, its most and its least."""
-    is_whole = len(rows) >= stat.period_s
-    summed = sum(row.load.in_flight_mean for row in rows)
-    by_name = {
-        "SampleCount": float(stat.period_s),
-        "Sum": summed,
-        "Average": summed / stat.period_s,
-        "Maximum": float(max((row.load.in_flight_max for row in rows), default=0)),
-        "Minimum": float(min((row.load.in_flight_min for row in rows), default=0) * is_whole),
-    }
-    return by_name[stat.statistic]
+def census_of(key: LoadKey, serving: int) -> Census:
+    """The census of one component with so many copies, or of one variant with such instances."""
+    if key.component_name is not None:
+        return Census(components={key: ComponentCensus(key=key, num_copies=serving)})
+    rooms = tuple(InstanceCapacity(id=str(it), shape=Resources()) for it in range(serving))
+    variant = VariantCensus(key=key, config_name="", takes_components=False, instances=rooms)
+    return Census(variants={key: variant})
 
 
-def statistic_of(name: str, values: Values) -> float | None:
-    """The statistic of what a period held; None where it held nothing.
-
-    Raises KeyError for a statistic that is not replayed.
-    """
-    if name == "SampleCount":
-        return float(len(values))
-    if not values:
-        return None
-    if name.startswith("p") and name[1:].replace(".", "", 1).isdigit():
-        place = float(name[1:]) / 100.0 * len(values)
-        return sorted(values)[min(len(values) - 1, max(0, round(place + 0.5) - 1))]
-    return STATISTICS[name](values)
-
-
-STATISTICS: Mapping[str, Callable[[Values], float]] = {
-    "Sum": sum,
-    "Average": lambda values: sum(values) / len(values),
-    "Maximum": max,
-    "Minimum": min,
-}
+def _names_of(key: LoadKey) -> tuple[tuple[tuple[str, str], ...], ...]:
+    return dimensions_of(key, Census())

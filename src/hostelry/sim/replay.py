@@ -1,8 +1,8 @@
 """A trace against a deployment and its policies, on a virtual clock.
 
-What decides is the platform's own code: `autoscaling`, `placement` and `routing`. What is modelled
-is the rest: how long requests and starts take (`sim.service`), and what is measured of them. One
-seed and one trace give one outcome, bit for bit, whatever the process.
+The platform's own code decides: `scaling_policy`, `placement` and `routing`. The rest is modelled:
+how long requests and starts take (`sim.service`), and what is measured of them. One seed and one
+trace give one outcome, bit for bit, whatever the process.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ Progress = Callable[[int, float], None]
 
 
 def no_progress(num_requests: int, at_s: float) -> None:
-    """No progress is told."""
+    """Report no progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class Replay:
     Args:
         trace: what arrives.
         setup: against what.
-        progress: told of requests that have arrived, and the second of the trace, now and then.
+        progress: called now and then with the requests so far, and the second of the trace.
     """
 
     def __init__(self, trace: Trace, setup: ReplaySetup, progress: Progress = no_progress) -> None:
@@ -128,13 +128,13 @@ class Replay:
         self.scaled[copy.model].component.ready(copy, now_s)
 
     def digest(self) -> str:
-        """What tells one outcome from another: all requests and acts, to the last bit."""
+        """A hash of all requests and acts, to the last bit."""
         ledger, found = self.ledger, hashlib.blake2b(digest_size=16)
         for column in (ledger.arrived_s, ledger.took_s, ledger.first_token_s, ledger.fate):
             found.update(column.tobytes())
         for act in ledger.acts:
-            told = (act.model, act.by, act.decided_s.hex(), act.from_copies, act.to_copies)
-            found.update(repr(told).encode())
+            columns = (act.model, act.by, act.decided_s.hex(), act.from_copies, act.to_copies)
+            found.update(repr(columns).encode())
         found.update(self.fleet.instance_s.hex().encode())
         return found.hexdigest()
 
@@ -245,14 +245,14 @@ class Replay:
         timeline.now_s = max(timeline.now_s, until_s if until_s < NEVER else timeline.now_s)
 
     def _second(self, now_s: float) -> None:
-        """Close a second: loads are told to whoever scales."""
+        """Close a second: controllers get the loads."""
         self._timeline.now_s = max(self._timeline.now_s, now_s)
         self._next_second_s = now_s + 1.0
         now = self._begins_at + now_s
-        for it in self.scaled:
-            if it.needs_quiet or not it.component.is_quiet:
-                load = it.component.second(now_s)
-                for controller in it.controllers:
+        for scaled in self.scaled:
+            if scaled.needs_quiet or not scaled.component.is_quiet:
+                load = scaled.component.second(now_s)
+                for controller in scaled.controllers:
                     controller.second(load, now)
 
     def _plan_look(self, scaled: ScaledComponent) -> None:
@@ -280,7 +280,7 @@ class Replay:
         self._timeline.at(at - self._begins_at, fire)
 
     def _wake(self, component: SimulatedComponent, held: int) -> None:
-        """A request waits: copies for it, counted anew each time that twice as many wait."""
+        """Wake for requests that wait, again each time that twice as many do."""
         if held & (held - 1) == 0:
             target = self.scaled[component.model].target
             target.wake(held, self._begins_at + self._timeline.now_s)

@@ -131,8 +131,8 @@ def _idle_then_one(source: Source) -> Trace:
 
 
 SCENARIOS: Mapping[str, Scenario] = {
-    it.name: it
-    for it in (
+    scenario.name: scenario
+    for scenario in (
         Scenario(
             name="chat-steady",
             about="58 min as Azure's conversation trace: 5.5 requests/s, cv 1.1, peak minute 1.5x",

@@ -1,4 +1,4 @@
-"""How long a request takes: reading its prompt, then one token after the other, beside others.
+"""Service times of requests: reading the prompt, then one token after the other, in a batch.
 
 A request has work: `prefill_s + input x prefill_s_per_token + output x token_s`, which is how long
 it takes alone. Among n requests in a copy's batch each gets on `slowdown(n)` times slower; beyond
@@ -27,7 +27,7 @@ class ServiceModel:
     `slowdown` has points (requests in the batch, times slower than alone), from (1, 1.0) on;
     between them it is a straight line, after the last it rises as between the last two.
     `warm_start_s`, `cold_start_s` and `instance_start_s` are how long a copy takes to come up on an
-    instance that has had one, on one that has not, and an instance itself. `origin` tells where the
+    instance that has had one, on one that has not, and an instance itself. `origin` is where the
     figures are from. Raises ValueError for what cannot be.
     """
 
@@ -90,7 +90,7 @@ def _on_line(points: tuple[tuple[int, float], ...], num: int) -> float:
 
 
 def default_service() -> ServiceModel:
-    """What the package ships: SmolLM2-135M on two cores; its `origin` tells how it was measured."""
+    """What the package ships: SmolLM2-135M on two cores; `origin` has how it was measured."""
     text = files("hostelry.sim").joinpath("calibrations", "smollm2-135m-2cpu.json").read_bytes()
     return decode(text, ServiceModel)
 

@@ -1,4 +1,4 @@
-"""What arrivals are compared by: rate, and burstiness on several scales."""
+"""Statistics that arrivals are compared by: rate, and burstiness on several scales."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

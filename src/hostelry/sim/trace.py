@@ -10,7 +10,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 BLOCK_ROWS = 65_536
-BEGINS_AT = 1_767_571_200.0  # Monday, 2026-01-05 00:00 UTC: where a trace tells no date
+BEGINS_AT = 1_767_571_200.0  # Monday, 2026-01-05 00:00 UTC: where a trace has no date
 NO_SESSION = -1
 ONLY_MODEL = "model"
 

@@ -243,8 +243,8 @@ class _Reading:
         return TerminalError(f"{self.path}, line {self._line}: {what}")
 
 
-def write_trace(trace: Trace, path: Path, told: Callable[[int], None] = lambda _: None) -> int:
-    """Write a trace, and tell how many rows it has; `told` hears of each block's rows.
+def write_trace(trace: Trace, path: Path, progress: Callable[[int], None] = lambda _: None) -> int:
+    """Write a trace and return its number of rows; `progress` is called after each block.
 
     Raises TerminalError where the file cannot be written.
     """
@@ -255,7 +255,7 @@ def write_trace(trace: Trace, path: Path, told: Callable[[int], None] = lambda _
             for block in trace.blocks:
                 file.writelines(_lines_of(block, trace.models))
                 num_rows += len(block)
-                told(num_rows)
+                progress(num_rows)
     except OSError as error:
         raise TerminalError(f"{path} cannot be written: {error.strerror}") from None
     return num_rows
@@ -271,5 +271,5 @@ def _lines_of(block: Block, models: list[str]) -> Iterator[str]:
         strict=True,
     )
     for at_s, input_tokens, output_tokens, model, session in columns:
-        told = "" if session == NO_SESSION else session
-        yield f"{at_s!r},{input_tokens},{output_tokens},{models[model]},{told}\n"
+        shown = "" if session == NO_SESSION else session
+        yield f"{at_s!r},{input_tokens},{output_tokens},{models[model]},{shown}\n"

@@ -105,7 +105,7 @@ class Rig:
             ),
             around,
         )
-        self.telling = AlarmNotifier(around)
+        self.notifier = AlarmNotifier(around)
 
     def advance(self, delta_s: float) -> None:
         self.clock.advance(delta_s)
@@ -115,16 +115,16 @@ class Rig:
         return self.watch.look()
 
     def look_for(self, seconds: int) -> list[Alarm]:
-        """A look each second; what had to be told by the web."""
-        told: list[Alarm] = []
+        """A look each second; the alarms with due web actions."""
+        due: list[Alarm] = []
         for _ in range(seconds):
             self.advance(1)
-            told += self.look()
-        return told
+            due += self.look()
+        return due
 
-    def tell(self, alarms: Sequence[Alarm]) -> None:
+    def notify(self, alarms: Sequence[Alarm]) -> None:
         async def every() -> None:
-            await asyncio.gather(*(self.telling.tell(it) for it in alarms))
+            await asyncio.gather(*(self.notifier.notify(it) for it in alarms))
 
         asyncio.run(every())
 

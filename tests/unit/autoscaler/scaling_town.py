@@ -193,8 +193,8 @@ class ScalingTown:
         )
         names = tuple(alarm_name(RESOURCE, side, name) for side in AlarmSide)
         policy = self._policy(name, tracking=tracking, alarm_names=names)
-        for it in names:
-            self.set_alarm(it, AlarmState.OK)
+        for alarm in names:
+            self.set_alarm(alarm, AlarmState.OK)
         return policy
 
     def step(self, name: str = "steps", *, by: int = 1, cooldown_s: float = 60.0) -> ScalingPolicy:
@@ -265,9 +265,7 @@ class ScalingTown:
             alarm_name=alarm,
             state=AlarmState.ALARM,
             threshold=threshold,
-            values=tuple(
-                Datapoint(start + 10.0 * number, value) for number, value in enumerate(values)
-            ),
+            values=tuple(Datapoint(start + 10.0 * at, it) for at, it in enumerate(values)),
             at=self.now,
         )
 

@@ -1,4 +1,4 @@
-"""Telling web addresses of alarms."""
+"""Notification of web addresses of alarms."""
 
 import json
 from pathlib import Path
@@ -47,15 +47,15 @@ def test_what_an_action_is(action: str, kind: TargetKind | None) -> None:
     assert target_kind(action) is kind
 
 
-def told(rig: Rig, **fields: Any) -> None:
+def notified(rig: Rig, **fields: Any) -> None:
     rig.put(actions=AlarmActions(alarm=(fields.pop("action", HOOK),)), **fields)
     rig.sample(9.0)
-    rig.tell(rig.look_for(12))
+    rig.notify(rig.look_for(12))
 
 
-def test_an_address_is_told_in_the_envelope_of_sns() -> None:
+def test_a_notification_has_the_envelope_of_sns() -> None:
     rig = Rig()
-    told(rig, num=1)
+    notified(rig, num=1)
     ((address, headers, body),) = rig.web.posted
     assert address == HOOK
     assert headers["x-amz-sns-message-type"] == "Notification"
@@ -87,22 +87,22 @@ def test_an_address_is_told_in_the_envelope_of_sns() -> None:
     }
 
 
-def test_an_expression_is_told_with_its_metrics() -> None:
+def test_a_notification_of_an_expression_has_its_metrics() -> None:
     rig = Rig()
     queries = (
         MetricQuery(id="m1", stat=rule_of().stat, return_data=False),
         MetricQuery(id="e1", expression="m1 * 2"),
     )
-    told(rig, stat=None, queries=queries)
+    notified(rig, stat=None, queries=queries)
     message = json.loads(json.loads(rig.web.posted[0][2])["Message"])
     assert [it["Id"] for it in message["Trigger"]["Metrics"]] == ["m1", "e1"]
     assert message["Trigger"]["Metrics"][0]["MetricStat"]["Stat"] == "Maximum"
 
 
-def test_a_composite_is_told_with_its_rule() -> None:
+def test_a_notification_of_a_composite_has_its_rule() -> None:
     rig = Rig()
     rig.put_composite("both", "TRUE")
-    rig.tell(rig.look())
+    rig.notify(rig.look())
     envelope = json.loads(rig.web.posted[0][2])
     assert json.loads(envelope["Message"])["AlarmRule"] == "TRUE"
 
@@ -125,53 +125,53 @@ def test_addresses_are_tried_a_few_times(
 ) -> None:
     rig = Rig()
     rig.web.answers = answers
-    told(rig)
+    notified(rig)
     assert len(rig.web.posted) == num
     word = "Successfully executed" if is_done else "Failed to execute"
     assert rig.history()[0] == f"{word} action {HOOK}"
-    assert rig.alarm().status.acted_at is not None, "a failure is told, not repeated for ever"
+    assert rig.alarm().status.acted_at is not None, "a failure is notified, not repeated for ever"
     found = rig.state.alarm_histories.list()[0].value.items[0]
     assert json.loads(found.data)["actionState"] == ("Succeeded" if is_done else "Failed")
 
 
-def test_an_unknown_topic_is_told_in_the_history() -> None:
+def test_an_unknown_topic_is_in_the_history() -> None:
     rig = Rig()
-    told(rig, action=TOPIC)
+    notified(rig, action=TOPIC)
     assert rig.web.posted == []
     assert rig.history()[0] == f"Failed to execute action {TOPIC}"
     data = json.loads(rig.state.alarm_histories.list()[0].value.items[0].data)
     assert "actions.toml" in data["error"]
 
 
-def test_a_state_that_has_passed_is_told_and_leaves_the_present_one_to_be_told() -> None:
+def test_a_passed_state_is_notified_and_the_present_one_stays_pending() -> None:
     rig = Rig()
     rig.put(actions=AlarmActions(alarm=(HOOK,), ok=(HOOK,)))
     rig.sample(9.0)
     first = rig.look_for(12)
     rig.force("high", OK)
-    rig.tell(first)
+    rig.notify(first)
     assert rig.alarm().status.acted_at is None
     assert [it.status.state for it in rig.look()] == [OK]
 
 
-def test_an_alarm_that_is_gone_is_told_all_the_same() -> None:
+def test_an_alarm_that_is_gone_is_notified_all_the_same() -> None:
     rig = Rig()
     rig.put(actions=AlarmActions(alarm=(HOOK,)))
     rig.sample(9.0)
     alarms = rig.look_for(12)
     found = rig.state.metric_alarms.list()[0]
     rig.state.metric_alarms.delete(found.value.scope, "high", expect=found.version)
-    rig.tell(alarms)
+    rig.notify(alarms)
     assert len(rig.web.posted) == 1
     assert rig.state.metric_alarms.list() == []
 
 
-def test_one_state_is_told_once_at_a_time() -> None:
+def test_one_state_is_notified_once_at_a_time() -> None:
     rig = Rig()
     rig.put(actions=AlarmActions(alarm=(HOOK,)))
     rig.sample(9.0)
     (alarm, *_) = rig.look_for(12)
-    rig.tell([alarm, alarm, alarm])
+    rig.notify([alarm, alarm, alarm])
     assert len(rig.web.posted) == 1
     assert alarm.status.state is ALARM
 
@@ -222,7 +222,7 @@ def test_a_broken_file_leaves_the_last_good_one(tmp_path: Path) -> None:
         "a = [",
     ],
 )
-def test_a_file_that_makes_no_sense_says_so(tmp_path: Path, text: str) -> None:
+def test_a_file_that_makes_no_sense_is_refused_with_a_reason(tmp_path: Path, text: str) -> None:
     path = tmp_path / "actions.toml"
     path.write_text(text)
     with pytest.raises(TerminalError, match=r"actions\.toml"):

@@ -121,7 +121,7 @@ def test_a_policy_that_cannot_be_asked_now_is_asked_again() -> None:
     assert len(rig.scaler.triggers) >= 1
 
 
-def test_what_is_told_by_the_web_is_marked_when_it_was_told() -> None:
+def test_web_actions_are_marked_once_they_are_done() -> None:
     rig = Rig(topics={"alerts": ("http://127.0.0.1:1/a", "http://127.0.0.1:1/b")})
     rig.put(actions=AlarmActions(alarm=(TOPIC, HOOK, POLICY)))
     rig.sample(9.0)
@@ -129,7 +129,7 @@ def test_what_is_told_by_the_web_is_marked_when_it_was_told() -> None:
     assert alarm.status.state is ALARM
     assert rig.alarm().status.acted_at is None
     assert len(rig.scaler.triggers) == 1, "a policy does not wait for the web"
-    rig.tell([alarm])
+    rig.notify([alarm])
     assert sorted(it[0] for it in rig.web.posted) == [
         "http://127.0.0.1:1/a",
         "http://127.0.0.1:1/b",
@@ -140,7 +140,7 @@ def test_what_is_told_by_the_web_is_marked_when_it_was_told() -> None:
     assert f"Successfully executed action {TOPIC}" in rig.history()
 
 
-def test_a_kill_before_the_mark_tells_again_with_the_same_message_id() -> None:
+def test_a_kill_before_the_mark_resends_with_the_same_message_id() -> None:
     rig = Rig()
     rig.put(actions=AlarmActions(alarm=(HOOK,)))
     rig.sample(9.0)
@@ -148,7 +148,7 @@ def test_a_kill_before_the_mark_tells_again_with_the_same_message_id() -> None:
     rig.restart()
     again = rig.look()
     assert [it.name for it in again] == ["high"]
-    rig.tell([first[0], *again])
+    rig.notify([first[0], *again])
     ids = {json.loads(body)["MessageId"] for _, _, body in rig.web.posted}
     assert len(ids) == 1
 
@@ -158,8 +158,8 @@ def test_a_state_set_by_hand_is_acted_on_before_the_next_evaluation_corrects_it(
     rig.put(actions=AlarmActions(alarm=(HOOK, POLICY)))
     rig.measure(1.0, 15)
     rig.force("high", ALARM, '{"recentDatapoints": [7.0, 8.0], "threshold": 5.0}')
-    told = rig.look()
-    assert [it.status.state for it in told] == [ALARM]
+    notified = rig.look()
+    assert [it.status.state for it in notified] == [ALARM]
     (asked,) = rig.scaler.triggers
     # SetAlarmState: policies take what StateReasonData says.
     assert [it.value for it in asked.values] == [7.0, 8.0]
@@ -178,7 +178,7 @@ def test_a_state_set_by_hand_without_data_is_acted_on_with_what_was_measured() -
     assert rig.alarm().status.acted_at is not None
 
 
-def test_the_loop_looks_tells_and_goes_on_after_a_store_that_cannot_write() -> None:
+def test_the_loop_notifies_and_survives_a_store_that_cannot_write() -> None:
     class Once(MemoryStore):
         failed = 0
 
@@ -195,7 +195,7 @@ def test_the_loop_looks_tells_and_goes_on_after_a_store_that_cannot_write() -> N
     rig.put(actions=AlarmActions(alarm=(HOOK,)))
     rig.sample(9.0)
 
-    async def until_told() -> None:
+    async def until_notified() -> None:
         watching = asyncio.create_task(rig.watch.run())
         async with asyncio.timeout(20):
             while not rig.web.posted:
@@ -204,7 +204,7 @@ def test_the_loop_looks_tells_and_goes_on_after_a_store_that_cannot_write() -> N
         watching.cancel()
         await asyncio.wait([watching])
 
-    asyncio.run(until_told())
+    asyncio.run(until_notified())
     assert store.failed == 1
     assert rig.alarm().status.state is ALARM
 
@@ -219,14 +219,14 @@ def test_disabled_actions_are_not_done_while_states_go_on() -> None:
 
 
 class Contested(MemoryStore):
-    """A store in which somebody else writes the alarm just before, so many times."""
+    """A store in which another writer writes the alarm just before, so many times."""
 
     contests = 0
 
     def put(self, key: Key, body: bytes, *, expect: int | None) -> Record:
         if key.kind == "metric_alarm" and expect is not None and self.contests > 0:
             self.contests -= 1
-            raise Conflict("somebody was faster")
+            raise Conflict("another writer was faster")
         return super().put(key, body, expect=expect)
 
 
@@ -355,7 +355,7 @@ def test_more_than_a_batch_is_evaluated_in_several_passes() -> None:
         assert sum(it.status.state is ALARM for it in found) == expected
 
 
-def test_an_alarm_that_is_changed_is_evaluated_anew_and_one_that_is_gone_is_forgotten() -> None:
+def test_a_changed_alarm_is_evaluated_again_and_one_that_is_gone_is_forgotten() -> None:
     rig = Rig()
     rig.put()
     rig.measure(4.0, 13)
@@ -388,10 +388,10 @@ def test_a_composite_follows_its_children_and_theirs() -> None:
     assert (rig.alarm("both").status.state, rig.alarm("above").status.state) == (OK, OK)
     rig.sample(9.0)
     rig.sample(9.0, "Other")
-    told = rig.look_for(12)
+    notified = rig.look_for(12)
     assert rig.alarm("both").status.state is ALARM
     assert rig.alarm("above").status.state is ALARM, "in the same pass"
-    assert {it.name for it in told} == {"both"}
+    assert {it.name for it in notified} == {"both"}
     reason = rig.alarm("both").status.reason
     assert reason.startswith("arn:aws:cloudwatch:us-west-2:123456789012:alarm:")
     assert "transitioned to ALARM at" in reason

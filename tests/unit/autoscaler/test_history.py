@@ -1,4 +1,4 @@
-"""What is kept of a target's load and number over time."""
+"""The history of a target's load and capacity."""
 
 import pytest
 from tests.unit.autoscaler.scaling_town import ScalingTown

@@ -1,4 +1,4 @@
-"""Control killed between any two writes of a decision: the next one goes on, and acts once."""
+"""Control killed between any two writes of a decision: the next one continues, and acts once."""
 
 import contextlib
 
@@ -122,6 +122,6 @@ def test_a_decision_that_the_store_took_half_of_is_finished_a_second_later() -> 
     with pytest.raises(Killed):
         town.alarm(policy, 12.0)
     store.left = None
-    town.pass_time(1)  # the same process goes on, as it does after a full disk
+    town.pass_time(1)  # the same process continues, as it does after a full disk
     assert town.desired == 3
     assert town.activities[0].status is ActivityStatus.IN_PROGRESS

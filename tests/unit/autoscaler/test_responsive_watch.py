@@ -94,7 +94,7 @@ class Scene:
             self.watch.tick()
 
     @property
-    def wished(self) -> list[int]:
+    def proposed(self) -> list[int]:
         """The numbers that were proposed, other than the present one."""
         return [it.decision.desired for it in self.recording.proposals if it.load_rose_at]
 
@@ -116,10 +116,10 @@ def test_a_tag_chooses_it_for_a_component_or_for_all_of_an_endpoint(arn: str, va
     scene = Scene()
     scene.tag(arn, value)
     scene.go(90, 4)
-    assert not scene.wished
+    assert not scene.proposed
     scene.go(4, 20)
     proposal = scene.recording.proposals[0]
-    assert scene.wished[0] == 8
+    assert scene.proposed[0] == 8
     assert (proposal.by, proposal.resource_id) == ("responsive", RESOURCE)
     assert proposal.dimension is Dimension.COPIES
     assert proposal.load_rose_at == pytest.approx(NOW + 90, abs=2.0)
@@ -147,7 +147,7 @@ def test_a_target_tracking_policy_chooses_it(query: MetricQuery, acts: bool) -> 
     state.scaling_policies.put(SCOPE, key, changed, expect=found.version)
     scene.go(90, 4)
     scene.go(4, 20)
-    assert bool(scene.wished) is acts
+    assert bool(scene.proposed) is acts
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_the_nearest_choice_counts(own: str, endpoints: str, target: float | Non
         pytest.param(ENDPOINT_ARN, "5 5", "no setting", id="two targets"),
     ],
 )
-def test_a_tag_that_cannot_be_is_told_once_and_does_nothing(
+def test_a_tag_that_cannot_be_is_logged_once_and_does_nothing(
     arn: str, value: str, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene = Scene()
@@ -187,13 +187,13 @@ def test_a_tag_that_cannot_be_is_told_once_and_does_nothing(
         scene.go(90, 4)
         scene.go(4, 20)
     assert not scene.recording.proposals
-    (told,) = caplog.messages
-    assert arn in told
-    assert why in told
+    (logged,) = caplog.messages
+    assert arn in logged
+    assert why in logged
 
 
 @pytest.mark.parametrize("arn", [COMPONENT_ARN, ENDPOINT_ARN], ids=["component", "endpoint"])
-def test_without_a_scalable_target_it_does_nothing_and_says_what_to_call(
+def test_without_a_scalable_target_it_does_nothing_and_logs_what_to_call(
     arn: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene = Scene()
@@ -206,9 +206,9 @@ def test_without_a_scalable_target_it_does_nothing_and_says_what_to_call(
         scene.go(90, 4)
         scene.go(4, 20)
     assert not scene.recording.proposals
-    (told,) = caplog.messages
-    assert arn in told
-    assert "RegisterScalableTarget" in told
+    (logged,) = caplog.messages
+    assert arn in logged
+    assert "RegisterScalableTarget" in logged
 
 
 def test_bounds_and_suspension_of_the_target_are_kept() -> None:
@@ -217,13 +217,13 @@ def test_bounds_and_suspension_of_the_target_are_kept() -> None:
     scene.town.register(low=1, high=6)
     scene.go(90, 4)
     scene.go(10, 40)
-    assert max(scene.wished) == 6
+    assert max(scene.proposed) == 6
     scene = Scene()
     scene.tag(COMPONENT_ARN, "5")
     scene.town.register(low=1, high=10, scale_out=True)
     scene.go(90, 4)
     scene.go(10, 40)
-    assert set(scene.wished) == {4}
+    assert set(scene.proposed) == {4}
 
 
 def test_with_the_real_scaler_capacity_rises_and_aws_policies_cannot_lower_it_meanwhile() -> None:
@@ -245,15 +245,15 @@ def test_with_the_real_scaler_capacity_rises_and_aws_policies_cannot_lower_it_me
     assert scene.town.desired == 16
 
 
-def test_after_a_restart_it_learns_anew_and_only_a_call_that_waits_makes_it_act() -> None:
+def test_after_a_restart_it_learns_again_and_only_a_call_that_waits_makes_it_act() -> None:
     scene = Scene()
     scene.tag(COMPONENT_ARN, "5")
     scene.go(90, 4)
     scene.started()
     scene.go(4, 20)
-    assert not scene.wished
+    assert not scene.proposed
     scene.go(1, 20, held=3, oldest_held_s=1.2)
-    assert scene.wished
+    assert scene.proposed
 
 
 @pytest.mark.parametrize("jump_s", [-3600.0, 3600.0], ids=["back", "forward"])
@@ -263,9 +263,9 @@ def test_a_clock_that_jumps_an_hour_neither_makes_it_act_nor_stops_it(jump_s: fl
     scene.go(90, 4)
     scene.town.clock.advance(jump_s)
     scene.go(40, 4)
-    assert not scene.wished
+    assert not scene.proposed
     scene.go(4, 20)
-    assert scene.wished
+    assert scene.proposed
 
 
 def test_a_silent_gateway_is_no_reason_and_no_zeros() -> None:
@@ -275,7 +275,7 @@ def test_a_silent_gateway_is_no_reason_and_no_zeros() -> None:
     scene.town.clock.advance(300.0)
     scene.watch.tick()
     scene.go(20, 4)
-    assert not scene.wished
+    assert not scene.proposed
     known = scene.watch.overview()[KEY][1]
     assert known is not None
     assert known.rates.per_s == pytest.approx(4.0)
@@ -292,13 +292,13 @@ def test_seconds_that_waited_too_long_teach_but_are_no_reason_to_act() -> None:
         scene.watch.record(second, [load])
     scene.town.clock.advance(31.0)
     scene.watch.tick()
-    assert not scene.wished
+    assert not scene.proposed
     known = scene.watch.overview()[KEY][1]
     assert known is not None
     assert known.num_seconds == 120
 
 
-def test_a_scaler_that_cannot_is_asked_again_and_told_of_once_a_minute(
+def test_a_scaler_that_cannot_is_asked_again_and_logged_once_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     scene = Scene()
@@ -310,7 +310,7 @@ def test_a_scaler_that_cannot_is_asked_again_and_told_of_once_a_minute(
     assert len(caplog.records) == 1
     scene.recording.refusal = None
     scene.go(60, 20)
-    assert scene.wished
+    assert scene.proposed
 
 
 def test_expected_concurrency_per_copy_is_a_metric_of_every_second() -> None:
@@ -336,7 +336,7 @@ def test_a_name_without_load_costs_a_look_every_ten_seconds() -> None:
     assert after is not None
     assert after.num_seconds - before.num_seconds <= 1
     scene.go(6, 30)
-    assert scene.wished
+    assert scene.proposed
 
 
 @pytest.mark.parametrize(
@@ -389,7 +389,7 @@ def test_it_hears_of_a_boards_seconds_as_they_close() -> None:
         board.take(report, scene.town.clock.now())
         scene.watch.wait(0.0)
         scene.watch.tick()
-    assert scene.wished[0] == 8
+    assert scene.proposed[0] == 8
 
 
 def test_capacity_is_of_what_serves() -> None:
@@ -418,7 +418,7 @@ def test_another_accounts_names_are_other_names() -> None:
         scene.town.clock.advance(1.0)
         scene.watch.record(second, [mine, theirs])
         scene.watch.tick()
-    assert not scene.wished
+    assert not scene.proposed
 
 
 def test_another_choice_keeps_what_was_learnt() -> None:
@@ -427,7 +427,7 @@ def test_another_choice_keeps_what_was_learnt() -> None:
     scene.tag(COMPONENT_ARN, "50")
     scene.go(90, 4)
     scene.go(4, 20)
-    assert not scene.wished
+    assert not scene.proposed
     scene.tag(COMPONENT_ARN, "4")
     scene.go(4, 20)
-    assert scene.wished
+    assert scene.proposed

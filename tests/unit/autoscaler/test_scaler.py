@@ -1,4 +1,4 @@
-"""The scaler over records: what is decided, what is told, in which order."""
+"""The scaler over records: what is decided, what is recorded, in which order."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ from hostelry.domain.scaling import ActivityStatus
 from hostelry.scaling_policy.tracking_alarms import AlarmSide, alarm_name
 
 
-def test_a_target_tracking_alarm_scales_out_in_proportion_and_tells_of_it() -> None:
+def test_a_target_tracking_alarm_scales_out_in_proportion_and_records_it() -> None:
     # Source: "Scaling activities for Application Auto Scaling" (texts); section "Target tracking".
     town = ScalingTown(copies=1)
     policy = town.track()
@@ -96,7 +96,7 @@ def test_scale_in_waits_until_every_tracking_policy_is_ready_for_it() -> None:
     assert town.activities[0].policy_name == "other"
 
 
-def test_a_policy_that_has_not_said_a_word_since_a_restart_speaks_against_scale_in() -> None:
+def test_a_policy_without_a_trigger_since_a_restart_votes_against_scale_in() -> None:
     town = ScalingTown(copies=4)
     one, other = town.track("one"), town.track("other", metric=INVOCATIONS, target=100.0)
     town.alarm(one, 1.0, side=AlarmSide.LOW)
@@ -162,7 +162,7 @@ def test_suspended_scaling_changes_nothing_when(side: AlarmSide, suspended: str)
     assert town.desired != 4
 
 
-def test_at_the_maximum_a_reason_is_told_once() -> None:
+def test_at_the_maximum_a_reason_is_recorded_once() -> None:
     town = ScalingTown(copies=4)
     policy = town.track()
     town.register(high=4)
@@ -176,7 +176,7 @@ def test_at_the_maximum_a_reason_is_told_once() -> None:
     assert refused.description == "Attempting to scale due to alarm triggered"
 
 
-def test_what_cannot_be_scaled_now_is_told_and_done_once_it_can() -> None:
+def test_what_cannot_be_scaled_now_is_recorded_and_done_once_it_can() -> None:
     town = ScalingTown(copies=1)
     policy = town.track()
     town.change(status=ComponentStatus.UPDATING, previous_spec=town.base.spec)
@@ -214,7 +214,7 @@ def test_a_scale_in_waits_for_copies_that_come_up_but_not_for_want_of_room() -> 
     assert town.desired == 1
 
 
-def test_a_deleted_resource_is_told_of_once() -> None:
+def test_a_deleted_resource_is_recorded_once() -> None:
     town = ScalingTown(copies=1)
     policy = town.track()
     found = town.state.components.get(SCOPE, "base")
@@ -223,9 +223,9 @@ def test_a_deleted_resource_is_told_of_once() -> None:
     for _ in range(3):
         town.alarm(policy, 12.0)
         town.pass_time(60)
-    (told,) = town.activities
-    assert told.status is ActivityStatus.FAILED
-    assert "inference-component/base does not exist any more" in told.status_message
+    (recorded,) = town.activities
+    assert recorded.status is ActivityStatus.FAILED
+    assert "inference-component/base does not exist any more" in recorded.status_message
 
 
 def test_a_resource_that_is_deleted_meanwhile_ends_its_act() -> None:
@@ -257,7 +257,7 @@ def test_an_act_is_never_under_way_for_ever() -> None:
     assert town.activities[0].status is ActivityStatus.UNFULFILLED
 
 
-def test_a_number_that_somebody_set_by_hand_overrides_an_act() -> None:
+def test_a_number_set_by_hand_overrides_an_act() -> None:
     town = ScalingTown(copies=1)
     policy = town.track()
     town.alarm(policy, 12.0)
@@ -318,7 +318,7 @@ def test_a_step_policy_leaves_zero_and_is_counted_from_the_first_request_without
     )
 
 
-def test_a_receipt_tells_when_load_rose_and_when_a_new_copy_first_answered() -> None:
+def test_a_receipt_has_when_load_rose_and_when_a_new_copy_first_answered() -> None:
     town = ScalingTown(copies=1)
     policy = town.track()
     for second in range(40, 0, -1):

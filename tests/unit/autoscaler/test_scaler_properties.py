@@ -94,6 +94,6 @@ def test_any_life_of_a_target_ends_within_bounds_with_every_act_ended(
     target = town.state.scalable_targets.list(SCOPE)[0].value
     assert target.min_capacity <= town.desired <= target.max_capacity
     assert [it for it in town.activities if it.status in UNDER_WAY] == []
-    for it in town.activities:
-        assert it.ended_at is not None
-        assert it.not_scaled or it.cause
+    for activity in town.activities:
+        assert activity.ended_at is not None
+        assert activity.not_scaled or activity.cause

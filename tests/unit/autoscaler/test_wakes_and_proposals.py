@@ -1,4 +1,4 @@
-"""What requests that wait and the responsive policy ask of the scaler."""
+"""Wakes and proposals of the responsive policy, as the scaler handles them."""
 
 from dataclasses import replace
 

@@ -280,7 +280,7 @@ def test_a_reason_names_the_newest_of_many_datapoints() -> None:
     assert len(found.reason) < 1023
 
 
-def test_reason_data_tells_the_values_oldest_first() -> None:
+def test_reason_data_has_the_values_oldest_first() -> None:
     rule = rule_of(3)
     found = evaluate(
         rule,
@@ -288,14 +288,14 @@ def test_reason_data_tells_the_values_oldest_first() -> None:
         status_of(),
         NOW + 2.5,
     )
-    told = json.loads(found.reason_data)
-    assert told["recentDatapoints"] == [1.0, 2.0, 3.0]
-    assert told["threshold"] == 5.0
-    assert told["period"] == 300
-    assert told["statistic"] == "Average"
-    assert told["queryDate"] == "2023-11-14T22:10:02.500+0000"
-    assert told["startDate"] == "2023-11-14T21:55:00.000+0000"
-    assert told["evaluatedDatapoints"][0] == {
+    listed = json.loads(found.reason_data)
+    assert listed["recentDatapoints"] == [1.0, 2.0, 3.0]
+    assert listed["threshold"] == 5.0
+    assert listed["period"] == 300
+    assert listed["statistic"] == "Average"
+    assert listed["queryDate"] == "2023-11-14T22:10:02.500+0000"
+    assert listed["startDate"] == "2023-11-14T21:55:00.000+0000"
+    assert listed["evaluatedDatapoints"][0] == {
         "timestamp": "2023-11-14T22:05:00.000+0000",
         "value": 3.0,
     }
@@ -332,7 +332,8 @@ def test_the_treatments_differ_only_where_real_datapoints_do_not_decide(
     drawn: str, to_alarm: int
 ) -> None:
     states = {
-        it: verdict(" ".join(drawn), rule_of(3, to_alarm, missing=it)).state for it in MissingData
+        missing: verdict(" ".join(drawn), rule_of(3, to_alarm, missing=missing)).state
+        for missing in MissingData
     }
     if 5 - drawn.count("-") >= 3:
         assert len(set(states.values())) == 1

@@ -41,8 +41,8 @@ def proposal(desired: int) -> Vote:
 @pytest.mark.parametrize(
     ("votes", "desired", "by"),
     [
-        pytest.param([], 8, "", id="nobody says anything"),
-        pytest.param([tracking("a", 12)], 12, "a", id="one says out"),
+        pytest.param([], 8, "", id="no votes"),
+        pytest.param([tracking("a", 12)], 12, "a", id="one votes out"),
         pytest.param([tracking("a", 9), tracking("b", 12)], 12, "b",
             id="two say out: the largest (UG)"),
         pytest.param([tracking("a", 4), tracking("b", 9)], 9, "b",
@@ -149,7 +149,7 @@ HEALTHY = TargetHealth(num_requests=1000)
 
 
 @pytest.mark.parametrize(
-    ("health", "says"),
+    ("health", "text"),
     [
         pytest.param(HEALTHY, None, id="nothing speaks against it"),
         pytest.param(TargetHealth(), None, id="an idle target may be taken to zero"),
@@ -167,9 +167,9 @@ HEALTHY = TargetHealth(num_requests=1000)
             id="an age that is no number is no reason to scale in"),
     ],
 )  # fmt: skip
-def test_the_guard(health: TargetHealth, says: str | None) -> None:
+def test_the_guard(health: TargetHealth, text: str | None) -> None:
     reason = veto(health)
-    assert reason is None if says is None else reason is not None and says in reason
+    assert reason is None if text is None else reason is not None and text in reason
 
 
 @pytest.mark.parametrize(

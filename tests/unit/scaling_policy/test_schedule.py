@@ -35,7 +35,7 @@ def at(text: str, zone: str = "UTC", fold: int = 0) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=time_zone(zone), fold=fold).timestamp()
 
 
-def told(instant: float | None, zone: str = "UTC") -> str | None:
+def local(instant: float | None, zone: str = "UTC") -> str | None:
     if instant is None:
         return None
     return datetime.fromtimestamp(instant, time_zone(zone)).strftime("%Y-%m-%dT%H:%M:%S%z")
@@ -43,7 +43,7 @@ def told(instant: float | None, zone: str = "UTC") -> str | None:
 
 def after(text: str, since: str, zone: str = "UTC") -> str | None:
     found = next_fire(parse_schedule(text), time_zone(zone), at(since, zone), ALWAYS)
-    return None if found is None else (told(found, zone) or "")[:16]
+    return None if found is None else (local(found, zone) or "")[:16]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_cron(fields: str, since: str, fires: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "problem"),
     [
         pytest.param("", "it must be at", id="nothing"),
         pytest.param("every day", "it must be at", id="words"),
@@ -133,10 +133,10 @@ def test_cron(fields: str, since: str, fires: str | None) -> None:
         pytest.param("rate(minutes)", "whole number", id="no number"),
     ],
 )
-def test_what_is_no_schedule(text: str, says: str) -> None:
+def test_what_is_no_schedule(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         parse_schedule(text)
-    assert says in str(caught.value)
+    assert problem in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -154,9 +154,9 @@ def test_what_is_no_time_zone(name: str) -> None:
         pytest.param("30 2 * * ? *", NEW_YORK, "2024-03-09T03:00", "2024-03-11T02:30",
             id="a time that summer time leaves out is skipped (DST)"),
         pytest.param("30 1 * * ? *", NEW_YORK, "2024-11-02T12:00", "2024-11-03T01:30",
-            id="a time told twice fires the first time (DST)"),
+            id="a time that comes twice fires the first time (DST)"),
         pytest.param("30 1 * * ? *", NEW_YORK, "2024-11-03T01:30", "2024-11-04T01:30",
-            id="a time told twice fires once (DST)"),
+            id="a time that comes twice fires once (DST)"),
         pytest.param("15 2 * * ? *", LORD_HOWE, "2024-10-05T12:00", "2024-10-07T02:15",
             id="a gap of half an hour"),
         pytest.param("0 9 * * ? *", APIA, "2011-12-29T09:00", "2011-12-31T09:00",
@@ -176,7 +176,7 @@ def test_the_first_of_a_repeated_hour_is_meant() -> None:
         parse_schedule("cron(30 1 * * ? *)"), time_zone(NEW_YORK), at("2024-11-03T00:00", NEW_YORK),
         ALWAYS,
     )  # fmt: skip
-    assert told(found, NEW_YORK) == "2024-11-03T01:30:00-0400"
+    assert local(found, NEW_YORK) == "2024-11-03T01:30:00-0400"
 
 
 @pytest.mark.parametrize(
@@ -187,14 +187,14 @@ def test_the_first_of_a_repeated_hour_is_meant() -> None:
         pytest.param("at(2024-03-10T02:30:00)", NEW_YORK, "2024-03-10T03:30:00-0400",
             id="a time that is left out fires after the gap, for it has no second chance"),
         pytest.param("at(2024-11-03T01:30:00)", NEW_YORK, "2024-11-03T01:30:00-0400",
-            id="a time told twice means the first"),
+            id="a time that comes twice means the first"),
     ],
 )  # fmt: skip
 def test_at_fires_once(text: str, zone: str, fires: str) -> None:
     schedule, where = parse_schedule(text), time_zone(zone)
     found = next_fire(schedule, where, at("2024-01-01T00:00"), ALWAYS)
     assert found is not None
-    assert told(found, zone) == fires
+    assert local(found, zone) == fires
     assert next_fire(schedule, where, found, ALWAYS) is None
 
 
@@ -276,7 +276,7 @@ def action(schedule: str, zone: str = "UTC", **more: float) -> ScheduledAction:
 )  # fmt: skip
 def test_what_is_due(of: ScheduledAction, now: str, fires: str | None) -> None:
     found = due(of, at(now))
-    assert (told(found) or "")[:16] == (fires or "")
+    assert (local(found) or "")[:16] == (fires or "")
 
 
 def test_what_is_due_next() -> None:

@@ -196,7 +196,7 @@ def test_a_difference_that_no_step_covers_changes_nothing() -> None:
     assert "no step adjustment covers" in decision.reason
 
 
-def test_the_reason_says_where_it_counts_from() -> None:
+def test_the_reason_has_where_it_counts_from() -> None:
     decision = decide(
         policy(ONE, MORE), 50.0, [65.0], at(4, acts=LastActs(scale_out=act(60, 2, 4)))
     )

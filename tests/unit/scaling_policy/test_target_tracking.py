@@ -143,7 +143,7 @@ def test_disable_scale_in_leaves_scale_out() -> None:
     assert decide(policy, OUT, [10.0], situation(capacity(4))).desired == 8
 
 
-def test_the_decision_tells_what_it_rests_on() -> None:
+def test_the_decision_has_what_it_rests_on() -> None:
     decision = decide(POLICY, OUT, [20.0], situation(capacity(2)))
     assert decision.signal == {"metric": 20.0, "target": 5.0, "serving": 2.0, "desired": 2.0}
     assert decision.reason == "The metric is 20, the target 5: 2 serving, 8 needed."

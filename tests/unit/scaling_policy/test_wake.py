@@ -1,4 +1,4 @@
-"""Waking a name without copies: whom, to how many, and for how long it stays awake."""
+"""Waking a name without copies: which, to how many, and for how long it stays awake."""
 
 import math
 

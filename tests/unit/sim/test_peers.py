@@ -54,8 +54,8 @@ def test_ray_serve_waits_before_it_acts(
     rule, state = RayServeRule(target=2.0), RayServeState()
     shown = [in_flight] * 30
     for second in range(int(delay_s)):
-        state, wish = ray_serve(rule, state, shown, replicas, float(second))
-        assert wish == replicas
+        state, desired = ray_serve(rule, state, shown, replicas, float(second))
+        assert desired == replicas
     assert ray_serve(rule, state, shown, replicas, delay_s) == (RayServeState(), wanted)
 
 

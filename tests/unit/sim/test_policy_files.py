@@ -136,7 +136,7 @@ def changed(**members: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("tree", "told"),
+    ("tree", "message"),
     [
         pytest.param("{", "is not JSON", id="half an object"),
         pytest.param("[" * 100_000, "is not JSON", id="nested without end"),
@@ -207,12 +207,12 @@ def changed(**members: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(tmp_path: Path, tree: Any, told: str) -> None:
-    with pytest.raises(TerminalError, match=rf"(?s)policy\.json.*{told}"):
+def test_what_cannot_be_is_refused_by_name(tmp_path: Path, tree: Any, message: str) -> None:
+    with pytest.raises(TerminalError, match=rf"(?s)policy\.json.*{message}"):
         read_policy(written(tmp_path, tree))
 
 
-def test_a_file_that_is_not_there_or_huge_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_or_huge_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TerminalError, match=r"none\.json cannot be read"):
         read_policy(tmp_path / "none.json")
     with pytest.raises(TerminalError, match="more than 1,048,576 bytes"):

@@ -314,7 +314,7 @@ def test_sessions_stay_on_their_copy() -> None:
     assert spread.latency_s["p99"] < 6.0
 
 
-def test_what_can_never_be_answered_is_told_not_waited_for() -> None:
+def test_requests_that_can_never_be_answered_end_the_replay_with_an_error() -> None:
     endless = ServiceModel(prefill_s_per_token=0.0, token_s=3600.0)
     with pytest.raises(TerminalError, match="1 requests have not ended"):
         run(trace_of(1.0, tokens=100), fixed(1), endless)
@@ -333,7 +333,7 @@ def test_scenarios_replay_to_their_end(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("members", "told"),
+    ("members", "message"),
     [
         pytest.param({"max_instances": 0}, "max_instances is 0", id="no instance"),
         pytest.param({"min_instances": 101}, "min_instances is 101", id="more than the most"),
@@ -341,6 +341,6 @@ def test_scenarios_replay_to_their_end(name: str) -> None:
         pytest.param({"pace": 0.0}, "pace is 0.0", id="time that stands still"),
     ],
 )
-def test_a_deployment_that_cannot_be_is_refused(members: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_a_deployment_that_cannot_be_is_refused(members: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         SimulatedDeployment(**members)

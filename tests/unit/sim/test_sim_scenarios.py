@@ -98,7 +98,7 @@ def test_blocks_are_in_order_within_the_trace_and_of_its_models(name: str) -> No
     ("name", "before_s", "factor"),
     [("step-4x", 600.0, 4.0), ("flash-20x", 600.0, 20.0)],
 )
-def test_a_step_is_where_the_trace_says(name: str, before_s: float, factor: float) -> None:
+def test_a_step_is_where_the_trace_has_it(name: str, before_s: float, factor: float) -> None:
     trace, found = scenario_trace(name), block(name)
     assert trace.steps_s == (before_s,)
     before = (found.at_s < before_s).sum() / before_s

@@ -128,7 +128,7 @@ def test_work_is_prefill_and_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("members", "told"),
+    ("members", "message"),
     [
         pytest.param({"token_s": -1.0}, "token_s is -1.0", id="time that runs back"),
         pytest.param({"token_s": float("nan")}, "token_s is nan", id="no number"),
@@ -139,13 +139,13 @@ def test_work_is_prefill_and_tokens() -> None:
         pytest.param({"slowdown": ((1, 1.0), (1, 2.0))}, "must rise", id="the same batch twice"),
     ],
 )
-def test_a_service_model_that_cannot_be_is_refused(members: dict[str, float], told: str) -> None:
+def test_a_service_model_that_cannot_be_is_refused(members: dict[str, float], message: str) -> None:
     given_ = {"prefill_s_per_token": 0.01, "token_s": 0.1, **members}
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         ServiceModel(**given_)  # type: ignore[arg-type]
 
 
-def test_the_shipped_calibration_tells_its_origin() -> None:
+def test_the_shipped_calibration_has_its_origin() -> None:
     assert "measured" in default_service().origin
 
 
@@ -192,7 +192,7 @@ def test_a_fit_finds_the_model_that_the_requests_came_from() -> None:
 
 def test_a_fit_of_answers_that_were_not_streamed_is_refused() -> None:
     whole = [
-        Measured(input_tokens=it, output_tokens=8, first_s=1.0, last_s=1.0) for it in (10, 100)
+        Measured(input_tokens=num, output_tokens=8, first_s=1.0, last_s=1.0) for num in (10, 100)
     ]
     with pytest.raises(TerminalError, match="in one piece"):
         fitted(whole, "a test")

@@ -60,7 +60,7 @@ def test_what_is_read(tmp_path: Path, text: str, at_s: list[float], tokens: list
     assert block.input_tokens.tolist() == tokens
 
 
-def test_models_and_sessions_are_told_apart(tmp_path: Path) -> None:
+def test_models_and_sessions_are_kept_apart(tmp_path: Path) -> None:
     text = (
         "arrived_at,input_tokens,output_tokens,model,tenant,session\n"
         "0,1,1,b,t,s1\n1,1,1,a,t,\n2,1,1,b,,s1\n3,1,1,,,s2\n"
@@ -71,7 +71,7 @@ def test_models_and_sessions_are_told_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "message"),
     [
         pytest.param("", "line 1.*no rows", id="nothing but a header"),
         pytest.param("1,2", "line 2: 2 cells", id="a cell too few"),
@@ -93,13 +93,13 @@ def test_models_and_sessions_are_told_apart(tmp_path: Path) -> None:
         pytest.param("0,1,1\n0,1,x\n0,y,1", "line 3: output_tokens", id="the first of two errors"),
     ],
 )
-def test_what_is_refused_names_the_line(tmp_path: Path, rows: str, told: str) -> None:
-    with pytest.raises(TerminalError, match=f"(?s)trace.csv, {told}"):
+def test_what_is_refused_names_the_line(tmp_path: Path, rows: str, message: str) -> None:
+    with pytest.raises(TerminalError, match=f"(?s)trace.csv, {message}"):
         read(written(tmp_path, HEADER + rows))
 
 
 @pytest.mark.parametrize(
-    ("header", "told"),
+    ("header", "message"),
     [
         pytest.param("a,b,c", "lacks arrived_at, input_tokens, output_tokens", id="another file"),
         pytest.param("arrived_at,input_tokens", "lacks output_tokens", id="a column too few"),
@@ -109,12 +109,12 @@ def test_what_is_refused_names_the_line(tmp_path: Path, rows: str, told: str) ->
         pytest.param("", "lacks", id="an empty file"),
     ],
 )
-def test_a_header_is_checked(tmp_path: Path, header: str, told: str) -> None:
-    with pytest.raises(TerminalError, match=told):
+def test_a_header_is_checked(tmp_path: Path, header: str, message: str) -> None:
+    with pytest.raises(TerminalError, match=message):
         read(written(tmp_path, f"{header}\n0,1,1\n"))
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_trace_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TerminalError, match=r"none\.csv cannot be read: No such file"):
         trace_of_file(tmp_path / "none.csv")
 
@@ -148,7 +148,7 @@ def test_a_written_trace_is_read_as_the_same(tmp_path: Path) -> None:
     assert np.array_equal(found.input_tokens, wanted.input_tokens)
 
 
-def test_a_trace_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_trace_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TerminalError, match="cannot be written"):
         write_trace(scenario_trace("idle-then-one"), tmp_path / "no" / "trace.csv")
 

@@ -83,7 +83,7 @@ def words_of(text: str) -> frozenset[str]:
 
 
 def label_of(metric: Metric) -> str:
-    """What tells a found series from its fellows: its dimensions' values and its name."""
+    """The label that distinguishes a found series: its dimensions' values and its name."""
     return " ".join((*(value for _, value in metric.dimensions), metric.name))
 
 

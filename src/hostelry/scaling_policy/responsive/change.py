@@ -1,4 +1,4 @@
-"""Whether arrivals have risen, since when, and to what.
+"""Detection of a rise in arrivals: since when, and to what rate.
 
 CUSUM's statistic is the largest log likelihood ratio, over all instants at which a change may have
 been, of a higher rate against the base rate. Here it is computed as just that, a maximum over

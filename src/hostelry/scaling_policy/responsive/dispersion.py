@@ -1,4 +1,4 @@
-"""How much burstier than Poisson arrivals are, at several time scales, learnt as they come.
+"""Burstiness of arrivals against Poisson, at several time scales, learnt as they come.
 
 The index of dispersion of counts (variance over mean; 1 for Poisson) from differences of
 neighbouring blocks, as Allan's variance is: a rate that drifts or jumps adds to one difference,
@@ -64,7 +64,7 @@ def observed(known: Dispersion, arrivals: float) -> Dispersion:
 
 
 def after_gap(known: Dispersion) -> Dispersion:
-    """`known` where seconds are missing: blocks begin anew, what was learnt stays."""
+    """`known` where seconds are missing: new blocks begin, what was learnt stays."""
     scales = tuple(Scale(0.0, None, it.squares, it.counts, it.blocks) for it in known.scales)
     return Dispersion(0, 0.0, scales, known.index)
 

@@ -1,4 +1,4 @@
-"""How much the policy distrusts itself: it counts false alarms, and then asks for more evidence.
+"""Control of false alarms: each one makes the policy ask for more evidence.
 
 An act on a rise is false when the arrivals of the next `JUDGED_S` would have fitted into the
 capacity there was before. Each raises the evidence that is asked for to what that act had, and by a

@@ -1,4 +1,4 @@
-"""How far and how often the policy may act."""
+"""Limits of one act, and of acts in a minute."""
 
 import math
 
@@ -6,7 +6,7 @@ from hostelry.scaling_policy.decision import Capacity
 from hostelry.scaling_policy.responsive.options import ResponsiveOptions
 
 MINUTE_S = 60.0
-APART_S = 2.0  # an act says more once another second or two have told how far it must go
+APART_S = 2.0  # another second or two show how far an act must go
 
 
 def acts_of_last_minute(acts: tuple[float, ...], now: float) -> tuple[float, ...]:
@@ -22,10 +22,10 @@ def may_act(acts: tuple[float, ...], options: ResponsiveOptions, now: float) -> 
 
 
 def within_limits(
-    wanted: int, capacity: Capacity, options: ResponsiveOptions, oldest_held_s: float
+    desired: int, capacity: Capacity, options: ResponsiveOptions, oldest_held_s: float
 ) -> int:
-    """`wanted` copies within the target's bounds and the growth of one act; none grow as one."""
+    """`desired` copies within the target's bounds and the growth of one act; none grow as one."""
     if oldest_held_s <= options.queue_slo_s:
         most = math.floor(max(capacity.desired, 1) * options.max_growth)
-        wanted = min(wanted, max(most, capacity.desired + 1))
-    return capacity.clamped(wanted)
+        desired = min(desired, max(most, capacity.desired + 1))
+    return capacity.clamped(desired)

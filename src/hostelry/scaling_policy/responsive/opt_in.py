@@ -1,4 +1,4 @@
-"""How a target is opted in, by what an unmodified client can say: a tag, or a policy's metric."""
+"""Opting in a target as an unmodified client can: by a tag, or by a policy's metric."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -12,7 +12,9 @@ RESPONSIVE_TAG = "hostelry:responsive"
 OFF = "off"
 # What a tag may set beside the target: `false-alarms-per-hour=0.5`.
 SETTINGS = {
-    it.name.replace("_", "-"): it.name for it in fields(ResponsiveOptions) if it.name != "target"
+    option.name.replace("_", "-"): option.name
+    for option in fields(ResponsiveOptions)
+    if option.name != "target"
 }
 
 

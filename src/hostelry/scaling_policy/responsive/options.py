@@ -1,13 +1,13 @@
-"""What may be chosen of the responsive policy, and what follows from it."""
+"""Options of the responsive policy, and the thresholds that follow from them."""
 
 import math
 from dataclasses import dataclass, fields
 
-# Seconds are looked at one by one, but neighbours share most of what they tell: a test every second
+# Seconds are looked at one by one, but neighbours share most of their evidence: a test every second
 # raises as many false alarms as this many independent ones an hour. Tuned by
 # benchmarks/detection_study.py on seeds that its table does not use.
 TESTS_PER_HOUR = 3200.0
-DRIFTS_PER_HOUR = 60.0  # what the slow averages tell anew in an hour
+DRIFTS_PER_HOUR = 60.0  # independent tests of the slow averages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,17 @@
 """The responsive policy: one second's load in, a new state and sometimes a decision out.
 
 It acts when the load that is to be expected is more than the capacity carries, and when that is
-certain enough; a change of arrivals alone is no reason. It leaves scale-in to others, unless it was
-told to do it.
+certain enough; a change of arrivals alone is no reason. It leaves scale-in to others, unless
+`scale_in_after_s` is set.
+
+| need | decision |
+| --- | --- |
+| a call waits too long (`too_old`) | more copies, at once, also during the warm-up |
+| arrivals rose for certain (`risen`) | copies for the new rate |
+| averages surely above capacity (`sustained`) | copies for them |
+| any of these, within `APART_S` of an act or with too many acts this minute | nothing |
+| any of these at the maximum | AlreadyAtMaxCapacity, once a minute |
+| none, `scale_in_after_s` of too little load | one copy less |
 """
 
 import math
@@ -34,7 +43,7 @@ from hostelry.scaling_policy.responsive.triggers import (
     too_old,
 )
 
-RECENT_S = 10  # a second that lies no further back was told late, or twice
+RECENT_S = 10  # a second that lies no further back was reported late, or twice
 MOST_TIMES = 1.5  # what an act covers: to so much a single wild second can move the base rate
 KEPT_S = 900.0  # as long as AWS's policies look back before they scale in
 NUM_COUNTS = WINDOWS_S[-1]
@@ -113,15 +122,15 @@ def learnt(state: ResponsiveState, load: SecondLoad) -> ResponsiveState:
         dispersion=observed(before, second.arrivals),
         doubt=doubted(state.doubt, second.arrivals, state.options.false_alarms_per_hour),
         acts=state.acts,
-        told_full_at=state.told_full_at,
+        reported_full_at=state.reported_full_at,
         idle_since=state.idle_since,
     )
 
 
 def kept_up(state: ResponsiveState, capacity: Capacity, now: float) -> Decision | None:
-    """What of the present capacity is needed still, for some time after an act; None: no opinion.
+    """The capacity still needed, for some time after an act; None: no opinion.
 
-    To be told again and again to those who would scale in by averages that the load has outrun.
+    Proposed repeatedly against policies that scale in by averages which the load has outrun.
     """
     if not state.acts or now - state.acts[-1] > KEPT_S or not state.is_warm:
         return None
@@ -164,18 +173,18 @@ def _scaled_out(
     if not may_act(acts, options, now):
         return state, None
     asked = copies_for(need, options)
-    wanted = within_limits(asked, capacity, options, load.oldest_held_s)
+    desired = within_limits(asked, capacity, options, load.oldest_held_s)
     signal = {**_signal(state, load, capacity), **need.signal}
     signal |= {"needed_concurrency": need.concurrency, "rose_s_ago": need.since_s}
-    if wanted > capacity.desired:
-        armed = replace(_rearmed(state, need, wanted), acts=(*acts, now), idle_since=None)
+    if desired > capacity.desired:
+        armed = replace(_rearmed(state, need, desired), acts=(*acts, now), idle_since=None)
         if not need.is_certain:
             carried_per_s = carried(options, capacity) / state.rates.mean_service_s
             armed = replace(armed, doubt=on_trial(state.doubt, carried_per_s, need.excess))
         return armed, Decision(
-            desired=wanted, reason=_reason(need, capacity, asked, wanted), signal=signal
+            desired=desired, reason=_reason(need, capacity, asked, desired), signal=signal
         )
-    if asked <= capacity.desired or _told_lately(state.told_full_at, now):
+    if asked <= capacity.desired or _reported_lately(state.reported_full_at, now):
         return state, None
     full = NotScaled(
         code="AlreadyAtMaxCapacity",
@@ -184,13 +193,13 @@ def _scaled_out(
         current_capacity=capacity.desired,
     )
     reason = f"{need.reason}, but the maximum is {capacity.maximum}"
-    told = _rearmed(replace(state, told_full_at=now), need, capacity.desired)
-    return told, Decision(
+    after = _rearmed(replace(state, reported_full_at=now), need, capacity.desired)
+    return after, Decision(
         desired=capacity.desired, reason=reason, signal=signal, not_scaled=(full,)
     )
 
 
-def _told_lately(at: float | None, now: float) -> bool:
+def _reported_lately(at: float | None, now: float) -> bool:
     return at is not None and 0.0 <= now - at < MINUTE_S
 
 
@@ -223,13 +232,15 @@ def _scaled_in(
     )
 
 
-def _reason(need: CapacityNeed, capacity: Capacity, asked: int, wanted: int) -> str:
+def _reason(need: CapacityNeed, capacity: Capacity, asked: int, desired: int) -> str:
     per_copy = need.concurrency / max(capacity.desired, 1)
     text = (
         f"{need.reason}: {need.concurrency:.3g} calls at once are expected, {per_copy:.3g} per copy"
     )
     return (
-        text if asked == wanted else f"{text}; {asked} copies would be needed, {wanted} are allowed"
+        text
+        if asked == desired
+        else f"{text}; {asked} copies would be needed, {desired} are allowed"
     )
 
 

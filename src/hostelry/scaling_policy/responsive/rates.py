@@ -35,7 +35,7 @@ class Rates:
 
     @property
     def mean_service_s(self) -> float:
-        """Seconds that a call takes; while few have finished, what calls under way tell."""
+        """Seconds that a call takes; while few have finished, by the calls under way."""
         prior = min(PRIOR_CALLS, self.arrivals)
         prior_s = self.calls / self.arrivals if self.arrivals else 0.0
         num = self.finished + prior

@@ -1,4 +1,4 @@
-"""What the policy remembers of one target."""
+"""Memory of the policy about one target."""
 
 import math
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class ResponsiveState:
 
     `second` is the newest that was counted, `num_seconds` how many were. `counts` are arrivals by
     second since the last act or gap, as many as windows need. `acts` are the instants of acts that
-    limits count, `told_full_at` when it was last told that capacity is at its maximum, `idle_since`
+    limits count, `reported_full_at` when a full capacity was last reported, `idle_since`
     since when one copy less would do.
     """
 
@@ -29,12 +29,12 @@ class ResponsiveState:
     dispersion: Dispersion = field(default_factory=Dispersion)
     doubt: Doubt = field(default_factory=Doubt)
     acts: tuple[float, ...] = ()
-    told_full_at: float | None = None
+    reported_full_at: float | None = None
     idle_since: int | None = None
 
     @property
     def is_warm(self) -> bool:
-        """Whether enough is known to tell a change from chance."""
+        """Whether enough is known to distinguish a change from chance."""
         return self.num_seconds >= self.options.warm_up_s
 
     @property

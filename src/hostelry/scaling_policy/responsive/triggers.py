@@ -1,4 +1,12 @@
-"""Why capacity may be too small: each trigger looks at one signal, none of them acts."""
+"""Signals that capacity is too small: each trigger reads one, none of them acts.
+
+| trigger | condition |
+| --- | --- |
+| `too_old` | a call waits `queue_age_s`, and copies on their way would not carry the load |
+| `risen` | evidence of a rise at the threshold, to more than the capacity carries |
+| `sustained` | slow averages, less their errors, above what the capacity carries |
+| `idle_copies` | one copy less would carry the highest likely load, with a tenth to spare |
+"""
 
 import math
 from collections.abc import Mapping

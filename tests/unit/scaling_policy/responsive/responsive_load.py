@@ -29,14 +29,14 @@ def even(
     """As many calls each second, each as long."""
     return [
         load(
-            first + it,
+            first + number,
             arrivals=per_s,
             finished=per_s,
             service_s=per_s * service_s,
             in_flight_mean=per_s * service_s,
             in_flight_max=int(per_s * service_s),
         )
-        for it in range(num_seconds)
+        for number in range(num_seconds)
     ]
 
 

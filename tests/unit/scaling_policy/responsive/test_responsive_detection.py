@@ -1,4 +1,4 @@
-"""How soon the responsive policy sees a step, and how seldom one that is none; in simulated time.
+"""Detection delay and false alarms of the responsive policy, in simulated time.
 
 The delays and rates of benchmarks/detection_study.py, on fewer draws; seeds are fixed.
 """

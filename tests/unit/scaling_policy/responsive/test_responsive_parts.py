@@ -1,4 +1,4 @@
-"""What the responsive policy learns from: dispersion, rates, evidence, doubt, limits, options."""
+"""Parts of the responsive policy: dispersion, rates, evidence, doubt, limits, options."""
 
 import math
 
@@ -28,8 +28,8 @@ def counts(seed: int, per_s: float, cv: float, num_seconds: int) -> list[float]:
 
 def dispersion_of(arrivals: list[float]) -> Dispersion:
     known = Dispersion()
-    for it in arrivals:
-        known = observed(known, it)
+    for count in arrivals:
+        known = observed(known, count)
     return known
 
 

@@ -62,7 +62,7 @@ def test_queue_age_acts_from_the_first_second(
     assert [it.desired for _, it in run.acts] == ([] if desired is None else [desired])
 
 
-def test_a_decision_says_why_and_keeps_every_value_that_led_to_it() -> None:
+def test_a_decision_has_its_reason_and_every_value_that_led_to_it() -> None:
     run = warm().see(even(3, 20, first=WARM_S))
     _, decision = run.acts[0]
     assert "arrivals rose from" in decision.reason
@@ -94,7 +94,7 @@ def test_there_are_at_most_so_many_acts_in_any_minute(per_minute: int) -> None:
     assert all(sum(0 <= it - one < 60 for it in at) <= per_minute for one in at)
 
 
-def test_at_the_maximum_nothing_is_done_and_that_is_told_once_a_minute() -> None:
+def test_at_the_maximum_nothing_is_done_and_that_is_reported_once_a_minute() -> None:
     run = warm(maximum_copies := 4)
     run.maximum = maximum_copies
     run.see(even(55, 40, first=WARM_S))
